@@ -1,0 +1,81 @@
+// agents.yaml: which agents have a ghost, whose card identity is pinned, and who may ask.
+// Invariants: unknown keys are refused; identities are compared exactly, never by pattern; an entry with
+// no cardIdentity or an empty list parses (it is how a pin is revoked) and is then never trusted.
+import { z } from "zod";
+import { durationMs } from "../../domain/duration.ts";
+import { parseAgentId, parseServerName, parseUserId } from "../../domain/identifiers.ts";
+import { SecretReference } from "../../runtime/secrets.ts";
+
+/** A public P-256 key (RFC 7517). Private members are unknown keys here, and so refused. */
+export const PublicEs256Jwk = z.strictObject({
+  kty: z.literal("EC"),
+  crv: z.literal("P-256"),
+  x: z.string().regex(/^[A-Za-z0-9_-]{43}$/),
+  y: z.string().regex(/^[A-Za-z0-9_-]{43}$/),
+  kid: z.string().min(1).max(128).optional(),
+  alg: z.literal("ES256").optional(),
+  use: z.literal("sig").optional(),
+});
+
+/** The pinned identity of a card's signer: the key ID that must be named, and the key that must verify. */
+export const CardIdentity = z.strictObject({
+  keyId: z.string().min(1).max(128),
+  jwk: PublicEs256Jwk,
+});
+export type CardIdentity = z.output<typeof CardIdentity>;
+
+const AllowedServer = z.string().refine((value) => parseServerName(value) !== undefined, {
+  error: "must be a server name, its port included where it has one",
+});
+
+/** A user ID, or `*:server` for every user of exactly that server. */
+const AllowedSender = z
+  .string()
+  .refine(
+    (value) =>
+      value.startsWith("*:")
+        ? parseServerName(value.slice(2)) !== undefined
+        : parseUserId(value) !== undefined,
+    { error: "must be a user ID such as @alice:example.org, or *:example.org for all users of one server" },
+  );
+
+export const AgentEntry = z.strictObject({
+  cardUrl: z.url({ protocol: /^https?$/ }),
+  /** Absent: the pin is revoked and the target stays quarantined. */
+  cardIdentity: CardIdentity.optional(),
+  allowedServers: z.array(AllowedServer),
+  allowedSenders: z.array(AllowedSender),
+  /** Shown in rooms; the card's own name when absent. */
+  displayName: z.string().min(1).max(255).optional(),
+  /** OAuth 2.0 client credentials (RFC 6749, section 4.4; RFC 8707 resource). Absent: no token is sent. */
+  credentials: z
+    .strictObject({
+      tokenEndpoint: z.url({ protocol: /^https?$/ }),
+      clientId: z.string().min(1).max(255),
+      clientSecret: SecretReference,
+      resource: z.string().min(1).optional(),
+      scope: z.string().min(1).optional(),
+    })
+    .optional(),
+  /** Token bucket spent before each call to the agent, shared by all bridge processes. */
+  rate: z
+    .strictObject({
+      perMinute: z.number().positive().default(60),
+      burst: z.int().min(1).default(20),
+    })
+    .prefault({}),
+  /** How a long task is followed when the agent offers no stream. */
+  pollInterval: durationMs("2s"),
+});
+export type AgentEntry = z.output<typeof AgentEntry>;
+
+export const AgentsFile = z.strictObject({
+  version: z.literal(1),
+  agents: z.record(
+    z.string().refine((value) => parseAgentId(value) !== undefined, {
+      error: "an agent's name has lower-case letters, digits, '.', '_' and '-', at most 64",
+    }),
+    AgentEntry,
+  ),
+});
+export type AgentsFile = z.output<typeof AgentsFile>;

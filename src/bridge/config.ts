@@ -1,0 +1,110 @@
+// The bridge's configuration: one YAML file, paths in it relative to that file.
+// Published as docs/reference/schemas/bridge.schema.json.
+import { dirname, resolve } from "node:path";
+import { z } from "zod";
+import { durationMs } from "../domain/duration.ts";
+import { parseServerName } from "../domain/identifiers.ts";
+import { loadYaml } from "../runtime/load-yaml.ts";
+import { SecretReference } from "../runtime/secrets.ts";
+
+const Listen = z.strictObject({
+  host: z.string().default("127.0.0.1"),
+  port: z.int().min(1).max(65_535),
+});
+
+const MiB = 1024 * 1024;
+
+export const BridgeConfigFile = z.strictObject({
+  version: z.literal(1),
+  homeserver: z.strictObject({
+    serverName: z.string().transform((value, context) => {
+      const name = parseServerName(value);
+      if (name !== undefined) return name;
+      context.addIssue({ code: "custom", message: "must be a Matrix server name such as example.org" });
+      return z.NEVER;
+    }),
+    /** The client-server API as the bridge reaches it. */
+    url: z.url({ protocol: /^https?$/ }),
+    requestTimeout: durationMs("30s"),
+  }),
+  appservice: z.strictObject({
+    id: z
+      .string()
+      .regex(/^[a-z0-9_-]{1,64}$/)
+      .default("drawbridge"),
+    /** Where the homeserver reaches the bridge. */
+    url: z.url({ protocol: /^https?$/ }),
+    senderLocalpart: z
+      .string()
+      .regex(/^[a-z0-9._=/-]{1,64}$/)
+      .default("drawbridge"),
+    /** A ghost's localpart is this prefix followed by the agent's name in agents.yaml. */
+    ghostPrefix: z
+      .string()
+      .regex(/^[a-z0-9._=/-]{1,32}$/)
+      .default("agent_"),
+    asToken: SecretReference,
+    hsToken: SecretReference,
+  }),
+  /** Where the homeserver's transactions come in. */
+  listen: Listen,
+  /** /livez, /readyz and /metrics. */
+  observe: Listen,
+  database: z.union([
+    z.strictObject({ url: SecretReference }),
+    z.strictObject({ embedded: z.strictObject({ directory: z.string().min(1) }) }),
+  ]),
+  /** 32-byte keys, base64, one a line: the first seals prompts and replies at rest, all of them open. */
+  contentKeys: SecretReference,
+  agentsFile: z.string().min(1).default("agents.yaml"),
+  audit: z.strictObject({ file: z.string().min(1).default("audit.jsonl") }).prefault({}),
+  log: z
+    .strictObject({
+      level: z.enum(["debug", "info", "warn", "error"]).default("info"),
+      /** Standard output when absent. */
+      file: z.string().min(1).optional(),
+    })
+    .prefault({}),
+  encryption: z.strictObject({ stage: z.literal("A").default("A") }).prefault({}),
+  limits: z
+    .strictObject({
+      roomQueue: z.int().min(1).default(64),
+      globalQueue: z.int().min(1).default(4_096),
+      transactionBodyBytes: z
+        .int()
+        .min(1_024)
+        .default(16 * MiB),
+      /** Delegations one process works on at a time. */
+      concurrency: z.int().min(1).max(1_024).default(64),
+      /** Longest time from admission until an agent has accepted the delegation. */
+      dispatchDeadline: durationMs("10m"),
+      /** Longest time from acceptance until the agent has answered. */
+      answerDeadline: durationMs("1h"),
+      /** One HTTP request to an agent, streams excepted. */
+      agentRequestTimeout: durationMs("60s"),
+      /** Longest answer taken from an agent, and longest response body read from one. */
+      answerBytes: z
+        .int()
+        .min(1_024)
+        .default(1 * MiB),
+      lease: durationMs("30s"),
+      /** The same notice is not repeated in a room within this time. */
+      noticeInterval: durationMs("10m"),
+      drain: durationMs("20s"),
+    })
+    .prefault({}),
+});
+
+export type BridgeConfig = z.output<typeof BridgeConfigFile> & {
+  /** The folder that relative paths start from: the configuration file's own. */
+  readonly directory: string;
+};
+
+/**
+ * Loads the bridge's configuration.
+ * @throws ConfigError, DrawbridgeError `config_unreadable`
+ */
+export function loadBridgeConfig(file: string): BridgeConfig {
+  const path = resolve(file);
+  return { ...loadYaml(BridgeConfigFile, path), directory: dirname(path) };
+}

@@ -1,0 +1,237 @@
+// What the rest of the bridge may ask of the ledger. Each method is one statement or one short
+// transaction; none makes a remote call. Invariants:
+// - a lease is (delegation, holder, fence); every write of a holder carries it in its WHERE, and a
+//   write that touches no row rejects with DrawbridgeError `lease_lost`: the caller drops its work;
+// - a terminal transition clears prompt and reply and writes its audit record in the same statement;
+// - times are milliseconds since the Unix epoch, always passed in.
+import type {
+  AgentId,
+  EventId,
+  GhostMxid,
+  RoomId,
+  ServerName,
+  TransactionId,
+  UserId,
+} from "../../domain/identifiers.ts";
+import type {
+  NoticeKind,
+  SendPurpose,
+  TargetTrust,
+  TerminalReason,
+  TerminalStage,
+  TerminalState,
+} from "./states.ts";
+
+/** Proof of the right to write a delegation. A reclaimed row has a higher fence. */
+export interface Lease {
+  readonly delegationId: string;
+  readonly holder: string;
+  readonly fence: string;
+}
+
+/** A delegation in a worker's hands. */
+export interface ClaimedDelegation {
+  readonly lease: Lease;
+  /** The state it was found in, before this claim: `dispatching` and later mean a holder was lost or let go. */
+  readonly resumedFrom: "queued" | "dispatching" | "following" | "reply_pending";
+  readonly roomId: RoomId;
+  readonly sourceEventId: EventId;
+  readonly sender: UserId;
+  readonly ghost: GhostMxid;
+  readonly agentId: AgentId;
+  /** Digest of the target as it was at intake (card URL and pinned identity); never changes. */
+  readonly targetFingerprint: string;
+  /** Thread of the question, when it was asked in one. */
+  readonly threadRoot: EventId | undefined;
+  /** The trimmed message, opened; undefined once the agent has accepted it. */
+  readonly prompt: string | undefined;
+  /** Stable across retries and crashes: the A2A `messageId`. */
+  readonly a2aMessageId: string;
+  readonly a2aTaskId: string | undefined;
+  readonly a2aContextId: string | undefined;
+  /** True once a request may have reached the agent. */
+  readonly a2aAttempted: boolean;
+  readonly attempts: number;
+  readonly admittedAt: number;
+  readonly acceptedAt: number | undefined;
+  /** Set when the source event was redacted after admission. */
+  readonly cancelRequested: boolean;
+}
+
+/** The token bucket of one target, spent before each A2A call. */
+export interface LimiterBucket {
+  readonly key: string;
+  readonly ratePerMinute: number;
+  readonly burst: number;
+}
+
+/** One event of an answer, in the order it is to be sent. */
+export interface ReplyPart {
+  readonly eventType: string;
+  readonly content: Readonly<Record<string, unknown>>;
+}
+
+/** An event that is to be sent, with the transaction ID it will always be sent under. */
+export interface PendingSend {
+  readonly sendId: string;
+  readonly purpose: SendPurpose;
+  readonly ordinal: number;
+  readonly roomId: RoomId;
+  readonly ghost: GhostMxid;
+  readonly sourceEventId: EventId;
+  readonly transactionId: TransactionId;
+  readonly eventType: string;
+  readonly content: Readonly<Record<string, unknown>>;
+  /** When a request for it was first made; undefined when none was. */
+  readonly firstAttemptedAt: number | undefined;
+}
+
+export interface Outcome {
+  readonly state: TerminalState;
+  readonly stage: TerminalStage;
+  readonly reason: TerminalReason;
+  /** The notice to the person who waits, if there is to be one. */
+  readonly notice?: NoticeKind;
+}
+
+export interface DelegationLedger {
+  /** Claims up to `limit` delegations that may be worked on now: heads of rooms and due accepted ones. */
+  claim(request: {
+    holder: string;
+    limit: number;
+    now: number;
+    leaseUntil: number;
+  }): Promise<ClaimedDelegation[]>;
+  /** Prolongs leases; returns the delegation IDs still held. The others are lost: drop their work. */
+  renew(leases: readonly Lease[], leaseUntil: number): Promise<ReadonlySet<string>>;
+  /**
+   * Spends a limiter token and records that the agent may now be called, in one statement. A delegation
+   * for which a token was spent before (resumed after a crash) spends no second one.
+   */
+  beginDispatch(
+    lease: Lease,
+    bucket: LimiterBucket,
+    now: number,
+  ): Promise<"begun" | "rate_limited" | "canceled">;
+  /** The agent has accepted: remembers its task, lets the room's next delegation go, clears the prompt. */
+  recordAccepted(
+    lease: Lease,
+    accepted: { taskId: string; contextId: string | undefined; agentVersion: string | undefined },
+    now: number,
+  ): Promise<void>;
+  /** The answer is here: persists its parts (sealed) with their transaction IDs; state `reply_pending`. */
+  recordReply(
+    lease: Lease,
+    reply: { parts: readonly ReplyPart[]; agentVersion: string | undefined },
+    now: number,
+  ): Promise<PendingSend[]>;
+  /** The unsent parts of a delegation in `reply_pending`, in order. */
+  pendingReply(lease: Lease): Promise<PendingSend[]>;
+  /** Lets go until `wakeAt`; the state stays, a head keeps holding its room. `attempts` grows by one. */
+  defer(lease: Lease, wakeAt: number): Promise<void>;
+  /** Ends a delegation: clears content, frees capacity and room, writes svc.delegation.v1 and the notice. */
+  finish(lease: Lease, outcome: Outcome, now: number): Promise<void>;
+  /** Gives leases back unharmed, for another process to take at once (drain). */
+  release(leases: readonly Lease[], now: number): Promise<void>;
+}
+
+export interface SendLedger {
+  /** Records that a request for this event is about to be made. Keeps the first time. */
+  recordAttempt(sendId: string, now: number): Promise<void>;
+  /** Records the event ID the homeserver gave, and clears the content. */
+  recordSent(sendId: string, eventId: EventId, now: number): Promise<void>;
+}
+
+/** A notice in a worker's hands. Its text is made from `kind` and the facts here; none is stored. */
+export interface ClaimedNotice {
+  readonly noticeId: string;
+  readonly fence: string;
+  readonly kind: NoticeKind;
+  readonly roomId: RoomId;
+  /** The ghost that speaks. */
+  readonly ghost: GhostMxid;
+  readonly sourceEventId: EventId | undefined;
+  readonly threadRoot: EventId | undefined;
+  readonly reason: TerminalReason | undefined;
+  readonly transactionId: TransactionId;
+  readonly firstAttemptedAt: number | undefined;
+  readonly attempts: number;
+}
+
+export interface NoticeLedger {
+  claimNotices(request: { limit: number; now: number; leaseUntil: number }): Promise<ClaimedNotice[]>;
+  noticeAttempted(notice: ClaimedNotice, now: number): Promise<void>;
+  noticeSent(notice: ClaimedNotice, eventId: EventId, now: number): Promise<void>;
+  noticeDeferred(notice: ClaimedNotice, wakeAt: number): Promise<void>;
+  /** Given up: the room cannot be reached, or it is no longer worth saying. */
+  noticeDropped(notice: ClaimedNotice, now: number): Promise<void>;
+}
+
+/** Something a ghost must do about a room it was invited to or sits in. */
+export interface ClaimedMembership {
+  readonly roomId: RoomId;
+  readonly ghost: GhostMxid;
+  readonly fence: string;
+  /** `answer_invite`: decide by policy; `settle`: joined, room state not read yet; `leave`: nobody to serve. */
+  readonly task: "answer_invite" | "settle" | "leave";
+  readonly inviter: UserId | undefined;
+  readonly attempts: number;
+}
+
+/** What a ghost reads of a room after it joined. */
+export interface RoomFacts {
+  readonly encrypted: boolean;
+  /** Joined members, ghosts included. */
+  readonly members: readonly UserId[];
+}
+
+export interface MembershipLedger {
+  claimMemberships(request: { limit: number; now: number; leaseUntil: number }): Promise<ClaimedMembership[]>;
+  /** The ghost has joined: next it settles. */
+  membershipJoined(membership: ClaimedMembership, now: number): Promise<void>;
+  /** Room state was read; the marker of the encrypted-room notice is claimed here if the room is encrypted. */
+  membershipSettled(membership: ClaimedMembership, facts: RoomFacts, now: number): Promise<void>;
+  /** The ghost has left, or refused the invitation. */
+  membershipLeft(membership: ClaimedMembership, now: number): Promise<void>;
+  membershipDeferred(membership: ClaimedMembership, wakeAt: number): Promise<void>;
+}
+
+/** A ghost's managed device. The device ID is made once and never changes. */
+export interface GhostDevice {
+  readonly ghost: GhostMxid;
+  readonly deviceId: string;
+  /** Digest of the profile last set on the homeserver; undefined when none was. */
+  readonly profileDigest: string | undefined;
+}
+
+export interface GhostLedger {
+  /** Returns the ghost's device, storing `freshDeviceId` as its own if it has none yet. */
+  ghostDevice(ghost: GhostMxid, freshDeviceId: string, now: number): Promise<GhostDevice>;
+  profileSet(ghost: GhostMxid, profileDigest: string, now: number): Promise<void>;
+}
+
+/** The trust decision on a target's card, as last recorded. */
+export interface TargetRecord {
+  readonly ghost: GhostMxid;
+  readonly trust: TargetTrust;
+  /** The pinned target this decision is about (see `targetFingerprint`). */
+  readonly targetFingerprint: string;
+  readonly cardDigest: string | undefined;
+  readonly agentVersion: string | undefined;
+  readonly checkedAt: number;
+}
+
+export interface TargetLedger {
+  target(ghost: GhostMxid): Promise<TargetRecord | undefined>;
+  /**
+   * Records a decision. Writes one agent-card audit record, in the same statement, when trust or
+   * fingerprint or card digest differ from what was recorded; returns whether it did.
+   */
+  recordTarget(
+    record: TargetRecord & {
+      readonly agentId: AgentId;
+      readonly keyId: string | undefined;
+      readonly origin: ServerName | undefined;
+    },
+  ): Promise<boolean>;
+}

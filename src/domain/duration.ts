@@ -1,0 +1,28 @@
+// Durations as configuration writes them ("30s", "15m", "24h") and as code uses them (milliseconds).
+import { z } from "zod";
+
+const UNITS_MS: Readonly<Record<string, number>> = {
+  ms: 1,
+  s: 1_000,
+  m: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+};
+const FORM = /^([0-9]{1,9})(ms|s|m|h|d)$/;
+
+/** Milliseconds of a duration such as `250ms`, `30s`, `15m`, `24h` or `7d`; undefined if it is none. */
+export function parseDurationMs(text: string): number | undefined {
+  const match = FORM.exec(text);
+  if (match === null) return undefined;
+  const unit = UNITS_MS[match[2] ?? ""];
+  return unit === undefined ? undefined : Number(match[1]) * unit;
+}
+
+/** A configuration value: written as a duration, read as milliseconds. */
+export function durationMs(defaultText: string) {
+  return z
+    .string()
+    .regex(FORM, { error: "must be a duration such as 250ms, 30s, 15m or 24h" })
+    .default(defaultText)
+    .transform((text) => parseDurationMs(text) ?? 0);
+}

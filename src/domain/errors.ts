@@ -1,0 +1,40 @@
+// Errors an operator can meet. Invariant: a closed set of stable codes; each error names its mend.
+
+export type ErrorCode =
+  | "config_invalid"
+  | "config_unreadable"
+  | "secret_unavailable"
+  | "database_unavailable"
+  | "lease_lost"
+  | "homeserver_refused"
+  | "homeserver_unavailable"
+  | "card_rejected"
+  | "token_refused"
+  | "agent_unavailable"
+  | "usage"
+  | "not_running"
+  | "program_failed"
+  | "internal";
+
+export interface ErrorOptions {
+  /** What the operator should do about it, as a sentence. */
+  readonly mend?: string;
+  readonly cause?: unknown;
+}
+
+export class DrawbridgeError extends Error {
+  readonly code: ErrorCode;
+  readonly mend: string | undefined;
+
+  constructor(code: ErrorCode, message: string, options: ErrorOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = "DrawbridgeError";
+    this.code = code;
+    this.mend = options.mend;
+  }
+}
+
+/** Marks a branch that the types rule out; throws if data ever proves them wrong. */
+export function unreachable(value: never): never {
+  throw new DrawbridgeError("internal", `unexpected variant ${JSON.stringify(value)}`);
+}

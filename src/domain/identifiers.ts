@@ -1,0 +1,76 @@
+// Matrix and Drawbridge identifiers as branded types, each beside its parser.
+// Invariant: a branded value was checked once, at the edge; inside, nothing is a bare string.
+// Grammar: Matrix specification, appendices, "Identifier grammar".
+
+declare const brand: unique symbol;
+type Branded<Name extends string> = string & { readonly [brand]: Name };
+
+export type ServerName = Branded<"ServerName">;
+export type RoomId = Branded<"RoomId">;
+export type EventId = Branded<"EventId">;
+export type UserId = Branded<"UserId">;
+export type DeviceId = Branded<"DeviceId">;
+/** A user ID inside the bridge's own namespace. Every ghost is a user. */
+export type GhostMxid = UserId & { readonly ghost: true };
+/** The name of an agent's entry in agents.yaml; a ghost's localpart is the prefix plus this. */
+export type AgentId = Branded<"AgentId">;
+/** A homeserver transaction ID for an outgoing event, unique across the whole appservice. */
+export type TransactionId = Branded<"TransactionId">;
+
+// Matrix limits every identifier to 255 bytes. Control characters and spaces never belong in one,
+// and a NUL could not be stored at all.
+const MAX_IDENTIFIER_BYTES = 255;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it refuses
+const FORBIDDEN = /[\u0000-\u0020\u007f\ud800-\udfff]/u;
+
+const SERVER_NAME = /^(?:\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z.-]{1,230})(?::[0-9]{1,5})?$/;
+const AGENT_ID = /^[a-z0-9][a-z0-9._-]{0,63}$/;
+const USER_LOCALPART = /^[^:\s]+$/u;
+
+function isBounded(value: string): boolean {
+  return Buffer.byteLength(value, "utf8") <= MAX_IDENTIFIER_BYTES && !FORBIDDEN.test(value);
+}
+
+export function parseServerName(value: unknown): ServerName | undefined {
+  return typeof value === "string" && SERVER_NAME.test(value) ? (value as ServerName) : undefined;
+}
+
+/** Room IDs of room version 12 and later have no server part, so only the sigil is required. */
+export function parseRoomId(value: unknown): RoomId | undefined {
+  return typeof value === "string" && value.length > 1 && value.startsWith("!") && isBounded(value)
+    ? (value as RoomId)
+    : undefined;
+}
+
+export function parseEventId(value: unknown): EventId | undefined {
+  return typeof value === "string" && value.length > 1 && value.startsWith("$") && isBounded(value)
+    ? (value as EventId)
+    : undefined;
+}
+
+export function parseUserId(value: unknown): UserId | undefined {
+  if (typeof value !== "string" || !value.startsWith("@") || !isBounded(value)) return undefined;
+  const colon = value.indexOf(":");
+  if (colon < 2) return undefined;
+  if (!USER_LOCALPART.test(value.slice(1, colon))) return undefined;
+  return parseServerName(value.slice(colon + 1)) === undefined ? undefined : (value as UserId);
+}
+
+export function parseAgentId(value: unknown): AgentId | undefined {
+  return typeof value === "string" && AGENT_ID.test(value) ? (value as AgentId) : undefined;
+}
+
+/** The server part of a user ID: everything after the first colon, the port included. */
+export function serverOf(user: UserId): ServerName {
+  return user.slice(user.indexOf(":") + 1) as ServerName;
+}
+
+/** The localpart of a user ID, without the sigil. */
+export function localpartOf(user: UserId): string {
+  return user.slice(1, user.indexOf(":"));
+}
+
+/** The ghost that stands for an agent on a homeserver. */
+export function ghostOf(prefix: string, agent: AgentId, server: ServerName): GhostMxid {
+  return `@${prefix}${agent}:${server}` as GhostMxid;
+}

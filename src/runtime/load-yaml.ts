@@ -1,0 +1,87 @@
+// Configuration files: YAML checked by a schema that refuses unknown keys.
+// Invariant: all errors of a file are reported at once, each with file, line and mend; a secret's value
+// never appears in one.
+import { readFileSync } from "node:fs";
+import { isNode, LineCounter, parseDocument } from "yaml";
+import type { z } from "zod";
+import { DrawbridgeError } from "../domain/errors.ts";
+
+export interface ConfigProblem {
+  readonly line: number;
+  /** Dotted path of the offending key, such as `agents.docs-qa.cardUrl`; empty for the whole file. */
+  readonly path: string;
+  readonly message: string;
+}
+
+export class ConfigError extends DrawbridgeError {
+  readonly file: string;
+  readonly problems: readonly ConfigProblem[];
+
+  constructor(file: string, problems: readonly ConfigProblem[]) {
+    const lines = problems.map((p) => `${file}:${p.line}: ${p.path === "" ? "" : `${p.path}: `}${p.message}`);
+    super("config_invalid", lines.join("\n"), { mend: `Correct ${file} and run the command again.` });
+    this.name = "ConfigError";
+    this.file = file;
+    this.problems = problems;
+  }
+}
+
+/**
+ * Parses YAML text against a schema.
+ * @throws ConfigError listing every problem with its line.
+ */
+export function parseYaml<Schema extends z.ZodType>(
+  schema: Schema,
+  text: string,
+  file: string,
+): z.output<Schema> {
+  const lineCounter = new LineCounter();
+  const document = parseDocument(text, { lineCounter, uniqueKeys: true, strict: true });
+  if (document.errors.length > 0) {
+    throw new ConfigError(
+      file,
+      document.errors.map((error) => ({
+        line: lineCounter.linePos(error.pos[0]).line,
+        path: "",
+        message: `not valid YAML: ${error.code.toLowerCase().replaceAll("_", " ")}`,
+      })),
+    );
+  }
+  const value: unknown = document.toJS({ maxAliasCount: 0 });
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+
+  const lineOf = (path: readonly PropertyKey[]): number => {
+    for (let length = path.length; length > 0; length--) {
+      const node = document.getIn(path.slice(0, length), true);
+      if (isNode(node) && node.range) return lineCounter.linePos(node.range[0]).line;
+    }
+    return 1;
+  };
+  throw new ConfigError(
+    file,
+    result.error.issues.map((issue) => {
+      const path =
+        issue.code === "unrecognized_keys" ? [...issue.path, issue.keys[0] ?? ""] : [...issue.path];
+      return { line: lineOf(path), path: path.map(String).join("."), message: issue.message };
+    }),
+  );
+}
+
+/**
+ * Reads and parses a configuration file.
+ * @throws DrawbridgeError `config_unreadable` when the file cannot be read; ConfigError when it is invalid.
+ */
+export function loadYaml<Schema extends z.ZodType>(schema: Schema, file: string): z.output<Schema> {
+  let text: string;
+  try {
+    text = readFileSync(file, "utf8");
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    throw new DrawbridgeError("config_unreadable", `cannot read ${file}: ${code}`, {
+      mend: "Check the path and that this user may read the file.",
+      cause,
+    });
+  }
+  return parseYaml(schema, text, file);
+}
