@@ -1,0 +1,91 @@
+// The loop every worker of the bridge runs: look for due work, do it, look again when woken or after a while.
+// Invariants:
+// - one round at a time; a wake during a round is not lost, it starts the next round at once;
+// - a round that throws is reported and retried after a back-off; it never ends the loop or spins it;
+// - drain() resolves when the round in flight has ended, and no round starts after it.
+import type { Clock } from "../domain/clock.ts";
+
+export interface WorkLoopOptions {
+  readonly clock: Clock;
+  /**
+   * One round. Returns true when more work may be due at once (it claimed a full batch), false to wait.
+   * The signal aborts when the loop is draining: finish what is in hand, claim nothing more.
+   */
+  readonly round: (signal: AbortSignal) => Promise<boolean>;
+  /** Told of a round that threw. */
+  readonly onError: (error: unknown) => void;
+  readonly pollIntervalMs?: number;
+  /** The longest wait after rounds that threw, one after another; doubling from the poll interval. */
+  readonly errorBackoffMsMax?: number;
+}
+
+export class WorkLoop {
+  readonly #options: WorkLoopOptions;
+  readonly #pollIntervalMs: number;
+  readonly #errorBackoffMsMax: number;
+  readonly #draining = new AbortController();
+  #woken = false;
+  #interrupt: (() => void) | undefined;
+  #running: Promise<void> | undefined;
+
+  constructor(options: WorkLoopOptions) {
+    this.#options = options;
+    this.#pollIntervalMs = options.pollIntervalMs ?? 1_000;
+    this.#errorBackoffMsMax = options.errorBackoffMsMax ?? 30_000;
+  }
+
+  /** Starts the loop; a second call does nothing. */
+  start(): void {
+    this.#running ??= this.#run();
+  }
+
+  /** Work may be due now: the next round starts as soon as the one in flight has ended. */
+  wake(): void {
+    this.#woken = true;
+    this.#interrupt?.();
+  }
+
+  /** Starts no further round; resolves when the one in flight has ended. */
+  async drain(): Promise<void> {
+    this.#draining.abort();
+    this.#interrupt?.();
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    let failures = 0;
+    while (!this.#draining.signal.aborted) {
+      this.#woken = false;
+      let more = false;
+      try {
+        more = await this.#options.round(this.#draining.signal);
+        failures = 0;
+      } catch (error) {
+        failures += 1;
+        this.#options.onError(error);
+      }
+      if (more) continue;
+      const delayMs =
+        failures === 0
+          ? this.#pollIntervalMs
+          : Math.min(this.#pollIntervalMs * 2 ** Math.min(failures - 1, 16), this.#errorBackoffMsMax);
+      await this.#wait(delayMs, failures > 0);
+    }
+  }
+
+  /** After a failure a wake does not cut the wait short: a failing store is not to be hammered by arrivals. */
+  async #wait(delayMs: number, failed: boolean): Promise<void> {
+    if (this.#draining.signal.aborted || (this.#woken && !failed)) return;
+    const waiting = new AbortController();
+    this.#interrupt = () => {
+      if (!failed || this.#draining.signal.aborted) waiting.abort();
+    };
+    try {
+      await this.#options.clock.sleep(delayMs, waiting.signal);
+    } catch {
+      // Woken early, or draining.
+    } finally {
+      this.#interrupt = undefined;
+    }
+  }
+}
