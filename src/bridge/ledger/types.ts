@@ -92,6 +92,8 @@ export interface Outcome {
   readonly reason: TerminalReason;
   /** The notice to the person who waits, if there is to be one. */
   readonly notice?: NoticeKind;
+  /** The last part of the answer, just sent: recorded in the same statement that ends the delegation. */
+  readonly sent?: { readonly sendId: string; readonly eventId: EventId };
 }
 
 export interface DelegationLedger {
@@ -102,8 +104,14 @@ export interface DelegationLedger {
     now: number;
     leaseUntil: number;
   }): Promise<ClaimedDelegation[]>;
-  /** Prolongs leases; returns the delegation IDs still held. The others are lost: drop their work. */
-  renew(leases: readonly Lease[], leaseUntil: number): Promise<ReadonlySet<string>>;
+  /**
+   * Prolongs leases. `held` are the delegation IDs still ours (the others are lost: drop their work);
+   * `canceled` are those of them whose source event was redacted meanwhile.
+   */
+  renew(
+    leases: readonly Lease[],
+    leaseUntil: number,
+  ): Promise<{ held: ReadonlySet<string>; canceled: ReadonlySet<string> }>;
   /**
    * Spends a limiter token and records that the agent may now be called, in one statement. A delegation
    * for which a token was spent before (resumed after a crash) spends no second one.
@@ -119,12 +127,15 @@ export interface DelegationLedger {
     accepted: { taskId: string; contextId: string | undefined; agentVersion: string | undefined },
     now: number,
   ): Promise<void>;
-  /** The answer is here: persists its parts (sealed) with their transaction IDs; state `reply_pending`. */
+  /**
+   * The answer is here: persists its parts (sealed) with their transaction IDs; state `reply_pending`.
+   * `canceled`: the question was redacted meanwhile; nothing was written, finish it as canceled.
+   */
   recordReply(
     lease: Lease,
     reply: { parts: readonly ReplyPart[]; agentVersion: string | undefined },
     now: number,
-  ): Promise<PendingSend[]>;
+  ): Promise<PendingSend[] | "canceled">;
   /** The unsent parts of a delegation in `reply_pending`, in order. */
   pendingReply(lease: Lease): Promise<PendingSend[]>;
   /** Lets go until `wakeAt`; the state stays, a head keeps holding its room. `attempts` grows by one. */
