@@ -1,0 +1,154 @@
+// A real PostgreSQL database for a test, of its own and already migrated.
+// Invariants: databases are cloned from one template, so tests never see each other's rows; a connection
+// that a test leaves open fails that test. The server is the run's (TEST_POSTGRES_URL, set by `./task test`)
+// or, for a file run by itself, one that lives as long as this process.
+import { chmodSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, type TestContext } from "node:test";
+import pg from "pg";
+import { migrate } from "../../src/bridge/ledger/migrate.ts";
+import { systemClock, systemRandom } from "../../src/domain/clock.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embedded-postgres.ts";
+
+/** The variable that carries the shared server's URL from the task runner to the test files. */
+export const TEST_POSTGRES_URL = "DRAWBRIDGE_TEST_POSTGRES_URL";
+
+export interface TestDatabase {
+  readonly url: string;
+  readonly pool: pg.Pool;
+  readonly name: string;
+}
+
+export interface TestServer {
+  readonly url: string;
+  stop(): Promise<void>;
+}
+
+const TEMPLATE = "drawbridge_template";
+// Any number will do, as long as every test process locks the same one.
+const TEMPLATE_LOCK = 4_711;
+const LEAK_PATIENCE_MS = 1_000;
+
+/** Starts a server for tests alone; its data is removed when it stops. */
+export async function startTestServer(): Promise<TestServer> {
+  const directory = mkdtempSync(join(tmpdir(), "drawbridge-test-"));
+  chmodSync(directory, 0o711); // As root, the server's user must be able to enter it.
+  const server: EmbeddedPostgres = await startEmbeddedPostgres({ directory: join(directory, "postgres") });
+  return {
+    url: server.url,
+    stop: async () => {
+      await server.stop();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+let ownServer: Promise<TestServer> | undefined;
+after(async () => {
+  await (await ownServer)?.stop();
+});
+
+async function serverUrl(): Promise<string> {
+  const shared = process.env[TEST_POSTGRES_URL];
+  if (shared !== undefined && shared !== "") return shared;
+  ownServer ??= startTestServer();
+  return (await ownServer).url;
+}
+
+function databaseUrl(server: string, name: string): string {
+  const url = new URL(server);
+  url.pathname = `/${name}`;
+  return url.href;
+}
+
+async function withClient<Result>(
+  url: string,
+  work: (client: pg.Client) => Promise<Result>,
+): Promise<Result> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  try {
+    return await work(client);
+  } finally {
+    await client.end();
+  }
+}
+
+/** Makes the migrated template once a server, whichever process comes first. */
+async function ensureTemplate(server: string, admin: pg.Client): Promise<void> {
+  await admin.query("SELECT pg_advisory_lock($1)", [TEMPLATE_LOCK]);
+  try {
+    const found = await admin.query("SELECT 1 FROM pg_database WHERE datname = $1", [TEMPLATE]);
+    if (found.rowCount !== 0) return;
+    const building = `${TEMPLATE}_building`;
+    await admin.query(`DROP DATABASE IF EXISTS ${building} WITH (FORCE)`);
+    await admin.query(`CREATE DATABASE ${building}`);
+    const pool = new pg.Pool({ connectionString: databaseUrl(server, building), max: 2 });
+    try {
+      await migrate(pool);
+    } finally {
+      await pool.end();
+    }
+    await admin.query(`ALTER DATABASE ${building} RENAME TO ${TEMPLATE}`);
+  } finally {
+    await admin.query("SELECT pg_advisory_unlock($1)", [TEMPLATE_LOCK]);
+  }
+}
+
+async function openConnections(admin: pg.Client, name: string): Promise<string[]> {
+  const { rows } = await admin.query<{ state: string; application: string }>(
+    `SELECT coalesce(state, 'starting') AS state, application_name AS application
+       FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'`,
+    [name],
+  );
+  return rows.map((row) => `${row.application || "unnamed"} (${row.state})`);
+}
+
+/** Drops a test's database; a connection still open to it was leaked by the test. */
+async function dropDatabase(server: string, name: string): Promise<void> {
+  await withClient(server, async (admin) => {
+    // Ending a connection takes the server a moment.
+    const deadline = systemClock.now() + LEAK_PATIENCE_MS;
+    let leaked = await openConnections(admin, name);
+    while (leaked.length > 0 && systemClock.now() < deadline) {
+      await systemClock.sleep(20);
+      leaked = await openConnections(admin, name);
+    }
+    await admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
+    if (leaked.length > 0) {
+      throw new Error(`leaked ${leaked.length} database connection(s): ${leaked.join(", ")}; end every pool`);
+    }
+  });
+}
+
+async function createDatabase(migrated: boolean): Promise<{ server: string; name: string }> {
+  const server = await serverUrl();
+  const name = `test_${systemRandom.bytes(8).toString("hex")}`;
+  await withClient(server, async (admin) => {
+    if (migrated) await ensureTemplate(server, admin);
+    await admin.query(`CREATE DATABASE ${name}${migrated ? ` TEMPLATE ${TEMPLATE}` : ""}`);
+  });
+  return { server, name };
+}
+
+/**
+ * A migrated database of the test's own, dropped after it.
+ * @param t the test's context; a suite that shares one database passes `{ after }` from node:test.
+ * @param options `migrated: false` gives an empty database, for tests of the migrations themselves.
+ */
+export async function testDatabase(
+  t: Pick<TestContext, "after">,
+  options: { readonly migrated?: boolean; readonly poolSize?: number } = {},
+): Promise<TestDatabase> {
+  const { server, name } = await createDatabase(options.migrated ?? true);
+  const url = databaseUrl(server, name);
+  const pool = new pg.Pool({ connectionString: url, max: options.poolSize ?? 10, application_name: "test" });
+  // Without a listener, a test that stops the server would end the process by an idle connection's error.
+  pool.on("error", () => {});
+  t.after(async () => {
+    if (!pool.ended) await pool.end();
+    await dropDatabase(server, name);
+  });
+  return { url, pool, name };
+}
