@@ -1,0 +1,87 @@
+// A ghost as the homeserver knows it: a registered user with one managed device and a display name.
+// Invariants:
+// - the device ID is stored in the ledger before the homeserver hears of it, and never changes;
+// - registering and putting the device are repeatable, done once a process for each ghost, one at a time;
+// - a display name is set only when it differs from the one last set.
+
+import type { Clock, Random } from "../../domain/clock.ts";
+import { sha256Tagged } from "../../domain/digest.ts";
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { GhostLedger } from "../ledger/types.ts";
+import type { GhostActor, Homeserver } from "./homeserver.ts";
+import type { Outcome } from "./outcome.ts";
+
+/** Shown in the device lists of people who look at the ghost. */
+const DEVICE_NAME = "Drawbridge";
+const DEVICE_ID_BYTES = 10;
+
+export interface GhostsDependencies {
+  readonly homeserver: Homeserver;
+  readonly ledger: GhostLedger;
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+export class Ghosts {
+  readonly #deps: GhostsDependencies;
+  readonly #ready = new Map<GhostMxid, GhostActor>();
+  readonly #inFlight = new Map<GhostMxid, Promise<Outcome<GhostActor>>>();
+
+  constructor(deps: GhostsDependencies) {
+    this.#deps = deps;
+  }
+
+  /** The ghost with its device, registered on the homeserver if it was not yet. */
+  ensureGhost(ghost: GhostMxid): Promise<Outcome<GhostActor>> {
+    const ready = this.#ready.get(ghost);
+    if (ready !== undefined) return Promise.resolve({ kind: "ok", value: ready });
+    const running = this.#inFlight.get(ghost);
+    if (running !== undefined) return running;
+    const started = this.#make(ghost).finally(() => this.#inFlight.delete(ghost));
+    this.#inFlight.set(ghost, started);
+    return started;
+  }
+
+  /**
+   * Acts as the ghost's device. When the homeserver does not know the device (`M_UNKNOWN_DEVICE`: it was
+   * deleted, or the homeserver restored), the same device is put again and the action repeated once.
+   */
+  async acting<T>(ghost: GhostMxid, action: (actor: GhostActor) => Promise<Outcome<T>>): Promise<Outcome<T>> {
+    const actor = await this.ensureGhost(ghost);
+    if (actor.kind !== "ok") return actor;
+    const first = await action(actor.value);
+    if (first.kind !== "refused" || first.errcode !== "M_UNKNOWN_DEVICE") return first;
+    const mended = await this.#deps.homeserver.putDevice(actor.value, DEVICE_NAME);
+    return mended.kind === "ok" ? action(actor.value) : mended;
+  }
+
+  /** Sets the display name if it differs from the one last set. */
+  async setProfile(ghost: GhostMxid, displayName: string): Promise<Outcome<"set" | "unchanged">> {
+    const actor = await this.ensureGhost(ghost);
+    if (actor.kind !== "ok") return actor;
+    const digest = sha256Tagged(JSON.stringify({ displayName }));
+    const device = await this.#deps.ledger.ghostDevice(ghost, actor.value.deviceId, this.#deps.clock.now());
+    if (device.profileDigest === digest) return { kind: "ok", value: "unchanged" };
+    const outcome = await this.#deps.homeserver.setDisplayName(ghost, displayName);
+    if (outcome.kind !== "ok") return outcome;
+    await this.#deps.ledger.profileSet(ghost, digest, this.#deps.clock.now());
+    return { kind: "ok", value: "set" };
+  }
+
+  async #make(ghost: GhostMxid): Promise<Outcome<GhostActor>> {
+    const { homeserver, ledger, clock, random } = this.#deps;
+    const { deviceId } = await ledger.ghostDevice(ghost, freshDeviceId(random), clock.now());
+    const actor: GhostActor = { ghost, deviceId };
+    const registered = await homeserver.registerGhost(ghost);
+    if (registered.kind !== "ok") return registered;
+    const put = await homeserver.putDevice(actor, DEVICE_NAME);
+    if (put.kind !== "ok") return put;
+    this.#ready.set(ghost, actor);
+    return { kind: "ok", value: actor };
+  }
+}
+
+/** An unguessable device ID in the form homeservers use: upper-case letters. */
+export function freshDeviceId(random: Random): string {
+  return [...random.bytes(DEVICE_ID_BYTES)].map((byte) => String.fromCharCode(65 + (byte % 26))).join("");
+}

@@ -1,0 +1,263 @@
+// The Matrix client-server API as the bridge uses it: one method an operation, typed answers.
+// Invariants: identifiers are parsed where they come in; everything that a ghost sends names its device,
+// because only then does the homeserver's memory of transaction IDs survive its own restart.
+import { z } from "zod";
+import {
+  type EventId,
+  type GhostMxid,
+  localpartOf,
+  parseEventId,
+  parseRoomId,
+  parseUserId,
+  type RoomId,
+  type ServerName,
+  type TransactionId,
+  type UserId,
+} from "../../domain/identifiers.ts";
+import { HomeserverHttp, type HomeserverOptions } from "./http.ts";
+import type { Outcome } from "./outcome.ts";
+
+/** A ghost together with its managed device. */
+export interface GhostActor {
+  readonly ghost: GhostMxid;
+  readonly deviceId: string;
+}
+
+const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>
+  z.unknown().transform((value, context) => {
+    const parsed = parse(value);
+    if (parsed !== undefined) return parsed;
+    context.addIssue({ code: "custom", message: "not a Matrix identifier" });
+    return z.NEVER;
+  });
+
+const Nothing = z.unknown().transform(() => undefined);
+const SentEvent = z.object({ event_id: parsedBy(parseEventId) });
+const TimelineEvent = z.object({
+  event_id: parsedBy(parseEventId),
+  sender: parsedBy(parseUserId),
+  type: z.string(),
+  origin_server_ts: z.number(),
+  content: z.record(z.string(), z.unknown()),
+});
+export type TimelineEvent = z.output<typeof TimelineEvent>;
+
+const CLIENT = ["client", "v3"] as const;
+
+export class Homeserver {
+  readonly #http: HomeserverHttp;
+
+  constructor(options: HomeserverOptions) {
+    this.#http = new HomeserverHttp(options);
+  }
+
+  async close(): Promise<void> {
+    await this.#http.close();
+  }
+
+  /** `GET /versions`. */
+  versions(): Promise<Outcome<{ versions: string[] }>> {
+    return this.#http.request("versions", {
+      method: "GET",
+      path: ["client", "versions"],
+      schema: z.object({ versions: z.array(z.string()) }),
+    });
+  }
+
+  /** `GET /account/whoami`, as the appservice's own user, or as a ghost's device. */
+  whoami(actor?: GhostActor): Promise<Outcome<{ user_id: UserId; device_id?: string | undefined }>> {
+    return this.#http.request("whoami", {
+      method: "GET",
+      path: [...CLIENT, "account", "whoami"],
+      as: actor,
+      schema: z.object({ user_id: parsedBy(parseUserId), device_id: z.string().optional() }),
+    });
+  }
+
+  /** `POST /appservice/{id}/ping`: has the homeserver call the bridge back. */
+  pingAppservice(appserviceId: string): Promise<Outcome<undefined>> {
+    return this.#http.request("ping", {
+      method: "POST",
+      path: ["client", "v1", "appservice", appserviceId, "ping"],
+      body: {},
+      schema: Nothing,
+    });
+  }
+
+  /** `POST /register` for a ghost. That it exists already is success. */
+  async registerGhost(ghost: GhostMxid): Promise<Outcome<undefined>> {
+    const outcome = await this.#http.request("register", {
+      method: "POST",
+      path: [...CLIENT, "register"],
+      body: { type: "m.login.application_service", username: localpartOf(ghost), inhibit_login: true },
+      schema: Nothing,
+    });
+    return outcome.kind === "refused" && outcome.errcode === "M_USER_IN_USE"
+      ? { kind: "ok", value: undefined }
+      : outcome;
+  }
+
+  /** `PUT /devices/{id}`: makes the ghost's device, or leaves the one there is (MSC4190). */
+  putDevice(actor: GhostActor, displayName: string): Promise<Outcome<undefined>> {
+    return this.#http.request("put_device", {
+      method: "PUT",
+      path: [...CLIENT, "devices", actor.deviceId],
+      body: { display_name: displayName },
+      as: { ghost: actor.ghost },
+      schema: Nothing,
+    });
+  }
+
+  /** `PUT /profile/{user}/displayname`. */
+  setDisplayName(ghost: GhostMxid, displayName: string): Promise<Outcome<undefined>> {
+    return this.#http.request("set_display_name", {
+      method: "PUT",
+      path: [...CLIENT, "profile", ghost, "displayname"],
+      body: { displayname: displayName },
+      as: { ghost },
+      schema: Nothing,
+    });
+  }
+
+  /** `POST /join/{room}`. Room IDs of version 12 name no server, so the inviter's is passed along. */
+  join(actor: GhostActor, roomId: RoomId, via: readonly ServerName[]): Promise<Outcome<{ room_id: RoomId }>> {
+    return this.#http.request("join", {
+      method: "POST",
+      path: [...CLIENT, "join", roomId],
+      // `server_name` is what the parameter was called before version 1.12 of the specification.
+      query: { via, server_name: via },
+      body: {},
+      as: actor,
+      schema: z.object({ room_id: parsedBy(parseRoomId) }),
+    });
+  }
+
+  /** `POST /rooms/{room}/leave`; also refuses an invitation. */
+  leave(actor: GhostActor, roomId: RoomId): Promise<Outcome<undefined>> {
+    return this.#http.request("leave", {
+      method: "POST",
+      path: [...CLIENT, "rooms", roomId, "leave"],
+      body: {},
+      as: actor,
+      schema: Nothing,
+    });
+  }
+
+  /** `GET /rooms/{room}/joined_members`. Members whose ID cannot be parsed are left out. */
+  async joinedMembers(actor: GhostActor, roomId: RoomId): Promise<Outcome<readonly UserId[]>> {
+    const outcome = await this.#http.request("joined_members", {
+      method: "GET",
+      path: [...CLIENT, "rooms", roomId, "joined_members"],
+      as: actor,
+      schema: z.object({ joined: z.record(z.string(), z.unknown()) }),
+    });
+    if (outcome.kind !== "ok") return outcome;
+    const members = Object.keys(outcome.value.joined).map(parseUserId);
+    return { kind: "ok", value: members.filter((member) => member !== undefined) };
+  }
+
+  /** `GET /rooms/{room}/state/{type}/{key}`. That there is none is a value: undefined. */
+  async stateEvent(
+    actor: GhostActor,
+    roomId: RoomId,
+    type: string,
+    stateKey = "",
+  ): Promise<Outcome<Readonly<Record<string, unknown>> | undefined>> {
+    const outcome = await this.#http.request("state", {
+      method: "GET",
+      path: [...CLIENT, "rooms", roomId, "state", type, stateKey],
+      as: actor,
+      schema: z.record(z.string(), z.unknown()),
+    });
+    return outcome.kind === "refused" && outcome.errcode === "M_NOT_FOUND"
+      ? { kind: "ok", value: undefined }
+      : outcome;
+  }
+
+  /** `PUT /rooms/{room}/send/{type}/{txnId}`, as the ghost's device. */
+  async sendEvent(
+    actor: GhostActor,
+    roomId: RoomId,
+    eventType: string,
+    transactionId: TransactionId,
+    content: Readonly<Record<string, unknown>>,
+  ): Promise<Outcome<EventId>> {
+    const outcome = await this.#http.request("send", {
+      method: "PUT",
+      path: [...CLIENT, "rooms", roomId, "send", eventType, transactionId],
+      body: content,
+      as: actor,
+      schema: SentEvent,
+    });
+    return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.event_id } : outcome;
+  }
+
+  /** `PUT /rooms/{room}/redact/{event}/{txnId}`. */
+  async redact(
+    actor: GhostActor,
+    roomId: RoomId,
+    eventId: EventId,
+    transactionId: TransactionId,
+  ): Promise<Outcome<EventId>> {
+    const outcome = await this.#http.request("redact", {
+      method: "PUT",
+      path: [...CLIENT, "rooms", roomId, "redact", eventId, transactionId],
+      body: {},
+      as: actor,
+      schema: SentEvent,
+    });
+    return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.event_id } : outcome;
+  }
+
+  /** `GET /rooms/{room}/event/{event}`. */
+  event(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<TimelineEvent>> {
+    return this.#http.request("event", {
+      method: "GET",
+      path: [...CLIENT, "rooms", roomId, "event", eventId],
+      as: actor,
+      schema: TimelineEvent,
+    });
+  }
+
+  /** `GET /rooms/{room}/context/{event}`: the place in the timeline right after an event. */
+  async timelineAfter(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<string>> {
+    const outcome = await this.#http.request("context", {
+      method: "GET",
+      path: [...CLIENT, "rooms", roomId, "context", eventId],
+      query: { limit: "0" },
+      as: actor,
+      schema: z.object({ end: z.string() }),
+    });
+    return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.end } : outcome;
+  }
+
+  /**
+   * `GET /rooms/{room}/messages`, forwards from `from`: a ghost's own events of one type.
+   * Events that cannot be parsed are left out. `next` is undefined at the end of the timeline.
+   */
+  async ownEventsFrom(
+    actor: GhostActor,
+    roomId: RoomId,
+    eventType: string,
+    from: string,
+  ): Promise<Outcome<{ events: readonly TimelineEvent[]; next: string | undefined }>> {
+    const outcome = await this.#http.request("messages", {
+      method: "GET",
+      path: [...CLIENT, "rooms", roomId, "messages"],
+      query: {
+        dir: "f",
+        from,
+        limit: "100",
+        filter: JSON.stringify({ senders: [actor.ghost], types: [eventType] }),
+      },
+      as: actor,
+      schema: z.object({
+        chunk: z.array(z.union([TimelineEvent, Nothing])),
+        end: z.string().optional(),
+      }),
+    });
+    if (outcome.kind !== "ok") return outcome;
+    const events = outcome.value.chunk.filter((event) => event !== undefined);
+    return { kind: "ok", value: { events, next: outcome.value.end } };
+  }
+}

@@ -1,0 +1,146 @@
+// One JSON request to the homeserver's client-server API as the appservice, and its classified outcome.
+// Invariants: no redirect is followed (the token goes to the configured URL only); the whole exchange has
+// one deadline; a response body is read up to a bound; neither body nor token reaches a log or an error.
+import { Agent, request } from "undici";
+import type { z } from "zod";
+import type { Clock } from "../../domain/clock.ts";
+import { classifyFailure, type Outcome, retry } from "./outcome.ts";
+
+const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
+
+/** Whom the appservice acts as: a ghost, with its device where the request belongs to one. */
+export interface ActingGhost {
+  readonly ghost: string;
+  readonly deviceId?: string | undefined;
+}
+
+export interface ApiRequest<Schema extends z.ZodType> {
+  readonly method: "GET" | "PUT" | "POST";
+  /** Path segments, escaped here. */
+  readonly path: readonly string[];
+  readonly query?: Readonly<Record<string, string | readonly string[]>>;
+  /** A JSON value. */
+  readonly body?: unknown;
+  readonly as?: ActingGhost | undefined;
+  readonly schema: Schema;
+}
+
+export interface HomeserverOptions {
+  /** The client-server API, such as `https://matrix.example.org`. */
+  readonly url: string;
+  readonly asToken: string;
+  readonly requestTimeoutMs: number;
+  readonly clock: Clock;
+  /** Told of each exchange, for metrics: never more than this. */
+  readonly observe?: (exchange: {
+    operation: string;
+    outcome: Outcome<unknown>["kind"];
+    durationMs: number;
+  }) => void;
+}
+
+export class HomeserverHttp {
+  readonly #options: HomeserverOptions;
+  readonly #base: string;
+  readonly #agent: Agent;
+
+  constructor(options: HomeserverOptions) {
+    this.#options = options;
+    this.#base = options.url.replace(/\/+$/, "");
+    this.#agent = new Agent({ connections: 32, keepAliveTimeout: 30_000 });
+  }
+
+  /**
+   * Makes one request. Never throws for what the other side does.
+   * @param operation a short fixed name for metrics
+   */
+  async request<Schema extends z.ZodType>(
+    operation: string,
+    call: ApiRequest<Schema>,
+  ): Promise<Outcome<z.output<Schema>>> {
+    const startedAt = this.#options.clock.now();
+    const outcome = await this.#exchange(call);
+    this.#options.observe?.({
+      operation,
+      outcome: outcome.kind,
+      durationMs: this.#options.clock.now() - startedAt,
+    });
+    return outcome;
+  }
+
+  /** Closes the connections, requests in flight included. */
+  async close(): Promise<void> {
+    await this.#agent.destroy();
+  }
+
+  async #exchange<Schema extends z.ZodType>(call: ApiRequest<Schema>): Promise<Outcome<z.output<Schema>>> {
+    const deadline = AbortSignal.timeout(this.#options.requestTimeoutMs);
+    try {
+      const response = await request(this.#urlOf(call), {
+        method: call.method,
+        dispatcher: this.#agent,
+        signal: deadline,
+        headers: {
+          authorization: `Bearer ${this.#options.asToken}`,
+          accept: "application/json",
+          ...(call.body !== undefined && { "content-type": "application/json" }),
+        },
+        body: call.body === undefined ? null : JSON.stringify(call.body),
+      });
+      const text = await readBounded(response.body, RESPONSE_BYTES_MAX);
+      const body = text === undefined ? undefined : parseJson(text);
+      if (response.statusCode < 200 || response.statusCode > 299) {
+        const header = response.headers["retry-after"];
+        return classifyFailure(
+          response.statusCode,
+          body,
+          Array.isArray(header) ? header[0] : header,
+          this.#options.clock.now(),
+        );
+      }
+      const parsed = call.schema.safeParse(body);
+      return parsed.success ? { kind: "ok", value: parsed.data } : retry("malformed");
+    } catch {
+      return retry(deadline.aborted ? "timeout" : "network");
+    }
+  }
+
+  #urlOf(call: ApiRequest<z.ZodType>): string {
+    const query = new URLSearchParams();
+    for (const [name, value] of Object.entries(call.query ?? {})) {
+      for (const each of typeof value === "string" ? [value] : value) query.append(name, each);
+    }
+    if (call.as !== undefined) {
+      query.set("user_id", call.as.ghost);
+      if (call.as.deviceId !== undefined) query.set("device_id", call.as.deviceId);
+    }
+    const path = call.path.map((segment) => encodeURIComponent(segment)).join("/");
+    return `${this.#base}/_matrix/${path}${query.size === 0 ? "" : `?${query}`}`;
+  }
+}
+
+/** The body as text; undefined when it is longer than the bound. */
+async function readBounded(
+  body: AsyncIterable<Uint8Array> & { destroy(): unknown },
+  bytesMax: number,
+): Promise<string | undefined> {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of body) {
+    length += chunk.length;
+    if (length > bytesMax) {
+      body.destroy();
+      return undefined;
+    }
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

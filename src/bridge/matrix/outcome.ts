@@ -1,0 +1,85 @@
+// What a request to the homeserver can come to: a closed set, so that each caller decides every case.
+// Invariants: `refused` means that the homeserver understood the request and will not do it, so repeating
+// it changes nothing; everything else that is not `ok` is worth repeating later; no body survives.
+// Protocol: Matrix client-server API, "Standard error response" and "Rate limiting".
+import { z } from "zod";
+
+/** Why a request should be repeated later. */
+export type RetryCause =
+  | "rate_limited"
+  | "server_error"
+  | "network"
+  | "timeout"
+  /** The answer was not one of the API: a proxy's page, a wrong URL, a body beyond the limit. */
+  | "malformed"
+  /** The appservice's token is not known: the registration and the homeserver disagree. */
+  | "unauthorized";
+
+export interface Retry {
+  readonly kind: "retry";
+  readonly cause: RetryCause;
+  /** How long the homeserver asked to wait, or the least that makes sense for the cause. */
+  readonly afterMs: number;
+}
+
+export interface Refused {
+  readonly kind: "refused";
+  readonly status: number;
+  /** The Matrix error code, `M_…`; `M_UNKNOWN` when the homeserver named none. */
+  readonly errcode: string;
+}
+
+export type Outcome<T> = { readonly kind: "ok"; readonly value: T } | Retry | Refused;
+
+/** The longest wait that a homeserver may ask for. */
+export const RETRY_AFTER_MS_MAX = 5 * 60_000;
+
+const LEAST_WAIT_MS: Readonly<Record<RetryCause, number>> = {
+  rate_limited: 1_000,
+  server_error: 1_000,
+  network: 1_000,
+  timeout: 1_000,
+  malformed: 30_000,
+  unauthorized: 30_000,
+};
+
+const ErrorBody = z.object({
+  errcode: z.string().regex(/^[A-Za-z0-9._-]{1,100}$/),
+  retry_after_ms: z.number().nonnegative().optional().catch(undefined),
+});
+
+export function retry(cause: RetryCause, askedMs?: number): Retry {
+  const leastMs = LEAST_WAIT_MS[cause];
+  const afterMs = Math.min(RETRY_AFTER_MS_MAX, Math.max(leastMs, askedMs ?? leastMs));
+  return { kind: "retry", cause, afterMs: Math.ceil(afterMs) };
+}
+
+/** Milliseconds that a `Retry-After` header asks for (RFC 9110, section 10.2.3): seconds or a date. */
+export function retryAfterMs(header: string | undefined, now: number): number | undefined {
+  if (header === undefined) return undefined;
+  if (/^[0-9]{1,9}$/.test(header.trim())) return Number(header.trim()) * 1_000;
+  const date = Date.parse(header);
+  return Number.isNaN(date) ? undefined : Math.max(0, date - now);
+}
+
+/**
+ * Classifies an answer that is not a success.
+ * @param body the parsed JSON body; undefined when it was none
+ * @param now milliseconds since the Unix epoch
+ */
+export function classifyFailure(
+  status: number,
+  body: unknown,
+  retryAfter: string | undefined,
+  now: number,
+): Retry | Refused {
+  const parsed = ErrorBody.safeParse(body);
+  const errcode = parsed.success ? parsed.data.errcode : undefined;
+  const askedMs = (parsed.success ? parsed.data.retry_after_ms : undefined) ?? retryAfterMs(retryAfter, now);
+  if (status === 429 || errcode === "M_LIMIT_EXCEEDED") return retry("rate_limited", askedMs);
+  if (status >= 500) return retry("server_error", askedMs);
+  if (status === 401) return retry("unauthorized");
+  // Anything below 400, and a refusal without an error code or of the path itself, is not the API speaking.
+  if (status < 400 || errcode === undefined || errcode === "M_UNRECOGNIZED") return retry("malformed");
+  return { kind: "refused", status, errcode };
+}

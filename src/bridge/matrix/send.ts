@@ -1,0 +1,110 @@
+// Sends an event under its stored transaction ID, as the ghost's device, and never twice.
+// Invariants:
+// - the attempt is recorded before the first request, so a crash leaves the time it was made;
+// - the transaction ID alone dedupes while the homeserver remembers it (24 hours for a device's requests);
+//   past 20 hours the timeline after the question is read first, for an event that carries the ID;
+// - where that cannot be read the event is given up: sent once or not at all.
+// See docs/decisions/0006-sending-and-transaction-ids.md.
+import type { Clock } from "../../domain/clock.ts";
+import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
+import type { PendingSend, SendLedger } from "../ledger/types.ts";
+import type { Ghosts } from "./ghosts.ts";
+import type { GhostActor, Homeserver } from "./homeserver.ts";
+import type { Outcome } from "./outcome.ts";
+import { TRANSACTION_KEY } from "./transactions.ts";
+
+/** How long the homeserver surely remembers a transaction ID: four hours short of what it keeps. */
+export const TRANSACTION_MEMORY_MS = 20 * 60 * 60 * 1000;
+/** How far an earlier send is looked for, in pages of 100 of the ghost's own events. */
+const LOOK_BACK_PAGES_MAX = 200;
+/** A ghost that the homeserver refuses to make is a matter for the operator, who needs a while. */
+const GHOST_REFUSED_RETRY_MS = 60_000;
+
+export type SendResult =
+  | { readonly kind: "sent"; readonly eventId: EventId }
+  | { readonly kind: "retry"; readonly afterMs: number }
+  | { readonly kind: "refused"; readonly reason: "room_unreachable" | "reply_refused" };
+
+export interface EventSender {
+  send(send: PendingSend): Promise<SendResult>;
+}
+
+/** An event to send, whatever it is for. */
+export interface OutgoingEvent {
+  readonly roomId: RoomId;
+  readonly ghost: GhostMxid;
+  readonly eventType: string;
+  readonly content: Readonly<Record<string, unknown>>;
+  readonly transactionId: TransactionId;
+  /** The event it answers; an earlier send is looked for after it. */
+  readonly sourceEventId: EventId | undefined;
+  readonly firstAttemptedAt: number | undefined;
+  /** Records that a request is about to be made; rejects when the right to make it was lost. */
+  readonly recordAttempt: (now: number) => Promise<void>;
+}
+
+export interface SenderDependencies {
+  readonly homeserver: Homeserver;
+  readonly ghosts: Ghosts;
+  readonly clock: Clock;
+}
+
+/** Sends one event, or finds the one sent before. */
+export async function sendOnce(deps: SenderDependencies, event: OutgoingEvent): Promise<SendResult> {
+  const ready = await deps.ghosts.ensureGhost(event.ghost);
+  if (ready.kind === "retry") return { kind: "retry", afterMs: ready.afterMs };
+  if (ready.kind === "refused") return { kind: "retry", afterMs: GHOST_REFUSED_RETRY_MS };
+
+  const now = deps.clock.now();
+  if (event.firstAttemptedAt !== undefined && now - event.firstAttemptedAt >= TRANSACTION_MEMORY_MS) {
+    const earlier = await deps.ghosts.acting(event.ghost, (actor) =>
+      findEarlier(deps.homeserver, actor, event),
+    );
+    if (earlier.kind !== "ok") return giveBack(earlier);
+    if (earlier.value !== undefined) return { kind: "sent", eventId: earlier.value };
+  }
+  await event.recordAttempt(now);
+  const content = { ...event.content, [TRANSACTION_KEY]: event.transactionId };
+  const outcome = await deps.ghosts.acting(event.ghost, (actor) =>
+    deps.homeserver.sendEvent(actor, event.roomId, event.eventType, event.transactionId, content),
+  );
+  return outcome.kind === "ok" ? { kind: "sent", eventId: outcome.value } : giveBack(outcome);
+}
+
+/** Sends the events of delegations. */
+export function createEventSender(deps: SenderDependencies & { readonly ledger: SendLedger }): EventSender {
+  return {
+    send: (send) =>
+      sendOnce(deps, { ...send, recordAttempt: (now) => deps.ledger.recordAttempt(send.sendId, now) }),
+  };
+}
+
+/** The ghost's own event under this transaction ID, if the timeline after the source has one. */
+async function findEarlier(
+  homeserver: Homeserver,
+  actor: GhostActor,
+  event: OutgoingEvent,
+): Promise<Outcome<EventId | undefined>> {
+  const unknowable = { kind: "refused", status: 404, errcode: "M_NOT_FOUND" } as const;
+  if (event.sourceEventId === undefined) return unknowable;
+  const start = await homeserver.timelineAfter(actor, event.roomId, event.sourceEventId);
+  if (start.kind !== "ok") return start;
+  let from = start.value;
+  for (let page = 0; page < LOOK_BACK_PAGES_MAX; page++) {
+    const read = await homeserver.ownEventsFrom(actor, event.roomId, event.eventType, from);
+    if (read.kind !== "ok") return read;
+    const found = read.value.events.find(
+      (own) => own.sender === event.ghost && own.content[TRANSACTION_KEY] === event.transactionId,
+    );
+    if (found !== undefined) return { kind: "ok", value: found.event_id };
+    if (read.value.next === undefined || read.value.next === from) return { kind: "ok", value: undefined };
+    from = read.value.next;
+  }
+  return unknowable;
+}
+
+function giveBack(outcome: Exclude<Outcome<unknown>, { kind: "ok" }>): SendResult {
+  if (outcome.kind === "retry") return { kind: "retry", afterMs: outcome.afterMs };
+  const unreachable = outcome.errcode === "M_FORBIDDEN" || outcome.errcode === "M_NOT_FOUND";
+  return { kind: "refused", reason: unreachable ? "room_unreachable" : "reply_refused" };
+}
