@@ -1,0 +1,67 @@
+// What a command of the CLI is, and how it tells success from failure.
+// Invariants: data goes to standard output, everything else to standard error; a failure's exit code
+// says its class, so that a script need not read text.
+import type { Command } from "commander";
+import { DrawbridgeError, type ErrorCode } from "../domain/errors.ts";
+
+/** A command: one file `src/cli/<verb-noun>.ts`, listed in commands.ts, loaded only when it is called. */
+export interface CommandModule {
+  /**
+   * Adds arguments, options, help and the action to the command.
+   * An action throws DrawbridgeError when it fails, and sets `process.exitCode` when its answer is no.
+   */
+  register(command: Command): void;
+}
+
+export const ExitCode = {
+  ok: 0,
+  /** It failed, or the answer is no: a card rejected, a check that does not hold. */
+  failed: 1,
+  /** The command line, a configuration file or a secret is wrong; nothing was done. */
+  usage: 2,
+  /** A server that is needed could not be reached, or refused. */
+  unavailable: 3,
+} as const;
+export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
+
+export const EXIT_CODES_HELP = `
+Exit codes:
+  0  done, and the answer is yes
+  1  failed, or the answer is no
+  2  the command line, a configuration file or a secret is wrong; nothing was done
+  3  a server that is needed could not be reached, or refused`;
+
+const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
+  config_invalid: ExitCode.usage,
+  config_unreadable: ExitCode.usage,
+  secret_unavailable: ExitCode.usage,
+  usage: ExitCode.usage,
+  database_unavailable: ExitCode.unavailable,
+  homeserver_refused: ExitCode.unavailable,
+  homeserver_unavailable: ExitCode.unavailable,
+  token_refused: ExitCode.unavailable,
+  agent_unavailable: ExitCode.unavailable,
+  lease_lost: ExitCode.failed,
+  card_rejected: ExitCode.failed,
+  not_running: ExitCode.failed,
+  program_failed: ExitCode.failed,
+  internal: ExitCode.failed,
+};
+
+/** The exit code for an error that ended a command. */
+export function exitCodeOf(error: unknown): ExitCode {
+  return error instanceof DrawbridgeError ? EXIT_BY_ERROR[error.code] : ExitCode.failed;
+}
+
+/**
+ * An error as the operator sees it: `error: …` and, where there is one, `mend: …`.
+ * A defect of the program keeps its stack, so that it can be reported.
+ */
+export function renderError(error: unknown): string {
+  if (error instanceof DrawbridgeError && error.code !== "internal") {
+    const mend = error.mend === undefined ? "" : `mend: ${error.mend}\n`;
+    return `error: ${error.message}\n${mend}`;
+  }
+  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  return `error: ${text}\nmend: This is a defect of Drawbridge; please report it with the lines above.\n`;
+}

@@ -1,0 +1,21 @@
+// The list of the CLI's commands. Invariant: only a summary stands here; a command's code is loaded when
+// it is called, so that `--help` and every other command start without it.
+import type { CommandModule } from "./command.ts";
+
+export interface CommandEntry {
+  /** The words of the command, such as `["card", "verify"]`. */
+  readonly path: readonly [string, ...string[]];
+  readonly summary: string;
+  load(): Promise<{ readonly command: CommandModule }>;
+}
+
+/** What the first word of a two-word command is about. */
+export const GROUPS: Readonly<Record<string, string>> = {
+  bridge: "the bridge of one organisation",
+  card: "signed Agent Cards",
+  gateway: "the A2A gateway of one organisation",
+};
+
+// One line a command, in the order of --help:
+//   { path: ["card", "verify"], summary: "…", load: () => import("./card-verify.ts") },
+export const COMMANDS: readonly CommandEntry[] = [];

@@ -1,0 +1,25 @@
+// Entry point of the CLI: runs one command and turns its end into an exit code.
+import process from "node:process";
+import { CommanderError } from "commander";
+import { ExitCode, exitCodeOf, renderError } from "./command.ts";
+import { COMMANDS } from "./commands.ts";
+import { buildProgram } from "./program.ts";
+
+// A reader such as `head` may close its end early; that is no failure.
+process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  if (error.code === "EPIPE") process.exit(process.exitCode ?? ExitCode.ok);
+  throw error;
+});
+
+try {
+  const words = process.argv.slice(2);
+  const program = await buildProgram(COMMANDS, words);
+  await program.parseAsync(words, { from: "user" });
+} catch (error) {
+  // Commander has printed its own message already; asked-for help is no error.
+  if (error instanceof CommanderError) {
+    process.exit(error.exitCode === 0 ? ExitCode.ok : ExitCode.usage);
+  }
+  process.stderr.write(renderError(error));
+  process.exit(exitCodeOf(error));
+}

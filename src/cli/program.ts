@@ -1,0 +1,50 @@
+// Builds the command line from the list of commands.
+// Invariant: only the command that is called is loaded.
+import { readFileSync } from "node:fs";
+import { Command } from "commander";
+import { EXIT_CODES_HELP } from "./command.ts";
+import { type CommandEntry, GROUPS } from "./commands.ts";
+
+function packageVersion(): string {
+  const manifest: unknown = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8"));
+  return String((manifest as { version?: unknown }).version);
+}
+
+/** The entry that the words of a command line name; `help card verify` names the same as `card verify --help`. */
+export function entryOf(
+  entries: readonly CommandEntry[],
+  words: readonly string[],
+): CommandEntry | undefined {
+  const named = words.filter((word) => word !== "help" && !word.startsWith("-"));
+  return entries.find((entry) => entry.path.every((word, index) => named[index] === word));
+}
+
+/**
+ * The program for one command line.
+ * @param words the arguments after the program's name.
+ */
+export async function buildProgram(
+  entries: readonly CommandEntry[],
+  words: readonly string[],
+): Promise<Command> {
+  const program = new Command("drawbridge")
+    .description("Joins Matrix rooms to A2A agents across organisations.")
+    .version(packageVersion())
+    .addHelpText("after", EXIT_CODES_HELP)
+    .showHelpAfterError("mend: Run it with --help to see its usage.")
+    .exitOverride();
+
+  const called = entryOf(entries, words);
+  const groups = new Map<string, Command>();
+  for (const entry of entries) {
+    const [first, ...rest] = entry.path;
+    let parent = program;
+    if (rest.length > 0) {
+      parent = groups.get(first) ?? program.command(first).description(GROUPS[first] ?? "");
+      groups.set(first, parent);
+    }
+    const command = parent.command(rest.length > 0 ? rest.join("-") : first).description(entry.summary);
+    if (entry === called) (await entry.load()).command.register(command);
+  }
+  return program;
+}
