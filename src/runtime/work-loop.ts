@@ -89,3 +89,10 @@ export class WorkLoop {
     }
   }
 }
+
+/** Waits until all of a round's work has ended; then rejects with the first failure, if there was one. */
+export async function allEnded(work: readonly Promise<void>[]): Promise<void> {
+  const results = await Promise.allSettled(work);
+  const failed = results.find((result) => result.status === "rejected");
+  if (failed !== undefined) throw failed.reason;
+}

@@ -1,0 +1,60 @@
+// An agent's answer as the events that carry it. Pure: the same answer gives the same events.
+// Invariants:
+// - the bodies joined, in order, are the whole answer (lone surrogates, which no event may hold, replaced);
+// - each event's content is below 40 KiB of canonical JSON: encryption and base64 make of that less than the
+//   65,536 bytes an event may have;
+// - the asker is mentioned once, in the first event.
+import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { ReplyPart } from "../ledger/types.ts";
+import { renderCode, renderMarkdownPieces } from "./markdown.ts";
+import { relatesTo } from "./relations.ts";
+import { splitText } from "./split-text.ts";
+
+/** Bytes of canonical JSON that the content of one event may have. */
+export const CONTENT_BYTES_MAX = 40 * 1024;
+/** Leaves as much again for the formatted form; a piece whose formatted form needs more goes without it. */
+const BODY_BYTES_MAX = 20 * 1024;
+/** Room for the transaction ID that is written into the content when it is sent. */
+const RESERVED_BYTES = 256;
+
+const EMPTY_ANSWER = "(The agent finished without a text answer.)";
+
+export interface Answer {
+  readonly text: string;
+  /** `text/plain` is shown as it is, JSON as code, everything else as Markdown. */
+  readonly mediaType?: string | undefined;
+}
+
+export interface AnswerSource {
+  readonly eventId: EventId;
+  readonly threadRoot: EventId | undefined;
+  readonly sender: UserId;
+  readonly roomId: RoomId;
+}
+
+/** The events of an answer, in the order they are to be sent; at least one. */
+export function answerParts(answer: Answer, source: AnswerSource): ReplyPart[] {
+  const text = answer.text.toWellFormed();
+  const pieces = splitText(text.trim() === "" ? EMPTY_ANSWER : text, BODY_BYTES_MAX);
+  const formatted = formattedPieces(pieces, answer.mediaType);
+  return pieces.map((body, index) => {
+    const plain = {
+      msgtype: "m.text",
+      body,
+      "m.mentions": index === 0 ? { user_ids: [source.sender] } : {},
+      "m.relates_to": relatesTo(source.eventId, source.threadRoot, index > 0),
+    };
+    const html = formatted?.[index];
+    if (html === undefined) return { eventType: "m.room.message", content: plain };
+    const rich = { ...plain, format: "org.matrix.custom.html", formatted_body: html };
+    const fits = Buffer.byteLength(JSON.stringify(rich), "utf8") + RESERVED_BYTES <= CONTENT_BYTES_MAX;
+    return { eventType: "m.room.message", content: fits ? rich : plain };
+  });
+}
+
+function formattedPieces(pieces: readonly string[], mediaType: string | undefined): string[] | undefined {
+  const type = mediaType?.split(";", 1)[0]?.trim().toLowerCase();
+  if (type === "text/plain") return undefined;
+  if (type === "application/json" || type?.endsWith("+json")) return pieces.map(renderCode);
+  return renderMarkdownPieces(pieces);
+}

@@ -1,0 +1,154 @@
+// What ghosts do about rooms: answer invitations by policy, read a joined room's state, leave empty rooms.
+// Invariants:
+// - only who may ask an agent may bring its ghost into a room; every other invitation is refused;
+// - each task can be repeated: joining where one is joined and leaving where one is not are success;
+// - an answer of the homeserver that repeating cannot change ends the task, everything else is retried
+//   with growing waits; nothing is retried in a hot loop.
+import type { Logger } from "pino";
+import type { Clock } from "../../domain/clock.ts";
+import { type GhostMxid, serverOf, type UserId } from "../../domain/identifiers.ts";
+import { backoffMs } from "../../runtime/backoff.ts";
+import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
+import type { ClaimedMembership, MembershipLedger } from "../ledger/types.ts";
+import type { Ghosts } from "./ghosts.ts";
+import type { Homeserver } from "./homeserver.ts";
+import type { Outcome } from "./outcome.ts";
+
+const BATCH = 16;
+const LEASE_MS = 3 * 60_000;
+const BACKOFF = { firstMs: 2_000, maxMs: 10 * 60_000 };
+/** About four hours of a room's own servers failing; then the invitation is refused. */
+const JOIN_ATTEMPTS_MAX = 30;
+
+export interface MembershipDependencies {
+  readonly ledger: MembershipLedger;
+  readonly homeserver: Homeserver;
+  readonly ghosts: Ghosts;
+  /** Whether this user may ask this ghost's agent, by agents.yaml as it is now. */
+  readonly mayInvite: (ghost: GhostMxid, inviter: UserId) => Promise<boolean>;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly pollIntervalMs?: number;
+}
+
+export class MembershipWorker {
+  readonly #deps: MembershipDependencies;
+  readonly #loop: WorkLoop;
+
+  constructor(deps: MembershipDependencies) {
+    this.#deps = deps;
+    this.#loop = new WorkLoop({
+      clock: deps.clock,
+      round: () => this.round(),
+      onError: (error) => deps.log.warn({ err: errorName(error) }, "memberships could not be worked on"),
+      ...(deps.pollIntervalMs !== undefined && { pollIntervalMs: deps.pollIntervalMs }),
+    });
+  }
+
+  start(): void {
+    this.#loop.start();
+  }
+
+  wake(): void {
+    this.#loop.wake();
+  }
+
+  drain(): Promise<void> {
+    return this.#loop.drain();
+  }
+
+  /** Works on what is due once; true when more may be due. */
+  async round(): Promise<boolean> {
+    const now = this.#deps.clock.now();
+    const claimed = await this.#deps.ledger.claimMemberships({
+      limit: BATCH,
+      now,
+      leaseUntil: now + LEASE_MS,
+    });
+    await allEnded(claimed.map((membership) => this.#work(membership)));
+    return claimed.length === BATCH;
+  }
+
+  async #work(membership: ClaimedMembership): Promise<void> {
+    switch (membership.task) {
+      case "answer_invite":
+        return this.#answerInvite(membership);
+      case "settle":
+        return this.#settle(membership);
+      case "leave":
+        return this.#leave(membership);
+    }
+  }
+
+  async #answerInvite(membership: ClaimedMembership): Promise<void> {
+    const { ghosts, homeserver, ledger, clock, mayInvite } = this.#deps;
+    const { ghost, roomId, inviter, attempts } = membership;
+    if (inviter === undefined || !(await mayInvite(ghost, inviter))) {
+      this.#note(membership, "invitation refused by policy");
+      return this.#leave(membership);
+    }
+    const joined = await ghosts.acting(ghost, (actor) => homeserver.join(actor, roomId, [serverOf(inviter)]));
+    if (joined.kind === "ok") {
+      await ledger.membershipJoined(membership, clock.now());
+      return this.#note(membership, "joined");
+    }
+    // M_FORBIDDEN: withdrawn, banned, or closed to this server. M_NOT_FOUND, M_UNSUPPORTED_ROOM_VERSION and
+    // the like: no server has the room, or this one cannot take part. None of it heals by asking again.
+    const hopeless = joined.kind === "refused" || attempts >= JOIN_ATTEMPTS_MAX;
+    return hopeless ? this.#leave(membership) : this.#defer(membership, joined);
+  }
+
+  async #settle(membership: ClaimedMembership): Promise<void> {
+    const { ghosts, homeserver, ledger, clock } = this.#deps;
+    const { ghost, roomId } = membership;
+    const members = await ghosts.acting(ghost, (actor) => homeserver.joinedMembers(actor, roomId));
+    if (members.kind !== "ok") return this.#cannotSettle(membership, members);
+    const encryption = await ghosts.acting(ghost, (actor) =>
+      homeserver.stateEvent(actor, roomId, "m.room.encryption"),
+    );
+    if (encryption.kind !== "ok") return this.#cannotSettle(membership, encryption);
+    const facts = { encrypted: encryption.value !== undefined, members: members.value };
+    await ledger.membershipSettled(membership, facts, clock.now());
+    this.#note(membership, "settled", { encrypted: facts.encrypted, members: facts.members.length });
+  }
+
+  /** Refused: the ghost is no longer in the room. */
+  async #cannotSettle(
+    membership: ClaimedMembership,
+    outcome: Exclude<Outcome<unknown>, { kind: "ok" }>,
+  ): Promise<void> {
+    if (outcome.kind === "retry") return this.#defer(membership, outcome);
+    await this.#deps.ledger.membershipLeft(membership, this.#deps.clock.now());
+    this.#note(membership, "left before it settled", { errcode: outcome.errcode });
+  }
+
+  async #leave(membership: ClaimedMembership): Promise<void> {
+    const { ghosts, homeserver, ledger, clock } = this.#deps;
+    const left = await ghosts.acting(membership.ghost, (actor) => homeserver.leave(actor, membership.roomId));
+    if (left.kind === "retry") return this.#defer(membership, left);
+    // Refused: it is not in that room.
+    await ledger.membershipLeft(membership, clock.now());
+    this.#note(membership, "left");
+  }
+
+  async #defer(
+    membership: ClaimedMembership,
+    outcome: Exclude<Outcome<unknown>, { kind: "ok" }>,
+  ): Promise<void> {
+    const askedMs = outcome.kind === "retry" ? outcome.afterMs : 0;
+    const waitMs = backoffMs(BACKOFF, membership.attempts, askedMs);
+    await this.#deps.ledger.membershipDeferred(membership, this.#deps.clock.now() + waitMs);
+    const why = outcome.kind === "retry" ? outcome.cause : outcome.errcode;
+    this.#note(membership, "deferred", { why, waitMs });
+  }
+
+  #note(membership: ClaimedMembership, what: string, more: Readonly<Record<string, unknown>> = {}): void {
+    const { roomId, ghost, task, attempts } = membership;
+    this.#deps.log.info({ roomId, ghost, task, attempts, ...more }, `membership ${what}`);
+  }
+}
+
+/** A database error's message can carry a row's values, so only its name is logged. */
+function errorName(error: unknown): string {
+  return error instanceof Error ? error.name : "unknown";
+}

@@ -1,0 +1,133 @@
+// What the bridge says in a room besides answers. Pure: kind, reason and the list of agents in, an event out.
+// Invariants: nothing of a question, an answer or an error's text is ever said; each notice says what
+// happened, why, and who can mend it; every kind and every reason has its words (the types see to it).
+import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
+import type { NoticeKind, TerminalReason } from "../ledger/states.ts";
+import { escapeHtml } from "../matrix/markdown.ts";
+import { relatesTo } from "../matrix/relations.ts";
+
+/** An agent as the directory lists it. */
+export interface DirectoryLine {
+  readonly ghost: GhostMxid;
+  readonly name: string;
+  /** Whether a question to it would be passed on now. */
+  readonly available: boolean;
+}
+
+export interface NoticeFacts {
+  readonly kind: NoticeKind;
+  readonly reason: TerminalReason | undefined;
+  readonly sourceEventId: EventId | undefined;
+  readonly threadRoot: EventId | undefined;
+}
+
+type PlainKind = Exclude<NoticeKind, "agent_directory">;
+
+/** What happened. */
+export const OPENINGS: Readonly<Record<PlainKind, string>> = {
+  policy_denied: "I did not pass this question on.",
+  rate_limited: "I did not pass this question on: there are too many at the moment.",
+  capacity_exceeded: "I could not take this question.",
+  delegation_stopped: "I have stopped working on this question.",
+  delegation_failed: "I could not get an answer to this question.",
+  encrypted_room_refused:
+    "This room is encrypted, and this bridge does not read encrypted rooms, so I cannot see what is asked " +
+    "here. Please ask me in a room without encryption. Whoever runs the bridge decides whether it takes part " +
+    "in encrypted rooms.",
+};
+
+/** Why, and who can mend it. */
+export const REASONS: Readonly<Record<TerminalReason, string>> = {
+  answered: "It was answered.",
+  room_capacity_exceeded:
+    "Too many questions are waiting in this room. Ask again once some of them are answered.",
+  global_capacity_exceeded:
+    "Too many questions are waiting on this bridge. Ask again in a few minutes; whoever runs the bridge can " +
+    "raise the limit.",
+  sender_policy_rejected:
+    "You are not among those who may ask this agent. Whoever runs this bridge can add you or your server.",
+  agent_removed: "This agent is no longer offered here. Write !agents to see which ones are.",
+  agent_card_untrusted:
+    "The identity of this agent is not verified at the moment. Whoever runs this bridge can verify it again; " +
+    "then ask once more.",
+  rate_limited: "Ask again in a minute. Whoever runs this bridge can raise this agent's rate.",
+  token_refused:
+    "The agent's side refused this bridge's credentials. Whoever runs this bridge has to sort that out with " +
+    "the agent's operator.",
+  agent_refused:
+    "The agent's side refused the request. Whoever runs this bridge has to sort that out with the agent's " +
+    "operator.",
+  agent_unavailable: "The agent could not be reached. Ask again later.",
+  agent_failed: "The agent reported that it failed. Ask again, or put the question differently.",
+  agent_rejected: "The agent declined to take this question.",
+  agent_protocol_error:
+    "The agent answered in a way this bridge does not understand. Its operator can look into that.",
+  answer_too_large: "The answer is longer than this bridge takes. Ask for less at a time.",
+  auth_required: "The agent asks for a sign-in that this bridge cannot give. Its operator can help.",
+  input_required:
+    "The agent asked something back, which this bridge cannot pass on. Ask again with more detail.",
+  outcome_unknown:
+    "The connection broke after the question was sent, and whether the agent took it cannot be found out. " +
+    "Ask again only if it does no harm twice.",
+  dispatch_deadline_exceeded: "The agent did not take it in time. Ask again later.",
+  answer_deadline_exceeded: "The agent did not finish in time. Ask again later, or ask for less at a time.",
+  source_redacted: "The question was removed.",
+  room_unreachable: "I may no longer write in this room. Whoever runs the room can let me.",
+  reply_refused: "The homeserver did not accept the answer. Whoever runs this bridge can look into that.",
+};
+
+/** Kinds whose opening says everything. */
+const COMPLETE: ReadonlySet<NoticeKind> = new Set(["encrypted_room_refused"]);
+
+/** The body of a notice that is not the directory. */
+export function noticeText(kind: PlainKind, reason: TerminalReason | undefined): string {
+  const opening = OPENINGS[kind];
+  return reason === undefined || COMPLETE.has(kind) ? opening : `${opening} ${REASONS[reason]}`;
+}
+
+/** The content of the `m.notice` event that says it. Nobody is pinged by one. */
+export function noticeContent(
+  notice: NoticeFacts,
+  directory: readonly DirectoryLine[],
+): Readonly<Record<string, unknown>> {
+  const said =
+    notice.kind === "agent_directory"
+      ? directoryBodies(directory)
+      : { body: noticeText(notice.kind, notice.reason) };
+  return {
+    msgtype: "m.notice",
+    ...said,
+    "m.mentions": {},
+    ...(notice.sourceEventId !== undefined && {
+      "m.relates_to": relatesTo(notice.sourceEventId, notice.threadRoot),
+    }),
+  };
+}
+
+/** So many agents and so much of a name go into one event. */
+const LISTED_MAX = 50;
+const NAME_CHARACTERS_MAX = 80;
+
+const NO_AGENTS = "No agents are offered here at the moment. Whoever runs this bridge can add some.";
+const HOW_TO_ASK = "Invite an agent to a room and mention it with your question. Agents offered here:";
+const UNAVAILABLE = "not available now, its identity is not verified; whoever runs this bridge can mend that";
+
+function directoryBodies(lines: readonly DirectoryLine[]): Readonly<Record<string, string>> {
+  if (lines.length === 0) return { body: NO_AGENTS };
+  const sorted = lines.toSorted((left, right) => (left.ghost < right.ghost ? -1 : 1));
+  const listed = sorted.slice(0, LISTED_MAX);
+  const more = sorted.length > listed.length ? `… and ${sorted.length - listed.length} more.` : "";
+  const nameOf = (line: DirectoryLine) => [...line.name].slice(0, NAME_CHARACTERS_MAX).join("");
+  const suffix = (line: DirectoryLine) => (line.available ? "" : ` (${UNAVAILABLE})`);
+  const plain = listed.map((line) => `- ${nameOf(line)}: ${line.ghost}${suffix(line)}`);
+  const html = listed.map((line) => {
+    const link = `https://matrix.to/#/${encodeURIComponent(line.ghost)}`;
+    const name = escapeHtml(nameOf(line));
+    return `<li><a href="${link}">${name}</a> <code>${escapeHtml(line.ghost)}</code>${suffix(line)}</li>`;
+  });
+  return {
+    body: [HOW_TO_ASK, ...plain, ...(more === "" ? [] : [more])].join("\n"),
+    format: "org.matrix.custom.html",
+    formatted_body: `<p>${HOW_TO_ASK}</p><ul>${html.join("")}</ul>${more === "" ? "" : `<p>${more}</p>`}`,
+  };
+}

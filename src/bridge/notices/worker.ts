@@ -1,0 +1,91 @@
+// Says the notices that the ledger holds: each once, by the ghost it belongs to.
+// Invariants: a notice's marker was claimed before it came here, so a crash or a second process repeats
+// nothing; it is sent under its stored transaction ID with the attempt recorded first; a room that cannot be
+// written to ends it, everything else is retried with growing waits.
+import type { Logger } from "pino";
+import type { Clock } from "../../domain/clock.ts";
+import { backoffMs } from "../../runtime/backoff.ts";
+import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
+import type { ClaimedNotice, NoticeLedger } from "../ledger/types.ts";
+import { type SenderDependencies, sendOnce } from "../matrix/send.ts";
+import { type DirectoryLine, noticeContent } from "./texts.ts";
+
+const BATCH = 16;
+const LEASE_MS = 3 * 60_000;
+const BACKOFF = { firstMs: 2_000, maxMs: 10 * 60_000 };
+
+export interface NoticeDependencies extends SenderDependencies {
+  readonly ledger: NoticeLedger;
+  /** The agents offered now, for the directory. */
+  readonly directory: () => Promise<readonly DirectoryLine[]>;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly pollIntervalMs?: number;
+}
+
+export class NoticeWorker {
+  readonly #deps: NoticeDependencies;
+  readonly #loop: WorkLoop;
+
+  constructor(deps: NoticeDependencies) {
+    this.#deps = deps;
+    this.#loop = new WorkLoop({
+      clock: deps.clock,
+      round: () => this.round(),
+      onError: (error) =>
+        deps.log.warn(
+          { err: error instanceof Error ? error.name : "unknown" },
+          "notices could not be worked on",
+        ),
+      ...(deps.pollIntervalMs !== undefined && { pollIntervalMs: deps.pollIntervalMs }),
+    });
+  }
+
+  start(): void {
+    this.#loop.start();
+  }
+
+  wake(): void {
+    this.#loop.wake();
+  }
+
+  drain(): Promise<void> {
+    return this.#loop.drain();
+  }
+
+  /** Says what is due once; true when more may be due. */
+  async round(): Promise<boolean> {
+    const now = this.#deps.clock.now();
+    const claimed = await this.#deps.ledger.claimNotices({ limit: BATCH, now, leaseUntil: now + LEASE_MS });
+    await allEnded(claimed.map((notice) => this.#say(notice)));
+    return claimed.length === BATCH;
+  }
+
+  async #say(notice: ClaimedNotice): Promise<void> {
+    const { ledger, clock, log, directory } = this.#deps;
+    const { kind, roomId, ghost, attempts } = notice;
+    const agents = kind === "agent_directory" ? await directory() : [];
+    const result = await sendOnce(this.#deps, {
+      roomId,
+      ghost,
+      eventType: "m.room.message",
+      content: noticeContent(notice, agents),
+      transactionId: notice.transactionId,
+      sourceEventId: notice.sourceEventId,
+      firstAttemptedAt: notice.firstAttemptedAt,
+      recordAttempt: (now) => ledger.noticeAttempted(notice, now),
+    });
+    switch (result.kind) {
+      case "sent":
+        await ledger.noticeSent(notice, result.eventId, clock.now());
+        break;
+      case "retry":
+        await ledger.noticeDeferred(notice, clock.now() + backoffMs(BACKOFF, attempts, result.afterMs));
+        break;
+      case "refused":
+        await ledger.noticeDropped(notice, clock.now());
+        break;
+    }
+    log.info({ kind, roomId, ghost, attempts, result: result.kind }, "notice");
+  }
+}
