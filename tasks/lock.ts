@@ -3,6 +3,7 @@
 // these entries `npm ci` refuses the lock on every platform.
 // Invariant: nothing is invented: name and version are those that a locked package asks for exactly.
 import { readFileSync, writeFileSync } from "node:fs";
+import type { Task } from "./task.ts";
 
 interface LockedPackage {
   readonly version?: string;
@@ -74,10 +75,16 @@ export function completeLock(lock: Lock): string[] {
   return added;
 }
 
-if (import.meta.main) {
-  const file = new URL("../package-lock.json", import.meta.url);
-  const lock = JSON.parse(readFileSync(file, "utf8")) as Lock;
-  const added = completeLock(lock);
-  if (added.length > 0) writeFileSync(file, `${JSON.stringify(lock, null, 2)}\n`);
-  process.stdout.write(`package-lock.json: ${added.length} entries added\n`);
-}
+export const task: Task = {
+  name: "lock",
+  summary: "Complete package-lock.json after npm install has written it.",
+  needs: {},
+  async run() {
+    const file = new URL("../package-lock.json", import.meta.url);
+    const lock = JSON.parse(readFileSync(file, "utf8")) as Lock;
+    const added = completeLock(lock);
+    if (added.length > 0) writeFileSync(file, `${JSON.stringify(lock, null, 2)}\n`);
+    process.stdout.write(`package-lock.json: ${added.length} entries added\n`);
+    return 0;
+  },
+};

@@ -1,0 +1,21 @@
+// Runs one task: `node tasks/main.ts NAME args`. `./task` installs what it needs and then comes here.
+import { existsSync } from "node:fs";
+import { exitCodeOf, renderError } from "../src/cli/command.ts";
+import { DrawbridgeError } from "../src/domain/errors.ts";
+import type { Task } from "./task.ts";
+
+async function loadTask(name: string): Promise<Task> {
+  const file = new URL(`${name.replaceAll(":", "-")}.ts`, import.meta.url);
+  const isName = /^[a-z]+(?:[:-][a-z]+)*$/.test(name);
+  const loaded = isName && existsSync(file) ? ((await import(file.href)) as { task?: Task }) : {};
+  if (loaded.task?.name === name) return loaded.task;
+  throw new DrawbridgeError("usage", `there is no task ${name}`, { mend: "Run ./task to see the list." });
+}
+
+try {
+  const [name = "", ...args] = process.argv.slice(2);
+  process.exit(await (await loadTask(name)).run(args));
+} catch (error) {
+  process.stderr.write(renderError(error));
+  process.exit(exitCodeOf(error));
+}
