@@ -1,36 +1,78 @@
 // The one-machine issuer's configuration and its declared clients.
 // Published as docs/reference/schemas/issuer.schema.json and issuer-clients.schema.json.
+import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
+import { parseServerName } from "../domain/identifiers.ts";
+import { loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
+
+/** The `iss` is compared as a string everywhere, so it is kept as written: an origin without a path. */
+const Origin = z.url({ protocol: /^https?$/ }).refine((value) => URL.parse(value)?.origin === value, {
+  error: "must be an origin such as https://id.example.org, without a path or final slash",
+});
+
+/** An absolute URI without fragment, as RFC 8707 wants a resource to be. */
+const ResourceUri = z
+  .string()
+  .min(1)
+  .refine((value) => URL.canParse(value) && !value.includes("#"), {
+    error: "must be an absolute URI without fragment, such as https://agents.example.org",
+  });
 
 export const IssuerConfigFile = z.strictObject({
   version: z.literal(1),
   listen: z.strictObject({ host: z.string().default("127.0.0.1"), port: z.int().min(1).max(65_535) }),
-  /** The `iss` of every token, and the base of its endpoints. */
-  url: z.url({ protocol: /^https?$/ }),
+  /** The `iss` of every token, and the base of its endpoints: `/token` and `/jwks`. */
+  url: Origin,
   /** The resource server tokens are for (RFC 8707); it becomes their `aud`. */
-  audience: z.string().min(1),
+  audience: ResourceUri,
   /** The specification's 300 seconds bound what a removed client can still do. */
-  accessTokenLifespan: durationMs("300s"),
+  accessTokenLifespan: durationMs("300s").refine((ms) => ms >= 1_000 && ms <= 3_600_000 && ms % 1_000 === 0, {
+    error: "must be whole seconds, at most an hour",
+  }),
   /** Private ES256 signing keys, a JWK set; it must persist, or gateways refuse tokens after a restart. */
   signingKeys: SecretReference,
   clientsFile: z.string().min(1).default("clients.yaml"),
 });
-export type IssuerConfig = z.output<typeof IssuerConfigFile>;
+export type IssuerConfig = z.output<typeof IssuerConfigFile> & {
+  /** The folder that relative paths start from: the configuration file's own. */
+  readonly directory: string;
+};
+
+/**
+ * Loads the issuer's configuration.
+ * @throws ConfigError, DrawbridgeError `config_unreadable`
+ */
+export function loadIssuerConfig(file: string): IssuerConfig {
+  const path = resolve(file);
+  return { ...loadYaml(IssuerConfigFile, path), directory: dirname(path) };
+}
+
+const DeclaredClient = z.strictObject({
+  /** The `azp` of its tokens. */
+  clientId: z.string().regex(/^[A-Za-z0-9._-]{1,128}$/),
+  enabled: z.boolean().default(true),
+  secret: SecretReference,
+  /** The partner's server name; absent for a client of the organisation itself. */
+  partner: z
+    .string()
+    .refine((value) => parseServerName(value) !== undefined, { error: "must be a server name" })
+    .optional(),
+});
+export type DeclaredClient = z.output<typeof DeclaredClient>;
 
 /** Read again whenever it changes: a disabled client or a rotated secret takes effect at the next request. */
 export const ClientsFile = z.strictObject({
   version: z.literal(1),
-  clients: z.array(
-    z.strictObject({
-      /** The `azp` of its tokens. */
-      clientId: z.string().regex(/^[A-Za-z0-9._-]{1,128}$/),
-      enabled: z.boolean().default(true),
-      secret: SecretReference,
-      /** The partner's server name; absent for a client of the organisation itself. */
-      partner: z.string().optional(),
-    }),
-  ),
+  clients: z.array(DeclaredClient).superRefine((clients, context) => {
+    const seen = new Set<string>();
+    clients.forEach(({ clientId }, index) => {
+      if (seen.has(clientId)) {
+        context.addIssue({ code: "custom", path: [index, "clientId"], message: "declared twice" });
+      }
+      seen.add(clientId);
+    });
+  }),
 });
 export type ClientsFile = z.output<typeof ClientsFile>;

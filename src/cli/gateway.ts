@@ -1,0 +1,47 @@
+// drawbridge gateway: runs the gateway of one organisation, or renders its files.
+import { resolve } from "node:path";
+import process from "node:process";
+import type { Command } from "commander";
+import { systemClock } from "../domain/clock.ts";
+import { loadGatewayConfig } from "../federation/planes/gateway/config.ts";
+import { placeFile } from "../federation/planes/gateway/live-files.ts";
+import { render } from "../federation/planes/gateway/render.ts";
+import { serve } from "../federation/planes/gateway/serve.ts";
+import { serviceLog, stopSignal } from "../runtime/service.ts";
+import type { CommandModule } from "./command.ts";
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .enablePositionalOptions()
+      .option("--config <file>", "the gateway's configuration", "gateway.yaml")
+      .addHelpText(
+        "after",
+        `
+Runs Envoy on the rendered configuration, in the foreground, until SIGTERM. A change of the file is
+validated and taken up live; a file that cannot be used leaves the last good one in force. Standard
+output is a log, one JSON object a line; the line with "event":"ready" says that the gateway serves.`,
+      )
+      .action(async (options: { config: string }) => {
+        process.exitCode = await serve({
+          configFile: resolve(options.config),
+          clock: systemClock,
+          log: serviceLog("gateway"),
+          stop: stopSignal(),
+        });
+      });
+    program
+      .command("render")
+      .description("write Envoy's files without running it")
+      .requiredOption("--config <file>", "the gateway's configuration")
+      .requiredOption("--out <directory>", "where to write them")
+      .action((options: { config: string; out: string }) => {
+        const directory = resolve(options.out);
+        const { files } = render(loadGatewayConfig(options.config), directory);
+        for (const path of Object.keys(files).sort()) {
+          placeFile(directory, path, files[path] ?? "");
+          process.stdout.write(`${path}\n`);
+        }
+      });
+  },
+};

@@ -1,0 +1,95 @@
+// The clusters: one for each published agent, one for the issuer's key set.
+// Invariant: an https key set is verified by name against a CA bundle; Envoy by itself verifies nothing.
+import { isIP } from "node:net";
+import type { GatewayConfig } from "./config.ts";
+import { extension, type JsonObject, typed } from "./resource.ts";
+
+const SYSTEM_CA_FILE = "/etc/ssl/certs/ca-certificates.crt";
+/** Node.js closes an idle connection after 5 s; giving up sooner avoids sending into a closing one. */
+const AGENT_IDLE_TIMEOUT = "4s";
+
+export const ISSUER_CLUSTER = "issuer";
+export const agentCluster = (agent: string): string => `agent:${agent}`;
+
+interface Target {
+  readonly host: string;
+  readonly port: number;
+}
+
+function targetOf(url: URL): Target {
+  const host = url.hostname.replace(/^\[|\]$/g, "");
+  const port = url.port === "" ? (url.protocol === "https:" ? 443 : 80) : Number(url.port);
+  return { host, port };
+}
+
+function cluster(name: string, target: Target, more: JsonObject = {}): JsonObject {
+  return {
+    ...typed("envoy.config.cluster.v3.Cluster"),
+    name,
+    type: isIP(target.host) === 0 ? "STRICT_DNS" : "STATIC",
+    connect_timeout: "2s",
+    load_assignment: {
+      cluster_name: name,
+      endpoints: [
+        {
+          lb_endpoints: [
+            {
+              endpoint: {
+                address: { socket_address: { address: target.host, port_value: target.port } },
+              },
+            },
+          ],
+        },
+      ],
+    },
+    ...more,
+  };
+}
+
+function agentClusterOf(name: string, upstream: string): JsonObject {
+  return cluster(agentCluster(name), targetOf(new URL(upstream)), {
+    typed_extension_protocol_options: {
+      "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed(
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        {
+          common_http_protocol_options: { idle_timeout: AGENT_IDLE_TIMEOUT },
+          explicit_http_config: { http_protocol_options: {} },
+        },
+      ),
+    },
+  });
+}
+
+function issuerCluster(issuer: GatewayConfig["issuer"]): JsonObject {
+  const url = new URL(issuer.jwksUrl);
+  const target = targetOf(url);
+  if (url.protocol === "http:") return cluster(ISSUER_CLUSTER, target);
+  const named = isIP(target.host) === 0;
+  return cluster(ISSUER_CLUSTER, target, {
+    transport_socket: extension(
+      "envoy.transport_sockets.tls",
+      "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+      {
+        ...(named && { sni: target.host }),
+        common_tls_context: {
+          validation_context: {
+            trusted_ca: { filename: issuer.caFile ?? SYSTEM_CA_FILE },
+            match_typed_subject_alt_names: [
+              { san_type: named ? "DNS" : "IP_ADDRESS", matcher: { exact: target.host } },
+            ],
+          },
+        },
+      },
+    ),
+  });
+}
+
+/** All clusters, agents in the order of their names. */
+export function renderClusters(config: GatewayConfig): JsonObject[] {
+  return [
+    issuerCluster(config.issuer),
+    ...Object.keys(config.agents)
+      .sort()
+      .map((name) => agentClusterOf(name, config.agents[name]?.upstream ?? "")),
+  ];
+}

@@ -1,0 +1,79 @@
+// The clients that may have a token, read from their file at each request.
+// Invariants: a disabled client or a rotated secret takes effect at the next request; a file that cannot
+// be used leaves the last good one in force and is reported once; a secret is never logged.
+import { readFileSync } from "node:fs";
+import { dirname } from "node:path";
+import type { Logger } from "pino";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { parseYaml } from "../runtime/load-yaml.ts";
+import { readSecret } from "../runtime/secrets.ts";
+import { ClientsFile } from "./config.ts";
+
+export interface ClientCredentials {
+  readonly clientId: string;
+  readonly secret: string;
+}
+
+export class DeclaredClients {
+  readonly #file: string;
+  readonly #log: Logger;
+  /** The text last looked at, good or not; undefined while the file cannot be read. */
+  #seen: string | undefined;
+  #clients: ClientsFile["clients"];
+
+  /** @throws ConfigError, DrawbridgeError `config_unreadable` when there is no good file to start with */
+  constructor(file: string, log: Logger) {
+    this.#file = file;
+    this.#log = log;
+    const text = readText(file);
+    this.#seen = text;
+    this.#clients = parseYaml(ClientsFile, text, file).clients;
+  }
+
+  /** The client and its present secret; undefined when it is unknown, disabled or has no readable secret. */
+  find(clientId: string): ClientCredentials | undefined {
+    this.#refresh();
+    const client = this.#clients.find((candidate) => candidate.clientId === clientId);
+    if (client === undefined || !client.enabled) return undefined;
+    try {
+      return { clientId, secret: readSecret(client.secret, dirname(this.#file)) };
+    } catch (error) {
+      this.#report("secret_refused", error, { clientId });
+      return undefined;
+    }
+  }
+
+  #refresh(): void {
+    let text: string | undefined;
+    try {
+      text = readText(this.#file);
+      if (text === this.#seen) return;
+      this.#seen = text;
+      this.#clients = parseYaml(ClientsFile, text, this.#file).clients;
+      this.#log.info(
+        { event: "clients_reloaded", clients: this.#clients.length },
+        "the clients were read again",
+      );
+    } catch (error) {
+      if (text === undefined && this.#seen === undefined) return;
+      this.#seen = text;
+      this.#report("clients_refused", error, {});
+    }
+  }
+
+  #report(event: string, error: unknown, fields: Readonly<Record<string, string>>): void {
+    if (!(error instanceof DrawbridgeError)) throw error;
+    this.#log.error({ event, ...fields, code: error.code, reason: error.message, mend: error.mend });
+  }
+}
+
+function readText(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (cause) {
+    throw new DrawbridgeError("config_unreadable", `cannot read ${file}`, {
+      mend: "Check the path and that this user may read the file.",
+      cause,
+    });
+  }
+}

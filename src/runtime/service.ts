@@ -1,0 +1,29 @@
+// What every long-running program of the CLI shares: its log on standard output, and how it is told to end.
+// Invariants: one JSON object a line, written before the program goes on; no content, only identifiers,
+// codes and durations.
+import process from "node:process";
+import { type Logger, pino, stdTimeFunctions } from "pino";
+
+export type LogLevel = "debug" | "info" | "warn" | "error";
+
+/** A program's log, to standard output or to a file that is appended to. */
+export function serviceLog(program: string, options: { level?: LogLevel; file?: string } = {}): Logger {
+  return pino(
+    {
+      level: options.level ?? "info",
+      base: { program, pid: process.pid },
+      timestamp: stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+    },
+    pino.destination({ dest: options.file ?? 1, sync: true, mkdir: true }),
+  );
+}
+
+/** Aborts at the first SIGTERM or SIGINT. A second one ends the process as the system would. */
+export function stopSignal(): AbortSignal {
+  const controller = new AbortController();
+  for (const name of ["SIGTERM", "SIGINT"] as const) {
+    process.once(name, () => controller.abort(new Error(name)));
+  }
+  return controller.signal;
+}
