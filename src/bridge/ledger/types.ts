@@ -43,7 +43,10 @@ export interface ClaimedDelegation {
   readonly targetFingerprint: string;
   /** Thread of the question, when it was asked in one. */
   readonly threadRoot: EventId | undefined;
-  /** The trimmed message, opened; undefined once the agent has accepted it. */
+  /**
+   * The trimmed message; undefined once the agent has accepted it. Opened when read.
+   * @throws DrawbridgeError `secret_unavailable` when no content key opens it
+   */
   readonly prompt: string | undefined;
   /** Stable across retries and crashes: the A2A `messageId`. */
   readonly a2aMessageId: string;

@@ -1,0 +1,209 @@
+// Claiming, prolonging and giving back the right to work on delegations.
+// Invariants: a claim raises the fence, so that every earlier holder's write is refused by its own WHERE;
+// the cost of a claim does not depend on how many delegations wait (only heads of rooms stand in the
+// index it reads); a head that ended while it waited is stepped over.
+import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { ContentKeys } from "./seal.ts";
+import { oneRow, type Queryable, rows, type Statement, toEpochMs, toTime } from "./statement.ts";
+import type { ClaimedDelegation, Lease } from "./types.ts";
+
+interface DelegationRow {
+  id: string;
+  fence: string;
+  resumed_from: ClaimedDelegation["resumedFrom"];
+  room_id: string;
+  matrix_event_id: string;
+  sender_mxid: string;
+  ghost_mxid: string;
+  agent_id: string;
+  target_fingerprint: string;
+  thread_root: string | null;
+  prompt: Buffer | null;
+  a2a_message_id: string;
+  a2a_task_id: string | null;
+  a2a_context_id: string | null;
+  a2a_attempted: boolean;
+  attempts: number;
+  admitted_at: Date;
+  accepted_at: Date | null;
+  cancel_requested_at: Date | null;
+}
+
+const COLUMNS = `d.id, d.fence, d.room_id, d.matrix_event_id, d.sender_mxid, d.ghost_mxid, d.agent_id,
+  d.target_fingerprint, d.thread_root, d.prompt, d.a2a_message_id, d.a2a_task_id, d.a2a_context_id,
+  d.a2a_attempted, d.attempts, d.admitted_at, d.accepted_at, d.cancel_requested_at`;
+
+const CLAIM_HEADS: Statement = {
+  name: "claim_heads",
+  text: `
+  WITH heads AS MATERIALIZED (
+    SELECT d.id, d.state, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
+    FROM bridge_rooms r
+    JOIN bridge_delegations d
+      ON d.room_id = r.room_id AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
+    WHERE r.head_at <= $3
+    ORDER BY r.head_at
+    LIMIT $2
+    FOR UPDATE OF r, d SKIP LOCKED
+  ), leased AS (
+    UPDATE bridge_rooms r SET head_at = $4
+    FROM heads h WHERE r.room_id = h.room_id AND h.state IN ('queued', 'dispatching')
+  ), stepped_over AS (
+    UPDATE bridge_rooms r SET
+      head_seq = CASE WHEN h.room_ordinal + 1 < h.room_siblings THEN r.head_seq ELSE r.head_seq + 1 END,
+      head_ordinal = CASE WHEN h.room_ordinal + 1 < h.room_siblings THEN h.room_ordinal + 1 ELSE 0 END,
+      head_at = CASE WHEN h.room_ordinal + 1 < h.room_siblings OR r.head_seq + 1 < r.next_seq
+                  THEN $3::timestamptz END
+    FROM heads h WHERE r.room_id = h.room_id AND h.state NOT IN ('queued', 'dispatching')
+    RETURNING 1
+  ), claimed AS (
+    UPDATE bridge_delegations d SET
+      state = 'dispatching', lease_holder = $1, lease_until = $4, fence = d.fence + 1
+    FROM heads h WHERE d.id = h.id AND h.state IN ('queued', 'dispatching')
+    RETURNING ${COLUMNS}, h.state AS resumed_from
+  )
+  SELECT (SELECT count(*)::int FROM stepped_over) AS stepped_over, c.*
+  FROM (SELECT 1) one LEFT JOIN claimed c ON true`,
+};
+
+const CLAIM_DUE: Statement = {
+  name: "claim_due",
+  text: `
+  WITH due AS MATERIALIZED (
+    SELECT id FROM bridge_delegations
+    WHERE due_at <= $3 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED
+  )
+  UPDATE bridge_delegations d SET lease_holder = $1, lease_until = $4, due_at = $4, fence = d.fence + 1
+  FROM due WHERE d.id = due.id
+  RETURNING ${COLUMNS}, d.state AS resumed_from`,
+};
+
+const RENEW: Statement = {
+  name: "renew",
+  text: `
+  WITH held AS (
+    UPDATE bridge_delegations d SET
+      lease_until = $4, due_at = CASE WHEN d.due_at IS NULL THEN NULL ELSE $4::timestamptz END
+    FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
+    WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
+    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at, d.cancel_requested_at
+  ), heads AS (
+    UPDATE bridge_rooms r SET head_at = $4
+    FROM held h
+    WHERE h.due_at IS NULL AND r.room_id = h.room_id
+      AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
+  )
+  SELECT id, cancel_requested_at IS NOT NULL AS canceled FROM held`,
+};
+
+// Gives leases back. A head holds its room until $4; an accepted delegation is due at $4.
+const LET_GO: Statement = {
+  name: "let_go",
+  text: `
+  WITH held AS (
+    UPDATE bridge_delegations d SET
+      lease_holder = NULL, lease_until = NULL, attempts = d.attempts + $5,
+      state = CASE WHEN d.state = 'dispatching' AND NOT d.a2a_attempted THEN 'queued' ELSE d.state END,
+      due_at = CASE WHEN d.due_at IS NULL THEN NULL ELSE $4::timestamptz END
+    FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
+    WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
+    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at
+  ), heads AS (
+    UPDATE bridge_rooms r SET head_at = $4
+    FROM held h
+    WHERE h.due_at IS NULL AND r.room_id = h.room_id
+      AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
+  )
+  SELECT count(*)::int AS touched FROM held`,
+};
+
+/** What a prompt is sealed for. */
+export function promptIdentity(sourceEventId: string, ghost: string): string {
+  return `prompt\n${sourceEventId}\n${ghost}`;
+}
+
+function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): ClaimedDelegation {
+  return {
+    lease: { delegationId: row.id, holder, fence: row.fence },
+    resumedFrom: row.resumed_from,
+    roomId: row.room_id as RoomId,
+    sourceEventId: row.matrix_event_id as EventId,
+    sender: row.sender_mxid as UserId,
+    ghost: row.ghost_mxid as GhostMxid,
+    agentId: row.agent_id as AgentId,
+    targetFingerprint: row.target_fingerprint,
+    threadRoot: (row.thread_root ?? undefined) as EventId | undefined,
+    // Opened when asked for: a prompt that no key opens concerns its own delegation, not the whole claim.
+    get prompt() {
+      if (row.prompt === null) return undefined;
+      return keys.open(row.prompt, promptIdentity(row.matrix_event_id, row.ghost_mxid));
+    },
+    a2aMessageId: row.a2a_message_id,
+    a2aTaskId: row.a2a_task_id ?? undefined,
+    a2aContextId: row.a2a_context_id ?? undefined,
+    a2aAttempted: row.a2a_attempted,
+    attempts: row.attempts,
+    admittedAt: toEpochMs(row.admitted_at),
+    acceptedAt: row.accepted_at === null ? undefined : toEpochMs(row.accepted_at),
+    cancelRequested: row.cancel_requested_at !== null,
+  };
+}
+
+export async function claim(
+  on: Queryable,
+  keys: ContentKeys,
+  request: { holder: string; limit: number; now: number; leaseUntil: number },
+): Promise<ClaimedDelegation[]> {
+  const { holder, limit } = request;
+  const times = [toTime(request.now), toTime(request.leaseUntil)];
+  // Accepted work first: it is nearest to its end.
+  const claimed = (await rows<DelegationRow>(on, CLAIM_DUE, [holder, limit, ...times])).map((row) =>
+    toClaimed(row, holder, keys),
+  );
+  while (claimed.length < limit) {
+    const heads = await rows<DelegationRow & { stepped_over: number }>(on, CLAIM_HEADS, [
+      holder,
+      limit - claimed.length,
+      ...times,
+    ]);
+    for (const row of heads) if (row.id !== null) claimed.push(toClaimed(row, holder, keys));
+    if ((heads[0]?.stepped_over ?? 0) === 0) break;
+  }
+  return claimed;
+}
+
+function leaseArrays(leases: readonly Lease[]): [string[], string[], string[]] {
+  // Ascending, so that two processes never wait for each other.
+  const sorted = [...leases].sort((a, b) => (BigInt(a.delegationId) < BigInt(b.delegationId) ? -1 : 1));
+  return [sorted.map((l) => l.delegationId), sorted.map((l) => l.holder), sorted.map((l) => l.fence)];
+}
+
+export async function renew(
+  on: Queryable,
+  leases: readonly Lease[],
+  leaseUntil: number,
+): Promise<{ held: ReadonlySet<string>; canceled: ReadonlySet<string> }> {
+  const held = await rows<{ id: string; canceled: boolean }>(on, RENEW, [
+    ...leaseArrays(leases),
+    toTime(leaseUntil),
+  ]);
+  return {
+    held: new Set(held.map((row) => row.id)),
+    canceled: new Set(held.filter((row) => row.canceled).map((row) => row.id)),
+  };
+}
+
+/** Returns how many of the leases were still held. */
+export async function letGo(
+  on: Queryable,
+  leases: readonly Lease[],
+  until: number,
+  attempts: 0 | 1,
+): Promise<number> {
+  const row = await oneRow<{ touched: number }>(on, LET_GO, [
+    ...leaseArrays(leases),
+    toTime(until),
+    attempts,
+  ]);
+  return row.touched;
+}

@@ -1,0 +1,38 @@
+// Ghosts and their managed devices. Invariant: a ghost's device ID is written once and never changes.
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import { oneRow, type Queryable, rows, type Statement, toTime } from "./statement.ts";
+import type { GhostDevice } from "./types.ts";
+
+const DEVICE: Statement = {
+  name: "ghost_device",
+  text: `
+  WITH made AS (
+    INSERT INTO bridge_ghosts (ghost_mxid, device_id, created_at) VALUES ($1, $2, $3)
+    ON CONFLICT (ghost_mxid) DO NOTHING RETURNING device_id, profile_digest
+  )
+  SELECT device_id, profile_digest FROM made
+  UNION ALL SELECT device_id, profile_digest FROM bridge_ghosts WHERE ghost_mxid = $1
+  LIMIT 1`,
+};
+
+export async function ghostDevice(
+  on: Queryable,
+  ghost: GhostMxid,
+  freshDeviceId: string,
+  now: number,
+): Promise<GhostDevice> {
+  type Row = { device_id: string; profile_digest: string | null };
+  const values = [ghost, freshDeviceId, toTime(now)];
+  // Two processes may insert at once: the loser sees neither row in its snapshot, and looks again.
+  const row = (await rows<Row>(on, DEVICE, values))[0] ?? (await oneRow<Row>(on, DEVICE, values));
+  return { ghost, deviceId: row.device_id, profileDigest: row.profile_digest ?? undefined };
+}
+
+const PROFILE: Statement = {
+  name: "ghost_profile",
+  text: `UPDATE bridge_ghosts SET profile_digest = $2 WHERE ghost_mxid = $1`,
+};
+
+export async function profileSet(on: Queryable, ghost: GhostMxid, profileDigest: string): Promise<void> {
+  await rows(on, PROFILE, [ghost, profileDigest]);
+}

@@ -1,0 +1,450 @@
+// Admission: one homeserver transaction becomes rows, in one database transaction.
+// Invariants: one admission at a time in the whole deployment (an advisory lock), so capacity is exact and
+// sequence numbers are dense; nothing remote happens while it is open; either everything of it is committed
+// or nothing is. What the events mean is decided by `derive`, a pure function of them and of what is known.
+import type { Pool, PoolClient } from "pg";
+import { sha256 } from "../../domain/digest.ts";
+import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import { noticeTransactionId } from "../matrix/transactions.ts";
+import { promptIdentity } from "./claim.ts";
+import { applyRoomState, type RoomStateEvent } from "./memberships.ts";
+import { noticeMarker, noticeScope } from "./notice-marker.ts";
+import type { ContentKeys } from "./seal.ts";
+import { oneRow, rows, type Statement, toTime } from "./statement.ts";
+import type { NoticeKind, TerminalReason } from "./states.ts";
+
+/** An (event, ghost) pair that is to become a delegation. */
+export interface NewDelegation {
+  readonly event: EventId;
+  readonly room: RoomId;
+  readonly ghost: GhostMxid;
+  readonly agent: AgentId;
+  readonly targetFingerprint: string;
+  readonly sender: UserId;
+  readonly originServerTs: number;
+  readonly threadRoot: EventId | undefined;
+  readonly prompt: string;
+}
+
+/** A notice that an event asks for, besides those that a refusal brings. */
+export interface NewNotice {
+  readonly kind: NoticeKind;
+  readonly room: RoomId;
+  readonly ghost: GhostMxid;
+  readonly source: EventId;
+  readonly threadRoot: EventId | undefined;
+}
+
+/** An event that cannot be read; of its content only the digest is kept. */
+export interface MalformedEvent {
+  readonly sha256: Buffer;
+  readonly reason: string;
+  readonly event: EventId | undefined;
+  readonly room: RoomId | undefined;
+}
+
+/** What the ledger knows about the rooms and events that a transaction touches. */
+export interface KnownFacts {
+  readonly encryptedRooms: ReadonlySet<RoomId>;
+  /** Ghosts that are, or may be, in a room: all recorded ones that have not left. */
+  readonly ghostsIn: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
+  /** Ghosts recorded as having left a room. */
+  readonly ghostsGone: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
+  /** Rooms that are direct chats with exactly this ghost. */
+  readonly directWith: ReadonlyMap<RoomId, GhostMxid>;
+  /** Events that ghosts sent, or threads they took part in, by event ID. */
+  readonly spokenBy: ReadonlyMap<EventId, ReadonlySet<GhostMxid>>;
+}
+
+export interface Derived {
+  /** In the order of the events; pairs already known are dropped by the ledger. */
+  readonly delegations: readonly NewDelegation[];
+  readonly notices: readonly NewNotice[];
+}
+
+export interface Admission {
+  readonly transactionId: string;
+  /** The exact body as received. */
+  readonly body: Uint8Array;
+  readonly receivedAt: number;
+  readonly eventCount: number;
+  readonly malformed: readonly MalformedEvent[];
+  readonly roomState: readonly RoomStateEvent[];
+  /** Source events whose redaction the transaction brings. */
+  readonly redacted: readonly EventId[];
+  /** What `derive` needs to know about; nothing is read when there are no rooms. */
+  readonly about: { readonly rooms: readonly RoomId[]; readonly events: readonly EventId[] };
+  readonly derive: (known: KnownFacts) => Derived;
+  readonly capacity: { readonly room: number; readonly global: number };
+  readonly noticeIntervalMs: number;
+}
+
+export interface Admitted {
+  /** True when this very body was committed before: nothing was written. */
+  readonly replayed: boolean;
+  readonly admitted: number;
+  readonly denied: number;
+  readonly malformed: number;
+  /** Delegations under way whose question was redacted. */
+  readonly canceled: readonly string[];
+  /** Whether notices or memberships may be due now. */
+  readonly notices: number;
+}
+
+// "drawbrig" as a 64-bit key: one lock for all admissions.
+const BEGIN = "BEGIN; SELECT pg_advisory_xact_lock(7237127932340562279)";
+
+const SEEN: Statement = {
+  name: "transaction_seen",
+  text: `SELECT EXISTS (SELECT FROM bridge_transactions WHERE transaction_id = $1 AND body_sha256 = $2) AS seen`,
+};
+
+const KNOWN: Statement = {
+  name: "known_facts",
+  text: `
+  SELECT
+    EXISTS (SELECT FROM bridge_transactions WHERE transaction_id = $1 AND body_sha256 = $2) AS seen,
+    COALESCE((SELECT sum(open_count) FROM bridge_rooms WHERE open_count > 0), 0)::int AS open_global,
+    (SELECT json_agg(json_build_array(room_id, encrypted, open_count, next_seq))
+       FROM bridge_rooms WHERE room_id = ANY ($3)) AS rooms,
+    (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
+         SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) = 1))
+       FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($3)) AS ghosts,
+    (SELECT json_agg(json_build_array(event, ghost)) FROM (
+       SELECT s.event_id AS event, d.ghost_mxid AS ghost
+         FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id WHERE s.event_id = ANY ($5)
+       UNION SELECT matrix_event_id, ghost_mxid FROM bridge_delegations WHERE matrix_event_id = ANY ($5)
+       UNION SELECT thread_root, ghost_mxid FROM bridge_delegations
+         WHERE room_id = ANY ($3) AND thread_root = ANY ($5)) spoken) AS spoken,
+    (SELECT json_agg(json_build_array(matrix_event_id, ghost_mxid))
+       FROM bridge_delegations WHERE matrix_event_id = ANY ($4)) AS pairs`,
+};
+
+interface KnownRow {
+  seen: boolean;
+  open_global: number;
+  rooms: [string, boolean, number, number][] | null;
+  ghosts: [string, string, "invite" | "join" | "leave", boolean][] | null;
+  spoken: [string, string][] | null;
+  pairs: [string, string][] | null;
+}
+
+const ADMIT = `
+  WITH transaction AS (
+    INSERT INTO bridge_transactions
+      (transaction_id, body_sha256, received_at, events, admitted, denied, malformed)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+  ), rooms AS (
+    INSERT INTO bridge_rooms AS r (room_id, next_seq, head_at, open_count)
+    SELECT room_id, 1 + events, CASE WHEN events > 0 THEN $3::timestamptz END, jobs
+    FROM unnest($8::text[], $9::int[], $10::int[]) AS u (room_id, events, jobs)
+    ON CONFLICT (room_id) DO UPDATE SET
+      next_seq = r.next_seq + excluded.next_seq - 1,
+      open_count = r.open_count + excluded.open_count,
+      head_at = COALESCE(r.head_at, excluded.head_at)
+  ), delegations AS (
+    INSERT INTO bridge_delegations
+      (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, agent_id,
+       target_fingerprint, a2a_message_id, prompt, room_seq, room_ordinal, room_siblings, state,
+       terminal_stage, terminal_reason, admitted_at, terminal_at)
+    SELECT event, ghost, room, sender, ts, thread, agent, fingerprint, message, prompt, seq, ordinal, siblings,
+      CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
+      CASE WHEN denied IS NULL THEN NULL ELSE 'intake' END, denied, $3,
+      CASE WHEN denied IS NULL THEN NULL ELSE $3::timestamptz END
+    FROM unnest($11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[],
+      $18::text[], $19::text[], $20::bytea[], $21::bigint[], $22::int[], $23::int[], $24::text[])
+      AS u (event, ghost, room, sender, ts, thread, agent, fingerprint, message, prompt, seq, ordinal,
+        siblings, denied)
+    RETURNING *
+  )`;
+
+const WRITE: Statement = { name: "admit", text: `${ADMIT} SELECT` };
+
+// Refusals are terminal from the start, and audited as such.
+const WRITE_WITH_REFUSALS: Statement = {
+  name: "admit_with_refusals",
+  text: `${ADMIT}
+  INSERT INTO bridge_audit (schema, record, created_at)
+  SELECT 'svc.delegation.v1', bridge_delegation_audit(d.*::bridge_delegations), $3
+  FROM delegations d WHERE d.state = 'denied'`,
+};
+
+const WRITE_MALFORMED: Statement = {
+  name: "admit_malformed",
+  text: `
+  INSERT INTO bridge_malformed_events (event_sha256, transaction_id, reason, matrix_event_id, room_id, received_at)
+  SELECT digest, $1, reason, event, room, $2
+  FROM unnest($3::bytea[], $4::text[], $5::text[], $6::text[]) AS u (digest, reason, event, room)
+  ON CONFLICT DO NOTHING`,
+};
+
+const WRITE_NOTICE: Statement = {
+  name: "admit_notice",
+  text: `
+  INSERT INTO bridge_notices
+    (marker, kind, room_id, ghost_mxid, source_event_id, thread_root, reason, transaction_id, created_at, due_at)
+  SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $9
+  WHERE NOT EXISTS (
+    SELECT FROM bridge_notices n WHERE $10::timestamptz IS NOT NULL AND n.room_id = $3 AND n.kind = $2
+      AND n.ghost_mxid = $4 AND n.created_at > $10)
+  ON CONFLICT DO NOTHING`,
+};
+
+// A queued delegation ends here and now; one in a worker's hands is marked, and its worker ends it.
+const CANCEL: Statement = {
+  name: "cancel_redacted",
+  text: `
+  WITH hit AS MATERIALIZED (
+    SELECT id, state FROM bridge_delegations
+    WHERE matrix_event_id = ANY ($1) AND terminal_at IS NULL ORDER BY id FOR UPDATE
+  ), marked AS (
+    UPDATE bridge_delegations d SET
+      cancel_requested_at = $2,
+      due_at = CASE WHEN d.lease_holder IS NULL AND d.due_at IS NOT NULL THEN $2::timestamptz ELSE d.due_at END
+    FROM hit WHERE d.id = hit.id AND hit.state <> 'queued'
+    RETURNING d.id
+  ), ended AS (
+    UPDATE bridge_delegations d SET
+      state = 'canceled', terminal_stage = 'intake', terminal_reason = 'source_redacted', terminal_at = $2,
+      cancel_requested_at = $2, prompt = NULL
+    FROM hit WHERE d.id = hit.id AND hit.state = 'queued'
+    RETURNING d.*
+  ), freed AS (
+    UPDATE bridge_rooms r SET
+      open_count = r.open_count - e.ended,
+      head_at = CASE WHEN r.head_at IS NULL THEN NULL ELSE LEAST(r.head_at, $2::timestamptz) END
+    FROM (SELECT room_id, count(*)::int AS ended FROM ended GROUP BY room_id) e WHERE r.room_id = e.room_id
+  ), audited AS (
+    INSERT INTO bridge_audit (schema, record, created_at)
+    SELECT 'svc.delegation.v1', bridge_delegation_audit(e.*::bridge_delegations), $2 FROM ended e
+  )
+  SELECT ARRAY(SELECT id::text FROM marked) AS marked`,
+};
+
+interface Placed {
+  readonly job: NewDelegation;
+  seq: number | null;
+  ordinal: number | null;
+  siblings: number | null;
+  readonly denied: TerminalReason | null;
+}
+
+/** Gives every new pair its place in its room, or the reason it has none. */
+function place(jobs: readonly NewDelegation[], row: KnownRow, capacity: Admission["capacity"]): Placed[] {
+  const pairs = new Set((row.pairs ?? []).map(([event, ghost]) => `${event} ${ghost}`));
+  const open = new Map((row.rooms ?? []).map(([room, , count]) => [room, count]));
+  const next = new Map((row.rooms ?? []).map(([room, , , seq]) => [room, seq]));
+  let openGlobal = row.open_global;
+  const placed: Placed[] = [];
+  const ofEvent = new Map<EventId, Placed[]>();
+  for (const job of jobs) {
+    const pair = `${job.event} ${job.ghost}`;
+    if (pairs.has(pair)) continue;
+    pairs.add(pair);
+    const openHere = open.get(job.room) ?? 0;
+    const denied =
+      openHere >= capacity.room
+        ? "room_capacity_exceeded"
+        : openGlobal >= capacity.global
+          ? "global_capacity_exceeded"
+          : null;
+    const entry: Placed = { job, seq: null, ordinal: null, siblings: null, denied };
+    placed.push(entry);
+    if (denied !== null) continue;
+    open.set(job.room, openHere + 1);
+    openGlobal += 1;
+    const siblings = ofEvent.get(job.event) ?? [];
+    const seq = siblings[0]?.seq ?? next.get(job.room) ?? 1;
+    if (siblings.length === 0) next.set(job.room, seq + 1);
+    entry.seq = seq;
+    entry.ordinal = siblings.length;
+    siblings.push(entry);
+    for (const sibling of siblings) sibling.siblings = siblings.length;
+    ofEvent.set(job.event, siblings);
+  }
+  return placed;
+}
+
+function toFacts(row: KnownRow): KnownFacts {
+  const ghostsIn = new Map<RoomId, Set<GhostMxid>>();
+  const ghostsGone = new Map<RoomId, Set<GhostMxid>>();
+  const directWith = new Map<RoomId, GhostMxid>();
+  for (const [room, ghost, membership, direct] of row.ghosts ?? []) {
+    const side = membership === "leave" ? ghostsGone : ghostsIn;
+    const set = side.get(room as RoomId) ?? new Set();
+    side.set(room as RoomId, set.add(ghost as GhostMxid));
+    if (direct && membership !== "leave") directWith.set(room as RoomId, ghost as GhostMxid);
+  }
+  for (const room of directWith.keys()) if ((ghostsIn.get(room)?.size ?? 0) > 1) directWith.delete(room);
+  const spokenBy = new Map<EventId, Set<GhostMxid>>();
+  for (const [event, ghost] of row.spoken ?? []) {
+    const set = spokenBy.get(event as EventId) ?? new Set();
+    spokenBy.set(event as EventId, set.add(ghost as GhostMxid));
+  }
+  return {
+    encryptedRooms: new Set(
+      (row.rooms ?? []).filter(([, encrypted]) => encrypted).map(([room]) => room as RoomId),
+    ),
+    ghostsIn,
+    ghostsGone,
+    directWith,
+    spokenBy,
+  };
+}
+
+/** The A2A `messageId` of a delegation: a UUID-shaped digest of its key, the same after any loss. */
+function messageIdOf(job: NewDelegation): string {
+  const hex = sha256(`a2a-message\n${job.event}\n${job.ghost}`).toString("hex");
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
+}
+
+/** Distinct rooms in ascending order with how many events and jobs each admits. */
+function roomTotals(placed: readonly Placed[]): { rooms: string[]; events: number[]; jobs: number[] } {
+  const totals = new Map<string, { events: number; jobs: number }>();
+  for (const { job, seq, ordinal } of placed) {
+    const total = totals.get(job.room) ?? { events: 0, jobs: 0 };
+    totals.set(job.room, {
+      events: total.events + (ordinal === 0 ? 1 : 0),
+      jobs: total.jobs + (seq === null ? 0 : 1),
+    });
+  }
+  const rooms = [...totals.keys()].sort();
+  return {
+    rooms,
+    events: rooms.map((room) => totals.get(room)?.events ?? 0),
+    jobs: rooms.map((room) => totals.get(room)?.jobs ?? 0),
+  };
+}
+
+async function writeNotices(
+  client: PoolClient,
+  admission: Admission,
+  placed: readonly Placed[],
+  asked: readonly NewNotice[],
+) {
+  const refusals = placed
+    .filter(({ denied }) => denied !== null)
+    .map(({ job, denied }) => ({
+      kind: "capacity_exceeded" as NoticeKind,
+      room: job.room,
+      ghost: job.ghost,
+      source: job.event,
+      threadRoot: job.threadRoot,
+      reason: denied,
+    }));
+  const time = toTime(admission.receivedAt);
+  for (const notice of [...asked.map((one) => ({ ...one, reason: null })), ...refusals]) {
+    const marker = noticeMarker(notice.kind, notice.room, notice.ghost, notice.source);
+    const since =
+      noticeScope(notice.kind, "intake") === "interval"
+        ? toTime(admission.receivedAt - admission.noticeIntervalMs)
+        : null;
+    await rows(client, WRITE_NOTICE, [
+      marker,
+      notice.kind,
+      notice.room,
+      notice.ghost,
+      notice.source,
+      notice.threadRoot ?? null,
+      notice.reason,
+      noticeTransactionId(marker),
+      time,
+      since,
+    ]);
+  }
+  return asked.length + refusals.length;
+}
+
+async function admitOn(client: PoolClient, keys: ContentKeys, admission: Admission): Promise<Admitted> {
+  const digest = sha256(admission.body);
+  const time = toTime(admission.receivedAt);
+  const key = [admission.transactionId, digest];
+  const replay: Admitted = { replayed: true, admitted: 0, denied: 0, malformed: 0, canceled: [], notices: 0 };
+
+  let canceled: string[] = [];
+  if (admission.roomState.length > 0 || admission.redacted.length > 0) {
+    if ((await oneRow<{ seen: boolean }>(client, SEEN, key)).seen) return replay;
+    // Cancellation first: it locks delegations, and all else that follows locks rooms.
+    if (admission.redacted.length > 0) {
+      canceled = (await oneRow<{ marked: string[] }>(client, CANCEL, [admission.redacted, time])).marked;
+    }
+    await applyRoomState(client, admission.roomState, admission.receivedAt);
+  }
+  const { rooms: roomIds, events } = admission.about;
+  const jobEvents = [...new Set(events)];
+  const row = await oneRow<KnownRow>(client, KNOWN, [...key, roomIds, jobEvents, jobEvents]);
+  if (row.seen) return replay;
+  const derived = roomIds.length === 0 ? { delegations: [], notices: [] } : admission.derive(toFacts(row));
+  const placed = place(derived.delegations, row, admission.capacity);
+  const denied = placed.filter((entry) => entry.denied !== null).length;
+  const totals = roomTotals(placed);
+  await rows(client, denied === 0 ? WRITE : WRITE_WITH_REFUSALS, [
+    ...key,
+    time,
+    admission.eventCount,
+    placed.length - denied,
+    denied,
+    admission.malformed.length,
+    totals.rooms,
+    totals.events,
+    totals.jobs,
+    placed.map(({ job }) => job.event),
+    placed.map(({ job }) => job.ghost),
+    placed.map(({ job }) => job.room),
+    placed.map(({ job }) => job.sender),
+    placed.map(({ job }) => job.originServerTs),
+    placed.map(({ job }) => job.threadRoot ?? null),
+    placed.map(({ job }) => job.agent),
+    placed.map(({ job }) => job.targetFingerprint),
+    placed.map(({ job }) => messageIdOf(job)),
+    placed.map(({ job, denied: refused }) =>
+      refused === null ? keys.seal(job.prompt, promptIdentity(job.event, job.ghost)) : null,
+    ),
+    placed.map(({ seq }) => seq),
+    placed.map(({ ordinal }) => ordinal),
+    placed.map(({ siblings }) => siblings),
+    placed.map(({ denied: refused }) => refused),
+  ]);
+  if (admission.malformed.length > 0) {
+    await rows(client, WRITE_MALFORMED, [
+      admission.transactionId,
+      time,
+      admission.malformed.map((event) => event.sha256),
+      admission.malformed.map((event) => event.reason),
+      admission.malformed.map((event) => event.event ?? null),
+      admission.malformed.map((event) => event.room ?? null),
+    ]);
+  }
+  const notices = await writeNotices(client, admission, placed, derived.notices);
+  return {
+    replayed: false,
+    admitted: placed.length - denied,
+    denied,
+    malformed: admission.malformed.length,
+    canceled,
+    notices,
+  };
+}
+
+/**
+ * Commits a transaction of the homeserver. When it returns, everything is durable.
+ * @throws whatever the database threw; then nothing of it was kept.
+ */
+export async function admit(pool: Pool, keys: ContentKeys, admission: Admission): Promise<Admitted> {
+  const client = await pool.connect();
+  let broken: Error | undefined;
+  try {
+    await client.query(BEGIN);
+    const admitted = await admitOn(client, keys, admission);
+    await client.query("COMMIT");
+    return admitted;
+  } catch (error) {
+    await client.query("ROLLBACK").catch((failure: Error) => {
+      broken = failure;
+    });
+    throw error;
+  } finally {
+    // A connection that could not even roll back is not given to anyone else.
+    client.release(broken);
+  }
+}

@@ -1,0 +1,93 @@
+// Migrations: numbered SQL files, each applied once, in order, in its own transaction.
+// Invariants: many processes may start at once (an advisory lock admits one at a time); a database
+// that is newer than this program and not compatible with it is refused, never touched.
+import { readdirSync, readFileSync } from "node:fs";
+import type { Pool, PoolClient } from "pg";
+import { DrawbridgeError } from "../../domain/errors.ts";
+
+interface Migration {
+  readonly version: number;
+  readonly oldestCompatible: number;
+  readonly name: string;
+  readonly sql: string;
+}
+
+const DIRECTORY = new URL("./migrations/", import.meta.url);
+const HEADER = /^-- version ([0-9]+), oldest compatible version ([0-9]+)\n/;
+// "drawbrid" as a 64-bit key: one lock for all migrations of this product.
+const MIGRATION_LOCK = "7237127932340562276";
+
+function readMigrations(): Migration[] {
+  return readdirSync(DIRECTORY)
+    .filter((name) => name.endsWith(".sql"))
+    .sort()
+    .map((name) => {
+      const sql = readFileSync(new URL(name, DIRECTORY), "utf8");
+      const header = HEADER.exec(sql);
+      if (header === null || Number(header[1]) !== Number(name.slice(0, 4))) {
+        throw new DrawbridgeError("internal", `migration ${name} does not begin with its version`);
+      }
+      return { version: Number(header[1]), oldestCompatible: Number(header[2]), name, sql };
+    });
+}
+
+async function applyMissing(client: PoolClient): Promise<number> {
+  await client.query(
+    `CREATE TABLE IF NOT EXISTS bridge_migrations (
+       version integer PRIMARY KEY, name text NOT NULL, oldest_compatible integer NOT NULL,
+       applied_at timestamptz NOT NULL DEFAULT now())`,
+  );
+  const applied = await client.query<{ version: number; oldest_compatible: number }>(
+    "SELECT version, oldest_compatible FROM bridge_migrations ORDER BY version",
+  );
+  const migrations = readMigrations();
+  const newest = migrations.at(-1)?.version ?? 0;
+  const present = applied.rows.at(-1);
+  if (present !== undefined && present.version > newest && present.oldest_compatible > newest) {
+    throw new DrawbridgeError(
+      "database_unavailable",
+      `the database is at version ${present.version}; this program knows versions up to ${newest}`,
+      { mend: "Run a newer release of Drawbridge against this database." },
+    );
+  }
+  const done = new Set(applied.rows.map((row) => row.version));
+  let count = 0;
+  for (const migration of migrations) {
+    if (done.has(migration.version)) continue;
+    await client.query("BEGIN");
+    try {
+      await client.query(migration.sql);
+      await client.query(
+        "INSERT INTO bridge_migrations (version, name, oldest_compatible) VALUES ($1, $2, $3)",
+        [migration.version, migration.name, migration.oldestCompatible],
+      );
+      await client.query("COMMIT");
+    } catch (cause) {
+      await client.query("ROLLBACK");
+      throw new DrawbridgeError("database_unavailable", `migration ${migration.name} failed`, {
+        mend: "Nothing of it was kept. Check the database user's rights and free space, then start again.",
+        cause,
+      });
+    }
+    count++;
+  }
+  return count;
+}
+
+/**
+ * Brings the database to this program's version; returns how many migrations were applied.
+ * @throws DrawbridgeError `database_unavailable`
+ */
+export async function migrate(pool: Pool): Promise<number> {
+  const client = await pool.connect();
+  try {
+    await client.query(`SELECT pg_advisory_lock(${MIGRATION_LOCK})`);
+    try {
+      return await applyMissing(client);
+    } finally {
+      await client.query(`SELECT pg_advisory_unlock(${MIGRATION_LOCK})`);
+    }
+  } finally {
+    client.release();
+  }
+}

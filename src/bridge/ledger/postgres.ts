@@ -1,0 +1,92 @@
+// The ledger on PostgreSQL: the interfaces of types.ts over the statements beside this file.
+import type { Pool } from "pg";
+import type { UserId } from "../../domain/identifiers.ts";
+import { type AuditRow, auditExported, unexportedAudit } from "./audit-outbox.ts";
+import { claim, letGo, renew } from "./claim.ts";
+import { beginDispatch, finish, pendingReply, recordAccepted, recordReply } from "./delegations.ts";
+import { ghostDevice, profileSet } from "./ghosts.ts";
+import { type Admission, type Admitted, admit } from "./intake.ts";
+import * as memberships from "./memberships.ts";
+import * as notices from "./notices.ts";
+import type { ContentKeys } from "./seal.ts";
+import { recordAttempt, recordSent } from "./sends.ts";
+import { assertHeld } from "./statement.ts";
+import { recordTarget, target } from "./targets.ts";
+import type {
+  DelegationLedger,
+  GhostLedger,
+  MembershipLedger,
+  NoticeLedger,
+  SendLedger,
+  TargetLedger,
+} from "./types.ts";
+
+export interface IntakeLedger {
+  /** Commits one transaction of the homeserver; see `Admission`. Safe to repeat. */
+  admit(admission: Admission): Promise<Admitted>;
+}
+
+export interface AuditOutbox {
+  unexportedAudit(limit: number): Promise<AuditRow[]>;
+  auditExported(ids: readonly string[], now: number): Promise<void>;
+}
+
+export type Ledger = DelegationLedger &
+  SendLedger &
+  NoticeLedger &
+  MembershipLedger &
+  GhostLedger &
+  TargetLedger &
+  IntakeLedger &
+  AuditOutbox;
+
+export interface LedgerOptions {
+  /** The same notice is not repeated in a room within this time. */
+  readonly noticeIntervalMs: number;
+  /** Tells ghosts, and the appservice's own user, from people. */
+  readonly isGhost: (user: UserId) => boolean;
+}
+
+export function createLedger(pool: Pool, keys: ContentKeys, options: LedgerOptions): Ledger {
+  return {
+    admit: (admission) => admit(pool, keys, admission),
+
+    claim: (request) => claim(pool, keys, request),
+    renew: (leases, leaseUntil) => renew(pool, leases, leaseUntil),
+    beginDispatch: (lease, bucket, now) => beginDispatch(pool, lease, bucket, now),
+    recordAccepted: (lease, accepted, now) => recordAccepted(pool, lease, accepted, now),
+    recordReply: (lease, reply, now) => recordReply(pool, keys, lease, reply, now),
+    pendingReply: (lease) => pendingReply(pool, keys, lease),
+    defer: async (lease, wakeAt) => assertHeld(await letGo(pool, [lease], wakeAt, 1), lease),
+    finish: (lease, outcome, now) => finish(pool, lease, outcome, now, options.noticeIntervalMs),
+    // Leases lost meanwhile are another's already; there is nothing to give back.
+    release: async (leases, now) => {
+      await letGo(pool, leases, now, 0);
+    },
+
+    recordAttempt: (sendId, now) => recordAttempt(pool, sendId, now),
+    recordSent: (sendId, eventId) => recordSent(pool, sendId, eventId),
+
+    claimNotices: (request) => notices.claimNotices(pool, request),
+    noticeAttempted: (notice, now) => notices.noticeAttempted(pool, notice, now),
+    noticeSent: (notice, eventId) => notices.noticeSent(pool, notice, eventId),
+    noticeDeferred: (notice, wakeAt) => notices.noticeDeferred(pool, notice, wakeAt),
+    noticeDropped: (notice) => notices.noticeDropped(pool, notice),
+
+    claimMemberships: (request) => memberships.claimMemberships(pool, request),
+    membershipJoined: (membership, now) => memberships.membershipJoined(pool, membership, now),
+    membershipSettled: (membership, facts, now) =>
+      memberships.membershipSettled(pool, membership, facts, options.isGhost, now),
+    membershipLeft: (membership) => memberships.membershipLeft(pool, membership),
+    membershipDeferred: (membership, wakeAt) => memberships.membershipDeferred(pool, membership, wakeAt),
+
+    ghostDevice: (ghost, freshDeviceId, now) => ghostDevice(pool, ghost, freshDeviceId, now),
+    profileSet: (ghost, profileDigest) => profileSet(pool, ghost, profileDigest),
+
+    target: (ghost) => target(pool, ghost),
+    recordTarget: (record) => recordTarget(pool, record),
+
+    unexportedAudit: (limit) => unexportedAudit(pool, limit),
+    auditExported: (ids, now) => auditExported(pool, ids, now),
+  };
+}

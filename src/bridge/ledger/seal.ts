@@ -1,0 +1,93 @@
+// Content at rest. Prompts and replies are sealed with a key that is not in the database, so that no
+// page, index, temporary file or write-ahead log of PostgreSQL ever holds them in the clear, and what a
+// cleared row leaves behind on disk is unreadable.
+// Form: key ID (4 bytes) | nonce (12) | AES-256-GCM ciphertext | tag (16). The row's identity is
+// authenticated with it, so a sealed value cannot be moved to another row.
+import { createCipheriv, createDecipheriv } from "node:crypto";
+import { type Random, systemRandom } from "../../domain/clock.ts";
+import { sha256 } from "../../domain/digest.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+
+const KEY_BYTES = 32;
+const KEY_ID_BYTES = 4;
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+const HEADER_BYTES = KEY_ID_BYTES + NONCE_BYTES;
+
+interface ContentKey {
+  readonly id: Buffer;
+  readonly key: Buffer;
+}
+
+export class ContentKeys {
+  readonly #keys: readonly ContentKey[];
+  readonly #random: Random;
+
+  private constructor(keys: readonly ContentKey[], random: Random) {
+    this.#keys = keys;
+    this.#random = random;
+  }
+
+  /**
+   * Reads a key ring: one base64 key of 32 bytes a line. The first seals; all open.
+   * @throws DrawbridgeError `secret_unavailable`
+   */
+  static parse(text: string, random: Random = systemRandom): ContentKeys {
+    const lines = text
+      .split("\n")
+      .map((line) => line.trim())
+      .filter((line) => line !== "");
+    const keys = lines.map((line, index) => {
+      const key = Buffer.from(line, "base64");
+      if (key.length !== KEY_BYTES) {
+        throw new DrawbridgeError("secret_unavailable", `content key ${index + 1} does not have 32 bytes`, {
+          mend: "Write 32 random bytes in base64 on each line, for example from `openssl rand -base64 32`.",
+        });
+      }
+      return { id: sha256(key).subarray(0, KEY_ID_BYTES), key };
+    });
+    if (keys.length === 0) {
+      throw new DrawbridgeError("secret_unavailable", "there is no content key", {
+        mend: "Write 32 random bytes in base64, for example from `openssl rand -base64 32`.",
+      });
+    }
+    return new ContentKeys(keys, random);
+  }
+
+  /** Seals text for the row that `identity` names. */
+  seal(text: string, identity: string): Buffer {
+    const active = this.#keys[0] as ContentKey;
+    const nonce = this.#random.bytes(NONCE_BYTES);
+    const cipher = createCipheriv("aes-256-gcm", active.key, nonce);
+    cipher.setAAD(Buffer.from(identity));
+    const body = cipher.update(text, "utf8");
+    return Buffer.concat([active.id, nonce, body, cipher.final(), cipher.getAuthTag()]);
+  }
+
+  /**
+   * Opens what `seal` made for the same identity.
+   * @throws DrawbridgeError `secret_unavailable` when no key of the ring opens it
+   */
+  open(sealed: Buffer, identity: string): string {
+    const id = sealed.subarray(0, KEY_ID_BYTES);
+    const found = this.#keys.find((candidate) => candidate.id.equals(id));
+    if (found !== undefined && sealed.length >= HEADER_BYTES + TAG_BYTES) {
+      const decipher = createDecipheriv(
+        "aes-256-gcm",
+        found.key,
+        sealed.subarray(KEY_ID_BYTES, HEADER_BYTES),
+      );
+      decipher.setAAD(Buffer.from(identity));
+      decipher.setAuthTag(sealed.subarray(-TAG_BYTES));
+      try {
+        const body = decipher.update(sealed.subarray(HEADER_BYTES, -TAG_BYTES));
+        return Buffer.concat([body, decipher.final()]).toString("utf8");
+      } catch {
+        // A wrong tag: said below, without detail.
+      }
+    }
+    throw new DrawbridgeError("secret_unavailable", "stored content cannot be opened with the content keys", {
+      mend: "Put back the key that sealed it, as a further line of the content keys.",
+    });
+  }
+}

@@ -1,0 +1,75 @@
+// A real ledger on a database of the test's own, and short ways to admit and claim.
+import type { TestContext } from "node:test";
+import type { Pool } from "pg";
+import type { Admission, Admitted, KnownFacts, NewDelegation } from "../../src/bridge/ledger/intake.ts";
+import { createLedger, type Ledger } from "../../src/bridge/ledger/postgres.ts";
+import { ContentKeys } from "../../src/bridge/ledger/seal.ts";
+import type { ClaimedDelegation, LimiterBucket } from "../../src/bridge/ledger/types.ts";
+import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../src/domain/identifiers.ts";
+import { testDatabase } from "./database.ts";
+
+export const T0 = Date.UTC(2026, 0, 1);
+export const LEASE_MS = 30_000;
+export const room = (name: string) => `!${name}` as RoomId;
+export const event = (name: string) => `$${name}` as EventId;
+export const ghost = (name = "docs") => `@agent_${name}:a.test` as GhostMxid;
+export const BUCKET: LimiterBucket = { key: "docs", ratePerMinute: 60, burst: 100 };
+
+export function job(name: string, options: Partial<NewDelegation> = {}): NewDelegation {
+  return {
+    event: event(name),
+    room: room("r"),
+    ghost: ghost(),
+    agent: "docs" as AgentId,
+    targetFingerprint: "sha256:target",
+    sender: "@alice:a.test" as UserId,
+    originServerTs: T0,
+    threadRoot: undefined,
+    prompt: `prompt of ${name}`,
+    ...options,
+  };
+}
+
+export interface LedgerFixture {
+  readonly pool: Pool;
+  readonly ledger: Ledger;
+  /** Admits jobs as one transaction. */
+  admit(jobs: readonly NewDelegation[], options?: Partial<Admission>): Promise<Admitted>;
+  claim(options?: { holder?: string; limit?: number; now?: number }): Promise<ClaimedDelegation[]>;
+  /** Rows of a query, for looking at what is durable. */
+  rows(sql: string, values?: unknown[]): Promise<Record<string, unknown>[]>;
+}
+
+export async function ledgerFixture(t: TestContext, poolSize = 10): Promise<LedgerFixture> {
+  const { pool } = await testDatabase(t, { poolSize });
+  const keys = ContentKeys.parse(Buffer.alloc(32, 7).toString("base64"));
+  const ledger = createLedger(pool, keys, {
+    noticeIntervalMs: 600_000,
+    isGhost: (user) => user.startsWith("@agent_"),
+  });
+  let transactions = 0;
+  return {
+    pool,
+    ledger,
+    admit: (jobs, options = {}) => {
+      transactions += 1;
+      return ledger.admit({
+        transactionId: `t${transactions}`,
+        body: Buffer.from(`body ${transactions}`),
+        receivedAt: T0,
+        eventCount: jobs.length,
+        malformed: [],
+        roomState: [],
+        redacted: [],
+        about: { rooms: [...new Set(jobs.map((one) => one.room))], events: jobs.map((one) => one.event) },
+        derive: (_known: KnownFacts) => ({ delegations: jobs, notices: [] }),
+        capacity: { room: 64, global: 4_096 },
+        noticeIntervalMs: 600_000,
+        ...options,
+      });
+    },
+    claim: ({ holder = "one", limit = 10, now = T0 } = {}) =>
+      ledger.claim({ holder, limit, now, leaseUntil: now + LEASE_MS }),
+    rows: async (sql, values = []) => (await pool.query(sql, values)).rows,
+  };
+}
