@@ -1,0 +1,249 @@
+// Reading the events of a transaction: what came from outside becomes typed, or is named malformed.
+// Invariants: one unreadable event never affects another; a malformed event is known by digest and reason
+// alone; nothing here throws, whatever the homeserver (or whoever speaks in its name) sends.
+import { sha256 } from "../../domain/digest.ts";
+import {
+  type EventId,
+  parseEventId,
+  parseRoomId,
+  parseUserId,
+  type RoomId,
+  type UserId,
+} from "../../domain/identifiers.ts";
+import type { MalformedEvent } from "../ledger/intake.ts";
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** What every event of a room has (Matrix client-server API, "Room event format"). */
+interface Envelope {
+  readonly event: EventId;
+  readonly room: RoomId;
+  readonly sender: UserId;
+  readonly originServerTs: number;
+}
+
+export interface MessageEvent extends Envelope {
+  readonly type: "message";
+  readonly msgtype: string;
+  readonly body: string;
+  /** Mentioned users (`m.mentions`). */
+  readonly mentions: readonly UserId[];
+  readonly threadRoot: EventId | undefined;
+  /** The event replied to, unless it only stands there for clients that know no threads. */
+  readonly inReplyTo: EventId | undefined;
+  readonly isEdit: boolean;
+}
+
+export interface MembershipEvent extends Envelope {
+  readonly type: "membership";
+  readonly user: UserId;
+  readonly membership: "invite" | "join" | "leave" | "ban" | "knock";
+  readonly direct: boolean;
+}
+
+export interface RedactionEvent extends Envelope {
+  readonly type: "redaction";
+  readonly redacts: EventId;
+}
+
+export interface EncryptionStateEvent extends Envelope {
+  readonly type: "encryption";
+}
+
+export interface EncryptedEvent extends Envelope {
+  readonly type: "encrypted";
+}
+
+/** An event the bridge has no use for. */
+interface OtherEvent extends Envelope {
+  readonly type: "other";
+}
+
+export type ReadableEvent =
+  | MessageEvent
+  | MembershipEvent
+  | RedactionEvent
+  | EncryptionStateEvent
+  | EncryptedEvent
+  | OtherEvent;
+
+export interface ReadEvents {
+  readonly events: readonly ReadableEvent[];
+  readonly malformed: readonly MalformedEvent[];
+}
+
+/** Why an event could not be read. A closed set; it is stored and counted. */
+export const MALFORMED_REASONS = [
+  "not_an_object",
+  "event_id",
+  "room_id",
+  "sender",
+  "type",
+  "origin_server_ts",
+  "content",
+  "state_key",
+  "membership",
+  "redacts",
+  "msgtype",
+  "body",
+  "mentions",
+  "relates_to",
+] as const;
+export type MalformedReason = (typeof MALFORMED_REASONS)[number];
+
+/** Thrown and caught within this file: it ends the reading of one event. */
+class Malformed {
+  readonly reason: MalformedReason;
+  constructor(reason: MalformedReason) {
+    this.reason = reason;
+  }
+}
+
+const MEMBERSHIPS = new Set(["invite", "join", "leave", "ban", "knock"]);
+const MENTIONS_MAX = 1_000;
+
+function isObject(value: unknown): value is Json {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function required<Value>(value: Value | undefined, reason: MalformedReason): Value {
+  if (value === undefined) throw new Malformed(reason);
+  return value;
+}
+
+function readEnvelope(raw: Json): Envelope & { type: string; content: Json } {
+  const event = required(parseEventId(raw["event_id"]), "event_id");
+  const room = required(parseRoomId(raw["room_id"]), "room_id");
+  const sender = required(parseUserId(raw["sender"] ?? raw["user_id"]), "sender");
+  const type = raw["type"];
+  if (typeof type !== "string" || type === "") throw new Malformed("type");
+  const ts = raw["origin_server_ts"];
+  if (typeof ts !== "number" || !Number.isSafeInteger(ts) || ts < 0) throw new Malformed("origin_server_ts");
+  if (!isObject(raw["content"])) throw new Malformed("content");
+  return { event, room, sender, originServerTs: ts, type, content: raw["content"] };
+}
+
+function readMentions(content: Json): UserId[] {
+  const mentions = content["m.mentions"];
+  if (mentions === undefined) return [];
+  if (!isObject(mentions)) throw new Malformed("mentions");
+  const users = mentions["user_ids"];
+  if (users === undefined) return [];
+  if (!Array.isArray(users) || users.length > MENTIONS_MAX) throw new Malformed("mentions");
+  return users.map((user) => required(parseUserId(user), "mentions"));
+}
+
+interface Relations {
+  readonly threadRoot: EventId | undefined;
+  readonly inReplyTo: EventId | undefined;
+  readonly isEdit: boolean;
+}
+
+function readRelations(content: Json): Relations {
+  const isEdit = "m.new_content" in content;
+  const relation = content["m.relates_to"];
+  if (relation === undefined) return { threadRoot: undefined, inReplyTo: undefined, isEdit };
+  if (!isObject(relation)) throw new Malformed("relates_to");
+  const relType = relation["rel_type"];
+  if (relType !== undefined && typeof relType !== "string") throw new Malformed("relates_to");
+  const reply = relation["m.in_reply_to"];
+  let inReplyTo: EventId | undefined;
+  if (reply !== undefined) {
+    if (!isObject(reply)) throw new Malformed("relates_to");
+    inReplyTo = required(parseEventId(reply["event_id"]), "relates_to");
+  }
+  const inThread = relType === "m.thread";
+  const threadRoot = inThread ? required(parseEventId(relation["event_id"]), "relates_to") : undefined;
+  return {
+    threadRoot,
+    inReplyTo: inThread && relation["is_falling_back"] === true ? undefined : inReplyTo,
+    isEdit: isEdit || relType === "m.replace",
+  };
+}
+
+function readMessage(envelope: Envelope, content: Json): MessageEvent | OtherEvent {
+  // A redacted message has no content left; it is nothing, but nothing wrong.
+  if (Object.keys(content).length === 0) return { ...envelope, type: "other" };
+  const msgtype = content["msgtype"];
+  if (typeof msgtype !== "string") throw new Malformed("msgtype");
+  const body = content["body"];
+  if (typeof body !== "string") throw new Malformed("body");
+  return {
+    ...envelope,
+    type: "message",
+    msgtype,
+    body,
+    mentions: readMentions(content),
+    ...readRelations(content),
+  };
+}
+
+function readMembership(envelope: Envelope, raw: Json, content: Json): MembershipEvent {
+  const user = required(parseUserId(raw["state_key"]), "state_key");
+  const membership = content["membership"];
+  if (typeof membership !== "string" || !MEMBERSHIPS.has(membership)) throw new Malformed("membership");
+  return {
+    ...envelope,
+    type: "membership",
+    user,
+    membership: membership as MembershipEvent["membership"],
+    direct: content["is_direct"] === true,
+  };
+}
+
+function readEvent(raw: unknown): ReadableEvent {
+  if (!isObject(raw)) throw new Malformed("not_an_object");
+  const { type, content, ...envelope } = readEnvelope(raw);
+  switch (type) {
+    case "m.room.message":
+      return readMessage(envelope, content);
+    case "m.room.member":
+      return readMembership(envelope, raw, content);
+    case "m.room.redaction":
+      // The redacted event stands in the content since room version 11, beside it before.
+      return {
+        ...envelope,
+        type: "redaction",
+        redacts: required(parseEventId(content["redacts"] ?? raw["redacts"]), "redacts"),
+      };
+    case "m.room.encryption":
+      if (raw["state_key"] !== "") throw new Malformed("state_key");
+      return { ...envelope, type: "encryption" };
+    case "m.room.encrypted":
+      return { ...envelope, type: "encrypted" };
+    default:
+      return { ...envelope, type: "other" };
+  }
+}
+
+/** The digest a malformed event is known by; of one nested too deep to write down, its place stands in. */
+function digestOf(raw: unknown, body: Uint8Array, index: number): Buffer {
+  try {
+    return sha256(JSON.stringify(raw) ?? "undefined");
+  } catch {
+    return sha256(`${sha256(body).toString("hex")} ${index}`);
+  }
+}
+
+/**
+ * Reads the `events` of a transaction, in order.
+ * @param body the exact body they came in
+ */
+export function readEvents(raw: readonly unknown[], body: Uint8Array): ReadEvents {
+  const events: ReadableEvent[] = [];
+  const malformed: MalformedEvent[] = [];
+  for (const [index, one] of raw.entries()) {
+    try {
+      events.push(readEvent(one));
+    } catch (failure) {
+      if (!(failure instanceof Malformed)) throw failure;
+      malformed.push({
+        sha256: digestOf(one, body, index),
+        reason: failure.reason,
+        event: isObject(one) ? parseEventId(one["event_id"]) : undefined,
+        room: isObject(one) ? parseRoomId(one["room_id"]) : undefined,
+      });
+    }
+  }
+  return { events, malformed };
+}

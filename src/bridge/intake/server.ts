@@ -1,0 +1,140 @@
+// The appservice's HTTP side (Matrix application service API): transactions, user queries, ping.
+// Invariants: nothing is read of a body before its token was checked; a transaction is answered 200 only
+// after its commit, and otherwise only because of bad credentials, a malformed body, or a database that
+// cannot commit; no answer and no log line carries anything of an event's content.
+import { createHash, timingSafeEqual } from "node:crypto";
+import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
+import type { Logger } from "pino";
+import type { Clock } from "../../domain/clock.ts";
+import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
+import type { Metrics } from "../metrics.ts";
+import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
+
+export interface IntakeServerOptions {
+  readonly hsToken: string;
+  readonly bodyBytesMax: number;
+  readonly handle: TransactionHandler;
+  /** Told of each committed transaction, after the acknowledgement was handed to the network. */
+  readonly onCommitted: (transaction: HandledTransaction) => void;
+  /** Makes sure a ghost exists on the homeserver; false if there is no such agent. */
+  readonly provideGhost: (ghost: string) => Promise<boolean>;
+  readonly metrics: Pick<Metrics, "transactions" | "transactionSeconds" | "eventsMalformed">;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+const TRANSACTION_ID_BYTES_MAX = 255;
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+class MatrixError extends Error {
+  readonly status: number;
+  readonly errcode: string;
+  constructor(status: number, errcode: string, message: string) {
+    super(message);
+    this.status = status;
+    this.errcode = errcode;
+  }
+}
+
+function digest(token: string): Buffer {
+  return createHash("sha256").update(token).digest();
+}
+
+/** Checks `Authorization: Bearer` against the homeserver's token, in time independent of both. */
+function authenticator(hsToken: string): (request: FastifyRequest) => void {
+  const expected = digest(hsToken);
+  return (request) => {
+    const header = request.headers.authorization;
+    if (header === undefined) throw new MatrixError(401, "M_MISSING_TOKEN", "no access token was given");
+    const token = header.startsWith("Bearer ") ? header.slice("Bearer ".length) : "";
+    if (!timingSafeEqual(digest(token), expected)) {
+      throw new MatrixError(403, "M_FORBIDDEN", "the access token is not the homeserver's");
+    }
+  };
+}
+
+function eventsOf(body: unknown): { bytes: Uint8Array; events: readonly unknown[] } {
+  if (!(body instanceof Uint8Array)) throw new MatrixError(400, "M_NOT_JSON", "the body is empty");
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(decoder.decode(body));
+  } catch {
+    throw new MatrixError(400, "M_NOT_JSON", "the body is not JSON in UTF-8");
+  }
+  const events =
+    typeof parsed === "object" && parsed !== null ? (parsed as { events?: unknown }).events : undefined;
+  if (!Array.isArray(events)) throw new MatrixError(400, "M_BAD_JSON", "the body has no list of events");
+  return { bytes: body, events };
+}
+
+function transactionIdOf(request: FastifyRequest): string {
+  const { transactionId } = request.params as { transactionId: string };
+  if (Buffer.byteLength(transactionId) > TRANSACTION_ID_BYTES_MAX || transactionId.includes("\0")) {
+    throw new MatrixError(400, "M_INVALID_PARAM", "the transaction ID is not usable");
+  }
+  return transactionId;
+}
+
+export function createIntakeServer(options: IntakeServerOptions): FastifyInstance {
+  const { handle, metrics, clock, log } = options;
+  const server = Fastify({
+    logger: false,
+    bodyLimit: options.bodyBytesMax,
+    routerOptions: { maxParamLength: 1_024 },
+  });
+  server.removeAllContentTypeParsers();
+  server.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
+  const authenticate = authenticator(options.hsToken);
+  server.addHook("onRequest", async (request) => authenticate(request));
+
+  server.setErrorHandler((error: Error & { statusCode?: number; code?: string }, _request, reply) => {
+    if (error instanceof MatrixError) {
+      return reply.code(error.status).send({ errcode: error.errcode, error: error.message });
+    }
+    if (error.statusCode === 413) {
+      return reply
+        .code(413)
+        .send({ errcode: "M_TOO_LARGE", error: "the body is larger than this bridge takes" });
+    }
+    if (error.statusCode !== undefined && error.statusCode < 500) {
+      return reply.code(error.statusCode).send({ errcode: "M_UNKNOWN", error: "the request cannot be read" });
+    }
+    log.error({ code: error.code ?? error.name }, "a request of the homeserver failed; it will come again");
+    return reply.code(503).send({ errcode: "M_UNKNOWN", error: "not recorded; send it again" });
+  });
+  server.setNotFoundHandler((_request, reply) =>
+    reply.code(404).send({ errcode: "M_UNRECOGNIZED", error: "no such endpoint" }),
+  );
+
+  const transaction = async (request: FastifyRequest, reply: FastifyReply) => {
+    const begun = clock.now();
+    try {
+      const { bytes, events } = eventsOf(request.body);
+      const handled = await handle(transactionIdOf(request), bytes, events);
+      metrics.transactions.inc({ outcome: handled.replayed ? "replayed" : "committed" });
+      if (!handled.replayed)
+        for (const { reason } of handled.read.malformed) metrics.eventsMalformed.inc({ reason });
+      reply.code(200).send({});
+      metrics.transactionSeconds.observe((clock.now() - begun) / 1_000);
+      options.onCommitted(handled);
+      return reply;
+    } catch (error) {
+      metrics.transactions.inc({ outcome: error instanceof MatrixError ? "malformed" : "not_recorded" });
+      throw error;
+    }
+  };
+  server.put("/_matrix/app/v1/transactions/:transactionId", transaction);
+  server.put("/transactions/:transactionId", transaction);
+
+  server.get("/_matrix/app/v1/users/:userId", async (request, reply) => {
+    const user = parseUserId((request.params as { userId: string }).userId);
+    if (user !== undefined && (await options.provideGhost(user as GhostMxid)))
+      return reply.code(200).send({});
+    throw new MatrixError(404, "M_NOT_FOUND", "no agent has this user");
+  });
+  server.get("/_matrix/app/v1/rooms/:alias", async () => {
+    throw new MatrixError(404, "M_NOT_FOUND", "the bridge has no room aliases");
+  });
+  server.post("/_matrix/app/v1/ping", async (_request, reply) => reply.code(200).send({}));
+  return server;
+}
