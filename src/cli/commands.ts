@@ -18,4 +18,15 @@ export const GROUPS: Readonly<Record<string, string>> = {
 
 // One line a command, in the order of --help:
 //   { path: ["card", "verify"], summary: "…", load: () => import("./card-verify.ts") },
-export const COMMANDS: readonly CommandEntry[] = [];
+export const COMMANDS: readonly CommandEntry[] = [
+  {
+    path: ["bridge", "init"],
+    summary: "write the folder a new bridge starts from",
+    load: () => import("./bridge-init.ts"),
+  },
+  {
+    path: ["bridge", "registration"],
+    summary: "write the appservice registration for the homeserver",
+    load: () => import("./bridge-registration.ts"),
+  },
+];
