@@ -2,17 +2,11 @@
 // Invariants: databases are cloned from one template, so tests never see each other's rows; a connection
 // that a test leaves open fails that test. The server is the run's (TEST_POSTGRES_URL, set by `./task test`)
 // or, for a file run by itself, one that lives as long as this process.
-import { chmodSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { after, type TestContext } from "node:test";
 import pg from "pg";
 import { migrate } from "../../src/bridge/ledger/migrate.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
-import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embedded-postgres.ts";
-
-/** The variable that carries the shared server's URL from the task runner to the test files. */
-export const TEST_POSTGRES_URL = "DRAWBRIDGE_TEST_POSTGRES_URL";
+import { startTestServer, TEST_POSTGRES_URL, type TestServer } from "./test-server.ts";
 
 export interface TestDatabase {
   readonly url: string;
@@ -20,29 +14,10 @@ export interface TestDatabase {
   readonly name: string;
 }
 
-export interface TestServer {
-  readonly url: string;
-  stop(): Promise<void>;
-}
-
 const TEMPLATE = "drawbridge_template";
 // Any number will do, as long as every test process locks the same one.
 const TEMPLATE_LOCK = 4_711;
 const LEAK_PATIENCE_MS = 1_000;
-
-/** Starts a server for tests alone; its data is removed when it stops. */
-export async function startTestServer(): Promise<TestServer> {
-  const directory = mkdtempSync(join(tmpdir(), "drawbridge-test-"));
-  chmodSync(directory, 0o711); // As root, the server's user must be able to enter it.
-  const server: EmbeddedPostgres = await startEmbeddedPostgres({ directory: join(directory, "postgres") });
-  return {
-    url: server.url,
-    stop: async () => {
-      await server.stop();
-      rmSync(directory, { recursive: true, force: true });
-    },
-  };
-}
 
 let ownServer: Promise<TestServer> | undefined;
 after(async () => {

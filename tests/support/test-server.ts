@@ -1,0 +1,28 @@
+// A PostgreSQL server for tests alone. It lives as long as the process that starts it, however that ends.
+import { chmodSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { startEmbeddedPostgres } from "../../src/runtime/embedded-postgres.ts";
+
+/** The variable that carries the shared server's URL from the task runner to the test files. */
+export const TEST_POSTGRES_URL = "DRAWBRIDGE_TEST_POSTGRES_URL";
+
+export interface TestServer {
+  readonly url: string;
+  /** Ends the server and removes its data. */
+  stop(): Promise<void>;
+}
+
+/** Starts a server on a new directory under the system's temporary folder. */
+export async function startTestServer(): Promise<TestServer> {
+  const directory = mkdtempSync(join(tmpdir(), "drawbridge-test-"));
+  chmodSync(directory, 0o711); // As root, the server's user must be able to enter it.
+  const server = await startEmbeddedPostgres({ directory: join(directory, "postgres") });
+  return {
+    url: server.url,
+    stop: async () => {
+      await server.stop();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
