@@ -29,4 +29,29 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "write the appservice registration for the homeserver",
     load: () => import("./bridge-registration.ts"),
   },
+  {
+    path: ["card", "verify"],
+    summary: "verify cards against trusted keys, a line a card",
+    load: () => import("./card-verify.ts"),
+  },
+  {
+    path: ["card", "sign"],
+    summary: "sign a card with an ES256 key",
+    load: () => import("./card-sign.ts"),
+  },
+  {
+    path: ["card", "lint"],
+    summary: "check that every known verifier would agree on a card",
+    load: () => import("./card-lint.ts"),
+  },
+  {
+    path: ["card", "fetch"],
+    summary: "fetch a card and show what pinning it would mean",
+    load: () => import("./card-fetch.ts"),
+  },
+  {
+    path: ["card", "keygen"],
+    summary: "make a key pair to sign cards with",
+    load: () => import("./card-keygen.ts"),
+  },
 ];

@@ -1,0 +1,53 @@
+// An Agent Card (A2A 1.0, section 4.4) as the rest of Drawbridge reads it: checked, defaults left out,
+// signatures removed. Only what somebody reads is typed; the whole card was checked field by field.
+import type { JsonObject } from "./json.ts";
+
+export interface AgentInterface {
+  readonly url: string;
+  /** `JSONRPC`, `GRPC`, `HTTP+JSON`, or a URI of another binding. */
+  readonly protocolBinding: string;
+  /** To be sent with every request to this interface, when there is one. */
+  readonly tenant?: string;
+  readonly protocolVersion: string;
+}
+
+export interface AgentExtension {
+  readonly uri?: string;
+  readonly description?: string;
+  readonly required?: boolean;
+  readonly params?: JsonObject;
+}
+
+export interface AgentCapabilities {
+  readonly streaming?: boolean;
+  readonly pushNotifications?: boolean;
+  readonly extensions?: readonly AgentExtension[];
+  readonly extendedAgentCard?: boolean;
+}
+
+export interface AgentSkill {
+  readonly id: string;
+  readonly name: string;
+  readonly description: string;
+  readonly tags: readonly string[];
+  readonly examples?: readonly string[];
+  readonly inputModes?: readonly string[];
+  readonly outputModes?: readonly string[];
+}
+
+export interface AgentCard {
+  readonly name: string;
+  readonly description: string;
+  readonly version: string;
+  /** In order of preference. */
+  readonly supportedInterfaces: readonly AgentInterface[];
+  readonly provider?: { readonly url: string; readonly organization: string };
+  readonly documentationUrl?: string;
+  readonly iconUrl?: string;
+  readonly capabilities: AgentCapabilities;
+  readonly securitySchemes?: JsonObject;
+  readonly securityRequirements?: readonly JsonObject[];
+  readonly defaultInputModes: readonly string[];
+  readonly defaultOutputModes: readonly string[];
+  readonly skills: readonly AgentSkill[];
+}

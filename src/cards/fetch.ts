@@ -1,0 +1,85 @@
+// Fetches a card's bytes (A2A 1.0, section 8.2), trusting nobody: what comes back is only bytes.
+// Invariants: one GET, no redirect followed, nothing decoded; status 200 and a JSON media type, or nothing;
+// never more than CARD_BYTES_MAX read; one deadline over the whole of it.
+import { request } from "undici";
+import type { Clock } from "../domain/clock.ts";
+import { CARD_BYTES_MAX } from "./strict-json.ts";
+
+export const FETCH_FAILURES = [
+  /** No connection, or it broke. */
+  "unreachable",
+  "timed_out",
+  /** 3xx: a card's address is pinned, so it is not followed. */
+  "redirected",
+  /** Any other status than 200. */
+  "status_refused",
+  "media_type_refused",
+  /** A body in a content encoding that was not asked for. */
+  "encoding_refused",
+  "too_large",
+] as const;
+export type FetchFailure = (typeof FETCH_FAILURES)[number];
+
+export type FetchedCard =
+  | { readonly fetched: true; readonly bytes: Uint8Array }
+  | { readonly fetched: false; readonly failure: FetchFailure; readonly status: number | undefined };
+
+export interface FetchCardOptions {
+  readonly clock: Clock;
+  /** For the whole request, the body included. */
+  readonly timeoutMs?: number;
+  readonly bytesMax?: number;
+  /** Ends the request early; the failure is then `unreachable`. */
+  readonly signal?: AbortSignal;
+}
+
+const TIMEOUT_MS = 10_000;
+const MEDIA_TYPE = /^application\/(?:json|a2a\+json)[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?$/i;
+
+/** Fetches a card. Every failure is a value; nothing of the response but its status is told. */
+export async function fetchCard(url: string, options: FetchCardOptions): Promise<FetchedCard> {
+  const ended = new AbortController();
+  const expired = new AbortController();
+  const timer = options.clock.sleep(options.timeoutMs ?? TIMEOUT_MS, ended.signal).then(
+    () => expired.abort(),
+    () => undefined, // The request ended first.
+  );
+  const signals = [expired.signal, ...(options.signal === undefined ? [] : [options.signal])];
+  try {
+    return await get(url, AbortSignal.any(signals), options.bytesMax ?? CARD_BYTES_MAX);
+  } catch {
+    const failure = expired.signal.aborted ? "timed_out" : "unreachable";
+    return { fetched: false, failure, status: undefined };
+  } finally {
+    ended.abort();
+    await timer;
+  }
+}
+
+async function get(url: string, signal: AbortSignal, bytesMax: number): Promise<FetchedCard> {
+  const response = await request(url, {
+    method: "GET",
+    headers: { accept: "application/json", "accept-encoding": "identity" },
+    signal,
+  });
+  const { statusCode: status, headers, body } = response;
+  const failed = (failure: FetchFailure): FetchedCard => {
+    body.on("error", () => undefined).destroy();
+    return { fetched: false, failure, status };
+  };
+  if (status >= 300 && status < 400) return failed("redirected");
+  if (status !== 200) return failed("status_refused");
+  if (!MEDIA_TYPE.test(String(headers["content-type"] ?? ""))) return failed("media_type_refused");
+  const encoding = headers["content-encoding"];
+  if (encoding !== undefined && encoding !== "identity") return failed("encoding_refused");
+  if (Number(headers["content-length"] ?? 0) > bytesMax) return failed("too_large");
+
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of body as AsyncIterable<Uint8Array>) {
+    length += chunk.byteLength;
+    if (length > bytesMax) return failed("too_large");
+    chunks.push(chunk);
+  }
+  return { fetched: true, bytes: Buffer.concat(chunks) };
+}

@@ -1,0 +1,21 @@
+// JSON values as the card code passes them around. Objects have no prototype, so that a member named
+// `__proto__` or `constructor` is a member like any other.
+
+export type Json = null | boolean | number | string | readonly Json[] | JsonObject;
+export interface JsonObject {
+  readonly [name: string]: Json;
+}
+
+export function isJsonObject(value: Json | undefined): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** An empty object to be filled; its type turns read-only when it is passed on. */
+export function emptyObject(): Record<string, Json> {
+  return Object.create(null) as Record<string, Json>;
+}
+
+/** A JSON pointer one step further (RFC 6901). */
+export function pointer(parent: string, step: string | number): string {
+  return `${parent}/${String(step).replaceAll("~", "~0").replaceAll("/", "~1")}`;
+}

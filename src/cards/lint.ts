@@ -1,0 +1,121 @@
+// Checks the cards we issue against more than the protocol asks: only what every known canonicalizer
+// signs alike. The SDKs drop empty and null members wherever they stand, and write large integers each in
+// its own way, so a card that has none of these verifies everywhere.
+import { checkCard } from "./card-schema.ts";
+import { isJsonObject, type Json, type JsonObject, pointer } from "./json.ts";
+import { CardFault } from "./reasons.ts";
+import { parseStrictJson } from "./strict-json.ts";
+
+export interface LintFinding {
+  /** A JSON pointer into the card, or `offset N` in its text. */
+  readonly at: string;
+  readonly rule: string;
+  readonly message: string;
+}
+
+const WEB_BINDINGS: ReadonlySet<Json> = new Set(["JSONRPC", "HTTP+JSON"]);
+
+/** Everything to be mended in a card before it is signed and published; empty when it is fine. */
+export function lintCard(bytes: Uint8Array): readonly LintFinding[] {
+  let card: Json;
+  try {
+    card = parseStrictJson(bytes);
+  } catch (fault) {
+    if (!(fault instanceof CardFault)) throw fault;
+    const { reason, at } = fault.problem;
+    return [{ at, rule: reason, message: "it is not strict JSON; nothing else was checked" }];
+  }
+  const { payload, problems, unsignedDefaults } = checkCard(card);
+  const findings: LintFinding[] = problems.map(({ reason, at }) => ({
+    at,
+    rule: reason,
+    message: "A2A 1.0 does not allow it here; every verifier should reject the card",
+  }));
+  const { signatures: _signatures, ...signed } = isJsonObject(card) ? card : {};
+  lintValue(signed, "", findings);
+  for (const at of unsignedDefaults) {
+    findings.push({
+      at,
+      rule: "default_value",
+      message: "it is the default and is not signed: leave it out",
+    });
+  }
+  if (problems.length === 0) {
+    lintInterfaces(payload, findings);
+    lintSecurity(payload, findings);
+    lintSkills(payload, findings);
+  }
+  return findings;
+}
+
+function lintValue(value: Json, at: string, findings: LintFinding[]): void {
+  const add = (rule: string, message: string) => findings.push({ at, rule, message });
+  if (value === "") add("empty_string", "some verifiers drop empty strings: leave it out or fill it");
+  else if (value === null) add("null_value", "some verifiers drop null: leave it out");
+  else if (typeof value === "number") lintNumber(value, add);
+  else if (Array.isArray(value)) {
+    if (value.length === 0) add("empty_array", "some verifiers drop empty arrays: leave it out or fill it");
+    value.forEach((element: Json, index) => {
+      lintValue(element, pointer(at, index), findings);
+    });
+  } else if (isJsonObject(value)) {
+    const names = Object.keys(value);
+    if (names.length === 0) add("empty_object", "some verifiers drop empty objects: leave it out or fill it");
+    for (const name of names) lintValue(value[name] ?? null, pointer(at, name), findings);
+  }
+}
+
+function lintNumber(value: number, add: (rule: string, message: string) => void): void {
+  if (Number.isInteger(value) && !Number.isSafeInteger(value)) {
+    add("large_integer", "beyond 2^53 numbers are not exact: write it as a string");
+  }
+  if (Object.is(value, -0)) add("negative_zero", "it is signed as 0: write 0");
+}
+
+function objects(value: Json | undefined): readonly JsonObject[] {
+  return Array.isArray(value) ? value.filter((element: Json) => isJsonObject(element)) : [];
+}
+
+function lintInterfaces({ supportedInterfaces }: JsonObject, findings: LintFinding[]): void {
+  objects(supportedInterfaces).forEach(({ url, protocolBinding, protocolVersion }, index) => {
+    const at = pointer("/supportedInterfaces", index);
+    const add = (field: string, rule: string, message: string) =>
+      findings.push({ at: pointer(at, field), rule, message });
+    const scheme = URL.parse(String(url))?.protocol;
+    if (WEB_BINDINGS.has(protocolBinding ?? null) && scheme !== "https:" && scheme !== "http:") {
+      add("url", "interface_url", "must be an absolute http or https URL");
+    }
+    if (!/^[0-9]+\.[0-9]+$/.test(String(protocolVersion))) {
+      add("protocolVersion", "protocol_version", "must be major.minor, such as 1.0");
+    }
+  });
+}
+
+function lintSecurity(card: JsonObject, findings: LintFinding[]): void {
+  const { securitySchemes, securityRequirements, skills } = card;
+  const declared = isJsonObject(securitySchemes) ? securitySchemes : {};
+  const check = (requirements: Json | undefined, parent: string) => {
+    objects(requirements).forEach(({ schemes }, index) => {
+      for (const name of Object.keys(isJsonObject(schemes) ? schemes : {})) {
+        if (Object.hasOwn(declared, name)) continue;
+        const at = pointer(pointer(pointer(parent, index), "schemes"), name);
+        findings.push({ at, rule: "undeclared_scheme", message: "names no entry of securitySchemes" });
+      }
+    });
+  };
+  check(securityRequirements, "/securityRequirements");
+  objects(skills).forEach((skill, index) => {
+    const { securityRequirements: own } = skill;
+    check(own, `/skills/${index}/securityRequirements`);
+  });
+}
+
+function lintSkills({ skills }: JsonObject, findings: LintFinding[]): void {
+  const seen = new Set<string>();
+  objects(skills).forEach(({ id }, index) => {
+    const at = `/skills/${index}/id`;
+    if (seen.has(String(id)))
+      findings.push({ at, rule: "repeated_skill", message: "a skill's id is its own" });
+    seen.add(String(id));
+  });
+}

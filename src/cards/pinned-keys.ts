@@ -1,0 +1,79 @@
+// The keys a card may be signed with: public ES256 keys, each under the key ID a signature must name.
+// Invariants: they come from configuration or from a file given by the operator, never from a card;
+// P-256 only; a private member of a JWK is not read.
+import { type CryptoKey, importJWK } from "jose";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { isJsonObject, type JsonObject } from "./json.ts";
+import { parseStrictJson } from "./strict-json.ts";
+
+export interface PinnedKey {
+  readonly keyId: string;
+  readonly key: CryptoKey;
+}
+
+const JWKS_BYTES_MAX = 1024 * 1024;
+
+/**
+ * Imports one public key.
+ * @throws DrawbridgeError `config_invalid` when it is no point on P-256
+ */
+export async function importPinnedKey(
+  keyId: string,
+  jwk: { readonly x: string; readonly y: string },
+): Promise<PinnedKey> {
+  try {
+    const key = await importJWK({ kty: "EC", crv: "P-256", x: jwk.x, y: jwk.y }, "ES256");
+    if (key instanceof Uint8Array) throw new TypeError("not an asymmetric key");
+    return { keyId, key };
+  } catch (cause) {
+    throw new DrawbridgeError("config_invalid", `the key ${keyId} is not a point on P-256`, {
+      mend: "Take the public JWK again from the agent's operator.",
+      cause,
+    });
+  }
+}
+
+/**
+ * The usable keys of a JWK set (RFC 7517): EC, P-256, with a key ID, not set aside for something else than
+ * verifying ES256. Others are passed over, as section 5 of the RFC asks.
+ * @throws DrawbridgeError `config_invalid` when it is no JWK set or none of its keys is usable
+ */
+export async function importJwkSet(bytes: Uint8Array, source: string): Promise<readonly PinnedKey[]> {
+  const mend = 'Give a JWK set: {"keys": [ … ]} with an EC P-256 public key that has a kid.';
+  let keys: readonly unknown[] | undefined;
+  try {
+    const set = parseStrictJson(bytes, JWKS_BYTES_MAX);
+    const { keys: members } = isJsonObject(set) ? set : {};
+    if (Array.isArray(members)) keys = members;
+  } catch (cause) {
+    throw new DrawbridgeError("config_invalid", `${source} is not strict JSON`, { mend, cause });
+  }
+  if (keys === undefined) throw new DrawbridgeError("config_invalid", `${source} is no JWK set`, { mend });
+
+  const usable: PinnedKey[] = [];
+  for (const jwk of keys) {
+    const candidate = usableJwk(jwk);
+    if (candidate === undefined) continue;
+    try {
+      usable.push(await importPinnedKey(candidate.keyId, candidate));
+    } catch {
+      // Not on the curve: not usable.
+    }
+  }
+  if (usable.length > 0) return usable;
+  throw new DrawbridgeError("config_invalid", `${source} has no usable key`, { mend });
+}
+
+function usableJwk(jwk: unknown): { keyId: string; x: string; y: string } | undefined {
+  if (typeof jwk !== "object" || jwk === null || Array.isArray(jwk)) return undefined;
+  const { kty, crv, kid, x, y, use, alg, key_ops: operations } = jwk as JsonObject;
+  if (kty !== "EC" || crv !== "P-256") return undefined;
+  if (typeof kid !== "string" || kid === "") return undefined;
+  if (typeof x !== "string" || typeof y !== "string") return undefined;
+  if (use !== undefined && use !== "sig") return undefined;
+  if (alg !== undefined && alg !== "ES256") return undefined;
+  if (operations !== undefined && !(Array.isArray(operations) && operations.includes("verify"))) {
+    return undefined;
+  }
+  return { keyId: kid, x, y };
+}

@@ -1,0 +1,52 @@
+// Why a card is rejected. Invariants: a closed set of stable codes; a problem carries a place in the card,
+// never a piece of its content.
+
+export const REJECT_REASONS = [
+  /** Larger than CARD_BYTES_MAX. */
+  "too_large",
+  /** Not plain UTF-8: another encoding, a byte order mark, or invalid bytes. */
+  "not_utf8",
+  /** Not one JSON object (RFC 8259), or something after it. */
+  "not_json",
+  /** Nested deeper than JSON_DEPTH_MAX. */
+  "too_deep",
+  "duplicate_key",
+  /** A string that is not well-formed Unicode, or that holds U+0000. */
+  "bad_string",
+  /** A number that a double cannot hold. */
+  "bad_number",
+  "unknown_field",
+  /** A REQUIRED field is absent. */
+  "missing_field",
+  "wrong_type",
+  /** Two variants of a oneof at once. */
+  "ambiguous_variant",
+  "unsigned",
+  /** An entry of `signatures` that is no JWS signature: its base64url, its protected header, its length. */
+  "malformed_signature",
+  /** No signature names a pinned key. */
+  "key_not_pinned",
+  /** A signature names a pinned key and an algorithm other than ES256. */
+  "algorithm_not_allowed",
+  /** A signature by a pinned key demands an extension (`crit`, `b64`); none is understood. */
+  "critical_header",
+  "signature_invalid",
+] as const;
+export type RejectReason = (typeof REJECT_REASONS)[number];
+
+export interface CardProblem {
+  readonly reason: RejectReason;
+  /** Where: a JSON pointer (RFC 6901) into the card, or `offset N` in its text. */
+  readonly at: string;
+}
+
+/** Ends the reading of a card at its first problem. Never leaves src/cards. */
+export class CardFault extends Error {
+  readonly problem: CardProblem;
+
+  constructor(reason: RejectReason, at: string) {
+    super(`${reason} at ${at}`);
+    this.name = "CardFault";
+    this.problem = { reason, at };
+  }
+}

@@ -1,0 +1,177 @@
+// Reads JSON (RFC 8259) so that no two readers can understand it differently.
+// Invariants: plain UTF-8 only; duplicate names are refused at every level, escapes resolved; strings are
+// well-formed and free of U+0000; numbers are finite doubles; size and depth are bounded; nothing follows
+// the value. This is I-JSON (RFC 7493) as RFC 8785 demands it of its input.
+import { emptyObject, type Json } from "./json.ts";
+import { CardFault, type RejectReason } from "./reasons.ts";
+
+export const CARD_BYTES_MAX = 256 * 1024;
+export const JSON_DEPTH_MAX = 128;
+
+const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
+const WHITE_SPACE = /[ \t\n\r]*/y;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: a string must escape them
+const UNESCAPED = /[^"\\\u0000-\u001f]*/y;
+const HEX4 = /[0-9A-Fa-f]{4}/y;
+const ESCAPES: Readonly<Record<string, string>> = {
+  '"': '"',
+  "\\": "\\",
+  "/": "/",
+  b: "\b",
+  f: "\f",
+  n: "\n",
+  r: "\r",
+  t: "\t",
+};
+const LITERALS: readonly (readonly [string, Json])[] = [
+  ["true", true],
+  ["false", false],
+  ["null", null],
+];
+
+/**
+ * Decodes and parses a whole document.
+ * @throws CardFault with a reason from `too_large` to `bad_number`
+ */
+export function parseStrictJson(bytes: Uint8Array, bytesMax: number = CARD_BYTES_MAX): Json {
+  if (bytes.byteLength > bytesMax) throw new CardFault("too_large", `offset ${bytesMax}`);
+  let text: string;
+  try {
+    // ignoreBOM keeps a byte order mark in the text, where it is refused below.
+    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new CardFault("not_utf8", "offset 0");
+  }
+  if (text.startsWith("\ufeff")) throw new CardFault("not_utf8", "offset 0");
+  return new Reader(text).document();
+}
+
+class Reader {
+  readonly #text: string;
+  #at = 0;
+  #depth = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  document(): Json {
+    const value = this.#value();
+    this.#skipWhiteSpace();
+    if (this.#at < this.#text.length) throw this.#fault("not_json");
+    return value;
+  }
+
+  #fault(reason: RejectReason): CardFault {
+    return new CardFault(reason, `offset ${this.#at}`);
+  }
+
+  #match(pattern: RegExp): string | undefined {
+    pattern.lastIndex = this.#at;
+    const found = pattern.exec(this.#text)?.[0];
+    if (found !== undefined) this.#at += found.length;
+    return found;
+  }
+
+  #skipWhiteSpace(): void {
+    this.#match(WHITE_SPACE);
+  }
+
+  /** Takes one character if it is the next one. */
+  #take(character: string): boolean {
+    if (this.#text[this.#at] !== character) return false;
+    this.#at += 1;
+    return true;
+  }
+
+  #value(): Json {
+    this.#skipWhiteSpace();
+    switch (this.#text[this.#at]) {
+      case "{":
+        return this.#nested(() => this.#object());
+      case "[":
+        return this.#nested(() => this.#array());
+      case '"':
+        return this.#string();
+      default:
+        return this.#scalar();
+    }
+  }
+
+  #nested<T>(read: () => T): T {
+    this.#depth += 1;
+    if (this.#depth > JSON_DEPTH_MAX) throw this.#fault("too_deep");
+    this.#at += 1;
+    const value = read();
+    this.#depth -= 1;
+    return value;
+  }
+
+  #object(): Json {
+    const members = emptyObject();
+    this.#skipWhiteSpace();
+    if (this.#take("}")) return members;
+    for (;;) {
+      this.#skipWhiteSpace();
+      const name = this.#string();
+      if (Object.hasOwn(members, name)) throw this.#fault("duplicate_key");
+      this.#skipWhiteSpace();
+      if (!this.#take(":")) throw this.#fault("not_json");
+      members[name] = this.#value();
+      this.#skipWhiteSpace();
+      if (this.#take("}")) return members;
+      if (!this.#take(",")) throw this.#fault("not_json");
+    }
+  }
+
+  #array(): Json {
+    const elements: Json[] = [];
+    this.#skipWhiteSpace();
+    if (this.#take("]")) return elements;
+    for (;;) {
+      elements.push(this.#value());
+      this.#skipWhiteSpace();
+      if (this.#take("]")) return elements;
+      if (!this.#take(",")) throw this.#fault("not_json");
+    }
+  }
+
+  #string(): string {
+    if (!this.#take('"')) throw this.#fault("not_json");
+    let value = "";
+    for (;;) {
+      value += this.#match(UNESCAPED) ?? "";
+      if (this.#take('"')) break;
+      if (!this.#take("\\")) throw this.#fault("not_json");
+      value += this.#escape();
+    }
+    if (!value.isWellFormed() || value.includes("\0")) throw this.#fault("bad_string");
+    return value;
+  }
+
+  #escape(): string {
+    if (this.#take("u")) {
+      const digits = this.#match(HEX4);
+      if (digits === undefined) throw this.#fault("not_json");
+      return String.fromCharCode(Number.parseInt(digits, 16));
+    }
+    const character = ESCAPES[this.#text[this.#at] ?? ""];
+    if (character === undefined) throw this.#fault("not_json");
+    this.#at += 1;
+    return character;
+  }
+
+  #scalar(): Json {
+    for (const [word, value] of LITERALS) {
+      if (this.#text.startsWith(word, this.#at)) {
+        this.#at += word.length;
+        return value;
+      }
+    }
+    const digits = this.#match(NUMBER);
+    if (digits === undefined) throw this.#fault("not_json");
+    const number = Number(digits);
+    if (!Number.isFinite(number)) throw this.#fault("bad_number");
+    return number;
+  }
+}
