@@ -1,14 +1,18 @@
 // Audit records on their way to the audit file. The table is the durable record; the file a copy of it.
-import { type Queryable, rows, type Statement, toTime } from "./statement.ts";
+import type { Pool } from "pg";
+import { rows, type Statement, toTime } from "./statement.ts";
+import { inTransaction } from "./transaction.ts";
 
 export interface AuditRow {
   readonly id: string;
   readonly record: Readonly<Record<string, unknown>>;
 }
 
+// Rows that another process is exporting are passed over.
 const UNEXPORTED: Statement = {
   name: "audit_unexported",
-  text: `SELECT id, record FROM bridge_audit WHERE exported_at IS NULL ORDER BY id LIMIT $1`,
+  text: `SELECT id, record FROM bridge_audit WHERE exported_at IS NULL ORDER BY id LIMIT $1
+         FOR UPDATE SKIP LOCKED`,
 };
 
 const EXPORTED: Statement = {
@@ -16,10 +20,21 @@ const EXPORTED: Statement = {
   text: `UPDATE bridge_audit SET exported_at = $2 WHERE id = ANY ($1::bigint[])`,
 };
 
-export async function unexportedAudit(on: Queryable, limit: number): Promise<AuditRow[]> {
-  return await rows<{ id: string; record: Record<string, unknown> }>(on, UNEXPORTED, [limit]);
-}
-
-export async function auditExported(on: Queryable, ids: readonly string[], now: number): Promise<void> {
-  await rows(on, EXPORTED, [ids, toTime(now)]);
+/**
+ * Hands up to `limit` unexported records to `write`, and marks them once it has made them durable.
+ * If `write` throws, they stay unexported. Returns how many there were.
+ */
+export async function exportAudit(
+  pool: Pool,
+  limit: number,
+  write: (records: readonly AuditRow[]) => Promise<void>,
+  now: number,
+): Promise<number> {
+  return await inTransaction(pool, "BEGIN", async (client) => {
+    const records = await rows<{ id: string; record: Record<string, unknown> }>(client, UNEXPORTED, [limit]);
+    if (records.length === 0) return 0;
+    await write(records);
+    await rows(client, EXPORTED, [records.map(({ id }) => id), toTime(now)]);
+    return records.length;
+  });
 }

@@ -12,6 +12,7 @@ import { noticeMarker, noticeScope } from "./notice-marker.ts";
 import type { ContentKeys } from "./seal.ts";
 import { oneRow, rows, type Statement, toTime } from "./statement.ts";
 import type { NoticeKind, TerminalReason } from "./states.ts";
+import { inTransaction } from "./transaction.ts";
 
 /** An (event, ghost) pair that is to become a delegation. */
 export interface NewDelegation {
@@ -431,20 +432,5 @@ async function admitOn(client: PoolClient, keys: ContentKeys, admission: Admissi
  * @throws whatever the database threw; then nothing of it was kept.
  */
 export async function admit(pool: Pool, keys: ContentKeys, admission: Admission): Promise<Admitted> {
-  const client = await pool.connect();
-  let broken: Error | undefined;
-  try {
-    await client.query(BEGIN);
-    const admitted = await admitOn(client, keys, admission);
-    await client.query("COMMIT");
-    return admitted;
-  } catch (error) {
-    await client.query("ROLLBACK").catch((failure: Error) => {
-      broken = failure;
-    });
-    throw error;
-  } finally {
-    // A connection that could not even roll back is not given to anyone else.
-    client.release(broken);
-  }
+  return await inTransaction(pool, BEGIN, (client) => admitOn(client, keys, admission));
 }

@@ -1,7 +1,7 @@
 // The ledger on PostgreSQL: the interfaces of types.ts over the statements beside this file.
 import type { Pool } from "pg";
 import type { UserId } from "../../domain/identifiers.ts";
-import { type AuditRow, auditExported, unexportedAudit } from "./audit-outbox.ts";
+import { type AuditRow, exportAudit } from "./audit-outbox.ts";
 import { claim, letGo, renew } from "./claim.ts";
 import { beginDispatch, finish, pendingReply, recordAccepted, recordReply } from "./delegations.ts";
 import { ghostDevice, profileSet } from "./ghosts.ts";
@@ -27,8 +27,12 @@ export interface IntakeLedger {
 }
 
 export interface AuditOutbox {
-  unexportedAudit(limit: number): Promise<AuditRow[]>;
-  auditExported(ids: readonly string[], now: number): Promise<void>;
+  /** Hands unexported records to `write`, which makes them durable elsewhere; returns how many. */
+  exportAudit(
+    limit: number,
+    write: (records: readonly AuditRow[]) => Promise<void>,
+    now: number,
+  ): Promise<number>;
 }
 
 export type Ledger = DelegationLedger &
@@ -86,7 +90,6 @@ export function createLedger(pool: Pool, keys: ContentKeys, options: LedgerOptio
     target: (ghost) => target(pool, ghost),
     recordTarget: (record) => recordTarget(pool, record),
 
-    unexportedAudit: (limit) => unexportedAudit(pool, limit),
-    auditExported: (ids, now) => auditExported(pool, ids, now),
+    exportAudit: (limit, write, now) => exportAudit(pool, limit, write, now),
   };
 }

@@ -1,0 +1,81 @@
+// Copies audit records from the ledger to the audit file, one JSON object a line.
+// Invariants: a record is in the file exactly once, whatever is killed in between; a line is whole or cut
+// off on the next start; records are marked exported only after the file was synced.
+import { type FileHandle, open } from "node:fs/promises";
+import type { Clock } from "../../domain/clock.ts";
+import type { AuditRow } from "../ledger/audit-outbox.ts";
+import type { AuditOutbox } from "../ledger/postgres.ts";
+
+const BATCH = 500;
+// More than a batch of records ever takes: what a crash may have left unmarked lies in this tail.
+const TAIL_BYTES = 4 * 1024 * 1024;
+const NEWLINE = 0x0a;
+
+/** Cuts off a last line that was never finished, and yields the IDs in the tail of the file. */
+async function mend(handle: FileHandle): Promise<Set<string>> {
+  const { size } = await handle.stat();
+  const length = Math.min(size, TAIL_BYTES);
+  const { buffer } = await handle.read(Buffer.alloc(length), 0, length, size - length);
+  const whole = buffer.lastIndexOf(NEWLINE) + 1;
+  if (whole < length) await handle.truncate(size - length + whole);
+  const ids = new Set<string>();
+  for (const line of buffer.toString("utf8", 0, whole).split("\n")) {
+    const id = /^\{"audit_id":"([0-9]+)"/.exec(line)?.[1];
+    if (id !== undefined) ids.add(id);
+  }
+  return ids;
+}
+
+export class AuditExporter {
+  readonly #outbox: AuditOutbox;
+  readonly #clock: Clock;
+  readonly #file: string;
+  readonly #onExported: (count: number) => void;
+  #handle: FileHandle | undefined;
+  /** Written but perhaps not yet marked: what a crash between the two leaves behind. */
+  #written = new Set<string>();
+
+  constructor(options: {
+    readonly outbox: AuditOutbox;
+    readonly clock: Clock;
+    readonly file: string;
+    readonly onExported: (count: number) => void;
+  }) {
+    this.#outbox = options.outbox;
+    this.#clock = options.clock;
+    this.#file = options.file;
+    this.#onExported = options.onExported;
+  }
+
+  /** One round; returns true when there may be more to export at once. */
+  async round(): Promise<boolean> {
+    if (this.#handle === undefined) {
+      this.#handle = await open(this.#file, "a+", 0o600);
+      this.#written = await mend(this.#handle);
+    }
+    const handle = this.#handle;
+    const count = await this.#outbox.exportAudit(
+      BATCH,
+      (records) => this.#append(handle, records),
+      this.#clock.now(),
+    );
+    if (count > 0) this.#onExported(count);
+    this.#written.clear();
+    return count === BATCH;
+  }
+
+  async #append(handle: FileHandle, records: readonly AuditRow[]): Promise<void> {
+    const missing = records.filter(({ id }) => !this.#written.has(id));
+    if (missing.length === 0) return;
+    const lines = missing.map(({ id, record }) => `${JSON.stringify({ audit_id: id, ...record })}\n`);
+    await handle.appendFile(lines.join(""));
+    await handle.datasync();
+    // Should marking them fail now, the next round finds them again and knows they are written.
+    for (const { id } of missing) this.#written.add(id);
+  }
+
+  async close(): Promise<void> {
+    await this.#handle?.close();
+    this.#handle = undefined;
+  }
+}

@@ -1,0 +1,76 @@
+// The audit records the bridge writes, as schemas. Content-free by construction: every field is an
+// identifier, a member of a closed set, a digest or a time; no free-text field exists.
+// The ledger builds the records in SQL; a test holds what it builds against these.
+// Published as docs/reference/schemas/svc.delegation.v1.schema.json and svc.agent_card.v1.schema.json.
+import { z } from "zod";
+import { TERMINAL_REASONS, TERMINAL_STAGES, TERMINAL_STATES } from "../ledger/states.ts";
+
+const Time = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
+const EventId = z
+  .string()
+  .regex(/^\$\S+$/)
+  .max(255);
+const RoomId = z
+  .string()
+  .regex(/^!\S+$/)
+  .max(255);
+const UserId = z
+  .string()
+  .regex(/^@[^\s:]+:\S+$/)
+  .max(255);
+const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
+
+const Target = z.strictObject({
+  /** The agent's name in agents.yaml. */
+  agent: z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/),
+  ghost: UserId,
+  /** Digest of the card URL and the pinned identity; `none` when no such agent was configured. */
+  fingerprint: z.union([Digest, z.literal("none")]),
+  /** The version its card named. */
+  agent_version: z
+    .string()
+    .regex(/^[0-9A-Za-z.+_-]{1,64}$/)
+    .nullable(),
+});
+
+/** svc.delegation.v1: one record for each delegation, written with its terminal transition. */
+export const DelegationAudit = z.strictObject({
+  schema: z.literal("svc.delegation.v1"),
+  time: Time,
+  outcome: z.enum(TERMINAL_STATES),
+  terminal_stage: z.enum(TERMINAL_STAGES),
+  terminal_reason: z.enum(TERMINAL_REASONS),
+  /** Whether a request may have reached the agent. */
+  a2a_attempted: z.boolean(),
+  target: Target,
+  room_id: RoomId,
+  event_id: EventId,
+  sender: UserId,
+  /** How the event came in: by transaction, or recovered by reading back. */
+  ingress: z.enum(["transaction", "recovered"]),
+  admitted_at: Time,
+  accepted_at: Time.nullable(),
+  reply_event_id: EventId.nullable(),
+});
+
+/** svc.agent_card.v1: one record for each change of the trust in an agent's card. */
+export const AgentCardAudit = z.strictObject({
+  schema: z.literal("svc.agent_card.v1"),
+  time: Time,
+  outcome: z.enum(["accepted", "rejected"]),
+  reason: z.enum(["agent_card_verified", "agent_card_untrusted"]),
+  target: Target,
+  /** Host and port the card was fetched from. */
+  origin: z
+    .string()
+    .regex(/^[0-9A-Za-z.:[\]-]{1,255}$/)
+    .nullable(),
+  /** The pinned key ID. */
+  key_id: z
+    .string()
+    .regex(/^[\x21-\x7e]{1,128}$/)
+    .nullable(),
+  card_digest: Digest.nullable(),
+});
+
+export const AuditRecord = z.discriminatedUnion("schema", [DelegationAudit, AgentCardAudit]);
