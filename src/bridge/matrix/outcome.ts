@@ -20,6 +20,8 @@ export interface Retry {
   readonly cause: RetryCause;
   /** How long the homeserver asked to wait, or the least that makes sense for the cause. */
   readonly afterMs: number;
+  /** The Matrix error code, where the homeserver named one. */
+  readonly errcode: string | undefined;
 }
 
 export interface Refused {
@@ -48,10 +50,10 @@ const ErrorBody = z.object({
   retry_after_ms: z.number().nonnegative().optional().catch(undefined),
 });
 
-export function retry(cause: RetryCause, askedMs?: number): Retry {
+export function retry(cause: RetryCause, askedMs?: number, errcode?: string): Retry {
   const leastMs = LEAST_WAIT_MS[cause];
   const afterMs = Math.min(RETRY_AFTER_MS_MAX, Math.max(leastMs, askedMs ?? leastMs));
-  return { kind: "retry", cause, afterMs: Math.ceil(afterMs) };
+  return { kind: "retry", cause, afterMs: Math.ceil(afterMs), errcode };
 }
 
 /** Milliseconds that a `Retry-After` header asks for (RFC 9110, section 10.2.3): seconds or a date. */
@@ -76,10 +78,12 @@ export function classifyFailure(
   const parsed = ErrorBody.safeParse(body);
   const errcode = parsed.success ? parsed.data.errcode : undefined;
   const askedMs = (parsed.success ? parsed.data.retry_after_ms : undefined) ?? retryAfterMs(retryAfter, now);
-  if (status === 429 || errcode === "M_LIMIT_EXCEEDED") return retry("rate_limited", askedMs);
-  if (status >= 500) return retry("server_error", askedMs);
-  if (status === 401) return retry("unauthorized");
+  if (status === 429 || errcode === "M_LIMIT_EXCEEDED") return retry("rate_limited", askedMs, errcode);
+  if (status >= 500) return retry("server_error", askedMs, errcode);
+  if (status === 401) return retry("unauthorized", undefined, errcode);
   // Anything below 400, and a refusal without an error code or of the path itself, is not the API speaking.
-  if (status < 400 || errcode === undefined || errcode === "M_UNRECOGNIZED") return retry("malformed");
+  if (status < 400 || errcode === undefined || errcode === "M_UNRECOGNIZED") {
+    return retry("malformed", undefined, errcode);
+  }
   return { kind: "refused", status, errcode };
 }

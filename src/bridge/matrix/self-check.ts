@@ -1,0 +1,115 @@
+// Whether the homeserver and the bridge work together, found out by doing what the bridge will do.
+// Invariants: every check that fails says its mend; nothing is made that the bridge would not make anyway;
+// /versions is only asked to tell "not reachable" from "reachable, but refuses".
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { BridgeConfig } from "../config.ts";
+import type { Ghosts } from "./ghosts.ts";
+import type { Homeserver } from "./homeserver.ts";
+import type { Outcome } from "./outcome.ts";
+
+export interface SelfCheck {
+  readonly check:
+    | "homeserver_reachable"
+    | "token_accepted"
+    | "bridge_reachable"
+    | "ghost_registers"
+    | "ghost_device";
+  readonly ok: boolean;
+  /** What the operator should do; undefined when it is well. */
+  readonly mend: string | undefined;
+}
+
+export interface SelfCheckDependencies {
+  readonly config: Pick<BridgeConfig, "appservice" | "homeserver">;
+  readonly homeserver: Homeserver;
+  readonly ghosts: Ghosts;
+  /** A ghost of the bridge's, to try; undefined when no agent is configured yet. */
+  readonly ghost: GhostMxid | undefined;
+  /** Whether the bridge listens: without that the homeserver cannot call it back, and is not asked to. */
+  readonly listening: boolean;
+}
+
+type Failure = Exclude<Outcome<unknown>, { kind: "ok" }>;
+
+const RENDER_AGAIN =
+  "Render the registration again with `drawbridge bridge registration`, give it to the homeserver and restart it.";
+
+/** Runs the checks in order; those that cannot succeed after a failed one are left out. */
+export async function selfCheck(deps: SelfCheckDependencies): Promise<readonly SelfCheck[]> {
+  const done: SelfCheck[] = [];
+  const add = (check: SelfCheck["check"], mend: string | undefined): boolean => {
+    done.push({ check, ok: mend === undefined, mend });
+    return mend === undefined;
+  };
+  if (!add("homeserver_reachable", await homeserverReachable(deps))) return done;
+  if (!add("token_accepted", await tokenAccepted(deps))) return done;
+  if (deps.listening) add("bridge_reachable", await bridgeReachable(deps));
+  const { ghost } = deps;
+  if (ghost === undefined) return done;
+  const made = await deps.ghosts.ensureGhost(ghost);
+  if (!add("ghost_registers", made.kind === "ok" ? undefined : ghostMend(made))) return done;
+  add("ghost_device", await ghostDevice(deps, ghost));
+  return done;
+}
+
+async function homeserverReachable({
+  homeserver,
+  config,
+}: SelfCheckDependencies): Promise<string | undefined> {
+  const versions = await homeserver.versions();
+  if (versions.kind === "ok") return undefined;
+  return `No Matrix homeserver answers at ${config.homeserver.url} (${reasonOf(versions)}): check homeserver.url, and that it runs.`;
+}
+
+async function tokenAccepted({ homeserver, config }: SelfCheckDependencies): Promise<string | undefined> {
+  const whoami = await homeserver.whoami();
+  if (whoami.kind !== "ok")
+    return `The homeserver does not accept the as_token (${reasonOf(whoami)}). ${RENDER_AGAIN}`;
+  const expected = `@${config.appservice.senderLocalpart}:${config.homeserver.serverName}`;
+  if (whoami.value.user_id === expected) return undefined;
+  return `The homeserver takes the bridge for ${whoami.value.user_id}, not ${expected}: check homeserver.serverName and appservice.senderLocalpart. ${RENDER_AGAIN}`;
+}
+
+async function bridgeReachable({ homeserver, config }: SelfCheckDependencies): Promise<string | undefined> {
+  const ping = await homeserver.pingAppservice(config.appservice.id);
+  if (ping.kind === "ok") return undefined;
+  const url = config.appservice.url;
+  // A failed ping is a 5xx for the homeserver; its cause is in the error code (MSC2659).
+  switch (reasonOf(ping)) {
+    case "M_CONNECTION_FAILED":
+    case "M_CONNECTION_TIMEOUT":
+    case "timeout":
+      return `The homeserver cannot reach the bridge at ${url}: check appservice.url, listen and what stands between.`;
+    case "M_BAD_STATUS":
+      return `Something at ${url} answers the homeserver, but refuses it: another program, or another hs_token. ${RENDER_AGAIN}`;
+    case "M_URL_NOT_SET":
+    case "M_FORBIDDEN":
+      return `The homeserver has a registration with another ID or without a URL. ${RENDER_AGAIN}`;
+    default:
+      return `The homeserver did not call the bridge back (${reasonOf(ping)}); it may be too old for that; Synapse 1.163 is known to work.`;
+  }
+}
+
+function ghostMend(outcome: Failure): string {
+  if (outcome.kind === "refused" && outcome.errcode === "M_EXCLUSIVE") {
+    return `The ghosts' names belong to another registration or to none: check appservice.ghostPrefix. ${RENDER_AGAIN}`;
+  }
+  return `A ghost cannot be registered with its device (${reasonOf(outcome)}). The registration needs io.element.msc4190: true, and the homeserver must know it; Synapse 1.163 does. ${RENDER_AGAIN}`;
+}
+
+/** Transaction IDs are remembered for a device only, so a request must really count as that device's. */
+async function ghostDevice(
+  { homeserver, ghosts }: SelfCheckDependencies,
+  ghost: GhostMxid,
+): Promise<string | undefined> {
+  const whoami = await ghosts.acting(ghost, (actor) => homeserver.whoami(actor));
+  if (whoami.kind !== "ok") return `A ghost cannot act as its device (${reasonOf(whoami)}). ${RENDER_AGAIN}`;
+  const actor = await ghosts.ensureGhost(ghost);
+  if (actor.kind === "ok" && whoami.value.device_id === actor.value.deviceId) return undefined;
+  return "The homeserver ignores the device that a ghost acts as: it is too old for that; Synapse 1.163 is known to work.";
+}
+
+function reasonOf(outcome: Failure): string {
+  if (outcome.kind === "refused") return outcome.errcode;
+  return outcome.errcode ?? outcome.cause;
+}
