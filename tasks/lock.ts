@@ -3,6 +3,8 @@
 // these entries `npm ci` refuses the lock on every platform.
 // Invariant: nothing is invented: name and version are those that a locked package asks for exactly.
 import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { ROOT } from "./run-program.ts";
 import type { Task } from "./task.ts";
 
 interface LockedPackage {
@@ -75,15 +77,20 @@ export function completeLock(lock: Lock): string[] {
   return added;
 }
 
+const FILE = join(ROOT, "package-lock.json");
+
+export function readLock(): Lock {
+  return JSON.parse(readFileSync(FILE, "utf8")) as Lock;
+}
+
 export const task: Task = {
   name: "lock",
   summary: "Complete package-lock.json after npm install has written it.",
   needs: {},
   async run() {
-    const file = new URL("../package-lock.json", import.meta.url);
-    const lock = JSON.parse(readFileSync(file, "utf8")) as Lock;
+    const lock = readLock();
     const added = completeLock(lock);
-    if (added.length > 0) writeFileSync(file, `${JSON.stringify(lock, null, 2)}\n`);
+    if (added.length > 0) writeFileSync(FILE, `${JSON.stringify(lock, null, 2)}\n`);
     process.stdout.write(`package-lock.json: ${added.length} entries added\n`);
     return 0;
   },

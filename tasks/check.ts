@@ -1,0 +1,98 @@
+// Everything that can be checked without running the product. All steps run, also after one has failed.
+import { globSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { systemClock } from "../src/domain/clock.ts";
+import { completeLock, readLock } from "./lock.ts";
+import { compareSchemas } from "./published-schemas.ts";
+import { npmProgram, ROOT, runProgram } from "./run-program.ts";
+import type { Task } from "./task.ts";
+
+interface Step {
+  readonly name: string;
+  /** Resolves to what is wrong, or to an empty text. */
+  run(update: boolean): Promise<string>;
+}
+
+const LINES_MAX = 400;
+
+async function outputOnFailure(program: string, args: readonly string[]): Promise<string> {
+  const { code, output } = await runProgram(program, args, { quiet: true });
+  return code === 0 ? "" : output.trim() || `${program} ended with exit code ${code}`;
+}
+
+const STEPS: readonly Step[] = [
+  { name: "types", run: () => outputOnFailure(npmProgram("tsc"), ["--pretty", "false"]) },
+  {
+    // Formatting, lint, and the rules of this project: which folder may import which, no ambient time.
+    name: "style and import rules",
+    run: (update) => {
+      const strict = ["--error-on-warnings", "--max-diagnostics=100", "--colors=off"];
+      return outputOnFailure(npmProgram("biome"), ["check", ...(update ? ["--write"] : []), ...strict]);
+    },
+  },
+  { name: "unused code and dependencies", run: () => outputOnFailure(npmProgram("knip"), ["--no-progress"]) },
+  {
+    name: `at most ${LINES_MAX} lines a source file`,
+    async run() {
+      return globSync("src/**/*.ts", { cwd: ROOT })
+        .map((file) => ({ file, lines: readFileSync(join(ROOT, file), "utf8").split("\n").length - 1 }))
+        .filter(({ lines }) => lines > LINES_MAX)
+        .map(({ file, lines }) => `${file}: ${lines} lines; give its second concept a file of its own`)
+        .join("\n");
+    },
+  },
+  {
+    name: "published schemas",
+    async run(update) {
+      return compareSchemas(update)
+        .map(
+          (file) => `docs/reference/schemas/${file} is not what the sources say; run ./task check --update`,
+        )
+        .join("\n");
+    },
+  },
+  {
+    name: "lock file",
+    async run() {
+      return completeLock(readLock())
+        .map((name) => `package-lock.json lacks ${name}; run ./task lock`)
+        .join("\n");
+    },
+  },
+  {
+    name: "shell and Python syntax",
+    async run() {
+      const shell = await Promise.all(
+        ["task", ".ci/run"].map((file) => outputOnFailure("bash", ["-n", file])),
+      );
+      const python = globSync("{src,tests,border}/**/*.py", { cwd: ROOT });
+      const parse =
+        "import ast, sys\nfor name in sys.argv[1:]: ast.parse(open(name, encoding='utf8').read(), name)";
+      if (python.length > 0) shell.push(await outputOnFailure("python3", ["-c", parse, ...python]));
+      return shell.filter((text) => text !== "").join("\n");
+    },
+  },
+];
+
+export const task: Task = {
+  name: "check",
+  summary: "Types, style, import rules, unused code, schemas; --update mends what can be mended.",
+  needs: {},
+  async run(args) {
+    const update = args.includes("--update");
+    let failed = 0;
+    for (const step of STEPS) {
+      const started = systemClock.now();
+      const problem = await step.run(update);
+      const seconds = ((systemClock.now() - started) / 1000).toFixed(1);
+      process.stdout.write(`${problem === "" ? "ok    " : "FAILED"}  ${step.name} (${seconds} s)\n`);
+      if (problem === "") continue;
+      failed++;
+      process.stdout.write(`${problem.replaceAll(/^/gm, "        ")}\n`);
+    }
+    process.stdout.write(
+      failed === 0 ? "All checks passed.\n" : `${failed} of ${STEPS.length} checks failed.\n`,
+    );
+    return failed === 0 ? 0 : 1;
+  },
+};

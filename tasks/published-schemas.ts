@@ -1,0 +1,62 @@
+// The JSON Schemas in docs/reference/schemas, made from the very schemas that the programs parse with.
+// Invariant: the published form is that of the input, as an operator writes it: defaults are optional.
+import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { basename, join } from "node:path";
+import { z } from "zod";
+import { AgentsFile } from "../src/bridge/agents/agents-file.ts";
+import { BridgeConfigFile } from "../src/bridge/config.ts";
+import { DocsQaConfigFile } from "../src/docs-qa/config.ts";
+import { GatewayConfigFile } from "../src/federation/planes/gateway/config.ts";
+import { ClientsFile, IssuerConfigFile } from "../src/issuer/config.ts";
+import { ROOT } from "./run-program.ts";
+
+interface PublishedSchema {
+  /** The file is docs/reference/schemas/NAME.schema.json. */
+  readonly name: string;
+  readonly title: string;
+  readonly schema: z.ZodType;
+}
+
+const PUBLISHED: readonly PublishedSchema[] = [
+  { name: "bridge", title: "The bridge's configuration", schema: BridgeConfigFile },
+  { name: "agents", title: "The bridge's agents.yaml", schema: AgentsFile },
+  { name: "gateway", title: "The gateway's configuration", schema: GatewayConfigFile },
+  { name: "issuer", title: "The issuer's configuration", schema: IssuerConfigFile },
+  { name: "issuer-clients", title: "The issuer's declared clients", schema: ClientsFile },
+  { name: "docs-qa", title: "The sample agent's configuration", schema: DocsQaConfigFile },
+];
+
+const FOLDER = join(ROOT, "docs", "reference", "schemas");
+
+/** Every published file's name and content. */
+export function renderSchemas(): ReadonlyMap<string, string> {
+  return new Map(
+    PUBLISHED.map(({ name, title, schema }) => {
+      // What JSON Schema cannot say, such as the grammar of a Matrix ID, is left to the program's own check.
+      const json = z.toJSONSchema(schema, { io: "input", unrepresentable: "any" });
+      return [`${name}.schema.json`, `${JSON.stringify({ title, ...json }, null, 2)}\n`];
+    }),
+  );
+}
+
+/** Names of the files in docs/reference/schemas that differ from what the sources say; with `update`, none. */
+export function compareSchemas(update: boolean): string[] {
+  const wanted = renderSchemas();
+  const found = new Map(
+    globSync("*.schema.json", { cwd: FOLDER }).map((file) => [
+      basename(file),
+      readFileSync(join(FOLDER, file), "utf8"),
+    ]),
+  );
+  const differing = [...new Set([...wanted.keys(), ...found.keys()])].filter(
+    (file) => wanted.get(file) !== found.get(file),
+  );
+  if (!update) return differing;
+  mkdirSync(FOLDER, { recursive: true });
+  for (const file of differing) {
+    const content = wanted.get(file);
+    if (content === undefined) rmSync(join(FOLDER, file));
+    else writeFileSync(join(FOLDER, file), content);
+  }
+  return [];
+}
