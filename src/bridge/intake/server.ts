@@ -18,7 +18,10 @@ export interface IntakeServerOptions {
   readonly onCommitted: (transaction: HandledTransaction) => void;
   /** Makes sure a ghost exists on the homeserver; false if there is no such agent. */
   readonly provideGhost: (ghost: string) => Promise<boolean>;
-  readonly metrics: Pick<Metrics, "transactions" | "transactionSeconds" | "eventsMalformed">;
+  readonly metrics: Pick<
+    Metrics,
+    "transactions" | "transactionSeconds" | "eventsMalformed" | "delegationsAdmitted" | "delegationsDenied"
+  >;
   readonly clock: Clock;
   readonly log: Logger;
 }
@@ -106,14 +109,19 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
     reply.code(404).send({ errcode: "M_UNRECOGNIZED", error: "no such endpoint" }),
   );
 
+  const count = (handled: HandledTransaction) => {
+    metrics.transactions.inc({ outcome: handled.replayed ? "replayed" : "committed" });
+    if (handled.replayed) return;
+    metrics.delegationsAdmitted.inc(handled.admitted);
+    metrics.delegationsDenied.inc(handled.denied);
+    for (const { reason } of handled.read.malformed) metrics.eventsMalformed.inc({ reason });
+  };
   const transaction = async (request: FastifyRequest, reply: FastifyReply) => {
     const begun = clock.now();
     try {
       const { bytes, events } = eventsOf(request.body);
       const handled = await handle(transactionIdOf(request), bytes, events);
-      metrics.transactions.inc({ outcome: handled.replayed ? "replayed" : "committed" });
-      if (!handled.replayed)
-        for (const { reason } of handled.read.malformed) metrics.eventsMalformed.inc({ reason });
+      count(handled);
       reply.code(200).send({});
       metrics.transactionSeconds.observe((clock.now() - begun) / 1_000);
       options.onCommitted(handled);

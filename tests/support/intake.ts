@@ -1,0 +1,130 @@
+// The real intake over HTTP, on a real ledger: the homeserver's side is played by `put`.
+import type { TestContext } from "node:test";
+import { pino } from "pino";
+import type { AgentTarget } from "../../src/bridge/agents/directory.ts";
+import {
+  createTransactionHandler,
+  type HandledTransaction,
+} from "../../src/bridge/intake/handle-transaction.ts";
+import { createNamespace } from "../../src/bridge/intake/namespace.ts";
+import { createIntakeServer } from "../../src/bridge/intake/server.ts";
+import { createMetrics } from "../../src/bridge/metrics.ts";
+import { systemClock } from "../../src/domain/clock.ts";
+import type { AgentId, GhostMxid, ServerName } from "../../src/domain/identifiers.ts";
+import { ghost, type LedgerFixture, ledgerFixture } from "./ledger.ts";
+
+export const HS_TOKEN = "the-homeserver-token";
+
+export interface IntakeFixture extends LedgerFixture {
+  readonly metrics: ReturnType<typeof createMetrics>;
+  /** Lines the intake logged. */
+  readonly logged: string[];
+  readonly committed: HandledTransaction[];
+  /** PUTs a transaction; `body` is sent as it is. */
+  put(transactionId: string, body: string | Uint8Array, headers?: Record<string, string>): Promise<Response>;
+  /** PUTs a list of events. */
+  events(transactionId: string, ...events: unknown[]): Promise<Response>;
+  readonly url: string;
+}
+
+export function agentTarget(name: string): AgentTarget {
+  return {
+    agentId: name as AgentId,
+    ghost: ghost(name),
+    fingerprint: `sha256:${"0".repeat(64)}`,
+    entry: {
+      cardUrl: "http://127.0.0.1:1/card",
+      allowedServers: ["a.test"],
+      allowedSenders: ["*:a.test"],
+      rate: { perMinute: 60, burst: 20 },
+      pollInterval: 2_000,
+    },
+  };
+}
+
+export async function intakeFixture(
+  t: TestContext,
+  options: { agents?: readonly string[]; bodyBytesMax?: number; room?: number; global?: number } = {},
+): Promise<IntakeFixture> {
+  const base = await ledgerFixture(t);
+  const byGhost = new Map(
+    (options.agents ?? ["docs"]).map((name) => [ghost(name) as GhostMxid, agentTarget(name)]),
+  );
+  const metrics = createMetrics();
+  const logged: string[] = [];
+  const committed: HandledTransaction[] = [];
+  const server = createIntakeServer({
+    hsToken: HS_TOKEN,
+    bodyBytesMax: options.bodyBytesMax ?? 16 * 1024 * 1024,
+    handle: createTransactionHandler({
+      ledger: base.ledger,
+      agents: { current: async () => ({ byGhost, revision: 1 }), onChange: () => () => {}, close: () => {} },
+      namespace: createNamespace({
+        serverName: "a.test" as ServerName,
+        ghostPrefix: "agent_",
+        senderLocalpart: "drawbridge",
+      }),
+      clock: systemClock,
+      capacity: { room: options.room ?? 64, global: options.global ?? 4_096 },
+      noticeIntervalMs: 600_000,
+    }),
+    onCommitted: (transaction) => committed.push(transaction),
+    provideGhost: async (user) => byGhost.has(user as GhostMxid),
+    metrics,
+    clock: systemClock,
+    log: pino({ level: "debug" }, { write: (line: string) => logged.push(line) }),
+  });
+  const url = await server.listen({ host: "127.0.0.1", port: 0 });
+  t.after(() => server.close());
+  const put: IntakeFixture["put"] = (transactionId, body, headers = {}) =>
+    fetch(`${url}/_matrix/app/v1/transactions/${encodeURIComponent(transactionId)}`, {
+      method: "PUT",
+      body: typeof body === "string" ? body : Buffer.from(body),
+      headers: { authorization: `Bearer ${HS_TOKEN}`, "content-type": "application/json", ...headers },
+    });
+  return {
+    ...base,
+    metrics,
+    logged,
+    committed,
+    url,
+    put,
+    events: (transactionId, ...events) => put(transactionId, JSON.stringify({ events })),
+  };
+}
+
+/** A message as a homeserver sends it, mentioning the ghost `docs`. */
+export function question(
+  id: string,
+  changes: Record<string, unknown> = {},
+  content: Record<string, unknown> = {},
+) {
+  return {
+    type: "m.room.message",
+    event_id: `$${id}`,
+    room_id: "!r",
+    sender: "@alice:a.test",
+    origin_server_ts: 1_700_000_000_000,
+    content: {
+      msgtype: "m.text",
+      body: `question ${id}`,
+      "m.mentions": { user_ids: [ghost("docs")] },
+      ...content,
+    },
+    ...changes,
+  };
+}
+
+/** A membership event. */
+export function member(user: string, membership: string, changes: Record<string, unknown> = {}, more = {}) {
+  return {
+    type: "m.room.member",
+    event_id: `$${membership}-${user}-${JSON.stringify(changes).length}`,
+    room_id: "!r",
+    sender: user,
+    state_key: user,
+    origin_server_ts: 1_700_000_000_000,
+    content: { membership, ...more },
+    ...changes,
+  };
+}
