@@ -1,0 +1,63 @@
+// What a benchmark is, and the page that its results make. One file a benchmark: bench/<name>.bench.ts,
+// exporting `bench`. Invariant: a number never stands alone: its reference was measured in the same run.
+import { availableParallelism, cpus, totalmem } from "node:os";
+
+export interface BenchRow {
+  /** What was measured, with its unit: `intake, events/s`. */
+  readonly measure: string;
+  readonly ours: string;
+  /** What it is compared with, measured in the same run. */
+  readonly reference: string;
+  /** The bar, such as `≥ 0.5 of the reference`, and how this run stands to it. */
+  readonly bar: string;
+  readonly outcome: string;
+  readonly met: boolean;
+}
+
+export interface BenchContext {
+  /** A PostgreSQL server of this run's own; each benchmark makes its own databases on it. */
+  readonly postgresUrl: string;
+  /** Says on standard error what is going on. */
+  progress(message: string): void;
+}
+
+export interface Bench {
+  readonly name: string;
+  /** What is measured and how, for the page. */
+  readonly description: string;
+  run(context: BenchContext): Promise<readonly BenchRow[]>;
+}
+
+export interface BenchResult {
+  readonly bench: Pick<Bench, "description" | "name">;
+  readonly rows: readonly BenchRow[];
+}
+
+/** The page docs/reference/benchmarks.md. */
+export function renderBenchmarks(results: readonly BenchResult[]): string {
+  const machine = `${cpus()[0]?.model.trim() ?? "unknown processor"}, ${availableParallelism()} cores, ${Math.round(totalmem() / 1024 ** 3)} GiB, ${process.platform}, Node.js ${process.versions.node}`;
+  const sections = results.map(({ bench, rows }) =>
+    [
+      `## ${bench.name}`,
+      "",
+      bench.description,
+      "",
+      "| measure | ours | reference | bar | outcome | met |",
+      "|---|---|---|---|---|---|",
+      ...rows.map(
+        (row) =>
+          `| ${row.measure} | ${row.ours} | ${row.reference} | ${row.bar} | ${row.outcome} | ${row.met ? "yes" : "**no**"} |`,
+      ),
+      "",
+    ].join("\n"),
+  );
+  return [
+    "# Benchmarks",
+    "",
+    "Written by `./task bench --write`. Each number stands beside a reference measured in the same run.",
+    "",
+    `Machine: ${machine}.`,
+    "",
+    ...sections,
+  ].join("\n");
+}

@@ -1,0 +1,44 @@
+// Runs the benchmarks one after the other, so that none disturbs another.
+import { globSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { type Bench, type BenchResult, renderBenchmarks } from "../bench/bench.ts";
+import { DrawbridgeError } from "../src/domain/errors.ts";
+import { startTestServer } from "../tests/support/test-server.ts";
+import { ROOT } from "./run-program.ts";
+import type { Task } from "./task.ts";
+
+const PAGE = join(ROOT, "docs", "reference", "benchmarks.md");
+
+export const task: Task = {
+  name: "bench",
+  summary: "Benchmarks beside their references; arguments select, --write keeps them as a page.",
+  needs: {},
+  async run(args) {
+    const filters = args.filter((argument) => !argument.startsWith("-"));
+    const files = globSync("bench/*.bench.ts", { cwd: ROOT })
+      .sort()
+      .filter((file) => filters.length === 0 || filters.some((filter) => file.includes(filter)));
+    if (files.length === 0) {
+      throw new DrawbridgeError("usage", `no benchmark matches ${filters.join(" ")}`, {
+        mend: "Look into the folder bench for their names.",
+      });
+    }
+    const results: BenchResult[] = [];
+    for (const file of files) {
+      const { bench } = (await import(pathToFileURL(join(ROOT, file)).href)) as { bench: Bench };
+      const server = await startTestServer();
+      try {
+        process.stderr.write(`${bench.name} …\n`);
+        const progress = (message: string) => void process.stderr.write(`  ${message}\n`);
+        results.push({ bench, rows: await bench.run({ postgresUrl: server.url, progress }) });
+      } finally {
+        await server.stop();
+      }
+    }
+    const page = renderBenchmarks(results);
+    process.stdout.write(page);
+    if (args.includes("--write")) writeFileSync(PAGE, page);
+    return results.every(({ rows }) => rows.every(({ met }) => met)) ? 0 : 1;
+  },
+};

@@ -1,0 +1,46 @@
+// Tells what this machine lacks for the project, and the mend of each.
+import { renderJson } from "../src/cli/output.ts";
+import type { Finding } from "./doctor/finding.ts";
+import { checkClonePath, checkDisk, checkMemory, checkPorts, checkPostgres } from "./doctor/machine.ts";
+import {
+  checkGit,
+  checkJava,
+  checkLabPrograms,
+  checkNode,
+  checkNpm,
+  checkPython,
+} from "./doctor/programs.ts";
+import type { Task } from "./task.ts";
+
+const CHECKS: readonly (() => Finding | Promise<Finding>)[] = [
+  checkNode,
+  checkNpm,
+  checkPython,
+  checkLabPrograms,
+  checkJava,
+  checkGit,
+  checkPostgres,
+  checkDisk,
+  checkMemory,
+  checkPorts,
+  checkClonePath,
+];
+
+const MARKS: Readonly<Record<Finding["status"], string>> = { ok: "ok", note: "note", problem: "PROBLEM" };
+
+function render(finding: Finding): string {
+  const mend = finding.mend === undefined ? "" : `${" ".repeat(9)}${finding.mend}\n`;
+  return `${MARKS[finding.status].padEnd(9)}${finding.name}: ${finding.found}\n${mend}`;
+}
+
+export const task: Task = {
+  name: "doctor",
+  summary: "What this machine lacks for the project, and the mend of each; --json for scripts.",
+  needs: {},
+  async run(args) {
+    const findings: Finding[] = [];
+    for (const check of CHECKS) findings.push(await check());
+    process.stdout.write(args.includes("--json") ? renderJson({ findings }) : findings.map(render).join(""));
+    return findings.some(({ status }) => status === "problem") ? 1 : 0;
+  },
+};
