@@ -12,8 +12,8 @@ import { splitText } from "./split-text.ts";
 
 /** Bytes of canonical JSON that the content of one event may have. */
 export const CONTENT_BYTES_MAX = 40 * 1024;
-/** Leaves as much again for the formatted form; a piece whose formatted form needs more goes without it. */
-const BODY_BYTES_MAX = 20 * 1024;
+/** Leaves half as much again for the formatted form; a piece whose formatted form needs more goes without it. */
+const BODY_BYTES_MAX = 16 * 1024;
 /** Room for the transaction ID that is written into the content when it is sent. */
 const RESERVED_BYTES = 256;
 

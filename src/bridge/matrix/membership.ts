@@ -9,6 +9,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
+import { type AgentDirectory, isSenderAllowed } from "../agents/directory.ts";
 import type { ClaimedMembership, MembershipLedger } from "../ledger/types.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
@@ -24,8 +25,7 @@ export interface MembershipDependencies {
   readonly ledger: MembershipLedger;
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;
-  /** Whether this user may ask this ghost's agent, by agents.yaml as it is now. */
-  readonly mayInvite: (ghost: GhostMxid, inviter: UserId) => Promise<boolean>;
+  readonly agents: Pick<AgentDirectory, "current">;
   readonly clock: Clock;
   readonly log: Logger;
   readonly pollIntervalMs?: number;
@@ -81,9 +81,9 @@ export class MembershipWorker {
   }
 
   async #answerInvite(membership: ClaimedMembership): Promise<void> {
-    const { ghosts, homeserver, ledger, clock, mayInvite } = this.#deps;
+    const { ghosts, homeserver, ledger, clock } = this.#deps;
     const { ghost, roomId, inviter, attempts } = membership;
-    if (inviter === undefined || !(await mayInvite(ghost, inviter))) {
+    if (inviter === undefined || !(await this.#mayInvite(ghost, inviter))) {
       this.#note(membership, "invitation refused by policy");
       return this.#leave(membership);
     }
@@ -96,6 +96,12 @@ export class MembershipWorker {
     // the like: no server has the room, or this one cannot take part. None of it heals by asking again.
     const hopeless = joined.kind === "refused" || attempts >= JOIN_ATTEMPTS_MAX;
     return hopeless ? this.#leave(membership) : this.#defer(membership, joined);
+  }
+
+  /** Whether this user may ask this ghost's agent, by agents.yaml as it is now. */
+  async #mayInvite(ghost: GhostMxid, inviter: UserId): Promise<boolean> {
+    const target = (await this.#deps.agents.current()).byGhost.get(ghost);
+    return target !== undefined && isSenderAllowed(target.entry, inviter);
   }
 
   async #settle(membership: ClaimedMembership): Promise<void> {

@@ -6,18 +6,19 @@ import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
-import type { ClaimedNotice, NoticeLedger } from "../ledger/types.ts";
+import type { AgentDirectory } from "../agents/directory.ts";
+import type { ClaimedNotice, NoticeLedger, TargetLedger } from "../ledger/types.ts";
 import { type SenderDependencies, sendOnce } from "../matrix/send.ts";
-import { type DirectoryLine, noticeContent } from "./texts.ts";
+import { directoryLines } from "./directory-lines.ts";
+import { noticeContent } from "./texts.ts";
 
 const BATCH = 16;
 const LEASE_MS = 3 * 60_000;
 const BACKOFF = { firstMs: 2_000, maxMs: 10 * 60_000 };
 
 export interface NoticeDependencies extends SenderDependencies {
-  readonly ledger: NoticeLedger;
-  /** The agents offered now, for the directory. */
-  readonly directory: () => Promise<readonly DirectoryLine[]>;
+  readonly ledger: NoticeLedger & Pick<TargetLedger, "target">;
+  readonly agents: Pick<AgentDirectory, "current">;
   readonly clock: Clock;
   readonly log: Logger;
   readonly pollIntervalMs?: number;
@@ -62,14 +63,14 @@ export class NoticeWorker {
   }
 
   async #say(notice: ClaimedNotice): Promise<void> {
-    const { ledger, clock, log, directory } = this.#deps;
+    const { ledger, agents, clock, log } = this.#deps;
     const { kind, roomId, ghost, attempts } = notice;
-    const agents = kind === "agent_directory" ? await directory() : [];
+    const lines = kind === "agent_directory" ? await directoryLines(agents, ledger) : [];
     const result = await sendOnce(this.#deps, {
       roomId,
       ghost,
       eventType: "m.room.message",
-      content: noticeContent(notice, agents),
+      content: noticeContent(notice, lines),
       transactionId: notice.transactionId,
       sourceEventId: notice.sourceEventId,
       firstAttemptedAt: notice.firstAttemptedAt,
