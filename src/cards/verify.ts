@@ -1,12 +1,12 @@
 // Decides whether a card, as the bytes it came in, is signed by a pinned key (A2A 1.0, section 8.4.3).
 // Invariants: ES256 on P-256 only; the key is chosen by the exact key ID among the pinned ones; nothing
 // is accepted that is not covered by the signature; signing code is never loaded from here.
-import { type CryptoKey, flattenedVerify } from "jose";
 import { sha256Tagged } from "../domain/digest.ts";
 import type { AgentCard } from "./agent-card.ts";
 import { encodeBase64url } from "./base64url.ts";
 import { canonicalize } from "./canonicalize.ts";
 import { asAgentCard, type CardSignature, checkCard } from "./card-schema.ts";
+import { isSignedBy } from "./es256.ts";
 import type { PinnedKey } from "./pinned-keys.ts";
 import { CardFault, type CardProblem, type RejectReason } from "./reasons.ts";
 import { entryProblem, readSignatureEntry } from "./signature-entry.ts";
@@ -74,21 +74,10 @@ async function verifySignatures(read: ReadCard, pinned: readonly PinnedKey[]): P
     if (keyId === undefined || keys.length === 0) continue;
     const problem = entryProblem(entry);
     if (problem !== undefined) throw new CardFault(problem.reason, problem.at);
-    const results = await Promise.all(keys.map(({ key }) => isSignedBy(key, entry.entry, payload)));
+    const results = await Promise.all(keys.map(({ key }) => isSignedBy(key, { ...entry.entry, payload })));
     if (!results.includes(true)) throw new CardFault("signature_invalid", at);
     verifiedBy ??= keyId;
   }
   if (verifiedBy === undefined) throw new CardFault("key_not_pinned", "/signatures");
   return verifiedBy;
-}
-
-async function isSignedBy(key: CryptoKey, entry: CardSignature, payload: string): Promise<boolean> {
-  // The unprotected header is left out: it has no say.
-  const jws = { payload, protected: entry.protected, signature: entry.signature };
-  try {
-    await flattenedVerify(jws, key, { algorithms: ["ES256"] });
-    return true;
-  } catch {
-    return false;
-  }
 }

@@ -1,27 +1,46 @@
 // agents.yaml: which agents have a ghost, whose card identity is pinned, and who may ask.
 // Invariants: unknown keys are refused; identities are compared exactly, never by pattern; an entry with
 // no cardIdentity or an empty list parses (it is how a pin is revoked) and is then never trusted.
+import { createPublicKey } from "node:crypto";
 import { z } from "zod";
 import { durationMs } from "../../domain/duration.ts";
 import { parseAgentId, parseServerName, parseUserId } from "../../domain/identifiers.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 
+const Coordinate = z.string().regex(/^[A-Za-z0-9_-]{43}$/, { error: "must be 32 bytes in base64url" });
+
 /** A public P-256 key (RFC 7517). Private members are unknown keys here, and so refused. */
-export const PublicEs256Jwk = z.strictObject({
-  kty: z.literal("EC"),
-  crv: z.literal("P-256"),
-  x: z.string().regex(/^[A-Za-z0-9_-]{43}$/),
-  y: z.string().regex(/^[A-Za-z0-9_-]{43}$/),
-  kid: z.string().min(1).max(128).optional(),
-  alg: z.literal("ES256").optional(),
-  use: z.literal("sig").optional(),
-});
+export const PublicEs256Jwk = z
+  .strictObject({
+    kty: z.literal("EC"),
+    crv: z.literal("P-256"),
+    x: Coordinate,
+    y: Coordinate,
+    kid: z.string().min(1).max(128).optional(),
+    alg: z.literal("ES256").optional(),
+    use: z.literal("sig").optional(),
+  })
+  .refine(isOnCurve, { error: "x and y are no point on P-256: copy the key again" });
+
+function isOnCurve({ x, y }: { x: string; y: string }): boolean {
+  try {
+    createPublicKey({ key: { kty: "EC", crv: "P-256", x, y }, format: "jwk" });
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 /** The pinned identity of a card's signer: the key ID that must be named, and the key that must verify. */
-export const CardIdentity = z.strictObject({
-  keyId: z.string().min(1).max(128),
-  jwk: PublicEs256Jwk,
-});
+export const CardIdentity = z
+  .strictObject({
+    keyId: z.string().min(1).max(128),
+    jwk: PublicEs256Jwk,
+  })
+  .refine(({ keyId, jwk }) => jwk.kid === undefined || jwk.kid === keyId, {
+    error: "keyId and the jwk's own kid differ: pin the key ID that the card's signature names",
+    path: ["keyId"],
+  });
 export type CardIdentity = z.output<typeof CardIdentity>;
 
 const AllowedServer = z.string().refine((value) => parseServerName(value) !== undefined, {
@@ -39,8 +58,15 @@ const AllowedSender = z
     { error: "must be a user ID such as @alice:example.org, or *:example.org for all users of one server" },
   );
 
+// A secret in an address would end in logs.
+const AddressWithoutSecret = z
+  .url({ protocol: /^https?$/, error: "must be an http or https URL" })
+  .refine((value) => /^https?:\/\/[^/?#@]+(?:[/?]|$)/i.test(value), {
+    error: "must name a host and no user name or password",
+  });
+
 export const AgentEntry = z.strictObject({
-  cardUrl: z.url({ protocol: /^https?$/ }),
+  cardUrl: AddressWithoutSecret,
   /** Absent: the pin is revoked and the target stays quarantined. */
   cardIdentity: CardIdentity.optional(),
   allowedServers: z.array(AllowedServer),
@@ -50,7 +76,7 @@ export const AgentEntry = z.strictObject({
   /** OAuth 2.0 client credentials (RFC 6749, section 4.4; RFC 8707 resource). Absent: no token is sent. */
   credentials: z
     .strictObject({
-      tokenEndpoint: z.url({ protocol: /^https?$/ }),
+      tokenEndpoint: AddressWithoutSecret,
       clientId: z.string().min(1).max(255),
       clientSecret: SecretReference,
       resource: z.string().min(1).optional(),

@@ -1,0 +1,128 @@
+// Keeps each target's trust and each ghost's name as the agent's card says.
+// Invariants: a change of agents.yaml is acted on at once; every card is looked at again before its last
+// decision expires; a target whose entry is gone has its pin revoked; only a verified card names a ghost.
+import type { Logger } from "pino";
+import type { AgentCard } from "../../cards/agent-card.ts";
+import type { Clock } from "../../domain/clock.ts";
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import { WorkLoop } from "../../runtime/work-loop.ts";
+import type { AgentDirectory, AgentTarget } from "./directory.ts";
+import { isPinned } from "./directory.ts";
+import type { TrustDecision } from "./trust.ts";
+
+export interface ProfileSyncOptions {
+  readonly directory: AgentDirectory;
+  readonly gate: {
+    refresh(target: AgentTarget): Promise<TrustDecision>;
+    revoke(target: AgentTarget): Promise<void>;
+  };
+  /** Sets a ghost's display name; called again and again, so it does nothing when the name is set already. */
+  readonly setProfile: (ghost: GhostMxid, displayName: string) => Promise<{ readonly kind: string }>;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Told of a target that could not be synchronized for an unexpected reason. */
+  readonly onError?: (error: unknown) => void;
+}
+
+/** Below the five minutes for which a decision is good, so that dispatch does not wait for a card. */
+const REFRESH_MS = 4 * 60_000;
+/** How long a mended card may go unnoticed while nobody asks. */
+const QUARANTINED_MS = 60_000;
+const RETRY_MS = 15_000;
+const POLL_MS = 1_000;
+const CONCURRENCY = 8;
+const NAME_LENGTH_MAX = 100;
+
+interface SyncState {
+  target: AgentTarget;
+  dueAt: number;
+}
+
+export class ProfileSync {
+  readonly #options: ProfileSyncOptions;
+  readonly #states = new Map<GhostMxid, SyncState>();
+  readonly #loop: WorkLoop;
+  #unsubscribe: (() => void) | undefined;
+
+  constructor(options: ProfileSyncOptions) {
+    this.#options = options;
+    this.#loop = new WorkLoop({
+      clock: options.clock,
+      round: async (signal) => {
+        await this.syncDue(signal);
+        return false;
+      },
+      onError: (error) => options.onError?.(error),
+      pollIntervalMs: POLL_MS,
+    });
+  }
+
+  start(): void {
+    this.#unsubscribe ??= this.#options.directory.onChange(() => this.wake());
+    this.#loop.start();
+  }
+
+  wake(): void {
+    this.#loop.wake();
+  }
+
+  async drain(): Promise<void> {
+    this.#unsubscribe?.();
+    await this.#loop.drain();
+  }
+
+  /** One round: everything that is new, changed, gone or due. */
+  async syncDue(signal?: AbortSignal): Promise<void> {
+    const { directory, gate, clock } = this.#options;
+    const { byGhost } = await directory.current();
+    for (const [ghost, { target }] of [...this.#states]) {
+      if (byGhost.has(ghost)) continue;
+      await gate.revoke(target);
+      this.#states.delete(ghost);
+    }
+    const due = [...byGhost.values()].filter((target) => {
+      const state = this.#states.get(target.ghost);
+      return state === undefined || clock.now() >= state.dueAt || !isSame(state.target, target);
+    });
+    while (due.length > 0 && signal?.aborted !== true) {
+      await Promise.all(due.splice(0, CONCURRENCY).map((target) => this.#sync(target)));
+    }
+  }
+
+  async #sync(target: AgentTarget): Promise<void> {
+    const { gate, setProfile, clock, onError } = this.#options;
+    let nextMs = RETRY_MS;
+    try {
+      const decision = await gate.refresh(target);
+      if (decision.trust === "quarantined") nextMs = QUARANTINED_MS;
+      else if (decision.trust === "unknown") nextMs = Math.min(decision.retryAfterMs, RETRY_MS);
+      else {
+        const profile = await setProfile(target.ghost, ghostName(target, decision.card));
+        if (profile.kind === "ok") nextMs = REFRESH_MS;
+      }
+    } catch (error) {
+      onError?.(error);
+    }
+    this.#states.set(target.ghost, { target, dueAt: clock.now() + nextMs });
+  }
+}
+
+/** Whether nothing changed that trust or the name depends on. */
+function isSame(one: AgentTarget, other: AgentTarget): boolean {
+  return (
+    one.fingerprint === other.fingerprint &&
+    isPinned(one.entry) === isPinned(other.entry) &&
+    one.entry.displayName === other.entry.displayName
+  );
+}
+
+/** The name shown in rooms: the operator's choice, or the card's without what could mislead a reader. */
+export function ghostName(target: AgentTarget, card: AgentCard): string {
+  if (target.entry.displayName !== undefined) return target.entry.displayName;
+  const plain = card.name
+    .replace(/[\p{Cc}\p{Zl}\p{Zp}]/gu, " ")
+    .replace(/\p{Cf}/gu, "")
+    .replace(/\s+/gu, " ")
+    .trim();
+  return [...plain].slice(0, NAME_LENGTH_MAX).join("") || target.agentId;
+}

@@ -1,0 +1,187 @@
+// Decides whether a target may be asked: is its card, as served now, signed by the pinned key?
+// Invariants:
+// - without a pin a target is quarantined at once, and nothing is fetched;
+// - a verified decision is used for at most five minutes, and only for the pin it was made for;
+// - a card that cannot be fetched is no decision; one that is refused or does not verify quarantines;
+// - every decision that is not from the cache goes to the ledger, which audits changes; a decision that was
+//   overtaken by a newer pin is neither recorded nor used;
+// - of a stranger's card only its name, version and digest leave this file without being asked for.
+import type { Logger } from "pino";
+import type { AgentCard } from "../../cards/agent-card.ts";
+import { type FetchFailure, fetchCard } from "../../cards/fetch.ts";
+import { importPinnedKey } from "../../cards/pinned-keys.ts";
+import type { RejectReason } from "../../cards/reasons.ts";
+import { verifyCard } from "../../cards/verify.ts";
+import type { Clock } from "../../domain/clock.ts";
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
+import type { TargetLedger } from "../ledger/types.ts";
+import { type AgentTarget, isPinned } from "./directory.ts";
+
+export type TrustDecision =
+  | { readonly trust: "verified"; readonly card: AgentCard; readonly agentVersion: string }
+  | { readonly trust: "quarantined"; readonly reason: "agent_card_untrusted" }
+  /** The card could not be fetched just now: ask again after this time. */
+  | { readonly trust: "unknown"; readonly retryAfterMs: number };
+
+export interface TrustGate {
+  /** May this target be asked? Answers from the cache where that is allowed. */
+  check(target: AgentTarget): Promise<TrustDecision>;
+}
+
+export interface TrustGateOptions {
+  readonly ledger: TargetLedger;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Told of each recorded change. */
+  readonly onChange?: (trust: "verified" | "quarantined") => void;
+  readonly fetch?: typeof fetchCard;
+}
+
+const VERIFIED_MS = 5 * 60_000;
+/** A refused card is not fetched again for each waiting delegation. */
+const QUARANTINED_MS = 10_000;
+const RETRY: Backoff = { firstMs: 1_000, maxMs: 60_000 };
+/** The card has changed under the caller: it reads agents.yaml again first. */
+const OVERTAKEN: TrustDecision = { trust: "unknown", retryAfterMs: 100 };
+const QUARANTINED: TrustDecision = { trust: "quarantined", reason: "agent_card_untrusted" };
+/** The agent's answer is final, though it is no card. The others may pass by themselves. */
+const FINAL_FAILURES: ReadonlySet<FetchFailure> = new Set([
+  "redirected",
+  "too_large",
+  "media_type_refused",
+  "encoding_refused",
+]);
+const PLAIN_VERSION = /^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$/;
+
+type Why = RejectReason | FetchFailure | "not_pinned" | "removed" | undefined;
+
+interface Evaluation {
+  readonly decision: TrustDecision;
+  readonly cardDigest?: string;
+  readonly why?: Why;
+}
+
+interface TargetState {
+  /** The pin that was last asked about. */
+  pin: string;
+  decision: TrustDecision | undefined;
+  validUntil: number;
+  failures: number;
+  inFlight: Promise<TrustDecision> | undefined;
+}
+
+export class CardTrustGate implements TrustGate {
+  readonly #options: TrustGateOptions;
+  readonly #states = new Map<GhostMxid, TargetState>();
+
+  constructor(options: TrustGateOptions) {
+    this.#options = options;
+  }
+
+  async check(target: AgentTarget): Promise<TrustDecision> {
+    const state = this.#stateOf(target);
+    if (state.decision !== undefined && this.#options.clock.now() < state.validUntil) {
+      return state.decision.trust === "unknown" ? this.#remaining(state) : state.decision;
+    }
+    return await this.#decide(target, state);
+  }
+
+  /** Decides anew, cache or not, and records it. A card that cannot be fetched leaves a valid decision. */
+  async refresh(target: AgentTarget): Promise<TrustDecision> {
+    return await this.#decide(target, this.#stateOf(target));
+  }
+
+  /** The target's entry is gone from agents.yaml: its pin is revoked. */
+  async revoke(target: AgentTarget): Promise<void> {
+    this.#states.delete(target.ghost);
+    await this.#record(target, { decision: QUARANTINED, why: "removed" });
+  }
+
+  #stateOf(target: AgentTarget): TargetState {
+    const pin = isPinned(target.entry) ? target.fingerprint : "none";
+    let state = this.#states.get(target.ghost);
+    if (state === undefined || state.pin !== pin) {
+      state = { pin, decision: undefined, validUntil: 0, failures: 0, inFlight: undefined };
+      this.#states.set(target.ghost, state);
+    }
+    return state;
+  }
+
+  #remaining(state: TargetState): TrustDecision {
+    return { trust: "unknown", retryAfterMs: Math.max(state.validUntil - this.#options.clock.now(), 1) };
+  }
+
+  /** One evaluation of a pin at a time; whoever asks meanwhile gets its result. */
+  #decide(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
+    state.inFlight ??= this.#settle(target, state).finally(() => {
+      state.inFlight = undefined;
+    });
+    return state.inFlight;
+  }
+
+  async #settle(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
+    const evaluation = await this.#evaluate(target, state);
+    const { decision } = evaluation;
+    if (this.#states.get(target.ghost) !== state) return OVERTAKEN;
+    const now = this.#options.clock.now();
+    if (decision.trust === "unknown") {
+      state.failures += 1;
+      const stillGood = state.decision?.trust === "verified" && now < state.validUntil;
+      if (stillGood) return state.decision ?? decision;
+      state.decision = decision;
+      state.validUntil = now + decision.retryAfterMs;
+      return decision;
+    }
+    await this.#record(target, evaluation);
+    state.failures = 0;
+    state.decision = decision;
+    state.validUntil = now + (decision.trust === "verified" ? VERIFIED_MS : QUARANTINED_MS);
+    return decision;
+  }
+
+  async #evaluate(target: AgentTarget, state: TargetState): Promise<Evaluation> {
+    const { entry } = target;
+    if (!isPinned(entry)) return { decision: QUARANTINED, why: "not_pinned" };
+    const { clock, log, fetch = fetchCard } = this.#options;
+    const fetched = await fetch(entry.cardUrl, { clock });
+    if (!fetched.fetched) {
+      if (FINAL_FAILURES.has(fetched.failure)) return { decision: QUARANTINED, why: fetched.failure };
+      log.warn({
+        event: "agent_card_unavailable",
+        agent: target.agentId,
+        failure: fetched.failure,
+        status: fetched.status,
+      });
+      return { decision: { trust: "unknown", retryAfterMs: backoffMs(RETRY, state.failures) } };
+    }
+    const { keyId, jwk } = entry.cardIdentity;
+    const verdict = await verifyCard(fetched.bytes, [await importPinnedKey(keyId, jwk)]);
+    if (!verdict.accepted) return { decision: QUARANTINED, why: verdict.reason };
+    const { card, digest } = verdict;
+    // The version goes into audit records, which hold no free text.
+    const agentVersion = PLAIN_VERSION.test(card.version) ? card.version : "other";
+    return { decision: { trust: "verified", card, agentVersion }, cardDigest: digest };
+  }
+
+  async #record(target: AgentTarget, { decision, cardDigest, why }: Evaluation): Promise<void> {
+    if (decision.trust === "unknown") return;
+    const { ledger, clock, log, onChange } = this.#options;
+    const { ghost, agentId, fingerprint, entry } = target;
+    const changed = await ledger.recordTarget({
+      ghost,
+      agentId,
+      trust: decision.trust,
+      targetFingerprint: fingerprint,
+      cardDigest,
+      agentVersion: decision.trust === "verified" ? decision.agentVersion : undefined,
+      keyId: entry.cardIdentity?.keyId,
+      origin: undefined,
+      checkedAt: clock.now(),
+    });
+    if (!changed) return;
+    onChange?.(decision.trust);
+    const event = decision.trust === "verified" ? "agent_card_verified" : "agent_card_untrusted";
+    log.info({ event, agent: agentId, fingerprint, cardDigest, why });
+  }
+}

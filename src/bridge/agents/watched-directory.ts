@@ -1,0 +1,165 @@
+// agents.yaml, read again whenever it changes.
+// Invariants: a version that cannot be used leaves the last good one in force, is told once with line and
+// mend, and is counted; reading is one synchronous step, so two readers never take up versions out of
+// order; a rewrite is noticed even when size and modification time stay the same.
+import { readFileSync, statSync } from "node:fs";
+import type { Logger } from "pino";
+import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { type GhostMxid, ghostOf, parseAgentId, type ServerName } from "../../domain/identifiers.ts";
+import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
+import { WorkLoop } from "../../runtime/work-loop.ts";
+import { AgentsFile } from "./agents-file.ts";
+import {
+  type AgentDirectory,
+  type AgentsSnapshot,
+  type AgentTarget,
+  targetFingerprint,
+} from "./directory.ts";
+
+export interface WatchedDirectoryOptions {
+  readonly file: string;
+  readonly serverName: ServerName;
+  readonly ghostPrefix: string;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Told of each version that is refused. */
+  readonly onRejected?: () => void;
+  /** How often the file is looked at when nobody asks for it. */
+  readonly pollIntervalMs?: number;
+}
+
+// File systems stamp modification times by a coarse clock: within this time of a change, the same stamp
+// does not prove the same content.
+const UNSETTLED_MS = 1_000;
+const MEND = "Correct the file; until then the last good version stays in force. Replace it by a rename.";
+
+/**
+ * Opens agents.yaml and keeps looking at it until closed.
+ * @throws ConfigError or DrawbridgeError `config_unreadable` when it cannot be used at the start
+ */
+export function openAgentDirectory(options: WatchedDirectoryOptions): AgentDirectory {
+  return new WatchedDirectory(options);
+}
+
+class WatchedDirectory implements AgentDirectory {
+  readonly #options: WatchedDirectoryOptions;
+  readonly #listeners = new Set<(snapshot: AgentsSnapshot) => void>();
+  readonly #loop: WorkLoop;
+  #snapshot: AgentsSnapshot;
+  /** What the file looked like when it was last read, and whether that may be trusted to tell a change. */
+  #seen: { stamp: string; settled: boolean; text: string };
+
+  constructor(options: WatchedDirectoryOptions) {
+    this.#options = options;
+    this.#seen = this.#read();
+    this.#snapshot = { byGhost: this.#parse(this.#seen.text), revision: 1 };
+    this.#loop = new WorkLoop({
+      clock: options.clock,
+      round: async () => {
+        this.#look();
+        return false;
+      },
+      onError: (error) => options.log.error({ event: "agents_file_look_failed", err: error }),
+      pollIntervalMs: options.pollIntervalMs ?? 1_000,
+    });
+    this.#loop.start();
+  }
+
+  async current(): Promise<AgentsSnapshot> {
+    this.#look();
+    return this.#snapshot;
+  }
+
+  onChange(listener: (snapshot: AgentsSnapshot) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  async close(): Promise<void> {
+    this.#listeners.clear();
+    await this.#loop.drain();
+  }
+
+  #look(): void {
+    let text: string;
+    try {
+      if (this.#seen.settled && this.#stamp().text === this.#seen.stamp) return;
+      const before = this.#seen;
+      this.#seen = this.#read();
+      text = this.#seen.text;
+      if (text === before.text) return;
+    } catch (error) {
+      // Told once: an absent file has this stamp until it is back.
+      const told = this.#seen.stamp === "unreadable";
+      this.#seen = { stamp: "unreadable", settled: false, text: "" };
+      if (!told) this.#reject(error);
+      return;
+    }
+    let byGhost: ReadonlyMap<GhostMxid, AgentTarget>;
+    try {
+      byGhost = this.#parse(text);
+    } catch (error) {
+      this.#reject(error);
+      return;
+    }
+    this.#snapshot = { byGhost, revision: this.#snapshot.revision + 1 };
+    this.#options.log.info({
+      event: "agents_file_loaded",
+      revision: this.#snapshot.revision,
+      agents: byGhost.size,
+    });
+    for (const listener of this.#listeners) {
+      try {
+        listener(this.#snapshot);
+      } catch (error) {
+        // Whoever reads the directory just now must not fail for another's listener.
+        this.#options.log.error({ event: "agents_listener_failed", err: error });
+      }
+    }
+  }
+
+  #stamp(): { text: string; modifiedMs: number } {
+    const { ino, size, mtimeNs, ctimeNs, mtimeMs } = statSync(this.#options.file, { bigint: true });
+    return { text: `${ino}:${size}:${mtimeNs}:${ctimeNs}`, modifiedMs: Number(mtimeMs) };
+  }
+
+  #read(): { stamp: string; settled: boolean; text: string } {
+    try {
+      // Stamped before it is read: a change in between shows as a change at the next look.
+      const stamp = this.#stamp();
+      const text = readFileSync(this.#options.file, "utf8");
+      const settled = Math.abs(this.#options.clock.now() - stamp.modifiedMs) > UNSETTLED_MS;
+      return { stamp: stamp.text, settled, text };
+    } catch (cause) {
+      const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+      throw new DrawbridgeError("config_unreadable", `cannot read ${this.#options.file}: ${code}`, {
+        mend: "Check the path and that this user may read the file.",
+        cause,
+      });
+    }
+  }
+
+  /** @throws ConfigError */
+  #parse(text: string): ReadonlyMap<GhostMxid, AgentTarget> {
+    const { file, ghostPrefix, serverName } = this.#options;
+    const byGhost = new Map<GhostMxid, AgentTarget>();
+    for (const [name, entry] of Object.entries(parseYaml(AgentsFile, text, file).agents)) {
+      const agentId = parseAgentId(name);
+      if (agentId === undefined) throw new DrawbridgeError("internal", "an agent's name was not checked");
+      const ghost = ghostOf(ghostPrefix, agentId, serverName);
+      byGhost.set(ghost, { agentId, ghost, entry, fingerprint: targetFingerprint(agentId, entry) });
+    }
+    return byGhost;
+  }
+
+  #reject(error: unknown): void {
+    const { log, file, onRejected } = this.#options;
+    onRejected?.();
+    if (error instanceof ConfigError) {
+      log.error({ event: "agents_file_rejected", file, problems: error.problems, mend: MEND });
+    } else if (error instanceof DrawbridgeError) {
+      log.error({ event: "agents_file_rejected", file, code: error.code, mend: error.mend ?? MEND });
+    } else throw error;
+  }
+}
