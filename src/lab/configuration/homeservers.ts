@@ -1,0 +1,74 @@
+// The folder of one Synapse: its secrets, signing key, certificate and configuration.
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import type { ServerName } from "../../domain/identifiers.ts";
+import { type Authority, keepCertificate } from "../authority.ts";
+import { homeserverEndpoints } from "../endpoints.ts";
+import { type ConfigurationFile, keepSecret, PRIVATE, PUBLIC, randomSecret } from "../files.ts";
+import { HOMESERVER_FILES, renderHomeserver } from "../homeserver.ts";
+import type { Lab } from "../lab.ts";
+import { hostOf, isComplete, type OrganisationName } from "../organisations.ts";
+import { synapseDatabaseName, synapseDatabasePassword } from "./databases.ts";
+import type { ProvisionSources } from "./provision.ts";
+
+/** A and B admit each other. C would talk to both: it must be they who refuse, not C that never asks. */
+export function federationAllowList(lab: Lab, organisation: OrganisationName): ServerName[] {
+  const { serverNames } = lab;
+  const partners = [serverNames["org-a"], serverNames["org-b"]];
+  return organisation === "org-c" ? [...partners, serverNames["org-c"]] : partners;
+}
+
+export async function provisionHomeserver(
+  lab: Lab,
+  organisation: OrganisationName,
+  authority: Authority,
+  { clock, random }: ProvisionSources,
+): Promise<ConfigurationFile[]> {
+  const paths = lab.paths.organisation(organisation);
+  const inside = (name: string) => join(paths.homeserver, name);
+  mkdirSync(inside(HOMESERVER_FILES.media), { recursive: true });
+  for (const name of ["registrationSecret", "macaroonSecret", "formSecret"] as const) {
+    await keepSecret(inside(HOMESERVER_FILES[name]), () => randomSecret(random));
+  }
+  await keepSecret(inside(HOMESERVER_FILES.signingKey), () => synapseSigningKey(random));
+  await keepCertificate(
+    authority,
+    hostOf(organisation),
+    {
+      certificate: inside(HOMESERVER_FILES.certificate),
+      privateKey: inside(HOMESERVER_FILES.privateKey),
+    },
+    clock,
+  );
+  const ports = lab.ports.organisations[organisation];
+  const rendered = renderHomeserver({
+    serverName: lab.serverNames[organisation],
+    directory: paths.homeserver,
+    clientPort: ports.client,
+    federation: {
+      port: ports.federation,
+      proxyUrl: homeserverEndpoints(lab, organisation).connectProxy,
+      caFile: lab.paths.caCertificate,
+      allow: federationAllowList(lab, organisation),
+    },
+    database: {
+      host: "127.0.0.1",
+      port: lab.ports.postgres,
+      user: synapseDatabaseName(organisation),
+      password: await synapseDatabasePassword(lab, organisation, random),
+      name: synapseDatabaseName(organisation),
+    },
+    registrationFiles: isComplete(organisation) ? [paths.registration] : [],
+  });
+  return Object.entries(rendered).map(([name, text]) => ({
+    file: inside(name),
+    text,
+    mode: name === HOMESERVER_FILES.config ? PRIVATE : PUBLIC,
+  }));
+}
+
+/** An Ed25519 seed in the form of Synapse's signing key file: `ed25519 VERSION SEED`. */
+function synapseSigningKey(random: { bytes(length: number): Buffer }): string {
+  const version = `a_${random.bytes(3).toString("hex")}`;
+  return `ed25519 ${version} ${random.bytes(32).toString("base64").replaceAll("=", "")}`;
+}

@@ -1,0 +1,188 @@
+// Brings the folders of all organisations up to date: secrets, keys, certificates, configuration.
+// Invariants: secrets and keys are made once and kept; running it again changes nothing; what somebody
+// edited is left as it is, and reported.
+import { cpSync, existsSync, mkdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { stringify } from "yaml";
+import { BridgeConfigFile } from "../../bridge/config.ts";
+import { renderRegistration } from "../../bridge/matrix/registration.ts";
+import { generateCardKey } from "../../cards/signing-keys.ts";
+import type { Clock, Random } from "../../domain/clock.ts";
+import { generateSigningKeys } from "../../issuer/signing-keys.ts";
+import { openAuthority } from "../authority.ts";
+import {
+  type ConfigurationFile,
+  keepSecret,
+  PRIVATE,
+  PUBLIC,
+  randomSecret,
+  writeConfiguration,
+  writeWhole,
+} from "../files.ts";
+import type { Lab } from "../lab.ts";
+import { CLONE } from "../layout.ts";
+import {
+  COMPLETE_ORGANISATIONS,
+  type CompleteOrganisation,
+  clientIds,
+  ORGANISATION_NAMES,
+  partnerOf,
+} from "../organisations.ts";
+import type { LabPrograms } from "../programs.ts";
+import { agentsFile, BRIDGE_SECRETS, bridgeConfig, type PinnedCardKeys } from "./bridge.ts";
+import { bridgeDatabaseUrl } from "./databases.ts";
+import { provisionHomeserver } from "./homeservers.ts";
+import { provisionOutsider } from "./outsider.ts";
+import { agentConfig, clientsFile, gatewayConfig, issuerConfig } from "./services.ts";
+
+export interface ProvisionSources {
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+/** @returns files that were edited by hand and therefore kept */
+export async function provision(
+  lab: Lab,
+  programs: LabPrograms,
+  sources: ProvisionSources,
+): Promise<readonly string[]> {
+  const { paths } = lab;
+  const authority = await openAuthority(
+    { certificate: paths.caCertificate, privateKey: paths.caKey },
+    sources,
+  );
+  const cardKeys = {
+    "org-a": await keepCardKey(lab, "org-a"),
+    "org-b": await keepCardKey(lab, "org-b"),
+  };
+  const files: ConfigurationFile[] = [];
+  for (const organisation of ORGANISATION_NAMES) {
+    files.push(...(await provisionHomeserver(lab, organisation, authority, sources)));
+  }
+  for (const organisation of COMPLETE_ORGANISATIONS) {
+    await provisionIssuer(lab, organisation, sources);
+    files.push(...(await provisionBridge(lab, organisation, cardKeys, sources)));
+    files.push(...serviceFiles(lab, organisation, programs, cardKeys));
+    provisionDocuments(lab, organisation);
+  }
+  await provisionOutsider(lab, sources);
+  return writeConfiguration(files, paths.manifest);
+}
+
+/** A configuration file in YAML under a line that says whose it is. */
+export function yamlFile(
+  file: string,
+  title: string,
+  value: unknown,
+  mode: number = PUBLIC,
+): ConfigurationFile {
+  return { file, text: `# ${title}\n${stringify(value, { lineWidth: 0 })}`, mode };
+}
+
+async function keepCardKey(
+  lab: Lab,
+  organisation: CompleteOrganisation,
+): Promise<PinnedCardKeys[CompleteOrganisation]> {
+  const keyId = `${organisation}-card-1`;
+  const text = await keepSecret(lab.paths.organisation(organisation).agentKey, async () => {
+    const { privateJwk } = await generateCardKey(keyId);
+    return privateJwk;
+  });
+  const { d: _private, ...jwk } = JSON.parse(text);
+  return { keyId, jwk };
+}
+
+async function provisionIssuer(
+  lab: Lab,
+  organisation: CompleteOrganisation,
+  { random }: ProvisionSources,
+): Promise<void> {
+  const paths = lab.paths.organisation(organisation);
+  await keepSecret(paths.issuerKeys, async () => JSON.stringify(await generateSigningKeys(), null, 2));
+  const clients = [
+    clientIds.bridgeOf(organisation),
+    clientIds.bridgeOf(partnerOf(organisation)),
+    clientIds.applicant,
+  ];
+  for (const clientId of clients) {
+    await keepSecret(paths.clientSecret(clientId), () => randomSecret(random));
+  }
+}
+
+async function provisionBridge(
+  lab: Lab,
+  organisation: CompleteOrganisation,
+  cardKeys: PinnedCardKeys,
+  { random }: ProvisionSources,
+): Promise<ConfigurationFile[]> {
+  const paths = lab.paths.organisation(organisation);
+  const asToken = await keepSecret(paths.bridgeSecret(BRIDGE_SECRETS.asToken), () => randomSecret(random));
+  const hsToken = await keepSecret(paths.bridgeSecret(BRIDGE_SECRETS.hsToken), () => randomSecret(random));
+  await keepSecret(paths.bridgeSecret(BRIDGE_SECRETS.contentKeys), () => random.bytes(32).toString("base64"));
+  writeWhole(
+    paths.bridgeSecret(BRIDGE_SECRETS.databaseUrl),
+    `${await bridgeDatabaseUrl(lab, organisation, random)}\n`,
+    PRIVATE,
+  );
+  // The issuers' operators handed these over.
+  for (const publisher of COMPLETE_ORGANISATIONS) {
+    const issued = await keepSecret(
+      lab.paths.organisation(publisher).clientSecret(clientIds.bridgeOf(organisation)),
+      () => randomSecret(random),
+    );
+    writeWhole(paths.bridgeSecret(BRIDGE_SECRETS.clientSecretFor(publisher)), `${issued}\n`, PRIVATE);
+  }
+  const config = bridgeConfig(lab, organisation);
+  return [
+    yamlFile(paths.bridgeConfig, `The bridge of ${organisation}`, config),
+    yamlFile(
+      paths.agentsFile,
+      `The agents that have a ghost in ${organisation}`,
+      agentsFile(lab, organisation, cardKeys),
+    ),
+    {
+      file: paths.registration,
+      text: renderRegistration(BridgeConfigFile.parse(config), { asToken, hsToken }),
+      mode: PRIVATE,
+    },
+  ];
+}
+
+function serviceFiles(
+  lab: Lab,
+  organisation: CompleteOrganisation,
+  programs: LabPrograms,
+  cardKeys: PinnedCardKeys,
+): ConfigurationFile[] {
+  const paths = lab.paths.organisation(organisation);
+  return [
+    yamlFile(
+      paths.gatewayConfig,
+      `The A2A gateway of ${organisation}`,
+      gatewayConfig(lab, organisation, programs.envoy),
+    ),
+    yamlFile(paths.issuerConfig, `The token issuer of ${organisation}`, issuerConfig(lab, organisation)),
+    yamlFile(paths.clientsFile, `Clients of ${organisation}'s issuer`, clientsFile(lab, organisation)),
+    yamlFile(
+      paths.agentConfig,
+      `The agent of ${organisation}`,
+      agentConfig(lab, organisation, cardKeys[organisation].keyId),
+    ),
+  ];
+}
+
+/** A copy of what the agent answers from: the project's own documents for org A, a handbook for org B. */
+function provisionDocuments(lab: Lab, organisation: CompleteOrganisation): void {
+  const target = lab.paths.organisation(organisation).agentDocuments;
+  rmSync(target, { recursive: true, force: true });
+  mkdirSync(target, { recursive: true });
+  const isWanted = (source: string) => !source.endsWith(".json");
+  if (organisation === "org-b") {
+    cpSync(join(CLONE, "src", "lab", "documents", organisation), target, { recursive: true });
+    return;
+  }
+  cpSync(join(CLONE, "docs"), join(target, "docs"), { recursive: true, filter: isWanted });
+  for (const name of ["README.md", "ARCHITECTURE.md"]) {
+    if (existsSync(join(CLONE, name))) cpSync(join(CLONE, name), join(target, name));
+  }
+}

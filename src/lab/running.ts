@@ -1,0 +1,199 @@
+// Starting and ending a lab's programs as a whole.
+// Invariants: of several commands of one lab at once, one works and the others wait; what an earlier
+// supervisor that crashed left running is ended first; only the lab's own processes are ever ended.
+import { spawn } from "node:child_process";
+import { closeSync, existsSync, mkdirSync, openSync, realpathSync, rmSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { z } from "zod";
+import { type Clock, systemRandom } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { provision } from "./configuration/provision.ts";
+import { keepSecret, randomSecret, readIfPresent, readJson } from "./files.ts";
+import { type Lab, prepareLab, readLab } from "./lab.ts";
+import { CLONE, type LabPaths } from "./layout.ts";
+import { type NamedLock, namedLock } from "./named-lock.ts";
+import {
+  endProcesses,
+  isAlive,
+  LAB_ID_VARIABLE,
+  type ProcessIdentity,
+  processesOfLab,
+} from "./process-identity.ts";
+import { findPrograms } from "./programs.ts";
+import type { Progress } from "./progress.ts";
+import { liveSupervisor, supervisorClient } from "./supervisor/client.ts";
+import type { SupervisorStatus } from "./supervisor/protocol.ts";
+import { ProcessRecord } from "./supervisor/supervisor.ts";
+
+const LOCK_TIMEOUT_MS = 300_000;
+const SUPERVISOR_TIMEOUT_MS = 20_000;
+const READY_TIMEOUT_MS = 180_000;
+const SHUTDOWN_TIMEOUT_MS = 60_000;
+const POLL_MS = 100;
+const GRACE_MS = 10_000;
+
+/** Holds everything that changes this lab; commands that only read need it not. */
+export function lockLab(paths: LabPaths, clock: Clock, progress: Progress): Promise<NamedLock> {
+  mkdirSync(paths.directory, { recursive: true });
+  return namedLock(`lab ${realpathSync(paths.directory)}`, {
+    clock,
+    timeoutMs: LOCK_TIMEOUT_MS,
+    onWait: () => progress.note("Another command of this lab is at work; waiting for it."),
+  });
+}
+
+/** What an earlier, crashed supervisor of this lab left running, the supervisor's own record included. */
+export function leftovers(lab: Lab): ProcessIdentity[] {
+  const recorded = Object.values(readJson(ProcessRecord, lab.paths.processes) ?? {}).filter(isAlive);
+  const carrying = processesOfLab(lab.id);
+  const known = new Set(carrying.map((identity) => identity.pid));
+  return [...carrying, ...recorded.filter((identity) => !known.has(identity.pid))];
+}
+
+/** How the lab was found by `ensureRunning`. */
+export type Found = "running" | "mended" | "started";
+
+/**
+ * Brings the lab to running, whatever state it is in. The lock must be held.
+ * @throws DrawbridgeError `program_failed` when a program does not become ready
+ */
+export async function ensureRunning(
+  name: string,
+  paths: LabPaths,
+  clock: Clock,
+  progress: Progress,
+): Promise<{ lab: Lab; found: Found }> {
+  const before = readLab(paths);
+  if (before !== undefined && (await isSupervised(before))) {
+    await waitUntilReady(before, clock, progress);
+    return { lab: before, found: "running" };
+  }
+  const left = before === undefined ? [] : leftovers(before);
+  if (left.length > 0) {
+    progress.note(`Found ${left.length} programs whose supervisor has died; ending them.`);
+    await endProcesses(left, GRACE_MS, clock);
+  }
+  const programs = findPrograms();
+  const { lab, block, portsChanged } = await prepareLab(name, paths, { clock, random: systemRandom });
+  try {
+    if (portsChanged) progress.note("A port of this lab was taken meanwhile; it has other ports now.");
+    const edited = await provision(lab, programs, { clock, random: systemRandom });
+    for (const file of edited) progress.note(`Edited by hand, left as it is: ${file}`);
+    progress.done("configuration, keys and certificates of three organisations");
+    await startSupervisor(lab, clock);
+  } finally {
+    await block.lock.release();
+  }
+  await waitUntilReady(lab, clock, progress);
+  return { lab, found: left.length > 0 ? "mended" : "started" };
+}
+
+async function isSupervised(lab: Lab): Promise<boolean> {
+  const supervisor = liveSupervisor(lab);
+  if (supervisor === undefined) return false;
+  try {
+    return (await supervisorClient(lab).status()).pid === supervisor.pid;
+  } catch {
+    return false; // Alive and silent: its process is among the leftovers, to be ended.
+  }
+}
+
+async function startSupervisor(lab: Lab, clock: Clock): Promise<void> {
+  const { paths } = lab;
+  await keepSecret(paths.controlToken, () => randomSecret(systemRandom));
+  mkdirSync(paths.logs, { recursive: true });
+  rmSync(paths.supervisor, { force: true });
+  rmSync(paths.processes, { force: true });
+  const logFile = paths.log("supervisor");
+  const log = openSync(logFile, "a", 0o600);
+  const child = spawn(
+    process.execPath,
+    [join(CLONE, "src", "lab", "supervisor", "main.ts"), paths.directory],
+    {
+      cwd: paths.directory,
+      detached: true,
+      stdio: ["ignore", log, log],
+      env: { ...process.env, [LAB_ID_VARIABLE]: lab.id },
+    },
+  );
+  closeSync(log);
+  let ended = false;
+  child.once("exit", () => {
+    ended = true;
+  });
+  child.unref();
+  const deadline = clock.now() + SUPERVISOR_TIMEOUT_MS;
+  while (liveSupervisor(lab) === undefined) {
+    if (ended || clock.now() > deadline) {
+      throw new DrawbridgeError("program_failed", "the lab's supervisor does not start", {
+        mend: `Read the end of ${logFile}.`,
+      });
+    }
+    await clock.sleep(POLL_MS);
+  }
+}
+
+async function waitUntilReady(lab: Lab, clock: Clock, progress: Progress): Promise<SupervisorStatus> {
+  const client = supervisorClient(lab);
+  const deadline = clock.now() + READY_TIMEOUT_MS;
+  const told = new Set<string>();
+  let first = true;
+  for (;;) {
+    const status = await client.status();
+    const open = status.units.filter((unit) => unit.state !== "ready");
+    for (const unit of status.units) {
+      if (unit.state === "stopped") await client.execute({ action: "start", unit: unit.name });
+      if (unit.state === "ready" && !told.has(unit.name)) {
+        told.add(unit.name);
+        if (!first || open.length > 0) progress.done(unit.name, unit.readyAfterMs ?? undefined);
+      }
+    }
+    first = false;
+    if (open.length === 0) return status;
+    progress.doing(`waiting for ${open.map((unit) => unit.name).join(", ")}`);
+    const failing = open.find((unit) => unit.restarts >= 8);
+    if (failing !== undefined || clock.now() > deadline) {
+      const unit = failing ?? open[0];
+      throw new DrawbridgeError(
+        "program_failed",
+        `${unit?.name} does not become ready (last end: ${unit?.lastEnd ?? "none"}):\n${lastLines(unit?.log ?? "")}`,
+        { mend: `Read ${unit?.log}; ./task fed:status shows the rest.` },
+      );
+    }
+    await clock.sleep(POLL_MS);
+  }
+}
+
+function lastLines(file: string): string {
+  const lines = (readIfPresent(file) ?? "").trimEnd().split("\n").slice(-8);
+  return lines.map((line) => `  | ${line}`).join("\n");
+}
+
+/** Ends every process of the lab; true if there was one. The lock must be held. */
+export async function endLab(lab: Lab, clock: Clock, progress: Progress): Promise<boolean> {
+  const supervisor = liveSupervisor(lab);
+  const left = leftovers(lab);
+  if (supervisor !== undefined && (await isSupervised(lab))) {
+    progress.doing("ending the programs in order");
+    await supervisorClient(lab).execute({ action: "shutdown" });
+    const deadline = clock.now() + SHUTDOWN_TIMEOUT_MS;
+    while (isAlive(supervisor) && clock.now() < deadline) await clock.sleep(POLL_MS);
+  }
+  await endProcesses(leftovers(lab), GRACE_MS, clock);
+  rmSync(lab.paths.supervisor, { force: true });
+  rmSync(lab.paths.processes, { force: true });
+  return supervisor !== undefined || left.length > 0;
+}
+
+const PostgresPlace = z.object({ dataDirectory: z.string() });
+const PLACE_ELSEWHERE = /^\/var\/tmp\/drawbridge-[0-9]+-[0-9a-f]{16}$/;
+
+/** Removes all of a lab's data. Its programs must have ended. */
+export function purgeLab(lab: Lab): void {
+  const place = readJson(PostgresPlace, lab.paths.postgresPlace);
+  const home = place === undefined ? undefined : dirname(place.dataDirectory);
+  if (home !== undefined && PLACE_ELSEWHERE.test(home) && existsSync(home)) {
+    rmSync(home, { recursive: true, force: true });
+  }
+  rmSync(lab.paths.directory, { recursive: true, force: true });
+}

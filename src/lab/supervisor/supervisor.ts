@@ -1,0 +1,153 @@
+// Keeps all programs of a lab running, and the network between its organisations.
+// Invariant: every process it starts is on record before anything else happens, so that after a crash of
+// the supervisor itself exactly these can be ended.
+import { rmSync } from "node:fs";
+import { z } from "zod";
+import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { writeJson } from "../files.ts";
+import type { Lab } from "../lab.ts";
+import { ORGANISATION_NAMES } from "../organisations.ts";
+import { ProcessIdentity } from "../process-identity.ts";
+import type { LabPrograms } from "../programs.ts";
+import { ConnectProxy } from "../proxy.ts";
+import { launchCommand, launchPostgres } from "./launch.ts";
+import type { SupervisorCommand, SupervisorStatus } from "./protocol.ts";
+import { Unit } from "./unit.ts";
+import { dependantsOf, type UnitSpec, unitsOf } from "./units.ts";
+
+/** processes.json: the process of each unit. */
+export const ProcessRecord = z.record(z.string(), ProcessIdentity);
+
+const PROBE_TIMEOUT_MS = 2_000;
+
+export class Supervisor {
+  readonly #lab: Lab;
+  readonly #log: (message: string) => void;
+  readonly #startedAt: number;
+  readonly #units = new Map<string, Unit>();
+  readonly #specs: readonly UnitSpec[];
+  readonly #processes: Record<string, ProcessIdentity> = {};
+  readonly #proxy: ConnectProxy;
+
+  constructor(lab: Lab, programs: LabPrograms, clock: Clock, log: (message: string) => void) {
+    this.#lab = lab;
+    this.#log = log;
+    this.#startedAt = clock.now();
+    this.#specs = unitsOf(lab, programs);
+    this.#proxy = proxyOf(lab);
+    for (const spec of this.#specs) {
+      const logFile = lab.paths.log(spec.name);
+      const { program } = spec;
+      this.#units.set(
+        spec.name,
+        new Unit(spec, {
+          clock,
+          log,
+          logFile,
+          launch: () =>
+            program === "postgres" ? launchPostgres(lab, clock, log) : launchCommand(program, logFile),
+          isReady: () => answers(spec.readyUrl),
+          onProcess: (identity) => this.#record(spec.name, identity),
+        }),
+      );
+    }
+  }
+
+  /** Opens the network, then starts everything, each program as soon as what it needs is ready. */
+  async start(): Promise<void> {
+    await this.#proxy.listen();
+    for (const unit of this.#units.values()) unit.start(this.#afterDependencies(unit));
+  }
+
+  /** Stops everything, what depends on others first. */
+  async shutdown(): Promise<void> {
+    const stopping = new Map<string, Promise<void>>();
+    const stop = (name: string): Promise<void> => {
+      const known = stopping.get(name);
+      if (known !== undefined) return known;
+      const done = Promise.all(dependantsOf(this.#specs, name).map((spec) => stop(spec.name))).then(() =>
+        this.#units.get(name)?.stop(),
+      );
+      stopping.set(name, done);
+      return done;
+    };
+    await Promise.all(this.#specs.map((spec) => stop(spec.name)));
+    await this.#proxy.close();
+    rmSync(this.#lab.paths.processes, { force: true });
+  }
+
+  status(): SupervisorStatus {
+    return {
+      pid: process.pid,
+      startedAt: this.#startedAt,
+      units: [...this.#units.values()].map((unit) => unit.status()),
+      cutLinks: this.#proxy.cutLinks().map(({ between }) => [...between]),
+    };
+  }
+
+  /**
+   * Carries out a command. Resolves when it is done: a started program is ready then.
+   * @throws DrawbridgeError `usage` when there is no such unit
+   */
+  async execute(command: Exclude<SupervisorCommand, { action: "shutdown" }>): Promise<void> {
+    this.#log(JSON.stringify(command));
+    if (command.action === "cut") return this.#proxy.cut(...command.between);
+    if (command.action === "heal") return this.#proxy.heal(...command.between);
+    const unit = this.#units.get(command.unit);
+    if (unit === undefined) {
+      throw new DrawbridgeError("usage", `there is no unit ${command.unit}`, {
+        mend: `The units are: ${this.#specs.map((spec) => spec.name).join(", ")}.`,
+      });
+    }
+    switch (command.action) {
+      case "kill":
+        return unit.kill();
+      case "stop":
+        return unit.stop();
+      case "restart":
+        await unit.stop();
+        unit.start();
+        return unit.ready();
+      case "start":
+        unit.start();
+        return unit.ready();
+    }
+  }
+
+  async #afterDependencies(unit: Unit): Promise<void> {
+    await Promise.all(unit.spec.after.map((name) => this.#units.get(name)?.ready()));
+  }
+
+  #record(name: string, identity: ProcessIdentity | undefined): void {
+    if (identity === undefined) delete this.#processes[name];
+    else this.#processes[name] = identity;
+    writeJson(this.#lab.paths.processes, this.#processes);
+    this.#log(identity === undefined ? `${name} has ended` : `${name} has started as ${identity.pid}`);
+  }
+}
+
+function proxyOf(lab: Lab): ConnectProxy {
+  const portOf = (port: "proxy" | "federation") => (organisation: (typeof ORGANISATION_NAMES)[number]) =>
+    [organisation, lab.ports.organisations[organisation][port]] as const;
+  return new ConnectProxy({
+    ports: Object.fromEntries(ORGANISATION_NAMES.map(portOf("proxy"))),
+    servers: new Map(
+      ORGANISATION_NAMES.map(portOf("federation")).map(([organisation, port]) => [
+        lab.serverNames[organisation],
+        { organisation, port },
+      ]),
+    ),
+  });
+}
+
+async function answers(url: string | undefined): Promise<boolean> {
+  if (url === undefined) return true;
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
+    await response.body?.cancel();
+    return response.status === 200;
+  } catch {
+    return false;
+  }
+}
