@@ -1,6 +1,7 @@
 // Runs one task: `node tasks/main.ts NAME args`. `./task` installs what it needs and then comes here.
 import { existsSync } from "node:fs";
 import { exitCodeOf, renderError } from "../src/cli/command.ts";
+import { tolerateClosedOutput } from "../src/cli/output.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import type { Task } from "./task.ts";
 
@@ -12,6 +13,7 @@ async function loadTask(name: string): Promise<Task> {
   throw new DrawbridgeError("usage", `there is no task ${name}`, { mend: "Run ./task to see the list." });
 }
 
+tolerateClosedOutput();
 try {
   const [name = "", ...args] = process.argv.slice(2);
   process.exit(await (await loadTask(name)).run(args));

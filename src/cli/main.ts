@@ -3,14 +3,10 @@ import process from "node:process";
 import { CommanderError } from "commander";
 import { ExitCode, exitCodeOf, renderError } from "./command.ts";
 import { COMMANDS } from "./commands.ts";
+import { tolerateClosedOutput } from "./output.ts";
 import { buildProgram } from "./program.ts";
 
-// A reader such as `head` may close its end early; that is no failure.
-process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-  if (error.code === "EPIPE") process.exit(process.exitCode ?? ExitCode.ok);
-  throw error;
-});
-
+tolerateClosedOutput();
 try {
   const words = process.argv.slice(2);
   const program = await buildProgram(COMMANDS, words);

@@ -1,4 +1,13 @@
 // How commands print data: a table for people, JSON for scripts.
+import process from "node:process";
+
+/** Ends the process quietly when the reader of its output, such as `head`, has closed its end. */
+export function tolerateClosedOutput(): void {
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    if (error.code === "EPIPE") process.exit(process.exitCode ?? 0);
+    throw error;
+  });
+}
 
 /** Rows in aligned columns under a header line; without trailing blanks. */
 export function renderTable(header: readonly string[], rows: readonly (readonly string[])[]): string {

@@ -1,0 +1,78 @@
+// Temporary folders and programs run by tests, both gone after the test.
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import type { TestContext } from "node:test";
+import { fileURLToPath } from "node:url";
+
+/** The root of the repository. */
+export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+
+/** A new folder, mode 0700, with a space in its name; removed after the test. */
+export function temporaryFolder(t: Pick<TestContext, "after">): string {
+  const folder = mkdtempSync(join(tmpdir(), "drawbridge test "));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** Writes a file and the folders above it. */
+export function writeFile(path: string, content: string, mode = 0o644): void {
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(path, content, { mode });
+}
+
+export interface Finished {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface Running {
+  readonly child: ChildProcess;
+  /** Resolves with everything printed when the program has ended. */
+  readonly finished: Promise<Finished>;
+  /** Resolves when standard output contains `text`. */
+  printed(text: string): Promise<void>;
+}
+
+export interface StartOptions {
+  readonly cwd?: string;
+  /** Replaces the whole environment. */
+  readonly env?: NodeJS.ProcessEnv;
+}
+
+/** Starts a program; what it prints is collected. */
+export function start(program: string, args: readonly string[], options: StartOptions = {}): Running {
+  const child = spawn(program, [...args], { cwd: ROOT, ...options, stdio: ["ignore", "pipe", "pipe"] });
+  let stdout = "";
+  let stderr = "";
+  const waiting = new Set<() => void>();
+  child.stdout.on("data", (chunk: Buffer) => {
+    stdout += chunk.toString("utf8");
+    for (const look of waiting) look();
+  });
+  child.stderr.on("data", (chunk: Buffer) => {
+    stderr += chunk.toString("utf8");
+  });
+  const finished = new Promise<Finished>((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", (code, signal) => resolve({ code, signal, stdout, stderr }));
+  });
+  const printed = (text: string) =>
+    new Promise<void>((resolve, reject) => {
+      const look = () => {
+        if (stdout.includes(text)) resolve();
+      };
+      waiting.add(look);
+      look();
+      finished.then(() => reject(new Error(`${program} ended without printing ${text}: ${stderr}`)), reject);
+    });
+  return { child, finished, printed };
+}
+
+/** Runs a program to its end. */
+export function run(program: string, args: readonly string[], options: StartOptions = {}): Promise<Finished> {
+  return start(program, args, options).finished;
+}

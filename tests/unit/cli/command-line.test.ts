@@ -1,0 +1,78 @@
+// The command line as a whole: help, exit codes, and that a command costs nothing until it is called.
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { test } from "node:test";
+import { ExitCode, exitCodeOf, renderError } from "../../../src/cli/command.ts";
+import { COMMANDS, GROUPS } from "../../../src/cli/commands.ts";
+import { renderTable } from "../../../src/cli/output.ts";
+import { buildProgram, entryOf } from "../../../src/cli/program.ts";
+import { DrawbridgeError } from "../../../src/domain/errors.ts";
+import { ROOT, run } from "../../support/temporary.ts";
+
+const LAUNCHER = join(ROOT, "bin", "drawbridge");
+
+test("--help lists every command and the exit codes, and exits 0", async () => {
+  const ended = await run(LAUNCHER, ["--help"]);
+  assert.equal(ended.code, ExitCode.ok);
+  for (const { path } of COMMANDS) assert.match(ended.stdout, new RegExp(`^  ${path[0]}\\b`, "m"));
+  assert.match(ended.stdout, /Exit codes:\n {2}0 .*\n {2}1 .*\n {2}2 .*\n {2}3 /);
+});
+
+test("every command loads, explains itself and stands in a described group", async () => {
+  for (const { path, summary } of COMMANDS) {
+    const ended = await run(LAUNCHER, [...path, "--help"]);
+    assert.equal(ended.code, ExitCode.ok, path.join(" "));
+    assert.ok(ended.stdout.startsWith(`Usage: drawbridge ${path.join(" ")}`), ended.stdout);
+    assert.ok(ended.stdout.replaceAll(/\s+/g, " ").includes(summary), `${path.join(" ")}: ${summary}`);
+    if (path.length > 1) assert.ok(GROUPS[path[0]], `the group ${path[0]} has no description`);
+  }
+});
+
+test("an unknown command and an unknown option exit 2 and name the mend", async () => {
+  for (const words of [["no-such-command"], ["--no-such-option"]]) {
+    const ended = await run(LAUNCHER, words);
+    assert.deepEqual([ended.code, ended.stdout], [ExitCode.usage, ""]);
+    assert.match(ended.stderr, /^error: .*\nmend: /);
+  }
+});
+
+test("only the command that is called is loaded", async () => {
+  const loaded: string[] = [];
+  const entry = (first: string, second: string) => ({
+    path: [first, second] as const,
+    summary: second,
+    load: async () => {
+      loaded.push(`${first} ${second}`);
+      return { command: { register: () => {} } };
+    },
+  });
+  const entries = [entry("card", "verify"), entry("card", "sign"), entry("bridge", "init")];
+  await buildProgram(entries, ["card", "sign", "FILE"]);
+  assert.deepEqual(loaded, ["card sign"]);
+  assert.equal(entryOf(entries, ["help", "card", "verify"])?.summary, "verify");
+  assert.equal(entryOf(entries, ["card"]), undefined);
+});
+
+test("an error shows its mend, and its code decides the exit code", () => {
+  const error = new DrawbridgeError("config_invalid", "a.yaml:3: wrong", { mend: "Correct it." });
+  assert.equal(renderError(error), "error: a.yaml:3: wrong\nmend: Correct it.\n");
+  assert.equal(exitCodeOf(error), ExitCode.usage);
+  assert.equal(exitCodeOf(new DrawbridgeError("database_unavailable", "x")), ExitCode.unavailable);
+  assert.equal(exitCodeOf(new DrawbridgeError("card_rejected", "x")), ExitCode.failed);
+  assert.equal(exitCodeOf(new TypeError("x")), ExitCode.failed);
+});
+
+test("a defect keeps its stack so that it can be reported", () => {
+  assert.match(renderError(new TypeError("oops")), /TypeError: oops\n {4}at .*\nmend: This is a defect/s);
+});
+
+test("a table is aligned and has no trailing blanks", () => {
+  const table = renderTable(
+    ["NAME", "STATE"],
+    [
+      ["a", "up"],
+      ["longer-name", ""],
+    ],
+  );
+  assert.equal(table, "NAME         STATE\na            up\nlonger-name\n");
+});
