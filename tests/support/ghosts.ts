@@ -1,0 +1,52 @@
+// Ghosts for tests, with devices kept in memory as the ledger keeps them: made once, never changed.
+import type { TestContext } from "node:test";
+import type { GhostDevice, GhostLedger } from "../../src/bridge/ledger/types.ts";
+import { Ghosts } from "../../src/bridge/matrix/ghosts.ts";
+import { Homeserver } from "../../src/bridge/matrix/homeserver.ts";
+import { type Clock, systemRandom } from "../../src/domain/clock.ts";
+import type { GhostMxid } from "../../src/domain/identifiers.ts";
+import { ManualClock } from "./manual-clock.ts";
+
+export function memoryGhostLedger(): GhostLedger & { readonly devices: ReadonlyMap<GhostMxid, GhostDevice> } {
+  const devices = new Map<GhostMxid, GhostDevice>();
+  return {
+    devices,
+    ghostDevice: async (ghost, freshDeviceId) => {
+      const device = devices.get(ghost) ?? { ghost, deviceId: freshDeviceId, profileDigest: undefined };
+      devices.set(ghost, device);
+      return device;
+    },
+    profileSet: async (ghost, profileDigest) => {
+      const device = devices.get(ghost);
+      if (device !== undefined) devices.set(ghost, { ...device, profileDigest });
+    },
+  };
+}
+
+export interface GhostSide {
+  readonly homeserver: Homeserver;
+  readonly ghosts: Ghosts;
+  readonly clock: ManualClock;
+  readonly ledger: ReturnType<typeof memoryGhostLedger>;
+  /** The same bridge after its process was replaced: what it kept in memory is gone. */
+  restarted(): Ghosts;
+}
+
+/** The bridge's side of a homeserver, real or scripted. */
+export function ghostSide(
+  t: Pick<TestContext, "after">,
+  homeserverUrl: string,
+  options: { asToken?: string; requestTimeoutMs?: number; now?: number } = {},
+): GhostSide {
+  const clock = new ManualClock(options.now ?? Date.UTC(2026, 0, 1));
+  const homeserver = new Homeserver({
+    url: homeserverUrl,
+    asToken: options.asToken ?? "as-token",
+    requestTimeoutMs: options.requestTimeoutMs ?? 30_000,
+    clock: clock satisfies Clock,
+  });
+  t.after(() => homeserver.close());
+  const ledger = memoryGhostLedger();
+  const make = () => new Ghosts({ homeserver, ledger, clock, random: systemRandom });
+  return { homeserver, ghosts: make(), clock, ledger, restarted: make };
+}
