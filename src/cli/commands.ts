@@ -54,4 +54,19 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "make a key pair to sign cards with",
     load: () => import("./card-keygen.ts"),
   },
+  {
+    path: ["gateway"],
+    summary: "run the A2A gateway, or render its files",
+    load: () => import("./gateway.ts"),
+  },
+  {
+    path: ["issuer"],
+    summary: "run the one-machine token issuer, or make its keys",
+    load: () => import("./issuer.ts"),
+  },
+  {
+    path: ["docs-qa"],
+    summary: "run the sample agent, which answers from Markdown",
+    load: () => import("./docs-qa.ts"),
+  },
 ];

@@ -1,5 +1,8 @@
 // The sample agent's configuration. Published as docs/reference/schemas/docs-qa.schema.json.
+import { dirname, resolve } from "node:path";
 import { z } from "zod";
+import { durationMs } from "../domain/duration.ts";
+import { loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
 export const DocsQaConfigFile = z.strictObject({
@@ -14,10 +17,32 @@ export const DocsQaConfigFile = z.strictObject({
   publicUrl: z.url({ protocol: /^https?$/ }),
   /** Offer HTTP+JSON below `publicUrl` too. */
   httpJson: z.boolean().default(false),
+  /** Where callers get their tokens; told in the card. */
   tokenEndpoint: z.url({ protocol: /^https?$/ }).optional(),
   /** The card's signer: an ES256 private JWK and its key ID. */
   signing: z.strictObject({ keyId: z.string().min(1).max(128), key: SecretReference }),
   /** Where tasks are kept, so that a repeated messageId finds its task after a restart. */
   store: z.string().min(1).default("tasks"),
+  /** How long a finished task is kept, and so how long its messageId is remembered. */
+  retention: durationMs("7d"),
 });
-export type DocsQaConfig = z.output<typeof DocsQaConfigFile>;
+export type DocsQaConfig = z.output<typeof DocsQaConfigFile> & {
+  /** The folder that relative paths start from: the configuration file's own. */
+  readonly directory: string;
+};
+
+/**
+ * Loads the agent's configuration; `documents` and `store` come back absolute.
+ * @throws ConfigError, DrawbridgeError `config_unreadable`
+ */
+export function loadDocsQaConfig(file: string): DocsQaConfig {
+  const path = resolve(file);
+  const directory = dirname(path);
+  const config = loadYaml(DocsQaConfigFile, path);
+  return {
+    ...config,
+    directory,
+    documents: resolve(directory, config.documents),
+    store: resolve(directory, config.store),
+  };
+}

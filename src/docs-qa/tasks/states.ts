@@ -1,0 +1,13 @@
+// Which task states are final (A2A 1.0, section 4.1.3).
+import { type Task, TaskState } from "@a2a-js/sdk";
+
+const TERMINAL: ReadonlySet<TaskState> = new Set([
+  TaskState.TASK_STATE_COMPLETED,
+  TaskState.TASK_STATE_FAILED,
+  TaskState.TASK_STATE_CANCELED,
+  TaskState.TASK_STATE_REJECTED,
+]);
+
+export function isTerminal(task: Task): boolean {
+  return task.status !== undefined && TERMINAL.has(task.status.state);
+}
