@@ -12,6 +12,8 @@ import type { CommandModule } from "./command.ts";
 
 export const command: CommandModule = {
   register(program: Command): void {
+    // Else the options of a command below would be taken for this one's.
+    program.parent?.enablePositionalOptions();
     program
       .enablePositionalOptions()
       .option("--config <file>", "the gateway's configuration", "gateway.yaml")

@@ -13,6 +13,8 @@ import type { CommandModule } from "./command.ts";
 
 export const command: CommandModule = {
   register(program: Command): void {
+    // Else the options of a command below would be taken for this one's.
+    program.parent?.enablePositionalOptions();
     program
       .enablePositionalOptions()
       .option("--config <file>", "the issuer's configuration", "issuer.yaml")

@@ -11,10 +11,10 @@ import { composeAnswer } from "./search/answer.ts";
 import { readDocuments } from "./search/documents.ts";
 import { DocumentSearch } from "./search/search.ts";
 import { createAgentServer } from "./server.ts";
-import { type Answer, AnsweringExecutor } from "./tasks/executor.ts";
-import { IdempotentHandler } from "./tasks/idempotent-handler.ts";
-import { DurableTaskStore } from "./tasks/store.ts";
-import { TaskFiles } from "./tasks/task-files.ts";
+import { type Answer, AnsweringExecutor } from "./task/executor.ts";
+import { IdempotentHandler } from "./task/idempotent-handler.ts";
+import { DurableTaskStore } from "./task/store.ts";
+import { TaskFiles } from "./task/task-files.ts";
 
 export interface AgentOptions {
   readonly clock: Clock;

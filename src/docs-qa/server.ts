@@ -11,7 +11,7 @@ import { httpJsonFailure, httpJsonOperation, httpJsonParseFailure } from "./a2a/
 import { JsonRpcBinding, parseFailure, requestFailure } from "./a2a/json-rpc.ts";
 import { type Reply, writeReply } from "./a2a/reply.ts";
 import type { StoredCard } from "./card.ts";
-import { withoutText } from "./tasks/idempotent-handler.ts";
+import { withoutText } from "./task/idempotent-handler.ts";
 
 const JSON_TYPE = "application/json";
 const CARD_MAX_AGE_SECONDS = 300;
