@@ -3,7 +3,7 @@ import type { TestContext } from "node:test";
 import type { GhostDevice, GhostLedger } from "../../src/bridge/ledger/types.ts";
 import { Ghosts } from "../../src/bridge/matrix/ghosts.ts";
 import { Homeserver } from "../../src/bridge/matrix/homeserver.ts";
-import { type Clock, systemRandom } from "../../src/domain/clock.ts";
+import { systemRandom } from "../../src/domain/clock.ts";
 import type { GhostMxid } from "../../src/domain/identifiers.ts";
 import { ManualClock } from "./manual-clock.ts";
 
@@ -28,6 +28,8 @@ export interface GhostSide {
   readonly ghosts: Ghosts;
   readonly clock: ManualClock;
   readonly ledger: ReturnType<typeof memoryGhostLedger>;
+  /** What was asked of the homeserver, by name, in order. */
+  readonly operations: readonly string[];
   /** The same bridge after its process was replaced: what it kept in memory is gone. */
   restarted(): Ghosts;
 }
@@ -39,14 +41,16 @@ export function ghostSide(
   options: { asToken?: string; requestTimeoutMs?: number; now?: number } = {},
 ): GhostSide {
   const clock = new ManualClock(options.now ?? Date.UTC(2026, 0, 1));
+  const operations: string[] = [];
   const homeserver = new Homeserver({
     url: homeserverUrl,
     asToken: options.asToken ?? "as-token",
     requestTimeoutMs: options.requestTimeoutMs ?? 30_000,
-    clock: clock satisfies Clock,
+    clock,
+    observe: ({ operation }) => operations.push(operation),
   });
   t.after(() => homeserver.close());
   const ledger = memoryGhostLedger();
   const make = () => new Ghosts({ homeserver, ledger, clock, random: systemRandom });
-  return { homeserver, ghosts: make(), clock, ledger, restarted: make };
+  return { homeserver, ghosts: make(), clock, ledger, operations, restarted: make };
 }

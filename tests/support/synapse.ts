@@ -1,11 +1,10 @@
 // One real Synapse on a database of its own, with the bridge's registration: for tests of what a homeserver
-// really does. Its configuration is rendered by the lab's code. It ends with the test.
+// really does. Its configuration is rendered by the lab's code; whoever starts it disposes of it.
 import { type ChildProcess, spawn } from "node:child_process";
 import { createHmac } from "node:crypto";
 import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import type { TestContext } from "node:test";
 import { renderRegistration } from "../../src/bridge/matrix/registration.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../src/domain/identifiers.ts";
@@ -31,6 +30,9 @@ export interface TestSynapse {
   /** Ends Synapse in order and starts it again on the same data. */
   restart(): Promise<void>;
   stop(): Promise<void>;
+  start(): Promise<void>;
+  /** Ends everything and removes its data. */
+  dispose(): Promise<void>;
 }
 
 /** A person at the homeserver. */
@@ -66,7 +68,7 @@ function bridgeSide(url: string, bridgeUrl: string) {
 }
 
 /** Starts a Synapse, its PostgreSQL too unless the task runner shares one. */
-export async function startSynapse(t: Pick<TestContext, "after">): Promise<TestSynapse> {
+export async function startSynapse(): Promise<TestSynapse> {
   const { python } = findPrograms();
   const directory = mkdtempSync(join(tmpdir(), "drawbridge-synapse-"));
   const shared = process.env[TEST_POSTGRES_URL];
@@ -126,11 +128,6 @@ export async function startSynapse(t: Pick<TestContext, "after">): Promise<TestS
     running.kill("SIGTERM");
     await ended;
   };
-  t.after(async () => {
-    await end();
-    await postgres?.stop();
-    rmSync(directory, { recursive: true, force: true });
-  });
   await start();
   return {
     url,
@@ -144,6 +141,12 @@ export async function startSynapse(t: Pick<TestContext, "after">): Promise<TestS
       await start();
     },
     stop: end,
+    start,
+    dispose: async () => {
+      await end();
+      await postgres?.stop();
+      rmSync(directory, { recursive: true, force: true });
+    },
   };
 }
 
