@@ -1,34 +1,16 @@
 // A PostgreSQL server of our own, from the programs of the npm package for this platform.
 // Invariants: loopback TCP only, scram passwords only, durable commits (fsync, synchronous_commit);
-// one server a directory, whoever else starts it meanwhile; nothing of a row's content goes to its log;
-// a data directory exists whole or not at all, also after a killed initdb.
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import {
-  chmodSync,
-  chownSync,
-  closeSync,
-  existsSync,
-  linkSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
-import { join, resolve } from "node:path";
+// one server a directory, whoever else starts it meanwhile; nothing of a row's content goes to its log.
+import { type ChildProcess, spawn } from "node:child_process";
+import { closeSync, existsSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { type Clock, type Random, systemClock, systemRandom } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { freePort } from "./free-port.ts";
 import { type PostgresBinaries, postgresBinaries } from "./postgres-binaries.ts";
-import { type Postmaster, postmasterOf } from "./postmaster.ts";
-import {
-  canEnter,
-  reachableDirectory,
-  type UnprivilegedUser,
-  unprivilegedUser,
-} from "./unprivileged-user.ts";
+import { initialise, readOrMakePassword, serverHome, serverHomes, sweep } from "./postgres-home.ts";
+import { isPostmasterOf, type Postmaster, postmasterOf } from "./postmaster.ts";
+import { type UnprivilegedUser, unprivilegedUser } from "./unprivileged-user.ts";
 
 export interface EmbeddedPostgresOptions {
   /** The server's own folder, created if missing: data, password, port, log. */
@@ -57,7 +39,7 @@ export interface EmbeddedPostgres {
 }
 
 const START_TIMEOUT_MS = 120_000;
-const FAST_STOP_TIMEOUT_MS = 30_000;
+const STOP_TIMEOUT_MS = 30_000;
 const POLL_MS = 10;
 const PORT_ATTEMPTS = 5;
 
@@ -88,92 +70,6 @@ wait "$server"
 code=$?
 kill "$watcher" 2>/dev/null
 exit "$code"`;
-
-/** Where the server lives: `directory`, or a reachable one in its place. */
-function serverHome(options: EmbeddedPostgresOptions, user: UnprivilegedUser | undefined): string {
-  const wanted = resolve(options.directory);
-  let reason: string;
-  try {
-    mkdirSync(wanted, { recursive: true, mode: 0o711 });
-    if (user === undefined) return wanted;
-    chmodSync(wanted, 0o711);
-    if (canEnter(wanted, user)) return wanted;
-    reason = "PostgreSQL does not run as root, and the user nobody cannot enter it";
-  } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code;
-    if (code !== "EROFS" && code !== "EACCES" && code !== "EPERM") throw error;
-    reason = `it cannot be written (${code})`;
-  }
-  const home = reachableDirectory(`postgres-data ${wanted}`);
-  options.log?.(`PostgreSQL's data is kept in ${home} instead of ${wanted}: ${reason}`);
-  return home;
-}
-
-/** The superuser's password, made once; the first of several starters wins. */
-function password(home: string, user: UnprivilegedUser | undefined, random: Random): string {
-  const file = join(home, "password");
-  if (!existsSync(file)) {
-    const staging = join(home, `password.${process.pid}`);
-    writeFileSync(staging, random.bytes(24).toString("base64url"), { mode: 0o600 });
-    if (user !== undefined) chownSync(staging, user.uid, user.gid);
-    try {
-      linkSync(staging, file);
-    } catch (error) {
-      if (!existsSync(file)) throw error;
-    } finally {
-      rmSync(staging, { force: true });
-    }
-  }
-  return readFileSync(file, "utf8").trim();
-}
-
-function initialise(home: string, binaries: PostgresBinaries, user: UnprivilegedUser | undefined): void {
-  const data = join(home, "data");
-  if (existsSync(data)) return;
-  const staging = join(home, `initdb.${process.pid}`);
-  rmSync(staging, { recursive: true, force: true });
-  mkdirSync(staging, { mode: 0o700 });
-  if (user !== undefined) chownSync(staging, user.uid, user.gid);
-  const made = spawnSync(
-    binaries.initdb,
-    [
-      `--pgdata=${staging}`,
-      "--username=postgres",
-      `--pwfile=${join(home, "password")}`,
-      "--auth=scram-sha-256",
-      "--encoding=UTF8",
-      "--locale=C",
-      "--no-instructions",
-    ],
-    { ...user, cwd: "/", encoding: "utf8" },
-  );
-  if (made.status !== 0) {
-    rmSync(staging, { recursive: true, force: true });
-    throw new DrawbridgeError(
-      "program_failed",
-      `initdb failed in ${home}: ${made.stderr.trim().split("\n").at(-1)}`,
-      {
-        mend: "Check that the disk is not full and that the folder can be written.",
-      },
-    );
-  }
-  try {
-    renameSync(staging, data);
-  } catch (error) {
-    if (!existsSync(data)) throw error; // Another starter was first: its data directory is as good.
-    rmSync(staging, { recursive: true, force: true });
-  }
-}
-
-/** Removes what starters that were killed left behind. */
-function sweep(home: string): void {
-  for (const name of readdirSync(home)) {
-    const pid = Number(/^(?:initdb|password)\.([0-9]+)$/.exec(name)?.[1]);
-    if (Number.isInteger(pid) && !existsSync(`/proc/${pid}`) && process.platform === "linux") {
-      rmSync(join(home, name), { recursive: true, force: true });
-    }
-  }
-}
 
 function launch(
   home: string,
@@ -234,25 +130,27 @@ async function becomesReady(
     "database_unavailable",
     `PostgreSQL in ${data} is not ready after ${START_TIMEOUT_MS / 1000} s`,
     {
-      mend: `Read ${join(data, "..", "postgres.log")}: it may still be recovering from a crash.`,
+      mend: `Read ${join(dirname(data), "postgres.log")}: it may still be recovering from a crash.`,
     },
   );
 }
 
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error; // It ended in this very moment.
+  }
+}
+
 async function endPostmaster(data: string, pid: number, clock: Clock): Promise<void> {
-  const isThere = () => {
-    const state = postmasterOf(data);
-    return state.kind === "running" && state.postmaster.pid === pid;
-  };
-  if (!isThere()) return;
-  process.kill(pid, "SIGINT"); // PostgreSQL's fast shutdown: connections are ended, nothing is lost.
-  const deadline = clock.now() + FAST_STOP_TIMEOUT_MS;
-  while (isThere()) {
-    if (clock.now() > deadline) {
-      process.kill(pid, "SIGQUIT"); // Immediate shutdown: as after a crash, recovered at the next start.
-      return;
-    }
-    await clock.sleep(POLL_MS);
+  // A fast shutdown ends connections and loses nothing. An immediate one is like a crash: the next start
+  // recovers from it.
+  for (const shutdown of ["SIGINT", "SIGQUIT"] as const) {
+    if (!isPostmasterOf(pid, data)) return;
+    signal(pid, shutdown);
+    const deadline = clock.now() + STOP_TIMEOUT_MS;
+    while (isPostmasterOf(pid, data) && clock.now() < deadline) await clock.sleep(POLL_MS);
   }
 }
 
@@ -267,7 +165,7 @@ async function endPostmaster(data: string, pid: number, clock: Clock): Promise<v
 export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const clock = options.clock ?? systemClock;
   const user = unprivilegedUser();
-  const home = serverHome(options, user);
+  const home = serverHome(options.directory, user, options.log);
   const data = join(home, "data");
   const portFile = join(home, "port");
   const logFile = join(home, "postgres.log");
@@ -283,7 +181,7 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   });
 
   sweep(home);
-  const secret = password(home, user, options.random ?? systemRandom);
+  const secret = readOrMakePassword(home, user, options.random ?? systemRandom);
   const found = await becomesReady(data, clock, undefined);
   if (found !== undefined) return handle(found, secret, true);
 
@@ -313,4 +211,17 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   throw new DrawbridgeError("program_failed", `PostgreSQL does not start in ${home}: ${lastLines(logFile)}`, {
     mend: `Read ${logFile}.`,
   });
+}
+
+/**
+ * Ends the server of a directory, if it runs, and removes everything that belongs to it, also what is kept
+ * elsewhere because the server's user could not enter the directory.
+ */
+export async function removeEmbeddedPostgres(directory: string, clock: Clock = systemClock): Promise<void> {
+  for (const home of serverHomes(directory)) {
+    const data = join(home, "data");
+    const state = postmasterOf(data);
+    if (state.kind === "running") await endPostmaster(data, state.postmaster.pid, clock);
+    rmSync(home, { recursive: true, force: true });
+  }
 }

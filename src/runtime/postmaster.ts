@@ -27,7 +27,9 @@ function isAlive(pid: number): boolean {
   }
 }
 
-function isPostmasterOf(pid: number, dataDirectory: string): boolean {
+/** Whether `pid` is a live server of the data directory; a server ends a little after its lock file is gone. */
+export function isPostmasterOf(pid: number, dataDirectory: string): boolean {
+  if (!isAlive(pid)) return false;
   try {
     return readlinkSync(`/proc/${pid}/cwd`) === realpathSync(dataDirectory);
   } catch (error) {

@@ -41,18 +41,22 @@ export function canEnter(directory: string, user: UnprivilegedUser | undefined):
   );
 }
 
+/** The path of `reachableDirectory(purpose)`, which may not exist. */
+export function reachablePath(purpose: string): string {
+  const hash = createHash("sha256").update(purpose).digest("hex").slice(0, 16);
+  return join("/var/tmp", `drawbridge-${process.getuid?.() ?? 0}-${hash}`);
+}
+
 /**
  * A directory of this user's own under /var/tmp, outside any folder that others may not enter.
  * Its name is made of the user and of `purpose`, so the same purpose finds the same directory again.
  * @throws DrawbridgeError `program_failed` when something else already stands there.
  */
 export function reachableDirectory(purpose: string): string {
-  const uid = process.getuid?.() ?? 0;
-  const hash = createHash("sha256").update(purpose).digest("hex").slice(0, 16);
-  const directory = join("/var/tmp", `drawbridge-${uid}-${hash}`);
+  const directory = reachablePath(purpose);
   mkdirSync(directory, { recursive: true, mode: 0o711 });
   const found = lstatSync(directory);
-  if (!found.isDirectory() || found.uid !== uid || (found.mode & 0o022) !== 0) {
+  if (!found.isDirectory() || found.uid !== process.getuid?.() || (found.mode & 0o022) !== 0) {
     throw new DrawbridgeError("program_failed", `${directory} exists and is not this user's own directory`, {
       mend: `Look at what it is, remove it, and run the command again.`,
     });
