@@ -61,6 +61,8 @@ function lintValue(value: Json, at: string, findings: LintFinding[]): void {
   } else if (isJsonObject(value)) {
     const names = Object.keys(value);
     if (names.length === 0) add("empty_object", "some verifiers drop empty objects: leave it out or fill it");
+    if (Object.hasOwn(value, "__proto__"))
+      add("reserved_name", "some verifiers lose a member named __proto__");
     for (const name of names) lintValue(value[name] ?? null, pointer(at, name), findings);
   }
 }
