@@ -56,6 +56,8 @@ export function renderListener(config: GatewayConfig, routes: JsonObject): JsonO
     ...typed("envoy.config.listener.v3.Listener"),
     name: "gateway",
     address: { socket_address: { address: host, port_value: port } },
+    // Else a second Envoy could listen beside this one and serve half the calls by an older policy.
+    enable_reuse_port: false,
     per_connection_buffer_limit_bytes: 1_048_576,
     filter_chains: [
       {

@@ -1,6 +1,6 @@
 // Running a gateway: Envoy as a child, its files following the configuration file.
 // Invariants: nothing is put in force that Envoy's validation refuses; a configuration that cannot be
-// used leaves the last good one serving; this process ends with Envoy, and Envoy with this process.
+// used leaves the last good one serving; this process ends with Envoy.
 import { mkdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { Logger } from "pino";
@@ -9,7 +9,7 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { EnvoyAdmin, NO_STATS } from "./admin.ts";
 import { applyLive, placeAll } from "./apply.ts";
 import { type GatewayConfig, loadGatewayConfig } from "./config.ts";
-import { endOf, findEnvoy, startEnvoy, validateFile } from "./envoy.ts";
+import { endLeftover, endOf, findEnvoy, startEnvoy, validateFile } from "./envoy.ts";
 import { followFile } from "./follow.ts";
 import { placeFile } from "./live-files.ts";
 import { BOOTSTRAP_FILE, type RenderedGateway, render, TWIN_FILE } from "./render.ts";
@@ -67,9 +67,11 @@ export async function serve(options: ServeOptions): Promise<number> {
   const { config } = inForce;
   const binary = findEnvoy(config.envoy.binary);
   const directory = config.envoy.directory;
+  const bootstrap = join(directory, BOOTSTRAP_FILE);
+  await endLeftover(bootstrap, clock);
   placeAll(directory, inForce.rendered);
 
-  const child = startEnvoy(binary, join(directory, BOOTSTRAP_FILE), config);
+  const child = startEnvoy(binary, bootstrap, config);
   const ended = new AbortController();
   const end = endOf(child).finally(() => ended.abort());
   const stop = () => child.kill("SIGTERM");
