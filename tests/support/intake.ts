@@ -1,7 +1,6 @@
 // The real intake over HTTP, on a real ledger: the homeserver's side is played by `put`.
 import type { TestContext } from "node:test";
 import { pino } from "pino";
-import type { AgentTarget } from "../../src/bridge/agents/directory.ts";
 import {
   createTransactionHandler,
   type HandledTransaction,
@@ -10,7 +9,8 @@ import { createNamespace } from "../../src/bridge/intake/namespace.ts";
 import { createIntakeServer } from "../../src/bridge/intake/server.ts";
 import { createMetrics } from "../../src/bridge/metrics.ts";
 import { systemClock } from "../../src/domain/clock.ts";
-import type { AgentId, GhostMxid, ServerName } from "../../src/domain/identifiers.ts";
+import type { GhostMxid, ServerName } from "../../src/domain/identifiers.ts";
+import { agentTarget } from "./agent-target.ts";
 import { ghost, type LedgerFixture, ledgerFixture } from "./ledger.ts";
 
 export const HS_TOKEN = "the-homeserver-token";
@@ -25,21 +25,6 @@ export interface IntakeFixture extends LedgerFixture {
   /** PUTs a list of events. */
   events(transactionId: string, ...events: unknown[]): Promise<Response>;
   readonly url: string;
-}
-
-export function agentTarget(name: string): AgentTarget {
-  return {
-    agentId: name as AgentId,
-    ghost: ghost(name),
-    fingerprint: `sha256:${"0".repeat(64)}`,
-    entry: {
-      cardUrl: "http://127.0.0.1:1/card",
-      allowedServers: ["a.test"],
-      allowedSenders: ["*:a.test"],
-      rate: { perMinute: 60, burst: 20 },
-      pollInterval: 2_000,
-    },
-  };
 }
 
 export async function intakeFixture(
@@ -58,7 +43,11 @@ export async function intakeFixture(
     bodyBytesMax: options.bodyBytesMax ?? 16 * 1024 * 1024,
     handle: createTransactionHandler({
       ledger: base.ledger,
-      agents: { current: async () => ({ byGhost, revision: 1 }), onChange: () => () => {}, close: () => {} },
+      agents: {
+        current: async () => ({ byGhost, revision: 1 }),
+        onChange: () => () => {},
+        close: async () => {},
+      },
       namespace: createNamespace({
         serverName: "a.test" as ServerName,
         ghostPrefix: "agent_",

@@ -61,7 +61,11 @@ export async function ledgerFixture(t: TestContext, poolSize = 10): Promise<Ledg
         malformed: [],
         roomState: [],
         redacted: [],
-        about: { rooms: [...new Set(jobs.map((one) => one.room))], events: jobs.map((one) => one.event) },
+        about: {
+          rooms: [...new Set(jobs.map((one) => one.room))],
+          events: jobs.map((one) => one.event),
+          related: [],
+        },
         derive: (_known: KnownFacts) => ({ delegations: jobs, notices: [] }),
         capacity: { room: 64, global: 4_096 },
         noticeIntervalMs: 600_000,

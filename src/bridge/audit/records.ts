@@ -53,6 +53,8 @@ export const DelegationAudit = z.strictObject({
   reply_event_id: EventId.nullable(),
 });
 
+export type DelegationAudit = z.output<typeof DelegationAudit>;
+
 /** svc.agent_card.v1: one record for each change of the trust in an agent's card. */
 export const AgentCardAudit = z.strictObject({
   schema: z.literal("svc.agent_card.v1"),
@@ -72,5 +74,7 @@ export const AgentCardAudit = z.strictObject({
     .nullable(),
   card_digest: Digest.nullable(),
 });
+
+export type AgentCardAudit = z.output<typeof AgentCardAudit>;
 
 export const AuditRecord = z.discriminatedUnion("schema", [DelegationAudit, AgentCardAudit]);

@@ -1,9 +1,9 @@
 // From events to delegations: who is asked by which message. Pure.
 // Invariants: only a person's text message triggers; edits, notices and the bridge's own ghosts never do; a
 // message redacted in the same transaction does not; an encrypted room is not served (stage A).
-import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import type { AgentTarget } from "../agents/directory.ts";
-import type { Derived, KnownFacts, NewDelegation, NewNotice } from "../ledger/intake.ts";
+import type { Admission, Derived, KnownFacts, NewDelegation, NewNotice } from "../ledger/intake.ts";
 import type { RoomStateEvent } from "../ledger/memberships.ts";
 import type { Namespace } from "./namespace.ts";
 import { promptOf } from "./prompt.ts";
@@ -66,14 +66,17 @@ export function redactedIn(events: readonly ReadableEvent[]): EventId[] {
 }
 
 /** Rooms and events that the ledger must be asked about before `derive`. */
-export function aboutOf(candidates: readonly MessageEvent[]): { rooms: RoomId[]; events: EventId[] } {
-  const events = new Set<EventId>();
+export function aboutOf(candidates: readonly MessageEvent[]): Admission["about"] {
+  const related = new Set<EventId>();
   for (const message of candidates) {
-    events.add(message.event);
-    if (message.inReplyTo !== undefined) events.add(message.inReplyTo);
-    if (message.threadRoot !== undefined) events.add(message.threadRoot);
+    if (message.inReplyTo !== undefined) related.add(message.inReplyTo);
+    if (message.threadRoot !== undefined) related.add(message.threadRoot);
   }
-  return { rooms: [...new Set(candidates.map((message) => message.room))].sort(), events: [...events] };
+  return {
+    rooms: [...new Set(candidates.map((message) => message.room))].sort(),
+    events: candidates.map((message) => message.event),
+    related: [...related],
+  };
 }
 
 /** The ghosts a message is addressed to: by mention, in a direct room, by reply, in a thread of theirs. */

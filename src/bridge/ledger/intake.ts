@@ -74,7 +74,12 @@ export interface Admission {
   /** Source events whose redaction the transaction brings. */
   readonly redacted: readonly EventId[];
   /** What `derive` needs to know about; nothing is read when there are no rooms. */
-  readonly about: { readonly rooms: readonly RoomId[]; readonly events: readonly EventId[] };
+  readonly about: {
+    readonly rooms: readonly RoomId[];
+    readonly events: readonly EventId[];
+    /** Events that those reply to, and roots of their threads. */
+    readonly related: readonly EventId[];
+  };
   readonly derive: (known: KnownFacts) => Derived;
   readonly capacity: { readonly room: number; readonly global: number };
   readonly noticeIntervalMs: number;
@@ -105,7 +110,7 @@ const KNOWN: Statement = {
   text: `
   SELECT
     EXISTS (SELECT FROM bridge_transactions WHERE transaction_id = $1 AND body_sha256 = $2) AS seen,
-    COALESCE((SELECT sum(open_count) FROM bridge_rooms WHERE open_count > 0), 0)::int AS open_global,
+    (SELECT counted_open + admitted - counted_at_admitted FROM bridge_capacity)::int AS open_global_max,
     (SELECT json_agg(json_build_array(room_id, encrypted, open_count, next_seq))
        FROM bridge_rooms WHERE room_id = ANY ($3)) AS rooms,
     (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
@@ -121,9 +126,18 @@ const KNOWN: Statement = {
        FROM bridge_delegations WHERE matrix_event_id = ANY ($4)) AS pairs`,
 };
 
+const COUNT_OPEN: Statement = {
+  name: "count_open",
+  text: `
+  UPDATE bridge_capacity SET
+    counted_open = COALESCE((SELECT sum(open_count) FROM bridge_rooms), 0), counted_at_admitted = admitted
+  RETURNING counted_open::int AS open_global`,
+};
+
 interface KnownRow {
   seen: boolean;
-  open_global: number;
+  /** Never less than what is open now. */
+  open_global_max: number;
   rooms: [string, boolean, number, number][] | null;
   ghosts: [string, string, "invite" | "join" | "leave", boolean][] | null;
   spoken: [string, string][] | null;
@@ -135,6 +149,8 @@ const ADMIT = `
     INSERT INTO bridge_transactions
       (transaction_id, body_sha256, received_at, events, admitted, denied, malformed)
     VALUES ($1, $2, $3, $4, $5, $6, $7)
+  ), capacity AS (
+    UPDATE bridge_capacity SET admitted = admitted + $5 WHERE $5 > 0
   ), rooms AS (
     INSERT INTO bridge_rooms AS r (room_id, next_seq, head_at, open_count)
     SELECT room_id, 1 + events, CASE WHEN events > 0 THEN $3::timestamptz END, jobs
@@ -148,23 +164,23 @@ const ADMIT = `
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, agent_id,
        target_fingerprint, a2a_message_id, prompt, room_seq, room_ordinal, room_siblings, state,
        terminal_stage, terminal_reason, admitted_at, terminal_at)
-    SELECT event, ghost, room, sender, ts, thread, agent, fingerprint, message, prompt, seq, ordinal, siblings,
+    SELECT event, ($11::text[])[target], ($8::text[])[room], sender, ts, thread, ($12::text[])[target],
+      ($13::text[])[target], substr(encode(sha256(convert_to(
+        'a2a-message' || E'\\n' || event || E'\\n' || ($11::text[])[target], 'UTF8')), 'hex'), 1, 32)::uuid,
+      prompt, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
       CASE WHEN denied IS NULL THEN NULL ELSE 'intake' END, denied, $3,
       CASE WHEN denied IS NULL THEN NULL ELSE $3::timestamptz END
-    FROM unnest($11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[],
-      $18::text[], $19::text[], $20::bytea[], $21::bigint[], $22::int[], $23::int[], $24::text[])
-      AS u (event, ghost, room, sender, ts, thread, agent, fingerprint, message, prompt, seq, ordinal,
-        siblings, denied)
-    RETURNING *
-  )`;
+    FROM unnest($14::text[], $15::int[], $16::int[], $17::text[], $18::bigint[], $19::text[], $20::bytea[],
+      $21::bigint[], $22::int[], $23::int[], $24::text[])
+      AS u (event, target, room, sender, ts, thread, prompt, seq, ordinal, siblings, denied)`;
 
-const WRITE: Statement = { name: "admit", text: `${ADMIT} SELECT` };
+const WRITE: Statement = { name: "admit", text: `${ADMIT}) SELECT` };
 
 // Refusals are terminal from the start, and audited as such.
 const WRITE_WITH_REFUSALS: Statement = {
   name: "admit_with_refusals",
-  text: `${ADMIT}
+  text: `${ADMIT} RETURNING *)
   INSERT INTO bridge_audit (schema, record, created_at)
   SELECT 'svc.delegation.v1', bridge_delegation_audit(d.*::bridge_delegations), $3
   FROM delegations d WHERE d.state = 'denied'`,
@@ -231,11 +247,16 @@ interface Placed {
 }
 
 /** Gives every new pair its place in its room, or the reason it has none. */
-function place(jobs: readonly NewDelegation[], row: KnownRow, capacity: Admission["capacity"]): Placed[] {
+function place(
+  jobs: readonly NewDelegation[],
+  row: KnownRow,
+  openBefore: number,
+  capacity: Admission["capacity"],
+): Placed[] {
   const pairs = new Set((row.pairs ?? []).map(([event, ghost]) => `${event} ${ghost}`));
   const open = new Map((row.rooms ?? []).map(([room, , count]) => [room, count]));
   const next = new Map((row.rooms ?? []).map(([room, , , seq]) => [room, seq]));
-  let openGlobal = row.open_global;
+  let openGlobal = openBefore;
   const placed: Placed[] = [];
   const ofEvent = new Map<EventId, Placed[]>();
   for (const job of jobs) {
@@ -291,12 +312,6 @@ function toFacts(row: KnownRow): KnownFacts {
     directWith,
     spokenBy,
   };
-}
-
-/** The A2A `messageId` of a delegation: a UUID-shaped digest of its key, the same after any loss. */
-function messageIdOf(job: NewDelegation): string {
-  const hex = sha256(`a2a-message\n${job.event}\n${job.ghost}`).toString("hex");
-  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
 }
 
 /** Distinct rooms in ascending order with how many events and jobs each admits. */
@@ -371,14 +386,20 @@ async function admitOn(client: PoolClient, keys: ContentKeys, admission: Admissi
     }
     await applyRoomState(client, admission.roomState, admission.receivedAt);
   }
-  const { rooms: roomIds, events } = admission.about;
-  const jobEvents = [...new Set(events)];
-  const row = await oneRow<KnownRow>(client, KNOWN, [...key, roomIds, jobEvents, jobEvents]);
+  const { rooms: roomIds, events, related } = admission.about;
+  const row = await oneRow<KnownRow>(client, KNOWN, [...key, roomIds, events, related]);
   if (row.seen) return replay;
   const derived = roomIds.length === 0 ? { delegations: [], notices: [] } : admission.derive(toFacts(row));
-  const placed = place(derived.delegations, row, admission.capacity);
+  const jobs = derived.delegations;
+  const mayExceed = row.open_global_max + jobs.length > admission.capacity.global;
+  const openBefore = mayExceed
+    ? (await oneRow<{ open_global: number }>(client, COUNT_OPEN, [])).open_global
+    : row.open_global_max;
+  const placed = place(jobs, row, openBefore, admission.capacity);
   const denied = placed.filter((entry) => entry.denied !== null).length;
   const totals = roomTotals(placed);
+  // Rooms and targets recur: each is sent once, and the rows name it by its place, counted from 1.
+  const targets = [...new Map(placed.map(({ job }) => [job.ghost, job])).values()];
   await rows(client, denied === 0 ? WRITE : WRITE_WITH_REFUSALS, [
     ...key,
     time,
@@ -389,15 +410,15 @@ async function admitOn(client: PoolClient, keys: ContentKeys, admission: Admissi
     totals.rooms,
     totals.events,
     totals.jobs,
+    targets.map((job) => job.ghost),
+    targets.map((job) => job.agent),
+    targets.map((job) => job.targetFingerprint),
     placed.map(({ job }) => job.event),
-    placed.map(({ job }) => job.ghost),
-    placed.map(({ job }) => job.room),
+    placed.map(({ job }) => 1 + targets.findIndex((target) => target.ghost === job.ghost)),
+    placed.map(({ job }) => 1 + totals.rooms.indexOf(job.room)),
     placed.map(({ job }) => job.sender),
     placed.map(({ job }) => job.originServerTs),
     placed.map(({ job }) => job.threadRoot ?? null),
-    placed.map(({ job }) => job.agent),
-    placed.map(({ job }) => job.targetFingerprint),
-    placed.map(({ job }) => messageIdOf(job)),
     placed.map(({ job, denied: refused }) =>
       refused === null ? keys.seal(job.prompt, promptIdentity(job.event, job.ghost)) : null,
     ),

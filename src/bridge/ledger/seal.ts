@@ -3,7 +3,7 @@
 // cleared row leaves behind on disk is unreadable.
 // Form: key ID (4 bytes) | nonce (12) | AES-256-GCM ciphertext | tag (16). The row's identity is
 // authenticated with it, so a sealed value cannot be moved to another row.
-import { createCipheriv, createDecipheriv } from "node:crypto";
+import { createCipheriv, createDecipheriv, createSecretKey, type KeyObject } from "node:crypto";
 import { type Random, systemRandom } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -16,7 +16,8 @@ const HEADER_BYTES = KEY_ID_BYTES + NONCE_BYTES;
 
 interface ContentKey {
   readonly id: Buffer;
-  readonly key: Buffer;
+  /** Imported once: a raw key would be imported anew for each value, at four times the cost. */
+  readonly key: KeyObject;
 }
 
 export class ContentKeys {
@@ -44,7 +45,7 @@ export class ContentKeys {
           mend: "Write 32 random bytes in base64 on each line, for example from `openssl rand -base64 32`.",
         });
       }
-      return { id: sha256(key).subarray(0, KEY_ID_BYTES), key };
+      return { id: sha256(key).subarray(0, KEY_ID_BYTES), key: createSecretKey(key) };
     });
     if (keys.length === 0) {
       throw new DrawbridgeError("secret_unavailable", "there is no content key", {

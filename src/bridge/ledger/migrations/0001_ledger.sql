@@ -47,7 +47,17 @@ CREATE TABLE bridge_rooms (
   CHECK ((head_at IS NULL) = (head_seq = next_seq))
 );
 CREATE INDEX bridge_rooms_head ON bridge_rooms (head_at) WHERE head_at IS NOT NULL;
-CREATE INDEX bridge_rooms_open ON bridge_rooms (open_count) WHERE open_count > 0;
+
+-- How many delegations are open in all, known from above: those counted last, and all admitted since. An
+-- admission counts anew only when this bound would refuse it, so that neither admitting nor finishing has
+-- to touch one common row that the other waits for.
+CREATE TABLE bridge_capacity (
+  singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+  admitted bigint NOT NULL DEFAULT 0,
+  counted_open bigint NOT NULL DEFAULT 0,
+  counted_at_admitted bigint NOT NULL DEFAULT 0
+);
+INSERT INTO bridge_capacity DEFAULT VALUES;
 
 CREATE TABLE bridge_room_members (
   room_id text NOT NULL,
@@ -103,7 +113,8 @@ CREATE TABLE bridge_delegations (
   attempts integer NOT NULL DEFAULT 0,
   cancel_requested_at timestamptz,
   prompt bytea,
-  a2a_message_id text NOT NULL,
+  -- A digest of the unique key: the same after a retry, a crash, or a lost database.
+  a2a_message_id uuid NOT NULL,
   a2a_task_id text,
   a2a_context_id text,
   a2a_attempted boolean NOT NULL DEFAULT false,

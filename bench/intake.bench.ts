@@ -1,0 +1,159 @@
+// Intake: transactions of 100 mentions over HTTP, durable when acknowledged, against the same rows written
+// by one unnest insert and commit on the same server. One transaction in flight, as a homeserver sends them.
+import { spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import { Client, Pool } from "pg";
+import { Agent, request } from "undici";
+import { migrate } from "../src/bridge/ledger/migrate.ts";
+import type { Bench, BenchContext } from "./bench.ts";
+import { median, ms, summarize, timed } from "./support/measure.ts";
+
+const EVENTS = 100;
+const TRANSACTIONS = 200;
+const ROUNDS = 5;
+const ROOMS = 50;
+
+function transaction(round: string, index: number): string {
+  const events = Array.from({ length: EVENTS }, (_, n) => ({
+    type: "m.room.message",
+    event_id: `$${round}-${index}-${n}-abcdefghijklmnopqrstuvwxyz012345`,
+    room_id: `!room${n % ROOMS}-abcdefghijklmnopqrstuvwxyz0123456789`,
+    sender: `@user${n % 7}:a.test`,
+    origin_server_ts: 1_760_000_000_000 + n,
+    content: {
+      msgtype: "m.text",
+      body: `Docs: how does number ${n} of transaction ${index} find its way through all of this?`,
+      "m.mentions": { user_ids: ["@agent_docs:a.test"] },
+    },
+    unsigned: { age: 42 },
+  }));
+  return JSON.stringify({ events });
+}
+
+async function startServer(databaseUrl: string): Promise<{ url: string; stop(): void }> {
+  const script = new URL("./support/intake-server.ts", import.meta.url).pathname;
+  const child = spawn(process.execPath, [decodeURIComponent(script), databaseUrl], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  for await (const line of createInterface({ input: child.stdout })) {
+    return { url: line, stop: () => child.kill() };
+  }
+  throw new Error("the intake server did not start");
+}
+
+const COPY = `
+  INSERT INTO reference SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[],
+    $6::text[], $7::text[], $8::text[], $9::bytea[], $10::bigint[], $11::int[], $12::int[], $13::text[],
+    $14::timestamptz[])`;
+
+/** The same rows, with the same unique keys, by one statement that commits by itself. */
+async function reference(client: Client, round: string): Promise<number[]> {
+  const now = new Date();
+  const prompt = Buffer.alloc(32 + 72, 7);
+  return await timed(TRANSACTIONS, (index) => {
+    const n = Array.from({ length: EVENTS }, (_, number) => number);
+    return client.query({
+      name: "reference",
+      text: COPY,
+      values: [
+        n.map((number) => `$${round}-${index}-${number}-abcdefghijklmnopqrstuvwxyz012345`),
+        n.map(() => "@agent_docs:a.test"),
+        n.map((number) => `!room${number % ROOMS}-abcdefghijklmnopqrstuvwxyz0123456789`),
+        n.map((number) => `@user${number % 7}:a.test`),
+        n.map((number) => 1_760_000_000_000 + number),
+        n.map(() => "docs"),
+        n.map(() => `sha256:${"0".repeat(64)}`),
+        n.map(() => "5f4dcc3b-5aa7-8d61-ad83-27deb882cf99"),
+        n.map(() => prompt),
+        n.map(
+          (number) => Math.floor(number / ROOMS) + index * (EVENTS / ROOMS) + Number(round.slice(1)) * 1e6,
+        ),
+        n.map(() => 0),
+        n.map(() => 1),
+        n.map(() => "queued"),
+        n.map(() => now),
+      ],
+    });
+  });
+}
+
+async function run({ postgresUrl, progress }: BenchContext) {
+  const admin = new Client({ connectionString: postgresUrl });
+  await admin.connect();
+  await admin.query("CREATE DATABASE bench_intake");
+  const url = new URL(postgresUrl);
+  url.pathname = "/bench_intake";
+  const pool = new Pool({ connectionString: url.href, max: 1 });
+  await migrate(pool);
+  await pool.end();
+  const client = new Client({ connectionString: url.href });
+  await client.connect();
+  await client.query(`CREATE TABLE reference (
+    event text, ghost text, room text, sender text, ts bigint, agent text, fingerprint text, message text,
+    prompt bytea, seq bigint, ordinal int, siblings int, state text, admitted timestamptz,
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, UNIQUE (event, ghost), UNIQUE (room, seq, ordinal))`);
+  const server = await startServer(url.href);
+  const agent = new Agent({ connections: 1 });
+  try {
+    const put = async (round: string, index: number, body: string) => {
+      const response = await request(`${server.url}/_matrix/app/v1/transactions/${round}-${index}`, {
+        method: "PUT",
+        headers: { authorization: "Bearer bench", "content-type": "application/json" },
+        body,
+        dispatcher: agent,
+      });
+      await response.body.dump();
+      if (response.statusCode !== 200) throw new Error(`intake answered ${response.statusCode}`);
+    };
+    const ours: number[][] = [];
+    const theirs: number[][] = [];
+    for (let round = 0; round <= ROUNDS; round++) {
+      const bodies = Array.from({ length: TRANSACTIONS }, (_, index) => transaction(`r${round}`, index));
+      const mine = await timed(TRANSACTIONS, (index) => put(`r${round}`, index, bodies[index] ?? ""));
+      const reference_ = await reference(client, `r${round}`);
+      if (round === 0) continue; // Warm-up.
+      ours.push(mine);
+      theirs.push(reference_);
+      progress(`round ${round}: ${ms(summarize(mine).p50Ms)} beside ${ms(summarize(reference_).p50Ms)}`);
+    }
+    const rate = (durations: readonly number[]) => 1_000 / summarize(durations).meanMs;
+    const ratio = median(ours.map((durations, index) => rate(durations) / rate(theirs[index] ?? [])));
+    const p99 = { ours: summarize(ours.flat()).p99Ms, theirs: summarize(theirs.flat()).p99Ms };
+    const [{ count } = { count: 0 }] = (
+      await client.query("SELECT count(*)::int AS count FROM bridge_delegations")
+    ).rows;
+    if (count !== (ROUNDS + 1) * TRANSACTIONS * EVENTS) throw new Error(`only ${count} rows were recorded`);
+    return [
+      {
+        measure: "intake rate, transactions of 100 mentions/s, median of 5 rounds",
+        ours: median(ours.map(rate)).toFixed(0),
+        reference: median(theirs.map(rate)).toFixed(0),
+        bar: "≥ 0.5 of the reference",
+        outcome: `${ratio.toFixed(2)} of it`,
+        met: ratio >= 0.5,
+      },
+      {
+        measure: "acknowledgement, p99",
+        ours: ms(p99.ours),
+        reference: ms(p99.theirs),
+        bar: "≤ 10 ms above the reference",
+        outcome: `${ms(p99.ours - p99.theirs)} above`,
+        met: p99.ours - p99.theirs <= 10,
+      },
+    ];
+  } finally {
+    server.stop();
+    await agent.close();
+    await client.end();
+    await admin.end();
+  }
+}
+
+export const bench: Bench = {
+  name: "Intake",
+  description:
+    "Transactions of 100 events, each a mention, sent by HTTP one after the other as a homeserver sends them, " +
+    "and acknowledged when durable; beside them the same rows by one `unnest` insert and commit on the same server, " +
+    "in alternating rounds of 200.",
+  run,
+};

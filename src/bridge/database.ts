@@ -1,0 +1,80 @@
+// The bridge's database: a server of the operator's own, or one this program runs beside itself.
+// Invariants: nothing but the ledger uses it; a connection that breaks is replaced, and what was not
+// committed on it was never acknowledged.
+import { resolve } from "node:path";
+import type { Pool } from "pg";
+import type { Logger } from "pino";
+import type { Clock } from "../domain/clock.ts";
+import { startEmbeddedPostgres } from "../runtime/embedded-postgres.ts";
+import { readSecret } from "../runtime/secrets.ts";
+import type { BridgeConfig } from "./config.ts";
+import { migrate } from "./ledger/migrate.ts";
+import { createLedgerPool } from "./ledger/pool.ts";
+
+const POOL_SIZE = 16;
+const CONNECT_TIMEOUT_MS = 5_000;
+// Every statement of the ledger takes milliseconds; one that takes this long is not going to end well.
+const STATEMENT_TIMEOUT_MS = 30_000;
+const RETRY_FIRST_MS = 250;
+const RETRY_MS_MAX = 5_000;
+
+export interface Database {
+  readonly pool: Pool;
+  close(): Promise<void>;
+}
+
+function errorCode(error: unknown): string {
+  const { code, name } = error as { code?: unknown; name?: unknown };
+  return typeof code === "string" ? code : String(name);
+}
+
+/** Opens the pool; connects nothing yet. An embedded server is started, or found running. */
+export async function openDatabase(config: BridgeConfig, log: Logger): Promise<Database> {
+  const embedded =
+    "embedded" in config.database
+      ? await startEmbeddedPostgres({
+          directory: resolve(config.directory, config.database.embedded.directory),
+          log: (message) => log.info(message),
+        })
+      : undefined;
+  const url =
+    embedded?.url ?? ("url" in config.database ? readSecret(config.database.url, config.directory) : "");
+  const pool = createLedgerPool({
+    connectionString: url,
+    max: POOL_SIZE,
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    statement_timeout: STATEMENT_TIMEOUT_MS,
+    keepAlive: true,
+    application_name: "drawbridge-bridge",
+  });
+  // An idle connection that breaks (the server restarted) is dropped by the pool; that is all there is to do.
+  pool.on("error", (error) => log.warn({ code: errorCode(error) }, "an idle database connection broke"));
+  return {
+    pool,
+    close: async () => {
+      await pool.end();
+      await embedded?.stop();
+    },
+  };
+}
+
+/** Migrates, waiting for a database that is not there yet. Rejects with the signal's reason when aborted. */
+export async function migrateWhenReachable(
+  pool: Pool,
+  clock: Clock,
+  log: Logger,
+  signal: AbortSignal,
+): Promise<void> {
+  for (let waitMs = RETRY_FIRST_MS; ; waitMs = Math.min(2 * waitMs, RETRY_MS_MAX)) {
+    try {
+      const applied = await migrate(pool);
+      if (applied > 0) log.info({ applied }, "the database was migrated");
+      return;
+    } catch (error) {
+      // A migration that failed, or a database of a newer release, does not heal by waiting.
+      if (errorCode(error) === "database_unavailable") throw error;
+      log.warn({ code: errorCode(error), waitMs }, "the database cannot be reached yet");
+      await clock.sleep(waitMs, signal);
+    }
+  }
+}

@@ -1,0 +1,29 @@
+// /livez, /readyz and /metrics, on a port of their own.
+// Alive: the process answers. Ready: it can do its work now - the database answers and the homeserver's
+// side was seen to work; each thing that is not so is named.
+import Fastify, { type FastifyInstance } from "fastify";
+import type { Registry } from "prom-client";
+
+export interface Readiness {
+  readonly name: string;
+  readonly ok: boolean;
+  /** What to do about it, when it is not. */
+  readonly mend?: string;
+}
+
+export function createObserveServer(options: {
+  readonly registry: Registry;
+  readonly readiness: () => Promise<readonly Readiness[]>;
+}): FastifyInstance {
+  const server = Fastify({ logger: false });
+  server.get("/livez", async () => ({ status: "ok" }));
+  server.get("/readyz", async (_request, reply) => {
+    const checks = await options.readiness();
+    const ready = checks.every((check) => check.ok);
+    return reply.code(ready ? 200 : 503).send({ status: ready ? "ok" : "not_ready", checks });
+  });
+  server.get("/metrics", async (_request, reply) =>
+    reply.type(options.registry.contentType).send(await options.registry.metrics()),
+  );
+  return server;
+}

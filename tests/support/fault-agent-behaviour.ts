@@ -1,0 +1,124 @@
+// What the fault agent does with a question.
+import { type Message, type Part, Role, TaskState as States, type TaskState } from "@a2a-js/sdk";
+import { AgentEvent, type ExecutionEventBus, type RequestContext } from "@a2a-js/sdk/server";
+
+export type Plan =
+  /** Completes with these artifacts, each a list of chunks. */
+  | { readonly kind: "complete"; readonly artifacts: readonly (readonly string[])[] }
+  /** Answers with a message and makes no task. */
+  | { readonly kind: "message"; readonly text: string }
+  /** Says something with its last status and has no artifact. */
+  | { readonly kind: "status"; readonly state: TaskState; readonly text?: string }
+  /** Works until released, then completes. */
+  | { readonly kind: "slow"; readonly text: string };
+
+export const completes = (...chunks: string[]): Plan => ({ kind: "complete", artifacts: [chunks] });
+
+const textPart = (text: string): Part => ({
+  content: { $case: "text", value: text },
+  metadata: undefined,
+  filename: "",
+  mediaType: "",
+});
+
+export class Behaviour {
+  plan: Plan = completes("the answer");
+  /** messageIds of executions, in order. */
+  readonly started: string[] = [];
+  readonly canceled: string[] = [];
+  readonly prompts: string[] = [];
+  readonly #waiting = new Set<() => void>();
+
+  releaseAll(): void {
+    for (const release of this.#waiting) release();
+    this.#waiting.clear();
+  }
+
+  async execute({ taskId, contextId, userMessage }: RequestContext, bus: ExecutionEventBus): Promise<void> {
+    const plan = this.plan;
+    this.started.push(userMessage.messageId);
+    const [first] = userMessage.parts;
+    if (first?.content?.$case === "text") this.prompts.push(first.content.value);
+    const say = (text: string): Message => ({
+      messageId: `answer-${this.started.length}`,
+      contextId,
+      taskId: plan.kind === "message" ? "" : taskId,
+      role: Role.ROLE_AGENT,
+      parts: [textPart(text)],
+      metadata: undefined,
+      extensions: [],
+      referenceTaskIds: [],
+    });
+    if (plan.kind === "message") {
+      bus.publish(AgentEvent.message(say(plan.text)));
+      bus.finished();
+      return;
+    }
+    const status = (state: TaskState, message?: Message) => ({
+      state,
+      message,
+      timestamp: new Date().toISOString(),
+    });
+    const update = (state: TaskState, message?: Message) =>
+      bus.publish(
+        AgentEvent.statusUpdate({ taskId, contextId, status: status(state, message), metadata: undefined }),
+      );
+    bus.publish(
+      AgentEvent.task({
+        id: taskId,
+        contextId,
+        status: status(States.TASK_STATE_SUBMITTED),
+        artifacts: [],
+        history: [userMessage],
+        metadata: undefined,
+      }),
+    );
+    const artifact = (artifactId: string, text: string, append: boolean) =>
+      bus.publish(
+        AgentEvent.artifactUpdate({
+          taskId,
+          contextId,
+          artifact: {
+            artifactId,
+            name: "",
+            description: "",
+            parts: [textPart(text)],
+            metadata: undefined,
+            extensions: [],
+          },
+          append,
+          lastChunk: false,
+          metadata: undefined,
+        }),
+      );
+    if (plan.kind === "status") {
+      update(plan.state, plan.text === undefined ? undefined : say(plan.text));
+    } else {
+      if (plan.kind === "slow") {
+        update(States.TASK_STATE_WORKING);
+        await new Promise<void>((resolve) => this.#waiting.add(resolve));
+      }
+      const artifacts = plan.kind === "slow" ? [[plan.text]] : plan.artifacts;
+      artifacts.forEach((chunks, index) => {
+        chunks.forEach((chunk, position) => {
+          artifact(`a${index}`, chunk, position > 0);
+        });
+      });
+      update(States.TASK_STATE_COMPLETED);
+    }
+    bus.finished();
+  }
+
+  async cancel(taskId: string, bus: ExecutionEventBus): Promise<void> {
+    this.canceled.push(taskId);
+    bus.publish(
+      AgentEvent.statusUpdate({
+        taskId,
+        contextId: "",
+        status: { state: States.TASK_STATE_CANCELED, message: undefined, timestamp: undefined },
+        metadata: undefined,
+      }),
+    );
+    this.releaseAll();
+  }
+}
