@@ -32,6 +32,9 @@ export interface HomeserverOptions {
   readonly logLevel?: "INFO" | "WARNING";
 }
 
+/** No line is broken, and nothing is abbreviated by an anchor. */
+const YAML_STYLE = { lineWidth: 0, aliasDuplicateObjects: false } as const;
+
 /** Files beside `homeserver.yaml` that must exist before Synapse starts; the caller makes them. */
 export const HOMESERVER_FILES = {
   config: "homeserver.yaml",
@@ -73,8 +76,8 @@ const RELAXED_LIMITS = {
 /** `homeserver.yaml` and `log.yaml`, by file name. */
 export function renderHomeserver(options: HomeserverOptions): Readonly<Record<string, string>> {
   return {
-    [HOMESERVER_FILES.config]: `# Synapse of ${options.serverName}\n${stringify(config(options), { lineWidth: 0 })}`,
-    [HOMESERVER_FILES.log]: stringify(logging(options.logLevel ?? "INFO"), { lineWidth: 0 }),
+    [HOMESERVER_FILES.config]: `# Synapse of ${options.serverName}\n${stringify(config(options), YAML_STYLE)}`,
+    [HOMESERVER_FILES.log]: stringify(logging(options.logLevel ?? "INFO"), YAML_STYLE),
   };
 }
 

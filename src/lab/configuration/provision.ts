@@ -35,6 +35,9 @@ import { provisionHomeserver } from "./homeservers.ts";
 import { provisionOutsider } from "./outsider.ts";
 import { agentConfig, clientsFile, gatewayConfig, issuerConfig } from "./services.ts";
 
+/** No anchors: configuration is refused when it has any. */
+const YAML_STYLE = { lineWidth: 0, aliasDuplicateObjects: false } as const;
+
 export interface ProvisionSources {
   readonly clock: Clock;
   readonly random: Random;
@@ -76,7 +79,7 @@ export function yamlFile(
   value: unknown,
   mode: number = PUBLIC,
 ): ConfigurationFile {
-  return { file, text: `# ${title}\n${stringify(value, { lineWidth: 0 })}`, mode };
+  return { file, text: `# ${title}\n${stringify(value, YAML_STYLE)}`, mode };
 }
 
 async function keepCardKey(

@@ -1,0 +1,187 @@
+// What org C is answered when it tries to take part. Every code is one that was received just now.
+import { join } from "node:path";
+import { importJWK, SignJWT } from "jose";
+import type { Clock, Random } from "../../domain/clock.ts";
+import { outsiderFiles } from "../configuration/outsider.ts";
+import { homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
+import { readIfPresent } from "../files.ts";
+import { HOMESERVER_FILES } from "../homeserver.ts";
+import type { Lab } from "../lab.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, clientIds } from "../organisations.ts";
+import { personOf, roomOf, type Seed } from "../seed/seed.ts";
+import { signedRequest } from "./federation-request.ts";
+
+export const ATTEMPTS = ["join", "federation_send", "token", "foreign_token", "unadmitted_client"] as const;
+export type Attempt = (typeof ATTEMPTS)[number];
+
+export interface Refusal {
+  readonly attempt: Attempt;
+  /** Who was asked. */
+  readonly at: CompleteOrganisation;
+  readonly expected: number;
+  readonly received: number;
+  /** The error code in the body, or what the answer says of itself. */
+  readonly code: string | undefined;
+}
+
+interface Sources {
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+/** For people: what was tried. */
+export const ATTEMPT_TITLES: Readonly<Record<Attempt, string>> = {
+  join: "joining a shared room",
+  federation_send: "sending by federation, signed by its own server key",
+  token: "asking for a token as org-c-bridge, which no issuer knows",
+  foreign_token: "invoking the agent with a token signed by itself",
+  unadmitted_client:
+    "invoking it as org-c-applicant, with a good token of the issuer, admitted by no gateway",
+};
+
+/** Tries everything at A and at B. */
+export async function attemptEverything(lab: Lab, seed: Seed, sources: Sources): Promise<Refusal[]> {
+  const results = await Promise.all(
+    COMPLETE_ORGANISATIONS.map((at) =>
+      Promise.all([
+        tryJoin(lab, seed, at, sources),
+        trySend(lab, at, sources),
+        tryToken(lab, at),
+        tryForeignToken(lab, at, sources),
+        tryUnadmittedClient(lab, at, sources),
+      ]),
+    ),
+  );
+  return results.flat();
+}
+
+export function isRefused(refusal: Refusal): boolean {
+  return refusal.received === refusal.expected;
+}
+
+async function tryJoin(
+  lab: Lab,
+  seed: Seed,
+  at: CompleteOrganisation,
+  { random }: Sources,
+): Promise<Refusal> {
+  const person = personOf(lab, seed, "org-c", random);
+  const answer = await person.join(roomOf(seed, at)?.roomId ?? "", [lab.serverNames[at]]);
+  const errcode = answer.body["errcode"];
+  return {
+    attempt: "join",
+    at,
+    expected: 403,
+    received: answer.status,
+    code: typeof errcode === "string" ? errcode : undefined,
+  };
+}
+
+async function trySend(lab: Lab, at: CompleteOrganisation, { clock, random }: Sources): Promise<Refusal> {
+  const paths = lab.paths.organisation("org-c");
+  const name = lab.serverNames["org-c"];
+  const txnId = random.bytes(12).toString("hex");
+  const answer = await signedRequest(
+    {
+      name,
+      signingKey: readIfPresent(join(paths.homeserver, HOMESERVER_FILES.signingKey)) ?? "",
+      proxyUrl: homeserverEndpoints(lab, "org-c").connectProxy,
+      ca: readIfPresent(lab.paths.caCertificate) ?? "",
+    },
+    lab.serverNames[at],
+    "PUT",
+    `/_matrix/federation/v1/send/${txnId}`,
+    { origin: name, origin_server_ts: clock.now(), pdus: [], edus: [] },
+  );
+  return {
+    attempt: "federation_send",
+    at,
+    expected: 403,
+    received: answer.status,
+    code: answer.errcode,
+  };
+}
+
+async function requestToken(lab: Lab, at: CompleteOrganisation, clientId: string, secretFile: string) {
+  const endpoints = serviceEndpoints(lab, at);
+  const secret = (readIfPresent(secretFile) ?? "").trim();
+  const response = await fetch(endpoints.tokenEndpoint, {
+    method: "POST",
+    headers: { authorization: `Basic ${Buffer.from(`${clientId}:${secret}`).toString("base64")}` },
+    body: new URLSearchParams({ grant_type: "client_credentials", resource: endpoints.audience }),
+  });
+  const body = (await response.json()) as { access_token?: string; error?: string };
+  return { status: response.status, token: body.access_token, error: body.error };
+}
+
+async function tryToken(lab: Lab, at: CompleteOrganisation): Promise<Refusal> {
+  const answer = await requestToken(
+    lab,
+    at,
+    clientIds.bridgeOf("org-c"),
+    outsiderFiles(lab).unknownClientSecret,
+  );
+  return { attempt: "token", at, expected: 401, received: answer.status, code: answer.error };
+}
+
+/** A well-formed invocation: with an admitted token it would reach the agent. */
+async function invoke(
+  lab: Lab,
+  at: CompleteOrganisation,
+  token: string,
+  random: Random,
+): Promise<{ status: number; text: string }> {
+  const response = await fetch(serviceEndpoints(lab, at).invokeUrl, {
+    method: "POST",
+    headers: {
+      authorization: `Bearer ${token}`,
+      "content-type": "application/json",
+      "a2a-version": "1.0",
+    },
+    body: JSON.stringify({
+      jsonrpc: "2.0",
+      id: 1,
+      method: "SendMessage",
+      params: {
+        message: {
+          messageId: random.bytes(16).toString("hex"),
+          role: "ROLE_USER",
+          parts: [{ text: "hello" }],
+        },
+      },
+    }),
+  });
+  return { status: response.status, text: (await response.text()).trim() };
+}
+
+async function tryForeignToken(
+  lab: Lab,
+  at: CompleteOrganisation,
+  { clock, random }: Sources,
+): Promise<Refusal> {
+  const endpoints = serviceEndpoints(lab, at);
+  const jwk = JSON.parse(readIfPresent(outsiderFiles(lab).tokenKey) ?? "{}");
+  const issuedAt = Math.floor(clock.now() / 1_000);
+  const token = await new SignJWT({ azp: clientIds.bridgeOf("org-a") })
+    .setProtectedHeader({ alg: "ES256", kid: jwk.kid, typ: "at+jwt" })
+    .setIssuer(endpoints.issuerUrl)
+    .setAudience(endpoints.audience)
+    .setIssuedAt(issuedAt)
+    .setExpirationTime(issuedAt + 300)
+    .sign(await importJWK(jwk, "ES256"));
+  const answer = await invoke(lab, at, token, random);
+  return { attempt: "foreign_token", at, expected: 401, received: answer.status, code: answer.text };
+}
+
+async function tryUnadmittedClient(
+  lab: Lab,
+  at: CompleteOrganisation,
+  { random }: Sources,
+): Promise<Refusal> {
+  const { token } = await requestToken(lab, at, clientIds.applicant, outsiderFiles(lab).applicantSecret(at));
+  if (token === undefined) {
+    return { attempt: "unadmitted_client", at, expected: 403, received: 0, code: "no token was issued" };
+  }
+  const answer = await invoke(lab, at, token, random);
+  return { attempt: "unadmitted_client", at, expected: 403, received: answer.status, code: answer.text };
+}

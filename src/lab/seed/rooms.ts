@@ -1,0 +1,146 @@
+// The rooms that A and B share: one made by each, with both organisations' people and ghosts in it.
+// They are open to whoever knows the address, so that what keeps C out is federation policy alone.
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { parseRoomId, type RoomId, type ServerName } from "../../domain/identifiers.ts";
+import { agentsOf, ghostFor } from "../endpoints.ts";
+import type { Lab } from "../lab.ts";
+import type { MatrixUser } from "../matrix-user.ts";
+import {
+  COMPLETE_ORGANISATIONS,
+  type CompleteOrganisation,
+  hostOf,
+  partnerOf,
+  TRAITS,
+} from "../organisations.ts";
+import { personOf, roomOf, type Seed, type SeededRoom, type SeedSources } from "./seed.ts";
+
+const ALIAS_LOCALPART = "shared";
+const JOIN_TIMEOUT_MS = 30_000;
+const GHOSTS_TIMEOUT_MS = 60_000;
+const POLL_MS = 100;
+
+/** Both forms of each name: enforcement strips the port, the check against locking oneself out does not. */
+export function sharedRoomAcl(lab: Lab): Readonly<Record<string, unknown>> {
+  return {
+    allow: COMPLETE_ORGANISATIONS.flatMap((organisation) => [
+      hostOf(organisation),
+      lab.serverNames[organisation],
+    ]),
+    deny: [],
+    allow_ip_literals: false,
+  };
+}
+
+export async function seedRooms(lab: Lab, seed: Seed, sources: SeedSources): Promise<SeededRoom[]> {
+  return Promise.all(
+    COMPLETE_ORGANISATIONS.map(async (organisation) => {
+      const room = roomOf(seed, organisation) ?? (await openRoom(lab, seed, organisation, sources));
+      await joinPartner(lab, seed, organisation, room, sources);
+      return room;
+    }),
+  );
+}
+
+async function openRoom(
+  lab: Lab,
+  seed: Seed,
+  organisation: CompleteOrganisation,
+  { random }: SeedSources,
+): Promise<SeededRoom> {
+  const creator = personOf(lab, seed, organisation, random);
+  const alias = `#${ALIAS_LOCALPART}:${lab.serverNames[organisation]}`;
+  const described = (roomId: RoomId): SeededRoom => ({
+    roomId,
+    alias,
+    encrypted: false,
+    createdBy: organisation,
+  });
+  // Made before, and the record of it lost: a run that was interrupted between the two.
+  const found = await creator.request("GET", `/directory/room/${encodeURIComponent(alias)}`);
+  const known = found.status === 200 ? parseRoomId(found.body["room_id"]) : undefined;
+  if (known !== undefined) return described(known);
+  const roomId = await creator.createRoom({
+    preset: "public_chat",
+    visibility: "private",
+    room_alias_name: ALIAS_LOCALPART,
+    name: `${TRAITS[organisation].title} and partners`,
+    topic: "Mention an agent to ask it.",
+    invite: ghostsOf(lab, organisation),
+    power_level_content_override: { invite: 0 },
+    initial_state: [{ type: "m.room.server_acl", state_key: "", content: sharedRoomAcl(lab) }],
+  });
+  return described(roomId);
+}
+
+function ghostsOf(lab: Lab, organisation: CompleteOrganisation): string[] {
+  return agentsOf(organisation).map(({ publisher }) => ghostFor(lab, organisation, publisher));
+}
+
+/** The partner's person joins over federation and invites the ghosts of its own organisation. */
+async function joinPartner(
+  lab: Lab,
+  seed: Seed,
+  organisation: CompleteOrganisation,
+  room: SeededRoom,
+  { clock, random }: SeedSources,
+): Promise<void> {
+  const partner = partnerOf(organisation);
+  const person = personOf(lab, seed, partner, random);
+  const deadline = clock.now() + JOIN_TIMEOUT_MS;
+  for (;;) {
+    const answer = await person.join(room.roomId, [lab.serverNames[organisation]]);
+    if (answer.status === 200) break;
+    if (clock.now() > deadline) {
+      throw new DrawbridgeError(
+        "homeserver_refused",
+        `${person.userId} cannot join ${room.alias}: ${answer.status} ${String(answer.body["errcode"])}`,
+        { mend: "Look at ./task fed:status: is a link cut, or a homeserver down?" },
+      );
+    }
+    await clock.sleep(POLL_MS);
+  }
+  await inviteGhosts(lab, organisation, personOf(lab, seed, organisation, random), room);
+  await inviteGhosts(lab, partner, person, room);
+}
+
+async function inviteGhosts(
+  lab: Lab,
+  organisation: CompleteOrganisation,
+  inviter: MatrixUser,
+  room: SeededRoom,
+): Promise<void> {
+  for (const ghost of ghostsOf(lab, organisation)) {
+    const path = `/rooms/${encodeURIComponent(room.roomId)}`;
+    const member = await inviter.request("GET", `${path}/state/m.room.member/${encodeURIComponent(ghost)}`);
+    const membership = member.status === 200 ? member.body["membership"] : undefined;
+    if (membership !== "join" && membership !== "invite") {
+      await inviter.call("POST", `${path}/invite`, { user_id: ghost });
+    }
+  }
+}
+
+/** Ghosts join by themselves once their bridge has seen the invitation. Both servers must know of all. */
+export async function waitForGhosts(lab: Lab, seed: Seed, { clock, random }: SeedSources): Promise<void> {
+  const expected = COMPLETE_ORGANISATIONS.flatMap((organisation) => ghostsOf(lab, organisation));
+  const deadline = clock.now() + GHOSTS_TIMEOUT_MS;
+  for (const room of seed.rooms) {
+    for (const organisation of COMPLETE_ORGANISATIONS) {
+      const viewer = personOf(lab, seed, organisation, random);
+      for (;;) {
+        const members = await viewer.members(room.roomId as RoomId);
+        const missing = expected.filter((ghost) => !members.includes(ghost));
+        if (missing.length === 0) break;
+        if (clock.now() > deadline) throw ghostsMissing(missing, room, lab.serverNames[organisation]);
+        await clock.sleep(POLL_MS);
+      }
+    }
+  }
+}
+
+function ghostsMissing(missing: readonly string[], room: SeededRoom, server: ServerName): DrawbridgeError {
+  return new DrawbridgeError(
+    "program_failed",
+    `${missing.join(", ")} did not join ${room.alias}, as ${server} sees it`,
+    { mend: "Look at the bridge's log: ./task fed:logs org-a bridge." },
+  );
+}

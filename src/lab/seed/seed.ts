@@ -1,0 +1,96 @@
+// What the lab puts into the homeservers: people, and two rooms that A and B share.
+// Invariants: it can be run again at any time and then changes nothing that is there; passwords and access
+// tokens stand in one file that this user alone can read.
+import { z } from "zod";
+import type { Clock, Random } from "../../domain/clock.ts";
+import { parseUserId, type UserId } from "../../domain/identifiers.ts";
+import { homeserverEndpoints } from "../endpoints.ts";
+import { readJson, writeJson } from "../files.ts";
+import type { Lab } from "../lab.ts";
+import { MatrixUser } from "../matrix-user.ts";
+import {
+  COMPLETE_ORGANISATIONS,
+  type CompleteOrganisation,
+  ORGANISATION_NAMES,
+  type OrganisationName,
+} from "../organisations.ts";
+import type { Progress } from "../progress.ts";
+import { seedRooms, waitForGhosts } from "./rooms.ts";
+import { seedUsers } from "./users.ts";
+
+export const SeededUser = z.strictObject({
+  userId: z.string(),
+  password: z.string(),
+  accessToken: z.string(),
+  admin: z.boolean(),
+});
+export type SeededUser = z.output<typeof SeededUser>;
+
+export const SeededRoom = z.strictObject({
+  roomId: z.string(),
+  alias: z.string(),
+  encrypted: z.boolean(),
+  createdBy: z.enum(COMPLETE_ORGANISATIONS),
+});
+export type SeededRoom = z.output<typeof SeededRoom>;
+
+export const SeedFile = z.strictObject({
+  users: z.record(z.enum(ORGANISATION_NAMES), z.array(SeededUser)),
+  rooms: z.array(SeededRoom),
+});
+export type Seed = z.output<typeof SeedFile>;
+
+export interface SeedSources {
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+/** What was seeded so far; undefined before the first time. */
+export function readSeed(lab: Lab): Seed | undefined {
+  return readJson(SeedFile, lab.paths.seed);
+}
+
+/** The person who asks: the first user of an organisation. */
+export function personOf(lab: Lab, seed: Seed, organisation: OrganisationName, random: Random): MatrixUser {
+  const [user] = seed.users[organisation];
+  const userId = parseUserId(user?.userId);
+  if (user === undefined || userId === undefined) throw new TypeError(`${organisation} has no user`);
+  return userAt(lab, organisation, userId, user.accessToken, random);
+}
+
+export function userAt(
+  lab: Lab,
+  organisation: OrganisationName,
+  userId: UserId,
+  accessToken: string,
+  random: Random,
+): MatrixUser {
+  return new MatrixUser(homeserverEndpoints(lab, organisation).clientUrl, userId, accessToken, random);
+}
+
+/** The room that an organisation's first user created. */
+export function roomOf(seed: Seed, createdBy: CompleteOrganisation): SeededRoom | undefined {
+  return seed.rooms.find((room) => room.createdBy === createdBy);
+}
+
+/**
+ * Makes what is missing, and waits until every ghost is in its rooms.
+ * @throws DrawbridgeError `homeserver_refused`, `homeserver_unavailable`; `program_failed` when a bridge
+ *   does not bring its ghosts
+ */
+export async function seed(lab: Lab, sources: SeedSources, progress: Progress): Promise<Seed> {
+  const before = readSeed(lab);
+  progress.doing("registering people");
+  const users = await seedUsers(lab, before?.users, sources);
+  const withUsers: Seed = { users, rooms: before?.rooms ?? [] };
+  writeJson(lab.paths.seed, withUsers);
+  if (before === undefined) progress.done("people: alice, bob and operator at each homeserver");
+
+  progress.doing("opening the shared rooms");
+  const rooms = await seedRooms(lab, withUsers, sources);
+  const complete: Seed = { users, rooms };
+  writeJson(lab.paths.seed, complete);
+  await waitForGhosts(lab, complete, sources);
+  if (withUsers.rooms.length < rooms.length) progress.done("two rooms shared by A and B, all ghosts in them");
+  return complete;
+}
