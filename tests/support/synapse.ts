@@ -35,11 +35,6 @@ export interface TestSynapse {
   dispose(): Promise<void>;
 }
 
-export interface TestSynapseOptions {
-  /** What an operator made of the registration that the bridge rendered. */
-  readonly registration?: (rendered: string) => string;
-}
-
 /** A person at the homeserver. */
 export interface TestUser {
   readonly userId: UserId;
@@ -73,7 +68,7 @@ function bridgeSide(url: string, bridgeUrl: string) {
 }
 
 /** Starts a Synapse, its PostgreSQL too unless the task runner shares one. */
-export async function startSynapse(options: TestSynapseOptions = {}): Promise<TestSynapse> {
+export async function startSynapse(): Promise<TestSynapse> {
   const { python } = findPrograms();
   const directory = mkdtempSync(join(tmpdir(), "drawbridge-synapse-"));
   const shared = process.env[TEST_POSTGRES_URL];
@@ -96,8 +91,7 @@ export async function startSynapse(options: TestSynapseOptions = {}): Promise<Te
     writeFileSync(join(directory, name), text, { mode: 0o600 });
   };
   mkdirSync(join(directory, HOMESERVER_FILES.media));
-  const registration = renderRegistration(config, tokens);
-  write("registration.yaml", options.registration?.(registration) ?? registration);
+  write("registration.yaml", renderRegistration(config, tokens));
   write(HOMESERVER_FILES.registrationSecret, registrationSecret);
   write(HOMESERVER_FILES.macaroonSecret, secret());
   write(HOMESERVER_FILES.formSecret, secret());

@@ -57,7 +57,10 @@ async function homeserverReachable({
   config,
 }: SelfCheckDependencies): Promise<string | undefined> {
   const versions = await homeserver.versions();
-  if (versions.kind === "ok") return undefined;
+  // That it refuses the token is the next check's matter.
+  if (versions.kind === "ok" || (versions.kind === "retry" && versions.cause === "unauthorized")) {
+    return undefined;
+  }
   return `No Matrix homeserver answers at ${config.homeserver.url} (${reasonOf(versions)}): check homeserver.url, and that it runs.`;
 }
 

@@ -1,0 +1,125 @@
+// Memberships and notices on a real ledger, against a homeserver that is ill.
+import assert from "node:assert/strict";
+import { type TestContext, test } from "node:test";
+import { pino } from "pino";
+import { Ghosts } from "../../../src/bridge/matrix/ghosts.ts";
+import { MembershipWorker } from "../../../src/bridge/matrix/membership.ts";
+import { NoticeWorker } from "../../../src/bridge/notices/worker.ts";
+import { systemRandom } from "../../../src/domain/clock.ts";
+import type { UserId } from "../../../src/domain/identifiers.ts";
+import { ghostSide } from "../../support/ghosts.ts";
+import { event, ghost, ledgerFixture, room, T0 } from "../../support/ledger.ts";
+import { type Script, scriptedHomeserver } from "../../support/scripted-homeserver.ts";
+import { testDirectory } from "../../support/test-directory.ts";
+
+async function fixture(t: TestContext, script: Script) {
+  const { ledger, admit, rows } = await ledgerFixture(t);
+  const server = await scriptedHomeserver(t, script);
+  const side = ghostSide(t, server.url, { now: T0, requestTimeoutMs: 300 });
+  const { homeserver, clock } = side;
+  const logged: string[] = [];
+  const log = pino({ level: "debug" }, { write: (line: string) => logged.push(line) });
+  const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom });
+  const common = { ledger, homeserver, ghosts, agents: testDirectory({ docs: {} }), clock, log };
+  await admit([], {
+    roomState: [
+      {
+        kind: "ghost",
+        room: room("r"),
+        ghost: ghost(),
+        membership: "invite",
+        inviter: "@alice:a.test" as UserId,
+        direct: false,
+      },
+    ],
+    about: { rooms: [room("r")], events: [event("question")], related: [] },
+    derive: () => ({
+      delegations: [],
+      notices: [
+        {
+          kind: "agent_directory",
+          room: room("r"),
+          ghost: ghost(),
+          source: event("question"),
+          threadRoot: undefined,
+        },
+      ],
+    }),
+  });
+  const memberships = new MembershipWorker(common);
+  const notices = new NoticeWorker(common);
+  return { server, clock, rows, logged, memberships, notices };
+}
+
+const calls = (seen: readonly { path: string }[], part: string) =>
+  seen.filter(({ path }) => path.includes(part)).length;
+
+test("a join that fails is retried ever more rarely, and the invitation refused in the end", async (t) => {
+  const { server, clock, rows, memberships } = await fixture(t, ({ path }) =>
+    path.includes("/join/") ? { status: 502, body: { errcode: "M_UNKNOWN" } } : {},
+  );
+  const waits: number[] = [];
+  for (let round = 0; round < 40 && calls(server.seen, "/leave") === 0; round++) {
+    await memberships.round();
+    await memberships.round();
+    const [row] = await rows("SELECT due_at FROM bridge_ghost_rooms");
+    const due = row?.["due_at"];
+    if (!(due instanceof Date)) break;
+    waits.push(due.getTime() - clock.now());
+    await clock.advance(due.getTime() - clock.now());
+  }
+  assert.deepEqual(waits.slice(0, 4), [2_000, 4_000, 8_000, 16_000]);
+  assert.equal(Math.max(...waits), 600_000);
+  assert.equal(calls(server.seen, "/join/"), 31, "one try a due time, never a hot loop");
+  assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+    { membership: "leave", task: null },
+  ]);
+});
+
+test("a homeserver that says when to come back is not asked before", async (t) => {
+  const busy = {
+    status: 429,
+    body: { errcode: "M_LIMIT_EXCEEDED", retry_after_ms: 90_000, error: "secret words" },
+  };
+  const { clock, rows, logged, memberships, notices } = await fixture(t, ({ path }) =>
+    path.includes("/join/") || path.includes("/send/") ? busy : {},
+  );
+  await memberships.round();
+  await notices.round();
+  const [row] = await rows(
+    "SELECT g.due_at AS join, n.due_at AS notice FROM bridge_ghost_rooms g, bridge_notices n",
+  );
+  assert.deepEqual(row, { join: new Date(clock.now() + 90_000), notice: new Date(clock.now() + 90_000) });
+  assert.equal(logged.length, 2);
+  assert.doesNotMatch(logged.join(""), /secret/);
+});
+
+test("a homeserver that hangs holds a notice for one time-out, and the notice is said later under the same ID", async (t) => {
+  const { server, clock, rows, notices } = await fixture(t, ({ path }) =>
+    path.includes("/send/") ? "hang" : {},
+  );
+  await notices.round();
+  server.script = () => ({ body: { event_id: "$said" } });
+  await clock.advance(60_000);
+  await notices.round();
+  await notices.round();
+  const paths = server.seen.filter(({ path }) => path.includes("/send/")).map(({ path }) => path);
+  assert.equal(paths.length, 2);
+  assert.equal(new Set(paths).size, 1);
+  assert.deepEqual(await rows("SELECT state, event_id FROM bridge_notices"), [
+    { state: "sent", event_id: "$said" },
+  ]);
+});
+
+test("a ghost that was put out of a room before it settled is out", async (t) => {
+  const { server, rows, memberships } = await fixture(t, () => ({ body: { room_id: "!r" } }));
+  await memberships.round();
+  assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+    { membership: "join", task: "settle" },
+  ]);
+  server.script = () => ({ status: 403, body: { errcode: "M_FORBIDDEN" } });
+  await memberships.round();
+  assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+    { membership: "leave", task: null },
+  ]);
+});
