@@ -15,10 +15,12 @@ import type { PendingSend } from "../../src/bridge/ledger/types.ts";
 import type { SendResult } from "../../src/bridge/matrix/send.ts";
 import type { AgentCard } from "../../src/cards/agent-card.ts";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/extensions.ts";
-import type { EventId } from "../../src/domain/identifiers.ts";
+import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
 import { agentTarget } from "./agent-target.ts";
+import { type FaultAgent, type FaultAgentOptions, startFaultAgent } from "./fault-agent.ts";
 import { T0 } from "./ledger.ts";
 import { ManualClock } from "./manual-clock.ts";
+import { MemoryLedger, type MemoryRow } from "./memory-ledger.ts";
 
 export const LIMITS: DelegationLimits = {
   concurrency: 8,
@@ -195,6 +197,48 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
     await http.close();
   });
   return harness;
+}
+
+export interface DelegationSetUp {
+  readonly agent: FaultAgent;
+  readonly ledger: MemoryLedger;
+  readonly harness: Harness;
+  /** Admits a question. */
+  admit(name?: string, room?: string, changes?: Partial<MemoryRow>): MemoryRow;
+}
+
+export interface DelegationSetUpOptions extends FaultAgentOptions {
+  readonly card?: CardOptions;
+  readonly harness?: Partial<HarnessOptions>;
+}
+
+/** A harness on the ledger in memory, with a fault agent whose card says what it does. */
+export async function setUpDelegation(
+  t: TestContext,
+  options: DelegationSetUpOptions = {},
+): Promise<DelegationSetUp> {
+  const agent = await startFaultAgent(t, options);
+  const ledger = new MemoryLedger();
+  const { streaming = false, dedupe = false } = options;
+  const card = cardOf(agent.url, { streaming, dedupes: dedupe, ...options.card });
+  const harness = delegationHarness(t, { ledger, card, ...options.harness });
+  return {
+    agent,
+    ledger,
+    harness,
+    admit: (name = "q1", room = "r", changes = {}) => {
+      const { agentId, ghost, fingerprint } = agentTarget("docs");
+      const row = ledger.admit({
+        roomId: `!${room}` as RoomId,
+        sourceEventId: `$${name}` as EventId,
+        ghost,
+        agentId,
+        targetFingerprint: fingerprint,
+        admittedAt: T0,
+      });
+      return Object.assign(row, changes);
+    },
+  };
 }
 
 function snapshotOf(target: AgentTarget | undefined): AgentsSnapshot {

@@ -1,0 +1,262 @@
+// Calls to one agent whose card was just verified. Invariants: each request carries a token of the agent's
+// own credentials and the protocol's version; a 401 refreshes the token once and repeats the request once;
+// every failure leaves as an A2aFailure, or as the caller's own abort reason.
+// Protocol: A2A 1.0 by JSON-RPC (section 9) and HTTP+JSON (section 11); 0.3 through the SDK.
+import { type StreamResponse, TaskState } from "@a2a-js/sdk";
+import type { RequestOptions, Transport } from "@a2a-js/sdk/client";
+import { MESSAGE_ID_IDEMPOTENCY } from "../../../cards/extensions.ts";
+import type { Clock } from "../../../domain/clock.ts";
+import { Exchange } from "./exchange.ts";
+import { A2aFailure, type A2aFailureKind } from "./failure.ts";
+import type { AgentHttp } from "./http.ts";
+import { type ChosenInterface, chooseInterface, type PeerCard } from "./interfaces.ts";
+import { classify } from "./outcome.ts";
+import { type Question, sendRequest } from "./requests.ts";
+import { startLimit, within } from "./time-limit.ts";
+import { type Credentials, TokenFailure, type TokenSource } from "./tokens.ts";
+import { isSoundEvent, openTransport } from "./transport.ts";
+import { type AgentUpdate, sendResult, streamUpdate, type TaskView, taskView } from "./updates.ts";
+
+export type AgentOperation = "send" | "stream" | "subscribe" | "get" | "list" | "cancel";
+
+export interface AgentClientOptions {
+  readonly http: AgentHttp;
+  readonly tokens: TokenSource;
+  readonly clock: Clock;
+  /** Limit on a request, and on a stream's first event. */
+  readonly requestTimeoutMs: number;
+  readonly answerBytesMax: number;
+  /** Told of each exchange, for metrics. */
+  readonly observe?:
+    | ((operation: AgentOperation, outcome: "ok" | A2aFailureKind, ms: number) => void)
+    | undefined;
+}
+
+export interface AgentPeer {
+  readonly card: PeerCard;
+  readonly cardUrl: string;
+  readonly credentials: Credentials | undefined;
+}
+
+type Call<T> = (transport: Transport, options: RequestOptions) => T;
+
+export class AgentClient {
+  /** The agent offers streams. */
+  readonly streams: boolean;
+  /** The agent promises to make one task of repeated requests with one messageId. */
+  readonly dedupes: boolean;
+  readonly #options: AgentClientOptions;
+  readonly #chosen: ChosenInterface;
+  readonly #credentials: Credentials | undefined;
+  #prepared: string | undefined;
+
+  private constructor(options: AgentClientOptions, peer: AgentPeer, chosen: ChosenInterface) {
+    this.#options = options;
+    this.#chosen = chosen;
+    this.#credentials = peer.credentials;
+    this.streams = peer.card.capabilities.streaming === true;
+    this.dedupes =
+      peer.card.capabilities.extensions?.some(({ uri }) => uri === MESSAGE_ID_IDEMPOTENCY) === true;
+  }
+
+  /** @throws A2aFailure `protocol` when the card offers no interface that the bridge speaks */
+  static to(options: AgentClientOptions, peer: AgentPeer): AgentClient {
+    const chosen = chooseInterface(peer.card, peer.cardUrl);
+    if (chosen === undefined) throw new A2aFailure("protocol");
+    return new AgentClient(options, peer, chosen);
+  }
+
+  /**
+   * Obtains the token that the next call uses. Returns whether the issuer had to be asked.
+   * @throws A2aFailure `unauthenticated`
+   */
+  async prepare(): Promise<boolean> {
+    const token = await this.#token(undefined);
+    this.#prepared = token?.value;
+    return token?.fetched ?? false;
+  }
+
+  /** SendMessage; returns as soon as the agent has a task, or with its message. */
+  send(question: Question, signal: AbortSignal, onSent?: () => void): Promise<AgentUpdate> {
+    const request = sendRequest(question);
+    return this.#call(
+      "send",
+      async (transport, options) => sendResult(await transport.sendMessage(request, options)),
+      signal,
+      onSent,
+    );
+  }
+
+  /** SendStreamingMessage. */
+  stream(question: Question, signal: AbortSignal, onSent?: () => void): AsyncGenerator<AgentUpdate, void> {
+    const request = sendRequest(question);
+    return this.#stream(
+      "stream",
+      (transport, options) => transport.sendMessageStream(request, options),
+      signal,
+      onSent,
+    );
+  }
+
+  /** SubscribeToTask: begins with the task as it stands. */
+  subscribe(taskId: string, signal: AbortSignal): AsyncGenerator<AgentUpdate, void> {
+    return this.#stream(
+      "subscribe",
+      (transport, options) => transport.resubscribeTask({ tenant: "", id: taskId }, options),
+      signal,
+    );
+  }
+
+  /** GetTask, without its history. */
+  async getTask(taskId: string, signal: AbortSignal): Promise<TaskView> {
+    const task = await this.#call(
+      "get",
+      async (transport, options) =>
+        taskView(await transport.getTask({ tenant: "", id: taskId, historyLength: 0 }, options)),
+      signal,
+    );
+    if (task.taskId !== taskId) throw new A2aFailure("protocol");
+    return task;
+  }
+
+  /** One page of ListTasks, newest first, with histories and without artifacts. */
+  listTasks(
+    page: { token: string; size: number },
+    signal: AbortSignal,
+  ): Promise<{ tasks: TaskView[]; next: string }> {
+    const request = {
+      tenant: "",
+      contextId: "",
+      status: TaskState.TASK_STATE_UNSPECIFIED,
+      pageSize: page.size,
+      pageToken: page.token,
+      statusTimestampAfter: undefined,
+      includeArtifacts: false,
+    };
+    return this.#call(
+      "list",
+      async (transport, options) => {
+        const response = await transport.listTasks(request, options);
+        return { tasks: response.tasks.map(taskView), next: response.nextPageToken };
+      },
+      signal,
+    );
+  }
+
+  /** CancelTask. */
+  async cancelTask(taskId: string, signal: AbortSignal): Promise<void> {
+    await this.#call(
+      "cancel",
+      (transport, options) => transport.cancelTask({ tenant: "", id: taskId, metadata: undefined }, options),
+      signal,
+    );
+  }
+
+  async #call<T>(
+    operation: AgentOperation,
+    call: Call<Promise<T>>,
+    signal: AbortSignal,
+    onSent?: () => void,
+  ): Promise<T> {
+    const { clock, requestTimeoutMs } = this.#options;
+    for (let rejected: string | undefined, attempt = 0; ; attempt++) {
+      const token = await this.#authorization(rejected);
+      const exchange = this.#exchange(token, onSent);
+      const startedAt = clock.now();
+      try {
+        const transport = await openTransport(this.#chosen, exchange);
+        const result = await within(clock, requestTimeoutMs, signal, (limit) =>
+          call(transport, { signal: limit }),
+        );
+        this.#options.observe?.(operation, "ok", clock.now() - startedAt);
+        return result;
+      } catch (error) {
+        const failure = this.#failure(operation, error, exchange, startedAt, signal);
+        if (!this.#mayRefresh(failure, attempt)) throw failure;
+        rejected = token;
+      }
+    }
+  }
+
+  async *#stream(
+    operation: AgentOperation,
+    call: Call<AsyncGenerator<StreamResponse, void>>,
+    signal: AbortSignal,
+    onSent?: () => void,
+  ): AsyncGenerator<AgentUpdate, void> {
+    const { clock, requestTimeoutMs } = this.#options;
+    for (let rejected: string | undefined, attempt = 0, begun = false; ; attempt++) {
+      const token = await this.#authorization(rejected);
+      const exchange = this.#exchange(token, onSent);
+      const startedAt = clock.now();
+      const limit = startLimit(clock, requestTimeoutMs, signal);
+      try {
+        const events = call(await openTransport(this.#chosen, exchange), { signal: limit.signal });
+        for (;;) {
+          const next = await Promise.race([events.next(), limit.expired]);
+          if (next.done) break;
+          limit.stopClock();
+          if (!begun) this.#options.observe?.(operation, "ok", clock.now() - startedAt);
+          begun = true;
+          const update = streamUpdate(next.value);
+          if (update !== undefined) yield update;
+        }
+        if (!begun) throw new A2aFailure("ambiguous");
+        return;
+      } catch (error) {
+        const failure = this.#failure(operation, error, exchange, startedAt, signal);
+        if (begun || !this.#mayRefresh(failure, attempt)) throw failure;
+        rejected = token;
+      } finally {
+        limit.end();
+      }
+    }
+  }
+
+  #failure(
+    operation: AgentOperation,
+    error: unknown,
+    exchange: Exchange,
+    startedAt: number,
+    signal: AbortSignal,
+  ): A2aFailure {
+    if (signal.aborted) throw signal.reason;
+    const failure = classify(error, exchange, this.#options.clock.now());
+    this.#options.observe?.(operation, failure.kind, this.#options.clock.now() - startedAt);
+    return failure;
+  }
+
+  #mayRefresh(failure: A2aFailure, attempt: number): boolean {
+    return failure.kind === "unauthenticated" && attempt === 0 && this.#credentials !== undefined;
+  }
+
+  #exchange(token: string | undefined, onSent: (() => void) | undefined): Exchange {
+    return new Exchange({
+      http: this.#options.http,
+      bytesMax: this.#options.answerBytesMax,
+      isSoundEvent: isSoundEvent(this.#chosen),
+      onSent,
+      headers: {
+        "a2a-version": this.#chosen.version,
+        ...(token !== undefined && { authorization: `Bearer ${token}` }),
+      },
+    });
+  }
+
+  async #authorization(rejected: string | undefined): Promise<string | undefined> {
+    const prepared = this.#prepared;
+    this.#prepared = undefined;
+    if (prepared !== undefined && rejected === undefined) return prepared;
+    return (await this.#token(rejected))?.value;
+  }
+
+  async #token(rejected: string | undefined) {
+    if (this.#credentials === undefined) return undefined;
+    try {
+      return await this.#options.tokens.token(this.#credentials, rejected);
+    } catch (error) {
+      if (error instanceof TokenFailure) throw new A2aFailure("unauthenticated", error.retryAfterMs);
+      throw error;
+    }
+  }
+}

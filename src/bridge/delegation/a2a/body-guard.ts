@@ -1,0 +1,128 @@
+// Bounds on what is read from an agent. Invariants: no more than the allowed bytes of one body, or of one
+// event of a stream, are ever held; what passes in a stream is whole events of valid JSON, so that nothing
+// behind this guard prints or half-reads an agent's text; the connection is dropped at the first fault.
+
+/** Why a body ended early: over its bound, not what was promised, or cut off by the connection. */
+export type BodyFault = "too_large" | "garbage" | "broken";
+type OnFault = (fault: BodyFault) => void;
+
+/** A stream may bring this many times the bound in all; an agent with more to say is polled instead. */
+const STREAM_TOTAL_FACTOR = 16;
+
+class GuardError extends Error {
+  readonly fault: BodyFault;
+  constructor(fault: BodyFault) {
+    super(`body refused: ${fault}`);
+    this.fault = fault;
+  }
+}
+
+/** Passes chunks through `transform` until it throws a GuardError or the source fails; tells which. */
+function guarded(
+  body: ReadableStream<Uint8Array>,
+  transform: (chunk: Uint8Array) => Uint8Array[],
+  flush: () => Uint8Array[],
+  onFault: OnFault,
+): ReadableStream<Uint8Array> {
+  const reader = body.getReader();
+  const fail = (controller: ReadableStreamDefaultController<Uint8Array>, error: unknown) => {
+    const fault = error instanceof GuardError ? error.fault : "broken";
+    onFault(fault);
+    reader.cancel().catch(() => undefined);
+    controller.error(new GuardError(fault));
+  };
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        for (;;) {
+          const { done, value } = await reader.read();
+          const passed = done ? flush() : transform(value);
+          for (const chunk of passed) controller.enqueue(chunk);
+          if (done) controller.close();
+          if (done || passed.length > 0) return;
+        }
+      } catch (error) {
+        fail(controller, error);
+      }
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
+}
+
+/** A plain body of at most `bytesMax` bytes. */
+export function boundedBody(
+  body: ReadableStream<Uint8Array>,
+  bytesMax: number,
+  onFault: OnFault,
+): ReadableStream<Uint8Array> {
+  let length = 0;
+  const count = (chunk: Uint8Array) => {
+    length += chunk.byteLength;
+    if (length > bytesMax) throw new GuardError("too_large");
+    return [chunk];
+  };
+  return guarded(body, count, () => [], onFault);
+}
+
+/**
+ * A stream of server-sent events (HTML standard, section 9.2) whose data is JSON objects.
+ * @param isSound says whether an event's parsed data can be decoded; called before the event passes
+ */
+export function boundedEvents(
+  body: ReadableStream<Uint8Array>,
+  bytesMax: number,
+  isSound: (data: unknown) => boolean,
+  onFault: OnFault,
+): ReadableStream<Uint8Array> {
+  const decoder = new TextDecoder();
+  const encoder = new TextEncoder();
+  let total = 0;
+  let rest = "";
+  let lines: string[] = [];
+  let eventBytes = 0;
+
+  const isWhole = (): boolean => {
+    const data = lines.filter((line) => line.startsWith("data:")).map((line) => line.slice(5));
+    if (data.length === 0) return true;
+    try {
+      const value: unknown = JSON.parse(data.join("\n"));
+      return typeof value === "object" && value !== null && isSound(value);
+    } catch {
+      return false;
+    }
+  };
+  const takeEvent = (): Uint8Array[] => {
+    const event = lines.length === 0 ? [] : [encoder.encode(`${lines.join("\n")}\n\n`)];
+    lines = [];
+    eventBytes = 0;
+    return event;
+  };
+  const take = (chunk: Uint8Array): Uint8Array[] => {
+    total += chunk.byteLength;
+    if (total > bytesMax * STREAM_TOTAL_FACTOR) throw new GuardError("broken");
+    const passed: Uint8Array[] = [];
+    const split = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+    rest = split.pop() ?? "";
+    for (const raw of split) {
+      const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
+      if (line !== "") {
+        lines.push(line);
+        eventBytes += Buffer.byteLength(line);
+        if (eventBytes > bytesMax) throw new GuardError("too_large");
+        continue;
+      }
+      if (!isWhole()) throw new GuardError("garbage");
+      passed.push(...takeEvent());
+    }
+    if (eventBytes + rest.length > bytesMax) throw new GuardError("too_large");
+    return passed;
+  };
+  const flush = (): Uint8Array[] => {
+    if (rest !== "") lines.push(rest);
+    rest = "";
+    // A half event at the end is a connection that was cut, not an agent that talks nonsense.
+    if (!isWhole()) throw new GuardError("broken");
+    return takeEvent();
+  };
+  return guarded(body, take, flush, onFault);
+}

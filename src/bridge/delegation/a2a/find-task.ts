@@ -1,0 +1,63 @@
+// Looking for the task of an earlier request, after a crash or an answer that never came.
+// Invariants: `absent` is said only when the agent's whole list back to the question's time was read and
+// its tasks carry their history; everything less is `unusable`, and the caller does not send again on it.
+// Protocol: A2A 1.0, section 3.1.4 (ListTasks: newest first, scoped to the caller).
+import type { AgentClient } from "./agent-client.ts";
+import { A2aFailure, type A2aFailureKind } from "./failure.ts";
+import type { TaskView } from "./updates.ts";
+
+const PAGE_SIZE = 50;
+const PAGES_MAX = 20;
+/** How far the agent's clock may run behind the bridge's. */
+const CLOCK_SKEW_MS = 60 * 60 * 1_000;
+
+export type FindResult =
+  | { readonly kind: "found"; readonly task: TaskView }
+  | { readonly kind: "absent" }
+  | { readonly kind: "unusable" };
+
+/** Failures that say the agent cannot list its tasks, as against not just now. */
+const CANNOT_LIST: ReadonlySet<A2aFailureKind> = new Set([
+  "unsupported",
+  "protocol",
+  "too_large",
+  "agent_error",
+  "task_not_found",
+]);
+
+/**
+ * Looks for the task whose history has `messageId`.
+ * @param askedAt when the question was admitted, milliseconds since the Unix epoch
+ * @throws A2aFailure when the agent cannot be asked just now
+ */
+export async function findTask(
+  client: Pick<AgentClient, "listTasks">,
+  messageId: string,
+  askedAt: number,
+  signal: AbortSignal,
+): Promise<FindResult> {
+  const seen = new Set<string>();
+  let token = "";
+  for (let page = 0; page < PAGES_MAX; page++) {
+    let listed: { tasks: TaskView[]; next: string };
+    try {
+      listed = await client.listTasks({ token, size: PAGE_SIZE }, signal);
+    } catch (error) {
+      if (error instanceof A2aFailure && CANNOT_LIST.has(error.kind)) return { kind: "unusable" };
+      throw error;
+    }
+    const task = listed.tasks.find((candidate) => candidate.messageIds.includes(messageId));
+    if (task !== undefined) return { kind: "found", task };
+
+    const isOld = (candidate: TaskView) =>
+      candidate.updatedAt !== undefined && candidate.updatedAt < askedAt - CLOCK_SKEW_MS;
+    const recent = listed.tasks.filter((candidate) => !isOld(candidate));
+    // A task without history may be ours as well as another's.
+    if (recent.some((candidate) => candidate.messageIds.length === 0)) return { kind: "unusable" };
+    if (listed.next === "" || (listed.tasks.length > 0 && recent.length === 0)) return { kind: "absent" };
+    if (seen.has(listed.next)) return { kind: "unusable" };
+    seen.add(listed.next);
+    token = listed.next;
+  }
+  return { kind: "unusable" };
+}

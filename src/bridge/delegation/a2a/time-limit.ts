@@ -1,0 +1,67 @@
+// A time limit on one exchange, by the injected clock. Invariant: whatever happens, the timer is stopped
+// and the exchange's signal is aborted, so no connection outlives its call.
+import type { Clock } from "../../../domain/clock.ts";
+
+/** Thrown (as the abort reason) when the time is up. */
+export class TimeUp extends Error {
+  constructor() {
+    super("the time limit of the exchange has passed");
+    this.name = "TimeUp";
+  }
+}
+
+/**
+ * Runs `exchange` with a signal that aborts after `limitMs`, or when `parent` does.
+ * @throws TimeUp, the parent's reason, or what the exchange throws
+ */
+export async function within<T>(
+  clock: Clock,
+  limitMs: number,
+  parent: AbortSignal | undefined,
+  exchange: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const limit = startLimit(clock, limitMs, parent);
+  try {
+    return await Promise.race([exchange(limit.signal), limit.expired]);
+  } finally {
+    limit.end();
+  }
+}
+
+export interface TimeLimit {
+  readonly signal: AbortSignal;
+  /** Rejects when the signal aborts; never resolves. */
+  readonly expired: Promise<never>;
+  /** The time no longer matters; the parent's signal still does. */
+  stopClock(): void;
+  /** The exchange is over: its connection may be dropped. */
+  end(): void;
+}
+
+export function startLimit(clock: Clock, limitMs: number, parent: AbortSignal | undefined): TimeLimit {
+  const controller = new AbortController();
+  const timer = new AbortController();
+  const onParent = () => controller.abort(parent?.reason);
+  if (parent?.aborted) onParent();
+  else parent?.addEventListener("abort", onParent, { once: true });
+  clock.sleep(limitMs, timer.signal).then(
+    () => controller.abort(new TimeUp()),
+    () => undefined,
+  );
+  const expired = new Promise<never>((_resolve, reject) => {
+    const fail = () => reject(controller.signal.reason);
+    if (controller.signal.aborted) fail();
+    else controller.signal.addEventListener("abort", fail, { once: true });
+  });
+  expired.catch(() => undefined);
+  return {
+    signal: controller.signal,
+    expired,
+    stopClock: () => timer.abort(),
+    end: () => {
+      timer.abort();
+      parent?.removeEventListener("abort", onParent);
+      controller.abort();
+    },
+  };
+}

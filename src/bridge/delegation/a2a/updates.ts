@@ -1,0 +1,149 @@
+// What an agent tells of a task, in the bridge's own terms: parsed once from the SDK's types.
+// Invariants: a task's identifiers are bounded and printable, so that the ledger can hold them; states the
+// bridge does not know count as still open. Protocol: A2A 1.0, sections 3.1 and 4.1.
+import { type Message, type Part, type StreamResponse, type Task, TaskState } from "@a2a-js/sdk";
+import { A2aFailure } from "./failure.ts";
+
+/** Where a task stands. `open` is everything that may still change without anybody's help. */
+export type Phase =
+  | "open"
+  | "completed"
+  | "failed"
+  | "rejected"
+  | "canceled"
+  | "input_required"
+  | "auth_required";
+
+export type ContentPart =
+  | { readonly kind: "text"; readonly text: string; readonly mediaType: string }
+  | { readonly kind: "data"; readonly json: string }
+  | { readonly kind: "link"; readonly name: string; readonly mediaType: string; readonly url: string }
+  | { readonly kind: "file"; readonly name: string; readonly mediaType: string; readonly bytes: number };
+
+export interface ArtifactView {
+  readonly artifactId: string;
+  readonly parts: readonly ContentPart[];
+}
+
+/** A task as a whole. */
+export interface TaskView {
+  readonly taskId: string;
+  readonly contextId: string | undefined;
+  readonly phase: Phase;
+  readonly statusParts: readonly ContentPart[];
+  readonly artifacts: readonly ArtifactView[];
+  /** The message IDs in its history. */
+  readonly messageIds: readonly string[];
+  /** Milliseconds since the Unix epoch, by the agent's clock; undefined when it names none. */
+  readonly updatedAt: number | undefined;
+}
+
+export type AgentUpdate =
+  | { readonly kind: "task"; readonly task: TaskView }
+  | { readonly kind: "message"; readonly parts: readonly ContentPart[] }
+  | {
+      readonly kind: "status";
+      readonly taskId: string;
+      readonly contextId: string | undefined;
+      readonly phase: Phase;
+      readonly parts: readonly ContentPart[];
+    }
+  | {
+      readonly kind: "artifact";
+      readonly taskId: string;
+      readonly contextId: string | undefined;
+      readonly artifact: ArtifactView;
+      readonly append: boolean;
+    };
+
+const PHASES: ReadonlyMap<TaskState | undefined, Phase> = new Map([
+  [TaskState.TASK_STATE_COMPLETED, "completed"],
+  [TaskState.TASK_STATE_FAILED, "failed"],
+  [TaskState.TASK_STATE_REJECTED, "rejected"],
+  [TaskState.TASK_STATE_CANCELED, "canceled"],
+  [TaskState.TASK_STATE_INPUT_REQUIRED, "input_required"],
+  [TaskState.TASK_STATE_AUTH_REQUIRED, "auth_required"],
+]);
+
+const IDENTIFIER = /^[\x21-\x7e]{1,512}$/;
+
+function taskIdOf(value: string): string {
+  if (!IDENTIFIER.test(value)) throw new A2aFailure("protocol");
+  return value;
+}
+
+function contextIdOf(value: string): string | undefined {
+  return IDENTIFIER.test(value) ? value : undefined;
+}
+
+function partOf(part: Part): ContentPart | undefined {
+  const content = part.content;
+  switch (content?.$case) {
+    case "text":
+      return { kind: "text", text: content.value, mediaType: part.mediaType };
+    case "data":
+      return { kind: "data", json: JSON.stringify(content.value, null, 2) ?? "null" };
+    case "url":
+      return { kind: "link", name: part.filename, mediaType: part.mediaType, url: content.value };
+    case "raw":
+      return { kind: "file", name: part.filename, mediaType: part.mediaType, bytes: content.value.length };
+    default:
+      return undefined;
+  }
+}
+
+function partsOf(parts: readonly Part[] | undefined): ContentPart[] {
+  return (parts ?? []).map(partOf).filter((part) => part !== undefined);
+}
+
+export function taskView(task: Task): TaskView {
+  const updatedAt = Date.parse(task.status?.timestamp ?? "");
+  return {
+    taskId: taskIdOf(task.id),
+    contextId: contextIdOf(task.contextId),
+    phase: PHASES.get(task.status?.state) ?? "open",
+    statusParts: partsOf(task.status?.message?.parts),
+    artifacts: task.artifacts.map(({ artifactId, parts }) => ({ artifactId, parts: partsOf(parts) })),
+    messageIds: task.history.map((message) => message.messageId),
+    updatedAt: Number.isNaN(updatedAt) ? undefined : updatedAt,
+  };
+}
+
+/** The result of SendMessage: a task, or a message that is the whole answer. */
+export function sendResult(result: Task | Message): AgentUpdate {
+  return "messageId" in result
+    ? { kind: "message", parts: partsOf(result.parts) }
+    : { kind: "task", task: taskView(result) };
+}
+
+/** One event of a stream; undefined for kinds that the bridge does not know. */
+export function streamUpdate(event: StreamResponse): AgentUpdate | undefined {
+  const payload = event.payload;
+  switch (payload?.$case) {
+    case "task":
+      return { kind: "task", task: taskView(payload.value) };
+    case "message":
+      return { kind: "message", parts: partsOf(payload.value.parts) };
+    case "statusUpdate":
+      return {
+        kind: "status",
+        taskId: taskIdOf(payload.value.taskId),
+        contextId: contextIdOf(payload.value.contextId),
+        phase: PHASES.get(payload.value.status?.state) ?? "open",
+        parts: partsOf(payload.value.status?.message?.parts),
+      };
+    case "artifactUpdate":
+      return {
+        kind: "artifact",
+        taskId: taskIdOf(payload.value.taskId),
+        contextId: contextIdOf(payload.value.contextId),
+        artifact: {
+          artifactId: payload.value.artifact?.artifactId ?? "",
+          parts: partsOf(payload.value.artifact?.parts),
+        },
+        append: payload.value.append,
+      };
+    default:
+      return undefined;
+  }
+}

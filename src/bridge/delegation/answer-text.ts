@@ -1,0 +1,129 @@
+// An agent's answer as text, put together from what it tells of a task. Invariants: artifacts keep their
+// order of appearance and parts theirs; the chunks of one artifact are joined as they came; no more than
+// the allowed bytes are held; nothing of it is logged.
+import type { Answer } from "../matrix/answer.ts";
+import { A2aFailure } from "./a2a/failure.ts";
+import type { AgentUpdate, ArtifactView, ContentPart, Phase } from "./a2a/updates.ts";
+
+const PART_SEPARATOR = "\n\n";
+
+function rendered(part: ContentPart): string {
+  switch (part.kind) {
+    case "text":
+      return part.text;
+    case "data":
+      return `\`\`\`json\n${part.json}\n\`\`\``;
+    case "link":
+      return `${label(part)}: ${part.url}`;
+    case "file":
+      return `${label(part)}, ${part.bytes} bytes: sent as a file, which is not shown here.`;
+  }
+}
+
+function label(part: { name: string; mediaType: string }): string {
+  const name = part.name === "" ? "Attachment" : part.name;
+  return part.mediaType === "" ? name : `${name} (${part.mediaType})`;
+}
+
+function textOf(parts: readonly ContentPart[]): string {
+  return clean(parts.map(rendered).join(PART_SEPARATOR));
+}
+
+/** The answer that parts beside each other make, such as a message's. It may be empty. */
+export function answerOf(parts: readonly ContentPart[]): Answer {
+  return { text: textOf(parts), mediaType: commonMediaType(parts) };
+}
+
+/** The media type that all parts agree on; undefined when one is something else than text. */
+function commonMediaType(parts: readonly ContentPart[]): string | undefined {
+  const types = new Set(parts.map((part) => (part.kind === "text" ? part.mediaType : "")));
+  const [only] = types;
+  return types.size === 1 && only !== "" ? only : undefined;
+}
+
+// A homeserver refuses NUL and lone surrogates in an event.
+function clean(text: string): string {
+  return text.toWellFormed().replaceAll("\0", "\u{fffd}");
+}
+
+/** One artifact as it grows. Counted as it grows too: an agent may send it in very many chunks. */
+class GrowingArtifact {
+  readonly parts: ContentPart[] = [];
+  bytes = 0;
+
+  /** Adds parts; with `chunked`, a text goes on where the last one ended. */
+  add(parts: readonly ContentPart[], chunked: boolean): void {
+    for (const part of parts) {
+      this.bytes += Buffer.byteLength(rendered(part));
+      const last = this.parts.at(-1);
+      if (chunked && last?.kind === "text" && part.kind === "text") {
+        this.parts[this.parts.length - 1] = { ...last, text: last.text + part.text };
+      } else {
+        this.parts.push(part);
+      }
+    }
+  }
+}
+
+export class AnswerAssembly {
+  readonly #bytesMax: number;
+  readonly #artifacts = new Map<string, GrowingArtifact>();
+  #statusParts: readonly ContentPart[] = [];
+  #bytes = 0;
+
+  constructor(bytesMax: number) {
+    this.#bytesMax = bytesMax;
+  }
+
+  /**
+   * Takes an update in.
+   * @param streams the agent streams, so a whole task's text parts are the chunks it has appended
+   * @returns the phase it reports; undefined when it reports none
+   * @throws A2aFailure `too_large`
+   */
+  take(update: Exclude<AgentUpdate, { kind: "message" }>, streams: boolean): Phase | undefined {
+    switch (update.kind) {
+      case "task":
+        this.#artifacts.clear();
+        this.#bytes = 0;
+        for (const artifact of update.task.artifacts) this.#replace(artifact, streams);
+        this.#statusParts = update.task.statusParts;
+        return update.task.phase;
+      case "status":
+        this.#statusParts = update.parts;
+        return update.phase;
+      case "artifact":
+        if (update.append) this.#append(update.artifact);
+        else this.#replace(update.artifact, false);
+        return undefined;
+    }
+  }
+
+  /** The answer: the artifacts, else what the agent said with its last status. It may be empty. */
+  answer(): Answer {
+    const artifacts = [...this.#artifacts.values()].map(({ parts }) => parts);
+    const texts = artifacts.map(textOf).filter((text) => text.trim() !== "");
+    if (texts.length === 0) return answerOf(this.#statusParts);
+    return { text: texts.join(PART_SEPARATOR), mediaType: commonMediaType(artifacts.flat()) };
+  }
+
+  #replace({ artifactId, parts }: ArtifactView, chunked: boolean): void {
+    const artifact = new GrowingArtifact();
+    this.#bytes -= this.#artifacts.get(artifactId)?.bytes ?? 0;
+    this.#artifacts.set(artifactId, artifact);
+    this.#grow(artifact, parts, chunked);
+  }
+
+  #append({ artifactId, parts }: ArtifactView): void {
+    const artifact = this.#artifacts.get(artifactId) ?? new GrowingArtifact();
+    this.#artifacts.set(artifactId, artifact);
+    this.#grow(artifact, parts, true);
+  }
+
+  #grow(artifact: GrowingArtifact, parts: readonly ContentPart[], chunked: boolean): void {
+    const before = artifact.bytes;
+    artifact.add(parts, chunked);
+    this.#bytes += artifact.bytes - before;
+    if (this.#bytes > this.#bytesMax) throw new A2aFailure("too_large");
+  }
+}

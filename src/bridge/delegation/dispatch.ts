@@ -1,0 +1,145 @@
+// From a claimed question to an agent that has it. Invariants: mapping, trust, sender, token of the issuer,
+// limiter, call: in this order; nothing remote stands between the limiter and the call; a call whose
+// outcome is not known is never simply repeated (earlier.ts).
+
+import { DrawbridgeError } from "../../domain/errors.ts";
+import type { AgentClient } from "./a2a/agent-client.ts";
+import { A2aFailure } from "./a2a/failure.ts";
+import { LiveStream } from "./a2a/live-stream.ts";
+import type { AgentUpdate } from "./a2a/updates.ts";
+import { AnswerAssembly, answerOf } from "./answer-text.ts";
+import { cancelTask } from "./cancel.ts";
+import { settleEarlier } from "./earlier.ts";
+import type { Flow } from "./flow.ts";
+import { follow } from "./follow.ts";
+import { canceled, endOfPhase, failed, RATE_LIMITED, SEND_VERDICTS } from "./outcome.ts";
+import { type ClearedTarget, recheck } from "./recheck.ts";
+import { answer } from "./reply.ts";
+import { again, dispatchDeadline, givenUp } from "./retry.ts";
+import { finish, type Verdict } from "./verdict.ts";
+
+/** A delegation that is late, may have been dispatched and still fails in ways nobody foresaw is let go. */
+const LATE_ATTEMPTS_MAX = 50;
+/** An agent that went silent is not asked again at once: it may just be storing our task. */
+const AMBIGUOUS_WAIT_MS = 2_000;
+
+type Gate =
+  | { readonly kind: "open"; readonly cleared: ClearedTarget; readonly client: AgentClient }
+  | { readonly kind: "closed"; readonly verdict: Verdict };
+
+export async function dispatch(flow: Flow): Promise<Verdict> {
+  const { claimed, deps, remembered } = flow;
+  const isLate = flow.now >= dispatchDeadline(flow);
+  const isUnsettled = claimed.a2aAttempted && remembered?.undelivered !== true;
+  if (isLate && !isUnsettled) return finish(givenUp(remembered?.reason ?? "dispatch_deadline_exceeded"));
+  if (isLate && claimed.attempts >= LATE_ATTEMPTS_MAX) return finish(failed("dispatch", "outcome_unknown"));
+  const gate = await pass(flow, isUnsettled);
+  if (gate.kind === "closed") return gate.verdict;
+  const { cleared, client } = gate;
+
+  if (isUnsettled) {
+    const earlier = await settleEarlier(flow, client);
+    if (earlier.kind === "decided") return earlier.verdict;
+    if (earlier.kind === "task")
+      return accepted(flow, cleared, { kind: "task", task: earlier.task }, undefined);
+    await client.prepare();
+  }
+  const { prompt } = claimed;
+  if (prompt === undefined) throw new DrawbridgeError("internal", "a question to dispatch has no prompt");
+
+  const { perMinute, burst } = cleared.target.entry.rate;
+  const bucket = { key: `agent:${claimed.agentId}`, ratePerMinute: perMinute, burst };
+  const begun = await flow.persist(() => deps.ledger.beginDispatch(claimed.lease, bucket, flow.now));
+  if (begun === "rate_limited") return finish(RATE_LIMITED);
+  if (begun === "canceled") return finish(canceled("dispatch"));
+  return call(flow, cleared, client, prompt);
+}
+
+/** The checks before a call, and the token for it. */
+async function pass(flow: Flow, isUnsettled: boolean): Promise<Gate> {
+  const closed = (verdict: Verdict): Gate => ({ kind: "closed", verdict });
+  for (let asked = false; ; asked = true) {
+    const check = await recheck(flow.deps, flow.claimed);
+    if (check.kind === "stopped") {
+      // Denied is what was never tried; a request that may have gone out has failed.
+      return closed(finish(isUnsettled ? { ...check.outcome, state: "failed" } : check.outcome));
+    }
+    if (check.kind === "unknown") {
+      return closed(again(flow, "agent_unavailable", !isUnsettled, check.retryAfterMs));
+    }
+    try {
+      const client = flow.connect(check);
+      const fetched = await client.prepare();
+      // The issuer took its time: what was checked before it is checked again.
+      if (!fetched || asked) return { kind: "open", cleared: check, client };
+    } catch (error) {
+      if (!(error instanceof A2aFailure)) throw error;
+      if (error.kind !== "unauthenticated") return closed(finish(failed("dispatch", "agent_protocol_error")));
+      return closed(again(flow, "token_refused", !isUnsettled, error.retryAfterMs));
+    }
+  }
+}
+
+async function call(
+  flow: Flow,
+  cleared: ClearedTarget,
+  client: AgentClient,
+  prompt: string,
+): Promise<Verdict> {
+  const { claimed, deps } = flow;
+  // The ledger was slow: another process may hold the row by now, and its call must be the only one.
+  if (!flow.isFresh) return again(flow, "agent_unavailable", true);
+  const question = { messageId: claimed.a2aMessageId, text: prompt };
+  const onSent = () => deps.metrics.dispatchOverhead(flow.now - flow.claimedAt);
+  let live: LiveStream | undefined;
+  let update: AgentUpdate;
+  try {
+    if (client.streams) {
+      live = new LiveStream(deps.clock, flow.signal, (signal) => client.stream(question, signal, onSent));
+      const step = await live.next();
+      if (step.kind !== "update") throw new A2aFailure("ambiguous");
+      update = step.update;
+    } else {
+      update = await client.send(question, flow.signal, onSent);
+    }
+    return await accepted(flow, cleared, update, live);
+  } catch (error) {
+    if (!(error instanceof A2aFailure)) throw error;
+    const verdict = SEND_VERDICTS[error.kind];
+    if (verdict.kind === "end") return finish(failed(flow.stage, verdict.reason));
+    const waitMs = verdict.undelivered
+      ? error.retryAfterMs
+      : Math.max(AMBIGUOUS_WAIT_MS, error.retryAfterMs ?? 0);
+    return again(flow, verdict.reason, verdict.undelivered, waitMs);
+  } finally {
+    live?.close();
+  }
+}
+
+/** The agent has answered the call: with its whole answer, or with a task. */
+async function accepted(
+  flow: Flow,
+  cleared: ClearedTarget,
+  update: AgentUpdate,
+  live: LiveStream | undefined,
+): Promise<Verdict> {
+  const { claimed, deps } = flow;
+  const { agentVersion } = cleared;
+  if (update.kind === "message") return answer(flow, answerOf(update.parts), agentVersion);
+
+  const { taskId, contextId } = update.kind === "task" ? update.task : update;
+  const assembly = new AnswerAssembly(deps.limits.answerBytes);
+  const phase = assembly.take(update, cleared.card.capabilities.streaming === true) ?? "open";
+  flow.taskId = taskId;
+  if (phase === "completed") return answer(flow, assembly.answer(), agentVersion);
+  const ended = endOfPhase(phase, "dispatch");
+  if (ended !== undefined) {
+    if (phase === "input_required" || phase === "auth_required") await cancelTask(flow, taskId);
+    return finish(ended);
+  }
+  await flow.persist(() =>
+    deps.ledger.recordAccepted(claimed.lease, { taskId, contextId, agentVersion }, flow.now),
+  );
+  flow.host.wake();
+  return follow(flow, { taskId, acceptedAt: flow.now, assembly, live });
+}

@@ -1,0 +1,224 @@
+// Following a task that an agent has accepted, until it ends. Invariants: before every call, and at least
+// every five seconds on a stream, the mapping, the trust in the card and the sender's right are read anew,
+// and following stops when one is gone; a broken stream costs nothing but a poll; back-offs keep an agent
+// that is away from being called in a loop; the wait for an answer has an end.
+import type { AgentClient } from "./a2a/agent-client.ts";
+import { A2aFailure } from "./a2a/failure.ts";
+import { LiveStream } from "./a2a/live-stream.ts";
+import type { AgentUpdate, Phase } from "./a2a/updates.ts";
+import { AnswerAssembly } from "./answer-text.ts";
+import { jitteredBackoffMs } from "./backoff.ts";
+import { cancelTask } from "./cancel.ts";
+import type { Flow } from "./flow.ts";
+import { endOfPhase, FOLLOW_VERDICTS, failed, TRUST_LOST } from "./outcome.ts";
+import { type ClearedTarget, type Recheck, recheck } from "./recheck.ts";
+import { answer } from "./reply.ts";
+import { finish, type Verdict } from "./verdict.ts";
+
+const RECHECK_MS = 5_000;
+/** A stream that says nothing for so long is checked by a poll: its connection may be dead. */
+const SILENCE_MS = 30_000;
+/** Streams are opened so often for one task; then it is polled. */
+const STREAM_TRIES = 3;
+/** Answers that are not A2A may come from something in between: so many in a row are borne. */
+const PROTOCOL_FAULTS_MAX = 5;
+/** A follower keeps its slot at least so long. */
+const SLOT_MS_MIN = 30_000;
+/** A card that cannot be fetched is not asked for in a loop. */
+const UNKNOWN_WAIT_MS_MIN = 500;
+/** The longest wait that an agent may ask for between two polls. */
+const ASKED_WAIT_MS_MAX = 5 * 60_000;
+
+export interface Followed {
+  readonly taskId: string;
+  /** Milliseconds since the Unix epoch. */
+  readonly acceptedAt: number;
+  readonly assembly: AnswerAssembly;
+  /** The stream that brought the task, if one did. */
+  readonly live: LiveStream | undefined;
+}
+
+/** Takes up a task that an earlier holder recorded as accepted. */
+export function followAccepted(flow: Flow): Promise<Verdict> {
+  const { a2aTaskId, acceptedAt, admittedAt } = flow.claimed;
+  // The ledger keeps a task for every delegation in this state.
+  if (a2aTaskId === undefined) return Promise.resolve(finish(failed("follow", "outcome_unknown")));
+  return follow(flow, {
+    taskId: a2aTaskId,
+    acceptedAt: acceptedAt ?? admittedAt,
+    assembly: new AnswerAssembly(flow.deps.limits.answerBytes),
+    live: undefined,
+  });
+}
+
+export async function follow(flow: Flow, followed: Followed): Promise<Verdict> {
+  flow.stage = "follow";
+  const follower = new Follower(flow, followed);
+  try {
+    for (;;) {
+      const verdict = await follower.step();
+      if (verdict !== undefined) return verdict;
+    }
+  } finally {
+    follower.close();
+  }
+}
+
+class Follower {
+  readonly #flow: Flow;
+  readonly #followed: Followed;
+  readonly #deadline: number;
+  readonly #startedAt: number;
+  #live: LiveStream | undefined;
+  #streamTries: number;
+  #polledOnce = false;
+  #faults = 0;
+  #protocolFaults = 0;
+  #check: ClearedTarget | undefined;
+  #client: AgentClient | undefined;
+  #checkedAt = Number.NEGATIVE_INFINITY;
+  #heardAt: number;
+
+  constructor(flow: Flow, followed: Followed) {
+    this.#flow = flow;
+    this.#followed = followed;
+    this.#deadline = followed.acceptedAt + flow.deps.limits.answerDeadline;
+    this.#startedAt = flow.now;
+    this.#heardAt = flow.now;
+    this.#live = followed.live;
+    this.#streamTries = followed.live === undefined ? 0 : 1;
+  }
+
+  close(): void {
+    this.#live?.close();
+    this.#live = undefined;
+  }
+
+  /** One wait or one call. Returns a verdict when the task, or the following of it, has ended. */
+  async step(): Promise<Verdict | undefined> {
+    const { taskId } = this.#followed;
+    if (this.#flow.now >= this.#deadline) {
+      this.close();
+      await cancelTask(this.#flow, taskId);
+      return finish(failed("follow", "answer_deadline_exceeded"));
+    }
+    if (this.#live === undefined || this.#isDue(this.#checkedAt, RECHECK_MS)) {
+      const check = await recheck(this.#flow.deps, this.#flow.claimed);
+      if (check.kind === "stopped") return finish(stopped(check));
+      if (check.kind === "unknown") return this.#wait(Math.max(check.retryAfterMs, UNKNOWN_WAIT_MS_MIN));
+      this.#check = check;
+      this.#checkedAt = this.#flow.now;
+      try {
+        this.#client = this.#flow.connect(check);
+      } catch (error) {
+        if (error instanceof A2aFailure) return finish(failed("follow", "agent_protocol_error"));
+        throw error;
+      }
+    }
+    if (this.#mayYield()) {
+      const wakeAt = this.#flow.now + Math.max(this.#pollIntervalMs(), RECHECK_MS);
+      return { kind: "defer", wakeAt, reason: "slot_yielded", undelivered: false };
+    }
+    const client = this.#client;
+    if (client === undefined) return undefined;
+    return this.#live === undefined ? this.#poll(client) : this.#read(this.#live, client);
+  }
+
+  async #read(live: LiveStream, client: AgentClient): Promise<Verdict | undefined> {
+    try {
+      const step = await live.next(Math.min(RECHECK_MS, this.#deadline - this.#flow.now));
+      if (step.kind === "update") {
+        this.#heardAt = this.#flow.now;
+        return await this.#take(step.update);
+      }
+      if (step.kind === "quiet") {
+        if (!this.#isDue(this.#heardAt, SILENCE_MS)) return undefined;
+        this.#heardAt = this.#flow.now;
+        return await this.#take({ kind: "task", task: await this.#getTask(client) });
+      }
+    } catch (error) {
+      if (!(error instanceof A2aFailure)) throw error;
+      if (error.kind === "too_large") return finish(failed("follow", "answer_too_large"));
+    }
+    this.close();
+    return undefined;
+  }
+
+  async #poll(client: AgentClient): Promise<Verdict | undefined> {
+    try {
+      const task = await this.#getTask(client);
+      this.#faults = 0;
+      this.#protocolFaults = 0;
+      const verdict = await this.#take({ kind: "task", task });
+      if (verdict !== undefined) return verdict;
+    } catch (error) {
+      if (!(error instanceof A2aFailure)) throw error;
+      return this.#failed(error);
+    }
+    // The first poll after a claim leads to a stream at once; after a broken stream there is a pause.
+    if (this.#polledOnce || !client.streams) await this.#wait(this.#pollIntervalMs());
+    this.#polledOnce = true;
+    if (client.streams && this.#streamTries < STREAM_TRIES) {
+      this.#streamTries++;
+      this.#heardAt = this.#flow.now;
+      this.#live = new LiveStream(this.#flow.deps.clock, this.#flow.signal, (signal) =>
+        client.subscribe(this.#followed.taskId, signal),
+      );
+    }
+    return undefined;
+  }
+
+  async #failed(failure: A2aFailure): Promise<Verdict | undefined> {
+    const verdict = FOLLOW_VERDICTS[failure.kind];
+    const isBorne = failure.kind === "protocol" && ++this.#protocolFaults < PROTOCOL_FAULTS_MAX;
+    if (verdict.kind === "end" && !isBorne) return finish(failed("follow", verdict.reason));
+    const asked = Math.min(failure.retryAfterMs ?? 0, ASKED_WAIT_MS_MAX);
+    return this.#wait(Math.max(jitteredBackoffMs(this.#faults++, this.#flow.deps.random), asked));
+  }
+
+  /** Takes an update in; returns a verdict when it ends the task. */
+  async #take(update: AgentUpdate): Promise<Verdict | undefined> {
+    // A task has begun, so a message of its own is no answer; another task's updates are not ours.
+    if (update.kind === "message") return undefined;
+    const taskId = update.kind === "task" ? update.task.taskId : update.taskId;
+    if (taskId !== this.#followed.taskId) return undefined;
+    const phase: Phase = this.#followed.assembly.take(update, this.#client?.streams === true) ?? "open";
+    if (phase === "open") return undefined;
+    this.close();
+    if (phase === "completed") {
+      return answer(this.#flow, this.#followed.assembly.answer(), this.#check?.agentVersion);
+    }
+    if (phase === "input_required" || phase === "auth_required") await cancelTask(this.#flow, taskId);
+    const ended = endOfPhase(phase, "follow");
+    return ended === undefined ? undefined : finish(ended);
+  }
+
+  #getTask(client: AgentClient) {
+    return client.getTask(this.#followed.taskId, this.#flow.signal);
+  }
+
+  #pollIntervalMs(): number {
+    return Math.max(500, this.#check?.target.entry.pollInterval ?? 0);
+  }
+
+  #mayYield(): boolean {
+    return this.#flow.host.isCrowded() && this.#isDue(this.#startedAt, SLOT_MS_MIN);
+  }
+
+  #isDue(since: number, afterMs: number): boolean {
+    return this.#flow.now - since >= afterMs;
+  }
+
+  /** Waits, but not past the deadline. */
+  async #wait(ms: number): Promise<undefined> {
+    const untilDeadline = Math.max(0, this.#deadline - this.#flow.now);
+    await this.#flow.deps.clock.sleep(Math.min(ms, untilDeadline), this.#flow.signal);
+  }
+}
+
+/** While a task is followed, an agent that is gone is as untrusted as one whose pin is. */
+function stopped(check: Extract<Recheck, { kind: "stopped" }>) {
+  return check.outcome.reason === "sender_policy_rejected"
+    ? failed("follow", "sender_policy_rejected", "policy_denied")
+    : TRUST_LOST;
+}

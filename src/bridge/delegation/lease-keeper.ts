@@ -1,0 +1,96 @@
+// Keeps the leases of the delegations in hand: all are renewed together at a third of their life.
+// Invariants: a lease that the ledger no longer grants is dropped at once and its flow told; while the
+// ledger cannot be asked a lease counts as fresh only until its own end, so that no agent is called on a
+// lease which another process may already hold.
+import type { Clock } from "../../domain/clock.ts";
+import type { DelegationLedger, Lease } from "../ledger/types.ts";
+
+export interface LeaseEvents {
+  /** Another holder has it, or it is terminal. */
+  lost(): void;
+  /** The source event was redacted. */
+  canceled(): void;
+}
+
+export interface HeldLease {
+  /** Whether the lease surely still runs. */
+  isFresh(): boolean;
+  /** No longer to be renewed. */
+  drop(): void;
+}
+
+interface Held {
+  readonly lease: Lease;
+  readonly events: LeaseEvents;
+  until: number;
+}
+
+export interface LeaseKeeperOptions {
+  readonly ledger: Pick<DelegationLedger, "renew">;
+  readonly clock: Clock;
+  readonly leaseMs: number;
+  /** Told when leases could not be renewed. */
+  readonly onError: (error: unknown) => void;
+}
+
+export class LeaseKeeper {
+  readonly #options: LeaseKeeperOptions;
+  readonly #held = new Map<string, Held>();
+
+  constructor(options: LeaseKeeperOptions) {
+    this.#options = options;
+  }
+
+  hold(lease: Lease, until: number, events: LeaseEvents): HeldLease {
+    const held: Held = { lease, events, until };
+    this.#held.set(lease.delegationId, held);
+    return {
+      isFresh: () => this.#options.clock.now() < held.until,
+      drop: () => {
+        if (this.#held.get(lease.delegationId) === held) this.#held.delete(lease.delegationId);
+      },
+    };
+  }
+
+  /** Renews until the signal aborts. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { clock, leaseMs } = this.#options;
+    let waitMs = leaseMs / 3;
+    while (!signal.aborted) {
+      try {
+        await clock.sleep(waitMs, signal);
+      } catch {
+        return;
+      }
+      waitMs = (await this.renewAll()) ? leaseMs / 3 : leaseMs / 10;
+    }
+  }
+
+  /** Renews every lease in hand once; false when the ledger could not be asked. */
+  async renewAll(): Promise<boolean> {
+    const asked = [...this.#held.values()];
+    if (asked.length === 0) return true;
+    const until = this.#options.clock.now() + this.#options.leaseMs;
+    try {
+      const { held, canceled } = await this.#options.ledger.renew(
+        asked.map(({ lease }) => lease),
+        until,
+      );
+      for (const each of asked) {
+        const id = each.lease.delegationId;
+        // Dropped while the ledger was asked: the flow has ended by itself.
+        if (this.#held.get(id) !== each) continue;
+        if (held.has(id)) each.until = until;
+        else {
+          this.#held.delete(id);
+          each.events.lost();
+        }
+        if (canceled.has(id)) each.events.canceled();
+      }
+      return true;
+    } catch (error) {
+      this.#options.onError(error);
+      return false;
+    }
+  }
+}

@@ -1,0 +1,108 @@
+// How delegations end: each ending's state, stage, reason and notice, named once. The table of
+// docs/reference/delegation-outcomes.md is this file in words.
+import type { NoticeKind, TerminalReason, TerminalStage } from "../ledger/states.ts";
+import type { Outcome } from "../ledger/types.ts";
+import type { A2aFailureKind } from "./a2a/failure.ts";
+import type { Phase } from "./a2a/updates.ts";
+
+/** Ended without an answer after the agent was, or was to be, called; the asker is told. */
+export function failed(
+  stage: TerminalStage,
+  reason: TerminalReason,
+  notice: NoticeKind = "delegation_failed",
+): Outcome {
+  return { state: "failed", stage, reason, notice };
+}
+
+export const AGENT_REMOVED: Outcome = {
+  state: "denied",
+  stage: "policy",
+  reason: "agent_removed",
+  notice: "policy_denied",
+};
+
+export const SENDER_REJECTED: Outcome = {
+  state: "denied",
+  stage: "policy",
+  reason: "sender_policy_rejected",
+  notice: "policy_denied",
+};
+
+export const CARD_UNTRUSTED: Outcome = {
+  state: "denied",
+  stage: "agent_card",
+  reason: "agent_card_untrusted",
+  notice: "delegation_stopped",
+};
+
+/** Trust was lost after the agent had been called. */
+export const TRUST_LOST: Outcome = {
+  state: "failed",
+  stage: "follow",
+  reason: "agent_card_untrusted",
+  notice: "delegation_stopped",
+};
+
+export const RATE_LIMITED: Outcome = {
+  state: "denied",
+  stage: "limiter",
+  reason: "rate_limited",
+  notice: "rate_limited",
+};
+
+/** The question was redacted: nobody waits, so nobody is told. */
+export function canceled(stage: TerminalStage): Outcome {
+  return { state: "canceled", stage, reason: "source_redacted" };
+}
+
+/** What a task that ended, or stands still, without an answer means; undefined for the other phases. */
+export function endOfPhase(phase: Phase, stage: TerminalStage): Outcome | undefined {
+  switch (phase) {
+    case "failed":
+    case "canceled":
+      return failed(stage, "agent_failed");
+    case "rejected":
+      return failed(stage, "agent_rejected");
+    case "input_required":
+      return failed(stage, "input_required");
+    case "auth_required":
+      return failed(stage, "auth_required");
+    case "open":
+    case "completed":
+      return undefined;
+  }
+}
+
+/** What follows from a failed call. */
+export type FailureVerdict =
+  | { readonly kind: "end"; readonly reason: TerminalReason }
+  /** Try again; `undelivered` when the agent surely has nothing of it. */
+  | { readonly kind: "retry"; readonly reason: TerminalReason; readonly undelivered: boolean };
+
+const undelivered = (reason: TerminalReason): FailureVerdict => ({
+  kind: "retry",
+  reason,
+  undelivered: true,
+});
+const end = (reason: TerminalReason): FailureVerdict => ({ kind: "end", reason });
+
+/** The verdict on each failure of SendMessage and SendStreamingMessage. */
+export const SEND_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> = {
+  not_delivered: undelivered("agent_unavailable"),
+  not_found: undelivered("agent_unavailable"),
+  throttled: undelivered("rate_limited"),
+  unauthenticated: undelivered("token_refused"),
+  ambiguous: { kind: "retry", reason: "agent_unavailable", undelivered: false },
+  forbidden: end("agent_refused"),
+  agent_error: end("agent_failed"),
+  protocol: end("agent_protocol_error"),
+  unsupported: end("agent_protocol_error"),
+  task_not_found: end("agent_protocol_error"),
+  too_large: end("answer_too_large"),
+};
+
+/** The verdict on each failure to read a task that the agent has accepted. */
+export const FOLLOW_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> = {
+  ...SEND_VERDICTS,
+  task_not_found: end("agent_failed"),
+};

@@ -1,0 +1,38 @@
+// What must still hold before an agent is called: the mapping, the trust in its card, and the sender's
+// right to ask. Invariants: always in this order, always from what the files say now; an agent whose
+// identity is not the one the question was asked of is not trusted with it; no request is made to an agent
+// or an issuer from here.
+import type { AgentCard } from "../../cards/agent-card.ts";
+import { type AgentTarget, isSenderAllowed } from "../agents/directory.ts";
+import type { ClaimedDelegation, Outcome } from "../ledger/types.ts";
+import type { DelegationDependencies } from "./dependencies.ts";
+import { AGENT_REMOVED, CARD_UNTRUSTED, SENDER_REJECTED } from "./outcome.ts";
+
+export interface ClearedTarget {
+  readonly kind: "cleared";
+  readonly target: AgentTarget;
+  readonly card: AgentCard;
+  readonly agentVersion: string;
+}
+
+export type Recheck =
+  | ClearedTarget
+  | { readonly kind: "stopped"; readonly outcome: Outcome }
+  /** The card could not be fetched just now. */
+  | { readonly kind: "unknown"; readonly retryAfterMs: number };
+
+export async function recheck(
+  deps: Pick<DelegationDependencies, "directory" | "trust">,
+  claimed: ClaimedDelegation,
+): Promise<Recheck> {
+  const target = (await deps.directory.current()).byGhost.get(claimed.ghost);
+  if (target === undefined) return { kind: "stopped", outcome: AGENT_REMOVED };
+  if (target.fingerprint !== claimed.targetFingerprint) return { kind: "stopped", outcome: CARD_UNTRUSTED };
+
+  const decision = await deps.trust.check(target);
+  if (decision.trust === "quarantined") return { kind: "stopped", outcome: CARD_UNTRUSTED };
+  // The sender is looked at even while the card is unknown: a refusal need not wait for it.
+  if (!isSenderAllowed(target.entry, claimed.sender)) return { kind: "stopped", outcome: SENDER_REJECTED };
+  if (decision.trust === "unknown") return { kind: "unknown", retryAfterMs: decision.retryAfterMs };
+  return { kind: "cleared", target, card: decision.card, agentVersion: decision.agentVersion };
+}

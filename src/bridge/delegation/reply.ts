@@ -1,0 +1,67 @@
+// From an answer to events in the room. Invariants: the parts are persisted with their transaction IDs
+// before the first is sent, and sent in order; the last one's event ID is recorded by the statement that
+// ends the delegation, so no crash can leave an answered question open for long or answer it twice.
+
+import type { PendingSend } from "../ledger/types.ts";
+import { type Answer, answerParts } from "../matrix/answer.ts";
+import type { SendResult } from "../matrix/send.ts";
+import type { Flow } from "./flow.ts";
+import { canceled, failed } from "./outcome.ts";
+import { finish, type Verdict } from "./verdict.ts";
+
+/** Persists an answer and sends it. */
+export async function answer(flow: Flow, found: Answer, agentVersion: string | undefined): Promise<Verdict> {
+  const { claimed, deps } = flow;
+  const parts = answerParts(found, {
+    eventId: claimed.sourceEventId,
+    threadRoot: claimed.threadRoot,
+    sender: claimed.sender,
+    roomId: claimed.roomId,
+  });
+  const sends = await flow.persist(() =>
+    deps.ledger.recordReply(claimed.lease, { parts, agentVersion }, flow.now),
+  );
+  if (sends === "canceled") return finish(canceled(flow.stage));
+  flow.host.wake();
+  return deliver(flow, sends);
+}
+
+/** Sends the parts still unsent. @param known the parts just persisted; read from the ledger when absent */
+export async function deliver(flow: Flow, known: readonly PendingSend[] | undefined): Promise<Verdict> {
+  const { claimed, deps } = flow;
+  flow.stage = "reply";
+  const sends = known ?? (await flow.persist(() => deps.ledger.pendingReply(claimed.lease)));
+  for (const [index, send] of sends.entries()) {
+    const result = await abortable(deps.sender.send(send), flow.signal);
+    if (result.kind === "retry") {
+      const wakeAt = flow.now + Math.max(result.afterMs, flow.backoff());
+      return { kind: "defer", wakeAt, reason: "reply_retry", undelivered: false };
+    }
+    if (result.kind === "refused") return finish(refused(result.reason));
+    if (index === sends.length - 1) {
+      return finish({ ...ANSWERED, sent: { sendId: send.sendId, eventId: result.eventId } });
+    }
+    await flow.persist(() => deps.ledger.recordSent(send.sendId, result.eventId, flow.now));
+  }
+  // Nothing was left to send: an earlier holder sent the last part and ended before it could say so.
+  return finish(ANSWERED);
+}
+
+const ANSWERED = { state: "completed", stage: "reply", reason: "answered" } as const;
+
+function refused(reason: Extract<SendResult, { kind: "refused" }>["reason"]) {
+  // In a room that cannot be reached nobody can be told either.
+  return reason === "room_unreachable"
+    ? ({ state: "failed", stage: "reply", reason } as const)
+    : failed("reply", reason);
+}
+
+/** A send may be left behind: under its transaction ID it can be repeated. */
+function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  return new Promise((resolve, reject) => {
+    const onAbort = () => reject(signal.reason);
+    signal.addEventListener("abort", onAbort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
+  });
+}

@@ -1,0 +1,125 @@
+// The delegation worker: claims what may be worked on and runs each delegation as a flow of its own.
+// Invariants: never more flows than `concurrency`; claims follow each other only when woken or once a
+// second; leases are renewed while flows run; a drain leaves every delegation finished or given back.
+import { WorkLoop } from "../../runtime/work-loop.ts";
+import type { ClaimedDelegation, Lease } from "../ledger/types.ts";
+import type { DelegationDependencies } from "./dependencies.ts";
+import { Flow, type FlowHost } from "./flow.ts";
+import { LeaseKeeper } from "./lease-keeper.ts";
+import { RetryMemory } from "./retry-memory.ts";
+
+export class DelegationWorker {
+  readonly #deps: DelegationDependencies;
+  readonly #keeper: LeaseKeeper;
+  readonly #loop: WorkLoop;
+  readonly #host: FlowHost;
+  readonly #active = new Map<string, { readonly flow: Flow; ended: Promise<void> }>();
+  readonly #toRelease: Lease[] = [];
+  readonly #keeping = new AbortController();
+  #lastClaimWasFull = false;
+  #isStarted = false;
+
+  constructor(deps: DelegationDependencies) {
+    this.#deps = deps;
+    this.#keeper = new LeaseKeeper({
+      ledger: deps.ledger,
+      clock: deps.clock,
+      leaseMs: deps.limits.lease,
+      onError: () => deps.log.warn({ event: "leases_not_renewed" }),
+    });
+    this.#loop = new WorkLoop({
+      clock: deps.clock,
+      round: (signal) => this.#claim(signal),
+      onError: () => deps.log.warn({ event: "delegations_not_claimed" }),
+    });
+    this.#host = {
+      memory: new RetryMemory(),
+      wake: () => this.#loop.wake(),
+      isCrowded: () => this.#lastClaimWasFull && this.#active.size >= deps.limits.concurrency,
+    };
+  }
+
+  /** Starts claiming; a second call does nothing. */
+  start(): void {
+    if (this.#isStarted) return;
+    this.#isStarted = true;
+    this.#loop.start();
+    void this.#keeper.run(this.#keeping.signal);
+  }
+
+  /** Something may be claimable: look at once. */
+  wake(): void {
+    this.#loop.wake();
+  }
+
+  /** The delegation's question was redacted: its flow, if it runs here, ends now. */
+  cancel(delegationId: string): void {
+    this.#active.get(delegationId)?.flow.interrupt("canceled");
+  }
+
+  /**
+   * Stops claiming, lets running work come to an end within the drain time, and gives back the rest.
+   * A task that is only followed is given back at once: whoever follows it next loses nothing.
+   */
+  async drain(): Promise<void> {
+    await this.#loop.drain();
+    for (const { flow } of this.#active.values()) if (flow.stage === "follow") flow.interrupt("drain");
+
+    const timer = new AbortController();
+    const patience = this.#deps.clock.sleep(this.#deps.limits.drain, timer.signal).catch(() => undefined);
+    await Promise.race([this.#allEnded(), patience]);
+    timer.abort();
+    for (const { flow } of this.#active.values()) flow.interrupt("drain");
+    await this.#allEnded();
+    await this.#releaseAll();
+    this.#keeping.abort();
+  }
+
+  async #claim(draining: AbortSignal): Promise<boolean> {
+    const { ledger, clock, holder, limits, metrics } = this.#deps;
+    const limit = limits.concurrency - this.#active.size;
+    if (limit <= 0) return false;
+    const now = clock.now();
+    const leaseUntil = now + limits.lease;
+    const claimed = await ledger.claim({ holder, limit, now, leaseUntil });
+    this.#lastClaimWasFull = claimed.length >= limit;
+    if (draining.aborted) this.#toRelease.push(...claimed.map(({ lease }) => lease));
+    else for (const each of claimed) this.#begin(each, leaseUntil);
+    if (claimed.length > 0) metrics.claimed(claimed.length);
+    return false;
+  }
+
+  #begin(claimed: ClaimedDelegation, leaseUntil: number): void {
+    const { lease } = claimed;
+    const flow = new Flow(claimed, this.#deps, this.#host);
+    flow.attach(
+      this.#keeper.hold(lease, leaseUntil, {
+        lost: () => flow.interrupt("lost"),
+        canceled: () => flow.interrupt("canceled"),
+      }),
+    );
+    // A row whose lease ran out unnoticed can be claimed again: what still runs on the old one is over.
+    this.#active.get(lease.delegationId)?.flow.interrupt("lost");
+    const entry = { flow, ended: Promise.resolve() };
+    this.#active.set(lease.delegationId, entry);
+    this.#deps.metrics.inFlight(this.#active.size);
+    entry.ended = flow.run().then((end) => {
+      if (this.#active.get(lease.delegationId) === entry) this.#active.delete(lease.delegationId);
+      if (end === "held") this.#toRelease.push(lease);
+      this.#deps.metrics.inFlight(this.#active.size);
+      this.#loop.wake();
+    });
+  }
+
+  async #allEnded(): Promise<void> {
+    await Promise.all([...this.#active.values()].map(({ ended }) => ended));
+  }
+
+  async #releaseAll(): Promise<void> {
+    if (this.#toRelease.length === 0) return;
+    // With the database away the leases run out by themselves.
+    await this.#deps.ledger
+      .release(this.#toRelease, this.#deps.clock.now())
+      .catch(() => this.#deps.log.warn({ event: "leases_not_given_back", leases: this.#toRelease.length }));
+  }
+}
