@@ -1,5 +1,6 @@
 // The bridge's metrics (Prometheus). Labels come from closed sets alone: no room, user, event or text.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import type { DelegationMetrics } from "./delegation/metrics.ts";
 
 const SECONDS_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
 
@@ -33,6 +34,10 @@ export function createMetrics() {
     ]),
     delegationsAdmitted: counter("delegations_admitted_total", "Delegations recorded for work."),
     delegationsDenied: counter("delegations_denied_at_intake_total", "Delegations refused by capacity."),
+    delegationsClaimed: counter("delegations_claimed_total", "Delegations taken up by this process."),
+    delegationsDeferred: counter("delegations_deferred_total", "Delegations put back to be tried again.", [
+      "reason",
+    ]),
     delegationsFinished: counter("delegations_finished_total", "Delegations ended.", [
       "state",
       "stage",
@@ -40,14 +45,11 @@ export function createMetrics() {
     ]),
     delegationsHeld: gauge("delegations_held", "Delegations this process works on now."),
     leasesLost: counter("leases_lost_total", "Leases that passed to another holder."),
-    a2aRequests: counter("a2a_requests_total", "Requests to agents by kind of outcome.", ["outcome"]),
-    a2aSeconds: histogram("a2a_request_seconds", "Time of requests to agents, streams excepted."),
-    dispatchSeconds: histogram("dispatch_seconds", "From admission to the call of the agent."),
-    delegationSeconds: histogram("delegation_seconds", "From admission to the end."),
-    sends: counter("sends_total", "Events sent to rooms by outcome.", ["outcome"]),
-    notices: counter("notices_total", "Notices by kind and outcome.", ["kind", "outcome"]),
-    memberships: counter("memberships_total", "Room memberships settled, by task and outcome.", [
-      "task",
+    dispatchSeconds: histogram("dispatch_seconds", "From the claim to the call of the agent."),
+    agentSeconds: histogram("agent_request_seconds", "Requests to agents.", ["operation", "outcome"]),
+    tokenRequests: counter("token_requests_total", "Access tokens asked of issuers.", ["outcome"]),
+    homeserverSeconds: histogram("homeserver_request_seconds", "Requests to the homeserver.", [
+      "operation",
       "outcome",
     ]),
     trustChanges: counter("trust_changes_total", "Trust decisions that changed.", ["trust"]),
@@ -59,5 +61,23 @@ export function createMetrics() {
     workerErrors: counter("worker_errors_total", "Rounds or flows that ended by an unexpected error.", [
       "worker",
     ]),
+  };
+}
+
+/** The worker's metrics on these. `onEnded` is told of each delegation that has ended. */
+export function delegationMetrics(metrics: Metrics, onEnded: () => void): DelegationMetrics {
+  return {
+    inFlight: (count) => metrics.delegationsHeld.set(count),
+    claimed: (count) => metrics.delegationsClaimed.inc(count),
+    ended: (state, stage, reason) => {
+      metrics.delegationsFinished.inc({ state, stage, reason });
+      onEnded();
+    },
+    deferred: (reason) => metrics.delegationsDeferred.inc({ reason }),
+    leaseLost: () => metrics.leasesLost.inc(),
+    flowFailed: () => metrics.workerErrors.inc({ worker: "delegation" }),
+    dispatchOverhead: (ms) => metrics.dispatchSeconds.observe(ms / 1_000),
+    agentCall: (operation, outcome, ms) => metrics.agentSeconds.observe({ operation, outcome }, ms / 1_000),
+    tokenRequest: (outcome) => metrics.tokenRequests.inc({ outcome }),
   };
 }

@@ -11,7 +11,7 @@ export interface CommandEntry {
 
 /** What the first word of a two-word command is about. */
 export const GROUPS: Readonly<Record<string, string>> = {
-  bridge: "the bridge of one organisation",
+  bridge: "run the bridge of one organisation, or prepare it",
   card: "signed Agent Cards",
   gateway: "the A2A gateway of one organisation",
 };
@@ -69,4 +69,6 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "run the sample agent, which answers from Markdown",
     load: () => import("./docs-qa.ts"),
   },
+  // After the commands of its group: the first entry whose words match is the one that is called.
+  { path: ["bridge"], summary: "run the bridge of one organisation", load: () => import("./bridge.ts") },
 ];

@@ -38,12 +38,10 @@ export async function buildProgram(
   const groups = new Map<string, Command>();
   for (const entry of entries) {
     const [first, ...rest] = entry.path;
-    let parent = program;
-    if (rest.length > 0) {
-      parent = groups.get(first) ?? program.command(first).description(GROUPS[first] ?? "");
-      groups.set(first, parent);
-    }
-    const command = parent.command(rest.length > 0 ? rest.join("-") : first).description(entry.summary);
+    // A one-word command may be a group as well: `bridge` runs, `bridge init` prepares.
+    const group = groups.get(first) ?? program.command(first).description(GROUPS[first] ?? entry.summary);
+    groups.set(first, group);
+    const command = rest.length > 0 ? group.command(rest.join("-")).description(entry.summary) : group;
     if (entry === called) (await entry.load()).command.register(command);
   }
   return program;

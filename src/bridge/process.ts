@@ -1,0 +1,273 @@
+// The bridge as a process: everything wired together, started and drained in order.
+// Invariants: nothing listens before the database is migrated; SIGTERM stops taking transactions first,
+// then lets what is under way end or gives it back; what was acknowledged is durable at every moment.
+import { mkdirSync } from "node:fs";
+import { dirname, resolve } from "node:path";
+import type { Logger } from "pino";
+import type { Clock, Random } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
+import type { GhostMxid } from "../domain/identifiers.ts";
+import { readSecret } from "../runtime/secrets.ts";
+import { WorkLoop } from "../runtime/work-loop.ts";
+import { ProfileSync } from "./agents/profile-sync.ts";
+import { CardTrustGate } from "./agents/trust.ts";
+import { openAgentDirectory } from "./agents/watched-directory.ts";
+import { AuditExporter } from "./audit/exporter.ts";
+import type { BridgeConfig } from "./config.ts";
+import { migrateWhenReachable, openDatabase } from "./database.ts";
+import { createAgentHttp } from "./delegation/a2a/http.ts";
+import { createTokenSource } from "./delegation/a2a/tokens.ts";
+import { DelegationWorker } from "./delegation/worker.ts";
+import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
+import { createNamespace } from "./intake/namespace.ts";
+import { createIntakeServer } from "./intake/server.ts";
+import { createLedger } from "./ledger/postgres.ts";
+import { ContentKeys } from "./ledger/seal.ts";
+import { Ghosts } from "./matrix/ghosts.ts";
+import { Homeserver } from "./matrix/homeserver.ts";
+import { MembershipWorker } from "./matrix/membership.ts";
+import { selfCheck } from "./matrix/self-check.ts";
+import { createEventSender } from "./matrix/send.ts";
+import { createMetrics, delegationMetrics } from "./metrics.ts";
+import { NoticeWorker } from "./notices/worker.ts";
+import { createObserveServer, type Readiness } from "./observe.ts";
+
+export interface BridgeOptions {
+  readonly config: BridgeConfig;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  /** Aborts when the bridge is to end. */
+  readonly stop: AbortSignal;
+}
+
+const SELF_CHECK_RETRY_MS = 5_000;
+const DATABASE_PROBE_MS = 2_000;
+
+/** What is known of the homeserver's side; checked by doing, until it works. */
+class HomeserverReadiness {
+  checks: readonly Readiness[] = [
+    { name: "homeserver", ok: false, mend: "The self-check has not ended yet." },
+  ];
+
+  async settle(run: () => Promise<readonly Readiness[]>, options: BridgeOptions): Promise<void> {
+    for (;;) {
+      this.checks = await run();
+      const failed = this.checks.filter((check) => !check.ok);
+      for (const { name, mend } of failed) options.log.warn({ check: name, mend }, "self-check");
+      if (failed.length === 0) {
+        options.log.info("the self-check passed");
+        return;
+      }
+      await options.clock.sleep(SELF_CHECK_RETRY_MS, options.stop);
+    }
+  }
+}
+
+/**
+ * Runs the bridge until `stop` aborts; resolves when it has drained.
+ * @throws DrawbridgeError when it cannot start
+ */
+export async function runBridge(options: BridgeOptions): Promise<void> {
+  const { config, clock, random, log, stop } = options;
+  const { limits } = config;
+  const secret = (reference: Parameters<typeof readSecret>[0]) => readSecret(reference, config.directory);
+  const asToken = secret(config.appservice.asToken);
+  const hsToken = secret(config.appservice.hsToken);
+  const keys = ContentKeys.parse(secret(config.contentKeys));
+  const namespace = createNamespace({ serverName: config.homeserver.serverName, ...config.appservice });
+  const metrics = createMetrics();
+  const agents = openAgentDirectory({
+    file: resolve(config.directory, config.agentsFile),
+    serverName: config.homeserver.serverName,
+    ghostPrefix: config.appservice.ghostPrefix,
+    clock,
+    log,
+    onRejected: () => metrics.agentsFileRejected.inc(),
+  });
+
+  const database = await openDatabase(config, log);
+  try {
+    await migrateWhenReachable(database.pool, clock, log, stop);
+  } catch (error) {
+    await agents.close();
+    await database.close();
+    if (stop.aborted) return;
+    throw error;
+  }
+  const ledger = createLedger(database.pool, keys, {
+    noticeIntervalMs: limits.noticeInterval,
+    isGhost: namespace.isOwn,
+  });
+  const homeserver = new Homeserver({
+    url: config.homeserver.url,
+    asToken,
+    requestTimeoutMs: config.homeserver.requestTimeout,
+    clock,
+    observe: ({ operation, outcome, durationMs }) =>
+      metrics.homeserverSeconds.observe({ operation, outcome }, durationMs / 1_000),
+  });
+  const ghosts = new Ghosts({ homeserver, ledger, clock, random });
+  const trust = new CardTrustGate({
+    ledger,
+    clock,
+    log,
+    onChange: (decision) => {
+      metrics.trustChanges.inc({ trust: decision });
+      audit.wake();
+    },
+  });
+  const profiles = new ProfileSync({
+    directory: agents,
+    gate: trust,
+    setProfile: (ghost, displayName) => ghosts.setProfile(ghost, displayName),
+    clock,
+    log,
+    onError: () => metrics.workerErrors.inc({ worker: "profiles" }),
+  });
+  const senderDependencies = { homeserver, ghosts, clock };
+  const notices = new NoticeWorker({
+    ...senderDependencies,
+    ledger,
+    agents,
+    log,
+  });
+  const memberships = new MembershipWorker({
+    ledger,
+    homeserver,
+    ghosts,
+    agents,
+    clock,
+    log,
+  });
+  const agentHttp = createAgentHttp();
+  const observed = delegationMetrics(metrics, () => {
+    notices.wake();
+    audit.wake();
+  });
+  const worker = new DelegationWorker({
+    ledger,
+    directory: agents,
+    trust,
+    tokens: createTokenSource({
+      http: agentHttp,
+      clock,
+      baseDirectory: config.directory,
+      observe: (outcome) => observed.tokenRequest(outcome),
+    }),
+    http: agentHttp,
+    sender: createEventSender({ ...senderDependencies, ledger }),
+    clock,
+    random,
+    log,
+    metrics: observed,
+    limits,
+    holder: `${process.pid}-${random.bytes(8).toString("hex")}`,
+  });
+  const auditFile = resolve(config.directory, config.audit.file);
+  mkdirSync(dirname(auditFile), { recursive: true });
+  const exporter = new AuditExporter({
+    outbox: ledger,
+    clock,
+    file: auditFile,
+    onExported: (count) => metrics.auditExported.inc(count),
+  });
+  const audit = new WorkLoop({
+    clock,
+    round: () => exporter.round(),
+    onError: () => {
+      metrics.workerErrors.inc({ worker: "audit" });
+      log.warn({ event: "audit_not_exported" }, "audit records wait in the database");
+    },
+  });
+
+  const onCommitted = (transaction: HandledTransaction) => {
+    if (transaction.admitted > 0) worker.wake();
+    if (transaction.denied > 0) audit.wake();
+    if (transaction.notices > 0 || transaction.roomStateChanged) notices.wake();
+    if (transaction.roomStateChanged) memberships.wake();
+    for (const delegationId of transaction.canceled) worker.cancel(delegationId);
+  };
+  const intake = createIntakeServer({
+    hsToken,
+    bodyBytesMax: limits.transactionBodyBytes,
+    handle: createTransactionHandler({
+      ledger,
+      agents,
+      namespace,
+      clock,
+      capacity: { room: limits.roomQueue, global: limits.globalQueue },
+      noticeIntervalMs: limits.noticeInterval,
+    }),
+    onCommitted,
+    provideGhost: async (ghost) =>
+      (await agents.current()).byGhost.has(ghost as GhostMxid) &&
+      (await ghosts.ensureGhost(ghost as GhostMxid)).kind === "ok",
+    metrics,
+    clock,
+    log,
+  });
+  const homeserverSide = new HomeserverReadiness();
+  const observe = createObserveServer({
+    registry: metrics.registry,
+    readiness: async () => [await databaseReadiness(database.pool), ...homeserverSide.checks],
+  });
+
+  await listen(observe, config.observe, "observe");
+  await listen(intake, config.listen, "listen");
+  for (const part of [worker, notices, memberships, profiles, audit]) part.start();
+  log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
+  const checking = homeserverSide
+    .settle(async () => {
+      const ghost = [...(await agents.current()).byGhost.keys()][0];
+      const checks = await selfCheck({ config, homeserver, ghosts, ghost, listening: true });
+      return checks.map(({ check, ok, mend }) => ({ name: check, ok, ...(mend !== undefined && { mend }) }));
+    }, options)
+    .catch(() => undefined);
+
+  await new Promise<void>((ended) => {
+    if (stop.aborted) ended();
+    stop.addEventListener("abort", () => ended(), { once: true });
+  });
+  log.info({ event: "draining" }, "no more transactions are taken");
+  await intake.close();
+  await Promise.all([checking, worker.drain(), notices.drain(), memberships.drain(), profiles.drain()]);
+  await audit.drain();
+  await exporter.round().catch(() => false);
+  await exporter.close();
+  await Promise.all([agentHttp.close(), homeserver.close(), agents.close(), observe.close()]);
+  await database.close();
+  log.info({ event: "stopped" }, "the bridge has ended");
+}
+
+async function listen(
+  server: { listen(address: { host: string; port: number }): Promise<string> },
+  address: { readonly host: string; readonly port: number },
+  setting: string,
+): Promise<void> {
+  try {
+    await server.listen({ ...address });
+  } catch (cause) {
+    throw new DrawbridgeError("program_failed", `cannot listen on ${address.host}:${address.port}`, {
+      mend: `Free that port, or change \`${setting}\` in the configuration.`,
+      cause,
+    });
+  }
+}
+
+async function databaseReadiness(pool: { query(text: string): Promise<unknown> }): Promise<Readiness> {
+  const timeUp = AbortSignal.timeout(DATABASE_PROBE_MS);
+  const late = new Promise<never>((_, reject) => {
+    timeUp.addEventListener("abort", () => reject(timeUp.reason), { once: true });
+  });
+  try {
+    await Promise.race([pool.query("SELECT 1"), late]);
+    return { name: "database", ok: true };
+  } catch {
+    return {
+      name: "database",
+      ok: false,
+      mend: "Start PostgreSQL, or correct `database` in the configuration.",
+    };
+  }
+}
