@@ -42,18 +42,31 @@ export function openAgentDirectory(options: WatchedDirectoryOptions): AgentDirec
   return new WatchedDirectory(options);
 }
 
+interface SeenFile {
+  readonly stamp: string;
+  /** Whether the same stamp proves the same text. */
+  readonly settled: boolean;
+  readonly text: string;
+}
+
+function stampOf(file: string): { text: string; modifiedMs: number } {
+  const { ino, size, mtimeNs, ctimeNs, mtimeMs } = statSync(file, { bigint: true });
+  return { text: `${ino}:${size}:${mtimeNs}:${ctimeNs}`, modifiedMs: Number(mtimeMs) };
+}
+
 class WatchedDirectory implements AgentDirectory {
   readonly #options: WatchedDirectoryOptions;
   readonly #listeners = new Set<(snapshot: AgentsSnapshot) => void>();
   readonly #loop: WorkLoop;
   #snapshot: AgentsSnapshot;
-  /** What the file looked like when it was last read, and whether that may be trusted to tell a change. */
-  #seen: { stamp: string; settled: boolean; text: string };
+  /** The file as it was last read; undefined while it cannot be read. */
+  #seen: SeenFile | undefined;
 
   constructor(options: WatchedDirectoryOptions) {
     this.#options = options;
-    this.#seen = this.#read();
-    this.#snapshot = { byGhost: this.#parse(this.#seen.text), revision: 1 };
+    const seen = this.#read();
+    this.#seen = seen;
+    this.#snapshot = { byGhost: this.#parse(seen.text), revision: 1 };
     this.#loop = new WorkLoop({
       clock: options.clock,
       round: async () => {
@@ -82,24 +95,17 @@ class WatchedDirectory implements AgentDirectory {
   }
 
   #look(): void {
-    let text: string;
-    try {
-      if (this.#seen.settled && this.#stamp().text === this.#seen.stamp) return;
-      const before = this.#seen;
-      this.#seen = this.#read();
-      text = this.#seen.text;
-      if (text === before.text) return;
-    } catch (error) {
-      // Told once: an absent file has this stamp until it is back.
-      const told = this.#seen.stamp === "unreadable";
-      this.#seen = { stamp: "unreadable", settled: false, text: "" };
-      if (!told) this.#reject(error);
-      return;
-    }
+    const before = this.#seen;
     let byGhost: ReadonlyMap<GhostMxid, AgentTarget>;
     try {
-      byGhost = this.#parse(text);
+      if (before?.settled === true && this.#isStill(before)) return;
+      this.#seen = undefined;
+      this.#seen = this.#read();
+      if (this.#seen.text === before?.text) return;
+      byGhost = this.#parse(this.#seen.text);
     } catch (error) {
+      // Told once: nothing was seen before either.
+      if (this.#seen === undefined && before === undefined) return;
       this.#reject(error);
       return;
     }
@@ -119,15 +125,19 @@ class WatchedDirectory implements AgentDirectory {
     }
   }
 
-  #stamp(): { text: string; modifiedMs: number } {
-    const { ino, size, mtimeNs, ctimeNs, mtimeMs } = statSync(this.#options.file, { bigint: true });
-    return { text: `${ino}:${size}:${mtimeNs}:${ctimeNs}`, modifiedMs: Number(mtimeMs) };
+  /** A file that is gone is not still the same; reading it will tell why. */
+  #isStill({ stamp }: SeenFile): boolean {
+    try {
+      return stampOf(this.#options.file).text === stamp;
+    } catch {
+      return false;
+    }
   }
 
-  #read(): { stamp: string; settled: boolean; text: string } {
+  #read(): SeenFile {
     try {
       // Stamped before it is read: a change in between shows as a change at the next look.
-      const stamp = this.#stamp();
+      const stamp = stampOf(this.#options.file);
       const text = readFileSync(this.#options.file, "utf8");
       const settled = Math.abs(this.#options.clock.now() - stamp.modifiedMs) > UNSETTLED_MS;
       return { stamp: stamp.text, settled, text };

@@ -1,0 +1,50 @@
+// agents.yaml and its entries for tests.
+import type { AgentEntry } from "../../src/bridge/agents/agents-file.ts";
+import { AgentsFile } from "../../src/bridge/agents/agents-file.ts";
+import { type AgentTarget, targetFingerprint } from "../../src/bridge/agents/directory.ts";
+import { type AgentId, ghostOf, type ServerName } from "../../src/domain/identifiers.ts";
+import { parseYaml } from "../../src/runtime/load-yaml.ts";
+import type { TestKey } from "./cards.ts";
+
+export interface YamlAgent {
+  /** Absent: no cardIdentity. */
+  readonly key?: TestKey | undefined;
+  readonly cardUrl?: string;
+  readonly displayName?: string;
+  readonly allowedSenders?: string;
+}
+
+/** The file as an operator writes it. */
+export function agentsYaml(agents: Readonly<Record<string, YamlAgent>>): string {
+  const lines = ["version: 1", "agents:"];
+  for (const [name, { key, cardUrl, displayName, allowedSenders }] of Object.entries(agents)) {
+    lines.push(`  ${name}:`, `    cardUrl: ${cardUrl ?? "http://127.0.0.1:1/card"}`);
+    if (key !== undefined) {
+      lines.push("    cardIdentity:", `      keyId: ${key.keyId}`, "      jwk:");
+      lines.push(
+        "        kty: EC",
+        "        crv: P-256",
+        `        x: "${key.jwk.x}"`,
+        `        y: "${key.jwk.y}"`,
+      );
+    }
+    lines.push("    allowedServers: [a.test]", `    allowedSenders: ${allowedSenders ?? '["*:a.test"]'}`);
+    if (displayName !== undefined) lines.push(`    displayName: ${displayName}`);
+  }
+  if (lines.length === 2) lines[1] = "agents: {}";
+  return `${lines.join("\n")}\n`;
+}
+
+/** A parsed entry, pinned to this key. */
+export function agentEntry(key: TestKey | undefined, changes: Partial<AgentEntry> = {}): AgentEntry {
+  const { docs } = parseYaml(AgentsFile, agentsYaml({ docs: { key } }), "agents.yaml").agents;
+  if (docs === undefined) throw new TypeError("no such agent");
+  return { ...docs, ...changes };
+}
+
+export function agentTarget(key: TestKey | undefined, changes: Partial<AgentEntry> = {}): AgentTarget {
+  const agentId = "docs" as AgentId;
+  const entry = agentEntry(key, changes);
+  const ghost = ghostOf("agent_", agentId, "a.test" as ServerName);
+  return { agentId, ghost, entry, fingerprint: targetFingerprint(agentId, entry) };
+}
