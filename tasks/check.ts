@@ -7,10 +7,16 @@ import { compareSchemas } from "./published-schemas.ts";
 import { npmProgram, ROOT, runProgram } from "./run-program.ts";
 import type { Task } from "./task.ts";
 
+/** What the caller allows to be rewritten. */
+interface Mends {
+  readonly fix: boolean;
+  readonly update: boolean;
+}
+
 interface Step {
   readonly name: string;
   /** Resolves to what is wrong, or to an empty text. */
-  run(update: boolean): Promise<string>;
+  run(mends: Mends): Promise<string>;
 }
 
 const LINES_MAX = 400;
@@ -25,9 +31,9 @@ const STEPS: readonly Step[] = [
   {
     // Formatting, lint, and the rules of this project: which folder may import which, no ambient time.
     name: "style and import rules",
-    run: (update) => {
+    run: ({ fix }) => {
       const strict = ["--error-on-warnings", "--max-diagnostics=100", "--colors=off"];
-      return outputOnFailure(npmProgram("biome"), ["check", ...(update ? ["--write"] : []), ...strict]);
+      return outputOnFailure(npmProgram("biome"), ["check", ...(fix ? ["--write"] : []), ...strict]);
     },
   },
   { name: "unused code and dependencies", run: () => outputOnFailure(npmProgram("knip"), ["--no-progress"]) },
@@ -43,7 +49,7 @@ const STEPS: readonly Step[] = [
   },
   {
     name: "published schemas",
-    async run(update) {
+    async run({ update }) {
       return compareSchemas(update)
         .map(
           (file) => `docs/reference/schemas/${file} is not what the sources say; run ./task check --update`,
@@ -76,14 +82,14 @@ const STEPS: readonly Step[] = [
 
 export const task: Task = {
   name: "check",
-  summary: "Types, style, import rules, unused code, schemas; --update mends what can be mended.",
+  summary: "Types, style, import rules, unused code; --update rewrites schemas, --fix formats.",
   needs: {},
   async run(args) {
-    const update = args.includes("--update");
+    const mends: Mends = { fix: args.includes("--fix"), update: args.includes("--update") };
     let failed = 0;
     for (const step of STEPS) {
       const started = systemClock.now();
-      const problem = await step.run(update);
+      const problem = await step.run(mends);
       const seconds = ((systemClock.now() - started) / 1000).toFixed(1);
       process.stdout.write(`${problem === "" ? "ok    " : "FAILED"}  ${step.name} (${seconds} s)\n`);
       if (problem === "") continue;
