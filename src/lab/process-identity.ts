@@ -23,18 +23,23 @@ function currentBootId(): string {
   return bootId;
 }
 
-/** The identity of a live process; undefined if there is none, or if it is a zombie. */
-export function identityOf(pid: number): ProcessIdentity | undefined {
+/** The fields of /proc/PID/stat from the third on: state, parent, and so forth; undefined without a process. */
+function statFields(pid: number): string[] | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
     // The second field is the program's name in parentheses and may hold anything, parentheses included.
-    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-    const startTicks = fields[19];
-    if (fields[0] === "Z" || fields[0] === "X" || startTicks === undefined) return undefined;
-    return { pid, startTicks, bootId: currentBootId() };
+    return stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   } catch {
     return undefined;
   }
+}
+
+/** The identity of a live process; undefined if there is none, or if it is a zombie. */
+export function identityOf(pid: number): ProcessIdentity | undefined {
+  const fields = statFields(pid);
+  const startTicks = fields?.[19];
+  if (fields?.[0] === "Z" || fields?.[0] === "X" || startTicks === undefined) return undefined;
+  return { pid, startTicks, bootId: currentBootId() };
 }
 
 /** Whether exactly that process still runs. */
@@ -50,6 +55,16 @@ export function commandLineOf(pid: number): string {
   } catch {
     return "";
   }
+}
+
+/** The processes that a process started and that still run. */
+export function childrenOf(pid: number): number[] {
+  const found: number[] = [];
+  for (const entry of readdirSync("/proc")) {
+    const child = Number(entry);
+    if (Number.isInteger(child) && statFields(child)?.[1] === String(pid)) found.push(child);
+  }
+  return found;
 }
 
 /** Live processes that carry this lab's ID in their environment, this one aside. */

@@ -2,11 +2,11 @@
 // Invariants: of several commands of one lab at once, one works and the others wait; what an earlier
 // supervisor that crashed left running is ended first; only the lab's own processes are ever ended.
 import { spawn } from "node:child_process";
-import { closeSync, existsSync, mkdirSync, openSync, realpathSync, rmSync } from "node:fs";
-import { dirname, join } from "node:path";
-import { z } from "zod";
+import { closeSync, mkdirSync, openSync, realpathSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { type Clock, systemRandom } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
+import { removeEmbeddedPostgres } from "../runtime/embedded-postgres.ts";
 import { provision } from "./configuration/provision.ts";
 import { keepSecret, randomSecret, readIfPresent, readJson } from "./files.ts";
 import { type Lab, prepareLab, readLab } from "./lab.ts";
@@ -185,15 +185,8 @@ export async function endLab(lab: Lab, clock: Clock, progress: Progress): Promis
   return supervisor !== undefined || left.length > 0;
 }
 
-const PostgresPlace = z.object({ dataDirectory: z.string() });
-const PLACE_ELSEWHERE = /^\/var\/tmp\/drawbridge-[0-9]+-[0-9a-f]{16}$/;
-
-/** Removes all of a lab's data. Its programs must have ended. */
-export function purgeLab(lab: Lab): void {
-  const place = readJson(PostgresPlace, lab.paths.postgresPlace);
-  const home = place === undefined ? undefined : dirname(place.dataDirectory);
-  if (home !== undefined && PLACE_ELSEWHERE.test(home) && existsSync(home)) {
-    rmSync(home, { recursive: true, force: true });
-  }
+/** Removes all of a lab's data, what PostgreSQL keeps elsewhere included. Its programs must have ended. */
+export async function purgeLab(lab: Lab, clock: Clock): Promise<void> {
+  await removeEmbeddedPostgres(lab.paths.postgres, clock);
   rmSync(lab.paths.directory, { recursive: true, force: true });
 }

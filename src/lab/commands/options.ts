@@ -1,0 +1,66 @@
+// How the lab's tasks read their command lines.
+import { parseArgs } from "node:util";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { type Lab, readLab } from "../lab.ts";
+import { labDirectory, labPaths } from "../layout.ts";
+
+type OptionSpec = Readonly<Record<string, { readonly type: "string" | "boolean"; readonly short?: string }>>;
+
+export interface ParsedOptions {
+  readonly positionals: readonly string[];
+  readonly flag: (name: string) => boolean;
+  readonly text: (name: string) => string | undefined;
+}
+
+const COMMON: OptionSpec = { name: { type: "string" }, help: { type: "boolean", short: "h" } };
+
+/**
+ * Parses a task's arguments; undefined when help was asked for, which is printed then.
+ * @throws DrawbridgeError `usage`
+ */
+export function parseOptions(
+  args: readonly string[],
+  usage: string,
+  options: OptionSpec = {},
+  positionalsMax = 0,
+): ParsedOptions | undefined {
+  const wrong = (message: string) => new DrawbridgeError("usage", message, { mend: usage.trim() });
+  let parsed: ReturnType<typeof parseArgs>;
+  try {
+    parsed = parseArgs({
+      args: [...args],
+      options: { ...COMMON, ...options },
+      allowPositionals: positionalsMax > 0,
+    });
+  } catch (error) {
+    throw wrong(error instanceof Error ? (error.message.split(". ")[0] ?? "") : "wrong arguments");
+  }
+  if (parsed.values["help"] === true) {
+    process.stdout.write(`${usage.trim()}\n`);
+    return undefined;
+  }
+  if (parsed.positionals.length > positionalsMax) throw wrong("too many arguments");
+  return {
+    positionals: parsed.positionals,
+    flag: (name) => parsed.values[name] === true,
+    text: (name) => {
+      const value = parsed.values[name];
+      return typeof value === "string" ? value : undefined;
+    },
+  };
+}
+
+export const DEFAULT_LAB = "default";
+
+/**
+ * The lab that `--name` names.
+ * @throws DrawbridgeError `not_running` when there is none
+ */
+export function namedLab(options: ParsedOptions): Lab {
+  const name = options.text("name") ?? DEFAULT_LAB;
+  const lab = readLab(labPaths(labDirectory(name)));
+  if (lab !== undefined) return lab;
+  throw new DrawbridgeError("not_running", `there is no lab ${name}`, {
+    mend: "Start one with ./task fed:up.",
+  });
+}

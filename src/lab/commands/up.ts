@@ -1,0 +1,56 @@
+// fed:up: brings the lab to running, whatever state it is in, and proves that it works.
+import { systemClock, systemRandom } from "../../domain/clock.ts";
+import { labDirectory, labPaths } from "../layout.ts";
+import { paletteFor, progressOn } from "../progress.ts";
+import { prove } from "../proof/proof.ts";
+import { renderProof } from "../proof/render.ts";
+import { ensureRunning, type Found, lockLab } from "../running.ts";
+import { seed } from "../seed/seed.ts";
+import { DEFAULT_LAB, parseOptions } from "./options.ts";
+
+const USAGE = `
+Usage: ./task fed:up [--name LAB] [--json]
+
+Three organisations on real servers on this machine: starts them, or finds them running, or mends what
+has died; then has each of two ask the other's agent, and the third try to get in.
+
+  --name LAB  a lab of its own beside others; "default" when absent
+  --json      print the proof as JSON
+`;
+
+const HEADLINES: Readonly<Record<Found, string>> = {
+  started: "is running",
+  running: "was running already",
+  mended: "had lost its supervisor; it is mended and running",
+};
+
+export async function up(args: readonly string[]): Promise<number> {
+  const options = parseOptions(args, USAGE, { json: { type: "boolean" } });
+  if (options === undefined) return 0;
+  const name = options.text("name") ?? DEFAULT_LAB;
+  const paths = labPaths(labDirectory(name));
+  const clock = systemClock;
+  const sources = { clock, random: systemRandom };
+  const progress = progressOn(process.stderr, clock);
+  const lock = await lockLab(paths, clock, progress);
+  try {
+    const { lab, found } = await ensureRunning(name, paths, clock, progress);
+    if (found === "running") progress.note(`The lab ${name} is running already; proving it once more.`);
+    const seeded = await seed(lab, sources, progress);
+    progress.doing("asking, and being refused");
+    const proof = await prove(lab, seeded, sources);
+    progress.done("the proof");
+    const opening = {
+      headline: `The lab "${name}" ${HEADLINES[found]}: three organisations on real servers.`,
+      tookMs: progress.elapsedMs(),
+    };
+    process.stdout.write(
+      options.flag("json")
+        ? `${JSON.stringify({ found, tookMs: opening.tookMs, ...proof }, null, 2)}\n`
+        : renderProof(lab, proof, opening, paletteFor(process.stdout)),
+    );
+    return proof.failures.length === 0 ? 0 : 1;
+  } finally {
+    await lock.release();
+  }
+}

@@ -1,0 +1,164 @@
+// The proof as a person reads it at the end of fed:up. Pure.
+import type { Lab } from "../lab.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";
+import { formatDuration, type Palette } from "../progress.ts";
+import type { AskResult } from "./ask.ts";
+import type { Proof } from "./proof.ts";
+import { ATTEMPT_TITLES, ATTEMPTS, isRefused, type Refusal } from "./refusals.ts";
+import { timelineOf } from "./timeline.ts";
+
+const ANSWER_LINES_MAX = 9;
+const WIDTH = 100;
+
+export interface Opening {
+  readonly headline: string;
+  readonly tookMs: number;
+}
+
+export function renderProof(lab: Lab, proof: Proof, opening: Opening, palette: Palette): string {
+  const { bold, dim } = palette;
+  const main = proof.asked["org-b"];
+  const other = proof.asked["org-a"];
+  return [
+    "",
+    `${bold(opening.headline)} ${dim(`(${formatDuration(opening.tookMs)})`)}`,
+    "",
+    ...renderQuestion(main, palette),
+    "",
+    ...renderViews(main, "org-b", palette),
+    "",
+    ...renderTimeline(main, "org-b", "org-a", palette),
+    "",
+    `${bold("And the other way round")}`,
+    `  ${other.asker} asked ${other.ghost} in ${other.room.alias}`,
+    ...quote(other.question, palette),
+    `  ${verdict(other)}; ${gatewayLine(other, "org-b")}`,
+    "",
+    bold("Organisation C, whom nobody admits, was answered"),
+    ...ATTEMPTS.map((attempt) =>
+      renderRefusal(
+        proof.refusals.filter((r) => r.attempt === attempt),
+        palette,
+      ),
+    ),
+    "",
+    ...(proof.failures.length === 0
+      ? [palette.green("Everything is as it should be.")]
+      : [
+          palette.red("Not as it should be:"),
+          ...proof.failures.map((failure) => palette.red(`  ✗ ${failure}`)),
+        ]),
+    "",
+    bold("Next"),
+    ...nextCommands(lab),
+    "",
+  ].join("\n");
+}
+
+export function renderQuestion(result: AskResult, palette: Palette): string[] {
+  return [
+    `${palette.bold(result.asker)} asked ${palette.bold(result.ghost)}`,
+    `  in ${result.room.alias} ${palette.dim(result.room.roomId)}`,
+    ...quote(result.question, palette),
+  ];
+}
+
+/** The answer in both organisations' copies of the room; the asker's first. */
+export function renderViews(result: AskResult, from: CompleteOrganisation, palette: Palette): string[] {
+  return [from, partnerOf(from)].flatMap((viewer, index) => {
+    const { text, eventIds } = result.views[viewer];
+    const title = palette.bold(`The answer in ${viewer}'s view of the room`);
+    if (text === null) return [title, `  ${palette.red(verdict(result))}`];
+    const shown = `${title} ${palette.dim(eventIds.join(" "))}`;
+    return [...(index > 0 ? [""] : []), shown, ...quote(text, palette, palette.cyan)];
+  });
+}
+
+export function renderTimeline(
+  result: AskResult,
+  bridgeOf: CompleteOrganisation,
+  publisher: CompleteOrganisation,
+  palette: Palette,
+): string[] {
+  const hops = timelineOf(result, bridgeOf, publisher);
+  return [
+    palette.bold("Time line"),
+    ...hops.map((hop) => `${formatDuration(Math.max(hop.atMs, 0)).padStart(9)}  ${hop.what}`),
+    "",
+    `${palette.bold("Gateway")}  ${gatewayLine(result, publisher)}`,
+  ];
+}
+
+function gatewayLine({ gateway }: AskResult, publisher: CompleteOrganisation): string {
+  if (gateway === null) return `the gateway of ${publisher} saw no invocation`;
+  const took = formatDuration(gateway.duration_ms);
+  return `${publisher}'s gateway saw azp ${gateway.azp} on ${gateway.route}: ${gateway.code} in ${took}`;
+}
+
+function verdict({ audit, views, sentAt }: AskResult): string {
+  if (audit.outcome !== "completed") return `${audit.outcome}: ${audit.terminal_reason}`;
+  const seen = COMPLETE_ORGANISATIONS.map((name) => views[name].answerSeenAt ?? Number.NaN);
+  const last = Math.max(...seen);
+  return Number.isNaN(last)
+    ? "answered, but not seen by both"
+    : `answered, seen by both after ${formatDuration(last - sentAt)}`;
+}
+
+function quote(text: string, palette: Palette, colour: (text: string) => string = (line) => line): string[] {
+  const lines = text.trimEnd().split("\n").flatMap(wrap);
+  const shown = lines.length > ANSWER_LINES_MAX ? lines.slice(0, ANSWER_LINES_MAX - 1) : lines;
+  const bar = palette.dim("  │ ");
+  return [
+    ...shown.map((line) => `${bar}${colour(line)}`),
+    ...(shown.length < lines.length
+      ? [`${bar}${palette.dim(`… ${lines.length - shown.length} more lines`)}`]
+      : []),
+  ];
+}
+
+function wrap(line: string): string[] {
+  const rows: string[] = [];
+  let row = "";
+  for (const word of line.split(" ")) {
+    if (row !== "" && row.length + word.length + 1 > WIDTH) {
+      rows.push(row);
+      row = word;
+    } else {
+      row = row === "" && rows.length === 0 ? word : `${row} ${word}`;
+    }
+  }
+  return [...rows, row];
+}
+
+function renderRefusal(refusals: readonly Refusal[], palette: Palette): string {
+  const [first] = refusals;
+  if (first === undefined) return "";
+  const same = refusals.every((r) => r.received === first.received && r.code === first.code);
+  const codes = same
+    ? codeOf(first)
+    : refusals.map((refusal) => `${refusal.at} ${codeOf(refusal)}`).join(", ");
+  const good = refusals.every(isRefused);
+  const mark = good ? palette.green("✓") : palette.red("✗");
+  return `  ${mark} ${codes}\n      ${palette.dim(`${ATTEMPT_TITLES[first.attempt]} (${refusals.map((r) => r.at).join(", ")})`)}`;
+}
+
+function codeOf(refusal: Refusal): string {
+  return refusal.code === undefined ? String(refusal.received) : `${refusal.received} ${refusal.code}`;
+}
+
+function nextCommands(lab: Lab): string[] {
+  const name = lab.name === "default" ? "" : ` --name ${lab.name}`;
+  const commands: readonly (readonly [string, string])[] = [
+    [
+      `./task fed:ask "What does the bridge do with an encrypted room?"${name}`,
+      "ask org-a's agent as a user of org-b",
+    ],
+    [`./task fed:ask --from org-a --to org-b "When does the span open?"${name}`, "and the other way round"],
+    [`./task fed:status${name}`, "what runs where; --json for scripts"],
+    [`./task fed:logs org-b bridge -f${name}`, "follow a program's log"],
+    [`./task fed:link cut org-a org-b${name}`, "cut the network between the two; heal mends it"],
+    [`./task fed:down${name}`, "end it and keep the data; --purge removes them"],
+  ];
+  const width = Math.max(...commands.map(([command]) => command.length));
+  return commands.map(([command, what]) => `  ${command.padEnd(width)}  ${what}`);
+}

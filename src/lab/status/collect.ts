@@ -1,0 +1,230 @@
+// Gathers the lab's status: what the supervisor knows, what stands in its files, and how each program
+// answers now.
+import { join } from "node:path";
+import { z } from "zod";
+import { BRIDGE_SECRETS } from "../configuration/bridge.ts";
+import { outsiderFiles } from "../configuration/outsider.ts";
+import { agentsOf, ghostFor, homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
+import { readIfPresent, readJson } from "../files.ts";
+import { HOMESERVER_FILES } from "../homeserver.ts";
+import type { Lab } from "../lab.ts";
+import {
+  AGENT,
+  COMPLETE_ORGANISATIONS,
+  type CompleteOrganisation,
+  clientIds,
+  isComplete,
+  ORGANISATION_NAMES,
+  type OrganisationName,
+  partnerOf,
+  TRAITS,
+} from "../organisations.ts";
+import { childrenOf } from "../process-identity.ts";
+import { readSeed, type Seed } from "../seed/seed.ts";
+import { supervisorClient } from "../supervisor/client.ts";
+import type { SupervisorStatus } from "../supervisor/protocol.ts";
+import { POSTGRES, type ProgramName, unitName } from "../supervisor/units.ts";
+import type { FedStatus, OrganisationStatus } from "./schema.ts";
+
+const PROBE_TIMEOUT_MS = 3_000;
+const PostgresPlace = z.object({ dataDirectory: z.string(), logFile: z.string() });
+
+interface Sources {
+  readonly lab: Lab;
+  readonly seed: Seed | undefined;
+  readonly supervisor: SupervisorStatus | undefined;
+}
+
+/** The status of a lab, running or not. */
+export async function collectStatus(lab: Lab): Promise<FedStatus> {
+  const supervisor = await supervisorClient(lab)
+    .status()
+    .catch(() => undefined);
+  const sources = { lab, seed: readSeed(lab), supervisor };
+  const organisations = Object.fromEntries(
+    await Promise.all(
+      ORGANISATION_NAMES.map(async (name) => [name, await organisationStatus(sources, name)]),
+    ),
+  ) as FedStatus["organisations"];
+  const postgres = unitOf(sources, POSTGRES);
+  const place = readJson(PostgresPlace, lab.paths.postgresPlace);
+  const programs = Object.values(organisations).flatMap((organisation) => programsOf(organisation));
+  return {
+    version: 1,
+    name: lab.name,
+    directory: lab.paths.directory,
+    healthy: postgres.state === "ready" && programs.every((program) => program.healthy),
+    supervisor: {
+      pid: supervisor?.pid ?? null,
+      controlUrl: `http://127.0.0.1:${lab.ports.control}`,
+      tokenFile: lab.paths.controlToken,
+      logFile: lab.paths.log("supervisor"),
+    },
+    postgres: {
+      ...postgres,
+      port: lab.ports.postgres,
+      dataDirectory: place?.dataDirectory ?? null,
+      logFile: place?.logFile ?? null,
+    },
+    cutLinks: supervisor?.cutLinks ?? [],
+    organisations,
+  };
+}
+
+/** The programs of an organisation by name. */
+export function programsOf(organisation: OrganisationStatus) {
+  const { homeserver, issuer, agent, gateway, bridge } = organisation;
+  return Object.entries({ homeserver, issuer, agent, gateway, bridge }).flatMap(([name, program]) =>
+    program === undefined ? [] : [{ ...program, name }],
+  );
+}
+
+function unitOf({ supervisor }: Sources, name: string) {
+  const unit = supervisor?.units.find((candidate) => candidate.name === name);
+  return { pid: unit?.pid ?? null, state: unit?.state ?? ("stopped" as const) };
+}
+
+async function programStatus(
+  sources: Sources,
+  organisation: OrganisationName,
+  program: ProgramName,
+  configFile: string,
+  probeUrl: string,
+) {
+  const name = unitName(organisation, program);
+  const unit = unitOf(sources, name);
+  return {
+    ...unit,
+    healthy: unit.pid !== null && (await answers(probeUrl)),
+    configFile,
+    outputFile: sources.lab.paths.log(name),
+  };
+}
+
+async function answers(url: string): Promise<boolean> {
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
+    await response.body?.cancel();
+    return response.status === 200;
+  } catch {
+    return false;
+  }
+}
+
+async function organisationStatus(sources: Sources, name: OrganisationName): Promise<OrganisationStatus> {
+  const { lab, seed } = sources;
+  const paths = lab.paths.organisation(name);
+  const endpoints = homeserverEndpoints(lab, name);
+  return {
+    serverName: lab.serverNames[name],
+    ...endpoints,
+    caFile: lab.paths.caCertificate,
+    dataDirectory: paths.directory,
+    homeserver: {
+      ...(await programStatus(
+        sources,
+        name,
+        "homeserver",
+        paths.homeserverConfig,
+        `${endpoints.clientUrl}/_matrix/client/versions`,
+      )),
+      signingKeyFile: join(paths.homeserver, HOMESERVER_FILES.signingKey),
+    },
+    users: seed?.users[name] ?? [],
+    rooms: isComplete(name) ? roomsOf(seed, name) : [],
+    clients: isComplete(name) ? declaredClients(lab, name) : outsiderClients(lab),
+    ...(isComplete(name) ? await serviceStatus(sources, name) : {}),
+  };
+}
+
+/** The organisation's own room first. */
+function roomsOf(seed: Seed | undefined, name: CompleteOrganisation): OrganisationStatus["rooms"] {
+  return (seed?.rooms ?? [])
+    .toSorted((a, b) => Number(b.createdBy === name) - Number(a.createdBy === name))
+    .map(({ roomId, alias, encrypted }) => ({ roomId, alias, encrypted }));
+}
+
+function declaredClients(lab: Lab, name: CompleteOrganisation): OrganisationStatus["clients"] {
+  const client = (clientId: string, partner: OrganisationName | undefined) => ({
+    clientId,
+    secretFile: lab.paths.organisation(name).clientSecret(clientId),
+    partner: partner === undefined ? null : lab.serverNames[partner],
+  });
+  const partner = partnerOf(name);
+  return [
+    client(clientIds.bridgeOf(name), undefined),
+    client(clientIds.bridgeOf(partner), partner),
+    client(clientIds.applicant, "org-c"),
+  ];
+}
+
+function outsiderClients(lab: Lab): OrganisationStatus["clients"] {
+  const files = outsiderFiles(lab);
+  return [
+    { clientId: clientIds.bridgeOf("org-c"), secretFile: files.unknownClientSecret, partner: null },
+    ...COMPLETE_ORGANISATIONS.map((issuer) => ({
+      clientId: clientIds.applicant,
+      secretFile: files.applicantSecret(issuer),
+      partner: lab.serverNames[issuer],
+    })),
+  ];
+}
+
+async function serviceStatus(sources: Sources, name: CompleteOrganisation) {
+  const { lab } = sources;
+  const paths = lab.paths.organisation(name);
+  const endpoints = serviceEndpoints(lab, name);
+  const [gateway, issuer, agent, bridge] = await Promise.all([
+    programStatus(sources, name, "gateway", paths.gatewayConfig, endpoints.cardUrl),
+    programStatus(sources, name, "issuer", paths.issuerConfig, endpoints.jwksUrl),
+    programStatus(
+      sources,
+      name,
+      "agent",
+      paths.agentConfig,
+      `${endpoints.agentUrl}/.well-known/agent-card.json`,
+    ),
+    programStatus(sources, name, "bridge", paths.bridgeConfig, endpoints.healthUrl),
+  ]);
+  return {
+    gateway: {
+      ...gateway,
+      pid: gateway.pid === null ? null : (childrenOf(gateway.pid)[0] ?? null),
+      programPid: gateway.pid,
+      url: endpoints.gatewayUrl,
+      cardUrl: endpoints.cardUrl,
+      invokeUrl: endpoints.invokeUrl,
+      accessLog: paths.accessLog,
+    },
+    issuer: {
+      ...issuer,
+      url: endpoints.issuerUrl,
+      tokenEndpoint: endpoints.tokenEndpoint,
+      jwksUrl: endpoints.jwksUrl,
+      audience: endpoints.audience,
+      clientsFile: paths.clientsFile,
+    },
+    agent: {
+      ...agent,
+      url: endpoints.agentUrl,
+      name: AGENT,
+      title: TRAITS[name].agentTitle,
+      documents: paths.agentDocuments,
+    },
+    bridge: {
+      ...bridge,
+      url: endpoints.bridgeUrl,
+      healthUrl: endpoints.healthUrl,
+      metricsUrl: endpoints.metricsUrl,
+      databaseUrl: (readIfPresent(paths.bridgeSecret(BRIDGE_SECRETS.databaseUrl)) ?? "").trim(),
+      agentsFile: paths.agentsFile,
+      auditFile: paths.auditFile,
+      logFile: paths.bridgeLog,
+      ghosts: agentsOf(name).map(({ agentId, publisher }) => ({
+        userId: ghostFor(lab, name, publisher),
+        agent: agentId,
+        cardUrl: serviceEndpoints(lab, publisher).cardUrl,
+      })),
+    },
+  };
+}

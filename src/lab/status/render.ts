@@ -1,0 +1,59 @@
+// The lab's status as a table for people.
+import { renderTable } from "../../cli/output.ts";
+import { NO_COLOURS, type Palette } from "../progress.ts";
+import { programsOf } from "./collect.ts";
+import type { FedStatus } from "./schema.ts";
+
+/** Where a person would look for each program. */
+function addressOf(program: { readonly name: string; readonly url?: string }, clientUrl: string): string {
+  return program.url ?? clientUrl;
+}
+
+export function renderStatus(status: FedStatus, palette: Palette = NO_COLOURS): string {
+  const rows = [
+    ["postgres", status.postgres.state, pid(status.postgres.pid), `127.0.0.1:${status.postgres.port}`],
+  ];
+  for (const [name, organisation] of Object.entries(status.organisations)) {
+    for (const program of programsOf(organisation)) {
+      const state = program.state === "ready" && !program.healthy ? "silent" : program.state;
+      rows.push([
+        `${name}/${program.name}`,
+        state,
+        pid(program.pid),
+        addressOf(program, organisation.clientUrl),
+      ]);
+    }
+  }
+  const table = renderTable(["PROGRAM", "STATE", "PID", "ADDRESS"], rows).split("\n");
+  const coloured = table.map((line, index) => {
+    if (index === 0) return palette.bold(line);
+    const state = rows[index - 1]?.[1] ?? "";
+    return state === ""
+      ? line
+      : line.replace(state, (state === "ready" ? palette.green : palette.red)(state));
+  });
+  const lines = [
+    `${palette.bold(`Lab ${status.name}`)} ${status.healthy ? palette.green("healthy") : palette.red(unwell(status))}   ${palette.dim(status.directory)}`,
+    "",
+    ...coloured,
+  ];
+  for (const [name, organisation] of Object.entries(status.organisations)) {
+    lines.push(`${palette.bold(name)}  ${organisation.serverName}`);
+    const [user] = organisation.users;
+    if (user !== undefined) lines.push(`  user   ${user.userId}`);
+    for (const room of organisation.rooms) lines.push(`  room   ${room.alias}  ${palette.dim(room.roomId)}`);
+    for (const ghost of organisation.bridge?.ghosts ?? []) lines.push(`  ghost  ${ghost.userId}`);
+  }
+  for (const [one, other] of status.cutLinks) {
+    lines.push("", palette.red(`The link between ${one} and ${other} is cut.`));
+  }
+  return `${lines.join("\n")}\n`;
+}
+
+function unwell(status: FedStatus): string {
+  return status.supervisor.pid === null ? "not running" : "not healthy";
+}
+
+function pid(value: number | null): string {
+  return value === null ? "-" : String(value);
+}

@@ -1,0 +1,125 @@
+// What `fed:status --json` says: everything that a foreign client or script needs to take part in the lab.
+// Published as docs/reference/schemas/fed-status.schema.json. All paths are absolute. It holds passwords,
+// access tokens and database URLs: they are the lab's own, made for it and good for nothing else.
+import { z } from "zod";
+import { ORGANISATION_NAMES } from "../organisations.ts";
+import { UNIT_STATES } from "../supervisor/protocol.ts";
+
+/** Of the running program; null while there is none. */
+const Pid = z.int().nullable();
+
+const ProgramFields = {
+  pid: Pid,
+  state: z.enum(UNIT_STATES),
+  /** Whether it answered as it should when it was asked just now. */
+  healthy: z.boolean(),
+  configFile: z.string(),
+  /** What it wrote to standard output and standard error. */
+  outputFile: z.string(),
+};
+
+const User = z.strictObject({
+  userId: z.string(),
+  password: z.string(),
+  accessToken: z.string(),
+  /** Whether it may use the homeserver's admin API. */
+  admin: z.boolean(),
+});
+
+const Room = z.strictObject({ roomId: z.string(), alias: z.string(), encrypted: z.boolean() });
+
+const Client = z.strictObject({
+  clientId: z.string(),
+  secretFile: z.string(),
+  /**
+   * Server name of the organisation on the other side: whose client this is, or, among the clients of an
+   * outsider, whose issuer gave it. Null for a client of the organisation itself.
+   */
+  partner: z.string().nullable(),
+});
+
+const Gateway = z.strictObject({
+  ...ProgramFields,
+  /** `pid` is Envoy's; this is the gateway program that configures it and ends with it. */
+  programPid: Pid,
+  url: z.url(),
+  cardUrl: z.url(),
+  invokeUrl: z.url(),
+  accessLog: z.string(),
+});
+
+const Issuer = z.strictObject({
+  ...ProgramFields,
+  url: z.url(),
+  tokenEndpoint: z.url(),
+  jwksUrl: z.url(),
+  audience: z.string(),
+  clientsFile: z.string(),
+});
+
+const Agent = z.strictObject({
+  ...ProgramFields,
+  url: z.url(),
+  /** As the gateway publishes it, and as agents.yaml of its own bridge names it. */
+  name: z.string(),
+  /** As its card names it. */
+  title: z.string(),
+  documents: z.string(),
+});
+
+const Bridge = z.strictObject({
+  ...ProgramFields,
+  url: z.url(),
+  healthUrl: z.url(),
+  metricsUrl: z.url(),
+  databaseUrl: z.string(),
+  agentsFile: z.string(),
+  auditFile: z.string(),
+  logFile: z.string(),
+  ghosts: z.array(z.strictObject({ userId: z.string(), agent: z.string(), cardUrl: z.url() })),
+});
+
+export const OrganisationStatus = z.strictObject({
+  serverName: z.string(),
+  clientUrl: z.url(),
+  /** Good for a request without DNS: the certificate names 127.0.0.1 too. */
+  federationUrl: z.url(),
+  caFile: z.string(),
+  /** The CONNECT proxy that reaches the other servers by their names, as this organisation. */
+  connectProxy: z.url(),
+  dataDirectory: z.string(),
+  homeserver: z.strictObject({ ...ProgramFields, signingKeyFile: z.string() }),
+  users: z.array(User),
+  rooms: z.array(Room),
+  clients: z.array(Client),
+  gateway: Gateway.optional(),
+  issuer: Issuer.optional(),
+  agent: Agent.optional(),
+  bridge: Bridge.optional(),
+});
+export type OrganisationStatus = z.output<typeof OrganisationStatus>;
+
+export const FedStatus = z.strictObject({
+  version: z.literal(1),
+  name: z.string(),
+  directory: z.string(),
+  /** All programs run and answer. */
+  healthy: z.boolean(),
+  supervisor: z.strictObject({
+    pid: Pid,
+    controlUrl: z.url(),
+    tokenFile: z.string(),
+    logFile: z.string(),
+  }),
+  postgres: z.strictObject({
+    pid: Pid,
+    state: z.enum(UNIT_STATES),
+    port: z.int(),
+    dataDirectory: z.string().nullable(),
+    logFile: z.string().nullable(),
+  }),
+  /** Links between two organisations' homeservers that are cut now. */
+  cutLinks: z.array(z.tuple([z.string(), z.string()])),
+  organisations: z.record(z.enum(ORGANISATION_NAMES), OrganisationStatus),
+});
+export type FedStatus = z.output<typeof FedStatus>;

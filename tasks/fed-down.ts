@@ -1,0 +1,10 @@
+// Ends the lab. See src/lab.
+import { down } from "../src/lab/commands/down.ts";
+import type { Task } from "./task.ts";
+
+export const task: Task = {
+  name: "fed:down",
+  summary: "End the lab's own programs; --purge removes its data too.",
+  needs: {},
+  run: down,
+};

@@ -1,0 +1,10 @@
+// Cuts or heals a link of the lab. See src/lab.
+import { link } from "../src/lab/commands/link.ts";
+import type { Task } from "./task.ts";
+
+export const task: Task = {
+  name: "fed:link",
+  summary: "Cut or heal the network between two organisations of the lab.",
+  needs: {},
+  run: link,
+};

@@ -1,0 +1,10 @@
+// Shows the lab's logs. See src/lab.
+import { logs } from "../src/lab/commands/logs.ts";
+import type { Task } from "./task.ts";
+
+export const task: Task = {
+  name: "fed:logs",
+  summary: "What the lab's programs have written; -f follows.",
+  needs: {},
+  run: logs,
+};

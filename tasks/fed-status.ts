@@ -1,0 +1,10 @@
+// Shows the lab's status. See src/lab.
+import { status } from "../src/lab/commands/status.ts";
+import type { Task } from "./task.ts";
+
+export const task: Task = {
+  name: "fed:status",
+  summary: "What of the lab runs where; --json for scripts.",
+  needs: {},
+  run: status,
+};

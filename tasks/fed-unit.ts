@@ -1,0 +1,10 @@
+// Acts on one program of the lab. See src/lab.
+import { unit } from "../src/lab/commands/unit.ts";
+import type { Task } from "./task.ts";
+
+export const task: Task = {
+  name: "fed:unit",
+  summary: "Stop, start, restart or kill one program of the lab.",
+  needs: {},
+  run: unit,
+};

@@ -1,0 +1,13 @@
+// Brings up the lab. See src/lab.
+import { up } from "../src/lab/commands/up.ts";
+import type { Task } from "./task.ts";
+
+export const task: Task = {
+  name: "fed:up",
+  summary:
+    "Three organisations on real servers, and a proof that they work together; run it again at any time.",
+  needs: {
+    python: true,
+  },
+  run: up,
+};
