@@ -4,6 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import process from "node:process";
 import type { Command } from "commander";
+import { systemClock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { loadIssuerConfig } from "../issuer/config.ts";
 import { startIssuer } from "../issuer/server.ts";
@@ -28,7 +29,7 @@ and their secrets are read again at each request. The log line with "event":"rea
         const log = serviceLog("issuer");
         const stop = stopSignal();
         const config = loadIssuerConfig(options.config);
-        const issuer = await startIssuer(config, log);
+        const issuer = await startIssuer(config, log, systemClock);
         log.info({ event: "ready", listen: issuer.address, url: config.url }, "the issuer is serving");
         if (!stop.aborted) await once(stop, "abort");
         await issuer.close();

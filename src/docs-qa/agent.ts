@@ -5,6 +5,7 @@ import { AgentCard } from "@a2a-js/sdk";
 import { DefaultRequestHandler } from "@a2a-js/sdk/server";
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
+import { closeServer } from "../runtime/close-server.ts";
 import { describeAgent, prepareCard } from "./card.ts";
 import type { DocsQaConfig } from "./config.ts";
 import { composeAnswer } from "./search/answer.ts";
@@ -67,10 +68,8 @@ export async function startAgent(config: DocsQaConfig, options: AgentOptions): P
   return {
     url: `http://${config.listen.host}:${config.listen.port}/`,
     close: async () => {
-      const closed = once(server, "close");
-      server.close();
-      server.closeIdleConnections();
-      await closed;
+      await closeServer(server, clock);
+      await store.flush();
     },
   };
 }

@@ -4,6 +4,8 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import { resolve } from "node:path";
 import type { Logger } from "pino";
+import type { Clock } from "../domain/clock.ts";
+import { closeServer } from "../runtime/close-server.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { IssuerConfig } from "./config.ts";
 import { DeclaredClients } from "./declared-clients.ts";
@@ -32,7 +34,7 @@ export interface RunningIssuer {
  * Starts the issuer.
  * @throws ConfigError, DrawbridgeError when its keys or clients cannot be read
  */
-export async function startIssuer(config: IssuerConfig, log: Logger): Promise<RunningIssuer> {
+export async function startIssuer(config: IssuerConfig, log: Logger, clock: Clock): Promise<RunningIssuer> {
   const keys = parseSigningKeys(readSecret(config.signingKeys, config.directory));
   const clients = new DeclaredClients(resolve(config.directory, config.clientsFile), log);
   const provider = createProvider(config, keys, clients);
@@ -58,11 +60,7 @@ export async function startIssuer(config: IssuerConfig, log: Logger): Promise<Ru
   await listen(server, config.listen);
   return {
     address: `${config.listen.host}:${config.listen.port}`,
-    close: () =>
-      new Promise((done) => {
-        server.close(() => done());
-        server.closeIdleConnections();
-      }),
+    close: () => closeServer(server, clock),
   };
 }
 

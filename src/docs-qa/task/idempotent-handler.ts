@@ -5,14 +5,16 @@
 import {
   type Message,
   Message as MessageCodec,
+  Role,
   type SendMessageRequest,
   type StreamResponse,
+  type SubscribeToTaskRequest,
   type Task,
 } from "@a2a-js/sdk";
 import { A2AError, RequestMalformedError } from "@a2a-js/sdk/errors";
 import type { A2ARequestHandler, ServerCallContext } from "@a2a-js/sdk/server";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../cards/extensions.ts";
-import { isTerminal } from "./states.ts";
+import { isFinal, isTerminal } from "./states.ts";
 import { callerMessages, type DurableTaskStore, messageKey, scopeOf } from "./store.ts";
 
 /** What a message turned out to be: the first of its kind, or a repeat. */
@@ -65,13 +67,12 @@ export class IdempotentHandler implements A2ARequestHandler {
     } else if (isTerminal(arrival.task)) {
       yield { payload: { $case: "task", value: arrival.task } };
     } else {
-      const { id } = arrival.task;
-      yield* this.#guardStream(this.#inner.resubscribe({ id, tenant: request.tenant }, context));
+      yield* this.resubscribe({ id: arrival.task.id, tenant: request.tenant }, context);
     }
   }
 
   resubscribe: A2ARequestHandler["resubscribe"] = (params, context) =>
-    this.#guardStream(this.#inner.resubscribe(params, context));
+    this.#guardStream(this.#follow(params, context));
   getAgentCard: A2ARequestHandler["getAgentCard"] = () => this.#inner.getAgentCard();
   getTask: A2ARequestHandler["getTask"] = (params, context) =>
     this.#guard(() => this.#inner.getTask(params, context));
@@ -118,6 +119,27 @@ export class IdempotentHandler implements A2ARequestHandler {
     }
   }
 
+  /**
+   * A task's events to its end. The SDK's stream ends early when the work is done but not stored yet; what
+   * is missing then is the final task.
+   */
+  async *#follow(
+    params: SubscribeToTaskRequest,
+    context: ServerCallContext,
+  ): AsyncGenerator<StreamResponse, void, undefined> {
+    let final = false;
+    for await (const event of this.#inner.resubscribe(params, context)) {
+      const { payload } = event;
+      if (payload?.$case === "task" || payload?.$case === "statusUpdate")
+        final = isFinal(payload.value.status);
+      yield event;
+    }
+    if (final) return;
+    await this.#store.whenTerminal(params.id);
+    const task = await this.#inner.getTask({ id: params.id, tenant: params.tenant }, context);
+    yield { payload: { $case: "task", value: task } };
+  }
+
   #leave(key: string): void {
     this.#arriving.get(key)?.resolve();
     this.#arriving.delete(key);
@@ -152,6 +174,8 @@ function accept(
   if (typeof message.messageId !== "string" || message.messageId === "") {
     throw new RequestMalformedError("message.messageId is required");
   }
+  if (message.role !== Role.ROLE_USER) throw new RequestMalformedError("message.role must be ROLE_USER");
+  if (message.parts.length === 0) throw new RequestMalformedError("message.parts is required");
   if (context.requestedExtensions?.includes(MESSAGE_ID_IDEMPOTENCY)) {
     context.addActivatedExtension(MESSAGE_ID_IDEMPOTENCY);
   }

@@ -1,5 +1,5 @@
 // Which task states are final (A2A 1.0, section 4.1.3).
-import { type Task, TaskState } from "@a2a-js/sdk";
+import { type Task, TaskState, type TaskStatus } from "@a2a-js/sdk";
 
 const TERMINAL: ReadonlySet<TaskState> = new Set([
   TaskState.TASK_STATE_COMPLETED,
@@ -8,6 +8,10 @@ const TERMINAL: ReadonlySet<TaskState> = new Set([
   TaskState.TASK_STATE_REJECTED,
 ]);
 
+export function isFinal(status: TaskStatus | undefined): boolean {
+  return status !== undefined && TERMINAL.has(status.state);
+}
+
 export function isTerminal(task: Task): boolean {
-  return task.status !== undefined && TERMINAL.has(task.status.state);
+  return isFinal(task.status);
 }

@@ -94,6 +94,11 @@ export class DurableTaskStore implements TaskStore {
     await this.#forgetOld();
   }
 
+  /** Resolves when everything saved so far is on disk. */
+  async flush(): Promise<void> {
+    await Promise.allSettled(this.#writes.values());
+  }
+
   async list(request: ListTasksRequest, context: ServerCallContext): Promise<ListTasksResponse> {
     const key = keyOf(scopeOf(context));
     const own = [...this.#tasks.values()].filter((entry) => keyOf(entry.scope) === key);

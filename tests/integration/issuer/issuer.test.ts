@@ -1,0 +1,207 @@
+import assert from "node:assert/strict";
+import { renameSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { createRemoteJWKSet, type JWTPayload, jwtVerify } from "jose";
+import { systemClock } from "../../../src/domain/clock.ts";
+import { loadIssuerConfig } from "../../../src/issuer/config.ts";
+import { type RunningIssuer, startIssuer } from "../../../src/issuer/server.ts";
+import { generateSigningKeys } from "../../../src/issuer/signing-keys.ts";
+import { freePort } from "../../../src/runtime/free-port.ts";
+import { recordedLog } from "../../support/recorded-log.ts";
+import { temporaryFolder, writeFile } from "../../support/temporary.ts";
+
+const AUDIENCE = "https://agents.org-a.example";
+const SECRET = "first-secret-of-org-b";
+
+const CLIENTS = `version: 1
+clients:
+  - {clientId: org-b-client, secret: {file: secrets/org-b}, partner: org-b.example}
+  - {clientId: off-client, enabled: false, secret: {file: secrets/off}}
+`;
+
+interface Answer {
+  readonly status: number;
+  readonly body: Readonly<Record<string, unknown>>;
+}
+
+async function setUp(t: TestContext) {
+  const folder = temporaryFolder(t);
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  writeFile(
+    join(folder, "issuer.yaml"),
+    `version: 1
+listen: {port: ${port}}
+url: ${url}
+audience: ${AUDIENCE}
+signingKeys: {file: secrets/signing-keys.json}
+`,
+  );
+  writeFile(join(folder, "secrets/signing-keys.json"), JSON.stringify(await generateSigningKeys()), 0o600);
+  writeFile(join(folder, "secrets/org-b"), `${SECRET}\n`, 0o600);
+  writeFile(join(folder, "secrets/off"), "secret-of-off-client\n", 0o600);
+  writeFile(join(folder, "clients.yaml"), CLIENTS);
+  const recorded = recordedLog();
+  const config = loadIssuerConfig(join(folder, "issuer.yaml"));
+  let issuer: RunningIssuer = await startIssuer(config, recorded.log, systemClock);
+  t.after(() => issuer.close());
+
+  const ask = async (form: Record<string, string>, basic?: readonly [string, string]): Promise<Answer> => {
+    const response = await fetch(`${url}/token`, {
+      method: "POST",
+      body: new URLSearchParams({ grant_type: "client_credentials", ...form }),
+      headers: basic ? { authorization: `Basic ${Buffer.from(basic.join(":")).toString("base64")}` } : {},
+    });
+    return { status: response.status, body: (await response.json()) as Answer["body"] };
+  };
+  return {
+    folder,
+    url,
+    log: recorded.text,
+    ask,
+    restart: async () => {
+      await issuer.close();
+      issuer = await startIssuer(config, recorded.log, systemClock);
+    },
+  };
+}
+
+const AS_ORG_B = ["org-b-client", SECRET] as const;
+
+async function verified(url: string, token: unknown): Promise<JWTPayload & Record<string, unknown>> {
+  const keys = createRemoteJWKSet(new URL(`${url}/jwks`));
+  const { payload } = await jwtVerify(String(token), keys, {
+    issuer: url,
+    audience: AUDIENCE,
+    algorithms: ["ES256"],
+    typ: "at+jwt",
+  });
+  return payload;
+}
+
+test("PLN-5: a declared client gets a token of 300 seconds for the audience, with its azp", async (t) => {
+  const { url, ask } = await setUp(t);
+  const { status, body } = await ask({}, AS_ORG_B);
+  assert.equal(status, 200);
+  assert.equal(body["token_type"], "Bearer");
+  assert.equal(body["expires_in"], 300);
+  const claims = await verified(url, body["access_token"]);
+  assert.equal(claims.iss, url);
+  assert.equal(claims.aud, AUDIENCE);
+  assert.equal(claims["azp"], "org-b-client");
+  assert.equal((claims.exp ?? 0) - (claims.iat ?? 0), 300);
+});
+
+test("a secret in the form is taken as one in the header is", async (t) => {
+  const { ask } = await setUp(t);
+  const { status } = await ask({ client_id: "org-b-client", client_secret: SECRET, resource: AUDIENCE });
+  assert.equal(status, 200);
+});
+
+for (const [what, credentials] of [
+  ["a disabled client", ["off-client", "secret-of-off-client"]],
+  ["an unknown client", ["nobody", "anything"]],
+  ["a wrong secret", ["org-b-client", "wrong"]],
+] as const) {
+  test(`PLN-5: ${what} gets 401 invalid_client`, async (t) => {
+    const { ask } = await setUp(t);
+    const { status, body } = await ask({}, credentials);
+    assert.deepEqual([status, body["error"]], [401, "invalid_client"]);
+  });
+}
+
+test("PLN-5: a rotated secret counts at the next request, and the old one no more", async (t) => {
+  const { folder, ask } = await setUp(t);
+  assert.equal((await ask({}, AS_ORG_B)).status, 200);
+  writeFile(join(folder, "secrets/next"), "second-secret-of-org-b", 0o600);
+  renameSync(join(folder, "secrets/next"), join(folder, "secrets/org-b"));
+  assert.equal((await ask({}, AS_ORG_B)).status, 401);
+  assert.equal((await ask({}, ["org-b-client", "second-secret-of-org-b"])).status, 200);
+});
+
+test("PLN-5: a client that is disabled gets 401 at the next request, and a token again when enabled", async (t) => {
+  const { folder, ask } = await setUp(t);
+  const file = join(folder, "clients.yaml");
+  writeFile(file, CLIENTS.replace("org-b-client,", "org-b-client, enabled: false,"));
+  assert.equal((await ask({}, AS_ORG_B)).status, 401);
+  writeFile(file, CLIENTS);
+  assert.equal((await ask({}, AS_ORG_B)).status, 200);
+});
+
+test("a clients' file that cannot be used leaves the last good one, and the log says line and mend", async (t) => {
+  const { folder, ask, log } = await setUp(t);
+  const file = join(folder, "clients.yaml");
+  writeFile(file, `${CLIENTS}  - {clientId: org-b-client, secret: {file: x}}\n`);
+  assert.equal((await ask({}, AS_ORG_B)).status, 200);
+  assert.match(log(), /clients_refused.*clients\.yaml:5: clients\.2\.clientId: declared twice.*mend/);
+  rmSync(file);
+  assert.equal((await ask({}, AS_ORG_B)).status, 200);
+  assert.equal((await ask({}, AS_ORG_B)).status, 200);
+  assert.equal(log().match(/clients_refused/g)?.length, 2);
+});
+
+test("another resource gets 400 invalid_target", async (t) => {
+  const { ask } = await setUp(t);
+  const { status, body } = await ask({ resource: "https://other.example" }, AS_ORG_B);
+  assert.deepEqual([status, body["error"]], [400, "invalid_target"]);
+});
+
+for (const grant of [
+  "password",
+  "authorization_code",
+  "refresh_token",
+  "urn:ietf:params:oauth:grant-type:device_code",
+]) {
+  test(`the grant ${grant} is refused`, async (t) => {
+    const { ask } = await setUp(t);
+    const { status, body } = await ask({ grant_type: grant }, AS_ORG_B);
+    assert.deepEqual([status, body["error"]], [400, "unsupported_grant_type"]);
+  });
+}
+
+test("nothing but the token endpoint, the key set and discovery is there", async (t) => {
+  const { url } = await setUp(t);
+  for (const [method, path] of [
+    ["GET", "/auth"],
+    ["POST", "/token/introspection"],
+    ["POST", "/token/revocation"],
+    ["GET", "/me"],
+    ["POST", "/request"],
+    ["GET", "/session/end"],
+    ["POST", "/reg"],
+    ["GET", "/token"],
+    ["GET", "/interaction/x"],
+  ] as const) {
+    const { status } = await fetch(url + path, { method });
+    assert.equal(status, 404, `${method} ${path}`);
+  }
+  const discovery = (await (await fetch(`${url}/.well-known/openid-configuration`)).json()) as Answer["body"];
+  assert.deepEqual(discovery["grant_types_supported"], ["client_credentials"]);
+  assert.equal(discovery["token_endpoint"], `${url}/token`);
+});
+
+test("a token issued before a restart still verifies after it", async (t) => {
+  const { url, ask, restart } = await setUp(t);
+  const { body } = await ask({}, AS_ORG_B);
+  await restart();
+  assert.equal((await verified(url, body["access_token"]))["azp"], "org-b-client");
+});
+
+test("no secret, token or word of a caller is logged, and the key set publishes no private part", async (t) => {
+  const { url, ask, log } = await setUp(t);
+  const { body } = await ask({ scope: "canary-scope" }, AS_ORG_B);
+  await ask({ resource: "https://canary.example" }, AS_ORG_B);
+  await ask({}, ["canary-client", "canary-secret"]);
+  await ask({ client_id: "canary-client", client_secret: "canary-secret", grant_type: "canary-grant" });
+  assert.match(log(), /token_issued/);
+  assert.match(log(), /token_refused/);
+  assert.doesNotMatch(log(), /canary/);
+  assert.ok(!log().includes(SECRET));
+  assert.ok(!log().includes(String(body["access_token"]).slice(0, 20)));
+  const { keys } = (await (await fetch(`${url}/jwks`)).json()) as { keys: object[] };
+  assert.deepEqual(
+    keys.map((key) => Object.keys(key).sort()),
+    [["alg", "crv", "kid", "kty", "use", "x", "y"]],
+  );
+});
