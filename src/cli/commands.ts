@@ -71,4 +71,9 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   // After the commands of its group: the first entry whose words match is the one that is called.
   { path: ["bridge"], summary: "run the bridge of one organisation", load: () => import("./bridge.ts") },
+  {
+    path: ["doctor"],
+    summary: "tell what is wrong with a bridge, and the mend",
+    load: () => import("./doctor.ts"),
+  },
 ];

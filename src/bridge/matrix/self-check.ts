@@ -19,14 +19,17 @@ export interface SelfCheck {
   readonly mend: string | undefined;
 }
 
-export interface SelfCheckDependencies {
+export interface HomeserverCheckDependencies {
   readonly config: Pick<BridgeConfig, "appservice" | "homeserver">;
   readonly homeserver: Homeserver;
+  /** Whether the bridge listens: without that the homeserver cannot call it back, and is not asked to. */
+  readonly listening: boolean;
+}
+
+export interface SelfCheckDependencies extends HomeserverCheckDependencies {
   readonly ghosts: Ghosts;
   /** A ghost of the bridge's, to try; undefined when no agent is configured yet. */
   readonly ghost: GhostMxid | undefined;
-  /** Whether the bridge listens: without that the homeserver cannot call it back, and is not asked to. */
-  readonly listening: boolean;
 }
 
 type Failure = Exclude<Outcome<unknown>, { kind: "ok" }>;
@@ -34,28 +37,35 @@ type Failure = Exclude<Outcome<unknown>, { kind: "ok" }>;
 const RENDER_AGAIN =
   "Render the registration again with `drawbridge bridge registration`, give it to the homeserver and restart it.";
 
-/** Runs the checks in order; those that cannot succeed after a failed one are left out. */
+function result(check: SelfCheck["check"], mend: string | undefined): SelfCheck {
+  return { check, ok: mend === undefined, mend };
+}
+
+/** The checks that need no ghost. One that cannot succeed after a failed one is left out. */
+export async function checkHomeserver(deps: HomeserverCheckDependencies): Promise<readonly SelfCheck[]> {
+  const reachable = result("homeserver_reachable", await homeserverReachable(deps));
+  if (!reachable.ok) return [reachable];
+  const accepted = result("token_accepted", await tokenAccepted(deps));
+  if (!accepted.ok || !deps.listening) return [reachable, accepted];
+  return [reachable, accepted, result("bridge_reachable", await bridgeReachable(deps))];
+}
+
+/** All checks, a ghost's included. */
 export async function selfCheck(deps: SelfCheckDependencies): Promise<readonly SelfCheck[]> {
-  const done: SelfCheck[] = [];
-  const add = (check: SelfCheck["check"], mend: string | undefined): boolean => {
-    done.push({ check, ok: mend === undefined, mend });
-    return mend === undefined;
-  };
-  if (!add("homeserver_reachable", await homeserverReachable(deps))) return done;
-  if (!add("token_accepted", await tokenAccepted(deps))) return done;
-  if (deps.listening) add("bridge_reachable", await bridgeReachable(deps));
-  const { ghost } = deps;
-  if (ghost === undefined) return done;
-  const made = await deps.ghosts.ensureGhost(ghost);
-  if (!add("ghost_registers", made.kind === "ok" ? undefined : ghostMend(made))) return done;
-  add("ghost_device", await ghostDevice(deps, ghost));
-  return done;
+  const checks = await checkHomeserver(deps);
+  const { ghost, ghosts } = deps;
+  const hopeless = checks.some(({ check, ok }) => !ok && check !== "bridge_reachable");
+  if (ghost === undefined || hopeless) return checks;
+  const made = await ghosts.ensureGhost(ghost);
+  const registers = result("ghost_registers", made.kind === "ok" ? undefined : ghostMend(made));
+  if (!registers.ok) return [...checks, registers];
+  return [...checks, registers, result("ghost_device", await ghostDevice(deps, ghost))];
 }
 
 async function homeserverReachable({
   homeserver,
   config,
-}: SelfCheckDependencies): Promise<string | undefined> {
+}: HomeserverCheckDependencies): Promise<string | undefined> {
   const versions = await homeserver.versions();
   // That it refuses the token is the next check's matter.
   if (versions.kind === "ok" || (versions.kind === "retry" && versions.cause === "unauthorized")) {
@@ -64,7 +74,10 @@ async function homeserverReachable({
   return `No Matrix homeserver answers at ${config.homeserver.url} (${reasonOf(versions)}): check homeserver.url, and that it runs.`;
 }
 
-async function tokenAccepted({ homeserver, config }: SelfCheckDependencies): Promise<string | undefined> {
+async function tokenAccepted({
+  homeserver,
+  config,
+}: HomeserverCheckDependencies): Promise<string | undefined> {
   const whoami = await homeserver.whoami();
   if (whoami.kind !== "ok")
     return `The homeserver does not accept the as_token (${reasonOf(whoami)}). ${RENDER_AGAIN}`;
@@ -73,7 +86,10 @@ async function tokenAccepted({ homeserver, config }: SelfCheckDependencies): Pro
   return `The homeserver takes the bridge for ${whoami.value.user_id}, not ${expected}: check homeserver.serverName and appservice.senderLocalpart. ${RENDER_AGAIN}`;
 }
 
-async function bridgeReachable({ homeserver, config }: SelfCheckDependencies): Promise<string | undefined> {
+async function bridgeReachable({
+  homeserver,
+  config,
+}: HomeserverCheckDependencies): Promise<string | undefined> {
   const ping = await homeserver.pingAppservice(config.appservice.id);
   if (ping.kind === "ok") return undefined;
   const url = config.appservice.url;
