@@ -193,3 +193,19 @@ export function oddEncodings(): Forgery[] {
     ["empty object", Buffer.from("{}")],
   ];
 }
+
+/** Two variants of a oneof at once, signed by the pinned key. */
+export function ambiguousVariants(): Forgery[] {
+  const both = (what: string, path: Path, second: JsonObject): Forgery[] =>
+    served(
+      what,
+      changed(CARD, path, (old) => ({ ...(old as JsonObject), ...second })),
+    );
+  const description = "x";
+  return [
+    ...both("two schemes", ["securitySchemes", "mtls"], {
+      openIdConnectSecurityScheme: { description, openIdConnectUrl: "https://id.example.org/oidc" },
+    }),
+    ...both("two flows", ["securitySchemes", "implicit", "oauth2SecurityScheme", "flows"], { password: {} }),
+  ];
+}

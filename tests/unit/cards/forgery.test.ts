@@ -16,6 +16,7 @@ const SUITES: readonly (readonly [string, () => Forgery[], least: number])[] = [
   ["changed text", content.changedText, 200],
   ["duplicate keys", content.duplicateKeys, 100],
   ["odd encodings", content.oddEncodings, 20],
+  ["ambiguous variants", content.ambiguousVariants, 4],
   ["odd protected headers", signatures.oddHeaders, 50],
   ["confused keys", signatures.confusedKeys, 20],
   ["odd signatures", signatures.oddSignatures, 30],

@@ -177,6 +177,13 @@ test("one failing signature under a pinned key ID rejects the card beside a good
   assert.equal(await outcome({ ...card, signatures: signatures.toReversed() }), "signature_invalid");
 });
 
+test("AGT-3: another algorithm under a pinned key ID is named as such, and not tried", async () => {
+  for (const alg of ["none", "HS256", "ES384", "RS256", "es256"]) {
+    const card = signedCard(ours, fullCard(), { alg, kid: ours.keyId });
+    assert.equal(await outcome(card), "algorithm_not_allowed", alg);
+  }
+});
+
 test("jku, jwk, x5u and x5c in either header have no say", async () => {
   const parameters = {
     jku: "https://evil.example/jwks.json",
