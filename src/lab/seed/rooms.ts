@@ -1,7 +1,7 @@
 // The rooms that A and B share: one made by each, with both organisations' people and ghosts in it.
 // They are open to whoever knows the address, so that what keeps C out is federation policy alone.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { parseRoomId, type RoomId, type ServerName } from "../../domain/identifiers.ts";
+import { parseRoomId, type RoomId } from "../../domain/identifiers.ts";
 import { agentsOf, ghostFor } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
 import type { MatrixUser } from "../matrix-user.ts";
@@ -82,8 +82,12 @@ async function joinPartner(
   seed: Seed,
   organisation: CompleteOrganisation,
   room: SeededRoom,
-  { clock, random }: SeedSources,
+  sources: SeedSources,
 ): Promise<void> {
+  const { clock, random } = sources;
+  // What happens in a room while a server is joining reaches that server only with the next event.
+  await inviteGhosts(lab, organisation, personOf(lab, seed, organisation, random), room);
+  await waitForGhostsOf(lab, seed, organisation, room, sources);
   const partner = partnerOf(organisation);
   const person = personOf(lab, seed, partner, random);
   const deadline = clock.now() + JOIN_TIMEOUT_MS;
@@ -99,7 +103,8 @@ async function joinPartner(
     }
     await clock.sleep(POLL_MS);
   }
-  await inviteGhosts(lab, organisation, personOf(lab, seed, organisation, random), room);
+  // Answered only when the homeserver has the room's whole state; until then nobody else of it can join.
+  await person.members(room.roomId as RoomId);
   await inviteGhosts(lab, partner, person, room);
 }
 
@@ -119,28 +124,40 @@ async function inviteGhosts(
   }
 }
 
-/** Ghosts join by themselves once their bridge has seen the invitation. Both servers must know of all. */
-export async function waitForGhosts(lab: Lab, seed: Seed, { clock, random }: SeedSources): Promise<void> {
-  const expected = COMPLETE_ORGANISATIONS.flatMap((organisation) => ghostsOf(lab, organisation));
-  const deadline = clock.now() + GHOSTS_TIMEOUT_MS;
+/** Ghosts join by themselves once their bridge has seen the invitation. */
+export async function waitForGhosts(lab: Lab, seed: Seed, sources: SeedSources): Promise<void> {
   for (const room of seed.rooms) {
     for (const organisation of COMPLETE_ORGANISATIONS) {
-      const viewer = personOf(lab, seed, organisation, random);
-      for (;;) {
-        const members = await viewer.members(room.roomId as RoomId);
-        const missing = expected.filter((ghost) => !members.includes(ghost));
-        if (missing.length === 0) break;
-        if (clock.now() > deadline) throw ghostsMissing(missing, room, lab.serverNames[organisation]);
-        await clock.sleep(POLL_MS);
-      }
+      await waitForGhostsOf(lab, seed, organisation, room, sources);
     }
   }
 }
 
-function ghostsMissing(missing: readonly string[], room: SeededRoom, server: ServerName): DrawbridgeError {
-  return new DrawbridgeError(
-    "program_failed",
-    `${missing.join(", ")} did not join ${room.alias}, as ${server} sees it`,
-    { mend: "Look at the bridge's log: ./task fed:logs org-a bridge." },
-  );
+/** Until an organisation's ghosts are in a room, as its own homeserver sees it. */
+async function waitForGhostsOf(
+  lab: Lab,
+  seed: Seed,
+  organisation: CompleteOrganisation,
+  room: SeededRoom,
+  { clock, random }: SeedSources,
+): Promise<void> {
+  const viewer = personOf(lab, seed, organisation, random);
+  const deadline = clock.now() + GHOSTS_TIMEOUT_MS;
+  for (;;) {
+    const members = await viewer.members(room.roomId as RoomId);
+    const missing = ghostsOf(lab, organisation).filter((ghost) => !members.includes(ghost));
+    if (missing.length === 0) return;
+    if (clock.now() > deadline) throw ghostsMissing(missing, room, organisation);
+    await clock.sleep(POLL_MS);
+  }
+}
+
+function ghostsMissing(
+  missing: readonly string[],
+  room: SeededRoom,
+  organisation: CompleteOrganisation,
+): DrawbridgeError {
+  return new DrawbridgeError("program_failed", `${missing.join(", ")} did not join ${room.alias}`, {
+    mend: `Look at the bridge's log: ./task fed:logs ${organisation} bridge.`,
+  });
 }
