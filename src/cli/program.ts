@@ -15,8 +15,16 @@ export function entryOf(
   entries: readonly CommandEntry[],
   words: readonly string[],
 ): CommandEntry | undefined {
-  const named = words.filter((word) => word !== "help" && !word.startsWith("-"));
-  return entries.find((entry) => entry.path.every((word, index) => named[index] === word));
+  const firstOption = words.findIndex((word) => word.startsWith("-"));
+  const named = words.slice(0, firstOption < 0 ? undefined : firstOption).filter((word) => word !== "help");
+  // The longest: `bridge` runs, `bridge init` prepares.
+  return entries
+    .filter((entry) => entry.path.every((word, index) => named[index] === word))
+    .reduce<CommandEntry | undefined>(
+      (longest, entry) =>
+        longest !== undefined && longest.path.length >= entry.path.length ? longest : entry,
+      undefined,
+    );
 }
 
 /**
