@@ -4,10 +4,10 @@
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/agent-card.ts";
 import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
-import type { AgentDirectory, AgentTarget } from "./directory.ts";
-import { isPinned } from "./directory.ts";
+import { type AgentDirectory, type AgentTarget, isPinned } from "./directory.ts";
 import type { TrustDecision } from "./trust.ts";
 
 export interface ProfileSyncOptions {
@@ -52,7 +52,7 @@ export class ProfileSync {
         await this.syncDue(signal);
         return false;
       },
-      onError: (error) => options.onError?.(error),
+      onError: (error) => this.#failed(error),
       pollIntervalMs: POLL_MS,
     });
   }
@@ -90,7 +90,7 @@ export class ProfileSync {
   }
 
   async #sync(target: AgentTarget): Promise<void> {
-    const { gate, setProfile, clock, onError } = this.#options;
+    const { gate, setProfile, clock } = this.#options;
     let nextMs = RETRY_MS;
     try {
       const decision = await gate.refresh(target);
@@ -101,9 +101,18 @@ export class ProfileSync {
         if (profile.kind === "ok") nextMs = REFRESH_MS;
       }
     } catch (error) {
-      onError?.(error);
+      this.#failed(error, target);
     }
     this.#states.set(target.ghost, { target, dueAt: clock.now() + nextMs });
+  }
+
+  /** Tells the class of the error alone: its text may quote what somebody wrote. */
+  #failed(error: unknown, target?: AgentTarget): void {
+    const { log, onError } = this.#options;
+    const code = error instanceof DrawbridgeError ? error.code : undefined;
+    const name = error instanceof Error ? error.name : typeof error;
+    log.error({ event: "profile_sync_failed", agent: target?.agentId, error: name, code });
+    onError?.(error);
   }
 }
 
