@@ -2,6 +2,8 @@
 // It speaks JSON-RPC 1.0 at /rpc, JSON-RPC 0.3 at /rpc03 and HTTP+JSON at /rest.
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
 import type { TestContext } from "node:test";
 import {
   ListTasksResponse,
@@ -179,25 +181,18 @@ async function applyFault(agent: FaultAgent, fault: Fault, response: ServerRespo
       return false;
     case "huge":
       response.writeHead(200, { "content-type": "application/json" });
-      response.on("error", () => undefined);
-      for (
-        const chunk = Buffer.alloc(64 * 1024, 32);
-        agent.hugeBytes < 50 * 1024 * 1024 && !response.destroyed;
-      ) {
-        agent.hugeBytes += chunk.length;
-        if (!response.write(chunk)) {
-          await new Promise<void>((resolve) => {
-            response.once("drain", resolve);
-            response.once("close", resolve);
-          });
-        }
-      }
-      response.end();
+      await pipeline(Readable.from(spaces(agent)), response).catch(() => undefined);
       return false;
     case "accept_then_drop":
     case "cut":
       return true;
   }
+}
+
+/** 50 MB of white space, made as it is taken. */
+function* spaces(agent: FaultAgent): Generator<Buffer> {
+  const chunk = Buffer.alloc(64 * 1024, " ");
+  for (; agent.hugeBytes < 50 * 1024 * 1024; agent.hugeBytes += chunk.length) yield chunk;
 }
 
 /** Writes a proper answer, or what a fault leaves of it. */
@@ -217,21 +212,25 @@ class EventSink {
     else end(this.#response, status, { "content-type": "application/json" }, JSON.stringify(value));
   }
 
+  /** Takes every event, written or not: the SDK's server stores what is taken from it. */
   async stream(events: AsyncIterable<unknown>): Promise<void> {
+    const fault = this.#fault;
+    const eventsMax =
+      fault?.kind === "accept_then_drop"
+        ? 0
+        : fault?.kind === "cut"
+          ? fault.afterEvents
+          : Number.POSITIVE_INFINITY;
     let sent = 0;
     for await (const event of events) {
-      if (
-        this.#fault?.kind === "accept_then_drop" ||
-        (this.#fault?.kind === "cut" && sent >= this.#fault.afterEvents)
-      ) {
+      if (sent >= eventsMax) {
         this.#response.socket?.destroy();
-        return;
+        continue;
       }
       if (!this.#response.headersSent) this.#response.writeHead(200, { "content-type": "text/event-stream" });
       const data = this.#isRest ? StreamResponse.toJSON(event as StreamResponse) : event;
       this.#response.write(`data: ${JSON.stringify(data)}\n\n`);
       sent += 1;
-      if (this.#response.destroyed) return;
     }
     this.#response.end();
   }

@@ -40,8 +40,10 @@ export async function dispatch(flow: Flow): Promise<Verdict> {
   if (isUnsettled) {
     const earlier = await settleEarlier(flow, client);
     if (earlier.kind === "decided") return earlier.verdict;
-    if (earlier.kind === "task")
-      return accepted(flow, cleared, { kind: "task", task: earlier.task }, undefined);
+    // A listed task comes without its artifacts, so whatever its phase it is taken up as one to follow.
+    if (earlier.kind === "task") {
+      return accepted(flow, cleared, { kind: "task", task: { ...earlier.task, phase: "open" } }, undefined);
+    }
     await client.prepare();
   }
   const { prompt } = claimed;

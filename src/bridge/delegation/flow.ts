@@ -48,6 +48,8 @@ export class Flow {
   /** The agent's task, as soon as it is known. */
   taskId: string | undefined;
   stage: "dispatch" | "follow" | "reply" = "dispatch";
+  /** The task is being followed on a stream, which some agents do not survive the end of. */
+  holdsStream = false;
   #lease: HeldLease | undefined;
   #controller = new AbortController();
   #interrupted: Interrupt["why"] | undefined;
@@ -115,6 +117,11 @@ export class Flow {
   /** Milliseconds to wait before the next try of this delegation. */
   backoff(): number {
     return jitteredBackoffMs(this.claimed.attempts, this.deps.random);
+  }
+
+  /** Nothing is lost when another process goes on with it at once. */
+  get isMovable(): boolean {
+    return this.stage === "follow" && !this.holdsStream;
   }
 
   /** Runs to its end. `held`: interrupted by a drain, the lease is still ours to give back. */

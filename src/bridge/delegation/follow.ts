@@ -22,8 +22,8 @@ const SILENCE_MS = 30_000;
 const STREAM_TRIES = 3;
 /** Answers that are not A2A may come from something in between: so many in a row are borne. */
 const PROTOCOL_FAULTS_MAX = 5;
-/** A follower keeps its slot at least so long. */
-const SLOT_MS_MIN = 30_000;
+/** A follower that polls keeps its slot at least so long; one on a stream, which closing may harm, longer. */
+const SLOT_MS_MIN = { polling: 30_000, streaming: 5 * 60_000 };
 /** A card that cannot be fetched is not asked for in a loop. */
 const UNKNOWN_WAIT_MS_MIN = 500;
 /** The longest wait that an agent may ask for between two polls. */
@@ -78,6 +78,8 @@ class Follower {
   #client: AgentClient | undefined;
   #checkedAt = Number.NEGATIVE_INFINITY;
   #heardAt: number;
+  /** Updates may have been missed: the task was taken up late, or its stream broke. */
+  #hasGap: boolean;
 
   constructor(flow: Flow, followed: Followed) {
     this.#flow = flow;
@@ -87,11 +89,15 @@ class Follower {
     this.#heardAt = flow.now;
     this.#live = followed.live;
     this.#streamTries = followed.live === undefined ? 0 : 1;
+    this.#hasGap = followed.live === undefined;
+    flow.holdsStream = followed.live !== undefined;
   }
 
   close(): void {
     this.#live?.close();
     this.#live = undefined;
+    this.#flow.holdsStream = false;
+    this.#hasGap = true;
   }
 
   /** One wait or one call. Returns a verdict when the task, or the following of it, has ended. */
@@ -129,7 +135,7 @@ class Follower {
       const step = await live.next(Math.min(RECHECK_MS, this.#deadline - this.#flow.now));
       if (step.kind === "update") {
         this.#heardAt = this.#flow.now;
-        return await this.#take(step.update);
+        return await this.#take(await this.#withoutGap(step.update, client));
       }
       if (step.kind === "quiet") {
         if (!this.#isDue(this.#heardAt, SILENCE_MS)) return undefined;
@@ -164,6 +170,7 @@ class Follower {
       this.#live = new LiveStream(this.#flow.deps.clock, this.#flow.signal, (signal) =>
         client.subscribe(this.#followed.taskId, signal),
       );
+      this.#flow.holdsStream = true;
     }
     return undefined;
   }
@@ -174,6 +181,15 @@ class Follower {
     if (verdict.kind === "end" && !isBorne) return finish(failed("follow", verdict.reason));
     const asked = Math.min(failure.retryAfterMs ?? 0, ASKED_WAIT_MS_MAX);
     return this.#wait(Math.max(jitteredBackoffMs(this.#faults++, this.#flow.deps.random), asked));
+  }
+
+  /** A stream that was joined late may have missed artifacts: the whole task is read before it is answered. */
+  async #withoutGap(update: AgentUpdate, client: AgentClient): Promise<AgentUpdate> {
+    const isEnd = update.kind === "status" && update.phase === "completed";
+    if (!isEnd || !this.#hasGap || update.taskId !== this.#followed.taskId) return update;
+    const task = await this.#getTask(client);
+    // There are agents whose store lags behind their stream for good: then the stream is believed.
+    return task.phase === "completed" ? { kind: "task", task } : update;
   }
 
   /** Takes an update in; returns a verdict when it ends the task. */
@@ -202,7 +218,8 @@ class Follower {
   }
 
   #mayYield(): boolean {
-    return this.#flow.host.isCrowded() && this.#isDue(this.#startedAt, SLOT_MS_MIN);
+    const leastMs = this.#live === undefined ? SLOT_MS_MIN.polling : SLOT_MS_MIN.streaming;
+    return this.#flow.host.isCrowded() && this.#isDue(this.#startedAt, leastMs);
   }
 
   #isDue(since: number, afterMs: number): boolean {

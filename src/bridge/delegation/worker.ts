@@ -59,11 +59,11 @@ export class DelegationWorker {
 
   /**
    * Stops claiming, lets running work come to an end within the drain time, and gives back the rest.
-   * A task that is only followed is given back at once: whoever follows it next loses nothing.
+   * A task that is only polled is given back at once: whoever follows it next loses nothing.
    */
   async drain(): Promise<void> {
     await this.#loop.drain();
-    for (const { flow } of this.#active.values()) if (flow.stage === "follow") flow.interrupt("drain");
+    for (const { flow } of this.#active.values()) if (flow.isMovable) flow.interrupt("drain");
 
     const timer = new AbortController();
     const patience = this.#deps.clock.sleep(this.#deps.limits.drain, timer.signal).catch(() => undefined);

@@ -38,6 +38,7 @@ const TABLE: readonly [string, unknown, Partial<ExchangeFacts>, A2aFailureKind][
   ["reset before a response", OTHER, { networkCode: "ECONNRESET" }, "ambiguous"],
   ["closed before a response", OTHER, { networkCode: "UND_ERR_SOCKET" }, "ambiguous"],
   ["no response in time", OTHER, {}, "ambiguous"],
+  ["an operation that 0.3 does not have", rpcError(-32_601), {}, "unsupported"],
   ["401", OTHER, { status: 401 }, "unauthenticated"],
   ["403", OTHER, { status: 403 }, "forbidden"],
   ["404", OTHER, { status: 404 }, "not_found"],

@@ -49,6 +49,8 @@ function kindOf(error: unknown, facts: ExchangeFacts): A2aFailureKind {
   const { status, fault } = facts;
   if (fault === "too_large") return "too_large";
   if (status === undefined) {
+    // Nothing was sent: the SDK knows no such operation in this version of the protocol.
+    if (error instanceof A2AError) return "unsupported";
     return isBeforeConnection(facts.networkCode ?? "") ? "not_delivered" : "ambiguous";
   }
   if (status === 401) return "unauthenticated";
