@@ -23,7 +23,7 @@ export interface TestSynapse {
   readonly asToken: string;
   readonly hsToken: string;
   /** The registered bridge, of which nothing runs unless the test listens there. */
-  readonly bridge: { readonly port: number; readonly url: string };
+  readonly bridge: { readonly port: number };
   /** What the bridge's configuration says of both sides. */
   readonly config: ReturnType<typeof bridgeSide>;
   user(name: string): Promise<TestUser>;
@@ -33,6 +33,11 @@ export interface TestSynapse {
   start(): Promise<void>;
   /** Ends everything and removes its data. */
   dispose(): Promise<void>;
+}
+
+export interface TestSynapseOptions {
+  /** Makes the registration file as an operator would, before the homeserver starts; returns its path. */
+  readonly register?: (homeserverUrl: string, bridgePort: number) => Promise<string>;
 }
 
 /** A person at the homeserver. */
@@ -68,7 +73,7 @@ function bridgeSide(url: string, bridgeUrl: string) {
 }
 
 /** Starts a Synapse, its PostgreSQL too unless the task runner shares one. */
-export async function startSynapse(): Promise<TestSynapse> {
+export async function startSynapse(options: TestSynapseOptions = {}): Promise<TestSynapse> {
   const { python } = findPrograms();
   const directory = mkdtempSync(join(tmpdir(), "drawbridge-synapse-"));
   const shared = process.env[TEST_POSTGRES_URL];
@@ -81,9 +86,9 @@ export async function startSynapse(): Promise<TestSynapse> {
   const clientPort = await freePort();
   const bridgePort = await freePort();
   const url = `http://127.0.0.1:${clientPort}`;
-  const bridgeUrl = `http://127.0.0.1:${bridgePort}`;
-  const config = bridgeSide(url, bridgeUrl);
+  const config = bridgeSide(url, `http://127.0.0.1:${bridgePort}`);
   const tokens = { asToken: secret(), hsToken: secret() };
+  const registrationFile = await options.register?.(url, bridgePort);
   const registrationSecret = secret();
 
   const write = (name: string, text: string) => {
@@ -111,7 +116,7 @@ export async function startSynapse(): Promise<TestSynapse> {
       password: database.password,
       name: database.name,
     },
-    registrationFiles: [join(directory, "registration.yaml")],
+    registrationFiles: [registrationFile ?? join(directory, "registration.yaml")],
     logLevel: "WARNING",
   });
   for (const [name, text] of Object.entries(rendered)) write(name, text);
@@ -133,7 +138,7 @@ export async function startSynapse(): Promise<TestSynapse> {
     url,
     serverName: SERVER_NAME,
     ...tokens,
-    bridge: { port: bridgePort, url: bridgeUrl },
+    bridge: { port: bridgePort },
     config,
     user: (name) => registerUser(url, registrationSecret, name),
     restart: async () => {
