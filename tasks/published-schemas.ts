@@ -8,6 +8,7 @@ import { BridgeConfigFile } from "../src/bridge/config.ts";
 import { DocsQaConfigFile } from "../src/docs-qa/config.ts";
 import { GatewayConfigFile } from "../src/federation/planes/gateway/config.ts";
 import { ClientsFile, IssuerConfigFile } from "../src/issuer/config.ts";
+import { FedStatus } from "../src/lab/status/schema.ts";
 import { ROOT } from "./run-program.ts";
 
 interface PublishedSchema {
@@ -24,6 +25,7 @@ const PUBLISHED: readonly PublishedSchema[] = [
   { name: "issuer", title: "The issuer's configuration", schema: IssuerConfigFile },
   { name: "issuer-clients", title: "The issuer's declared clients", schema: ClientsFile },
   { name: "docs-qa", title: "The sample agent's configuration", schema: DocsQaConfigFile },
+  { name: "fed-status", title: "What fed:status --json says of a lab", schema: FedStatus },
 ];
 
 const FOLDER = join(ROOT, "docs", "reference", "schemas");

@@ -31,6 +31,7 @@ const READY_TIMEOUT_MS = 180_000;
 const SHUTDOWN_TIMEOUT_MS = 60_000;
 const POLL_MS = 100;
 const GRACE_MS = 10_000;
+const KEPT_VARIABLES = /^(?:PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|TMPDIR|DRAWBRIDGE_[A-Z_]+)$/;
 
 /** Holds everything that changes this lab; commands that only read need it not. */
 export function lockLab(paths: LabPaths, clock: Clock, progress: Progress): Promise<NamedLock> {
@@ -70,7 +71,7 @@ export async function ensureRunning(
   }
   const left = before === undefined ? [] : leftovers(before);
   if (left.length > 0) {
-    progress.note(`Found ${left.length} programs whose supervisor has died; ending them.`);
+    progress.note("The lab's supervisor has died; ending the programs it left behind.");
     await endProcesses(left, GRACE_MS, clock);
   }
   const programs = findPrograms();
@@ -113,7 +114,7 @@ async function startSupervisor(lab: Lab, clock: Clock): Promise<void> {
       cwd: paths.directory,
       detached: true,
       stdio: ["ignore", log, log],
-      env: { ...process.env, [LAB_ID_VARIABLE]: lab.id },
+      env: programEnvironment(lab),
     },
   );
   closeSync(log);
@@ -131,6 +132,12 @@ async function startSupervisor(lab: Lab, clock: Clock): Promise<void> {
     }
     await clock.sleep(POLL_MS);
   }
+}
+
+/** As from a service manager: nothing of the caller's shell, least of all a proxy, reaches the programs. */
+function programEnvironment(lab: Lab): NodeJS.ProcessEnv {
+  const kept = Object.entries(process.env).filter(([name]) => KEPT_VARIABLES.test(name));
+  return { ...Object.fromEntries(kept), [LAB_ID_VARIABLE]: lab.id };
 }
 
 async function waitUntilReady(lab: Lab, clock: Clock, progress: Progress): Promise<SupervisorStatus> {

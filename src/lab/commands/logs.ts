@@ -36,6 +36,11 @@ export async function logs(args: readonly string[]): Promise<number> {
     throw new DrawbridgeError("usage", "--lines must be a number", { mend: USAGE.trim() });
   }
   const palette = paletteFor(process.stdout);
+  // A reader such as `head` may close its end early; that is no failure.
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    if (error.code === "EPIPE") process.exit(0);
+    throw error;
+  });
   const sources = sourcesOf(namedLab(options), options.positionals);
   const print = (source: Source, line: string) => process.stdout.write(`${label(source, palette)}${line}\n`);
   const tails = sources.map((source) => ({ source, tail: tailOf(source.file) }));

@@ -7,6 +7,7 @@ import type { Proof } from "./proof.ts";
 import { ATTEMPT_TITLES, ATTEMPTS, isRefused, type Refusal } from "./refusals.ts";
 import { timelineOf } from "./timeline.ts";
 
+/** In the proof, where the answer only has to be recognised. */
 const ANSWER_LINES_MAX = 9;
 const WIDTH = 100;
 
@@ -25,7 +26,7 @@ export function renderProof(lab: Lab, proof: Proof, opening: Opening, palette: P
     "",
     ...renderQuestion(main, palette),
     "",
-    ...renderViews(main, "org-b", palette),
+    ...renderViews(main, "org-b", palette, ANSWER_LINES_MAX),
     "",
     ...renderTimeline(main, "org-b", "org-a", palette),
     "",
@@ -63,14 +64,24 @@ export function renderQuestion(result: AskResult, palette: Palette): string[] {
   ];
 }
 
-/** The answer in both organisations' copies of the room; the asker's first. */
-export function renderViews(result: AskResult, from: CompleteOrganisation, palette: Palette): string[] {
+/**
+ * The answer in both organisations' copies of the room; the asker's first.
+ * @param linesMax of an answer that are shown
+ */
+export function renderViews(
+  result: AskResult,
+  from: CompleteOrganisation,
+  palette: Palette,
+  linesMax = Number.POSITIVE_INFINITY,
+): string[] {
   return [from, partnerOf(from)].flatMap((viewer, index) => {
     const { text, eventIds } = result.views[viewer];
     const title = palette.bold(`The answer in ${viewer}'s view of the room`);
     if (text === null) return [title, `  ${palette.red(verdict(result))}`];
     const shown = `${title} ${palette.dim(eventIds.join(" "))}`;
-    return [...(index > 0 ? [""] : []), shown, ...quote(text, palette, palette.cyan)];
+    const isSame = index > 0 && linesMax === Number.POSITIVE_INFINITY && text === result.views[from].text;
+    const body = isSame ? ["  the same, word for word"] : quote(text, palette, palette.cyan, linesMax);
+    return [...(index > 0 ? [""] : []), shown, ...body];
   });
 }
 
@@ -104,9 +115,14 @@ function verdict({ audit, views, sentAt }: AskResult): string {
     : `answered, seen by both after ${formatDuration(last - sentAt)}`;
 }
 
-function quote(text: string, palette: Palette, colour: (text: string) => string = (line) => line): string[] {
+function quote(
+  text: string,
+  palette: Palette,
+  colour: (text: string) => string = (line) => line,
+  linesMax = Number.POSITIVE_INFINITY,
+): string[] {
   const lines = text.trimEnd().split("\n").flatMap(wrap);
-  const shown = lines.length > ANSWER_LINES_MAX ? lines.slice(0, ANSWER_LINES_MAX - 1) : lines;
+  const shown = lines.length > linesMax ? lines.slice(0, linesMax - 1) : lines;
   const bar = palette.dim("  │ ");
   return [
     ...shown.map((line) => `${bar}${colour(line)}`),
