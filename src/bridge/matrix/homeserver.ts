@@ -192,33 +192,6 @@ export class Homeserver {
     return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.event_id } : outcome;
   }
 
-  /** `PUT /rooms/{room}/redact/{event}/{txnId}`. */
-  async redact(
-    actor: GhostActor,
-    roomId: RoomId,
-    eventId: EventId,
-    transactionId: TransactionId,
-  ): Promise<Outcome<EventId>> {
-    const outcome = await this.#http.request("redact", {
-      method: "PUT",
-      path: [...CLIENT, "rooms", roomId, "redact", eventId, transactionId],
-      body: {},
-      as: actor,
-      schema: SentEvent,
-    });
-    return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.event_id } : outcome;
-  }
-
-  /** `GET /rooms/{room}/event/{event}`. */
-  event(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<TimelineEvent>> {
-    return this.#http.request("event", {
-      method: "GET",
-      path: [...CLIENT, "rooms", roomId, "event", eventId],
-      as: actor,
-      schema: TimelineEvent,
-    });
-  }
-
   /** `GET /rooms/{room}/context/{event}`: the place in the timeline right after an event. */
   async timelineAfter(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<string>> {
     const outcome = await this.#http.request("context", {
