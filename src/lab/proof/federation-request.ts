@@ -67,10 +67,13 @@ function authorization(
     destination,
     ...(content === undefined ? {} : { content }),
   });
-  const signature = sign(null, Buffer.from(signed), keyOf(seed ?? ""))
-    .toString("base64")
-    .replaceAll("=", "");
+  const signature = signWithSeed(signed, seed ?? "");
   return `X-Matrix origin="${origin.name}",destination="${destination}",key="${algorithm}:${version}",sig="${signature}"`;
+}
+
+/** Ed25519 over a text, as unpadded base64 (Matrix appendices, "Signing JSON"). */
+export function signWithSeed(text: string, seed: string): string {
+  return sign(null, Buffer.from(text), keyOf(seed)).toString("base64").replaceAll("=", "");
 }
 
 function keyOf(seed: string): KeyObject {

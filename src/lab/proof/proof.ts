@@ -54,7 +54,8 @@ export async function prove(
   return { asked, refusals, failures: failuresOf(asked, refusals) };
 }
 
-function failuresOf(asked: Proof["asked"], refusals: readonly Refusal[]): string[] {
+/** What of a proof does not hold, as sentences. */
+export function failuresOf(asked: Proof["asked"], refusals: readonly Refusal[]): string[] {
   const failures: string[] = [];
   for (const from of COMPLETE_ORGANISATIONS) {
     const { audit, views, gateway } = asked[from];

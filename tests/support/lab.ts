@@ -1,0 +1,21 @@
+// A lab that exists on paper only: fixed names, ports and paths.
+import type { ServerName } from "../../src/domain/identifiers.ts";
+import type { Lab } from "../../src/lab/lab.ts";
+import { labPaths } from "../../src/lab/layout.ts";
+import { portsOfBlock } from "../../src/lab/ports.ts";
+
+const BASE = 20_000;
+
+export function paperLab(directory = "/srv/lab/default"): Lab {
+  const ports = portsOfBlock(BASE);
+  const nameOf = (organisation: keyof typeof ports.organisations) =>
+    `${organisation}.test:${ports.organisations[organisation].federation}` as ServerName;
+  return {
+    id: "0123456789abcdef0123456789abcdef",
+    name: "default",
+    paths: labPaths(directory),
+    portBase: BASE,
+    ports,
+    serverNames: { "org-a": nameOf("org-a"), "org-b": nameOf("org-b"), "org-c": nameOf("org-c") },
+  };
+}

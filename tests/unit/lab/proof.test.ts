@@ -1,0 +1,117 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { NO_COLOURS, paletteFor } from "../../../src/lab/progress.ts";
+import type { AskResult } from "../../../src/lab/proof/ask.ts";
+import { failuresOf, type Proof } from "../../../src/lab/proof/proof.ts";
+import { ATTEMPTS, type Refusal } from "../../../src/lab/proof/refusals.ts";
+import { renderProof } from "../../../src/lab/proof/render.ts";
+import { timelineOf } from "../../../src/lab/proof/timeline.ts";
+import { assertGolden } from "../../support/golden.ts";
+import { paperLab } from "../../support/lab.ts";
+
+const SENT_AT = Date.UTC(2026, 10, 21, 9, 0, 0);
+const at = (ms: number) => new Date(SENT_AT + ms).toISOString();
+
+function answered(from: "org-a" | "org-b", publisher: "org-a" | "org-b"): AskResult {
+  const server = (name: string) => `${name}.test:20003`;
+  const view = (seenMs: number) => ({
+    text: "`guide.md` — **Guide**\n\n> It is as it is.",
+    eventIds: ["$answer"],
+    questionSeenAt: SENT_AT + 60,
+    answerSeenAt: SENT_AT + seenMs,
+  });
+  return {
+    asker: `@alice:${server(from)}`,
+    ghost: `@agent_${publisher}-docs-qa:${server(from)}`,
+    room: { roomId: "!room", alias: `#shared:${server(publisher)}`, encrypted: false, createdBy: publisher },
+    question: "How is it?",
+    questionEventId: "$question",
+    sentAt: SENT_AT,
+    sendAnsweredAt: SENT_AT + 20,
+    views: { "org-a": view(from === "org-a" ? 200 : 260), "org-b": view(from === "org-b" ? 200 : 260) },
+    audit: {
+      schema: "svc.delegation.v1",
+      time: at(180),
+      outcome: "completed",
+      terminal_stage: "reply",
+      terminal_reason: "answered",
+      a2a_attempted: true,
+      target: { agent: `${publisher}-docs-qa`, ghost: "@agent", fingerprint: "none", agent_version: "1.0.0" },
+      room_id: "!room",
+      event_id: "$question",
+      sender: `@alice:${server(from)}`,
+      ingress: "transaction",
+      admitted_at: at(30),
+      accepted_at: at(110),
+      reply_event_id: "$answer",
+    },
+    answeredAt: SENT_AT + 150,
+    gateway: {
+      start_time: at(70),
+      azp: `${from}-bridge`,
+      route: "invoke:docs-qa",
+      code: 200,
+      details: "via_upstream",
+      duration_ms: 35,
+    },
+  };
+}
+
+const REFUSALS: Refusal[] = ATTEMPTS.flatMap((attempt) =>
+  (["org-a", "org-b"] as const).map((organisation) => {
+    const status = attempt === "token" || attempt === "foreign_token" ? 401 : 403;
+    return { attempt, at: organisation, expected: status, received: status, code: "M_FORBIDDEN" };
+  }),
+);
+const ASKED = { "org-a": answered("org-a", "org-b"), "org-b": answered("org-b", "org-a") };
+const PROOF: Proof = { asked: ASKED, refusals: REFUSALS, failures: [] };
+const OPENING = { headline: 'The lab "default" is running.', tookMs: 12_345 };
+
+test("the summary of fed:up reads as the golden file says", () => {
+  assertGolden("lab/summary.txt", renderProof(paperLab(), PROOF, OPENING, NO_COLOURS));
+});
+
+test("hops are told in the order in which they happened", () => {
+  const hops = timelineOf(ASKED["org-b"], "org-b", "org-a");
+  const times = hops.map((hop) => hop.atMs);
+  assert.deepEqual(
+    times,
+    times.toSorted((a, b) => a - b),
+  );
+  assert.deepEqual(times, [0, 20, 30, 60, 70, 105, 110, 150, 180, 200, 260]);
+});
+
+test("a proof that holds has no failures", () => {
+  assert.deepEqual(failuresOf(ASKED, REFUSALS), []);
+});
+
+test("NEG-1: org-c being let in anywhere is a failure of the proof", () => {
+  for (const [index, refusal] of REFUSALS.entries()) {
+    const changed = REFUSALS.with(index, { ...refusal, received: 200 });
+    assert.equal(failuresOf(ASKED, changed).length, 1, refusal.attempt);
+  }
+});
+
+test("LAB-1: a question that was not answered, or a view that differs, is a failure of the proof", () => {
+  const good = ASKED["org-b"];
+  const broken: AskResult[] = [
+    { ...good, audit: { ...good.audit, outcome: "failed", terminal_reason: "agent_unavailable" } },
+    { ...good, views: { ...good.views, "org-a": { ...good.views["org-a"], text: null } } },
+    { ...good, views: { ...good.views, "org-a": { ...good.views["org-a"], text: "another" } } },
+    { ...good, gateway: null },
+    { ...good, gateway: good.gateway === null ? null : { ...good.gateway, azp: "org-c-bridge" } },
+  ];
+  for (const result of broken) {
+    const asked = { ...ASKED, "org-b": result };
+    const failures = failuresOf(asked, REFUSALS);
+    assert.notEqual(failures.length, 0);
+    const text = renderProof(paperLab(), { ...PROOF, asked, failures }, OPENING, NO_COLOURS);
+    for (const failure of failures) assert.ok(text.includes(failure));
+  }
+});
+
+test("colours are for terminals only, and not for those who refuse them", () => {
+  assert.equal(paletteFor({ isTTY: false }, {}).bold("x"), "x");
+  assert.equal(paletteFor({ isTTY: true }, { NO_COLOR: "1" }).bold("x"), "x");
+  assert.notEqual(paletteFor({ isTTY: true }, {}).bold("x"), "x");
+});
