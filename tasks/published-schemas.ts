@@ -4,6 +4,7 @@ import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:f
 import { basename, join } from "node:path";
 import { z } from "zod";
 import { AgentsFile } from "../src/bridge/agents/agents-file.ts";
+import { AgentCardAudit, DelegationAudit } from "../src/bridge/audit/records.ts";
 import { BridgeConfigFile } from "../src/bridge/config.ts";
 import { DocsQaConfigFile } from "../src/docs-qa/config.ts";
 import { GatewayConfigFile } from "../src/federation/planes/gateway/config.ts";
@@ -25,6 +26,8 @@ const PUBLISHED: readonly PublishedSchema[] = [
   { name: "issuer", title: "The issuer's configuration", schema: IssuerConfigFile },
   { name: "issuer-clients", title: "The issuer's declared clients", schema: ClientsFile },
   { name: "docs-qa", title: "The sample agent's configuration", schema: DocsQaConfigFile },
+  { name: "svc.delegation.v1", title: "An audit line about a delegation", schema: DelegationAudit },
+  { name: "svc.agent_card.v1", title: "An audit line about an Agent Card", schema: AgentCardAudit },
   { name: "fed-status", title: "What fed:status --json says of a lab", schema: FedStatus },
 ];
 
