@@ -132,6 +132,8 @@ export class IdempotentHandler implements A2ARequestHandler {
       const { payload } = event;
       if (payload?.$case === "task" || payload?.$case === "statusUpdate")
         final = isFinal(payload.value.status);
+      // The SDK tells subscribers before it stores.
+      if (final) await this.#store.whenTerminal(params.id);
       yield event;
     }
     if (final) return;

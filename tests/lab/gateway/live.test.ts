@@ -1,0 +1,193 @@
+// What changes in a running gateway, and what a change must not break.
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import {
+  type AgentDouble,
+  AUDIENCE,
+  agentDouble,
+  endGateway,
+  eventually,
+  type GatewayInput,
+  type TestGateway,
+  type TestIssuer,
+  testGateway,
+  testIssuer,
+} from "../../support/gateway.ts";
+
+const RPC = "/agents/docs-qa/rpc";
+
+let issuer: TestIssuer;
+let agent: AgentDouble;
+let gateway: TestGateway;
+let original: GatewayInput;
+
+const folder = mkdtempSync(join(tmpdir(), "drawbridge test "));
+
+before(async () => {
+  issuer = await testIssuer(folder);
+  agent = await agentDouble(async ({ body }, response) => {
+    if (!body.includes("stream")) {
+      response.setHeader("content-type", "application/json").end("{}");
+      return;
+    }
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    // Until the reader goes away, or it has been told fourteen times.
+    for (let i = 0; i < 14 && !response.destroyed; i++) {
+      response.write(`data: ${i}\n\n`);
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    response.end();
+  });
+  gateway = await testGateway(folder, {
+    issuer: { url: issuer.url, jwksUrl: `${issuer.url}/jwks`, audience: AUDIENCE },
+    agents: {
+      "docs-qa": {
+        upstream: agent.url,
+        cardPath: "/agents/docs-qa/card.json",
+        invokePath: RPC,
+        clients: ["org-b-client", "limited-client"],
+      },
+    },
+    quotas: {
+      default: { perMinute: 6_000, burst: 1_000 },
+      clients: { "limited-client": { perMinute: 1, burst: 1 }, "late-client": { perMinute: 1, burst: 1 } },
+    },
+  });
+  original = gateway.config();
+});
+after(async () => {
+  await endGateway(gateway);
+  await agent?.close();
+  await issuer?.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+async function statusOf(azp: string | undefined, path = RPC): Promise<number> {
+  const response = await fetch(gateway.url + path, {
+    method: "POST",
+    headers: azp === undefined ? {} : { authorization: `Bearer ${await issuer.token(azp)}` },
+    body: "{}",
+  });
+  await response.body?.cancel();
+  return response.status;
+}
+
+function becomes(status: number, azp: string | undefined, path = RPC): Promise<true> {
+  return eventually(`${status} for ${azp}`, async () =>
+    (await statusOf(azp, path)) === status ? true : undefined,
+  );
+}
+
+function logged(pattern: RegExp): Promise<true> {
+  return eventually(String(pattern), () => (pattern.test(gateway.log()) ? true : undefined));
+}
+
+function withClients(...clients: string[]): (config: GatewayInput) => GatewayInput {
+  return (config) => {
+    const agent = config.agents["docs-qa"];
+    assert.ok(agent);
+    return { ...config, agents: { ...config.agents, "docs-qa": { ...agent, clients } } };
+  };
+}
+
+test("PLN-5: removing a client takes effect without a restart; buckets and other clients are untouched", async () => {
+  assert.equal(await statusOf("limited-client"), 200);
+  assert.equal(await statusOf("limited-client"), 429);
+  const { pid } = gateway.running.child;
+  gateway.configure(withClients("limited-client"));
+  await becomes(403, "org-b-client");
+  assert.equal(await statusOf("limited-client"), 429);
+  gateway.configure(() => original);
+  await becomes(200, "org-b-client");
+  assert.equal(await statusOf("limited-client"), 429);
+  assert.equal(gateway.running.child.pid, pid);
+  assert.equal(gateway.running.child.exitCode, null);
+});
+
+test("PLN-5: a refused client has spent nothing of its quota when it is admitted", async () => {
+  for (let i = 0; i < 3; i++) assert.equal(await statusOf("late-client"), 403);
+  gateway.configure(withClients("org-b-client", "limited-client", "late-client"));
+  await eventually("admission", async () => {
+    const status = await statusOf("late-client");
+    assert.notEqual(status, 429);
+    return status === 200 ? true : undefined;
+  });
+  assert.equal(await statusOf("late-client"), 429);
+  gateway.configure(() => original);
+  await becomes(403, "late-client");
+});
+
+test("PLN-5: an agent that is withdrawn is 404, card and route, with a token and without", async () => {
+  gateway.configure((config) => ({ ...config, agents: {} }));
+  await becomes(404, "org-b-client");
+  assert.equal(await statusOf(undefined), 404);
+  assert.equal((await fetch(`${gateway.url}/agents/docs-qa/card.json`)).status, 404);
+  gateway.configure(() => original);
+  await becomes(200, "org-b-client");
+});
+
+test("a published agent's address can move to another server, and no call in between fails", async () => {
+  const second = await agentDouble((_, response) => {
+    response.statusCode = 202;
+    response.end();
+  });
+  gateway.configure((config) => {
+    const agent = config.agents["docs-qa"];
+    assert.ok(agent);
+    return { ...config, agents: { "docs-qa": { ...agent, upstream: second.url } } };
+  });
+  await eventually("the new agent", async () => {
+    const status = await statusOf("org-b-client");
+    assert.ok(status === 200 || status === 202, String(status));
+    return status === 202 ? true : undefined;
+  });
+  gateway.configure(() => original);
+  await becomes(200, "org-b-client");
+  await second.close();
+});
+
+test("a stream is passed on event by event, and outlives the withdrawal of its own route", async () => {
+  const response = await fetch(gateway.url + RPC, {
+    method: "POST",
+    headers: { authorization: `Bearer ${await issuer.token("org-b-client")}` },
+    body: '{"method":"stream"}',
+  });
+  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+  assert.ok(reader);
+  let text = (await reader.read()).value ?? "";
+  assert.ok(!text.includes("data: 13"), "the first event came before the last was sent");
+  gateway.configure((config) => ({ ...config, agents: {} }));
+  await becomes(404, "org-b-client");
+  for (let next = await reader.read(); !next.done; next = await reader.read()) text += next.value;
+  assert.equal(text.match(/data: /g)?.length, 14);
+  gateway.configure(() => original);
+  await becomes(200, "org-b-client");
+});
+
+test("a broken file keeps the last good one, and the log says line and mend", async () => {
+  gateway.configureText("version: 1\nagents:\n  docs-qa: {clients: all}\n");
+  await logged(/config_refused.*gateway\.yaml:3: agents\.docs-qa\.clients.*"mend"/);
+  assert.equal(await statusOf("org-b-client"), 200);
+  gateway.configureText("version: [");
+  await logged(/config_refused.*not valid YAML/);
+  assert.equal(await statusOf("org-b-client"), 200);
+});
+
+test("what Envoy's validation refuses is not put in force", async () => {
+  gateway.configure((config) => ({
+    ...config,
+    issuer: { ...config.issuer, jwksUrl: "https://127.0.0.1:1/jwks", caFile: "no-such-file.pem" },
+  }));
+  await logged(/config_refused.*Envoy refuses the rendered configuration.*no-such-file/);
+  assert.equal(await statusOf("org-b-client"), 200);
+});
+
+test("what only a restart can change is refused with that reason", async () => {
+  gateway.configure(() => ({ ...original, adminPort: original.adminPort + 1 }));
+  await logged(/config_refused.*adminPort cannot change while the gateway runs/);
+  assert.equal(await statusOf("org-b-client"), 200);
+  gateway.configure(() => original);
+});

@@ -1,0 +1,185 @@
+// A real gateway for tests: Envoy run by `drawbridge gateway`, tokens by the real issuer's key, and agents
+// that are test doubles or real ones.
+import { once } from "node:events";
+import { readFileSync, renameSync } from "node:fs";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { importJWK, SignJWT } from "jose";
+import { stringify } from "yaml";
+import type { z } from "zod";
+import { systemClock } from "../../src/domain/clock.ts";
+import type { GatewayConfigFile } from "../../src/federation/planes/gateway/config.ts";
+import { loadIssuerConfig } from "../../src/issuer/config.ts";
+import { startIssuer } from "../../src/issuer/server.ts";
+import { generateSigningKeys, type SigningKeySet } from "../../src/issuer/signing-keys.ts";
+import { findPrograms } from "../../src/lab/programs.ts";
+import { freePort } from "../../src/runtime/free-port.ts";
+import { recordedLog } from "./recorded-log.ts";
+import { ROOT, type Running, start, writeFile } from "./temporary.ts";
+
+export const AUDIENCE = "https://agents.org-a.example";
+
+export type GatewayInput = z.input<typeof GatewayConfigFile>;
+
+export interface TestIssuer {
+  readonly url: string;
+  /** A token by the issuer's key; each claim and the header can be changed, `undefined` removes one. */
+  token(azp: string | undefined, changes?: TokenChanges): Promise<string>;
+  close(): Promise<void>;
+}
+
+export interface TokenChanges {
+  readonly claims?: Readonly<Record<string, unknown>>;
+  readonly header?: Readonly<Record<string, string>>;
+  /** Another key than the issuer's. */
+  readonly keys?: SigningKeySet;
+}
+
+/** The real issuer on a free port. Its tokens are made here, so that wrong ones can be made too. */
+export async function testIssuer(folder: string): Promise<TestIssuer> {
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  const keys = await generateSigningKeys();
+  writeFile(join(folder, "issuer/keys.json"), JSON.stringify(keys), 0o600);
+  writeFile(join(folder, "issuer/clients.yaml"), "version: 1\nclients: []\n");
+  writeFile(
+    join(folder, "issuer/issuer.yaml"),
+    stringify({
+      version: 1,
+      listen: { port },
+      url,
+      audience: AUDIENCE,
+      signingKeys: { file: "keys.json" },
+    }),
+  );
+  const config = loadIssuerConfig(join(folder, "issuer/issuer.yaml"));
+  const issuer = await startIssuer(config, recordedLog().log, systemClock);
+  return {
+    url,
+    close: () => issuer.close(),
+    token: async (azp, changes = {}) => {
+      const [jwk] = (changes.keys ?? keys).keys;
+      if (jwk === undefined) throw new Error("no key");
+      const now = Math.floor(systemClock.now() / 1_000);
+      const claims = { iss: url, aud: AUDIENCE, iat: now, exp: now + 300, azp, ...changes.claims };
+      return new SignJWT(JSON.parse(JSON.stringify(claims)))
+        .setProtectedHeader({ alg: "ES256", typ: "at+jwt", kid: jwk.kid, ...changes.header })
+        .sign(await importJWK(jwk, "ES256"));
+    },
+  };
+}
+
+export interface Received {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: IncomingMessage["headers"];
+  readonly body: string;
+}
+
+export interface AgentDouble {
+  readonly url: string;
+  /** What reached it, in order. */
+  readonly received: Received[];
+  close(): Promise<void>;
+}
+
+/** An agent that records what reaches it and answers as the test says. */
+export async function agentDouble(
+  answer: (request: Received, response: ServerResponse) => void | Promise<void> = (_, response) => {
+    response.setHeader("content-type", "application/json").end("{}");
+  },
+): Promise<AgentDouble> {
+  const received: Received[] = [];
+  const server = createServer(async (request, response) => {
+    let body = "";
+    for await (const chunk of request) body += String(chunk);
+    const { method = "", url = "", headers } = request;
+    const entry = { method, url, headers, body };
+    received.push(entry);
+    await answer(entry, response);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    received,
+    close: async () => {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
+}
+
+export interface TestGateway {
+  readonly url: string;
+  readonly folder: string;
+  readonly running: Running;
+  /** The gateway's own log so far. */
+  log(): string;
+  accessLog(): string;
+  /** Replaces the configuration file in one step. */
+  configure(change: (config: GatewayInput) => GatewayInput): void;
+  configureText(text: string): void;
+  /** The configuration as the test last wrote it. */
+  config(): GatewayInput;
+}
+
+/** Starts `drawbridge gateway` and resolves when it serves. The caller ends it. */
+export async function testGateway(folder: string, input: Partial<GatewayInput>): Promise<TestGateway> {
+  const [port, adminPort] = [await freePort(), await freePort()];
+  let config = {
+    version: 1,
+    listen: { port },
+    adminPort,
+    quotas: { default: { perMinute: 6_000, burst: 1_000 } },
+    envoy: { binary: findPrograms().envoy },
+    agents: {},
+    ...input,
+  } as GatewayInput;
+  const file = join(folder, "gateway.yaml");
+  const configureText = (text: string) => {
+    writeFile(`${file}.next`, text);
+    renameSync(`${file}.next`, file);
+  };
+  configureText(stringify(config));
+  let log = "";
+  const running = start(process.execPath, [join(ROOT, "src/cli/main.ts"), "gateway", "--config", file]);
+  running.child.stdout?.on("data", (chunk: Buffer) => {
+    log += chunk.toString();
+  });
+  await running.printed('"event":"ready"');
+  return {
+    url: `http${config.listen.tls ? "s" : ""}://127.0.0.1:${config.listen.port}`,
+    folder,
+    running,
+    log: () => log,
+    accessLog: () => readFileSync(join(folder, "access.jsonl"), "utf8"),
+    configureText,
+    config: () => config,
+    configure: (change) => {
+      config = change(config);
+      configureText(stringify(config));
+    },
+  };
+}
+
+export async function endGateway(gateway: TestGateway | undefined): Promise<void> {
+  if (gateway === undefined) return;
+  gateway.running.child.kill("SIGTERM");
+  await gateway.running.finished;
+}
+
+/** Polls until `look` gives something; for what a real server does in its own time. */
+export async function eventually<T>(
+  what: string,
+  look: () => Promise<T | undefined> | T | undefined,
+): Promise<T> {
+  const deadline = systemClock.now() + 15_000;
+  for (;;) {
+    const found = await look();
+    if (found !== undefined) return found;
+    if (systemClock.now() > deadline) throw new Error(`did not come: ${what}`);
+    await systemClock.sleep(20);
+  }
+}
