@@ -6,6 +6,7 @@ import { Client, Pool } from "pg";
 import { Agent, request } from "undici";
 import { migrate } from "../src/bridge/ledger/migrate.ts";
 import type { Bench, BenchContext } from "./bench.ts";
+import { createDatabase } from "./support/create-database.ts";
 import { median, ms, summarize, timed } from "./support/measure.ts";
 
 const EVENTS = 100;
@@ -78,21 +79,17 @@ async function reference(client: Client, round: string): Promise<number[]> {
 }
 
 async function run({ postgresUrl, progress }: BenchContext) {
-  const admin = new Client({ connectionString: postgresUrl });
-  await admin.connect();
-  await admin.query("CREATE DATABASE bench_intake");
-  const url = new URL(postgresUrl);
-  url.pathname = "/bench_intake";
-  const pool = new Pool({ connectionString: url.href, max: 1 });
+  const url = await createDatabase(postgresUrl, "bench_intake");
+  const pool = new Pool({ connectionString: url, max: 1 });
   await migrate(pool);
   await pool.end();
-  const client = new Client({ connectionString: url.href });
+  const client = new Client({ connectionString: url });
   await client.connect();
   await client.query(`CREATE TABLE reference (
     event text, ghost text, room text, sender text, ts bigint, agent text, fingerprint text, message text,
     prompt bytea, seq bigint, ordinal int, siblings int, state text, admitted timestamptz,
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, UNIQUE (event, ghost), UNIQUE (room, seq, ordinal))`);
-  const server = await startServer(url.href);
+  const server = await startServer(url);
   const agent = new Agent({ connections: 1 });
   try {
     const put = async (round: string, index: number, body: string) => {
@@ -145,7 +142,6 @@ async function run({ postgresUrl, progress }: BenchContext) {
     server.stop();
     await agent.close();
     await client.end();
-    await admin.end();
   }
 }
 

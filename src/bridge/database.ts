@@ -53,7 +53,8 @@ export async function openDatabase(config: BridgeConfig, log: Logger): Promise<D
     pool,
     close: async () => {
       await pool.end();
-      await embedded?.stop();
+      // A server that another process started is that process's to end.
+      if (embedded?.reused === false) await embedded.stop();
     },
   };
 }

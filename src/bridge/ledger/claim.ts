@@ -2,6 +2,8 @@
 // Invariants: a claim raises the fence, so that every earlier holder's write is refused by its own WHERE;
 // the cost of a claim does not depend on how many delegations wait (only heads of rooms stand in the
 // index it reads); a head that ended while it waited is stepped over.
+
+import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "./seal.ts";
 import { oneRow, type Queryable, rows, type Statement, toEpochMs, toTime } from "./statement.ts";
@@ -149,25 +151,36 @@ function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): Claim
   };
 }
 
+/** A head that was claimed; without one the statement still says how many it stepped over. */
+type HeadRow = (DelegationRow | { id: null }) & { stepped_over: number };
+
+const isClaimed = (row: HeadRow): row is DelegationRow & { stepped_over: number } => row.id !== null;
+
 export async function claim(
-  on: Queryable,
+  on: Pool,
   keys: ContentKeys,
   request: { holder: string; limit: number; now: number; leaseUntil: number },
 ): Promise<ClaimedDelegation[]> {
   const { holder, limit } = request;
   const times = [toTime(request.now), toTime(request.leaseUntil)];
-  // Accepted work first: it is nearest to its end.
-  const claimed = (await rows<DelegationRow>(on, CLAIM_DUE, [holder, limit, ...times])).map((row) =>
-    toClaimed(row, holder, keys),
-  );
-  while (claimed.length < limit) {
-    const heads = await rows<DelegationRow & { stepped_over: number }>(on, CLAIM_HEADS, [
-      holder,
-      limit - claimed.length,
-      ...times,
-    ]);
-    for (const row of heads) if (row.id !== null) claimed.push(toClaimed(row, holder, keys));
-    if ((heads[0]?.stepped_over ?? 0) === 0) break;
+  const claimDue = (most: number) => rows<DelegationRow>(on, CLAIM_DUE, [holder, most, ...times]);
+  const claimHeads = async (most: number) => {
+    const heads = await rows<HeadRow>(on, CLAIM_HEADS, [holder, most, ...times]);
+    return { found: heads.filter(isClaimed), steppedOver: (heads[0]?.stepped_over ?? 0) > 0 };
+  };
+  const claimed: ClaimedDelegation[] = [];
+  for (let places = limit; places > 0; places = limit - claimed.length) {
+    // Both at once, because a question just admitted waits for this; accepted work has the larger half.
+    const forDue = Math.ceil(places / 2);
+    const forHeads = Math.max(places - forDue, 1);
+    const first = places > 1 ? undefined : await claimDue(1);
+    if (first?.length === 1) {
+      claimed.push(...first.map((row) => toClaimed(row, holder, keys)));
+      break;
+    }
+    const [due, heads] = await Promise.all([first ?? claimDue(forDue), claimHeads(forHeads)]);
+    claimed.push(...[...due, ...heads.found].map((row) => toClaimed(row, holder, keys)));
+    if (!heads.steppedOver && due.length < forDue && heads.found.length < forHeads) break;
   }
   return claimed;
 }
