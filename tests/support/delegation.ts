@@ -105,11 +105,23 @@ export interface Harness {
   trustChecks: number;
   /** Another process on the same ledger. It is not started. */
   worker(holder?: string, limits?: Partial<DelegationLimits>): DelegationWorker;
+  /** A process that can be killed or stopped for a while. It is not started. */
+  mortal(holder?: string): Mortal;
   /**
    * Lets real requests run and moves the clock, until the condition holds.
    * @param stepMs how far the clock moves between two looks; 0 leaves it standing
    */
   until(condition: () => boolean | Promise<boolean>, stepMs?: number): Promise<void>;
+}
+
+/** What a process of its own has of its own: when it dies, its connections close and it writes no more. */
+export interface Mortal {
+  readonly worker: DelegationWorker;
+  /** Called before and after each write of this process, with the method's name. */
+  onWrite: (method: string, when: "before" | "after") => void;
+  kill(): Promise<void>;
+  /** Its writes wait from now on, its lease's renewal too; returns how to let it go on. */
+  pause(): () => void;
 }
 
 export interface HarnessOptions {
@@ -178,6 +190,42 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
       const worker = new DelegationWorker({ ...deps, holder, limits: { ...deps.limits, ...limits } });
       workers.push(worker);
       return worker;
+    },
+    mortal: (holder = "mortal") => {
+      const own = createAgentHttp();
+      let isDead = false;
+      let pausing = Promise.resolve();
+      const never = new Promise<never>(() => {});
+      const ledger = new Proxy(options.ledger, {
+        get:
+          (target, method: string) =>
+          async (...args: unknown[]) => {
+            const call = Reflect.get(target, method) as (...args: unknown[]) => Promise<unknown>;
+            mortal.onWrite(method, "before");
+            await pausing;
+            if (isDead) return never;
+            const result = await call.apply(target, args);
+            mortal.onWrite(method, "after");
+            return isDead ? never : result;
+          },
+      });
+      const mortal: Mortal = {
+        worker: new DelegationWorker({ ...harness.deps, ledger, http: own, holder }),
+        onWrite: () => {},
+        kill: async () => {
+          isDead = true;
+          await own.close();
+        },
+        pause: () => {
+          let resume = () => {};
+          pausing = new Promise((resolve) => {
+            resume = resolve;
+          });
+          return resume;
+        },
+      };
+      t.after(() => own.close());
+      return mortal;
     },
     until: async (condition, stepMs = 100) => {
       for (let look = 0; !(await condition()); look++) {

@@ -27,6 +27,8 @@ export class Behaviour {
   readonly started: string[] = [];
   readonly canceled: string[] = [];
   readonly prompts: string[] = [];
+  /** Sends a piece of a slow task's answer ahead. */
+  sendAhead: (text: string) => void = () => {};
   readonly #waiting = new Set<() => void>();
 
   releaseAll(): void {
@@ -96,6 +98,11 @@ export class Behaviour {
     } else {
       if (plan.kind === "slow") {
         update(States.TASK_STATE_WORKING);
+        let isAhead = false;
+        this.sendAhead = (text) => {
+          artifact("ahead", text, isAhead);
+          isAhead = true;
+        };
         await new Promise<void>((resolve) => this.#waiting.add(resolve));
       }
       const artifacts = plan.kind === "slow" ? [[plan.text]] : plan.artifacts;

@@ -37,7 +37,9 @@ export type Fault =
   /** Does the work, then closes the connection without an answer. */
   | { readonly kind: "accept_then_drop" }
   /** Closes the connection after this many events of a stream. */
-  | { readonly kind: "cut"; readonly afterEvents: number };
+  | { readonly kind: "cut"; readonly afterEvents: number }
+  /** Leaves out the first event of a stream; `before` runs before the request is served. */
+  | { readonly kind: "skip"; readonly before: () => void };
 
 export type Operation = "send" | "stream" | "get" | "list" | "cancel" | "subscribe";
 
@@ -183,6 +185,9 @@ async function applyFault(agent: FaultAgent, fault: Fault, response: ServerRespo
       response.writeHead(200, { "content-type": "application/json" });
       await pipeline(Readable.from(spaces(agent)), response).catch(() => undefined);
       return false;
+    case "skip":
+      fault.before();
+      return true;
     case "accept_then_drop":
     case "cut":
       return true;
@@ -222,7 +227,9 @@ class EventSink {
           ? fault.afterEvents
           : Number.POSITIVE_INFINITY;
     let sent = 0;
+    let toSkip = fault?.kind === "skip" ? 1 : 0;
     for await (const event of events) {
+      if (toSkip-- > 0) continue;
       if (sent >= eventsMax) {
         this.#response.socket?.destroy();
         continue;

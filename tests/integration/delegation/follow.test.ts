@@ -129,6 +129,19 @@ test("DEL-7: a task that still runs when its stream is cut is subscribed to, and
   assert.equal(harness.sent[0]?.content["body"], "at last");
 });
 
+test("DEL-7: what was said between a cut stream and the next is not missing from the answer", async (t) => {
+  const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
+  agent.behaviour.plan = SLOW;
+  agent.fault("stream", { kind: "cut", afterEvents: 1 });
+  agent.fault("subscribe", { kind: "skip", before: () => agent.behaviour.sendAhead("first of all") });
+  const row = admit();
+  harness.worker().start();
+  await harness.until(() => agent.seenOf("subscribe").length === 1);
+  agent.behaviour.releaseAll();
+  await harness.until(() => row.outcome !== undefined);
+  assert.equal(harness.sent[0]?.content["body"], "first of all\n\nat last");
+});
+
 test("an agent that cuts every stream is polled in the end, without a loop", async (t) => {
   const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
   agent.behaviour.plan = SLOW;

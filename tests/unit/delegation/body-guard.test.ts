@@ -107,3 +107,20 @@ test("a stream of small events without end is cut off", async () => {
   const seen = await outcome((on) => boundedEvents(streamOf(chunks).stream, 100, () => true, on));
   assert.deepEqual(seen.faults, ["broken"]);
 });
+
+test("a reader that has seen enough is no fault of the body", async () => {
+  const faults: BodyFault[] = [];
+  const source = new ReadableStream<Uint8Array>({
+    start: (controller) => controller.enqueue(bytes("data: {}\n\n")),
+  });
+  const reader = boundedEvents(
+    source,
+    100,
+    () => true,
+    (fault) => faults.push(fault),
+  ).getReader();
+  await reader.read();
+  await reader.cancel();
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(faults, []);
+});

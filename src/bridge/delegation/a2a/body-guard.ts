@@ -25,6 +25,7 @@ function guarded(
   onFault: OnFault,
 ): ReadableStream<Uint8Array> {
   const reader = body.getReader();
+  let isUnwanted = false;
   const fail = (controller: ReadableStreamDefaultController<Uint8Array>, error: unknown) => {
     const fault = error instanceof GuardError ? error.fault : "broken";
     onFault(fault);
@@ -36,16 +37,21 @@ function guarded(
       try {
         for (;;) {
           const { done, value } = await reader.read();
+          // The reader on the other side has gone: what ends now is no fault of the body.
+          if (isUnwanted) return;
           const passed = done ? flush() : transform(value);
           for (const chunk of passed) controller.enqueue(chunk);
           if (done) controller.close();
           if (done || passed.length > 0) return;
         }
       } catch (error) {
-        fail(controller, error);
+        if (!isUnwanted) fail(controller, error);
       }
     },
-    cancel: (reason) => reader.cancel(reason),
+    cancel: (reason) => {
+      isUnwanted = true;
+      return reader.cancel(reason);
+    },
   });
 }
 
