@@ -13,7 +13,8 @@ export interface CommandEntry {
 export const GROUPS: Readonly<Record<string, string>> = {
   bridge: "run the bridge of one organisation, or prepare it",
   card: "signed Agent Cards",
-  gateway: "the A2A gateway of one organisation",
+  gateway: "run the A2A gateway of one organisation, or render its files",
+  issuer: "run the one-machine token issuer, or make its keys",
 };
 
 // One line a command, in the order of --help:
@@ -56,13 +57,23 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   {
     path: ["gateway"],
-    summary: "run the A2A gateway, or render its files",
+    summary: "run the A2A gateway",
     load: () => import("./gateway.ts"),
   },
   {
+    path: ["gateway", "render"],
+    summary: "write Envoy's files without running it",
+    load: () => import("./gateway-render.ts"),
+  },
+  {
     path: ["issuer"],
-    summary: "run the one-machine token issuer, or make its keys",
+    summary: "run the one-machine token issuer",
     load: () => import("./issuer.ts"),
+  },
+  {
+    path: ["issuer", "keygen"],
+    summary: "make the issuer's signing keys",
+    load: () => import("./issuer-keygen.ts"),
   },
   {
     path: ["docs-qa"],

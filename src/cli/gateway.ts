@@ -1,21 +1,15 @@
-// drawbridge gateway: runs the gateway of one organisation, or renders its files.
+// drawbridge gateway: runs the gateway of one organisation.
 import { resolve } from "node:path";
 import process from "node:process";
 import type { Command } from "commander";
 import { systemClock } from "../domain/clock.ts";
-import { loadGatewayConfig } from "../federation/planes/gateway/config.ts";
-import { placeFile } from "../federation/planes/gateway/live-files.ts";
-import { render } from "../federation/planes/gateway/render.ts";
 import { serve } from "../federation/planes/gateway/serve.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import type { CommandModule } from "./command.ts";
 
 export const command: CommandModule = {
   register(program: Command): void {
-    // Else the options of a command below would be taken for this one's.
-    program.parent?.enablePositionalOptions();
     program
-      .enablePositionalOptions()
       .option("--config <file>", "the gateway's configuration", "gateway.yaml")
       .addHelpText(
         "after",
@@ -31,19 +25,6 @@ output is a log, one JSON object a line; the line with "event":"ready" says that
           log: serviceLog("gateway"),
           stop: stopSignal(),
         });
-      });
-    program
-      .command("render")
-      .description("write Envoy's files without running it")
-      .requiredOption("--config <file>", "the gateway's configuration")
-      .requiredOption("--out <directory>", "where to write them")
-      .action((options: { config: string; out: string }) => {
-        const directory = resolve(options.out);
-        const { files } = render(loadGatewayConfig(options.config), directory);
-        for (const path of Object.keys(files).sort()) {
-          placeFile(directory, path, files[path] ?? "");
-          process.stdout.write(`${path}\n`);
-        }
       });
   },
 };

@@ -1,0 +1,24 @@
+// drawbridge gateway render: writes Envoy's files without running it, to read them or to compare.
+import { resolve } from "node:path";
+import process from "node:process";
+import type { Command } from "commander";
+import { loadGatewayConfig } from "../federation/planes/gateway/config.ts";
+import { placeFile } from "../federation/planes/gateway/live-files.ts";
+import { render } from "../federation/planes/gateway/render.ts";
+import type { CommandModule } from "./command.ts";
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .option("--config <file>", "the gateway's configuration", "gateway.yaml")
+      .requiredOption("--out <directory>", "where to write them")
+      .action((options: { config: string; out: string }) => {
+        const directory = resolve(options.out);
+        const { files } = render(loadGatewayConfig(options.config), directory);
+        for (const path of Object.keys(files).sort()) {
+          placeFile(directory, path, files[path] ?? "");
+          process.stdout.write(`${path}\n`);
+        }
+      });
+  },
+};
