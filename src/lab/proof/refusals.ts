@@ -31,12 +31,11 @@ interface Sources {
 
 /** For people: what was tried. */
 export const ATTEMPT_TITLES: Readonly<Record<Attempt, string>> = {
-  join: "joining a shared room",
-  federation_send: "sending by federation, signed by its own server key",
-  token: "asking for a token as org-c-bridge, which no issuer knows",
-  foreign_token: "invoking the agent with a token signed by itself",
-  unadmitted_client:
-    "invoking it as org-c-applicant, with a good token of the issuer, admitted by no gateway",
+  join: "joins a shared room",
+  federation_send: "sends by federation, signed with its own server key",
+  token: "asks for a token as org-c-bridge, which no issuer knows",
+  foreign_token: "calls the agent with a token that it signed itself",
+  unadmitted_client: "calls the agent as org-c-applicant, known to the issuer, admitted by no gateway",
 };
 
 /** Tries everything at A and at B. */

@@ -35,7 +35,7 @@ export function renderProof(lab: Lab, proof: Proof, opening: Opening, palette: P
     ...quote(other.question, palette),
     `  ${verdict(other)}; ${gatewayLine(other, "org-b")}`,
     "",
-    bold("Organisation C, whom nobody admits, was answered"),
+    bold("Organisation C, whom nobody admits, at org-a and org-b alike"),
     ...ATTEMPTS.map((attempt) =>
       renderRefusal(
         proof.refusals.filter((r) => r.attempt === attempt),
@@ -149,17 +149,11 @@ function wrap(line: string): string[] {
 function renderRefusal(refusals: readonly Refusal[], palette: Palette): string {
   const [first] = refusals;
   if (first === undefined) return "";
+  const mark = refusals.every(isRefused) ? palette.green("✓") : palette.red("✗");
   const same = refusals.every((r) => r.received === first.received && r.code === first.code);
-  const codes = same
-    ? codeOf(first)
-    : refusals.map((refusal) => `${refusal.at} ${codeOf(refusal)}`).join(", ");
-  const good = refusals.every(isRefused);
-  const mark = good ? palette.green("✓") : palette.red("✗");
-  return `  ${mark} ${codes}\n      ${palette.dim(`${ATTEMPT_TITLES[first.attempt]} (${refusals.map((r) => r.at).join(", ")})`)}`;
-}
-
-function codeOf(refusal: Refusal): string {
-  return refusal.code === undefined ? String(refusal.received) : `${refusal.received} ${refusal.code}`;
+  const status = same ? String(first.received) : refusals.map((r) => `${r.received} at ${r.at}`).join(", ");
+  const codes = new Set(refusals.flatMap(({ code }) => (code === undefined ? [] : [code])));
+  return `  ${mark} ${status}  ${ATTEMPT_TITLES[first.attempt]}  ${palette.dim([...codes].join("; "))}`.trimEnd();
 }
 
 function nextCommands(lab: Lab): string[] {
