@@ -1,0 +1,44 @@
+// The files that the operator's guide shows are good as they stand there.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import type { z } from "zod";
+import { GatewayConfigFile } from "../../../src/federation/planes/gateway/config.ts";
+import { ClientsFile, IssuerConfigFile } from "../../../src/issuer/config.ts";
+import { parseYaml } from "../../../src/runtime/load-yaml.ts";
+
+const GUIDE = readFileSync(new URL("../../../docs/operating/run-a-gateway.md", import.meta.url), "utf8");
+
+function shown(file: string): string {
+  const block = new RegExp(`^\`\`\`yaml\n# ${file.replaceAll(".", "\\.")}\n(.*?)^\`\`\`$`, "ms").exec(
+    GUIDE,
+  )?.[1];
+  assert.ok(block, `the guide shows no ${file}`);
+  return block;
+}
+
+for (const [file, schema] of [
+  ["issuer.yaml", IssuerConfigFile],
+  ["clients.yaml", ClientsFile],
+  ["gateway.yaml", GatewayConfigFile],
+] as const satisfies readonly (readonly [string, z.ZodType])[]) {
+  test(`${file} of the guide is a valid configuration`, () => {
+    parseYaml(schema, shown(file), file);
+  });
+}
+
+test("the issuer's lines for Keycloak fit into the guide's gateway.yaml", () => {
+  const others = shown("gateway.yaml").replace(/^issuer:\n(?: {2}.*\n)+/m, "");
+  parseYaml(GatewayConfigFile, others + shown("part of gateway.yaml"), "gateway.yaml");
+});
+
+test("the guide's issuer, clients and gateway agree with each other", () => {
+  const issuer = parseYaml(IssuerConfigFile, shown("issuer.yaml"), "issuer.yaml");
+  const gateway = parseYaml(GatewayConfigFile, shown("gateway.yaml"), "gateway.yaml");
+  const { clients } = parseYaml(ClientsFile, shown("clients.yaml"), "clients.yaml");
+  assert.deepEqual([gateway.issuer.url, gateway.issuer.audience], [issuer.url, issuer.audience]);
+  assert.deepEqual(
+    gateway.agents["docs-qa"]?.clients,
+    clients.map(({ clientId }) => clientId),
+  );
+});
