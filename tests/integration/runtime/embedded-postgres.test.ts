@@ -1,6 +1,7 @@
 // The embedded PostgreSQL server: where it lives, how long, and what it never does.
 // As root these run it as `nobody`, as any other user directly; both are meant to pass.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -13,6 +14,7 @@ import {
   startEmbeddedPostgres,
 } from "../../../src/runtime/embedded-postgres.ts";
 import { freePort } from "../../../src/runtime/free-port.ts";
+import { unprivilegedUser } from "../../../src/runtime/unprivileged-user.ts";
 import { ROOT, start, temporaryFolder } from "../../support/temporary.ts";
 
 const IS_ROOT = process.getuid?.() === 0;
@@ -167,11 +169,15 @@ test("a lock file whose process ID now belongs to another program does not hinde
   const lock = join(first.dataDirectory, "postmaster.pid");
   const lines = readFileSync(lock, "utf8").split("\n");
   await first.stop();
-  writeFileSync(lock, [String(process.pid), ...lines.slice(1)].join("\n"));
+  // The server's own user runs it: PostgreSQL ignores a process that it may not signal, and minds this one.
+  const other = spawn("sleep", ["60"], { ...unprivilegedUser(), cwd: "/", stdio: "ignore" });
+  t.after(() => other.kill());
+  writeFileSync(lock, [String(other.pid), ...lines.slice(1)].join("\n"));
   const second = await startEmbeddedPostgres({ directory });
-  assert.notEqual(second.pid, process.pid);
+  assert.notEqual(second.pid, other.pid);
   assert.deepEqual(await query(second.url, "SELECT 1 AS one"), { one: 1 });
   await second.stop();
+  assert.equal(other.exitCode ?? other.signalCode, null, "the other program was left alone");
 });
 
 test("what a killed initdb has left behind is swept away", async (t) => {
