@@ -3,6 +3,7 @@ import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "../src/domain/clock.ts";
 import { completeLock, readLock } from "./lock.ts";
+import { compareBehaviours } from "./published-behaviours.ts";
 import { compareSchemas } from "./published-schemas.ts";
 import { npmProgram, ROOT, runProgram } from "./run-program.ts";
 import type { Task } from "./task.ts";
@@ -58,6 +59,10 @@ const STEPS: readonly Step[] = [
     },
   },
   {
+    name: "behaviours and their tests",
+    run: async ({ update }) => compareBehaviours(update).join("\n"),
+  },
+  {
     name: "lock file",
     async run() {
       return completeLock(readLock())
@@ -82,7 +87,7 @@ const STEPS: readonly Step[] = [
 
 export const task: Task = {
   name: "check",
-  summary: "Types, style, import rules, unused code; --update rewrites schemas, --fix formats.",
+  summary: "Types, style, import rules, unused code; --update rewrites what is published, --fix formats.",
   needs: {},
   async run(args) {
     const mends: Mends = { fix: args.includes("--fix"), update: args.includes("--update") };

@@ -33,8 +33,3 @@ export class DrawbridgeError extends Error {
     this.mend = options.mend;
   }
 }
-
-/** Marks a branch that the types rule out; throws if data ever proves them wrong. */
-export function unreachable(value: never): never {
-  throw new DrawbridgeError("internal", `unexpected variant ${JSON.stringify(value)}`);
-}

@@ -1,7 +1,7 @@
 // A real ledger on a database of the test's own, and short ways to admit and claim.
 import type { TestContext } from "node:test";
 import type { Pool } from "pg";
-import type { Admission, Admitted, KnownFacts, NewDelegation } from "../../src/bridge/ledger/intake.ts";
+import type { Admission, Admitted, KnownFacts, NewDelegation } from "../../src/bridge/ledger/admission.ts";
 import { createLedger, type Ledger } from "../../src/bridge/ledger/postgres.ts";
 import { ContentKeys } from "../../src/bridge/ledger/seal.ts";
 import type { ClaimedDelegation, LimiterBucket } from "../../src/bridge/ledger/types.ts";

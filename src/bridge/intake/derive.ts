@@ -3,7 +3,7 @@
 // message redacted in the same transaction does not; an encrypted room is not served (stage A).
 import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import type { AgentTarget } from "../agents/directory.ts";
-import type { Admission, Derived, KnownFacts, NewDelegation, NewNotice } from "../ledger/intake.ts";
+import type { Admission, Derived, KnownFacts, NewDelegation, NewNotice } from "../ledger/admission.ts";
 import type { RoomStateEvent } from "../ledger/memberships.ts";
 import type { Namespace } from "./namespace.ts";
 import { promptOf } from "./prompt.ts";

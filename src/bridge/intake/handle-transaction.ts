@@ -2,7 +2,7 @@
 // acknowledged; when it throws, nothing was kept and the homeserver will come again.
 import type { Clock } from "../../domain/clock.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
-import type { Admitted } from "../ledger/intake.ts";
+import type { Admitted } from "../ledger/admission.ts";
 import type { IntakeLedger } from "../ledger/postgres.ts";
 import { aboutOf, candidatesOf, derive, redactedIn, roomStateOf } from "./derive.ts";
 import type { Namespace } from "./namespace.ts";

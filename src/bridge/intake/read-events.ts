@@ -10,7 +10,7 @@ import {
   type RoomId,
   type UserId,
 } from "../../domain/identifiers.ts";
-import type { MalformedEvent } from "../ledger/intake.ts";
+import type { MalformedEvent } from "../ledger/admission.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 

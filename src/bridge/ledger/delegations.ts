@@ -3,12 +3,12 @@
 // next turn, freed capacity, cleared content, audit, notice) happens in the same statement.
 
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
-import { noticeTransactionId, replyTransactionId } from "../matrix/transactions.ts";
 import { advanceRoom, HELD } from "./fragments.ts";
 import { noticeMarker, noticeScope } from "./notice-marker.ts";
 import type { ContentKeys } from "./seal.ts";
 import { assertHeld, leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from "./statement.ts";
 import type { SendPurpose } from "./states.ts";
+import { noticeTransactionId, replyTransactionId } from "./transaction-ids.ts";
 import type { Lease, LimiterBucket, Outcome, PendingSend, ReplyPart } from "./types.ts";
 
 const held = (lease: Lease) => [lease.delegationId, lease.holder, lease.fence] as const;

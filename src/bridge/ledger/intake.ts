@@ -4,98 +4,17 @@
 // or nothing is. What the events mean is decided by `derive`, a pure function of them and of what is known.
 import type { Pool, PoolClient } from "pg";
 import { sha256 } from "../../domain/digest.ts";
-import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { noticeTransactionId } from "../matrix/transactions.ts";
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { Admission, Admitted, KnownFacts, NewNotice } from "./admission.ts";
 import { promptIdentity } from "./claim.ts";
-import { applyRoomState, type RoomStateEvent } from "./memberships.ts";
+import { applyRoomState } from "./memberships.ts";
 import { noticeMarker, noticeScope } from "./notice-marker.ts";
+import { type KnownPlaces, type Placed, place, roomTotals } from "./placement.ts";
 import type { ContentKeys } from "./seal.ts";
 import { oneRow, rows, type Statement, toTime } from "./statement.ts";
-import type { NoticeKind, TerminalReason } from "./states.ts";
+import type { NoticeKind } from "./states.ts";
 import { inTransaction } from "./transaction.ts";
-
-/** An (event, ghost) pair that is to become a delegation. */
-export interface NewDelegation {
-  readonly event: EventId;
-  readonly room: RoomId;
-  readonly ghost: GhostMxid;
-  readonly agent: AgentId;
-  readonly targetFingerprint: string;
-  readonly sender: UserId;
-  readonly originServerTs: number;
-  readonly threadRoot: EventId | undefined;
-  readonly prompt: string;
-}
-
-/** A notice that an event asks for, besides those that a refusal brings. */
-export interface NewNotice {
-  readonly kind: NoticeKind;
-  readonly room: RoomId;
-  readonly ghost: GhostMxid;
-  readonly source: EventId;
-  readonly threadRoot: EventId | undefined;
-}
-
-/** An event that cannot be read; of its content only the digest is kept. */
-export interface MalformedEvent {
-  readonly sha256: Buffer;
-  readonly reason: string;
-  readonly event: EventId | undefined;
-  readonly room: RoomId | undefined;
-}
-
-/** What the ledger knows about the rooms and events that a transaction touches. */
-export interface KnownFacts {
-  readonly encryptedRooms: ReadonlySet<RoomId>;
-  /** Ghosts that are, or may be, in a room: all recorded ones that have not left. */
-  readonly ghostsIn: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
-  /** Ghosts recorded as having left a room. */
-  readonly ghostsGone: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
-  /** Rooms that are direct chats with exactly this ghost. */
-  readonly directWith: ReadonlyMap<RoomId, GhostMxid>;
-  /** Events that ghosts sent, or threads they took part in, by event ID. */
-  readonly spokenBy: ReadonlyMap<EventId, ReadonlySet<GhostMxid>>;
-}
-
-export interface Derived {
-  /** In the order of the events; pairs already known are dropped by the ledger. */
-  readonly delegations: readonly NewDelegation[];
-  readonly notices: readonly NewNotice[];
-}
-
-export interface Admission {
-  readonly transactionId: string;
-  /** The exact body as received. */
-  readonly body: Uint8Array;
-  readonly receivedAt: number;
-  readonly eventCount: number;
-  readonly malformed: readonly MalformedEvent[];
-  readonly roomState: readonly RoomStateEvent[];
-  /** Source events whose redaction the transaction brings. */
-  readonly redacted: readonly EventId[];
-  /** What `derive` needs to know about; nothing is read when there are no rooms. */
-  readonly about: {
-    readonly rooms: readonly RoomId[];
-    readonly events: readonly EventId[];
-    /** Events that those reply to, and roots of their threads. */
-    readonly related: readonly EventId[];
-  };
-  readonly derive: (known: KnownFacts) => Derived;
-  readonly capacity: { readonly room: number; readonly global: number };
-  readonly noticeIntervalMs: number;
-}
-
-export interface Admitted {
-  /** True when this very body was committed before: nothing was written. */
-  readonly replayed: boolean;
-  readonly admitted: number;
-  readonly denied: number;
-  readonly malformed: number;
-  /** Delegations under way whose question was redacted. */
-  readonly canceled: readonly string[];
-  /** Whether notices or memberships may be due now. */
-  readonly notices: number;
-}
+import { noticeTransactionId } from "./transaction-ids.ts";
 
 // "drawbrig" as a 64-bit key: one lock for all admissions.
 const BEGIN = "BEGIN; SELECT pg_advisory_xact_lock(7237127932340562279)";
@@ -134,14 +53,12 @@ const COUNT_OPEN: Statement = {
   RETURNING counted_open::int AS open_global`,
 };
 
-interface KnownRow {
+interface KnownRow extends KnownPlaces {
   seen: boolean;
   /** Never less than what is open now. */
   open_global_max: number;
-  rooms: [string, boolean, number, number][] | null;
   ghosts: [string, string, "invite" | "join" | "leave", boolean][] | null;
   spoken: [string, string][] | null;
-  pairs: [string, string][] | null;
 }
 
 const ADMIT = `
@@ -238,55 +155,6 @@ const CANCEL: Statement = {
   SELECT ARRAY(SELECT id::text FROM marked) AS marked`,
 };
 
-interface Placed {
-  readonly job: NewDelegation;
-  seq: number | null;
-  ordinal: number | null;
-  siblings: number | null;
-  readonly denied: TerminalReason | null;
-}
-
-/** Gives every new pair its place in its room, or the reason it has none. */
-function place(
-  jobs: readonly NewDelegation[],
-  row: KnownRow,
-  openBefore: number,
-  capacity: Admission["capacity"],
-): Placed[] {
-  const pairs = new Set((row.pairs ?? []).map(([event, ghost]) => `${event} ${ghost}`));
-  const open = new Map((row.rooms ?? []).map(([room, , count]) => [room, count]));
-  const next = new Map((row.rooms ?? []).map(([room, , , seq]) => [room, seq]));
-  let openGlobal = openBefore;
-  const placed: Placed[] = [];
-  const ofEvent = new Map<EventId, Placed[]>();
-  for (const job of jobs) {
-    const pair = `${job.event} ${job.ghost}`;
-    if (pairs.has(pair)) continue;
-    pairs.add(pair);
-    const openHere = open.get(job.room) ?? 0;
-    const denied =
-      openHere >= capacity.room
-        ? "room_capacity_exceeded"
-        : openGlobal >= capacity.global
-          ? "global_capacity_exceeded"
-          : null;
-    const entry: Placed = { job, seq: null, ordinal: null, siblings: null, denied };
-    placed.push(entry);
-    if (denied !== null) continue;
-    open.set(job.room, openHere + 1);
-    openGlobal += 1;
-    const siblings = ofEvent.get(job.event) ?? [];
-    const seq = siblings[0]?.seq ?? next.get(job.room) ?? 1;
-    if (siblings.length === 0) next.set(job.room, seq + 1);
-    entry.seq = seq;
-    entry.ordinal = siblings.length;
-    siblings.push(entry);
-    for (const sibling of siblings) sibling.siblings = siblings.length;
-    ofEvent.set(job.event, siblings);
-  }
-  return placed;
-}
-
 function toFacts(row: KnownRow): KnownFacts {
   const ghostsIn = new Map<RoomId, Set<GhostMxid>>();
   const ghostsGone = new Map<RoomId, Set<GhostMxid>>();
@@ -311,24 +179,6 @@ function toFacts(row: KnownRow): KnownFacts {
     ghostsGone,
     directWith,
     spokenBy,
-  };
-}
-
-/** Distinct rooms in ascending order with how many events and jobs each admits. */
-function roomTotals(placed: readonly Placed[]): { rooms: string[]; events: number[]; jobs: number[] } {
-  const totals = new Map<string, { events: number; jobs: number }>();
-  for (const { job, seq, ordinal } of placed) {
-    const total = totals.get(job.room) ?? { events: 0, jobs: 0 };
-    totals.set(job.room, {
-      events: total.events + (ordinal === 0 ? 1 : 0),
-      jobs: total.jobs + (seq === null ? 0 : 1),
-    });
-  }
-  const rooms = [...totals.keys()].sort();
-  return {
-    rooms,
-    events: rooms.map((room) => totals.get(room)?.events ?? 0),
-    jobs: rooms.map((room) => totals.get(room)?.jobs ?? 0),
   };
 }
 

@@ -2,9 +2,9 @@
 // Invariant: a task is settled only under the fence it was claimed with; a newer membership event raises
 // the fence, so an answer to an old invitation never overwrites what happened since.
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { noticeTransactionId } from "../matrix/transactions.ts";
 import { noticeMarker } from "./notice-marker.ts";
 import { type Queryable, rows, type Statement, toTime } from "./statement.ts";
+import { noticeTransactionId } from "./transaction-ids.ts";
 import type { ClaimedMembership, RoomFacts } from "./types.ts";
 
 const CLAIM: Statement = {

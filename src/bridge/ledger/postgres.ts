@@ -1,11 +1,12 @@
 // The ledger on PostgreSQL: the interfaces of types.ts over the statements beside this file.
 import type { Pool } from "pg";
 import type { UserId } from "../../domain/identifiers.ts";
+import type { Admission, Admitted } from "./admission.ts";
 import { type AuditRow, exportAudit } from "./audit-outbox.ts";
 import { claim, letGo, renew } from "./claim.ts";
 import { beginDispatch, finish, pendingReply, recordAccepted, recordReply } from "./delegations.ts";
 import { ghostDevice, profileSet } from "./ghosts.ts";
-import { type Admission, type Admitted, admit } from "./intake.ts";
+import { admit } from "./intake.ts";
 import * as memberships from "./memberships.ts";
 import * as notices from "./notices.ts";
 import type { ContentKeys } from "./seal.ts";

@@ -7,11 +7,11 @@
 // See docs/decisions/0006-sending-and-transaction-ids.md.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
+import { TRANSACTION_KEY } from "../ledger/transaction-ids.ts";
 import type { PendingSend, SendLedger } from "../ledger/types.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { GhostActor, Homeserver } from "./homeserver.ts";
 import type { Outcome } from "./outcome.ts";
-import { TRANSACTION_KEY } from "./transactions.ts";
 
 /** How long the homeserver surely remembers a transaction ID: four hours short of what it keeps. */
 export const TRANSACTION_MEMORY_MS = 20 * 60 * 60 * 1000;

@@ -8,7 +8,7 @@ import {
   type EventSender,
   TRANSACTION_MEMORY_MS,
 } from "../../../src/bridge/matrix/send.ts";
-import { replyTransactionId, TRANSACTION_KEY } from "../../../src/bridge/matrix/transactions.ts";
+import { replyTransactionId, TRANSACTION_KEY } from "../../../src/bridge/ledger/transaction-ids.ts";
 import { type EventId, type GhostMxid, parseEventId, type RoomId } from "../../../src/domain/identifiers.ts";
 import { type GhostSide, ghostSide } from "../../support/ghosts.ts";
 import { ghost } from "../../support/ledger.ts";

@@ -1,5 +1,5 @@
 // The connections to agents and issuers: kept alive, never redirected, closed with the bridge.
-import { Agent, fetch as undiciFetch } from "undici";
+import { Agent, request } from "undici";
 
 export interface AgentHttpInit {
   readonly method: string;
@@ -15,6 +15,7 @@ export interface AgentHttpResponse {
 }
 
 export interface AgentHttp {
+  /** Makes one request. Rejects with the connection's error, whose `code` says what happened. */
   fetch(url: string, init: AgentHttpInit): Promise<AgentHttpResponse>;
   /** Drops every connection. */
   close(): Promise<void>;
@@ -30,11 +31,25 @@ export function createAgentHttp(): AgentHttp {
     bodyTimeout: 0,
   });
   return {
-    async fetch(url, init) {
-      const response = await undiciFetch(url, { ...init, redirect: "manual", dispatcher });
-      // The package and the platform declare the same web types separately.
-      return response as unknown as AgentHttpResponse;
+    async fetch(url, { method, headers, body, signal }) {
+      const response = await request(url, { method, headers, body, signal, dispatcher });
+      // A connection may break before anybody reads: whoever reads is told, nobody else need be.
+      response.body.on("error", () => undefined);
+      return {
+        status: response.statusCode,
+        headers: headersOf(response.headers),
+        body: ReadableStream.from<Uint8Array>(response.body),
+      };
     },
     close: () => dispatcher.destroy(),
   };
+}
+
+function headersOf(raw: Readonly<Record<string, string | string[] | undefined>>): Headers {
+  const headers = new Headers();
+  for (const [name, value] of Object.entries(raw)) {
+    for (const each of Array.isArray(value) ? value : [value])
+      if (each !== undefined) headers.append(name, each);
+  }
+  return headers;
 }

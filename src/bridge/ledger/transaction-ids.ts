@@ -6,7 +6,7 @@
 //   is the same one, and an event carries it, so that an earlier send can be recognised.
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, TransactionId } from "../../domain/identifiers.ts";
-import type { SendPurpose } from "../ledger/states.ts";
+import type { SendPurpose } from "./states.ts";
 
 /** The key in an event's content under which the bridge writes the transaction ID it was sent with. */
 export const TRANSACTION_KEY = "org.drawbridge.transaction_id";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { SEND_PURPOSES } from "../../../src/bridge/ledger/states.ts";
-import { noticeTransactionId, replyTransactionId } from "../../../src/bridge/matrix/transactions.ts";
+import { noticeTransactionId, replyTransactionId } from "../../../src/bridge/ledger/transaction-ids.ts";
 import type { EventId, GhostMxid } from "../../../src/domain/identifiers.ts";
 
 const key = fc.record({

@@ -1,0 +1,88 @@
+// What an admission consists of: what came in, what the ledger knows about it, what was derived from it,
+// and what became of it.
+import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { RoomStateEvent } from "./memberships.ts";
+import type { NoticeKind } from "./states.ts";
+
+/** An (event, ghost) pair that is to become a delegation. */
+export interface NewDelegation {
+  readonly event: EventId;
+  readonly room: RoomId;
+  readonly ghost: GhostMxid;
+  readonly agent: AgentId;
+  readonly targetFingerprint: string;
+  readonly sender: UserId;
+  readonly originServerTs: number;
+  readonly threadRoot: EventId | undefined;
+  readonly prompt: string;
+}
+
+/** A notice that an event asks for, besides those that a refusal brings. */
+export interface NewNotice {
+  readonly kind: NoticeKind;
+  readonly room: RoomId;
+  readonly ghost: GhostMxid;
+  readonly source: EventId;
+  readonly threadRoot: EventId | undefined;
+}
+
+/** An event that cannot be read; of its content only the digest is kept. */
+export interface MalformedEvent {
+  readonly sha256: Buffer;
+  readonly reason: string;
+  readonly event: EventId | undefined;
+  readonly room: RoomId | undefined;
+}
+
+/** What the ledger knows about the rooms and events that a transaction touches. */
+export interface KnownFacts {
+  readonly encryptedRooms: ReadonlySet<RoomId>;
+  /** Ghosts that are, or may be, in a room: all recorded ones that have not left. */
+  readonly ghostsIn: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
+  /** Ghosts recorded as having left a room. */
+  readonly ghostsGone: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
+  /** Rooms that are direct chats with exactly this ghost. */
+  readonly directWith: ReadonlyMap<RoomId, GhostMxid>;
+  /** Events that ghosts sent, or threads they took part in, by event ID. */
+  readonly spokenBy: ReadonlyMap<EventId, ReadonlySet<GhostMxid>>;
+}
+
+export interface Derived {
+  /** In the order of the events; pairs already known are dropped by the ledger. */
+  readonly delegations: readonly NewDelegation[];
+  readonly notices: readonly NewNotice[];
+}
+
+export interface Admission {
+  readonly transactionId: string;
+  /** The exact body as received. */
+  readonly body: Uint8Array;
+  readonly receivedAt: number;
+  readonly eventCount: number;
+  readonly malformed: readonly MalformedEvent[];
+  readonly roomState: readonly RoomStateEvent[];
+  /** Source events whose redaction the transaction brings. */
+  readonly redacted: readonly EventId[];
+  /** What `derive` needs to know about; nothing is read when there are no rooms. */
+  readonly about: {
+    readonly rooms: readonly RoomId[];
+    readonly events: readonly EventId[];
+    /** Events that those reply to, and roots of their threads. */
+    readonly related: readonly EventId[];
+  };
+  readonly derive: (known: KnownFacts) => Derived;
+  readonly capacity: { readonly room: number; readonly global: number };
+  readonly noticeIntervalMs: number;
+}
+
+export interface Admitted {
+  /** True when this very body was committed before: nothing was written. */
+  readonly replayed: boolean;
+  readonly admitted: number;
+  readonly denied: number;
+  readonly malformed: number;
+  /** Delegations under way whose question was redacted. */
+  readonly canceled: readonly string[];
+  /** Whether notices or memberships may be due now. */
+  readonly notices: number;
+}

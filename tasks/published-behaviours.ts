@@ -1,0 +1,97 @@
+// docs/reference/behaviours.md: each behaviour the product promises, with the tests that prove it.
+// Made from the names of the tests, which begin with the IDs of the behaviours they prove
+// (`INT-3: …`, `DEL-1, DEL-3: …`). Invariant: a behaviour listed here without a test fails the check.
+import { globSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { ROOT } from "./run-program.ts";
+
+/** What each ID stands for. An ID enters this list when what it promises is built. */
+const BEHAVIOURS: Readonly<Record<string, string>> = {
+  "INT-1":
+    "Only the homeserver's token drives the bridge; no token is 401, a wrong one 403, and nothing is written.",
+  "INT-2":
+    "Every (event, ghost) pair of a transaction and the digest of its exact body are committed before 200.",
+  "INT-3": "A repeated transaction writes nothing; the same ID with another body admits what is new.",
+  "INT-4": "What exceeds a room's or the global capacity ends in a terminal `denied` row.",
+  "INT-5":
+    "Anything but 2xx is answered only to bad credentials, to a malformed body, or when the database cannot commit.",
+  "INT-6":
+    "Mentions, direct rooms, replies and threads trigger; edits, notices and own users never; a redaction cancels and clears.",
+  "INT-7": "A malformed event is recorded and skipped; the others of its transaction are taken.",
+  "DEL-1":
+    "One row a pair, for ever; a room's delegations are dispatched in order, under a lease with a fence.",
+  "DEL-2":
+    "Mapping, trust, sender and limiter are checked again, in this order, before each call of an agent.",
+  "DEL-3": "The answer is recorded before it is sent; content is cleared at the terminal transition.",
+  "DEL-4": "An answer is sent under a stored transaction ID, as the ghost's device, once.",
+  "DEL-5": "When trust is lost while an agent works, following stops and the room is told.",
+  "DEL-7":
+    "A2A 1.0 by JSON-RPC and HTTP+JSON, streams, 0.3 peers; an accepted task is found again before anything is sent twice.",
+  "DEL-8":
+    "Tokens by OAuth client credentials, cached until shortly before they expire, refreshed once on 401.",
+  "DEL-9": "Several processes share a database; a stale holder's write is refused by the statement itself.",
+  "AGT-1": "agents.yaml says who has a ghost, whose card is pinned and who may ask; it is reloaded live.",
+  "AGT-2": "A target is verified or quarantined; each change is audited.",
+  "AGT-3": "A card is accepted only with an ES256 signature by the pinned key over its canonical form.",
+  "PLN-5":
+    "Of this plane, the gateway: a token, the exact `azp`, a quota a client, public cards, everything else 404.",
+  "NOT-1": "The bridge's notices are content-free, bounded, and never repeated after a crash.",
+  "AUD-1": "Audit records are content-free by schema, durable, and written once.",
+  "AUD-2":
+    "What people and agents say is found in no log, metric or audit record, nor in the bridge's database.",
+  "ENC-1": "Encrypted rooms are refused, with one notice.",
+  "NEG-1": "The organisation that nobody admits is refused at every door.",
+  "LAB-1":
+    "One command brings up three organisations on real servers and runs the proof; another ends exactly that.",
+};
+
+const PAGE = join(ROOT, "docs", "reference", "behaviours.md");
+const TEST = /\b(?:test|it|describe)\(\s*(["'`])((?:\\.|(?!\1).)*)\1/gs;
+const PREFIX = /^((?:[A-Z]{3}-\d+)(?:(?:, | and )[A-Z]{3}-\d+)*): /;
+
+/** Tests by the ID their name begins with. */
+function testsById(): ReadonlyMap<string, readonly { file: string; name: string }[]> {
+  const found = new Map<string, { file: string; name: string }[]>();
+  for (const file of globSync("tests/**/*.test.ts", { cwd: ROOT }).sort()) {
+    for (const match of readFileSync(join(ROOT, file), "utf8").matchAll(TEST)) {
+      const name = (match[2] ?? "").replaceAll(/\\(.)/g, "$1");
+      for (const id of PREFIX.exec(name)?.[1]?.split(/, | and /) ?? []) {
+        found.set(id, [...(found.get(id) ?? []), { file, name: name.replace(PREFIX, "") }]);
+      }
+    }
+  }
+  return found;
+}
+
+function renderPage(tests: ReturnType<typeof testsById>): string {
+  const sections = Object.entries(BEHAVIOURS).map(([id, promise]) => {
+    const proofs = (tests.get(id) ?? []).map(({ file, name }) => `- ${name} (\`${file}\`)`);
+    return [`## ${id}`, "", promise, "", ...proofs, ""].join("\n");
+  });
+  return [
+    "# Behaviours and their proofs",
+    "",
+    "Made from the tests' names by `./task check --update`. `tests/unit` needs no server, `tests/integration` runs on",
+    "a real PostgreSQL (`./task test`), `tests/lab` on real Synapse, Envoy and the whole lab (`./task test:lab`).",
+    "",
+    ...sections,
+  ].join("\n");
+}
+
+/** What is wrong with the page; with `update`, only what an update cannot mend. */
+export function compareBehaviours(update: boolean): string[] {
+  const tests = testsById();
+  const problems = Object.keys(BEHAVIOURS)
+    .filter((id) => !tests.has(id))
+    .map((id) => `${id} is promised, but no test's name begins with it`);
+  for (const id of tests.keys()) {
+    if (!(id in BEHAVIOURS))
+      problems.push(`a test proves ${id}, which tasks/published-behaviours.ts does not list`);
+  }
+  const page = renderPage(tests);
+  if (update) writeFileSync(PAGE, page);
+  else if (!globSync(PAGE).length || readFileSync(PAGE, "utf8") !== page) {
+    problems.push("docs/reference/behaviours.md is not what the tests say; run ./task check --update");
+  }
+  return problems;
+}
