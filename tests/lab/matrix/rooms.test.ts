@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, type TestContext, test } from "node:test";
 import { pino } from "pino";
-import type { NewNotice } from "../../../src/bridge/ledger/intake.ts";
+import type { NewNotice } from "../../../src/bridge/ledger/admission.ts";
 import type { RoomStateEvent } from "../../../src/bridge/ledger/memberships.ts";
 import { Ghosts } from "../../../src/bridge/matrix/ghosts.ts";
 import { MembershipWorker } from "../../../src/bridge/matrix/membership.ts";
