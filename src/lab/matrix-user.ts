@@ -1,5 +1,5 @@
 // A person at a homeserver, as any Matrix client is: the client-server API with an access token.
-import type { Random } from "../domain/clock.ts";
+import type { Clock, Random } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import {
   type EventId,
@@ -25,6 +25,8 @@ export interface RoomEvent {
 }
 
 const TIMEOUT_MS = 60_000;
+const RETRY_MS = 300;
+const ATTEMPTS_MAX = 20;
 
 /** One request to a homeserver. Any status is an answer; only silence is an error. */
 export async function callHomeserver(
@@ -68,13 +70,18 @@ export class MatrixUser {
   readonly userId: UserId;
   readonly #baseUrl: string;
   readonly #token: string;
-  readonly #random: Random;
+  readonly #sources: { readonly clock: Clock; readonly random: Random };
 
-  constructor(baseUrl: string, userId: UserId, accessToken: string, random: Random) {
+  constructor(
+    baseUrl: string,
+    userId: UserId,
+    accessToken: string,
+    sources: { readonly clock: Clock; readonly random: Random },
+  ) {
     this.userId = userId;
     this.#baseUrl = baseUrl;
     this.#token = accessToken;
-    this.#random = random;
+    this.#sources = sources;
   }
 
   /** One request below /_matrix/client/v3, whatever the status. */
@@ -87,8 +94,9 @@ export class MatrixUser {
   }
 
   /**
-   * The same, where only success will do.
-   * @throws DrawbridgeError `homeserver_refused`
+   * The same, where only success will do. What can be repeated without harm is, while the homeserver is
+   * unwell: after its database was restarted, each of its old connections fails once.
+   * @throws DrawbridgeError `homeserver_refused`, `homeserver_unavailable`
    */
   async call(
     method: string,
@@ -96,7 +104,11 @@ export class MatrixUser {
     body?: unknown,
     timeoutMs?: number,
   ): Promise<MatrixAnswer["body"]> {
-    const answer = await this.request(method, path, body, timeoutMs);
+    let answer = await this.request(method, path, body, timeoutMs);
+    for (let attempt = 1; answer.status >= 500 && method !== "POST" && attempt < ATTEMPTS_MAX; attempt++) {
+      await this.#sources.clock.sleep(RETRY_MS);
+      answer = await this.request(method, path, body, timeoutMs);
+    }
     if (answer.status === 200) return answer.body;
     throw new DrawbridgeError(
       "homeserver_refused",
@@ -125,7 +137,7 @@ export class MatrixUser {
   }
 
   async send(roomId: RoomId, content: Readonly<Record<string, unknown>>): Promise<EventId> {
-    const txnId = this.#random.bytes(12).toString("hex");
+    const txnId = this.#sources.random.bytes(12).toString("hex");
     const body = await this.call(
       "PUT",
       `/rooms/${encodeURIComponent(roomId)}/send/m.room.message/${txnId}`,

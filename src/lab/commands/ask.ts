@@ -66,7 +66,7 @@ export async function askTask(args: readonly string[]): Promise<number> {
     question,
     timeoutMs,
   };
-  const result = await ask(request, systemClock, systemRandom);
+  const result = await ask(request, { clock: systemClock, random: systemRandom });
   const palette = paletteFor(process.stdout);
   process.stdout.write(
     options.flag("json")

@@ -53,20 +53,28 @@ export interface AskResult {
 }
 
 const SYNC_WAIT_MS = 1_000;
+/** When the answer is sent, it must only cross the federation link; that may be cut. */
+const VIEW_WAIT_MS = 10_000;
 /** Without an answer a notice may still come. */
 const NOTICE_WAIT_MS = 3_000;
+
+export interface AskSources {
+  readonly clock: Clock;
+  readonly random: Random;
+}
 
 /**
  * Asks and waits until both organisations see what came of it.
  * @throws DrawbridgeError `agent_unavailable` when nothing came of it in time
  */
-export async function ask(request: AskRequest, clock: Clock, random: Random): Promise<AskResult> {
+export async function ask(request: AskRequest, sources: AskSources): Promise<AskResult> {
+  const { clock } = sources;
   const { lab, seed, room } = request;
   const roomId = room.roomId as RoomId;
-  const asker = personOf(lab, seed, request.from, random);
+  const asker = personOf(lab, seed, request.from, sources);
   const watchers = await Promise.all(
     COMPLETE_ORGANISATIONS.map(async (organisation) => {
-      const watcher = new Watcher(personOf(lab, seed, organisation, random), roomId, request, clock);
+      const watcher = new Watcher(personOf(lab, seed, organisation, sources), roomId, request, clock);
       await watcher.begin();
       return [organisation, watcher] as const;
     }),
@@ -148,7 +156,8 @@ class Watcher {
     outcome.then(
       (known) => {
         record = known;
-        if (known.reply_event_id === null) endAt = Math.min(deadline, this.#clock.now() + NOTICE_WAIT_MS);
+        const waitMs = known.reply_event_id === null ? NOTICE_WAIT_MS : VIEW_WAIT_MS;
+        endAt = Math.min(deadline, this.#clock.now() + waitMs);
       },
       () => undefined,
     );

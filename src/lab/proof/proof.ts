@@ -44,8 +44,7 @@ export async function prove(
         question: TRAITS[publisher].sampleQuestion,
         timeoutMs: ANSWER_TIMEOUT_MS,
       },
-      sources.clock,
-      sources.random,
+      sources,
     );
     return [from, result] as const;
   });

@@ -58,13 +58,8 @@ export function isRefused(refusal: Refusal): boolean {
   return refusal.received === refusal.expected;
 }
 
-async function tryJoin(
-  lab: Lab,
-  seed: Seed,
-  at: CompleteOrganisation,
-  { random }: Sources,
-): Promise<Refusal> {
-  const person = personOf(lab, seed, "org-c", random);
+async function tryJoin(lab: Lab, seed: Seed, at: CompleteOrganisation, sources: Sources): Promise<Refusal> {
+  const person = personOf(lab, seed, "org-c", sources);
   const answer = await person.join(roomOf(seed, at)?.roomId ?? "", [lab.serverNames[at]]);
   const errcode = answer.body["errcode"];
   return {

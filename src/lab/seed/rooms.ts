@@ -45,9 +45,9 @@ async function openRoom(
   lab: Lab,
   seed: Seed,
   organisation: CompleteOrganisation,
-  { random }: SeedSources,
+  sources: SeedSources,
 ): Promise<SeededRoom> {
-  const creator = personOf(lab, seed, organisation, random);
+  const creator = personOf(lab, seed, organisation, sources);
   const alias = `#${ALIAS_LOCALPART}:${lab.serverNames[organisation]}`;
   const described = (roomId: RoomId): SeededRoom => ({
     roomId,
@@ -84,14 +84,15 @@ async function joinPartner(
   room: SeededRoom,
   sources: SeedSources,
 ): Promise<void> {
-  const { clock, random } = sources;
+  const { clock } = sources;
   // What happens in a room while a server is joining reaches that server only with the next event.
-  await inviteGhosts(lab, organisation, personOf(lab, seed, organisation, random), room);
+  await inviteGhosts(lab, organisation, personOf(lab, seed, organisation, sources), room);
   await waitForGhostsOf(lab, seed, organisation, room, sources);
   const partner = partnerOf(organisation);
-  const person = personOf(lab, seed, partner, random);
+  const person = personOf(lab, seed, partner, sources);
   const deadline = clock.now() + JOIN_TIMEOUT_MS;
-  for (;;) {
+  // Joining again would be another event in the room each time.
+  while (!(await isMember(person, room))) {
     const answer = await person.join(room.roomId, [lab.serverNames[organisation]]);
     if (answer.status === 200) break;
     if (clock.now() > deadline) {
@@ -106,6 +107,12 @@ async function joinPartner(
   // Answered only when the homeserver has the room's whole state; until then nobody else of it can join.
   await person.members(room.roomId as RoomId);
   await inviteGhosts(lab, partner, person, room);
+}
+
+async function isMember(person: MatrixUser, room: SeededRoom): Promise<boolean> {
+  const path = `/rooms/${encodeURIComponent(room.roomId)}/state/m.room.member/${encodeURIComponent(person.userId)}`;
+  const answer = await person.request("GET", path);
+  return answer.status === 200 && answer.body["membership"] === "join";
 }
 
 async function inviteGhosts(
@@ -139,9 +146,10 @@ async function waitForGhostsOf(
   seed: Seed,
   organisation: CompleteOrganisation,
   room: SeededRoom,
-  { clock, random }: SeedSources,
+  sources: SeedSources,
 ): Promise<void> {
-  const viewer = personOf(lab, seed, organisation, random);
+  const { clock } = sources;
+  const viewer = personOf(lab, seed, organisation, sources);
   const deadline = clock.now() + GHOSTS_TIMEOUT_MS;
   for (;;) {
     const members = await viewer.members(room.roomId as RoomId);

@@ -3,7 +3,7 @@
 // tokens stand in one file that this user alone can read.
 import { z } from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
-import { parseUserId, type UserId } from "../../domain/identifiers.ts";
+import { parseUserId } from "../../domain/identifiers.ts";
 import { homeserverEndpoints } from "../endpoints.ts";
 import { readJson, writeJson } from "../files.ts";
 import type { Lab } from "../lab.ts";
@@ -51,21 +51,16 @@ export function readSeed(lab: Lab): Seed | undefined {
 }
 
 /** The person who asks: the first user of an organisation. */
-export function personOf(lab: Lab, seed: Seed, organisation: OrganisationName, random: Random): MatrixUser {
+export function personOf(
+  lab: Lab,
+  seed: Seed,
+  organisation: OrganisationName,
+  sources: SeedSources,
+): MatrixUser {
   const [user] = seed.users[organisation];
   const userId = parseUserId(user?.userId);
   if (user === undefined || userId === undefined) throw new TypeError(`${organisation} has no user`);
-  return userAt(lab, organisation, userId, user.accessToken, random);
-}
-
-export function userAt(
-  lab: Lab,
-  organisation: OrganisationName,
-  userId: UserId,
-  accessToken: string,
-  random: Random,
-): MatrixUser {
-  return new MatrixUser(homeserverEndpoints(lab, organisation).clientUrl, userId, accessToken, random);
+  return new MatrixUser(homeserverEndpoints(lab, organisation).clientUrl, userId, user.accessToken, sources);
 }
 
 /** The room that an organisation's first user created. */

@@ -1,0 +1,261 @@
+// One lab from its first start to its removal. The tests build on one another, in this order.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { appendFileSync, existsSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
+import type { RoomId, ServerName, UserId } from "../../../src/domain/identifiers.ts";
+import { labPaths } from "../../../src/lab/layout.ts";
+import { MatrixUser } from "../../../src/lab/matrix-user.ts";
+import { identityOf, processesOfLab } from "../../../src/lab/process-identity.ts";
+import { signedRequest } from "../../../src/lab/proof/federation-request.ts";
+import { programsOf } from "../../../src/lab/status/collect.ts";
+import type { FedStatus } from "../../../src/lab/status/schema.ts";
+import { Fed } from "../../support/fed.ts";
+
+const fed = new Fed();
+after(async () => {
+  await fed.task("fed:down", "--purge");
+  await fed.task("fed:down", "--purge", "--name", "two");
+  fed.remove();
+});
+
+function pidsOf(status: FedStatus): Map<string, number> {
+  const entries = Object.entries(status.organisations).flatMap(([name, organisation]) =>
+    programsOf(organisation).map((program) => [`${name}/${program.name}`, program.pid] as const),
+  );
+  return new Map(
+    [...entries, ["postgres", status.postgres.pid] as const].flatMap(([name, pid]) =>
+      pid === null ? [] : [[name, pid] as const],
+    ),
+  );
+}
+
+const labId = () => JSON.parse(readFileSync(join(fed.state, "lab", "default", "lab.json"), "utf8")).id;
+
+function personOf(status: FedStatus, organisation: "org-a" | "org-b" | "org-c"): MatrixUser {
+  const { clientUrl, users } = status.organisations[organisation];
+  assert.ok(users[0] !== undefined);
+  return new MatrixUser(clientUrl, users[0].userId as UserId, users[0].accessToken, {
+    clock: systemClock,
+    random: systemRandom,
+  });
+}
+
+test("LAB-1: from nothing, fed:up brings up three organisations and its proof holds", async () => {
+  const proof = await fed.up();
+  assert.equal(proof.found, "started");
+  assert.deepEqual(proof.failures, []);
+  for (const [from, other] of [
+    ["org-a", "org-b"],
+    ["org-b", "org-a"],
+  ] as const) {
+    const { views, gateway, audit } = proof.asked[from];
+    assert.equal(audit.terminal_reason, "answered");
+    assert.equal(gateway?.azp, `${from}-bridge`);
+    assert.ok((views[from].text ?? "").length > 20);
+    assert.equal(views[from].text, views[other].text);
+    assert.deepEqual(views[from].eventIds, views[other].eventIds);
+  }
+  assert.match(proof.asked["org-a"].views["org-a"].text ?? "", /VHF channel 12/);
+});
+
+test("LAB-1: the status names everything that a foreign client needs, and its tokens are good", async () => {
+  const status = await fed.status();
+  assert.equal(status.healthy, true);
+  for (const organisation of ["org-a", "org-b", "org-c"] as const) {
+    const answer = await personOf(status, organisation).request("GET", "/account/whoami");
+    assert.equal(answer.body["user_id"], status.organisations[organisation].users[0]?.userId);
+  }
+  for (const { configFile, outputFile } of Object.values(status.organisations).flatMap(programsOf)) {
+    assert.ok(existsSync(configFile) && existsSync(outputFile));
+  }
+  assert.match(readFileSync(`/proc/${status.organisations["org-a"].gateway?.pid}/cmdline`, "utf8"), /envoy/);
+});
+
+test("secrets of the lab are readable by this user alone", async () => {
+  const paths = labPaths(join(fed.state, "lab", "default"));
+  const status = await fed.status();
+  const secrets = [
+    paths.seed,
+    paths.controlToken,
+    paths.caKey,
+    ...Object.values(status.organisations).flatMap((organisation) => [
+      organisation.homeserver.configFile,
+      organisation.homeserver.signingKeyFile,
+      ...organisation.clients.map((client) => client.secretFile),
+    ]),
+    paths.organisation("org-a").registration,
+    paths.organisation("org-a").agentKey,
+    paths.organisation("org-a").bridgeSecret("database-url"),
+  ];
+  for (const file of secrets) assert.equal(statSync(file).mode & 0o077, 0, file);
+});
+
+test("the first user of an organisation makes a room, invites its own ghost and is answered", async () => {
+  const status = await fed.status();
+  const person = personOf(status, "org-a");
+  const ghost = status.organisations["org-a"].bridge?.ghosts[0]?.userId ?? "";
+  const roomId = await person.createRoom({ preset: "private_chat", invite: [ghost] });
+  await eventually(async () => (await person.members(roomId)).includes(ghost));
+  const { next } = await person.sync(roomId, undefined, 0);
+  await person.send(roomId, {
+    msgtype: "m.text",
+    body: "How is a key rotated?",
+    "m.mentions": { user_ids: [ghost] },
+  });
+  let position = next;
+  await eventually(async () => {
+    const synced = await person.sync(roomId, position, 1_000);
+    position = synced.next;
+    return synced.events.some((event) => event.sender === ghost && event.type === "m.room.message");
+  });
+});
+
+test("NEG-1: org-c is refused at every door of A and of B, each with the code received", async () => {
+  const { refusals } = await fed.up();
+  assert.equal(refusals.length, 10);
+  for (const { attempt, received, code } of refusals) {
+    if (attempt === "join" || attempt === "federation_send") {
+      assert.deepEqual([received, code], [403, "M_FORBIDDEN"]);
+    } else if (attempt === "token") {
+      assert.deepEqual([received, code], [401, "invalid_client"]);
+    } else {
+      assert.equal(received, attempt === "foreign_token" ? 401 : 403);
+    }
+  }
+});
+
+test("NEG-1: the very request that org-c is refused is accepted when a partner signs it", async () => {
+  const { organisations } = await fed.status();
+  const [from, to] = [organisations["org-b"], organisations["org-a"]];
+  const answer = await signedRequest(
+    {
+      name: from.serverName as ServerName,
+      signingKey: readFileSync(from.homeserver.signingKeyFile, "utf8"),
+      proxyUrl: from.connectProxy,
+      ca: readFileSync(from.caFile, "utf8"),
+    },
+    to.serverName as ServerName,
+    "PUT",
+    `/_matrix/federation/v1/send/${systemRandom.bytes(8).toString("hex")}`,
+    { origin: from.serverName, origin_server_ts: systemClock.now(), pdus: [], edus: [] },
+  );
+  assert.equal(answer.status, 200);
+});
+
+test("LAB-1: a second fed:up finds the running lab; two at the same moment agree", async () => {
+  const before = pidsOf(await fed.status());
+  const proofs = await Promise.all([fed.up(), fed.up()]);
+  for (const { found, failures } of proofs) {
+    assert.equal(found, "running");
+    assert.deepEqual(failures, []);
+  }
+  assert.deepEqual(pidsOf(await fed.status()), before);
+});
+
+test("a cut link lets nothing cross; healed, what was said meanwhile arrives", async () => {
+  await fed.good("fed:link", "cut", "org-a", "org-b");
+  const status = await fed.until((now) => now.cutLinks.length === 1);
+  const roomId = (status.organisations["org-b"].rooms[0]?.roomId ?? "") as RoomId;
+  const [sender, reader] = [personOf(status, "org-b"), personOf(status, "org-a")];
+  const { next } = await reader.sync(roomId, undefined, 0);
+  const eventId = await sender.send(roomId, { msgtype: "m.text", body: "said while the link was cut" });
+  const quiet = await reader.sync(roomId, next, 2_000);
+  assert.ok(quiet.events.every((event) => event.event_id !== eventId));
+  await fed.good("fed:link", "heal", "org-a", "org-b");
+  let position = quiet.next;
+  await eventually(async () => {
+    const synced = await reader.sync(roomId, position, 1_000);
+    position = synced.next;
+    return synced.events.some((event) => event.event_id === eventId);
+  });
+});
+
+for (const victim of ["homeserver", "issuer", "agent", "gateway", "bridge", "postgres"] as const) {
+  test(`LAB-1: ${victim} killed with SIGKILL is started again, and questions are answered`, async () => {
+    const name = victim === "postgres" ? victim : `org-a/${victim}`;
+    const pid = pidsOf(await fed.status()).get(name);
+    assert.ok(pid !== undefined);
+    process.kill(pid, "SIGKILL");
+    await fed.until((status) => {
+      const now = pidsOf(status).get(name);
+      return status.healthy && now !== undefined && now !== pid;
+    });
+    assert.equal((await fed.ask("--timeout", "90s", "What is recorded?")).audit.outcome, "completed");
+  });
+}
+
+test("LAB-1: after the supervisor was killed, fed:up ends what it left and mends the lab", async () => {
+  const before = await fed.status();
+  const old = [...pidsOf(before).values()].map(identityOf);
+  assert.ok(before.supervisor.pid !== null);
+  process.kill(before.supervisor.pid, "SIGKILL");
+  const proof = await fed.up();
+  assert.equal(proof.found, "mended");
+  assert.deepEqual(proof.failures, []);
+  for (const identity of old) {
+    assert.ok(identity !== undefined);
+    assert.notDeepEqual(identityOf(identity.pid), identity, `process ${identity.pid} is still there`);
+  }
+});
+
+test("LAB-1: fed:down ends exactly its own: a second lab and a look-alike live on", async (t) => {
+  const second = await fed.up("--name", "two");
+  assert.deepEqual(second.failures, []);
+  const first = await fed.status();
+  const config = first.organisations["org-a"].homeserver.configFile;
+  const lookAlike = spawn(
+    process.execPath,
+    ["-e", "setInterval(() => {}, 1000)", "synapse.app.homeserver", "--config-path", config],
+    { stdio: "ignore", detached: true },
+  );
+  t.after(() => lookAlike.kill("SIGKILL"));
+  await once(lookAlike, "spawn");
+
+  await fed.good("fed:down", "--name", "two", "--purge");
+  assert.deepEqual(pidsOf(await fed.status()), pidsOf(first));
+  assert.equal(existsSync(join(fed.state, "lab", "two")), false);
+
+  await fed.good("fed:down");
+  assert.deepEqual(processesOfLab(labId()), []);
+  assert.equal(lookAlike.exitCode, null);
+  assert.equal(lookAlike.signalCode, null);
+});
+
+test("LAB-1: the data outlive fed:down, and configuration that was edited is kept", async () => {
+  const before = await fed.status();
+  const agentsFile = before.organisations["org-a"].bridge?.agentsFile ?? "";
+  appendFileSync(agentsFile, "# edited by hand\n");
+  const { code, stderr } = await fed.task("fed:up");
+  assert.equal(code, 0, stderr);
+  assert.ok(stderr.includes(`Edited by hand, left as it is: ${agentsFile}`));
+  const now = await fed.status();
+  assert.match(readFileSync(agentsFile, "utf8"), /# edited by hand\n$/);
+  for (const organisation of ["org-a", "org-b"] as const) {
+    assert.deepEqual(now.organisations[organisation].rooms, before.organisations[organisation].rooms);
+    assert.deepEqual(now.organisations[organisation].users, before.organisations[organisation].users);
+  }
+});
+
+test("LAB-1: fed:down --purge leaves neither process nor file", async () => {
+  const { postgres, directory } = await fed.status();
+  const id = labId();
+  await fed.good("fed:down", "--purge");
+  assert.deepEqual(processesOfLab(id), []);
+  assert.equal(existsSync(directory), false);
+  assert.equal(existsSync(postgres.dataDirectory ?? directory), false);
+  const { code, stderr } = await fed.task("fed:status");
+  assert.equal(code, 1);
+  assert.match(stderr, /there is no lab default/);
+});
+
+async function eventually(isSo: () => Promise<boolean>, timeoutMs = 30_000): Promise<void> {
+  const deadline = systemClock.now() + timeoutMs;
+  while (!(await isSo())) {
+    assert.ok(systemClock.now() < deadline, "it did not happen in time");
+    await systemClock.sleep(50);
+  }
+}
