@@ -12,7 +12,7 @@ import { median, ms, summarize, timed } from "./support/measure.ts";
 const EVENTS = 100;
 const TRANSACTIONS = 200;
 const ROUNDS = 5;
-const ROOMS = 50;
+const ROOMS = 10;
 
 function transaction(round: string, index: number): string {
   const events = Array.from({ length: EVENTS }, (_, n) => ({
@@ -148,7 +148,7 @@ async function run({ postgresUrl, progress }: BenchContext) {
 export const bench: Bench = {
   name: "Intake",
   description:
-    "Transactions of 100 events, each a mention, sent by HTTP one after the other as a homeserver sends them, " +
+    "Transactions of 100 events in 10 rooms, each a mention, sent by HTTP one after the other as a homeserver sends them, " +
     "and acknowledged when durable; beside them the same rows by one `unnest` insert and commit on the same server, " +
     "in alternating rounds of 200.",
   run,

@@ -5,6 +5,7 @@
 import { after, type TestContext } from "node:test";
 import pg from "pg";
 import { migrate } from "../../src/bridge/ledger/migrate.ts";
+import { createLedgerPool } from "../../src/bridge/ledger/pool.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import { startTestServer, TEST_POSTGRES_URL, type TestServer } from "./test-server.ts";
 
@@ -118,7 +119,11 @@ export async function testDatabase(
 ): Promise<TestDatabase> {
   const { server, name } = await createDatabase(options.migrated ?? true);
   const url = databaseUrl(server, name);
-  const pool = new pg.Pool({ connectionString: url, max: options.poolSize ?? 10, application_name: "test" });
+  const pool = createLedgerPool({
+    connectionString: url,
+    max: options.poolSize ?? 10,
+    application_name: "test",
+  });
   // Without a listener, a test that stops the server would end the process by an idle connection's error.
   pool.on("error", () => {});
   t.after(async () => {

@@ -4,7 +4,16 @@
 // end, and keep doing so while it grows.
 import { Pool, type PoolConfig } from "pg";
 
-const PLANNER = "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off";
+const PLANNER = [
+  "enable_seqscan=off",
+  "enable_hashjoin=off",
+  "enable_mergejoin=off",
+  "jit=off",
+  // Each statement is planned once a connection: with the above there is only one plan worth having.
+  "plan_cache_mode=force_generic_plan",
+]
+  .map((setting) => `-c ${setting}`)
+  .join(" ");
 
 export function createLedgerPool(config: PoolConfig): Pool {
   return new Pool({ ...config, options: [PLANNER, config.options].filter(Boolean).join(" ") });
