@@ -22,7 +22,7 @@ import {
 import { findPrograms } from "./programs.ts";
 import type { Progress } from "./progress.ts";
 import { liveSupervisor, supervisorClient } from "./supervisor/client.ts";
-import type { SupervisorStatus } from "./supervisor/protocol.ts";
+import type { SupervisorStatus, UnitStatus } from "./supervisor/protocol.ts";
 import { ProcessRecord } from "./supervisor/supervisor.ts";
 
 const LOCK_TIMEOUT_MS = 300_000;
@@ -160,20 +160,22 @@ async function waitUntilReady(lab: Lab, clock: Clock, progress: Progress): Promi
     progress.doing(`waiting for ${open.map((unit) => unit.name).join(", ")}`);
     const failing = open.find((unit) => unit.restarts >= 8);
     if (failing !== undefined || clock.now() > deadline) {
-      const unit = failing ?? open[0];
-      throw new DrawbridgeError(
-        "program_failed",
-        `${unit?.name} does not become ready (last end: ${unit?.lastEnd ?? "none"}):\n${lastLines(unit?.log ?? "")}`,
-        { mend: `Read ${unit?.log}; ./task fed:status shows the rest.` },
-      );
+      throw notReady(lab, failing ?? open[0]);
     }
     await clock.sleep(POLL_MS);
   }
 }
 
-function lastLines(file: string): string {
-  const lines = (readIfPresent(file) ?? "").trimEnd().split("\n").slice(-8);
-  return lines.map((line) => `  | ${line}`).join("\n");
+function notReady(lab: Lab, unit: UnitStatus | undefined): DrawbridgeError {
+  // A program that never ran has written nothing; then the supervisor knows why.
+  const written = readIfPresent(unit?.log ?? "")?.trimEnd();
+  const file = written ? unit?.log : lab.paths.log("supervisor");
+  const lines = (written || (unit?.lastEnd ?? "it never ended")).split("\n").slice(-8);
+  return new DrawbridgeError(
+    "program_failed",
+    [`${unit?.name} does not become ready:`, ...lines.map((line) => `  | ${line}`)].join("\n"),
+    { mend: `Read ${file}; ./task fed:status shows the rest.` },
+  );
 }
 
 /** Ends every process of the lab; true if there was one. The lock must be held. */
