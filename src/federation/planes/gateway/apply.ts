@@ -25,7 +25,7 @@ export async function applyLive(
   directory: string,
   current: RenderedGateway,
   next: RenderedGateway,
-  admin: EnvoyAdmin,
+  admin: Pick<EnvoyAdmin, "stats" | "waitForVersions">,
   signal: AbortSignal,
 ): Promise<void> {
   const place = (file: LiveFile) =>
