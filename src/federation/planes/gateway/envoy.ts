@@ -138,7 +138,7 @@ function readPid(file: string): number | undefined {
   }
 }
 
-/** Resolves with the exit code, or with 128 plus nothing better when a signal ended it. */
+/** Resolves with the exit code; 128 when a signal ended it. */
 export function endOf(child: ChildProcess): Promise<number> {
   return new Promise((resolve, reject) => {
     child.once("error", (cause) => {
