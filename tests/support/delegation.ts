@@ -120,8 +120,8 @@ export interface Mortal {
   /** Called before and after each write of this process, with the method's name. */
   onWrite: (method: string, when: "before" | "after") => void;
   kill(): Promise<void>;
-  /** Its writes wait from now on, its lease's renewal too; returns how to let it go on. */
-  pause(): () => void;
+  /** These writes, or all of them, the lease's renewal too, wait from now on; returns how to let them go on. */
+  pause(...methods: readonly string[]): () => void;
 }
 
 export interface HarnessOptions {
@@ -194,7 +194,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
     mortal: (holder = "mortal") => {
       const own = createAgentHttp();
       let isDead = false;
-      let pausing = Promise.resolve();
+      const pauses = new Set<{ readonly methods: readonly string[]; readonly over: Promise<void> }>();
       const never = new Promise<never>(() => {});
       const ledger = new Proxy(options.ledger, {
         get:
@@ -202,7 +202,9 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
           async (...args: unknown[]) => {
             const call = Reflect.get(target, method) as (...args: unknown[]) => Promise<unknown>;
             mortal.onWrite(method, "before");
-            await pausing;
+            for (const { methods, over } of pauses) {
+              if (methods.length === 0 || methods.includes(method)) await over;
+            }
             if (isDead) return never;
             const result = await call.apply(target, args);
             mortal.onWrite(method, "after");
@@ -216,10 +218,13 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
           isDead = true;
           await own.close();
         },
-        pause: () => {
+        pause: (...methods) => {
           let resume = () => {};
-          pausing = new Promise((resolve) => {
-            resume = resolve;
+          pauses.add({
+            methods,
+            over: new Promise((resolve) => {
+              resume = resolve;
+            }),
           });
           return resume;
         },

@@ -125,11 +125,13 @@ test("DEL-9: a holder whose limiter write was slow past its lease does not call 
   const { agent, harness, isTerminal } = await setUp(t, { streaming: true });
   const first = harness.mortal("first");
   let resume = () => {};
+  let resumeOthers = () => {};
   let isPaused = false;
   first.onWrite = (method, when) => {
     if (method !== "beginDispatch" || when !== "before" || isPaused) return;
     isPaused = true;
-    resume = first.pause();
+    resume = first.pause("beginDispatch");
+    resumeOthers = first.pause("renew", "claim");
   };
   first.worker.start();
   await harness.until(() => isPaused);
@@ -138,6 +140,7 @@ test("DEL-9: a holder whose limiter write was slow past its lease does not call 
   resume();
   await harness.until(() => harness.metrics.count("deferred:agent_unavailable") === 1, 0);
   assert.equal(agent.seen.length, 0);
+  resumeOthers();
   await harness.until(isTerminal);
   assert.equal(agent.behaviour.started.length, 1);
   await first.worker.drain();
