@@ -48,15 +48,6 @@ export function isAlive(identity: ProcessIdentity): boolean {
   return now !== undefined && now.startTicks === identity.startTicks && now.bootId === identity.bootId;
 }
 
-/** The command line of a process, for people; empty when it has ended. */
-export function commandLineOf(pid: number): string {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").trim();
-  } catch {
-    return "";
-  }
-}
-
 /** The processes that a process started and that still run. */
 export function childrenOf(pid: number): number[] {
   const found: number[] = [];

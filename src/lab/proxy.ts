@@ -4,20 +4,19 @@
 // traffic a tunnel carries; cutting a link ends the tunnels that cross it, in both directions, at once.
 import { connect, createServer, type Server, type Socket } from "node:net";
 
-export interface ProxyOptions {
+export interface ProxyOptions<Name extends string> {
   /** The organisations, each with the port of its own proxy. */
-  readonly ports: Readonly<Record<string, number>>;
+  readonly ports: Readonly<Record<Name, number>>;
   /** Server name, port included, as homeservers write it, to the organisation and the port it listens on. */
-  readonly servers: ReadonlyMap<string, { readonly organisation: string; readonly port: number }>;
+  readonly servers: ReadonlyMap<string, { readonly organisation: Name; readonly port: number }>;
 }
 
-export interface Link {
-  readonly between: readonly [string, string];
-}
+/** Two organisations, in the order of their names. */
+export type Link<Name extends string> = readonly [Name, Name];
 
-interface Tunnel {
-  readonly from: string;
-  readonly to: string | undefined;
+interface Tunnel<Name extends string> {
+  readonly from: Name;
+  readonly to: Name | undefined;
   readonly sockets: readonly Socket[];
 }
 
@@ -26,20 +25,21 @@ const HEAD_BYTES_MAX = 8_192;
 const HEAD_TIMEOUT_MS = 10_000;
 const REQUEST = /^CONNECT ([A-Za-z0-9.-]{1,253}:[0-9]{1,5}) HTTP\/1\.[01]\r?\n/;
 
-export class ConnectProxy {
-  readonly #options: ProxyOptions;
+export class ConnectProxy<Name extends string> {
+  readonly #options: ProxyOptions<Name>;
   readonly #servers: Server[] = [];
-  readonly #tunnels = new Set<Tunnel>();
+  readonly #tunnels = new Set<Tunnel<Name>>();
   readonly #sockets = new Set<Socket>();
-  readonly #cut = new Map<string, Link>();
+  readonly #cut = new Map<string, Link<Name>>();
 
-  constructor(options: ProxyOptions) {
+  constructor(options: ProxyOptions<Name>) {
     this.#options = options;
   }
 
   /** Listens on every organisation's port. */
   async listen(): Promise<void> {
-    for (const [organisation, port] of Object.entries(this.#options.ports)) {
+    for (const organisation of Object.keys(this.#options.ports) as Name[]) {
+      const port = this.#options.ports[organisation];
       const server = createServer((socket) => this.#accept(organisation, socket));
       await new Promise<void>((resolve, reject) => {
         server.once("error", reject);
@@ -55,24 +55,24 @@ export class ConnectProxy {
   }
 
   /** Links that are cut now. */
-  cutLinks(): Link[] {
+  cutLinks(): Link<Name>[] {
     return [...this.#cut.values()];
   }
 
   /** Cuts the link between two organisations: running tunnels end, new ones are refused. */
-  cut(one: string, other: string): void {
-    this.#cut.set(linkKey(one, other), { between: ordered(one, other) });
+  cut(one: Name, other: Name): void {
+    this.#cut.set(linkKey(one, other), ordered(one, other));
     for (const tunnel of this.#tunnels) {
       if (tunnel.to === undefined || linkKey(tunnel.from, tunnel.to) !== linkKey(one, other)) continue;
       for (const socket of tunnel.sockets) socket.destroy();
     }
   }
 
-  heal(one: string, other: string): void {
+  heal(one: Name, other: Name): void {
     this.#cut.delete(linkKey(one, other));
   }
 
-  #accept(from: string, socket: Socket): void {
+  #accept(from: Name, socket: Socket): void {
     this.#sockets.add(socket);
     socket.once("close", () => this.#sockets.delete(socket));
     socket.on("error", () => socket.destroy());
@@ -94,7 +94,7 @@ export class ConnectProxy {
     socket.on("data", onData);
   }
 
-  #tunnel(from: string, target: string, client: Socket, early: Buffer): void {
+  #tunnel(from: Name, target: string, client: Socket, early: Buffer): void {
     const found = this.#resolve(target);
     const isCut = found?.organisation !== undefined && this.#cut.has(linkKey(from, found.organisation));
     if (found === undefined || isCut) {
@@ -105,7 +105,7 @@ export class ConnectProxy {
 
     client.pause();
     const upstream = connect({ host: "127.0.0.1", port });
-    const tunnel: Tunnel = { from, to, sockets: [client, upstream] };
+    const tunnel: Tunnel<Name> = { from, to, sockets: [client, upstream] };
     this.#sockets.add(upstream);
     this.#tunnels.add(tunnel);
     const end = () => {
@@ -133,7 +133,7 @@ export class ConnectProxy {
   }
 
   /** Known servers by name or by address; any other name below `.test` is the port it names, on loopback. */
-  #resolve(target: string): { organisation: string | undefined; port: number } | undefined {
+  #resolve(target: string): { organisation: Name | undefined; port: number } | undefined {
     const known = this.#options.servers.get(target);
     if (known !== undefined) return known;
     const [host = "", portText] = target.split(":");
@@ -149,7 +149,7 @@ function refuse(socket: Socket, status: string): void {
   socket.end(`HTTP/1.0 ${status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n`);
 }
 
-function ordered(one: string, other: string): [string, string] {
+function ordered<Name extends string>(one: Name, other: Name): Link<Name> {
   return one < other ? [one, other] : [other, one];
 }
 

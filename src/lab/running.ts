@@ -67,6 +67,7 @@ export async function ensureRunning(
   const before = readLab(paths);
   if (before !== undefined && (await isSupervised(before))) {
     await waitUntilReady(before, clock, progress);
+    await healLinks(before, progress);
     return { lab: before, found: "running" };
   }
   const left = before === undefined ? [] : leftovers(before);
@@ -87,6 +88,14 @@ export async function ensureRunning(
   }
   await waitUntilReady(lab, clock, progress);
   return { lab, found: left.length > 0 ? "mended" : "started" };
+}
+
+async function healLinks(lab: Lab, progress: Progress): Promise<void> {
+  const client = supervisorClient(lab);
+  for (const between of (await client.status()).cutLinks) {
+    await client.execute({ action: "heal", between });
+    progress.note(`The link between ${between.join(" and ")} was cut; it is healed.`);
+  }
 }
 
 async function isSupervised(lab: Lab): Promise<boolean> {

@@ -54,7 +54,7 @@ export interface AskResult {
 
 const SYNC_WAIT_MS = 1_000;
 /** When the answer is sent, it must only cross the federation link; that may be cut. */
-const VIEW_WAIT_MS = 10_000;
+const VIEW_WAIT_MS = 20_000;
 /** Without an answer a notice may still come. */
 const NOTICE_WAIT_MS = 3_000;
 

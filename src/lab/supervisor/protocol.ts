@@ -2,6 +2,9 @@
 import { z } from "zod";
 import { ORGANISATION_NAMES } from "../organisations.ts";
 
+const Organisation = z.enum(ORGANISATION_NAMES);
+const Link = z.tuple([Organisation, Organisation]);
+
 export const UNIT_STATES = ["waiting", "starting", "ready", "restarting", "stopping", "stopped"] as const;
 
 export const UnitStatus = z.strictObject({
@@ -26,11 +29,9 @@ export const SupervisorStatus = z.strictObject({
   startedAt: z.number(),
   units: z.array(UnitStatus),
   /** Links that are cut now. */
-  cutLinks: z.array(z.tuple([z.string(), z.string()])),
+  cutLinks: z.array(Link),
 });
 export type SupervisorStatus = z.output<typeof SupervisorStatus>;
-
-const Organisation = z.enum(ORGANISATION_NAMES);
 
 export const SupervisorCommand = z.discriminatedUnion("action", [
   z.strictObject({ action: z.literal("start"), unit: z.string() }),
@@ -38,8 +39,8 @@ export const SupervisorCommand = z.discriminatedUnion("action", [
   z.strictObject({ action: z.literal("restart"), unit: z.string() }),
   /** The program is sent SIGKILL; it counts as having died, and is started again. */
   z.strictObject({ action: z.literal("kill"), unit: z.string() }),
-  z.strictObject({ action: z.literal("cut"), between: z.tuple([Organisation, Organisation]) }),
-  z.strictObject({ action: z.literal("heal"), between: z.tuple([Organisation, Organisation]) }),
+  z.strictObject({ action: z.literal("cut"), between: Link }),
+  z.strictObject({ action: z.literal("heal"), between: Link }),
   /** Ends every program, then the supervisor. Answered before it begins. */
   z.strictObject({ action: z.literal("shutdown") }),
 ]);

@@ -7,7 +7,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { writeJson } from "../files.ts";
 import type { Lab } from "../lab.ts";
-import { ORGANISATION_NAMES } from "../organisations.ts";
+import { ORGANISATION_NAMES, type OrganisationName } from "../organisations.ts";
 import { ProcessIdentity } from "../process-identity.ts";
 import type { LabPrograms } from "../programs.ts";
 import { ConnectProxy } from "../proxy.ts";
@@ -28,7 +28,7 @@ export class Supervisor {
   readonly #units = new Map<string, Unit>();
   readonly #specs: readonly UnitSpec[];
   readonly #processes: Record<string, ProcessIdentity> = {};
-  readonly #proxy: ConnectProxy;
+  readonly #proxy: ConnectProxy<OrganisationName>;
 
   constructor(lab: Lab, programs: LabPrograms, clock: Clock, log: (message: string) => void) {
     this.#lab = lab;
@@ -82,7 +82,7 @@ export class Supervisor {
       pid: process.pid,
       startedAt: this.#startedAt,
       units: [...this.#units.values()].map((unit) => unit.status()),
-      cutLinks: this.#proxy.cutLinks().map(({ between }) => [...between]),
+      cutLinks: this.#proxy.cutLinks().map(([one, other]) => [one, other]),
     };
   }
 
@@ -127,15 +127,18 @@ export class Supervisor {
   }
 }
 
-function proxyOf(lab: Lab): ConnectProxy {
-  const portOf = (port: "proxy" | "federation") => (organisation: (typeof ORGANISATION_NAMES)[number]) =>
-    [organisation, lab.ports.organisations[organisation][port]] as const;
-  return new ConnectProxy({
-    ports: Object.fromEntries(ORGANISATION_NAMES.map(portOf("proxy"))),
+function proxyOf(lab: Lab): ConnectProxy<OrganisationName> {
+  const { organisations } = lab.ports;
+  return new ConnectProxy<OrganisationName>({
+    ports: {
+      "org-a": organisations["org-a"].proxy,
+      "org-b": organisations["org-b"].proxy,
+      "org-c": organisations["org-c"].proxy,
+    },
     servers: new Map(
-      ORGANISATION_NAMES.map(portOf("federation")).map(([organisation, port]) => [
+      ORGANISATION_NAMES.map((organisation) => [
         lab.serverNames[organisation],
-        { organisation, port },
+        { organisation, port: organisations[organisation].federation },
       ]),
     ),
   });

@@ -174,6 +174,12 @@ test("a cut link lets nothing cross; healed, what was said meanwhile arrives", a
   });
 });
 
+test("LAB-1: fed:up heals a link that was left cut", async () => {
+  await fed.good("fed:link", "cut", "org-b", "org-a");
+  assert.deepEqual((await fed.up()).failures, []);
+  assert.deepEqual((await fed.status()).cutLinks, []);
+});
+
 for (const victim of ["homeserver", "issuer", "agent", "gateway", "bridge", "postgres"] as const) {
   test(`LAB-1: ${victim} killed with SIGKILL is started again, and questions are answered`, async () => {
     const name = victim === "postgres" ? victim : `org-a/${victim}`;
