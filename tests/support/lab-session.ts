@@ -1,0 +1,248 @@
+// A lab of a test file's own, and what an operator can do to it: stop, freeze, kill and configure programs,
+// look into databases and metrics. Invariants: whatever a test breaks is mended when that test ends; the
+// lab's processes and data are gone when the file ends; only this lab's processes are signalled.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import pg from "pg";
+import { parse, stringify } from "yaml";
+import { systemClock } from "../../src/domain/clock.ts";
+import { bridgeDatabaseName } from "../../src/lab/configuration/databases.ts";
+import { PUBLIC, writeWhole } from "../../src/lab/files.ts";
+import { type Lab, readLab } from "../../src/lab/lab.ts";
+import { labPaths } from "../../src/lab/layout.ts";
+import type { CompleteOrganisation } from "../../src/lab/organisations.ts";
+import { identityOf, type ProcessIdentity, signalProcess } from "../../src/lab/process-identity.ts";
+import { readSeed, type Seed } from "../../src/lab/seed/seed.ts";
+import type { FedStatus } from "../../src/lab/status/schema.ts";
+import { supervisorClient } from "../../src/lab/supervisor/client.ts";
+import type { UnitStatus } from "../../src/lab/supervisor/protocol.ts";
+import type { ProgramName } from "../../src/lab/supervisor/units.ts";
+import { Fed } from "./fed.ts";
+
+/** What a test hands over so that its damage is mended after it. */
+export interface Mends {
+  after(mend: () => Promise<void> | void): void;
+}
+
+export type UnitName = "postgres" | `${CompleteOrganisation}/${ProgramName}`;
+
+/** An entry of agents.yaml as a test edits it. */
+export type AgentEntries = Record<string, Record<string, unknown>>;
+
+export class LabSession {
+  readonly lab: Lab;
+  readonly seed: Seed;
+  readonly status: FedStatus;
+  readonly #fed: Fed;
+
+  private constructor(fed: Fed, lab: Lab, seed: Seed, status: FedStatus) {
+    this.#fed = fed;
+    this.lab = lab;
+    this.seed = seed;
+    this.status = status;
+  }
+
+  /** Starts a lab as a person does; its proof must hold. */
+  static async start(): Promise<LabSession> {
+    const fed = new Fed();
+    try {
+      assert.deepEqual((await fed.up()).failures, []);
+      const lab = readLab(labPaths(join(fed.state, "lab", "default")));
+      const seed = lab === undefined ? undefined : readSeed(lab);
+      assert.ok(lab !== undefined && seed !== undefined);
+      return new LabSession(fed, lab, seed, await fed.status());
+    } catch (error) {
+      await fed.task("fed:down", "--purge");
+      fed.remove();
+      throw error;
+    }
+  }
+
+  async end(): Promise<void> {
+    await this.#fed.good("fed:down", "--purge");
+    this.#fed.remove();
+  }
+
+  async unit(action: "start" | "stop" | "restart" | "kill", unit: UnitName): Promise<void> {
+    await supervisorClient(this.lab).execute({ action, unit });
+  }
+
+  /** Stops a program until `start`, at the latest until the test ends. */
+  async stop(mends: Mends, ...units: UnitName[]): Promise<void> {
+    mends.after(() => this.start(...units));
+    await Promise.all(units.map((unit) => this.unit("stop", unit)));
+  }
+
+  /** Starts programs, if need be, and waits until they are ready. */
+  async start(...units: UnitName[]): Promise<void> {
+    await Promise.all(units.map((unit) => this.unit("start", unit)));
+  }
+
+  /** What the supervisor knows of a unit. */
+  async unitStatus(unit: UnitName): Promise<UnitStatus> {
+    const { units } = await supervisorClient(this.lab).status();
+    const found = units.find(({ name }) => name === unit);
+    assert.ok(found !== undefined);
+    return found;
+  }
+
+  /** The process that runs a unit now. */
+  async processOf(unit: UnitName): Promise<ProcessIdentity> {
+    const { pid } = await this.unitStatus(unit);
+    const identity = pid === null ? undefined : identityOf(pid);
+    assert.ok(identity !== undefined, `${unit} does not run`);
+    return identity;
+  }
+
+  /** Freezes a program: its connections stay open and nothing answers. Returns what thaws it. */
+  async freeze(mends: Mends, unit: UnitName): Promise<() => void> {
+    const identity = await this.processOf(unit);
+    const thaw = () => {
+      signalProcess(identity, "SIGCONT");
+    };
+    mends.after(thaw);
+    assert.ok(signalProcess(identity, "SIGSTOP"));
+    return thaw;
+  }
+
+  /** Cuts the link between A's and B's homeservers; returns what heals it. */
+  async cutLink(mends: Mends): Promise<() => Promise<void>> {
+    const between: ["org-a", "org-b"] = ["org-a", "org-b"];
+    const heal = () => supervisorClient(this.lab).execute({ action: "heal", between });
+    mends.after(heal);
+    await supervisorClient(this.lab).execute({ action: "cut", between });
+    return heal;
+  }
+
+  /** Writes limits into an organisation's bridge.yaml and restarts its bridge. */
+  async limit(organisation: CompleteOrganisation, limits: Readonly<Record<string, unknown>>): Promise<void> {
+    const file = this.lab.paths.organisation(organisation).bridgeConfig;
+    const config = parse(readFileSync(file, "utf8"));
+    writeWhole(file, stringify({ ...config, limits: { ...config.limits, ...limits } }), PUBLIC);
+    await this.unit("restart", `${organisation}/bridge`);
+  }
+
+  agentsFile(organisation: CompleteOrganisation): string {
+    return this.lab.paths.organisation(organisation).agentsFile;
+  }
+
+  /**
+   * Edits an organisation's agents.yaml, while its bridge runs.
+   * @returns puts the file back as it was, at the latest when the test ends
+   */
+  editAgents(
+    mends: Mends,
+    organisation: CompleteOrganisation,
+    edit: (agents: AgentEntries) => void,
+  ): () => void {
+    const file = parse(readFileSync(this.agentsFile(organisation), "utf8")) as { agents: AgentEntries };
+    edit(file.agents);
+    return this.replaceAgents(mends, organisation, stringify(file));
+  }
+
+  /** The same, with any text. */
+  replaceAgents(mends: Mends, organisation: CompleteOrganisation, text: string): () => void {
+    const file = this.agentsFile(organisation);
+    const before = readFileSync(file, "utf8");
+    const restore = () => writeWhole(file, before, PUBLIC);
+    mends.after(restore);
+    writeWhole(file, text, PUBLIC);
+    return restore;
+  }
+
+  /** The sum of a bridge's metric over all series that have these labels. */
+  async metric(
+    organisation: CompleteOrganisation,
+    name: string,
+    labels: Readonly<Record<string, string>> = {},
+  ): Promise<number> {
+    const wanted = Object.entries(labels).map(([label, value]) => `${label}="${value}"`);
+    const series = (await this.metrics(organisation))
+      .split("\n")
+      .filter((line) => /^[^#{ ]+/.exec(line)?.[0] === name && wanted.every((label) => line.includes(label)));
+    return series.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" "))), 0);
+  }
+
+  async metrics(organisation: CompleteOrganisation): Promise<string> {
+    const response = await fetch(this.#bridge(organisation).metricsUrl);
+    return await response.text();
+  }
+
+  /** Rows of a bridge's own database. */
+  rows<Row extends pg.QueryResultRow>(
+    organisation: CompleteOrganisation,
+    text: string,
+    values: unknown[] = [],
+  ): Promise<Row[]> {
+    return query(this.#bridge(organisation).databaseUrl, text, values);
+  }
+
+  /** Rows as PostgreSQL's superuser. @param database any of the lab's; else the one for maintenance */
+  administer<Row extends pg.QueryResultRow>(
+    text: string,
+    values: unknown[] = [],
+    database = "postgres",
+  ): Promise<Row[]> {
+    const password = readFileSync(join(this.postgresHome, "password"), "utf8").trim();
+    const url = `postgres://postgres:${password}@127.0.0.1:${this.lab.ports.postgres}/${database}`;
+    return query(url, text, values);
+  }
+
+  /** The folder of PostgreSQL's data and log. */
+  get postgresHome(): string {
+    assert.ok(this.status.postgres.dataDirectory !== null);
+    return dirname(this.status.postgres.dataDirectory);
+  }
+
+  /** Closes a bridge's database, and nobody else's; returns what opens it again. */
+  async closeDatabase(mends: Mends, organisation: CompleteOrganisation): Promise<() => Promise<void>> {
+    const name = bridgeDatabaseName(organisation);
+    const open = async () => {
+      await this.administer(`ALTER DATABASE ${name} ALLOW_CONNECTIONS true`);
+    };
+    mends.after(open);
+    await this.administer(`ALTER DATABASE ${name} ALLOW_CONNECTIONS false`);
+    await this.administer("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", [
+      name,
+    ]);
+    return open;
+  }
+
+  #bridge(organisation: CompleteOrganisation) {
+    const { bridge } = this.status.organisations[organisation];
+    assert.ok(bridge !== undefined);
+    return bridge;
+  }
+}
+
+async function query<Row extends pg.QueryResultRow>(
+  url: string,
+  text: string,
+  values: unknown[],
+): Promise<Row[]> {
+  const client = new pg.Client({ connectionString: url });
+  // A server that is stopped tells its open connections so.
+  client.on("error", () => undefined);
+  await client.connect();
+  try {
+    return (await client.query<Row>(text, values)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+/** Polls a real server until something is so, and returns it. */
+export async function eventually<Found>(
+  what: string,
+  look: () => Promise<Found | false | undefined>,
+  timeoutMs = 60_000,
+): Promise<Found> {
+  const deadline = systemClock.now() + timeoutMs;
+  for (;;) {
+    const found = await look();
+    if (found !== false && found !== undefined) return found;
+    assert.ok(systemClock.now() < deadline, `in ${timeoutMs} ms it did not come to this: ${what}`);
+    await systemClock.sleep(100);
+  }
+}
