@@ -77,8 +77,9 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   const keys = ContentKeys.parse(secret(config.contentKeys));
   const namespace = createNamespace({ serverName: config.homeserver.serverName, ...config.appservice });
   const metrics = createMetrics();
+  const agentsFile = resolve(config.directory, config.agentsFile);
   const agents = openAgentDirectory({
-    file: resolve(config.directory, config.agentsFile),
+    file: agentsFile,
     serverName: config.homeserver.serverName,
     ghostPrefix: config.appservice.ghostPrefix,
     clock,
@@ -152,7 +153,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     tokens: createTokenSource({
       http: agentHttp,
       clock,
-      baseDirectory: config.directory,
+      baseDirectory: dirname(agentsFile),
       observe: (outcome) => observed.tokenRequest(outcome),
     }),
     http: agentHttp,

@@ -3,13 +3,14 @@
 // room's delegations are claimed in order of admission, the next one when the head is accepted or has
 // ended; a terminal row holds no content.
 
-import type { DelegationState, OpenState } from "../../src/bridge/ledger/states.ts";
+import type { DelegationState, OpenState, TerminalReason } from "../../src/bridge/ledger/states.ts";
 import type {
   ClaimedDelegation,
   DelegationLedger,
   Lease,
   Outcome,
   PendingSend,
+  RetryNote,
   SendLedger,
 } from "../../src/bridge/ledger/types.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
@@ -41,6 +42,8 @@ export interface MemoryRow {
   attempts: number;
   cancelRequested: boolean;
   a2aAttempted: boolean;
+  a2aUnsettled: boolean;
+  retryReason: TerminalReason | undefined;
   a2aTaskId: string | undefined;
   a2aContextId: string | undefined;
   acceptedAt: number | undefined;
@@ -82,6 +85,8 @@ export class MemoryLedger implements DelegationLedger, SendLedger {
       attempts: 0,
       cancelRequested: false,
       a2aAttempted: false,
+      a2aUnsettled: false,
+      retryReason: undefined,
       a2aTaskId: undefined,
       a2aContextId: undefined,
       acceptedAt: undefined,
@@ -135,6 +140,8 @@ export class MemoryLedger implements DelegationLedger, SendLedger {
         a2aTaskId: row.a2aTaskId,
         a2aContextId: row.a2aContextId,
         a2aAttempted: row.a2aAttempted,
+        a2aUnsettled: row.a2aUnsettled,
+        retryReason: row.retryReason,
         attempts: row.attempts,
         admittedAt: row.admittedAt,
         acceptedAt: row.acceptedAt,
@@ -165,6 +172,7 @@ export class MemoryLedger implements DelegationLedger, SendLedger {
       this.tokensSpent += 1;
     }
     row.a2aAttempted = true;
+    row.a2aUnsettled = true;
     return "begun";
   }
 
@@ -219,8 +227,10 @@ export class MemoryLedger implements DelegationLedger, SendLedger {
     return row.sends.filter(({ eventId }) => eventId === undefined).map(({ send }) => send);
   }
 
-  async defer(lease: Lease, wakeAt: number): Promise<void> {
+  async defer(lease: Lease, wakeAt: number, note?: RetryNote): Promise<void> {
     const row = await this.#held("defer", lease);
+    if (note?.undelivered === true) row.a2aUnsettled = false;
+    row.retryReason = note?.reason ?? row.retryReason;
     row.attempts += 1;
     this.#letGo(row, wakeAt);
   }
@@ -257,7 +267,7 @@ export class MemoryLedger implements DelegationLedger, SendLedger {
   #letGo(row: MemoryRow, wakeAt: number): void {
     row.holder = undefined;
     row.dueAt = wakeAt;
-    if (row.state === "dispatching" && !row.a2aAttempted) row.state = "queued";
+    if (row.state === "dispatching" && !row.a2aUnsettled) row.state = "queued";
   }
 
   #find(lease: Lease): MemoryRow | undefined {

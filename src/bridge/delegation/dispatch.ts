@@ -28,10 +28,10 @@ type Gate =
   | { readonly kind: "closed"; readonly verdict: Verdict };
 
 export async function dispatch(flow: Flow): Promise<Verdict> {
-  const { claimed, deps, remembered } = flow;
+  const { claimed, deps } = flow;
   const isLate = flow.now >= dispatchDeadline(flow);
-  const isUnsettled = claimed.a2aAttempted && remembered?.undelivered !== true;
-  if (isLate && !isUnsettled) return finish(givenUp(remembered?.reason ?? "dispatch_deadline_exceeded"));
+  const isUnsettled = claimed.a2aUnsettled;
+  if (isLate && !isUnsettled) return finish(givenUp(claimed.retryReason ?? "dispatch_deadline_exceeded"));
   if (isLate && claimed.attempts >= LATE_ATTEMPTS_MAX) return finish(failed("dispatch", "outcome_unknown"));
   const gate = await pass(flow, isUnsettled);
   if (gate.kind === "closed") return gate.verdict;

@@ -15,7 +15,6 @@ import { canceled } from "./outcome.ts";
 import { persist } from "./persist.ts";
 import type { ClearedTarget } from "./recheck.ts";
 import { deliver } from "./reply.ts";
-import type { Remembered, RetryMemory } from "./retry-memory.ts";
 import { finish, type Verdict } from "./verdict.ts";
 
 /** Why a flow is stopped from outside. */
@@ -31,7 +30,6 @@ export class Interrupt extends Error {
 
 /** What a flow asks of the worker that runs it. */
 export interface FlowHost {
-  readonly memory: RetryMemory;
   /** A room or a slot may have become free: claim again. */
   wake(): void;
   /** Others wait for this flow's slot. */
@@ -42,8 +40,6 @@ export class Flow {
   readonly claimed: ClaimedDelegation;
   readonly deps: DelegationDependencies;
   readonly host: FlowHost;
-  /** What this process remembers of an earlier try. */
-  readonly remembered: Remembered | undefined;
   readonly claimedAt: number;
   /** The agent's task, as soon as it is known. */
   taskId: string | undefined;
@@ -58,7 +54,6 @@ export class Flow {
     this.claimed = claimed;
     this.deps = deps;
     this.host = host;
-    this.remembered = host.memory.take(claimed);
     this.claimedAt = deps.clock.now();
     this.taskId = claimed.a2aTaskId;
     if (claimed.resumedFrom === "following") this.stage = "follow";
@@ -174,10 +169,8 @@ export class Flow {
       return;
     }
     const { wakeAt, reason, undelivered } = verdict;
-    await this.persist(() => ledger.defer(lease, wakeAt));
-    if (reason !== "flow_failed" && reason !== "slot_yielded" && reason !== "reply_retry") {
-      this.host.memory.remember(lease, { undelivered, reason });
-    }
+    const isPause = reason === "flow_failed" || reason === "slot_yielded" || reason === "reply_retry";
+    await this.persist(() => ledger.defer(lease, wakeAt, isPause ? undefined : { undelivered, reason }));
     metrics.deferred(reason);
   }
 

@@ -6,7 +6,6 @@ import type { ClaimedDelegation, Lease } from "../ledger/types.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import { Flow, type FlowHost } from "./flow.ts";
 import { LeaseKeeper } from "./lease-keeper.ts";
-import { RetryMemory } from "./retry-memory.ts";
 
 export class DelegationWorker {
   readonly #deps: DelegationDependencies;
@@ -33,7 +32,6 @@ export class DelegationWorker {
       onError: () => deps.log.warn({ event: "delegations_not_claimed" }),
     });
     this.#host = {
-      memory: new RetryMemory(),
       wake: () => this.#loop.wake(),
       isCrowded: () => this.#lastClaimWasFull && this.#active.size >= deps.limits.concurrency,
     };

@@ -7,7 +7,8 @@ import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "./seal.ts";
 import { oneRow, type Queryable, rows, type Statement, toEpochMs, toTime } from "./statement.ts";
-import type { ClaimedDelegation, Lease } from "./types.ts";
+import type { TerminalReason } from "./states.ts";
+import type { ClaimedDelegation, Lease, RetryNote } from "./types.ts";
 
 interface DelegationRow {
   id: string;
@@ -25,6 +26,8 @@ interface DelegationRow {
   a2a_task_id: string | null;
   a2a_context_id: string | null;
   a2a_attempted: boolean;
+  a2a_unsettled: boolean;
+  retry_reason: TerminalReason | null;
   attempts: number;
   admitted_at: Date;
   accepted_at: Date | null;
@@ -33,7 +36,7 @@ interface DelegationRow {
 
 const COLUMNS = `d.id, d.fence, d.room_id, d.matrix_event_id, d.sender_mxid, d.ghost_mxid, d.agent_id,
   d.target_fingerprint, d.thread_root, d.prompt, d.a2a_message_id, d.a2a_task_id, d.a2a_context_id,
-  d.a2a_attempted, d.attempts, d.admitted_at, d.accepted_at, d.cancel_requested_at`;
+  d.a2a_attempted, d.a2a_unsettled, d.retry_reason, d.attempts, d.admitted_at, d.accepted_at, d.cancel_requested_at`;
 
 const CLAIM_HEADS: Statement = {
   name: "claim_heads",
@@ -105,7 +108,9 @@ const LET_GO: Statement = {
   WITH held AS (
     UPDATE bridge_delegations d SET
       lease_holder = NULL, lease_until = NULL, attempts = d.attempts + $5,
-      state = CASE WHEN d.state = 'dispatching' AND NOT d.a2a_attempted THEN 'queued' ELSE d.state END,
+      a2a_unsettled = d.a2a_unsettled AND NOT $6, retry_reason = COALESCE($7, d.retry_reason),
+      state = CASE WHEN d.state = 'dispatching' AND NOT (d.a2a_unsettled AND NOT $6) THEN 'queued'
+                   ELSE d.state END,
       due_at = CASE WHEN d.due_at IS NULL THEN NULL ELSE $4::timestamptz END
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
     WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
@@ -144,6 +149,8 @@ function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): Claim
     a2aTaskId: row.a2a_task_id ?? undefined,
     a2aContextId: row.a2a_context_id ?? undefined,
     a2aAttempted: row.a2a_attempted,
+    a2aUnsettled: row.a2a_unsettled,
+    retryReason: row.retry_reason ?? undefined,
     attempts: row.attempts,
     admittedAt: toEpochMs(row.admitted_at),
     acceptedAt: row.accepted_at === null ? undefined : toEpochMs(row.accepted_at),
@@ -212,11 +219,14 @@ export async function letGo(
   leases: readonly Lease[],
   until: number,
   attempts: 0 | 1,
+  note?: RetryNote,
 ): Promise<number> {
   const row = await oneRow<{ touched: number }>(on, LET_GO, [
     ...leaseArrays(leases),
     toTime(until),
     attempts,
+    note?.undelivered ?? false,
+    note?.reason ?? null,
   ]);
   return row.touched;
 }

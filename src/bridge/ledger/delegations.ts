@@ -30,7 +30,7 @@ const BEGIN_DISPATCH: Statement = {
         * GREATEST(0, EXTRACT(EPOCH FROM $7::timestamptz - b.refilled_at)::float8) / 60) >= 1
     RETURNING 1
   ), begun AS (
-    UPDATE bridge_delegations d SET a2a_attempted = true
+    UPDATE bridge_delegations d SET a2a_attempted = true, a2a_unsettled = true
     FROM held h WHERE d.id = h.id AND NOT h.canceled AND (h.a2a_attempted OR EXISTS (SELECT FROM spent))
     RETURNING 1
   )

@@ -62,7 +62,7 @@ export function createLedger(pool: Pool, keys: ContentKeys, options: LedgerOptio
     recordAccepted: (lease, accepted, now) => recordAccepted(pool, lease, accepted, now),
     recordReply: (lease, reply, now) => recordReply(pool, keys, lease, reply, now),
     pendingReply: (lease) => pendingReply(pool, keys, lease),
-    defer: async (lease, wakeAt) => assertHeld(await letGo(pool, [lease], wakeAt, 1), lease),
+    defer: async (lease, wakeAt, note) => assertHeld(await letGo(pool, [lease], wakeAt, 1, note), lease),
     finish: (lease, outcome, now) => finish(pool, lease, outcome, now, options.noticeIntervalMs),
     // Leases lost meanwhile are another's already; there is nothing to give back.
     release: async (leases, now) => {

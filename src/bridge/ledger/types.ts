@@ -52,8 +52,12 @@ export interface ClaimedDelegation {
   readonly a2aMessageId: string;
   readonly a2aTaskId: string | undefined;
   readonly a2aContextId: string | undefined;
-  /** True once a request may have reached the agent. */
+  /** True once a request to the agent was about to be made. */
   readonly a2aAttempted: boolean;
+  /** Such a request may have reached the agent, and what became of it is not known. */
+  readonly a2aUnsettled: boolean;
+  /** Why the last try was put off. */
+  readonly retryReason: TerminalReason | undefined;
   readonly attempts: number;
   readonly admittedAt: number;
   readonly acceptedAt: number | undefined;
@@ -99,6 +103,13 @@ export interface Outcome {
   readonly sent?: { readonly sendId: string; readonly eventId: EventId };
 }
 
+/** What the next try of a dispatch must know of this one. */
+export interface RetryNote {
+  readonly reason: TerminalReason;
+  /** The agent surely has nothing of it: the next try need not look first. */
+  readonly undelivered: boolean;
+}
+
 export interface DelegationLedger {
   /** Claims up to `limit` delegations that may be worked on now: heads of rooms and due accepted ones. */
   claim(request: {
@@ -142,7 +153,7 @@ export interface DelegationLedger {
   /** The unsent parts of a delegation in `reply_pending`, in order. */
   pendingReply(lease: Lease): Promise<PendingSend[]>;
   /** Lets go until `wakeAt`; the state stays, a head keeps holding its room. `attempts` grows by one. */
-  defer(lease: Lease, wakeAt: number): Promise<void>;
+  defer(lease: Lease, wakeAt: number, note?: RetryNote): Promise<void>;
   /** Ends a delegation: clears content, frees capacity and room, writes svc.delegation.v1 and the notice. */
   finish(lease: Lease, outcome: Outcome, now: number): Promise<void>;
   /** Gives leases back unharmed, for another process to take at once (drain). */

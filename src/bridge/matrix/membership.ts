@@ -20,6 +20,8 @@ const LEASE_MS = 3 * 60_000;
 const BACKOFF = { firstMs: 2_000, maxMs: 10 * 60_000 };
 /** About four hours of a room's own servers failing; then the invitation is refused. */
 const JOIN_ATTEMPTS_MAX = 30;
+/** About eight minutes of nobody having the room. */
+const NOT_FOUND_ATTEMPTS_MAX = 8;
 
 export interface MembershipDependencies {
   readonly ledger: MembershipLedger;
@@ -92,9 +94,12 @@ export class MembershipWorker {
       await ledger.membershipJoined(membership, clock.now());
       return this.#note(membership, "joined");
     }
-    // M_FORBIDDEN: withdrawn, banned, or closed to this server. M_NOT_FOUND, M_UNSUPPORTED_ROOM_VERSION and
-    // the like: no server has the room, or this one cannot take part. None of it heals by asking again.
-    const hopeless = joined.kind === "refused" || attempts >= JOIN_ATTEMPTS_MAX;
+    // M_FORBIDDEN: withdrawn, banned, or closed to this server. M_UNSUPPORTED_ROOM_VERSION: this one cannot
+    // take part. Neither heals by asking again. 404 may: this homeserver does not know yet who is in a room
+    // that it has just joined itself.
+    const attemptsMax =
+      joined.kind === "retry" ? JOIN_ATTEMPTS_MAX : joined.status === 404 ? NOT_FOUND_ATTEMPTS_MAX : 0;
+    const hopeless = attempts >= attemptsMax;
     return hopeless ? this.#leave(membership) : this.#defer(membership, joined);
   }
 

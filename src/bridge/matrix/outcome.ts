@@ -3,6 +3,7 @@
 // it changes nothing; everything else that is not `ok` is worth repeating later; no body survives.
 // Protocol: Matrix client-server API, "Standard error response" and "Rate limiting".
 import { z } from "zod";
+import { retryAfterMs } from "../../runtime/retry-after.ts";
 
 /** Why a request should be repeated later. */
 export type RetryCause =
@@ -54,14 +55,6 @@ export function retry(cause: RetryCause, askedMs?: number, errcode?: string): Re
   const leastMs = LEAST_WAIT_MS[cause];
   const afterMs = Math.min(RETRY_AFTER_MS_MAX, Math.max(leastMs, askedMs ?? leastMs));
   return { kind: "retry", cause, afterMs: Math.ceil(afterMs), errcode };
-}
-
-/** Milliseconds that a `Retry-After` header asks for (RFC 9110, section 10.2.3): seconds or a date. */
-export function retryAfterMs(header: string | undefined, now: number): number | undefined {
-  if (header === undefined) return undefined;
-  if (/^[0-9]{1,9}$/.test(header.trim())) return Number(header.trim()) * 1_000;
-  const date = Date.parse(header);
-  return Number.isNaN(date) ? undefined : Math.max(0, date - now);
 }
 
 /**

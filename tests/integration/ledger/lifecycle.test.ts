@@ -205,3 +205,22 @@ test("INT-6: a redaction ends a queued delegation at once and marks one under wa
   assert.equal((await claim())[0]?.sourceEventId, event("q3"), "the ended q2 is stepped over");
   assert.deepEqual(await rows("SELECT open_count FROM bridge_rooms"), [{ open_count: 1 }]);
 });
+
+test("DEL-7: that a call surely never arrived outlives the process; one of unknown outcome stays unsettled", async (t) => {
+  const { ledger, admit, claim, rows } = await ledgerFixture(t);
+  await admit([job("q1")]);
+  const [first] = await claim();
+  assert.ok(first);
+  await ledger.beginDispatch(first.lease, BUCKET, T0);
+  await ledger.defer(first.lease, T0, { undelivered: true, reason: "agent_unavailable" });
+  const [second] = await claim({ holder: "two" });
+  assert.ok(second);
+  const seen = (one: typeof second) => [one.resumedFrom, one.a2aAttempted, one.a2aUnsettled, one.retryReason];
+  assert.deepEqual(seen(second), ["queued", true, false, "agent_unavailable"]);
+  await ledger.beginDispatch(second.lease, BUCKET, T0);
+  assert.deepEqual(await rows("SELECT tokens FROM bridge_limiter"), [{ tokens: BUCKET.burst - 1 }]);
+  await ledger.defer(second.lease, T0, { undelivered: false, reason: "agent_unavailable" });
+  const [third] = await claim({ holder: "three" });
+  assert.ok(third);
+  assert.deepEqual(seen(third), ["dispatching", true, true, "agent_unavailable"]);
+});

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { type OutgoingEvent, sendOnce, TRANSACTION_MEMORY_MS } from "../../../src/bridge/matrix/send.ts";
 import { replyTransactionId, TRANSACTION_KEY } from "../../../src/bridge/ledger/transaction-ids.ts";
+import { type OutgoingEvent, sendOnce, TRANSACTION_MEMORY_MS } from "../../../src/bridge/matrix/send.ts";
 import { ghostSide } from "../../support/ghosts.ts";
 import { event, ghost, room } from "../../support/ledger.ts";
 import { type Script, scriptedHomeserver, WELL } from "../../support/scripted-homeserver.ts";

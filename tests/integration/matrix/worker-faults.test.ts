@@ -123,3 +123,17 @@ test("a ghost that was put out of a room before it settled is out", async (t) =>
     { membership: "leave", task: null },
   ]);
 });
+
+test("an invitation to a room that the homeserver does not know whole yet is accepted once it does", async (t) => {
+  const { server, clock, rows, memberships } = await fixture(t, ({ path }) =>
+    path.includes("/join/") ? { status: 404, body: { errcode: "M_UNKNOWN" } } : {},
+  );
+  await memberships.round();
+  assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+    { membership: "invite", task: "answer_invite" },
+  ]);
+  server.script = ({ path }) => (path.includes("/join/") ? { body: { room_id: room("r") } } : {});
+  await clock.advance(2_000);
+  await memberships.round();
+  assert.deepEqual(await rows("SELECT membership FROM bridge_ghost_rooms"), [{ membership: "join" }]);
+});

@@ -2,7 +2,7 @@
 // outcomes. Invariant: whatever is not surely undelivered is `ambiguous`, so a caller that cannot tell
 // looks for its task before it sends again. docs/reference/delegation-outcomes.md says what follows.
 import { A2AError } from "@a2a-js/sdk/errors";
-import { retryAfterMs } from "../../matrix/outcome.ts";
+import { retryAfterMs } from "../../../runtime/retry-after.ts";
 import type { Exchange } from "./exchange.ts";
 import { A2aFailure, type A2aFailureKind } from "./failure.ts";
 

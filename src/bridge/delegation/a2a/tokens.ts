@@ -4,9 +4,9 @@
 // taken up; neither secret nor token nor a body of the issuer appears in an error.
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { retryAfterMs } from "../../../runtime/retry-after.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { AgentEntry } from "../../agents/agents-file.ts";
-import { retryAfterMs } from "../../matrix/outcome.ts";
 import { boundedBody } from "./body-guard.ts";
 import type { AgentHttp } from "./http.ts";
 import { within } from "./time-limit.ts";

@@ -118,6 +118,9 @@ CREATE TABLE bridge_delegations (
   a2a_task_id text,
   a2a_context_id text,
   a2a_attempted boolean NOT NULL DEFAULT false,
+  -- A request may have reached the agent, and what became of it is not known.
+  a2a_unsettled boolean NOT NULL DEFAULT false,
+  retry_reason text,
   admitted_at timestamptz NOT NULL,
   accepted_at timestamptz,
   reply_event_id text,
