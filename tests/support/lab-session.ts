@@ -115,11 +115,15 @@ export class LabSession {
     return heal;
   }
 
-  /** Writes limits into an organisation's bridge.yaml and restarts its bridge. */
-  async limit(organisation: CompleteOrganisation, limits: Readonly<Record<string, unknown>>): Promise<void> {
+  /** Changes sections of an organisation's bridge.yaml and restarts its bridge. */
+  async configure(
+    organisation: CompleteOrganisation,
+    sections: Partial<Record<"limits" | "homeserver", Readonly<Record<string, unknown>>>>,
+  ): Promise<void> {
     const file = this.lab.paths.organisation(organisation).bridgeConfig;
-    const config = parse(readFileSync(file, "utf8"));
-    writeWhole(file, stringify({ ...config, limits: { ...config.limits, ...limits } }), PUBLIC);
+    const config = parse(readFileSync(file, "utf8")) as Record<string, object>;
+    for (const [name, settings] of Object.entries(sections)) config[name] = { ...config[name], ...settings };
+    writeWhole(file, stringify(config), PUBLIC);
     await this.unit("restart", `${organisation}/bridge`);
   }
 

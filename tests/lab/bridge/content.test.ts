@@ -19,7 +19,7 @@ const questions = new Questions(lab);
 await questions.plant({
   "manifest.md": `# Manifest of the barge Margarethe ${WORDS.join(" ")}\n\nSigned. ${questions.canary()}\n`,
 });
-await lab.limit("org-a", { dispatchDeadline: "3s" });
+await lab.configure("org-a", { limits: { dispatchDeadline: "3s" } });
 
 const GHOST = questions.ghostOf("org-b");
 

@@ -19,9 +19,9 @@ after(() => lab.end());
 const questions = new Questions(lab);
 await questions.plant();
 await Promise.all([
-  lab.limit("org-a", { dispatchDeadline: `${DISPATCH_DEADLINE_MS}ms` }),
-  // What a killed bridge held is taken up again after this time.
-  lab.limit("org-b", { lease: "5s" }),
+  lab.configure("org-a", { limits: { dispatchDeadline: `${DISPATCH_DEADLINE_MS}ms` } }),
+  // A homeserver that hangs is given up sooner, and what a killed bridge held is taken up again sooner.
+  lab.configure("org-b", { homeserver: { requestTimeout: "2s" }, limits: { lease: "5s" } }),
 ]);
 
 /** Puts a transaction to a bridge as its homeserver does; resolves to the status. */
@@ -104,6 +104,19 @@ test("DEL-4: with Synapse stopped before the reply could be sent, it is there on
   await questions.answeredOnce(asked);
   assert.deepEqual(await lab.processOf("org-b/bridge"), bridge);
   await questions.answeredOnce(await questions.ask(rooms, "org-b"));
+});
+
+test("DEL-4: a Synapse that hangs with the reply in hand, and is sent it again, has it once", async (t) => {
+  const rooms = await questions.rooms(3, "org-b");
+  const thawAgent = await lab.freeze(t, "org-a/agent");
+  const asked = await questions.ask(rooms, "org-b");
+  await questions.until("all are at the agent", asked, (row) => row.a2a_attempted);
+  const thawHomeserver = await lab.freeze(t, "org-b/homeserver");
+  thawAgent();
+  // Each attempt's request lies in the homeserver's sockets until it is thawed.
+  await questions.until("each reply was sent twice", asked, (row) => row.attempts > 1);
+  thawHomeserver();
+  await questions.answeredOnce(asked);
 });
 
 test("DEL-7: a bridge killed while the agent works takes each question up again, as the same task", async (t) => {
