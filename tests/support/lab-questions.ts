@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { a2aMessageId } from "../../src/bridge/ledger/message-id.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
 import { ghostFor } from "../../src/lab/endpoints.ts";
@@ -30,7 +31,7 @@ export interface DelegationRow {
   readonly terminal_stage: string | null;
   readonly terminal_reason: string | null;
   readonly a2a_attempted: boolean;
-  readonly a2a_message_id: string;
+  readonly ghost_mxid: string;
   readonly attempts: number;
   readonly accepted_at: Date | null;
   readonly reply_event_id: string | null;
@@ -173,7 +174,7 @@ export class Questions {
     return readdirSync(folder)
       .filter((name) => name.endsWith(".json"))
       .map((name) => readFileSync(join(folder, name), "utf8"))
-      .filter((text) => text.includes(row.a2a_message_id));
+      .filter((text) => text.includes(a2aMessageId(row.matrix_event_id, row.ghost_mxid)));
   }
 
   /** Every question is answered, by one event in its room, and the agent has one task of it. */

@@ -8,17 +8,28 @@ function literal(text: string): string {
   return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }
 
+let latest:
+  | { readonly ghost: GhostMxid; readonly name: string | undefined; readonly pattern: RegExp }
+  | undefined;
+
+/** Compiled anew only when another ghost is asked than last time. */
+function leadingMention(ghost: GhostMxid, name: string | undefined): RegExp {
+  if (latest?.ghost === ghost && latest.name === name) return latest.pattern;
+  const names = [ghost, `@${localpartOf(ghost)}`, localpartOf(ghost), name].filter(
+    (one) => one !== undefined,
+  );
+  const pattern = new RegExp(`^(?:${names.map(literal).join("|")})(?:[:,]\\s*|\\s+|$)`, "i");
+  latest = { ghost, name, pattern };
+  return pattern;
+}
+
 /**
  * The prompt of a message: without a quoted fallback, and without the mention it begins with.
  * @param displayName the ghost's name in rooms, where the configuration gives one
  */
 export function promptOf(body: string, ghost: GhostMxid, displayName: string | undefined): string {
   const text = body.replace(REPLY_FALLBACK, "").trim();
-  const names = [ghost, `@${localpartOf(ghost)}`, localpartOf(ghost), displayName].filter(
-    (name) => name !== undefined,
-  );
-  const mention = new RegExp(`^(?:${names.map(literal).join("|")})(?:[:,]\\s*|\\s+|$)`, "i");
-  const prompt = text.replace(mention, "").trim();
+  const prompt = text.replace(leadingMention(ghost, displayName), "").trim();
   // A message that is nothing but the mention still asks something: the mention itself.
   return prompt === "" ? text : prompt;
 }

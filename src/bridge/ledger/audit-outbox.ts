@@ -32,9 +32,9 @@ export async function exportAudit(
 ): Promise<number> {
   return await inTransaction(pool, "BEGIN", async (client) => {
     const records = await rows<{ id: string; record: Record<string, unknown> }>(client, UNEXPORTED, [limit]);
-    if (records.length === 0) return 0;
+    if (records.length === 0) return { result: 0 };
     await write(records);
-    await rows(client, EXPORTED, [records.map(({ id }) => id), toTime(now)]);
-    return records.length;
+    const sent = rows(client, EXPORTED, [records.map(({ id }) => id), toTime(now)]);
+    return { result: records.length, sent };
   });
 }

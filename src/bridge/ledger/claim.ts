@@ -5,6 +5,7 @@
 
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import { a2aMessageId } from "./message-id.ts";
 import type { ContentKeys } from "./seal.ts";
 import { oneRow, type Queryable, rows, type Statement, toEpochMs, toTime } from "./statement.ts";
 import type { TerminalReason } from "./states.ts";
@@ -22,7 +23,6 @@ interface DelegationRow {
   target_fingerprint: string;
   thread_root: string | null;
   prompt: Buffer | null;
-  a2a_message_id: string;
   a2a_task_id: string | null;
   a2a_context_id: string | null;
   a2a_attempted: boolean;
@@ -35,7 +35,7 @@ interface DelegationRow {
 }
 
 const COLUMNS = `d.id, d.fence, d.room_id, d.matrix_event_id, d.sender_mxid, d.ghost_mxid, d.agent_id,
-  d.target_fingerprint, d.thread_root, d.prompt, d.a2a_message_id, d.a2a_task_id, d.a2a_context_id,
+  d.target_fingerprint, d.thread_root, d.prompt, d.a2a_task_id, d.a2a_context_id,
   d.a2a_attempted, d.a2a_unsettled, d.retry_reason, d.attempts, d.admitted_at, d.accepted_at, d.cancel_requested_at`;
 
 const CLAIM_HEADS: Statement = {
@@ -145,7 +145,7 @@ function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): Claim
       if (row.prompt === null) return undefined;
       return keys.open(row.prompt, promptIdentity(row.matrix_event_id, row.ghost_mxid));
     },
-    a2aMessageId: row.a2a_message_id,
+    a2aMessageId: a2aMessageId(row.matrix_event_id, row.ghost_mxid),
     a2aTaskId: row.a2a_task_id ?? undefined,
     a2aContextId: row.a2a_context_id ?? undefined,
     a2aAttempted: row.a2a_attempted,

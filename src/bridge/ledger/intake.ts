@@ -13,7 +13,7 @@ import { type KnownPlaces, type Placed, place, roomTotals } from "./placement.ts
 import type { ContentKeys } from "./seal.ts";
 import { oneRow, rows, type Statement, toTime } from "./statement.ts";
 import type { NoticeKind } from "./states.ts";
-import { inTransaction } from "./transaction.ts";
+import { inTransaction, type Work } from "./transaction.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 
 // "drawbrig" as a 64-bit key: one lock for all admissions.
@@ -79,11 +79,10 @@ const ADMIT = `
   ), delegations AS (
     INSERT INTO bridge_delegations
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, agent_id,
-       target_fingerprint, a2a_message_id, prompt, room_seq, room_ordinal, room_siblings, state,
+       target_fingerprint, prompt, room_seq, room_ordinal, room_siblings, state,
        terminal_stage, terminal_reason, admitted_at, terminal_at)
     SELECT event, ($11::text[])[target], ($8::text[])[room], sender, ts, thread, ($12::text[])[target],
-      ($13::text[])[target], substr(encode(sha256(convert_to(
-        'a2a-message' || E'\\n' || event || E'\\n' || ($11::text[])[target], 'UTF8')), 'hex'), 1, 32)::uuid,
+      ($13::text[])[target],
       prompt, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
       CASE WHEN denied IS NULL THEN NULL ELSE 'intake' END, denied, $3,
@@ -218,18 +217,17 @@ async function writeNotices(
       since,
     ]);
   }
-  return asked.length + refusals.length;
 }
 
-async function admitOn(client: PoolClient, keys: ContentKeys, admission: Admission): Promise<Admitted> {
+async function admitOn(client: PoolClient, keys: ContentKeys, admission: Admission): Promise<Work<Admitted>> {
   const digest = sha256(admission.body);
   const time = toTime(admission.receivedAt);
   const key = [admission.transactionId, digest];
-  const replay: Admitted = { replayed: true, admitted: 0, denied: 0, malformed: 0, canceled: [], notices: 0 };
+  const replay = { replayed: true, admitted: 0, denied: 0, malformed: 0, canceled: [], notices: 0 };
 
   let canceled: string[] = [];
   if (admission.roomState.length > 0 || admission.redacted.length > 0) {
-    if ((await oneRow<{ seen: boolean }>(client, SEEN, key)).seen) return replay;
+    if ((await oneRow<{ seen: boolean }>(client, SEEN, key)).seen) return { result: replay };
     // Cancellation first: it locks delegations, and all else that follows locks rooms.
     if (admission.redacted.length > 0) {
       canceled = (await oneRow<{ marked: string[] }>(client, CANCEL, [admission.redacted, time])).marked;
@@ -238,7 +236,7 @@ async function admitOn(client: PoolClient, keys: ContentKeys, admission: Admissi
   }
   const { rooms: roomIds, events, related } = admission.about;
   const row = await oneRow<KnownRow>(client, KNOWN, [...key, roomIds, events, related]);
-  if (row.seen) return replay;
+  if (row.seen) return { result: replay };
   const derived = roomIds.length === 0 ? { delegations: [], notices: [] } : admission.derive(toFacts(row));
   const jobs = derived.delegations;
   const mayExceed = row.open_global_max + jobs.length > admission.capacity.global;
@@ -250,7 +248,7 @@ async function admitOn(client: PoolClient, keys: ContentKeys, admission: Admissi
   const totals = roomTotals(placed);
   // Rooms and targets recur: each is sent once, and the rows name it by its place, counted from 1.
   const targets = [...new Map(placed.map(({ job }) => [job.ghost, job])).values()];
-  await rows(client, denied === 0 ? WRITE : WRITE_WITH_REFUSALS, [
+  const sent = rows(client, denied === 0 ? WRITE : WRITE_WITH_REFUSALS, [
     ...key,
     time,
     admission.eventCount,
@@ -277,25 +275,30 @@ async function admitOn(client: PoolClient, keys: ContentKeys, admission: Admissi
     placed.map(({ siblings }) => siblings),
     placed.map(({ denied: refused }) => refused),
   ]);
-  if (admission.malformed.length > 0) {
-    await rows(client, WRITE_MALFORMED, [
-      admission.transactionId,
-      time,
-      admission.malformed.map((event) => event.sha256),
-      admission.malformed.map((event) => event.reason),
-      admission.malformed.map((event) => event.event ?? null),
-      admission.malformed.map((event) => event.room ?? null),
-    ]);
-  }
-  const notices = await writeNotices(client, admission, placed, derived.notices);
-  return {
+  const result = {
     replayed: false,
     admitted: placed.length - denied,
     denied,
     malformed: admission.malformed.length,
     canceled,
-    notices,
+    notices: derived.notices.length + denied,
   };
+  if (admission.malformed.length === 0 && result.notices === 0) return { result, sent };
+  await sent;
+  if (admission.malformed.length > 0) await writeMalformed(client, admission);
+  await writeNotices(client, admission, placed, derived.notices);
+  return { result };
+}
+
+async function writeMalformed(client: PoolClient, admission: Admission): Promise<void> {
+  await rows(client, WRITE_MALFORMED, [
+    admission.transactionId,
+    toTime(admission.receivedAt),
+    admission.malformed.map((event) => event.sha256),
+    admission.malformed.map((event) => event.reason),
+    admission.malformed.map((event) => event.event ?? null),
+    admission.malformed.map((event) => event.room ?? null),
+  ]);
 }
 
 /**

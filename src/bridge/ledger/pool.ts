@@ -16,5 +16,9 @@ const PLANNER = [
   .join(" ");
 
 export function createLedgerPool(config: PoolConfig): Pool {
-  return new Pool({ ...config, options: [PLANNER, config.options].filter(Boolean).join(" ") });
+  return new Pool({
+    ...config,
+    pipeline: true,
+    options: [PLANNER, config.options].filter(Boolean).join(" "),
+  });
 }

@@ -1,5 +1,16 @@
 // One database transaction on one connection: committed whole, or rolled back.
+// Invariant: it is over only when the database has said COMMIT. The ledger's connections are pipelined, so
+// BEGIN travels with the first statement and COMMIT with the last; a statement that fails aborts the
+// transaction, and everything sent behind it fails with it.
 import type { Pool, PoolClient } from "pg";
+import { DrawbridgeError } from "../../domain/errors.ts";
+
+/** What the work in a transaction comes to. */
+export interface Work<Result> {
+  readonly result: Result;
+  /** Its last statement, sent and not waited for. */
+  readonly sent?: Promise<unknown>;
+}
 
 /**
  * Runs `work` between `begin` and COMMIT. Nothing remote may be awaited inside.
@@ -9,14 +20,18 @@ import type { Pool, PoolClient } from "pg";
 export async function inTransaction<Result>(
   pool: Pool,
   begin: string,
-  work: (client: PoolClient) => Promise<Result>,
+  work: (client: PoolClient) => Promise<Work<Result>>,
 ): Promise<Result> {
   const client = await pool.connect();
   let broken: Error | undefined;
   try {
-    await client.query(begin);
-    const result = await work(client);
-    await client.query("COMMIT");
+    const begun = client.query(begin);
+    // Both fail when BEGIN does; it is reported once.
+    const [, { result, sent }] = await Promise.all([begun, work(client)]);
+    const [, committed] = await Promise.all([sent, client.query("COMMIT")]);
+    // An aborted transaction answers COMMIT with ROLLBACK, and no error.
+    if (committed.command !== "COMMIT")
+      throw new DrawbridgeError("internal", "a transaction was not committed");
     return result;
   } catch (error) {
     await client.query("ROLLBACK").catch((failure: Error) => {

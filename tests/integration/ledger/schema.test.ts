@@ -42,9 +42,9 @@ test("DEL-3: the table itself refuses a terminal row that still holds content or
     pool.query(
       `INSERT INTO bridge_delegations
          (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, agent_id, target_fingerprint,
-          a2a_message_id, admitted_at, state, terminal_at, terminal_stage, terminal_reason, prompt,
+          admitted_at, state, terminal_at, terminal_stage, terminal_reason, prompt,
           lease_holder, lease_until)
-       VALUES ('$e', '@g:a', '!r', '@s:a', 1, 'docs', 'none', gen_random_uuid(), now(), 'failed', now(),
+       VALUES ('$e', '@g:a', '!r', '@s:a', 1, 'docs', 'none', now(), 'failed', now(),
           'dispatch', 'agent_failed', ${prompt}, ${holder}, ${holder === "NULL" ? "NULL" : "now()"})`,
     );
   await assert.rejects(insert("'\\x01'", "NULL"), /terminal_is_final/);

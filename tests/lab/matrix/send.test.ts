@@ -1,6 +1,7 @@
 // What a real Synapse does with ghosts, devices, transaction IDs and long answers.
 import assert from "node:assert/strict";
 import { after, before, type TestContext, test } from "node:test";
+import { replyTransactionId, TRANSACTION_KEY } from "../../../src/bridge/ledger/transaction-ids.ts";
 import type { PendingSend, ReplyPart } from "../../../src/bridge/ledger/types.ts";
 import { answerParts } from "../../../src/bridge/matrix/answer.ts";
 import {
@@ -8,7 +9,6 @@ import {
   type EventSender,
   TRANSACTION_MEMORY_MS,
 } from "../../../src/bridge/matrix/send.ts";
-import { replyTransactionId, TRANSACTION_KEY } from "../../../src/bridge/ledger/transaction-ids.ts";
 import { type EventId, type GhostMxid, parseEventId, type RoomId } from "../../../src/domain/identifiers.ts";
 import { type GhostSide, ghostSide } from "../../support/ghosts.ts";
 import { ghost } from "../../support/ledger.ts";

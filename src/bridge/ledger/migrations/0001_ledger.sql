@@ -113,8 +113,6 @@ CREATE TABLE bridge_delegations (
   attempts integer NOT NULL DEFAULT 0,
   cancel_requested_at timestamptz,
   prompt bytea,
-  -- A digest of the unique key: the same after a retry, a crash, or a lost database.
-  a2a_message_id uuid NOT NULL,
   a2a_task_id text,
   a2a_context_id text,
   a2a_attempted boolean NOT NULL DEFAULT false,
