@@ -11,8 +11,8 @@ import { eventually, LabSession, type Mends, type UnitName } from "../../support
 import { assertNoTrace } from "../../support/lab-traces.ts";
 
 const DISPATCH_DEADLINE_MS = 6_000;
-/** The first waits are 0.5, 1, 2 and 4 s, each shortened by up to a half: a loop would make hundreds. */
-const ATTEMPTS_MAX = 10;
+/** The waits are at least 0.5, 0.5, 1, 2, 4, 8 and 16 s: no more attempts fit into half a minute. */
+const ATTEMPTS_MAX = 7;
 
 const lab = await LabSession.start();
 after(() => lab.end());
