@@ -153,6 +153,49 @@ test("a Retry-After beyond the deadline ends the wait at once", async (t) => {
   assert.equal(agent.seen.length, 1);
 });
 
+for (const [code, wait] of [
+  [500, "999999999"],
+  [502, "3600"],
+] as const) {
+  test(`an ambiguous ${code} that asks to wait ${wait} s is looked into after five minutes`, async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    agent.fault("send", status(code, { "retry-after": wait }));
+    const row = admit();
+    const next = admit("q2");
+    harness.worker().start();
+    await harness.until(() => row.attempts === 1);
+    assert.ok(row.dueAt - harness.clock.now() <= 300_000, String(row.dueAt - T0));
+    await harness.until(() => next.outcome !== undefined, 1_000);
+    assert.equal(row.outcome?.reason, "answered");
+    assert.equal(agent.tasksOf(row.a2aMessageId), 1);
+  });
+}
+
+test("a wait never goes past the deadline: the last look is made when it comes", async (t) => {
+  const { agent, harness, admit } = await setUpDelegation(t, {
+    harness: { limits: { dispatchDeadline: 100_000 } },
+  });
+  agent.fault("send", status(500, { "retry-after": "250" }));
+  const row = admit();
+  harness.worker().start();
+  await harness.until(() => row.attempts === 1);
+  assert.equal(row.dueAt, T0 + 100_000);
+  await harness.until(() => row.outcome !== undefined, 1_000);
+  assert.equal(row.outcome?.reason, "dispatch_deadline_exceeded");
+  assert.equal(agent.seenOf("list").length, 1);
+});
+
+test("a Retry-After of seven minutes is cut to five", async (t) => {
+  const { agent, harness, admit } = await setUpDelegation(t);
+  agent.fault("send", status(429, { "retry-after": "420" }));
+  const row = admit();
+  harness.worker().start();
+  await harness.until(() => row.attempts === 1);
+  assert.ok(row.dueAt <= harness.clock.now() + 300_000);
+  await harness.until(() => row.outcome !== undefined, 1_000);
+  assert.equal(row.outcome?.reason, "answered");
+});
+
 /** Faults after which nobody knows whether the agent has the question; the first two it surely has not. */
 const AMBIGUOUS: readonly [string, Fault, number][] = [
   ["500", status(500), 0],
