@@ -25,7 +25,7 @@ export const BridgeConfigFile = z.strictObject({
     }),
     /** The client-server API as the bridge reaches it. */
     url: z.url({ protocol: /^https?$/ }),
-    requestTimeout: durationMs("30s"),
+    requestTimeout: durationMs("30s", { min: "1s" }),
   }),
   appservice: z.strictObject({
     id: z
@@ -77,20 +77,21 @@ export const BridgeConfigFile = z.strictObject({
       /** Delegations one process works on at a time. */
       concurrency: z.int().min(1).max(1_024).default(64),
       /** Longest time from admission until an agent has accepted the delegation. */
-      dispatchDeadline: durationMs("10m"),
+      dispatchDeadline: durationMs("10m", { min: "1s" }),
       /** Longest time from acceptance until the agent has answered. */
-      answerDeadline: durationMs("1h"),
+      answerDeadline: durationMs("1h", { min: "1s" }),
       /** One HTTP request to an agent, streams excepted. */
-      agentRequestTimeout: durationMs("60s"),
+      agentRequestTimeout: durationMs("60s", { min: "1s" }),
       /** Longest answer taken from an agent, and longest response body read from one. */
       answerBytes: z
         .int()
         .min(1_024)
         .default(1 * MiB),
-      lease: durationMs("30s"),
+      /** How long a delegation stays with a process that does not renew it; renewed at a third of it. */
+      lease: durationMs("30s", { min: "3s" }),
       /** The same notice is not repeated in a room within this time. */
       noticeInterval: durationMs("10m"),
-      drain: durationMs("20s"),
+      drain: durationMs("20s", { min: "1s" }),
     })
     .prefault({}),
 });

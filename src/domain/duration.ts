@@ -18,11 +18,20 @@ export function parseDurationMs(text: string): number | undefined {
   return unit === undefined ? undefined : Number(match[1]) * unit;
 }
 
-/** A configuration value: written as a duration, read as milliseconds. */
-export function durationMs(defaultText: string) {
-  return z
+/**
+ * A configuration value: written as a duration, read as milliseconds.
+ * @param bounds `min`: the shortest that makes sense, written as a duration; 0 is allowed without it
+ */
+export function durationMs(defaultText: string, bounds: { readonly min?: string } = {}) {
+  const { min = "0ms" } = bounds;
+  const minMs = parseDurationMs(min);
+  if (minMs === undefined) throw new TypeError(`not a duration: ${min}`);
+  const written = z
     .string()
-    .regex(FORM, { error: "must be a duration such as 250ms, 30s, 15m or 24h" })
+    .regex(FORM, { error: "must be a duration such as 250ms, 30s, 15m or 24h", abort: true })
+    .refine((text) => (parseDurationMs(text) ?? 0) >= minMs, { error: `must be at least ${min}` });
+  // The schema that is published cannot compare durations, so it tells the bound in words.
+  return (minMs === 0 ? written : written.describe(`At least ${min}.`))
     .default(defaultText)
     .transform((text) => parseDurationMs(text) ?? 0);
 }

@@ -9,6 +9,11 @@ import { SecretReference } from "../../runtime/secrets.ts";
 
 const Coordinate = z.string().regex(/^[A-Za-z0-9_-]{43}$/, { error: "must be 32 bytes in base64url" });
 
+/** Key IDs go into audit records, which hold no control characters and nothing that looks like two values. */
+const KeyId = z
+  .string()
+  .regex(/^[\x21-\x7e]{1,128}$/, { error: "must be 1 to 128 visible ASCII characters, no spaces" });
+
 /** A public P-256 key (RFC 7517). Private members are unknown keys here, and so refused. */
 export const PublicEs256Jwk = z
   .strictObject({
@@ -16,7 +21,7 @@ export const PublicEs256Jwk = z
     crv: z.literal("P-256"),
     x: Coordinate,
     y: Coordinate,
-    kid: z.string().min(1).max(128).optional(),
+    kid: KeyId.optional(),
     alg: z.literal("ES256").optional(),
     use: z.literal("sig").optional(),
   })
@@ -34,7 +39,7 @@ function isOnCurve({ x, y }: { x: string; y: string }): boolean {
 /** The pinned identity of a card's signer: the key ID that must be named, and the key that must verify. */
 export const CardIdentity = z
   .strictObject({
-    keyId: z.string().min(1).max(128),
+    keyId: KeyId,
     jwk: PublicEs256Jwk,
   })
   .refine(({ keyId, jwk }) => jwk.kid === undefined || jwk.kid === keyId, {
@@ -83,7 +88,10 @@ export const AgentEntry = z.strictObject({
       scope: z.string().min(1).optional(),
     })
     .optional(),
-  /** Token bucket spent before each call to the agent, shared by all bridge processes. */
+  /**
+   * Token bucket, shared by all bridge processes: one token for each question, spent before the first call
+   * to the agent and kept for its retries.
+   */
   rate: z
     .strictObject({
       perMinute: z.number().positive().default(60),
@@ -91,7 +99,7 @@ export const AgentEntry = z.strictObject({
     })
     .prefault({}),
   /** How a long task is followed when the agent offers no stream. */
-  pollInterval: durationMs("2s"),
+  pollInterval: durationMs("2s", { min: "100ms" }),
 });
 export type AgentEntry = z.output<typeof AgentEntry>;
 

@@ -13,7 +13,7 @@ import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import type { RejectReason } from "../../cards/reasons.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
-import type { GhostMxid } from "../../domain/identifiers.ts";
+import { type GhostMxid, parseServerName, type ServerName } from "../../domain/identifiers.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
 import type { TargetLedger } from "../ledger/types.ts";
 import { type AgentTarget, isPinned } from "./directory.ts";
@@ -176,7 +176,7 @@ export class CardTrustGate implements TrustGate {
       cardDigest,
       agentVersion: decision.trust === "verified" ? decision.agentVersion : undefined,
       keyId: entry.cardIdentity?.keyId,
-      origin: undefined,
+      origin: originOf(entry.cardUrl),
       checkedAt: clock.now(),
     });
     if (!changed) return;
@@ -184,4 +184,10 @@ export class CardTrustGate implements TrustGate {
     const event = decision.trust === "verified" ? "agent_card_verified" : "agent_card_untrusted";
     log.info({ event, agent: agentId, fingerprint, cardDigest, why });
   }
+}
+
+/** Host and port of a card's address, the scheme's own port included; undefined if it is no plain host. */
+function originOf(cardUrl: string): ServerName | undefined {
+  const { protocol, hostname, port } = new URL(cardUrl);
+  return parseServerName(`${hostname}:${port || (protocol === "https:" ? "443" : "80")}`);
 }

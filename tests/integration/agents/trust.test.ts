@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import type { AgentTarget } from "../../../src/bridge/agents/directory.ts";
 import { CardTrustGate } from "../../../src/bridge/agents/trust.ts";
+import { AgentCardAudit } from "../../../src/bridge/audit/records.ts";
 import { agentTarget } from "../../support/agents-yaml.ts";
 import { bytesOf, fullCard, signedCard, testKey } from "../../support/cards.ts";
 import { httpServer, json } from "../../support/http-server.ts";
@@ -59,6 +60,7 @@ test("AGT-2: a verified card is recorded, audited and cached for five minutes", 
   assert.equal(audit?.["reason"], "agent_card_verified");
   assert.equal(audit?.["outcome"], "accepted");
   assert.equal(audit?.["key_id"], "k1");
+  assert.equal(audit?.["origin"], new URL(server.url).host);
   assert.deepEqual(changes, ["verified"]);
 });
 
@@ -70,6 +72,19 @@ test("AUD-1: an agent-card audit record holds identifiers and codes, and nothing
   const text = JSON.stringify([await audits(), told.lines]);
   assert.doesNotMatch(text, /canary/);
 });
+
+for (const [cardUrl, origin] of [
+  ["https://Agents.Example.net/card", "agents.example.net:443"],
+  ["http://[::1]/card", "[::1]:80"],
+  ["https://agents.example.net:8443/card?a=b", "agents.example.net:8443"],
+] as const) {
+  test(`AUD-1: an agent-card record names where the card is from: ${origin}`, async (t) => {
+    const { gate, audits } = await gateFixture(t);
+    await gate.check(agentTarget(undefined, { cardUrl }));
+    const [audit] = await audits();
+    assert.equal(AgentCardAudit.parse(audit).origin, origin);
+  });
+}
 
 const FORGERIES: readonly (readonly [string, Parameters<typeof json>[0]])[] = [
   ["a changed card", FORGED],
