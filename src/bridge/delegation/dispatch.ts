@@ -30,44 +30,48 @@ type Gate =
 export async function dispatch(flow: Flow): Promise<Verdict> {
   const { claimed, deps } = flow;
   const isLate = flow.now >= dispatchDeadline(flow);
-  const isUnsettled = claimed.a2aUnsettled;
-  if (isLate && !isUnsettled) return finish(givenUp(claimed.retryReason ?? "dispatch_deadline_exceeded"));
+  // An earlier request may have reached the agent. Only its list can say that it did not.
+  let mayHave = claimed.a2aUnsettled;
+  if (isLate && !mayHave) return finish(givenUp(claimed.retryReason ?? "dispatch_deadline_exceeded"));
   if (isLate && claimed.attempts >= LATE_ATTEMPTS_MAX) return finish(failed("dispatch", "outcome_unknown"));
-  const gate = await pass(flow, isUnsettled);
+  let gate = await pass(flow, mayHave);
   if (gate.kind === "closed") return gate.verdict;
-  const { cleared, client } = gate;
 
-  if (isUnsettled) {
+  if (mayHave) {
+    const { cleared, client } = gate;
     const earlier = await settleEarlier(flow, client);
     if (earlier.kind === "decided") return earlier.verdict;
     // A listed task comes without its artifacts, so whatever its phase it is taken up as one to follow.
     if (earlier.kind === "task") {
       return accepted(flow, cleared, { kind: "task", task: { ...earlier.task, phase: "open" } }, undefined);
     }
-    await client.prepare();
+    mayHave = earlier.kind === "repeat";
+    // Reading the list took its time: what was checked before it is checked again.
+    gate = await pass(flow, mayHave);
+    if (gate.kind === "closed") return gate.verdict;
   }
   const { prompt } = claimed;
   if (prompt === undefined) throw new DrawbridgeError("internal", "a question to dispatch has no prompt");
 
-  const { perMinute, burst } = cleared.target.entry.rate;
+  const { perMinute, burst } = gate.cleared.target.entry.rate;
   const bucket = { key: `agent:${claimed.agentId}`, ratePerMinute: perMinute, burst };
   const begun = await flow.persist(() => deps.ledger.beginDispatch(claimed.lease, bucket, flow.now));
   if (begun === "rate_limited") return finish(RATE_LIMITED);
   if (begun === "canceled") return finish(canceled("dispatch"));
-  return call(flow, cleared, client, prompt);
+  return call(flow, gate, prompt, mayHave);
 }
 
-/** The checks before a call, and the token for it. */
-async function pass(flow: Flow, isUnsettled: boolean): Promise<Gate> {
+/** The checks before a call, and the token for it. @param mayHave the agent may have an earlier request */
+async function pass(flow: Flow, mayHave: boolean): Promise<Gate> {
   const closed = (verdict: Verdict): Gate => ({ kind: "closed", verdict });
   for (let asked = false; ; asked = true) {
     const check = await recheck(flow.deps, flow.claimed);
     if (check.kind === "stopped") {
       // Denied is what was never tried; a request that may have gone out has failed.
-      return closed(finish(isUnsettled ? { ...check.outcome, state: "failed" } : check.outcome));
+      return closed(finish(mayHave ? { ...check.outcome, state: "failed" } : check.outcome));
     }
     if (check.kind === "unknown") {
-      return closed(again(flow, "agent_unavailable", !isUnsettled, check.retryAfterMs));
+      return closed(again(flow, "agent_unavailable", !mayHave, check.retryAfterMs));
     }
     try {
       const client = flow.connect(check);
@@ -77,20 +81,20 @@ async function pass(flow: Flow, isUnsettled: boolean): Promise<Gate> {
     } catch (error) {
       if (!(error instanceof A2aFailure)) throw error;
       if (error.kind !== "unauthenticated") return closed(finish(failed("dispatch", "agent_protocol_error")));
-      return closed(again(flow, "token_refused", !isUnsettled, error.retryAfterMs));
+      return closed(again(flow, "token_refused", !mayHave, error.retryAfterMs));
     }
   }
 }
 
 async function call(
   flow: Flow,
-  cleared: ClearedTarget,
-  client: AgentClient,
+  { cleared, client }: Extract<Gate, { kind: "open" }>,
   prompt: string,
+  mayHave: boolean,
 ): Promise<Verdict> {
   const { claimed, deps } = flow;
   // The ledger was slow: another process may hold the row by now, and its call must be the only one.
-  if (!flow.isFresh) return again(flow, "agent_unavailable", true);
+  if (!flow.isFresh) return again(flow, "agent_unavailable", !mayHave);
   const question = { messageId: claimed.a2aMessageId, text: prompt };
   const onSent = () => deps.metrics.dispatchOverhead(flow.now - flow.claimedAt);
   let live: LiveStream | undefined;
@@ -112,7 +116,8 @@ async function call(
     const waitMs = verdict.undelivered
       ? error.retryAfterMs
       : Math.max(AMBIGUOUS_WAIT_MS, error.retryAfterMs ?? 0);
-    return again(flow, verdict.reason, verdict.undelivered, waitMs);
+    // That this request was not delivered says nothing of an earlier one.
+    return again(flow, verdict.reason, verdict.undelivered && !mayHave, waitMs);
   } finally {
     live?.close();
   }

@@ -13,19 +13,21 @@ import { finish, type Verdict } from "./verdict.ts";
 
 export type Earlier =
   | { readonly kind: "task"; readonly task: TaskView }
-  /** The agent has no task of ours, or will know the repetition for what it is. */
-  | { readonly kind: "send" }
+  /** The agent surely has no task of ours. */
+  | { readonly kind: "absent" }
+  /** The agent may have a task of ours, and will know the repetition for what it is. */
+  | { readonly kind: "repeat" }
   | { readonly kind: "decided"; readonly verdict: Verdict };
 
 export async function settleEarlier(flow: Flow, client: AgentClient): Promise<Earlier> {
   const { a2aMessageId, admittedAt } = flow.claimed;
-  const isLate = flow.now >= dispatchDeadline(flow);
-  if (client.dedupes && !isLate) return { kind: "send" };
+  const isLate = () => flow.now >= dispatchDeadline(flow);
+  if (client.dedupes && !isLate()) return { kind: "repeat" };
   try {
     const found = await findTask(client, a2aMessageId, admittedAt, flow.signal);
     if (found.kind === "found") return { kind: "task", task: found.task };
     if (found.kind === "unusable") return ended("outcome_unknown");
-    return isLate ? ended("dispatch_deadline_exceeded") : { kind: "send" };
+    return isLate() ? ended("dispatch_deadline_exceeded") : found;
   } catch (error) {
     if (!(error instanceof A2aFailure)) throw error;
     const verdict = SEND_VERDICTS[error.kind];

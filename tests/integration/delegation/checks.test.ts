@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { setUpDelegation } from "../../support/delegation.ts";
+import type { TerminalReason } from "../../../src/bridge/ledger/states.ts";
+import { type Harness, setUpDelegation } from "../../support/delegation.ts";
 import { T0 } from "../../support/ledger.ts";
 import { startTestIssuer } from "../../support/test-issuer.ts";
 
@@ -60,6 +61,58 @@ test("DEL-2: trust that is lost while the issuer answers stops the question befo
   await harness.until(() => row.outcome !== undefined);
   assert.equal(row.outcome?.reason, "agent_card_untrusted");
   assert.deepEqual([agent.seen.length, ledger.tokensSpent], [0, 0]);
+});
+
+const STOPS: readonly [string, TerminalReason, (harness: Harness) => void][] = [
+  [
+    "trust",
+    "agent_card_untrusted",
+    (harness) => {
+      harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+    },
+  ],
+  [
+    "the agent",
+    "agent_removed",
+    (harness) => {
+      harness.target = undefined;
+    },
+  ],
+  [
+    "the sender's right",
+    "sender_policy_rejected",
+    (harness) => {
+      const { target } = harness;
+      assert.ok(target);
+      harness.target = { ...target, entry: { ...target.entry, allowedSenders: ["@bob:a.test"] } };
+    },
+  ],
+];
+
+for (const [what, reason, stop] of STOPS) {
+  test(`DEL-2: ${what} is lost while the agent's list is read: the question is not sent again`, async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    agent.fault("send", { kind: "reset" });
+    agent.fault("list", { kind: "skip", before: () => stop(harness) });
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, reason);
+    assert.deepEqual([agent.seenOf("list").length, agent.seenOf("send").length], [1, 1]);
+  });
+}
+
+test("a question whose deadline comes while the agent's list is read is not sent again", async (t) => {
+  const { agent, harness, admit } = await setUpDelegation(t, {
+    harness: { limits: { dispatchDeadline: 30_000, agentRequestTimeout: 60_000 } },
+  });
+  agent.fault("send", { kind: "reset" });
+  agent.fault("list", { kind: "skip", before: () => void harness.clock.advance(30_000) });
+  const row = admit();
+  harness.worker().start();
+  await harness.until(() => row.outcome !== undefined);
+  assert.equal(row.outcome?.reason, "dispatch_deadline_exceeded");
+  assert.equal(agent.seenOf("send").length, 1);
 });
 
 test("DEL-2: with every check passed, nothing stands between the limiter and the call", async (t) => {

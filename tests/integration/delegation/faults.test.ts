@@ -256,6 +256,45 @@ for (const streaming of [true, false]) {
   }
 }
 
+test("DEL-7: a 404 to the repetition does not unsay that the first request may have arrived", async (t) => {
+  const { agent, harness, admit } = await setUpDelegation(t, { dedupe: true });
+  agent.fault("send", { kind: "accept_then_drop" });
+  agent.fault("send", status(404));
+  const row = admit();
+  harness.worker().start();
+  await harness.until(() => row.attempts === 2);
+  assert.equal(agent.tasksOf(row.a2aMessageId), 1);
+  assert.equal(row.a2aUnsettled, true);
+  harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+  await harness.until(() => row.outcome !== undefined);
+  assert.equal(row.outcome?.state, "failed");
+  assert.equal(row.outcome?.reason, "agent_card_untrusted");
+});
+
+test("DEL-7: an agent that answers 404 ever after an unanswered request is looked into at the deadline", async (t) => {
+  const { agent, harness, admit } = await setUpDelegation(t, { dedupe: true });
+  agent.fault("send", { kind: "accept_then_drop" });
+  agent.fault("send", status(404), 1_000);
+  const row = admit();
+  harness.worker().start();
+  await harness.until(() => row.outcome !== undefined, 1_000);
+  assert.equal(row.outcome?.reason, "answered");
+  assert.equal(agent.tasksOf(row.a2aMessageId), 1);
+});
+
+test("DEL-7: once the list shows that there is no task, a 404 is a 404 again", async (t) => {
+  const { agent, harness, admit } = await setUpDelegation(t);
+  agent.fault("send", { kind: "reset" });
+  agent.fault("send", status(404));
+  const row = admit();
+  harness.worker().start();
+  await harness.until(() => row.attempts === 2);
+  assert.equal(row.a2aUnsettled, false);
+  await harness.until(() => row.outcome !== undefined);
+  assert.equal(row.outcome?.reason, "answered");
+  assert.equal(agent.seenOf("list").length, 1);
+});
+
 test("an agent that answers 500 for ever is asked a few dozen times, then given up", async (t) => {
   const { agent, harness, admit } = await setUpDelegation(t, { dedupe: true });
   agent.fault("send", status(500), 1_000);
