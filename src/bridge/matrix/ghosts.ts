@@ -2,6 +2,7 @@
 // Invariants:
 // - the device ID is stored in the ledger before the homeserver hears of it, and never changes;
 // - registering and putting the device are repeatable, done once a process for each ghost, one at a time;
+// - a refusal of the ghost itself is never handed on as a refusal of what it wanted to do;
 // - a display name is set only when it differs from the one last set.
 
 import type { Clock, Random } from "../../domain/clock.ts";
@@ -9,7 +10,7 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { GhostLedger } from "../ledger/types.ts";
 import type { GhostActor, Homeserver } from "./homeserver.ts";
-import type { Outcome } from "./outcome.ts";
+import { type Outcome, type Refused, type Retry, retry } from "./outcome.ts";
 
 /** Shown in the device lists of people who look at the ghost. */
 const DEVICE_NAME = "Drawbridge";
@@ -43,26 +44,54 @@ export class Ghosts {
   }
 
   /**
+   * The ghost ready to act, or when to try again: that the homeserver refuses to make it says nothing of
+   * any room, and ends when the operator has mended the registration.
+   * @param signal ends the wait, and each request of the returned actor
+   */
+  async readyGhost(
+    ghost: GhostMxid,
+    signal?: AbortSignal,
+  ): Promise<{ readonly kind: "ok"; readonly value: GhostActor } | Retry> {
+    if (signal?.aborted === true) return retry("stopped");
+    const made = await unlessStopped(this.ensureGhost(ghost), signal);
+    if (made.kind === "ok") return { kind: "ok", value: { ...made.value, signal } };
+    return made.kind === "retry" ? made : retry("ghost_refused", undefined, made.errcode);
+  }
+
+  /**
    * Acts as the ghost's device. When the homeserver does not know the device (`M_UNKNOWN_DEVICE`: it was
    * deleted, or the homeserver restored), the same device is put again and the action repeated once.
+   * `refused` is about the action alone.
+   * @param signal ends a request in flight; once it has aborted none is begun
    */
-  async acting<T>(ghost: GhostMxid, action: (actor: GhostActor) => Promise<Outcome<T>>): Promise<Outcome<T>> {
-    const actor = await this.ensureGhost(ghost);
+  async acting<T>(
+    ghost: GhostMxid,
+    action: (actor: GhostActor) => Promise<Outcome<T>>,
+    signal?: AbortSignal,
+  ): Promise<Outcome<T>> {
+    const actor = await this.readyGhost(ghost, signal);
     if (actor.kind !== "ok") return actor;
     const first = await action(actor.value);
-    if (first.kind !== "refused" || first.errcode !== "M_UNKNOWN_DEVICE") return first;
+    if (!isOfGhost(first)) return first;
     const mended = await this.#deps.homeserver.putDevice(actor.value, DEVICE_NAME);
-    return mended.kind === "ok" ? action(actor.value) : mended;
+    if (mended.kind === "retry") return mended;
+    if (mended.kind === "refused") return retry("ghost_refused", undefined, mended.errcode);
+    const second = await action(actor.value);
+    return isOfGhost(second) ? retry("ghost_refused", undefined, second.errcode) : second;
   }
 
   /** Sets the display name if it differs from the one last set. */
-  async setProfile(ghost: GhostMxid, displayName: string): Promise<Outcome<"set" | "unchanged">> {
-    const actor = await this.ensureGhost(ghost);
+  async setProfile(
+    ghost: GhostMxid,
+    displayName: string,
+    signal?: AbortSignal,
+  ): Promise<Outcome<"set" | "unchanged">> {
+    const actor = await this.readyGhost(ghost, signal);
     if (actor.kind !== "ok") return actor;
     const digest = sha256Tagged(JSON.stringify({ displayName }));
     const device = await this.#deps.ledger.ghostDevice(ghost, actor.value.deviceId, this.#deps.clock.now());
     if (device.profileDigest === digest) return { kind: "ok", value: "unchanged" };
-    const outcome = await this.#deps.homeserver.setDisplayName(ghost, displayName);
+    const outcome = await this.#deps.homeserver.setDisplayName(actor.value, displayName);
     if (outcome.kind !== "ok") return outcome;
     await this.#deps.ledger.profileSet(ghost, digest, this.#deps.clock.now());
     return { kind: "ok", value: "set" };
@@ -78,6 +107,24 @@ export class Ghosts {
     if (put.kind !== "ok") return put;
     this.#ready.set(ghost, actor);
     return { kind: "ok", value: actor };
+  }
+}
+
+/** Whether the homeserver refuses the ghost's device, whatever was asked. */
+function isOfGhost<T>(outcome: Outcome<T>): outcome is Refused {
+  return outcome.kind === "refused" && outcome.errcode === "M_UNKNOWN_DEVICE";
+}
+
+/** What comes first. A ghost in the making is shared, so it is left to end by itself. */
+async function unlessStopped<T>(made: Promise<Outcome<T>>, signal?: AbortSignal): Promise<Outcome<T>> {
+  if (signal === undefined) return await made;
+  const stopped = Promise.withResolvers<Retry>();
+  const stop = () => stopped.resolve(retry("stopped"));
+  signal.addEventListener("abort", stop, { once: true });
+  try {
+    return await Promise.race([stopped.promise, made]);
+  } finally {
+    signal.removeEventListener("abort", stop);
   }
 }
 

@@ -21,6 +21,8 @@ import type { Outcome } from "./outcome.ts";
 export interface GhostActor {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
+  /** Ends what the ghost asks for: see `ActingGhost`. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>
@@ -103,18 +105,21 @@ export class Homeserver {
       method: "PUT",
       path: [...CLIENT, "devices", actor.deviceId],
       body: { display_name: displayName },
-      as: { ghost: actor.ghost },
+      as: { ghost: actor.ghost, signal: actor.signal },
       schema: Nothing,
     });
   }
 
   /** `PUT /profile/{user}/displayname`. */
-  setDisplayName(ghost: GhostMxid, displayName: string): Promise<Outcome<undefined>> {
+  setDisplayName(
+    { ghost, signal }: Pick<GhostActor, "ghost" | "signal">,
+    displayName: string,
+  ): Promise<Outcome<undefined>> {
     return this.#http.request("set_display_name", {
       method: "PUT",
       path: [...CLIENT, "profile", ghost, "displayname"],
       body: { displayname: displayName },
-      as: { ghost },
+      as: { ghost, signal },
       schema: Nothing,
     });
   }

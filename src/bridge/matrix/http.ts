@@ -12,6 +12,8 @@ const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
 export interface ActingGhost {
   readonly ghost: string;
   readonly deviceId?: string | undefined;
+  /** Ends a request in flight; once it has aborted none is begun. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 export interface ApiRequest<Schema extends z.ZodType> {
@@ -58,6 +60,7 @@ export class HomeserverHttp {
     operation: string,
     call: ApiRequest<Schema>,
   ): Promise<Outcome<z.output<Schema>>> {
+    if (call.as?.signal?.aborted === true) return retry("stopped");
     const startedAt = this.#options.clock.now();
     const outcome = await this.#exchange(call);
     this.#options.observe?.({
@@ -75,11 +78,15 @@ export class HomeserverHttp {
 
   async #exchange<Schema extends z.ZodType>(call: ApiRequest<Schema>): Promise<Outcome<z.output<Schema>>> {
     const deadline = AbortSignal.timeout(this.#options.requestTimeoutMs);
+    // The caller's signal outlives many requests, so each lets go of it when it ends.
+    const stopped = new AbortController();
+    const stop = () => stopped.abort();
+    call.as?.signal?.addEventListener("abort", stop, { once: true });
     try {
       const response = await request(this.#urlOf(call), {
         method: call.method,
         dispatcher: this.#agent,
-        signal: deadline,
+        signal: AbortSignal.any([deadline, stopped.signal]),
         headers: {
           authorization: `Bearer ${this.#options.asToken}`,
           accept: "application/json",
@@ -101,7 +108,9 @@ export class HomeserverHttp {
       const parsed = call.schema.safeParse(body);
       return parsed.success ? { kind: "ok", value: parsed.data } : retry("malformed");
     } catch {
-      return retry(deadline.aborted ? "timeout" : "network");
+      return retry(stopped.signal.aborted ? "stopped" : deadline.aborted ? "timeout" : "network");
+    } finally {
+      call.as?.signal?.removeEventListener("abort", stop);
     }
   }
 

@@ -3,7 +3,8 @@
 // - only who may ask an agent may bring its ghost into a room; every other invitation is refused;
 // - each task can be repeated: joining where one is joined and leaving where one is not are success;
 // - an answer of the homeserver that repeating cannot change ends the task, everything else is retried
-//   with growing waits; nothing is retried in a hot loop.
+//   with growing waits; nothing is retried in a hot loop;
+// - a refusal of the ghost itself is no answer about a room: it waits for the operator.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, serverOf, type UserId } from "../../domain/identifiers.ts";
@@ -41,7 +42,7 @@ export class MembershipWorker {
     this.#deps = deps;
     this.#loop = new WorkLoop({
       clock: deps.clock,
-      round: () => this.round(),
+      round: (signal) => this.round(signal),
       onError: (error) => deps.log.warn({ err: errorName(error) }, "memberships could not be worked on"),
       ...(deps.pollIntervalMs !== undefined && { pollIntervalMs: deps.pollIntervalMs }),
     });
@@ -59,37 +60,44 @@ export class MembershipWorker {
     return this.#loop.drain();
   }
 
-  /** Works on what is due once; true when more may be due. */
-  async round(): Promise<boolean> {
+  /**
+   * Works on what is due once; true when more may be due.
+   * @param signal aborts when draining: requests in flight end, and what is not done is due again at once
+   */
+  async round(signal?: AbortSignal): Promise<boolean> {
     const now = this.#deps.clock.now();
     const claimed = await this.#deps.ledger.claimMemberships({
       limit: BATCH,
       now,
       leaseUntil: now + LEASE_MS,
     });
-    await allEnded(claimed.map((membership) => this.#work(membership)));
+    await allEnded(claimed.map((membership) => this.#work(membership, signal)));
     return claimed.length === BATCH;
   }
 
-  async #work(membership: ClaimedMembership): Promise<void> {
+  async #work(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
     switch (membership.task) {
       case "answer_invite":
-        return this.#answerInvite(membership);
+        return this.#answerInvite(membership, signal);
       case "settle":
-        return this.#settle(membership);
+        return this.#settle(membership, signal);
       case "leave":
-        return this.#leave(membership);
+        return this.#leave(membership, signal);
     }
   }
 
-  async #answerInvite(membership: ClaimedMembership): Promise<void> {
+  async #answerInvite(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
     const { ghosts, homeserver, ledger, clock } = this.#deps;
     const { ghost, roomId, inviter, attempts } = membership;
     if (inviter === undefined || !(await this.#mayInvite(ghost, inviter))) {
       this.#note(membership, "invitation refused by policy");
-      return this.#leave(membership);
+      return this.#leave(membership, signal);
     }
-    const joined = await ghosts.acting(ghost, (actor) => homeserver.join(actor, roomId, [serverOf(inviter)]));
+    const joined = await ghosts.acting(
+      ghost,
+      (actor) => homeserver.join(actor, roomId, [serverOf(inviter)]),
+      signal,
+    );
     if (joined.kind === "ok") {
       await ledger.membershipJoined(membership, clock.now());
       return this.#note(membership, "joined");
@@ -99,8 +107,11 @@ export class MembershipWorker {
     // that it has just joined itself.
     const attemptsMax =
       joined.kind === "retry" ? JOIN_ATTEMPTS_MAX : joined.status === 404 ? NOT_FOUND_ATTEMPTS_MAX : 0;
-    const hopeless = attempts >= attemptsMax;
-    return hopeless ? this.#leave(membership) : this.#defer(membership, joined);
+    // Neither says anything of the room.
+    const isOurs =
+      joined.kind === "retry" && (joined.cause === "ghost_refused" || joined.cause === "stopped");
+    const hopeless = !isOurs && attempts >= attemptsMax;
+    return hopeless ? this.#leave(membership, signal) : this.#defer(membership, joined);
   }
 
   /** Whether this user may ask this ghost's agent, by agents.yaml as it is now. */
@@ -109,13 +120,15 @@ export class MembershipWorker {
     return target !== undefined && isSenderAllowed(target.entry, inviter);
   }
 
-  async #settle(membership: ClaimedMembership): Promise<void> {
+  async #settle(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
     const { ghosts, homeserver, ledger, clock } = this.#deps;
     const { ghost, roomId } = membership;
-    const members = await ghosts.acting(ghost, (actor) => homeserver.joinedMembers(actor, roomId));
+    const members = await ghosts.acting(ghost, (actor) => homeserver.joinedMembers(actor, roomId), signal);
     if (members.kind !== "ok") return this.#cannotSettle(membership, members);
-    const encryption = await ghosts.acting(ghost, (actor) =>
-      homeserver.stateEvent(actor, roomId, "m.room.encryption"),
+    const encryption = await ghosts.acting(
+      ghost,
+      (actor) => homeserver.stateEvent(actor, roomId, "m.room.encryption"),
+      signal,
     );
     if (encryption.kind !== "ok") return this.#cannotSettle(membership, encryption);
     const facts = { encrypted: encryption.value !== undefined, members: members.value };
@@ -133,9 +146,13 @@ export class MembershipWorker {
     this.#note(membership, "left before it settled", { errcode: outcome.errcode });
   }
 
-  async #leave(membership: ClaimedMembership): Promise<void> {
+  async #leave(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
     const { ghosts, homeserver, ledger, clock } = this.#deps;
-    const left = await ghosts.acting(membership.ghost, (actor) => homeserver.leave(actor, membership.roomId));
+    const left = await ghosts.acting(
+      membership.ghost,
+      (actor) => homeserver.leave(actor, membership.roomId),
+      signal,
+    );
     if (left.kind === "retry") return this.#defer(membership, left);
     // Refused: it is not in that room.
     await ledger.membershipLeft(membership, clock.now());
@@ -147,7 +164,8 @@ export class MembershipWorker {
     outcome: Exclude<Outcome<unknown>, { kind: "ok" }>,
   ): Promise<void> {
     const askedMs = outcome.kind === "retry" ? outcome.afterMs : 0;
-    const waitMs = backoffMs(BACKOFF, membership.attempts, askedMs);
+    const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
+    const waitMs = isStopped ? 0 : backoffMs(BACKOFF, membership.attempts, askedMs);
     await this.#deps.ledger.membershipDeferred(membership, this.#deps.clock.now() + waitMs);
     const why = outcome.kind === "retry" ? outcome.cause : outcome.errcode;
     this.#note(membership, "deferred", { why, waitMs });

@@ -14,7 +14,11 @@ export type RetryCause =
   /** The answer was not one of the API: a proxy's page, a wrong URL, a body beyond the limit. */
   | "malformed"
   /** The appservice's token is not known: the registration and the homeserver disagree. */
-  | "unauthorized";
+  | "unauthorized"
+  /** The ghost itself is refused, not what it asked for: a matter for the operator. */
+  | "ghost_refused"
+  /** The caller's signal ended it: it may be done again at once, by whoever comes next. */
+  | "stopped";
 
 export interface Retry {
   readonly kind: "retry";
@@ -44,6 +48,8 @@ const LEAST_WAIT_MS: Readonly<Record<RetryCause, number>> = {
   timeout: 1_000,
   malformed: 30_000,
   unauthorized: 30_000,
+  ghost_refused: 60_000,
+  stopped: 0,
 };
 
 const ErrorBody = z.object({

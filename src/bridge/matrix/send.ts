@@ -17,16 +17,19 @@ import type { Outcome } from "./outcome.ts";
 export const TRANSACTION_MEMORY_MS = 20 * 60 * 60 * 1000;
 /** How far an earlier send is looked for, in pages of 100 of the ghost's own events. */
 const LOOK_BACK_PAGES_MAX = 200;
-/** A ghost that the homeserver refuses to make is a matter for the operator, who needs a while. */
-const GHOST_REFUSED_RETRY_MS = 60_000;
 
 export type SendResult =
   | { readonly kind: "sent"; readonly eventId: EventId }
+  /** `afterMs` is 0 only when the caller's signal ended it. */
   | { readonly kind: "retry"; readonly afterMs: number }
   | { readonly kind: "refused"; readonly reason: "room_unreachable" | "reply_refused" };
 
 export interface EventSender {
-  send(send: PendingSend): Promise<SendResult>;
+  /**
+   * @param signal ends a request in flight; once it has aborted none is begun
+   * @throws DrawbridgeError `lease_lost` when another has the event by now
+   */
+  send(send: PendingSend, signal?: AbortSignal): Promise<SendResult>;
 }
 
 /** An event to send, whatever it is for. */
@@ -50,23 +53,30 @@ export interface SenderDependencies {
 }
 
 /** Sends one event, or finds the one sent before. */
-export async function sendOnce(deps: SenderDependencies, event: OutgoingEvent): Promise<SendResult> {
-  const ready = await deps.ghosts.ensureGhost(event.ghost);
-  if (ready.kind === "retry") return { kind: "retry", afterMs: ready.afterMs };
-  if (ready.kind === "refused") return { kind: "retry", afterMs: GHOST_REFUSED_RETRY_MS };
+export async function sendOnce(
+  deps: SenderDependencies,
+  event: OutgoingEvent,
+  signal?: AbortSignal,
+): Promise<SendResult> {
+  const ready = await deps.ghosts.readyGhost(event.ghost, signal);
+  if (ready.kind === "retry") return giveBack(ready);
 
   const now = deps.clock.now();
   if (event.firstAttemptedAt !== undefined && now - event.firstAttemptedAt >= TRANSACTION_MEMORY_MS) {
-    const earlier = await deps.ghosts.acting(event.ghost, (actor) =>
-      findEarlier(deps.homeserver, actor, event),
+    const earlier = await deps.ghosts.acting(
+      event.ghost,
+      (actor) => findEarlier(deps.homeserver, actor, event),
+      signal,
     );
     if (earlier.kind !== "ok") return giveBack(earlier);
     if (earlier.value !== undefined) return { kind: "sent", eventId: earlier.value };
   }
   await event.recordAttempt(now);
   const content = { ...event.content, [TRANSACTION_KEY]: event.transactionId };
-  const outcome = await deps.ghosts.acting(event.ghost, (actor) =>
-    deps.homeserver.sendEvent(actor, event.roomId, event.eventType, event.transactionId, content),
+  const outcome = await deps.ghosts.acting(
+    event.ghost,
+    (actor) => deps.homeserver.sendEvent(actor, event.roomId, event.eventType, event.transactionId, content),
+    signal,
   );
   return outcome.kind === "ok" ? { kind: "sent", eventId: outcome.value } : giveBack(outcome);
 }
@@ -74,8 +84,12 @@ export async function sendOnce(deps: SenderDependencies, event: OutgoingEvent): 
 /** Sends the events of delegations. */
 export function createEventSender(deps: SenderDependencies & { readonly ledger: SendLedger }): EventSender {
   return {
-    send: (send) =>
-      sendOnce(deps, { ...send, recordAttempt: (now) => deps.ledger.recordAttempt(send.sendId, now) }),
+    send: (send, signal) =>
+      sendOnce(
+        deps,
+        { ...send, recordAttempt: (now) => deps.ledger.recordAttempt(send.sendId, now) },
+        signal,
+      ),
   };
 }
 

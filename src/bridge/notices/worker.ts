@@ -4,6 +4,7 @@
 // written to ends it, everything else is retried with growing waits.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
@@ -32,7 +33,7 @@ export class NoticeWorker {
     this.#deps = deps;
     this.#loop = new WorkLoop({
       clock: deps.clock,
-      round: () => this.round(),
+      round: (signal) => this.round(signal),
       onError: (error) =>
         deps.log.warn(
           { err: error instanceof Error ? error.name : "unknown" },
@@ -54,35 +55,54 @@ export class NoticeWorker {
     return this.#loop.drain();
   }
 
-  /** Says what is due once; true when more may be due. */
-  async round(): Promise<boolean> {
+  /**
+   * Says what is due once; true when more may be due.
+   * @param signal aborts when draining: requests in flight end, and what is not said is due again at once
+   */
+  async round(signal?: AbortSignal): Promise<boolean> {
     const now = this.#deps.clock.now();
     const claimed = await this.#deps.ledger.claimNotices({ limit: BATCH, now, leaseUntil: now + LEASE_MS });
-    await allEnded(claimed.map((notice) => this.#say(notice)));
+    await allEnded(claimed.map((notice) => this.#sayIfHeld(notice, signal)));
     return claimed.length === BATCH;
   }
 
-  async #say(notice: ClaimedNotice): Promise<void> {
+  /** A notice that another has by now is the other's to say. */
+  async #sayIfHeld(notice: ClaimedNotice, signal?: AbortSignal): Promise<void> {
+    try {
+      await this.#say(notice, signal);
+    } catch (error) {
+      if (!(error instanceof DrawbridgeError) || error.code !== "lease_lost") throw error;
+    }
+  }
+
+  async #say(notice: ClaimedNotice, signal?: AbortSignal): Promise<void> {
     const { ledger, agents, clock, log } = this.#deps;
     const { kind, roomId, ghost, attempts } = notice;
     const lines = kind === "agent_directory" ? await directoryLines(agents, ledger) : [];
-    const result = await sendOnce(this.#deps, {
-      roomId,
-      ghost,
-      eventType: "m.room.message",
-      content: noticeContent(notice, lines),
-      transactionId: notice.transactionId,
-      sourceEventId: notice.sourceEventId,
-      firstAttemptedAt: notice.firstAttemptedAt,
-      recordAttempt: (now) => ledger.noticeAttempted(notice, now),
-    });
+    const result = await sendOnce(
+      this.#deps,
+      {
+        roomId,
+        ghost,
+        eventType: "m.room.message",
+        content: noticeContent(notice, lines),
+        transactionId: notice.transactionId,
+        sourceEventId: notice.sourceEventId,
+        firstAttemptedAt: notice.firstAttemptedAt,
+        recordAttempt: (now) => ledger.noticeAttempted(notice, now),
+      },
+      signal,
+    );
     switch (result.kind) {
       case "sent":
         await ledger.noticeSent(notice, result.eventId, clock.now());
         break;
-      case "retry":
-        await ledger.noticeDeferred(notice, clock.now() + backoffMs(BACKOFF, attempts, result.afterMs));
+      case "retry": {
+        const isStopped = result.afterMs === 0;
+        const waitMs = isStopped ? 0 : backoffMs(BACKOFF, attempts, result.afterMs);
+        await ledger.noticeDeferred(notice, clock.now() + waitMs);
         break;
+      }
       case "refused":
         await ledger.noticeDropped(notice, clock.now());
         break;

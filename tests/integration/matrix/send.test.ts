@@ -1,7 +1,12 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { replyTransactionId, TRANSACTION_KEY } from "../../../src/bridge/ledger/transaction-ids.ts";
-import { type OutgoingEvent, sendOnce, TRANSACTION_MEMORY_MS } from "../../../src/bridge/matrix/send.ts";
+import {
+  createEventSender,
+  type OutgoingEvent,
+  sendOnce,
+  TRANSACTION_MEMORY_MS,
+} from "../../../src/bridge/matrix/send.ts";
 import { ghostSide } from "../../support/ghosts.ts";
 import { event, ghost, room } from "../../support/ledger.ts";
 import { type Script, scriptedHomeserver, WELL } from "../../support/scripted-homeserver.ts";
@@ -102,7 +107,38 @@ test("a device the homeserver has lost is put again under the same ID, and the e
 
   server.script = ({ path }) =>
     path.includes("/send/") ? { status: 400, body: { errcode: "M_UNKNOWN_DEVICE" } } : {};
-  assert.equal((await sendOnce(side, outgoing)).kind, "refused", "it mends once, and does not loop");
+  const before = requests("/send/").length;
+  assert.deepEqual(await sendOnce(side, outgoing), { kind: "retry", afterMs: 60_000 });
+  assert.equal(requests("/send/").length, before + 2, "it mends once, and does not loop");
+});
+
+test("a stopped sender begins no request, ends the one in flight, and says that it may be sent at once", async (t) => {
+  const { server, side, outgoing, attempts } = await fixture(t);
+  const sender = createEventSender({
+    ...side,
+    ledger: {
+      recordAttempt: async () => void attempts.push(1),
+      recordSent: async () => {},
+    },
+  });
+  const send = {
+    ...outgoing,
+    sendId: "1",
+    purpose: "reply",
+    ordinal: 0,
+    sourceEventId: event("question"),
+  } as const;
+  assert.deepEqual(await sender.send(send, AbortSignal.abort()), { kind: "retry", afterMs: 0 });
+  assert.deepEqual([server.seen.length, attempts.length], [0, 0]);
+  const stop = new AbortController();
+  server.script = ({ path }) => {
+    if (!path.includes("/send/")) return {};
+    stop.abort();
+    return "hang";
+  };
+  assert.deepEqual(await sender.send(send, stop.signal), { kind: "retry", afterMs: 0 });
+  server.script = WELL;
+  assert.deepEqual(await sender.send(send), { kind: "sent", eventId: "$sent" });
 });
 
 /** A timeline of the ghost's own events in pages of one, after the question. */

@@ -6,16 +6,17 @@ import { Ghosts } from "../../../src/bridge/matrix/ghosts.ts";
 import { MembershipWorker } from "../../../src/bridge/matrix/membership.ts";
 import { NoticeWorker } from "../../../src/bridge/notices/worker.ts";
 import { systemRandom } from "../../../src/domain/clock.ts";
-import type { UserId } from "../../../src/domain/identifiers.ts";
+import { DrawbridgeError } from "../../../src/domain/errors.ts";
+import type { TransactionId, UserId } from "../../../src/domain/identifiers.ts";
 import { ghostSide } from "../../support/ghosts.ts";
 import { event, ghost, ledgerFixture, room, T0 } from "../../support/ledger.ts";
 import { type Script, scriptedHomeserver } from "../../support/scripted-homeserver.ts";
 import { testDirectory } from "../../support/test-directory.ts";
 
-async function fixture(t: TestContext, script: Script) {
+async function fixture(t: TestContext, script: Script, requestTimeoutMs = 300) {
   const { ledger, admit, rows } = await ledgerFixture(t);
   const server = await scriptedHomeserver(t, script);
-  const side = ghostSide(t, server.url, { now: T0, requestTimeoutMs: 300 });
+  const side = ghostSide(t, server.url, { now: T0, requestTimeoutMs });
   const { homeserver, clock } = side;
   const logged: string[] = [];
   const log = pino({ level: "debug" }, { write: (line: string) => logged.push(line) });
@@ -48,7 +49,13 @@ async function fixture(t: TestContext, script: Script) {
   });
   const memberships = new MembershipWorker(common);
   const notices = new NoticeWorker(common);
-  return { server, clock, rows, logged, memberships, notices };
+  /** The bridge after its process was replaced: it makes sure of its ghosts anew. */
+  const restarted = () =>
+    new MembershipWorker({
+      ...common,
+      ghosts: new Ghosts({ homeserver, ledger, clock, random: systemRandom }),
+    });
+  return { server, clock, rows, logged, memberships, notices, common, restarted };
 }
 
 const calls = (seen: readonly { path: string }[], part: string) =>
@@ -136,4 +143,84 @@ test("an invitation to a room that the homeserver does not know whole yet is acc
   await clock.advance(2_000);
   await memberships.round();
   assert.deepEqual(await rows("SELECT membership FROM bridge_ghost_rooms"), [{ membership: "join" }]);
+});
+
+const REFUSALS: readonly (readonly [string, Script])[] = [
+  [
+    "registering it",
+    ({ path }) => (path.endsWith("/register") ? { status: 400, body: { errcode: "M_EXCLUSIVE" } } : {}),
+  ],
+  [
+    "its device",
+    ({ path }) => (path.includes("/devices/") ? { status: 403, body: { errcode: "M_FORBIDDEN" } } : {}),
+  ],
+];
+for (const [what, refusal] of REFUSALS) {
+  test(`a homeserver that refuses the ghost (${what}) refuses no room: invitation and place are kept`, async (t) => {
+    const { server, clock, rows, memberships, restarted } = await fixture(t, refusal);
+    const state = () => rows("SELECT membership, task, due_at FROM bridge_ghost_rooms");
+    const inAMinute = () => new Date(clock.now() + 60_000);
+    await memberships.round();
+    assert.deepEqual(await state(), [{ membership: "invite", task: "answer_invite", due_at: inAMinute() }]);
+
+    await clock.advance(60_000);
+    server.script = ({ path }) => (path.includes("/join/") ? { body: { room_id: room("r") } } : {});
+    await memberships.round();
+    server.script = refusal;
+    await restarted().round();
+    assert.deepEqual(await state(), [{ membership: "join", task: "settle", due_at: inAMinute() }]);
+    assert.equal(calls(server.seen, "/leave"), 0);
+  });
+}
+
+for (const hanging of ["/register", "/devices/", "/join/", "/send/"]) {
+  test(`draining does not wait for a homeserver that hangs at ${hanging}; what is not done is due at once`, async (t) => {
+    const asked = Promise.withResolvers<void>();
+    const script: Script = ({ path }) => {
+      if (!path.includes(hanging)) return {};
+      asked.resolve();
+      return "hang";
+    };
+    const { server, clock, rows, memberships, notices } = await fixture(t, script, 120_000);
+    const worker = hanging === "/send/" ? notices : memberships;
+    worker.start();
+    await asked.promise;
+    const requests = server.seen.length;
+    await worker.drain();
+    assert.equal(server.seen.length, requests, "no request is begun");
+    const table = worker === notices ? "bridge_notices" : "bridge_ghost_rooms";
+    assert.deepEqual(await rows(`SELECT due_at FROM ${table}`), [{ due_at: new Date(clock.now()) }]);
+  });
+}
+
+test("a round that is stopped before its work begins asks the homeserver nothing", async (t) => {
+  const { server, memberships, notices } = await fixture(t, () => ({}));
+  await memberships.round(AbortSignal.abort());
+  await notices.round(AbortSignal.abort());
+  assert.equal(server.seen.length, 0);
+});
+
+test("a notice that another process has by now is left to it, and the others of the round are said", async (t) => {
+  const { server, common, logged } = await fixture(t, ({ path }) =>
+    path.includes("/send/") ? { body: { event_id: "$said" } } : {},
+  );
+  const [notice] = await common.ledger.claimNotices({ limit: 1, now: T0, leaseUntil: T0 });
+  assert.ok(notice !== undefined);
+  const others = ["lost", "held"].map((id) => ({ ...notice, transactionId: id as TransactionId }));
+  const sent: string[] = [];
+  const worker = new NoticeWorker({
+    ...common,
+    ledger: {
+      ...common.ledger,
+      claimNotices: async () => others,
+      noticeAttempted: async ({ transactionId }) => {
+        if (transactionId === "lost") throw new DrawbridgeError("lease_lost", "another has it");
+      },
+      noticeSent: async ({ transactionId }) => void sent.push(transactionId),
+    },
+  });
+  assert.equal(await worker.round(), false);
+  assert.deepEqual(sent, ["held"]);
+  assert.equal(calls(server.seen, "/send/"), 1);
+  assert.equal(logged.length, 1);
 });
