@@ -1,7 +1,8 @@
 // From an answer to events in the room. Invariants: the parts are persisted with their transaction IDs
 // before the first is sent, and sent in order; the last one's event ID is recorded by the statement that
-// ends the delegation, so no crash can leave an answered question open for long or answer it twice.
-
+// ends the delegation, so no crash can leave an answered question open for long or answer it twice; a
+// holder whose lease may have run out between two parts sends no more of them.
+import { DrawbridgeError } from "../../domain/errors.ts";
 import type { PendingSend } from "../ledger/types.ts";
 import { type Answer, answerParts } from "../matrix/answer.ts";
 import type { SendResult } from "../matrix/send.ts";
@@ -32,6 +33,10 @@ export async function deliver(flow: Flow, known: readonly PendingSend[] | undefi
   flow.stage = "reply";
   const sends = known ?? (await flow.persist(() => deps.ledger.pendingReply(claimed.lease)));
   for (const [index, send] of sends.entries()) {
+    // The part before took its time: the question may be another holder's by now, or canceled by it.
+    if (index > 0 && !flow.isFresh) {
+      throw new DrawbridgeError("lease_lost", `the lease on ${claimed.lease.delegationId} may have run out`);
+    }
     const result = await abortable(deps.sender.send(send), flow.signal);
     if (result.kind === "retry") {
       const wakeAt = flow.now + Math.max(result.afterMs, flow.backoff());

@@ -1,11 +1,15 @@
 // The delegation worker: claims what may be worked on and runs each delegation as a flow of its own.
 // Invariants: never more flows than `concurrency`; claims follow each other only when woken or once a
-// second; leases are renewed while flows run; a drain leaves every delegation finished or given back.
+// second; leases are renewed while flows run; a drain leaves every delegation finished or given back, and
+// ends in its time: what a database that does not answer keeps, its lease gives back.
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { ClaimedDelegation, Lease } from "../ledger/types.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import { Flow, type FlowHost } from "./flow.ts";
 import { LeaseKeeper } from "./lease-keeper.ts";
+
+/** What a drain may take beyond `limits.drain`, for what it has interrupted to be given back. */
+const DRAIN_GRACE_MS = 2_000;
 
 export class DelegationWorker {
   readonly #deps: DelegationDependencies;
@@ -13,7 +17,6 @@ export class DelegationWorker {
   readonly #loop: WorkLoop;
   readonly #host: FlowHost;
   readonly #active = new Map<string, { readonly flow: Flow; ended: Promise<void> }>();
-  readonly #toRelease: Lease[] = [];
   readonly #keeping = new AbortController();
   #lastClaimWasFull = false;
   #isStarted = false;
@@ -57,19 +60,23 @@ export class DelegationWorker {
 
   /**
    * Stops claiming, lets running work come to an end within the drain time, and gives back the rest.
-   * A task that is only polled is given back at once: whoever follows it next loses nothing.
+   * A task that is only polled is given back at once: whoever follows it next loses nothing. Takes two
+   * seconds longer than `limits.drain` at most.
    */
   async drain(): Promise<void> {
-    await this.#loop.drain();
-    for (const { flow } of this.#active.values()) if (flow.isMovable) flow.interrupt("drain");
-
+    const { clock, limits } = this.#deps;
     const timer = new AbortController();
-    const patience = this.#deps.clock.sleep(this.#deps.limits.drain, timer.signal).catch(() => undefined);
+    const after = (ms: number) => clock.sleep(ms, timer.signal).catch(() => undefined);
+    const patience = after(limits.drain);
+    const end = after(limits.drain + DRAIN_GRACE_MS);
+
+    // The round in flight begins nothing more: what it still claims it gives back.
+    const lastRound = this.#loop.drain();
+    for (const { flow } of this.#active.values()) if (flow.isMovable) flow.interrupt("drain");
     await Promise.race([this.#allEnded(), patience]);
-    timer.abort();
     for (const { flow } of this.#active.values()) flow.interrupt("drain");
-    await this.#allEnded();
-    await this.#releaseAll();
+    await Promise.race([Promise.all([lastRound, this.#allEnded()]), end]);
+    timer.abort();
     this.#keeping.abort();
   }
 
@@ -81,7 +88,7 @@ export class DelegationWorker {
     const leaseUntil = now + limits.lease;
     const claimed = await ledger.claim({ holder, limit, now, leaseUntil });
     this.#lastClaimWasFull = claimed.length >= limit;
-    if (draining.aborted) this.#toRelease.push(...claimed.map(({ lease }) => lease));
+    if (draining.aborted) await this.#giveBack(claimed.map(({ lease }) => lease));
     else for (const each of claimed) this.#begin(each, leaseUntil);
     if (claimed.length > 0) metrics.claimed(claimed.length);
     return false;
@@ -101,9 +108,9 @@ export class DelegationWorker {
     const entry = { flow, ended: Promise.resolve() };
     this.#active.set(lease.delegationId, entry);
     this.#deps.metrics.inFlight(this.#active.size);
-    entry.ended = flow.run().then((end) => {
+    entry.ended = flow.run().then(async (end) => {
+      if (end === "held") await this.#giveBack([lease]);
       if (this.#active.get(lease.delegationId) === entry) this.#active.delete(lease.delegationId);
-      if (end === "held") this.#toRelease.push(lease);
       this.#deps.metrics.inFlight(this.#active.size);
       this.#loop.wake();
     });
@@ -113,11 +120,11 @@ export class DelegationWorker {
     await Promise.all([...this.#active.values()].map(({ ended }) => ended));
   }
 
-  async #releaseAll(): Promise<void> {
-    if (this.#toRelease.length === 0) return;
+  async #giveBack(leases: readonly Lease[]): Promise<void> {
+    if (leases.length === 0) return;
     // With the database away the leases run out by themselves.
     await this.#deps.ledger
-      .release(this.#toRelease, this.#deps.clock.now())
-      .catch(() => this.#deps.log.warn({ event: "leases_not_given_back", leases: this.#toRelease.length }));
+      .release(leases, this.#deps.clock.now())
+      .catch(() => this.#deps.log.warn({ event: "leases_not_given_back", leases: leases.length }));
   }
 }

@@ -168,6 +168,33 @@ test("DEL-3: a process killed between two parts of an answer: the next one sends
   assert.ok(sends.every((send) => send["state"] === "sent" && send["content"] === null));
 });
 
+test("DEL-9: a sender whose lease ran out between two parts sends none of the rest", async (t) => {
+  const { agent, harness, isTerminal, row } = await setUp(t, { streaming: true });
+  const long = "A paragraph of the answer.\n\n".repeat(3_000);
+  agent.behaviour.plan = completes(long);
+  const first = harness.mortal("first");
+  let resume = () => {};
+  let resumeOthers = () => {};
+  first.onWrite = (method, when) => {
+    if (method !== "recordSent" || when !== "before" || harness.sent.length > 1) return;
+    resume = first.pause("recordSent");
+    resumeOthers = first.pause("renew", "claim");
+  };
+  first.worker.start();
+  await harness.until(() => harness.sent.length === 1);
+  await harness.clock.advance(31_000);
+  // The second part's turn comes, and the ledger has not yet said that the lease is another's.
+  resume();
+  await harness.until(() => harness.metrics.count("leaseLost") === 1, 0);
+  assert.equal(harness.sent.length, 1);
+  assert.equal((await row())?.["state"], "reply_pending");
+  harness.worker("second").start();
+  await harness.until(isTerminal);
+  assert.equal(harness.sent.map((send) => send.content["body"]).join(""), long);
+  resumeOthers();
+  await first.kill();
+});
+
 test("a bridge that was away for an hour still finds the answer that the agent has", async (t) => {
   const { agent, harness, isTerminal, row } = await setUp(t, { lists: true });
   const first = harness.mortal("first");

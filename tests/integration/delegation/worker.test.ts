@@ -117,6 +117,60 @@ test("a drain lets a call end, gives back what is only polled, and loses nothing
   assert.equal(agent.behaviour.started.length, 1);
 });
 
+test("a drain gives a polled task back while another's call still runs", async (t) => {
+  const { agent, harness, admit, count } = await setUp(t);
+  agent.behaviour.plan = { kind: "slow", text: "late" };
+  await admit("polled", "one");
+  const first = harness.worker("first", { agentRequestTimeout: 60_000 });
+  first.start();
+  await harness.until(async () => (await count("state = 'following'")) === 1);
+  agent.fault("send", { kind: "hang" });
+  await admit("called", "two");
+  await harness.until(() => agent.seenOf("send").length === 2);
+  let isDrained = false;
+  const drained = first.drain().then(() => {
+    isDrained = true;
+  });
+  await harness.until(async () => (await count("state = 'following' AND lease_holder IS NULL")) === 1, 0);
+  assert.equal(isDrained, false);
+  assert.equal(await count("lease_holder IS NOT NULL"), 1);
+  await harness.until(() => isDrained, 1_000);
+  await drained;
+  assert.equal(await count("lease_holder IS NOT NULL"), 0);
+});
+
+for (const method of ["claim", "release", "finish"]) {
+  test(`a drain ends in its time though the database never answers a ${method}`, async (t) => {
+    const { agent, harness, admit, count } = await setUp(t, { streaming: method === "finish" });
+    agent.behaviour.plan = method === "finish" ? completes("ok") : { kind: "slow", text: "late" };
+    await admit("one", "one");
+    const first = harness.mortal("first");
+    let isReached = false;
+    first.onWrite = (each, when) => {
+      if (each === method && when === "before") isReached = true;
+    };
+    if (method !== "claim") first.pause(method);
+    first.worker.start();
+    await harness.until(async () =>
+      method === "finish" ? isReached : (await count("state = 'following'")) === 1,
+    );
+    if (method === "claim") {
+      first.pause(method);
+      isReached = false;
+      first.worker.wake();
+      await harness.until(() => isReached, 0);
+    }
+    const startedAt = harness.clock.now();
+    let isDrained = false;
+    void first.worker.drain().then(() => {
+      isDrained = true;
+    });
+    await harness.until(() => isDrained, 1_000);
+    assert.ok(harness.clock.now() - startedAt <= 25_000, String(harness.clock.now() - startedAt));
+    await first.kill();
+  });
+}
+
 test("a drain ends a call that hangs when its time is up; the next process looks for the task", async (t) => {
   const { agent, harness, admit, count } = await setUp(t);
   agent.fault("send", { kind: "hang" });
