@@ -1,13 +1,13 @@
 // Keeps each target's trust and each ghost's name as the agent's card says.
 // Invariants: a change of agents.yaml is acted on at once; every card is looked at again before its last
-// decision expires; a target whose entry is gone has its pin revoked; only a verified card names a ghost.
+// decision expires; a target whose entry is gone has its pin revoked, also if it went while no bridge ran; only a verified card names a ghost.
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/agent-card.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
-import { type AgentDirectory, type AgentTarget, isPinned } from "./directory.ts";
+import { type AgentDirectory, type AgentsSnapshot, type AgentTarget, isPinned } from "./directory.ts";
 import type { TrustDecision } from "./trust.ts";
 
 export interface ProfileSyncOptions {
@@ -15,9 +15,14 @@ export interface ProfileSyncOptions {
   readonly gate: {
     refresh(target: AgentTarget): Promise<TrustDecision>;
     revoke(target: AgentTarget): Promise<void>;
+    revokeMissing(named: AgentsSnapshot["byGhost"]): Promise<void>;
   };
   /** Sets a ghost's display name; called again and again, so it does nothing when the name is set already. */
-  readonly setProfile: (ghost: GhostMxid, displayName: string) => Promise<{ readonly kind: string }>;
+  readonly setProfile: (
+    ghost: GhostMxid,
+    displayName: string,
+    signal?: AbortSignal,
+  ) => Promise<{ readonly kind: string }>;
   readonly clock: Clock;
   readonly log: Logger;
   /** Told of a target that could not be synchronized for an unexpected reason. */
@@ -42,6 +47,8 @@ export class ProfileSync {
   readonly #options: ProfileSyncOptions;
   readonly #states = new Map<GhostMxid, SyncState>();
   readonly #loop: WorkLoop;
+  /** Whether the targets that an earlier process recorded were compared with agents.yaml. */
+  #recordedChecked = false;
   #unsubscribe: (() => void) | undefined;
 
   constructor(options: ProfileSyncOptions) {
@@ -75,6 +82,10 @@ export class ProfileSync {
   async syncDue(signal?: AbortSignal): Promise<void> {
     const { directory, gate, clock } = this.#options;
     const { byGhost } = await directory.current();
+    if (!this.#recordedChecked) {
+      await gate.revokeMissing(byGhost);
+      this.#recordedChecked = true;
+    }
     for (const [ghost, { target }] of [...this.#states]) {
       if (byGhost.has(ghost)) continue;
       await gate.revoke(target);
@@ -85,11 +96,11 @@ export class ProfileSync {
       return state === undefined || clock.now() >= state.dueAt || !isSame(state.target, target);
     });
     while (due.length > 0 && signal?.aborted !== true) {
-      await Promise.all(due.splice(0, CONCURRENCY).map((target) => this.#sync(target)));
+      await Promise.all(due.splice(0, CONCURRENCY).map((target) => this.#sync(target, signal)));
     }
   }
 
-  async #sync(target: AgentTarget): Promise<void> {
+  async #sync(target: AgentTarget, signal?: AbortSignal): Promise<void> {
     const { gate, setProfile, clock } = this.#options;
     let nextMs = RETRY_MS;
     try {
@@ -97,7 +108,7 @@ export class ProfileSync {
       if (decision.trust === "quarantined") nextMs = QUARANTINED_MS;
       else if (decision.trust === "unknown") nextMs = Math.min(decision.retryAfterMs, RETRY_MS);
       else {
-        const profile = await setProfile(target.ghost, ghostName(target, decision.card));
+        const profile = await setProfile(target.ghost, ghostName(target, decision.card), signal);
         if (profile.kind === "ok") nextMs = REFRESH_MS;
       }
     } catch (error) {

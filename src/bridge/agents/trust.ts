@@ -98,6 +98,18 @@ export class CardTrustGate implements TrustGate {
     await this.#record(target, { decision: QUARANTINED, why: "removed" });
   }
 
+  /** Revokes each target that is recorded as verified and that agents.yaml no longer names. */
+  async revokeMissing(named: ReadonlyMap<GhostMxid, unknown>): Promise<void> {
+    const { ledger } = this.#options;
+    for (const record of await ledger.targets()) {
+      if (record.trust !== "verified" || named.has(record.ghost)) continue;
+      const { ghost, agentId, targetFingerprint } = record;
+      // What its pin was is no longer known: its entry is gone.
+      const unknown = { cardDigest: undefined, agentVersion: undefined, keyId: undefined, origin: undefined };
+      await this.#write({ ghost, agentId, targetFingerprint, trust: "quarantined", ...unknown }, "removed");
+    }
+  }
+
   #stateOf(target: AgentTarget): TargetState {
     const pin = isPinned(target.entry) ? target.fingerprint : "none";
     let state = this.#states.get(target.ghost);
@@ -166,9 +178,8 @@ export class CardTrustGate implements TrustGate {
 
   async #record(target: AgentTarget, { decision, cardDigest, why }: Evaluation): Promise<void> {
     if (decision.trust === "unknown") return;
-    const { ledger, clock, log, onChange } = this.#options;
     const { ghost, agentId, fingerprint, entry } = target;
-    const changed = await ledger.recordTarget({
+    const record = {
       ghost,
       agentId,
       trust: decision.trust,
@@ -177,11 +188,19 @@ export class CardTrustGate implements TrustGate {
       agentVersion: decision.trust === "verified" ? decision.agentVersion : undefined,
       keyId: entry.cardIdentity?.keyId,
       origin: originOf(entry.cardUrl),
-      checkedAt: clock.now(),
-    });
-    if (!changed) return;
-    onChange?.(decision.trust);
-    const event = decision.trust === "verified" ? "agent_card_verified" : "agent_card_untrusted";
+    };
+    await this.#write(record, why);
+  }
+
+  async #write(
+    record: Omit<Parameters<TargetLedger["recordTarget"]>[0], "checkedAt">,
+    why: Why,
+  ): Promise<void> {
+    const { ledger, clock, log, onChange } = this.#options;
+    if (!(await ledger.recordTarget({ ...record, checkedAt: clock.now() }))) return;
+    const { trust, agentId, targetFingerprint: fingerprint, cardDigest } = record;
+    onChange?.(trust);
+    const event = trust === "verified" ? "agent_card_verified" : "agent_card_untrusted";
     log.info({ event, agent: agentId, fingerprint, cardDigest, why });
   }
 }

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import type { AgentTarget } from "../../../src/bridge/agents/directory.ts";
+import { ProfileSync } from "../../../src/bridge/agents/profile-sync.ts";
 import { CardTrustGate } from "../../../src/bridge/agents/trust.ts";
 import { AgentCardAudit } from "../../../src/bridge/audit/records.ts";
 import { agentTarget } from "../../support/agents-yaml.ts";
@@ -159,6 +160,37 @@ test("AGT-1: an entry that is gone is recorded as quarantined", async (t) => {
   await gate.revoke(target);
   assert.equal((await ledger.target(target.ghost))?.trust, "quarantined");
   assert.deepEqual(reasons(await audits()), ["agent_card_verified", "agent_card_untrusted"]);
+});
+
+test("AGT-1: an entry that went while the bridge was down is revoked at its start, once", async (t) => {
+  const { ledger, gate, options, target, audits, changes } = await gateFixture(t);
+  await gate.check(target);
+  const restarted = () =>
+    new ProfileSync({
+      ...options,
+      directory: {
+        current: async () => ({ byGhost: new Map(), revision: 1 }),
+        onChange: () => () => {},
+        close: async () => {},
+      },
+      gate: new CardTrustGate(options),
+      setProfile: async () => ({ kind: "ok" }),
+    });
+  for (let start = 0; start < 2; start++) await restarted().syncDue();
+  assert.equal((await ledger.target(target.ghost))?.trust, "quarantined");
+  const records = await audits();
+  assert.deepEqual(reasons(records), ["agent_card_verified", "agent_card_untrusted"]);
+  const { fingerprint } = AgentCardAudit.parse(records[1]).target;
+  assert.equal(fingerprint, target.fingerprint);
+  assert.deepEqual(changes, ["verified", "quarantined"]);
+});
+
+test("AGT-1: at the start a target that is still named, and one that is quarantined, are left alone", async (t) => {
+  const { ledger, gate, target, audits } = await gateFixture(t);
+  await gate.check(target);
+  await gate.revokeMissing(new Map([[target.ghost, target]]));
+  assert.equal((await ledger.target(target.ghost))?.trust, "verified");
+  assert.equal((await audits()).length, 1);
 });
 
 for (const status of [404, 429, 500, 503]) {

@@ -26,6 +26,7 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
   const state = {
     targets: first,
     decide: async (): Promise<TrustDecision> => verified(),
+    missing: async (): Promise<void> => {},
     profile: async (): Promise<{ kind: string }> => ({ kind: "ok" }),
   };
   const snapshot = (): AgentsSnapshot => ({
@@ -52,6 +53,10 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
       revoke: async (target) => {
         asked.push(`revoke ${target.agentId}`);
       },
+      revokeMissing: async (named) => {
+        asked.push(`named ${[...named.keys()].join()}`);
+        await state.missing();
+      },
     },
     setProfile: async (ghost, name) => {
       asked.push(`${ghost} is ${name}`);
@@ -62,12 +67,13 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
     onError: (error) => asked.push(`error ${(error as Error).message}`),
   });
   t.after(() => sync.drain());
-  const taken = () => asked.splice(0);
+  const taken = () => asked.splice(0).filter((one) => !one.startsWith("named "));
+  const compared = () => asked.filter((one) => one.startsWith("named "));
   const change = (targets: readonly AgentTarget[]) => {
     state.targets = targets;
     listener?.(snapshot());
   };
-  return { clock, sync, state, taken, change };
+  return { clock, sync, state, taken, compared, change };
 }
 
 const NAMED = ["check docs", "@agent_docs:a.test is Docs"];
@@ -114,6 +120,16 @@ test("AGT-1: a changed, emptied or removed entry is acted on as soon as the dire
   change([agentTarget(key)]);
   await clock.advance(0);
   assert.deepEqual(taken(), NAMED);
+});
+
+test("AGT-1: what was recorded before is compared with agents.yaml once, and again if that failed", async (t) => {
+  const { sync, state, compared } = fixture(t, [agentTarget(key)]);
+  state.missing = () => Promise.reject(new Error("down"));
+  await assert.rejects(sync.syncDue(), /down/);
+  state.missing = async () => {};
+  await sync.syncDue();
+  await sync.syncDue();
+  assert.deepEqual(compared(), ["named @agent_docs:a.test", "named @agent_docs:a.test"]);
 });
 
 test("a card that cannot be fetched, a homeserver that refuses and an error are tried again soon", async (t) => {
