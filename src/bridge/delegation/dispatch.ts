@@ -1,6 +1,7 @@
 // From a claimed question to an agent that has it. Invariants: mapping, trust, sender, token of the issuer,
-// limiter, call: in this order; nothing remote stands between the limiter and the call; a call whose
-// outcome is not known is never simply repeated (earlier.ts).
+// limiter, call: in this order; a delegation spends one limiter token, before its first call; nothing remote
+// stands between that write and the call; a call whose outcome is not known is never simply repeated
+// (earlier.ts).
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
