@@ -5,6 +5,7 @@ import { resolve } from "node:path";
 import type { Pool } from "pg";
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
 import { startEmbeddedPostgres } from "../runtime/embedded-postgres.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { BridgeConfig } from "./config.ts";
@@ -18,8 +19,12 @@ const STATEMENT_TIMEOUT_MS = 30_000;
 const RETRY_FIRST_MS = 250;
 const RETRY_MS_MAX = 5_000;
 
+const WATCH_MS = 500;
+
 export interface Database {
   readonly pool: Pool;
+  /** Aborts when an embedded server has ended on its own; nothing but a new start brings it back. */
+  readonly lost: AbortSignal;
   close(): Promise<void>;
 }
 
@@ -28,8 +33,17 @@ function errorCode(error: unknown): string {
   return typeof code === "string" ? code : String(name);
 }
 
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return errorCode(error) === "EPERM";
+  }
+}
+
 /** Opens the pool; connects nothing yet. An embedded server is started, or found running. */
-export async function openDatabase(config: BridgeConfig, log: Logger): Promise<Database> {
+export async function openDatabase(config: BridgeConfig, clock: Clock, log: Logger): Promise<Database> {
   const embedded =
     "embedded" in config.database
       ? await startEmbeddedPostgres({
@@ -49,9 +63,22 @@ export async function openDatabase(config: BridgeConfig, log: Logger): Promise<D
   });
   // An idle connection that breaks (the server restarted) is dropped by the pool; that is all there is to do.
   pool.on("error", (error) => log.warn({ code: errorCode(error) }, "an idle database connection broke"));
+  const lost = new AbortController();
+  const closing = new AbortController();
+  const watch = async (pid: number) => {
+    while (isAlive(pid)) await clock.sleep(WATCH_MS, closing.signal);
+    const mend = "Start the bridge again; it starts the server, which recovers by itself.";
+    lost.abort(
+      new DrawbridgeError("database_unavailable", "the embedded PostgreSQL server has ended", { mend }),
+    );
+  };
+  // Another bridge that drains while this one starts takes the server that both used with it.
+  if (embedded !== undefined) void watch(embedded.pid).catch(() => undefined);
   return {
     pool,
+    lost: lost.signal,
     close: async () => {
+      closing.abort();
       await pool.end();
       // A server that another process started is that process's to end.
       if (embedded?.reused === false) await embedded.stop();
@@ -74,6 +101,13 @@ export async function migrateWhenReachable(
     } catch (error) {
       // A migration that failed, or a database of a newer release, does not heal by waiting.
       if (errorCode(error) === "database_unavailable") throw error;
+      // SQLSTATE 28: wrong user or password; 3D: no such database.
+      if (/^(28|3D)/.test(errorCode(error))) {
+        throw new DrawbridgeError("database_unavailable", "the database refuses the connection", {
+          mend: "Correct user, password and database name in the URL that `database` names.",
+          cause: error,
+        });
+      }
       log.warn({ code: errorCode(error), waitMs }, "the database cannot be reached yet");
       await clock.sleep(waitMs, signal);
     }

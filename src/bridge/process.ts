@@ -7,6 +7,7 @@ import type { Logger } from "pino";
 import type { Clock, Random } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import type { GhostMxid } from "../domain/identifiers.ts";
+import { closeServer } from "../runtime/close-server.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
 import { ProfileSync } from "./agents/profile-sync.ts";
@@ -43,23 +44,37 @@ export interface BridgeOptions {
 
 const SELF_CHECK_RETRY_MS = 5_000;
 const DATABASE_PROBE_MS = 2_000;
+/** For this long a homeserver's repetition is known by its digest; later its events' own keys still hold. */
+const REPLAY_MEMORY_MS = 7 * 24 * 60 * 60 * 1_000;
+const PRUNE_INTERVAL_MS = 60 * 60 * 1_000;
 
 /** What is known of the homeserver's side; checked by doing, until it works. */
 class HomeserverReadiness {
+  readonly #options: Pick<BridgeOptions, "clock" | "log">;
   checks: readonly Readiness[] = [
     { name: "homeserver", ok: false, mend: "The self-check has not ended yet." },
   ];
 
-  async settle(run: () => Promise<readonly Readiness[]>, options: BridgeOptions): Promise<void> {
+  constructor(options: Pick<BridgeOptions, "clock" | "log">) {
+    this.#options = options;
+  }
+
+  async settle(run: () => Promise<readonly Readiness[]>, ended: AbortSignal): Promise<void> {
+    const { clock, log } = this.#options;
     for (;;) {
-      this.checks = await run();
-      const failed = this.checks.filter((check) => !check.ok);
-      for (const { name, mend } of failed) options.log.warn({ check: name, mend }, "self-check");
-      if (failed.length === 0) {
-        options.log.info("the self-check passed");
-        return;
+      try {
+        this.checks = await run();
+        const failed = this.checks.filter((check) => !check.ok);
+        for (const { name, mend } of failed) log.warn({ check: name, mend }, "self-check");
+        if (failed.length === 0) {
+          log.info("the self-check passed");
+          return;
+        }
+      } catch (error) {
+        // The database, most likely; readiness says so itself. The check is made again.
+        log.warn({ err: error instanceof Error ? error.name : "unknown" }, "the self-check failed");
       }
-      await options.clock.sleep(SELF_CHECK_RETRY_MS, options.stop);
+      await clock.sleep(SELF_CHECK_RETRY_MS, ended);
     }
   }
 }
@@ -87,7 +102,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     onRejected: () => metrics.agentsFileRejected.inc(),
   });
 
-  const database = await openDatabase(config, log);
+  const database = await openDatabase(config, clock, log);
   try {
     await migrateWhenReachable(database.pool, clock, log, stop);
   } catch (error) {
@@ -182,6 +197,16 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     },
   });
 
+  const pruning = new WorkLoop({
+    clock,
+    round: async () => {
+      await ledger.prune(clock.now() - REPLAY_MEMORY_MS);
+      return false;
+    },
+    onError: () => metrics.workerErrors.inc({ worker: "pruning" }),
+    pollIntervalMs: PRUNE_INTERVAL_MS,
+  });
+
   const onCommitted = (transaction: HandledTransaction) => {
     if (transaction.admitted > 0) worker.wake();
     if (transaction.denied > 0) audit.wake();
@@ -208,36 +233,47 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     clock,
     log,
   });
-  const homeserverSide = new HomeserverReadiness();
+  const homeserverSide = new HomeserverReadiness(options);
   const observe = createObserveServer({
     registry: metrics.registry,
     readiness: async () => [await databaseReadiness(database.pool), ...homeserverSide.checks],
   });
 
+  const ended = AbortSignal.any([stop, database.lost]);
   await listen(observe, config.observe, "observe");
   await listen(intake, config.listen, "listen");
-  for (const part of [worker, notices, memberships, profiles, audit]) part.start();
+  for (const part of [worker, notices, memberships, profiles, audit, pruning]) part.start();
   log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
   const checking = homeserverSide
     .settle(async () => {
       const ghost = [...(await agents.current()).byGhost.keys()][0];
       const checks = await selfCheck({ config, homeserver, ghosts, ghost, listening: true });
       return checks.map(({ check, ok, mend }) => ({ name: check, ok, ...(mend !== undefined && { mend }) }));
-    }, options)
+    }, ended)
+    // Only the wait between two checks can be rejected: by the end of the process.
     .catch(() => undefined);
 
-  await new Promise<void>((ended) => {
-    if (stop.aborted) ended();
-    stop.addEventListener("abort", () => ended(), { once: true });
+  await new Promise<void>((resolve) => {
+    if (ended.aborted) resolve();
+    ended.addEventListener("abort", () => resolve(), { once: true });
   });
   log.info({ event: "draining" }, "no more transactions are taken");
-  await intake.close();
-  await Promise.all([checking, worker.drain(), notices.drain(), memberships.drain(), profiles.drain()]);
+  await Promise.all([
+    closeServer(intake.server, clock),
+    checking,
+    ...[worker, notices, memberships, profiles, pruning].map((part) => part.drain()),
+  ]);
   await audit.drain();
   await exporter.round().catch(() => false);
   await exporter.close();
-  await Promise.all([agentHttp.close(), homeserver.close(), agents.close(), observe.close()]);
+  await Promise.all([
+    agentHttp.close(),
+    homeserver.close(),
+    agents.close(),
+    closeServer(observe.server, clock),
+  ]);
   await database.close();
+  if (database.lost.aborted) throw database.lost.reason;
   log.info({ event: "stopped" }, "the bridge has ended");
 }
 

@@ -54,13 +54,15 @@ export class AuditExporter {
       this.#written = await mend(this.#handle);
     }
     const handle = this.#handle;
-    const count = await this.#outbox.exportAudit(
-      BATCH,
-      (records) => this.#append(handle, records),
-      this.#clock.now(),
-    );
+    let handed: readonly AuditRow[] = [];
+    const write = async (records: readonly AuditRow[]) => {
+      handed = records;
+      await this.#append(handle, records);
+    };
+    const count = await this.#outbox.exportAudit(BATCH, write, this.#clock.now());
     if (count > 0) this.#onExported(count);
-    this.#written.clear();
+    // Marked for good. Others that were written stay known until they are.
+    for (const { id } of handed) this.#written.delete(id);
     return count === BATCH;
   }
 

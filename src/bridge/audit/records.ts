@@ -40,7 +40,7 @@ export const DelegationAudit = z.strictObject({
   outcome: z.enum(TERMINAL_STATES),
   terminal_stage: z.enum(TERMINAL_STAGES),
   terminal_reason: z.enum(TERMINAL_REASONS),
-  /** Whether a request may have reached the agent. */
+  /** Whether a request to the agent was about to be made, and so may have reached it. */
   a2a_attempted: z.boolean(),
   target: Target,
   room_id: RoomId,

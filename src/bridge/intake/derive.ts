@@ -1,9 +1,16 @@
 // From events to delegations: who is asked by which message. Pure.
 // Invariants: only a person's text message triggers; edits, notices and the bridge's own ghosts never do; a
 // message redacted in the same transaction does not; an encrypted room is not served (stage A).
-import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
-import type { AgentTarget } from "../agents/directory.ts";
-import type { Admission, Derived, KnownFacts, NewDelegation, NewNotice } from "../ledger/admission.ts";
+import type { EventId, GhostMxid, UserId } from "../../domain/identifiers.ts";
+import { type AgentTarget, isSenderAllowed } from "../agents/directory.ts";
+import {
+  type Admission,
+  type Derived,
+  inRoom,
+  type KnownFacts,
+  type NewDelegation,
+  type NewNotice,
+} from "../ledger/admission.ts";
 import type { RoomStateEvent } from "../ledger/memberships.ts";
 import type { Namespace } from "./namespace.ts";
 import { promptOf } from "./prompt.ts";
@@ -51,18 +58,25 @@ export function roomStateOf(events: readonly ReadableEvent[], namespace: Namespa
 
 /** Messages that could ask something: the ledger is consulted about these alone. */
 export function candidatesOf(events: readonly ReadableEvent[], namespace: Namespace): MessageEvent[] {
-  const redacted = new Set(redactedIn(events));
+  const redacted = new Set(redactedIn(events).map(({ room, event }) => inRoom(room, event)));
   const seen = new Set<EventId>();
   return events.filter((event): event is MessageEvent => {
     if (event.type !== "message" || event.msgtype !== "m.text" || event.isEdit) return false;
-    if (namespace.isOwn(event.sender) || redacted.has(event.event) || seen.has(event.event)) return false;
+    if (
+      namespace.isOwn(event.sender) ||
+      redacted.has(inRoom(event.room, event.event)) ||
+      seen.has(event.event)
+    )
+      return false;
     seen.add(event.event);
     return true;
   });
 }
 
-export function redactedIn(events: readonly ReadableEvent[]): EventId[] {
-  return events.filter((event) => event.type === "redaction").map((event) => event.redacts);
+export function redactedIn(events: readonly ReadableEvent[]): Admission["redacted"] {
+  return events
+    .filter((event) => event.type === "redaction")
+    .map(({ room, redacts }) => ({ room, event: redacts }));
 }
 
 /** Rooms and events that the ledger must be asked about before `derive`. */
@@ -82,15 +96,23 @@ export function aboutOf(candidates: readonly MessageEvent[]): Admission["about"]
 /** The ghosts a message is addressed to: by mention, in a direct room, by reply, in a thread of theirs. */
 function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namespace): Set<GhostMxid> {
   const ghosts = new Set<GhostMxid>(message.mentions.filter((user) => namespace.isGhost(user)));
-  for (const related of [message.inReplyTo, message.threadRoot]) {
-    if (related === undefined) continue;
-    for (const ghost of known.spokenBy.get(related) ?? []) ghosts.add(ghost);
-  }
-  const direct = known.directWith.get(message.room);
+  const { inReplyTo, threadRoot, room } = message;
+  const said = inReplyTo === undefined ? undefined : known.saidBy.get(inRoom(room, inReplyTo));
+  const thread = threadRoot === undefined ? undefined : known.threadOf.get(inRoom(room, threadRoot));
+  for (const ghost of [...(said ?? []), ...(thread ?? [])]) ghosts.add(ghost);
+  const direct = known.directWith.get(room);
   if (direct !== undefined) ghosts.add(direct);
-  // A ghost that has left cannot answer, and is not to be told what is said without it.
-  for (const gone of known.ghostsGone.get(message.room) ?? []) ghosts.delete(gone);
+  // A ghost that is not in the room cannot answer, and is not to be told what is said without it. Of a room
+  // that nothing is known of (a new database) the homeserver's word is taken: a ghost is in it.
+  const present = known.ghostsIn.get(room);
+  const isKnown = present !== undefined || known.ghostsGone.has(room);
+  if (isKnown) for (const ghost of ghosts) if (!present?.has(ghost)) ghosts.delete(ghost);
   return ghosts;
+}
+
+/** Whoever may ask no agent learns nothing about the agents either. */
+function mayAskAnyone(targets: ReadonlyMap<GhostMxid, AgentTarget>, sender: UserId): boolean {
+  return [...targets.values()].some(({ entry }) => isSenderAllowed(entry, sender));
 }
 
 /** Derives delegations and asked-for notices, in the order of the messages. */
@@ -106,7 +128,7 @@ export function derive(
     if (known.encryptedRooms.has(message.room)) continue;
     if (message.body.trim() === DIRECTORY_COMMAND) {
       const speaker = [...(known.ghostsIn.get(message.room) ?? [])].sort()[0];
-      if (speaker !== undefined) {
+      if (speaker !== undefined && mayAskAnyone(targets, message.sender)) {
         notices.push({
           kind: "agent_directory",
           room: message.room,
@@ -132,7 +154,7 @@ export function derive(
         sender: message.sender,
         originServerTs: message.originServerTs,
         threadRoot: message.threadRoot,
-        prompt: promptOf(message.body, ghost, target?.entry.displayName),
+        prompt: promptOf(message, ghost, target?.entry.displayName),
       });
     }
   }

@@ -1,8 +1,10 @@
 // The trimmed message: what of a room event goes to the agent, and nothing else of it.
 import { type GhostMxid, localpartOf } from "../../domain/identifiers.ts";
+import type { MessageEvent } from "./read-events.ts";
 
-// Clients that know no rich replies put the quoted message before the answer, each line behind "> ".
-const REPLY_FALLBACK = /^(?:> [^\n]*\n)+\n?/;
+// In a reply, older clients put the quoted message before the answer, each line behind "> ", the first with
+// its author. Whatever else begins with "> " is the person's own quotation, and part of the question.
+const REPLY_FALLBACK = /^> (?:\* )?<@[^>\n]+>[^\n]*\n(?:> [^\n]*\n)*\n?/;
 
 function literal(text: string): string {
   return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
@@ -24,12 +26,18 @@ function leadingMention(ghost: GhostMxid, name: string | undefined): RegExp {
 }
 
 /**
- * The prompt of a message: without a quoted fallback, and without the mention it begins with.
+ * The prompt of a message: of a reply without the quoted fallback, and without the mention it begins with.
  * @param displayName the ghost's name in rooms, where the configuration gives one
  */
-export function promptOf(body: string, ghost: GhostMxid, displayName: string | undefined): string {
-  const text = body.replace(REPLY_FALLBACK, "").trim();
+export function promptOf(
+  message: Pick<MessageEvent, "body" | "inReplyTo" | "threadRoot">,
+  ghost: GhostMxid,
+  displayName: string | undefined,
+): string {
+  const isReply = message.inReplyTo !== undefined || message.threadRoot !== undefined;
+  const body = isReply ? message.body.replace(REPLY_FALLBACK, "") : message.body;
+  const text = body.trim();
   const prompt = text.replace(leadingMention(ghost, displayName), "").trim();
-  // A message that is nothing but the mention still asks something: the mention itself.
-  return prompt === "" ? text : prompt;
+  // A message that is nothing but the mention, or nothing but a quotation, still asks something: itself.
+  return prompt || text || message.body.trim();
 }

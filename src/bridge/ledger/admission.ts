@@ -43,8 +43,15 @@ export interface KnownFacts {
   readonly ghostsGone: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
   /** Rooms that are direct chats with exactly this ghost. */
   readonly directWith: ReadonlyMap<RoomId, GhostMxid>;
-  /** Events that ghosts sent, or threads they took part in, by event ID. */
-  readonly spokenBy: ReadonlyMap<EventId, ReadonlySet<GhostMxid>>;
+  /** Events that ghosts sent, by `inRoom`. */
+  readonly saidBy: ReadonlyMap<string, ReadonlySet<GhostMxid>>;
+  /** Roots of threads that ghosts take part in, by `inRoom`. */
+  readonly threadOf: ReadonlyMap<string, ReadonlySet<GhostMxid>>;
+}
+
+/** An event in its room: an event ID alone may be named from anywhere. */
+export function inRoom(room: RoomId, event: EventId): string {
+  return `${room} ${event}`;
 }
 
 export interface Derived {
@@ -62,7 +69,7 @@ export interface Admission {
   readonly malformed: readonly MalformedEvent[];
   readonly roomState: readonly RoomStateEvent[];
   /** Source events whose redaction the transaction brings. */
-  readonly redacted: readonly EventId[];
+  readonly redacted: readonly { readonly room: RoomId; readonly event: EventId }[];
   /** What `derive` needs to know about; nothing is read when there are no rooms. */
   readonly about: {
     readonly rooms: readonly RoomId[];

@@ -46,7 +46,7 @@ const CLAIM_HEADS: Statement = {
     FROM bridge_rooms r
     JOIN bridge_delegations d
       ON d.room_id = r.room_id AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
-    WHERE r.head_at <= $3
+    WHERE r.head_at <= $3 AND (d.lease_until IS NULL OR d.lease_until <= $3)
     ORDER BY r.head_at
     LIMIT $2
     FOR UPDATE OF r, d SKIP LOCKED
@@ -92,10 +92,13 @@ const RENEW: Statement = {
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
     WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at, d.cancel_requested_at
+  ), locked AS MATERIALIZED (
+    SELECT room_id FROM bridge_rooms
+    WHERE room_id IN (SELECT room_id FROM held WHERE due_at IS NULL) ORDER BY room_id FOR UPDATE
   ), heads AS (
     UPDATE bridge_rooms r SET head_at = $4
-    FROM held h
-    WHERE h.due_at IS NULL AND r.room_id = h.room_id
+    FROM locked l JOIN held h ON h.room_id = l.room_id
+    WHERE h.due_at IS NULL AND r.room_id = l.room_id
       AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
   )
   SELECT id, cancel_requested_at IS NOT NULL AS canceled FROM held`,
@@ -115,10 +118,13 @@ const LET_GO: Statement = {
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
     WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at
+  ), locked AS MATERIALIZED (
+    SELECT room_id FROM bridge_rooms
+    WHERE room_id IN (SELECT room_id FROM held WHERE due_at IS NULL) ORDER BY room_id FOR UPDATE
   ), heads AS (
     UPDATE bridge_rooms r SET head_at = $4
-    FROM held h
-    WHERE h.due_at IS NULL AND r.room_id = h.room_id
+    FROM locked l JOIN held h ON h.room_id = l.room_id
+    WHERE h.due_at IS NULL AND r.room_id = l.room_id
       AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
   )
   SELECT count(*)::int AS touched FROM held`,

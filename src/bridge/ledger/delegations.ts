@@ -4,7 +4,7 @@
 
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
 import { advanceRoom, HELD } from "./fragments.ts";
-import { noticeMarker, noticeScope } from "./notice-marker.ts";
+import { noticeBound } from "./notice-bound.ts";
 import type { ContentKeys } from "./seal.ts";
 import { assertHeld, leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from "./statement.ts";
 import type { SendPurpose } from "./states.ts";
@@ -254,13 +254,13 @@ export async function finish(
   let notice: readonly (string | Date | null)[] = [null, null, null, null];
   if (outcome.notice !== undefined) {
     const source = await sourceOf(on, lease);
-    const marker = noticeMarker(outcome.notice, source.room, source.ghost, source.event);
-    const scope = noticeScope(outcome.notice, outcome.stage);
+    const said = { kind: outcome.notice, ...source, source: source.event };
+    const bound = noticeBound(said, outcome.stage, now, noticeIntervalMs);
     notice = [
-      marker,
+      bound.marker,
       outcome.notice,
-      noticeTransactionId(marker),
-      scope === "interval" ? toTime(now - noticeIntervalMs) : null,
+      noticeTransactionId(bound.marker),
+      bound.since === undefined ? null : toTime(bound.since),
     ];
   }
   const row = await oneRow<{ touched: number }>(on, FINISH, [

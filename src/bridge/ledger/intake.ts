@@ -5,10 +5,10 @@
 import type { Pool, PoolClient } from "pg";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import type { Admission, Admitted, KnownFacts, NewNotice } from "./admission.ts";
+import { type Admission, type Admitted, inRoom, type KnownFacts, type NewNotice } from "./admission.ts";
 import { promptIdentity } from "./claim.ts";
 import { applyRoomState } from "./memberships.ts";
-import { noticeMarker, noticeScope } from "./notice-marker.ts";
+import { noticeBound } from "./notice-bound.ts";
 import { type KnownPlaces, type Placed, place, roomTotals } from "./placement.ts";
 import type { ContentKeys } from "./seal.ts";
 import { oneRow, rows, type Statement, toTime } from "./statement.ts";
@@ -35,11 +35,12 @@ const KNOWN: Statement = {
     (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
          SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) = 1))
        FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($3)) AS ghosts,
-    (SELECT json_agg(json_build_array(event, ghost)) FROM (
-       SELECT s.event_id AS event, d.ghost_mxid AS ghost
+    (SELECT json_agg(json_build_array(room, event, ghost, said)) FROM (
+       SELECT d.room_id AS room, s.event_id AS event, d.ghost_mxid AS ghost, true AS said
          FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id WHERE s.event_id = ANY ($5)
-       UNION SELECT matrix_event_id, ghost_mxid FROM bridge_delegations WHERE matrix_event_id = ANY ($5)
-       UNION SELECT thread_root, ghost_mxid FROM bridge_delegations
+       UNION SELECT room_id, matrix_event_id, ghost_mxid, false FROM bridge_delegations
+         WHERE matrix_event_id = ANY ($5)
+       UNION SELECT room_id, thread_root, ghost_mxid, false FROM bridge_delegations
          WHERE room_id = ANY ($3) AND thread_root = ANY ($5)) spoken) AS spoken,
     (SELECT json_agg(json_build_array(matrix_event_id, ghost_mxid))
        FROM bridge_delegations WHERE matrix_event_id = ANY ($4)) AS pairs`,
@@ -58,7 +59,7 @@ interface KnownRow extends KnownPlaces {
   /** Never less than what is open now. */
   open_global_max: number;
   ghosts: [string, string, "invite" | "join" | "leave", boolean][] | null;
-  spoken: [string, string][] | null;
+  spoken: [string, string, string, boolean][] | null;
 }
 
 const ADMIT = `
@@ -123,30 +124,41 @@ const WRITE_NOTICE: Statement = {
   ON CONFLICT DO NOTHING`,
 };
 
-// A queued delegation ends here and now; one in a worker's hands is marked, and its worker ends it.
+// A queued delegation ends here and now; one in a worker's hands is marked, and its worker ends it; one
+// that waits for its next try is claimable at once, so that a worker ends it. The turn of a room is
+// hastened only for its head: another delegation's lease is not to be cut short.
 const CANCEL: Statement = {
   name: "cancel_redacted",
   text: `
   WITH hit AS MATERIALIZED (
-    SELECT id, state FROM bridge_delegations
-    WHERE matrix_event_id = ANY ($1) AND terminal_at IS NULL ORDER BY id FOR UPDATE
+    SELECT d.id, d.state FROM bridge_delegations d
+    JOIN unnest($1::text[], $3::text[]) AS u (event, room) ON d.matrix_event_id = u.event AND d.room_id = u.room
+    WHERE d.terminal_at IS NULL ORDER BY d.id FOR UPDATE OF d
   ), marked AS (
     UPDATE bridge_delegations d SET
       cancel_requested_at = $2,
       due_at = CASE WHEN d.lease_holder IS NULL AND d.due_at IS NOT NULL THEN $2::timestamptz ELSE d.due_at END
     FROM hit WHERE d.id = hit.id AND hit.state <> 'queued'
-    RETURNING d.id
+    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.lease_holder IS NULL AS is_free
   ), ended AS (
     UPDATE bridge_delegations d SET
       state = 'canceled', terminal_stage = 'intake', terminal_reason = 'source_redacted', terminal_at = $2,
       cancel_requested_at = $2, prompt = NULL
     FROM hit WHERE d.id = hit.id AND hit.state = 'queued'
     RETURNING d.*
-  ), freed AS (
+  ), moved AS MATERIALIZED (
+    SELECT room_id, room_seq, room_ordinal, 1 AS freed FROM ended
+    UNION ALL SELECT room_id, room_seq, room_ordinal, 0 FROM marked WHERE is_free
+  ), locked AS MATERIALIZED (
+    SELECT room_id FROM bridge_rooms WHERE room_id IN (SELECT room_id FROM moved) ORDER BY room_id FOR UPDATE
+  ), rooms AS (
     UPDATE bridge_rooms r SET
-      open_count = r.open_count - e.ended,
-      head_at = CASE WHEN r.head_at IS NULL THEN NULL ELSE LEAST(r.head_at, $2::timestamptz) END
-    FROM (SELECT room_id, count(*)::int AS ended FROM ended GROUP BY room_id) e WHERE r.room_id = e.room_id
+      open_count = r.open_count - (SELECT sum(m.freed)::int FROM moved m WHERE m.room_id = r.room_id),
+      head_at = CASE WHEN EXISTS (
+          SELECT FROM moved m WHERE m.room_id = r.room_id
+            AND m.room_seq = r.head_seq AND m.room_ordinal = r.head_ordinal)
+        THEN LEAST(r.head_at, $2::timestamptz) ELSE r.head_at END
+    FROM locked l WHERE r.room_id = l.room_id
   ), audited AS (
     INSERT INTO bridge_audit (schema, record, created_at)
     SELECT 'svc.delegation.v1', bridge_delegation_audit(e.*::bridge_delegations), $2 FROM ended e
@@ -165,10 +177,13 @@ function toFacts(row: KnownRow): KnownFacts {
     if (direct && membership !== "leave") directWith.set(room as RoomId, ghost as GhostMxid);
   }
   for (const room of directWith.keys()) if ((ghostsIn.get(room)?.size ?? 0) > 1) directWith.delete(room);
-  const spokenBy = new Map<EventId, Set<GhostMxid>>();
-  for (const [event, ghost] of row.spoken ?? []) {
-    const set = spokenBy.get(event as EventId) ?? new Set();
-    spokenBy.set(event as EventId, set.add(ghost as GhostMxid));
+  const saidBy = new Map<string, Set<GhostMxid>>();
+  const threadOf = new Map<string, Set<GhostMxid>>();
+  for (const [room, event, ghost, said] of row.spoken ?? []) {
+    const key = inRoom(room as RoomId, event as EventId);
+    for (const map of said ? [saidBy, threadOf] : [threadOf]) {
+      map.set(key, (map.get(key) ?? new Set()).add(ghost as GhostMxid));
+    }
   }
   return {
     encryptedRooms: new Set(
@@ -177,7 +192,8 @@ function toFacts(row: KnownRow): KnownFacts {
     ghostsIn,
     ghostsGone,
     directWith,
-    spokenBy,
+    saidBy,
+    threadOf,
   };
 }
 
@@ -199,22 +215,18 @@ async function writeNotices(
     }));
   const time = toTime(admission.receivedAt);
   for (const notice of [...asked.map((one) => ({ ...one, reason: null })), ...refusals]) {
-    const marker = noticeMarker(notice.kind, notice.room, notice.ghost, notice.source);
-    const since =
-      noticeScope(notice.kind, "intake") === "interval"
-        ? toTime(admission.receivedAt - admission.noticeIntervalMs)
-        : null;
+    const bound = noticeBound(notice, "intake", admission.receivedAt, admission.noticeIntervalMs);
     await rows(client, WRITE_NOTICE, [
-      marker,
+      bound.marker,
       notice.kind,
       notice.room,
       notice.ghost,
       notice.source,
       notice.threadRoot ?? null,
       notice.reason,
-      noticeTransactionId(marker),
+      noticeTransactionId(bound.marker),
       time,
-      since,
+      bound.since === undefined ? null : toTime(bound.since),
     ]);
   }
 }
@@ -230,7 +242,13 @@ async function admitOn(client: PoolClient, keys: ContentKeys, admission: Admissi
     if ((await oneRow<{ seen: boolean }>(client, SEEN, key)).seen) return { result: replay };
     // Cancellation first: it locks delegations, and all else that follows locks rooms.
     if (admission.redacted.length > 0) {
-      canceled = (await oneRow<{ marked: string[] }>(client, CANCEL, [admission.redacted, time])).marked;
+      canceled = (
+        await oneRow<{ marked: string[] }>(client, CANCEL, [
+          admission.redacted.map(({ event }) => event),
+          time,
+          admission.redacted.map(({ room }) => room),
+        ])
+      ).marked;
     }
     await applyRoomState(client, admission.roomState, admission.receivedAt);
   }

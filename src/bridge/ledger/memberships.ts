@@ -2,7 +2,7 @@
 // Invariant: a task is settled only under the fence it was claimed with; a newer membership event raises
 // the fence, so an answer to an old invitation never overwrites what happened since.
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { noticeMarker } from "./notice-marker.ts";
+import { encryptedRoomMarker } from "./notice-bound.ts";
 import { type Queryable, rows, type Statement, toTime } from "./statement.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 import type { ClaimedMembership, RoomFacts } from "./types.ts";
@@ -88,7 +88,7 @@ export async function membershipSettled(
   isGhost: (user: UserId) => boolean,
   now: number,
 ): Promise<void> {
-  const marker = noticeMarker("encrypted_room_refused", membership.roomId, membership.ghost, undefined);
+  const marker = encryptedRoomMarker(membership.roomId);
   await rows(on, SETTLED, [
     ...mine(membership),
     facts.encrypted,
@@ -165,16 +165,26 @@ const GHOST_EVENT: Statement = {
     attempts = 0`,
 };
 
+// A ghost that reads the room's members just now, or leaves because there are none, may be acting on what
+// is no longer so: it reads them again, and what it found before is refused by the fence.
+const SETTLE_ANEW = `
+  UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, fence = fence + 1, attempts = 0
+  WHERE room_id = $1 AND membership = 'join' AND task IN ('settle', 'leave')`;
+
 const MEMBER_JOINED: Statement = {
   name: "member_joined",
-  text: `INSERT INTO bridge_room_members (room_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`,
+  text: `
+  WITH present AS (
+    INSERT INTO bridge_room_members (room_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING
+  ) ${SETTLE_ANEW}`,
 };
 
 // Once the last member has left, a ghost that is joined and settled has nobody to serve.
 const MEMBER_LEFT: Statement = {
   name: "member_left",
   text: `
-  WITH gone AS (DELETE FROM bridge_room_members WHERE room_id = $1 AND user_id = $2 RETURNING 1)
+  WITH gone AS (DELETE FROM bridge_room_members WHERE room_id = $1 AND user_id = $2 RETURNING 1),
+  anew AS (${SETTLE_ANEW})
   UPDATE bridge_ghost_rooms SET task = 'leave', due_at = $3, attempts = 0
   WHERE room_id = $1 AND membership = 'join' AND task IS NULL AND EXISTS (SELECT FROM gone)
     AND NOT EXISTS (SELECT FROM bridge_room_members m WHERE m.room_id = $1 AND m.user_id <> $2)`,
@@ -213,12 +223,11 @@ export async function applyRoomState(
         ]);
         break;
       case "member":
-        if (event.joined) await rows(on, MEMBER_JOINED, [event.room, event.user]);
+        if (event.joined) await rows(on, MEMBER_JOINED, [event.room, event.user, time]);
         else await rows(on, MEMBER_LEFT, [event.room, event.user, time]);
         break;
       case "encryption": {
-        // The ghost that speaks is not part of this marker: a room is refused once.
-        const marker = noticeMarker("encrypted_room_refused", event.room, "" as GhostMxid, undefined);
+        const marker = encryptedRoomMarker(event.room);
         await rows(on, ENCRYPTED, [event.room, marker, noticeTransactionId(marker), time]);
         break;
       }

@@ -1,7 +1,7 @@
 // Notices: claimed and settled under a fence of their own. Their markers are inserted by the transitions
 // that cause them (delegations.ts, intake.ts, memberships.ts). No text is ever stored.
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
-import { type Queryable, rows, type Statement, toTime } from "./statement.ts";
+import { noLongerHeld, type Queryable, rows, type Statement, toTime } from "./statement.ts";
 import type { NoticeKind, TerminalReason } from "./states.ts";
 import type { ClaimedNotice } from "./types.ts";
 
@@ -60,7 +60,7 @@ const SETTLE = "WHERE id = $1 AND fence = $2 AND state = 'pending'";
 
 const ATTEMPTED: Statement = {
   name: "notice_attempted",
-  text: `UPDATE bridge_notices SET first_attempted_at = COALESCE(first_attempted_at, $3) ${SETTLE}`,
+  text: `UPDATE bridge_notices SET first_attempted_at = COALESCE(first_attempted_at, $3) ${SETTLE} RETURNING id`,
 };
 const SENT: Statement = {
   name: "notice_sent",
@@ -75,8 +75,10 @@ const DROPPED: Statement = {
   text: `UPDATE bridge_notices SET state = 'dropped', due_at = NULL ${SETTLE}`,
 };
 
+/** @throws DrawbridgeError `lease_lost` when another has it: it must not be said by this one */
 export async function noticeAttempted(on: Queryable, notice: ClaimedNotice, now: number): Promise<void> {
-  await rows(on, ATTEMPTED, [notice.noticeId, notice.fence, toTime(now)]);
+  const touched = await rows(on, ATTEMPTED, [notice.noticeId, notice.fence, toTime(now)]);
+  if (touched.length !== 1) throw noLongerHeld(`notice ${notice.noticeId}`);
 }
 
 export async function noticeSent(on: Queryable, notice: ClaimedNotice, eventId: EventId): Promise<void> {

@@ -16,9 +16,13 @@ const PLANNER = [
   .join(" ");
 
 export function createLedgerPool(config: PoolConfig): Pool {
-  return new Pool({
+  const pool = new Pool({
     ...config,
     pipeline: true,
     options: [PLANNER, config.options].filter(Boolean).join(" "),
   });
+  // A connection that breaks while it is in use fails the query that waits on it, and that is handled
+  // there. Without a listener its error event would end the process as well.
+  pool.on("connect", (client) => client.on("error", () => {}));
+  return pool;
 }

@@ -9,10 +9,11 @@ import { ghostDevice, profileSet } from "./ghosts.ts";
 import { admit } from "./intake.ts";
 import * as memberships from "./memberships.ts";
 import * as notices from "./notices.ts";
+import { prune } from "./prune.ts";
 import type { ContentKeys } from "./seal.ts";
 import { recordAttempt, recordSent } from "./sends.ts";
 import { assertHeld } from "./statement.ts";
-import { recordTarget, target } from "./targets.ts";
+import { recordTarget, target, targets } from "./targets.ts";
 import type {
   DelegationLedger,
   GhostLedger,
@@ -36,7 +37,13 @@ export interface AuditOutbox {
   ): Promise<number>;
 }
 
+export interface Housekeeping {
+  /** Forgets transactions and malformed events received before `before`; delegations and audit stay. */
+  prune(before: number): Promise<void>;
+}
+
 export type Ledger = DelegationLedger &
+  Housekeeping &
   SendLedger &
   NoticeLedger &
   MembershipLedger &
@@ -89,8 +96,10 @@ export function createLedger(pool: Pool, keys: ContentKeys, options: LedgerOptio
     profileSet: (ghost, profileDigest) => profileSet(pool, ghost, profileDigest),
 
     target: (ghost) => target(pool, ghost),
+    targets: () => targets(pool),
     recordTarget: (record) => recordTarget(pool, record),
 
+    prune: (before) => prune(pool, before),
     exportAudit: (limit, write, now) => exportAudit(pool, limit, write, now),
   };
 }

@@ -32,15 +32,15 @@ export async function oneRow<Row extends QueryResultRow>(
   return row;
 }
 
-/** A holder's write touched no row: the lease has passed to another, or the row is terminal. */
+/** A holder's write touched no row: the right to it has passed to another, or the row is terminal. */
+export function noLongerHeld(what: string): DrawbridgeError {
+  return new DrawbridgeError("lease_lost", `${what} is no longer held by this process`, {
+    mend: "Nothing: whoever holds it now goes on with it.",
+  });
+}
+
 export function leaseLost(lease: Lease): DrawbridgeError {
-  return new DrawbridgeError(
-    "lease_lost",
-    `delegation ${lease.delegationId} is no longer held by this process`,
-    {
-      mend: "Nothing: whoever holds it now goes on with it.",
-    },
-  );
+  return noLongerHeld(`delegation ${lease.delegationId}`);
 }
 
 /** Asserts that a transition touched exactly its row. */

@@ -4,29 +4,40 @@ import { oneRow, type Queryable, rows, type Statement, toTime } from "./statemen
 import type { TargetTrust } from "./states.ts";
 import type { TargetRecord } from "./types.ts";
 
-const TARGET: Statement = {
-  name: "target",
-  text: `SELECT trust, target_fingerprint, card_digest, agent_version, checked_at
-         FROM bridge_targets WHERE ghost_mxid = $1`,
+const TARGETS: Statement = {
+  name: "targets",
+  text: `SELECT ghost_mxid, agent_id, trust, target_fingerprint, card_digest, agent_version, checked_at
+         FROM bridge_targets WHERE $1::text IS NULL OR ghost_mxid = $1`,
 };
 
-export async function target(on: Queryable, ghost: GhostMxid): Promise<TargetRecord | undefined> {
-  const [row] = await rows<{
-    trust: TargetTrust;
-    target_fingerprint: string;
-    card_digest: string | null;
-    agent_version: string | null;
-    checked_at: Date;
-  }>(on, TARGET, [ghost]);
-  if (row === undefined) return undefined;
-  return {
-    ghost,
+interface TargetRow {
+  ghost_mxid: string;
+  agent_id: string;
+  trust: TargetTrust;
+  target_fingerprint: string;
+  card_digest: string | null;
+  agent_version: string | null;
+  checked_at: Date;
+}
+
+async function recorded(on: Queryable, ghost: GhostMxid | null) {
+  return (await rows<TargetRow>(on, TARGETS, [ghost])).map((row) => ({
+    ghost: row.ghost_mxid as GhostMxid,
+    agentId: row.agent_id as AgentId,
     trust: row.trust,
     targetFingerprint: row.target_fingerprint,
     cardDigest: row.card_digest ?? undefined,
     agentVersion: row.agent_version ?? undefined,
     checkedAt: row.checked_at.getTime(),
-  };
+  }));
+}
+
+export async function target(on: Queryable, ghost: GhostMxid): Promise<TargetRecord | undefined> {
+  return (await recorded(on, ghost))[0];
+}
+
+export async function targets(on: Queryable): Promise<(TargetRecord & { readonly agentId: AgentId })[]> {
+  return await recorded(on, null);
 }
 
 const RECORD: Statement = {

@@ -65,7 +65,7 @@ export interface ClaimedDelegation {
   readonly cancelRequested: boolean;
 }
 
-/** The token bucket of one target, spent before each A2A call. */
+/** The token bucket of one target: a token for each question, spent before its first call, kept for its retries. */
 export interface LimiterBucket {
   readonly key: string;
   readonly ratePerMinute: number;
@@ -161,7 +161,10 @@ export interface DelegationLedger {
 }
 
 export interface SendLedger {
-  /** Records that a request for this event is about to be made. Keeps the first time. */
+  /**
+   * Records that a request for this event is about to be made. Keeps the first time.
+   * @throws DrawbridgeError `lease_lost` when it was sent or abandoned meanwhile
+   */
   recordAttempt(sendId: string, now: number): Promise<void>;
   /** Records the event ID the homeserver gave, and clears the content. */
   recordSent(sendId: string, eventId: EventId, now: number): Promise<void>;
@@ -248,6 +251,8 @@ export interface TargetRecord {
 
 export interface TargetLedger {
   target(ghost: GhostMxid): Promise<TargetRecord | undefined>;
+  /** All targets that were ever recorded. */
+  targets(): Promise<readonly (TargetRecord & { readonly agentId: AgentId })[]>;
   /**
    * Records a decision. Writes one agent-card audit record, in the same statement, when trust or
    * fingerprint or card digest differ from what was recorded; returns whether it did.

@@ -278,3 +278,34 @@ test("INT-7: reading never throws and accounts for every event, whatever comes",
     { numRuns: 2_000 },
   );
 });
+
+test("INT-6: nothing goes to an agent that nobody addressed, or that is not in the room", async (t) => {
+  const fixture = await intakeFixture(t, { agents: ["docs", "other"] });
+  await fixture.events("t1", member(ghost("docs"), "join"), member("@alice:a.test", "join"));
+  await fixture.events("t2", question("q1"));
+  const relates = (id: string, relation: unknown, changes = {}) =>
+    question(id, changes, { "m.mentions": undefined, "m.relates_to": relation });
+  await fixture.events(
+    "t3",
+    relates("between-us", { "m.in_reply_to": { event_id: "$q1" } }, { sender: "@bob:a.test" }),
+    relates("elsewhere", { rel_type: "m.thread", event_id: "$q1" }, { room_id: "!s" }),
+    question("absent", {}, { "m.mentions": { user_ids: [ghost("other")] } }),
+  );
+  assert.deepEqual(await jobs(fixture), ["$q1"]);
+});
+
+test("NOT-1: !agents is bounded, and says nothing to somebody who may ask no agent", async (t) => {
+  const fixture = await intakeFixture(t);
+  await fixture.events("t1", member(ghost("docs"), "join"));
+  const command = (n: number, sender: string) => question(`c${n}`, { sender }, { body: "!agents" });
+  await fixture.events("t2", ...Array.from({ length: 50 }, (_, n) => command(n, "@nobody:evil.test")));
+  assert.deepEqual(await fixture.rows("SELECT 1 FROM bridge_notices"), []);
+  await fixture.events("t3", ...Array.from({ length: 50 }, (_, n) => command(100 + n, "@alice:a.test")));
+  assert.equal((await fixture.rows("SELECT 1 FROM bridge_notices")).length, 1);
+});
+
+test("a body without events is acknowledged and leaves no row", async (t) => {
+  const fixture = await intakeFixture(t);
+  assert.equal((await fixture.put("t1", '{"events":[],"ephemeral":[{}]}')).status, 200);
+  assert.deepEqual(await fixture.rows("SELECT 1 FROM bridge_transactions"), []);
+});

@@ -154,7 +154,13 @@ test("whatever happens in whatever order, nothing is lost, nothing is stuck, and
             held.push(...(await claim({ holder: `h${step.holder}`, limit: 2, now })));
             break;
           case "redact":
-            await admit([], { redacted: [event(`run${run}-${step.event}`)], receivedAt: now });
+            await admit([], {
+              redacted: [0, 1, 2].map((r) => ({
+                room: room(`r${r}`),
+                event: event(`run${run}-${step.event}`),
+              })),
+              receivedAt: now,
+            });
             break;
           case "wait":
             now += step.ms;

@@ -188,7 +188,9 @@ test("INT-6: a redaction ends a queued delegation at once and marks one under wa
   await admit([job("q1"), job("q2"), job("q3")]);
   const [q1] = await claim();
   assert.ok(q1);
-  const result = await admit([], { redacted: [event("q1"), event("q2"), event("unknown")] });
+  const result = await admit([], {
+    redacted: ["q1", "q2", "unknown"].map((name) => ({ room: room("r"), event: event(name) })),
+  });
   assert.deepEqual(result.canceled, [q1.lease.delegationId]);
   assert.deepEqual(
     await rows("SELECT state, prompt, terminal_reason FROM bridge_delegations WHERE matrix_event_id = '$q2'"),

@@ -23,6 +23,7 @@ CREATE TABLE bridge_transactions (
   malformed integer NOT NULL,
   PRIMARY KEY (transaction_id, body_sha256)
 );
+CREATE INDEX bridge_transactions_age ON bridge_transactions (received_at);
 
 CREATE TABLE bridge_malformed_events (
   event_sha256 bytea PRIMARY KEY CHECK (octet_length(event_sha256) = 32),
@@ -32,6 +33,7 @@ CREATE TABLE bridge_malformed_events (
   room_id text,
   received_at timestamptz NOT NULL
 );
+CREATE INDEX bridge_malformed_events_age ON bridge_malformed_events (received_at);
 
 CREATE TABLE bridge_rooms (
   room_id text PRIMARY KEY,
