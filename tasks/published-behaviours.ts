@@ -56,7 +56,10 @@ function testsById(): ReadonlyMap<string, readonly { file: string; name: string 
     for (const match of readFileSync(join(ROOT, file), "utf8").matchAll(TEST)) {
       const name = (match[2] ?? "").replaceAll(/\\(.)/g, "$1");
       for (const id of PREFIX.exec(name)?.[1]?.split(/, | and /) ?? []) {
-        found.set(id, [...(found.get(id) ?? []), { file, name: name.replace(PREFIX, "") }]);
+        found.set(id, [
+          ...(found.get(id) ?? []),
+          { file, name: name.replace(PREFIX, "").replaceAll(/\$\{[^}]*\}/g, "…") },
+        ]);
       }
     }
   }

@@ -136,7 +136,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   const profiles = new ProfileSync({
     directory: agents,
     gate: trust,
-    setProfile: (ghost, displayName) => ghosts.setProfile(ghost, displayName),
+    setProfile: (ghost, displayName, signal) => ghosts.setProfile(ghost, displayName, signal),
     clock,
     log,
     onError: () => metrics.workerErrors.inc({ worker: "profiles" }),

@@ -1,6 +1,6 @@
 // The cast of the lab, as data. Org A and org B are complete and alike, each a partner of the other;
 // org C runs a homeserver and holds credentials that nobody admits.
-// Invariant: what differs between organisations is said here and nowhere else.
+// Who is a partner of whom, and who is nobody's, is said here.
 
 export const ORGANISATION_NAMES = ["org-a", "org-b", "org-c"] as const;
 export type OrganisationName = (typeof ORGANISATION_NAMES)[number];

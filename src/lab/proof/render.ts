@@ -160,7 +160,7 @@ function nextCommands(lab: Lab): string[] {
   const name = lab.name === "default" ? "" : ` --name ${lab.name}`;
   const commands: readonly (readonly [string, string])[] = [
     [
-      `./task fed:ask "What does the bridge do with an encrypted room?"${name}`,
+      `./task fed:ask "How is a question kept from being asked twice?"${name}`,
       "ask org-a's agent as a user of org-b",
     ],
     [`./task fed:ask --from org-a --to org-b "When does the span open?"${name}`, "and the other way round"],
