@@ -29,22 +29,9 @@ export type TransactionHandler = (
   events: readonly unknown[],
 ) => Promise<HandledTransaction>;
 
-const NOTHING: HandledTransaction = {
-  replayed: false,
-  admitted: 0,
-  denied: 0,
-  malformed: 0,
-  canceled: [],
-  notices: 0,
-  read: { events: [], malformed: [] },
-  roomStateChanged: false,
-};
-
 export function createTransactionHandler(options: IntakeOptions): TransactionHandler {
   const { ledger, agents, namespace, clock } = options;
   return async (transactionId, body, rawEvents) => {
-    // Typing, receipts and the like: a body without events leaves nothing to record.
-    if (rawEvents.length === 0) return NOTHING;
     const { byGhost } = await agents.current();
     const read = readEvents(rawEvents, body);
     const candidates = candidatesOf(read.events, namespace);

@@ -83,6 +83,18 @@ const CLAIM_DUE: Statement = {
   RETURNING ${COLUMNS}, d.state AS resumed_from`,
 };
 
+// The turns of the rooms whose heads are among the delegations in the CTE `held` come at $4. Rooms are
+// locked in ascending order, as admissions lock them.
+const HEADS_AT_4 = `locked AS MATERIALIZED (
+    SELECT room_id FROM bridge_rooms
+    WHERE room_id IN (SELECT room_id FROM held WHERE due_at IS NULL) ORDER BY room_id FOR UPDATE
+  ), heads AS (
+    UPDATE bridge_rooms r SET head_at = $4
+    FROM locked l JOIN held h ON h.room_id = l.room_id
+    WHERE h.due_at IS NULL AND r.room_id = l.room_id
+      AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
+  )`;
+
 const RENEW: Statement = {
   name: "renew",
   text: `
@@ -92,15 +104,7 @@ const RENEW: Statement = {
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
     WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at, d.cancel_requested_at
-  ), locked AS MATERIALIZED (
-    SELECT room_id FROM bridge_rooms
-    WHERE room_id IN (SELECT room_id FROM held WHERE due_at IS NULL) ORDER BY room_id FOR UPDATE
-  ), heads AS (
-    UPDATE bridge_rooms r SET head_at = $4
-    FROM locked l JOIN held h ON h.room_id = l.room_id
-    WHERE h.due_at IS NULL AND r.room_id = l.room_id
-      AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
-  )
+  ), ${HEADS_AT_4}
   SELECT id, cancel_requested_at IS NOT NULL AS canceled FROM held`,
 };
 
@@ -118,15 +122,7 @@ const LET_GO: Statement = {
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
     WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at
-  ), locked AS MATERIALIZED (
-    SELECT room_id FROM bridge_rooms
-    WHERE room_id IN (SELECT room_id FROM held WHERE due_at IS NULL) ORDER BY room_id FOR UPDATE
-  ), heads AS (
-    UPDATE bridge_rooms r SET head_at = $4
-    FROM locked l JOIN held h ON h.room_id = l.room_id
-    WHERE h.due_at IS NULL AND r.room_id = l.room_id
-      AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
-  )
+  ), ${HEADS_AT_4}
   SELECT count(*)::int AS touched FROM held`,
 };
 

@@ -303,9 +303,3 @@ test("NOT-1: !agents is bounded, and says nothing to somebody who may ask no age
   await fixture.events("t3", ...Array.from({ length: 50 }, (_, n) => command(100 + n, "@alice:a.test")));
   assert.equal((await fixture.rows("SELECT 1 FROM bridge_notices")).length, 1);
 });
-
-test("a body without events is acknowledged and leaves no row", async (t) => {
-  const fixture = await intakeFixture(t);
-  assert.equal((await fixture.put("t1", '{"events":[],"ephemeral":[{}]}')).status, 200);
-  assert.deepEqual(await fixture.rows("SELECT 1 FROM bridge_transactions"), []);
-});
