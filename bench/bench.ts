@@ -56,7 +56,7 @@ export function renderBenchmarks(results: readonly BenchResult[]): string {
     "",
     "Written by `./task bench --write`. Each number stands beside a reference measured in the same run.",
     "",
-    `Machine: ${machine}.`,
+    `Machine: ${machine}. Measured on ${new Date().toISOString().slice(0, 10)}.`,
     "",
     ...sections,
   ].join("\n");
