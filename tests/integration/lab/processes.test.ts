@@ -22,6 +22,7 @@ async function program(
   t: TestContext,
   code: string,
   env: NodeJS.ProcessEnv = {},
+  ready = "up",
 ): Promise<{ child: ChildProcess; identity: ProcessIdentity }> {
   const child = spawn(process.execPath, ["-e", `${code}; console.log("up")`], {
     env: { ...process.env, ...env },
@@ -30,7 +31,12 @@ async function program(
   });
   t.after(() => child.kill("SIGKILL"));
   assert.ok(child.stdout !== null && child.pid !== undefined);
-  await once(child.stdout, "data");
+  // Two lines may arrive as one chunk, so the whole of what was printed is looked at.
+  let printed = "";
+  for await (const chunk of child.stdout.iterator({ destroyOnReturn: false })) {
+    printed += String(chunk);
+    if (printed.includes(ready)) break;
+  }
   const identity = identityOf(child.pid);
   assert.ok(identity !== undefined);
   return { child, identity };
@@ -88,9 +94,9 @@ test("a lock is one holder's at a time, and free again when its holder is killed
   const holder = await program(
     t,
     `import("${ROOT}/src/lab/named-lock.ts").then(async (lock) => { await lock.tryNamedLock("${name}"); console.log("held") }); ${WAIT_FOR_EVER}`,
+    {},
+    "held",
   );
-  assert.ok(holder.child.stdout !== null);
-  await once(holder.child.stdout, "data");
   let waited = 0;
   const taking = namedLock(name, { clock: systemClock, timeoutMs: 10_000, onWait: () => waited++ });
   await systemClock.sleep(150);
