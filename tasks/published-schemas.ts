@@ -3,12 +3,13 @@
 import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { z } from "zod";
-import { AgentsFile } from "../src/bridge/agents/agents-file.ts";
+import { AgentsFile } from "../src/admission/agents-file.ts";
+import { ClientsFile } from "../src/admission/clients-file.ts";
 import { AgentCardAudit, DelegationAudit } from "../src/bridge/audit/records.ts";
 import { BridgeConfigFile } from "../src/bridge/config.ts";
 import { DocsQaConfigFile } from "../src/docs-qa/config.ts";
-import { GatewayConfigFile } from "../src/federation/planes/gateway/config.ts";
-import { ClientsFile, IssuerConfigFile } from "../src/issuer/config.ts";
+import { GatewayConfigFile } from "../src/gateway/config.ts";
+import { IssuerConfigFile } from "../src/issuer/config.ts";
 import { FedStatus } from "../src/lab/status/schema.ts";
 import { ROOT } from "./run-program.ts";
 

@@ -2,9 +2,9 @@
 import { resolve } from "node:path";
 import process from "node:process";
 import type { Command } from "commander";
-import { loadGatewayConfig } from "../federation/planes/gateway/config.ts";
-import { placeFile } from "../federation/planes/gateway/live-files.ts";
-import { render } from "../federation/planes/gateway/render.ts";
+import { loadGatewayConfig } from "../gateway/config.ts";
+import { placeFile } from "../gateway/live-files.ts";
+import { render } from "../gateway/render.ts";
 import type { CommandModule } from "./command.ts";
 
 export const command: CommandModule = {

@@ -3,7 +3,7 @@ import { resolve } from "node:path";
 import process from "node:process";
 import type { Command } from "commander";
 import { systemClock } from "../domain/clock.ts";
-import { serve } from "../federation/planes/gateway/serve.ts";
+import { serve } from "../gateway/serve.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import type { CommandModule } from "./command.ts";
 

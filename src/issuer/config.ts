@@ -1,9 +1,7 @@
-// The one-machine issuer's configuration and its declared clients.
-// Published as docs/reference/schemas/issuer.schema.json and issuer-clients.schema.json.
+// The one-machine issuer's configuration. Published as docs/reference/schemas/issuer.schema.json.
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
-import { parseServerName } from "../domain/identifiers.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
@@ -48,31 +46,3 @@ export function loadIssuerConfig(file: string): IssuerConfig {
   const path = resolve(file);
   return { ...loadYaml(IssuerConfigFile, path), directory: dirname(path) };
 }
-
-const DeclaredClient = z.strictObject({
-  /** The `azp` of its tokens. */
-  clientId: z.string().regex(/^[A-Za-z0-9._-]{1,128}$/),
-  enabled: z.boolean().default(true),
-  secret: SecretReference,
-  /** The partner's server name; absent for a client of the organisation itself. */
-  partner: z
-    .string()
-    .refine((value) => parseServerName(value) !== undefined, { error: "must be a server name" })
-    .optional(),
-});
-export type DeclaredClient = z.output<typeof DeclaredClient>;
-
-/** Read again whenever it changes: a disabled client or a rotated secret takes effect at the next request. */
-export const ClientsFile = z.strictObject({
-  version: z.literal(1),
-  clients: z.array(DeclaredClient).superRefine((clients, context) => {
-    const seen = new Set<string>();
-    clients.forEach(({ clientId }, index) => {
-      if (seen.has(clientId)) {
-        context.addIssue({ code: "custom", path: [index, "clientId"], message: "declared twice" });
-      }
-      seen.add(clientId);
-    });
-  }),
-});
-export type ClientsFile = z.output<typeof ClientsFile>;

@@ -4,10 +4,10 @@
 import { readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import type { Logger } from "pino";
+import { ClientsFile } from "../admission/clients-file.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { parseYaml } from "../runtime/load-yaml.ts";
 import { readSecret } from "../runtime/secrets.ts";
-import { ClientsFile } from "./config.ts";
 
 export interface ClientCredentials {
   readonly clientId: string;

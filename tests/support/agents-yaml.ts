@@ -1,6 +1,6 @@
 // agents.yaml and its entries for tests.
-import type { AgentEntry } from "../../src/bridge/agents/agents-file.ts";
-import { AgentsFile } from "../../src/bridge/agents/agents-file.ts";
+import type { AgentEntry } from "../../src/admission/agents-file.ts";
+import { AgentsFile } from "../../src/admission/agents-file.ts";
 import { type AgentTarget, targetFingerprint } from "../../src/bridge/agents/directory.ts";
 import { type AgentId, ghostOf, type ServerName } from "../../src/domain/identifiers.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";

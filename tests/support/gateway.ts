@@ -9,7 +9,7 @@ import { importJWK, SignJWT } from "jose";
 import { stringify } from "yaml";
 import type { z } from "zod";
 import { systemClock } from "../../src/domain/clock.ts";
-import type { GatewayConfigFile } from "../../src/federation/planes/gateway/config.ts";
+import type { GatewayConfigFile } from "../../src/gateway/config.ts";
 import { loadIssuerConfig } from "../../src/issuer/config.ts";
 import { startIssuer } from "../../src/issuer/server.ts";
 import { generateSigningKeys, type SigningKeySet } from "../../src/issuer/signing-keys.ts";

@@ -1,5 +1,5 @@
 // A directory of agents that a test states in a line each, checked as agents.yaml would be.
-import { AgentEntry } from "../../src/bridge/agents/agents-file.ts";
+import { AgentEntry } from "../../src/admission/agents-file.ts";
 import {
   type AgentsSnapshot,
   type AgentTarget,

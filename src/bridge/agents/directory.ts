@@ -1,10 +1,11 @@
 // Which agents have a ghost, and who may ask them: what the rest of the bridge reads of agents.yaml.
 // Invariants: a snapshot never changes; identities are compared exactly; a fingerprint names one agent at
 // one address under one pinned key, so that a decision about another pin is never taken for this one's.
+
+import type { AgentEntry, CardIdentity } from "../../admission/agents-file.ts";
 import { canonicalize } from "../../cards/canonicalize.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { type AgentId, type GhostMxid, serverOf, type UserId } from "../../domain/identifiers.ts";
-import type { AgentEntry, CardIdentity } from "./agents-file.ts";
 
 /** An agent as configured. */
 export interface AgentTarget {

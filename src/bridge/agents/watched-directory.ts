@@ -4,12 +4,12 @@
 // order; a rewrite is noticed even when size and modification time stay the same.
 import { readFileSync, statSync } from "node:fs";
 import type { Logger } from "pino";
+import { AgentsFile } from "../../admission/agents-file.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type GhostMxid, ghostOf, parseAgentId, type ServerName } from "../../domain/identifiers.ts";
 import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
-import { AgentsFile } from "./agents-file.ts";
 import {
   type AgentDirectory,
   type AgentsSnapshot,

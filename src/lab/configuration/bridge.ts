@@ -1,6 +1,6 @@
 // A bridge's configuration as its operator would write it: bridge.yaml and agents.yaml. Pure.
 import type { z } from "zod";
-import type { AgentsFile, PublicEs256Jwk } from "../../bridge/agents/agents-file.ts";
+import type { AgentsFile, PublicEs256Jwk } from "../../admission/agents-file.ts";
 import type { BridgeConfigFile } from "../../bridge/config.ts";
 import { agentsOf, GHOST_PREFIX, homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";

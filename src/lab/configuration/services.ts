@@ -1,8 +1,9 @@
 // The configuration of gateway, issuer and sample agent as their operator would write it. Pure.
 import type { z } from "zod";
+import type { ClientsFile } from "../../admission/clients-file.ts";
 import type { DocsQaConfigFile } from "../../docs-qa/config.ts";
-import type { GatewayConfigFile } from "../../federation/planes/gateway/config.ts";
-import type { ClientsFile, IssuerConfigFile } from "../../issuer/config.ts";
+import type { GatewayConfigFile } from "../../gateway/config.ts";
+import type { IssuerConfigFile } from "../../issuer/config.ts";
 import { serviceEndpoints } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
 import { AGENT, type CompleteOrganisation, clientIds, partnerOf, TRAITS } from "../organisations.ts";

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { type TestContext, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { AgentsFile } from "../../../src/bridge/agents/agents-file.ts";
+import { AgentsFile } from "../../../src/admission/agents-file.ts";
 import { parseYaml } from "../../../src/runtime/load-yaml.ts";
 import { bytesOf, fixture, fullCard, minimalCard, signedCard, testKey } from "../../support/cards.ts";
 import { httpServer, json } from "../../support/http-server.ts";

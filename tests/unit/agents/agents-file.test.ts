@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { AgentsFile } from "../../../src/bridge/agents/agents-file.ts";
+import { AgentsFile } from "../../../src/admission/agents-file.ts";
 import { isPinned, isSenderAllowed, targetFingerprint } from "../../../src/bridge/agents/directory.ts";
 import type { AgentId, UserId } from "../../../src/domain/identifiers.ts";
 import { ConfigError, parseYaml } from "../../../src/runtime/load-yaml.ts";

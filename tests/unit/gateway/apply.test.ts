@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { NO_STATS } from "../../../src/federation/planes/gateway/admin.ts";
-import { applyLive, placeAll } from "../../../src/federation/planes/gateway/apply.ts";
-import { GatewayConfigFile, resolvePaths } from "../../../src/federation/planes/gateway/config.ts";
-import { LIVE_FILES, type LiveFile, render } from "../../../src/federation/planes/gateway/render.ts";
+import { NO_STATS } from "../../../src/gateway/admin.ts";
+import { applyLive, placeAll } from "../../../src/gateway/apply.ts";
+import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts";
+import { LIVE_FILES, type LiveFile, render } from "../../../src/gateway/render.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 function rendered(folder: string, agents: readonly string[]) {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { stringify } from "yaml";
-import { GatewayConfigFile, loadGatewayConfig } from "../../../src/federation/planes/gateway/config.ts";
+import { GatewayConfigFile, loadGatewayConfig } from "../../../src/gateway/config.ts";
 import { ConfigError, parseYaml } from "../../../src/runtime/load-yaml.ts";
 import { temporaryFolder, writeFile } from "../../support/temporary.ts";
 

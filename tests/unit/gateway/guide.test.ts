@@ -3,8 +3,9 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { z } from "zod";
-import { GatewayConfigFile } from "../../../src/federation/planes/gateway/config.ts";
-import { ClientsFile, IssuerConfigFile } from "../../../src/issuer/config.ts";
+import { ClientsFile } from "../../../src/admission/clients-file.ts";
+import { GatewayConfigFile } from "../../../src/gateway/config.ts";
+import { IssuerConfigFile } from "../../../src/issuer/config.ts";
 import { parseYaml } from "../../../src/runtime/load-yaml.ts";
 
 const GUIDE = readFileSync(new URL("../../../docs/operating/run-a-gateway.md", import.meta.url), "utf8");

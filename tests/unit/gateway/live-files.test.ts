@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { test } from "node:test";
-import { placeFile } from "../../../src/federation/planes/gateway/live-files.ts";
+import { placeFile } from "../../../src/gateway/live-files.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 test("a file is replaced by another file, never written in place, and nothing else stands beside it", (t) => {

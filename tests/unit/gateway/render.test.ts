@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bothClusters } from "../../../src/federation/planes/gateway/apply.ts";
-import { GatewayConfigFile, resolvePaths } from "../../../src/federation/planes/gateway/config.ts";
-import { render } from "../../../src/federation/planes/gateway/render.ts";
-import type { JsonObject } from "../../../src/federation/planes/gateway/resource.ts";
+import { bothClusters } from "../../../src/gateway/apply.ts";
+import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts";
+import { render } from "../../../src/gateway/render.ts";
+import type { JsonObject } from "../../../src/gateway/resource.ts";
 import { assertGolden } from "../../support/golden.ts";
 
 const DIRECTORY = "/var/lib/drawbridge/envoy";

@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { test } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
-import { AgentsFile } from "../../../src/bridge/agents/agents-file.ts";
+import { AgentsFile } from "../../../src/admission/agents-file.ts";
 import { loadBridgeConfig } from "../../../src/bridge/config.ts";
 import { ContentKeys } from "../../../src/bridge/ledger/seal.ts";
 import { ghostNamespace, renderRegistration } from "../../../src/bridge/matrix/registration.ts";

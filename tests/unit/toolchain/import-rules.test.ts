@@ -28,11 +28,11 @@ test("bridge may import its own parts, domain, runtime and cards, and nothing el
     'export * from "../../domain/clock.ts";',
     'export * from "../../runtime/secrets.ts";',
     'export * from "../../cards/verify.ts";',
-    'export * from "../../federation/planes/gateway/config.ts";',
+    'export * from "../../federation/config.ts";',
     'export * from "../../issuer/config.ts";',
     'export * from "../../lab/lab.ts";',
     'export type { CommandModule } from "../../cli/command.ts";',
-    'export const late = () => import("../../federation/planes/gateway/config.ts");',
+    'export const late = () => import("../../federation/config.ts");',
   ]);
   assert.deepEqual(
     found,
@@ -45,7 +45,10 @@ const FORBIDDEN: readonly (readonly [file: string, specifier: string])[] = [
   ["src/issuer/planted.ts", "../bridge/config.ts"],
   ["src/docs-qa/planted.ts", "../lab/lab.ts"],
   ["src/runtime/planted.ts", "../bridge/config.ts"],
-  ["src/cards/planted.ts", "../bridge/agents/agents-file.ts"],
+  ["src/cards/planted.ts", "../admission/agents-file.ts"],
+  ["src/admission/planted.ts", "../gateway/config.ts"],
+  ["src/gateway/planted.ts", "../federation/config.ts"],
+  ["src/federation/planes/gateway/planted.ts", "../../../gateway/config.ts"],
   ["src/domain/planted.ts", "../runtime/secrets.ts"],
   ["src/lab/planted.ts", "../../tests/support/database.ts"],
 ];

@@ -2,11 +2,12 @@
 // indicators, RFC 8707). Invariants: a token is used until 30 s before it expires; one request at a time
 // for each (endpoint, client, resource); the secret is read anew for each request, so that a rotated one is
 // taken up; neither secret nor token nor a body of the issuer appears in an error.
+
+import type { AgentEntry } from "../../../admission/agents-file.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { retryAfterMs } from "../../../runtime/retry-after.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
-import type { AgentEntry } from "../../agents/agents-file.ts";
 import { boundedBody } from "./body-guard.ts";
 import type { AgentHttp } from "./http.ts";
 import { within } from "./time-limit.ts";

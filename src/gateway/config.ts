@@ -4,8 +4,8 @@
 // pattern. Published as docs/reference/schemas/gateway.schema.json.
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
-import { parseAgentId } from "../../../domain/identifiers.ts";
-import { loadYaml } from "../../../runtime/load-yaml.ts";
+import { parseAgentId } from "../domain/identifiers.ts";
+import { loadYaml } from "../runtime/load-yaml.ts";
 
 const Port = z.int().min(1).max(65_535);
 const AbsolutePath = z

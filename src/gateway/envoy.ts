@@ -4,8 +4,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { accessSync, constants, readFileSync, writeFileSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
-import type { Clock } from "../../../domain/clock.ts";
-import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { Clock } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
 import type { GatewayConfig } from "./config.ts";
 
 /** How long the access log may lag behind. */

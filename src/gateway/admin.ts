@@ -2,8 +2,8 @@
 // Invariant: files are believed to be in force only when Envoy reports their version; that it read a file
 // says nothing, since a refused update leaves the old one in place.
 import { request } from "undici";
-import type { Clock } from "../../../domain/clock.ts";
-import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { Clock } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
 import { STAT_PREFIX } from "./listener.ts";
 import type { LiveFile } from "./render.ts";
 import { ROUTE_CONFIG_NAME } from "./routes.ts";

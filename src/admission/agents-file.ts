@@ -3,9 +3,9 @@
 // no cardIdentity or an empty list parses (it is how a pin is revoked) and is then never trusted.
 import { createPublicKey } from "node:crypto";
 import { z } from "zod";
-import { durationMs } from "../../domain/duration.ts";
-import { parseAgentId, parseServerName, parseUserId } from "../../domain/identifiers.ts";
-import { SecretReference } from "../../runtime/secrets.ts";
+import { durationMs } from "../domain/duration.ts";
+import { parseAgentId, parseServerName, parseUserId } from "../domain/identifiers.ts";
+import { SecretReference } from "../runtime/secrets.ts";
 
 const Coordinate = z.string().regex(/^[A-Za-z0-9_-]{43}$/, { error: "must be 32 bytes in base64url" });
 

@@ -4,8 +4,8 @@
 import { mkdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { Logger } from "pino";
-import type { Clock } from "../../../domain/clock.ts";
-import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { Clock } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
 import { EnvoyAdmin, NO_STATS } from "./admin.ts";
 import { applyLive, placeAll } from "./apply.ts";
 import { type GatewayConfig, loadGatewayConfig } from "./config.ts";

@@ -2,7 +2,7 @@
 // Invariant: content counts, not the time stamp, so a rename, a symbolic link swap and an edit in place
 // are all seen; a file that is gone for a moment is waited for.
 import { readFileSync } from "node:fs";
-import type { Clock } from "../../../domain/clock.ts";
+import type { Clock } from "../domain/clock.ts";
 
 const POLL_INTERVAL_MS = 250;
 

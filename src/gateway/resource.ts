@@ -1,7 +1,7 @@
 // Envoy's configuration as plain JSON values, and the discovery response that carries it.
 // JSON, not YAML: a client called "yes" or "0x10" must stay a string for every parser.
 // Invariant: version_info is the digest of what is delivered, so equal content has an equal version.
-import { sha256Tagged } from "../../../domain/digest.ts";
+import { sha256Tagged } from "../domain/digest.ts";
 
 export type Json = null | boolean | number | string | readonly Json[] | JsonObject;
 export interface JsonObject {

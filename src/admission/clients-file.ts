@@ -1,0 +1,33 @@
+// clients.yaml: the declared clients of an issuer, partners' and own (plane 5).
+// Published as docs/reference/schemas/issuer-clients.schema.json.
+import { z } from "zod";
+import { parseServerName } from "../domain/identifiers.ts";
+import { SecretReference } from "../runtime/secrets.ts";
+
+const DeclaredClient = z.strictObject({
+  /** The `azp` of its tokens. */
+  clientId: z.string().regex(/^[A-Za-z0-9._-]{1,128}$/),
+  enabled: z.boolean().default(true),
+  secret: SecretReference,
+  /** The partner's server name; absent for a client of the organisation itself. */
+  partner: z
+    .string()
+    .refine((value) => parseServerName(value) !== undefined, { error: "must be a server name" })
+    .optional(),
+});
+export type DeclaredClient = z.output<typeof DeclaredClient>;
+
+/** Read again whenever it changes: a disabled client or a rotated secret takes effect at the next request. */
+export const ClientsFile = z.strictObject({
+  version: z.literal(1),
+  clients: z.array(DeclaredClient).superRefine((clients, context) => {
+    const seen = new Set<string>();
+    clients.forEach(({ clientId }, index) => {
+      if (seen.has(clientId)) {
+        context.addIssue({ code: "custom", path: [index, "clientId"], message: "declared twice" });
+      }
+      seen.add(clientId);
+    });
+  }),
+});
+export type ClientsFile = z.output<typeof ClientsFile>;

@@ -1,0 +1,140 @@
+// federation.yaml: where the parts of one deployment stand that the registry's planes are applied to.
+// It is this machine's own and lies outside the repository; what is admitted is said in the registry alone.
+// Invariants: unknown keys are refused; secrets are references; relative paths start at the file's folder.
+// Published as docs/reference/schemas/federation.schema.json.
+import { dirname, resolve } from "node:path";
+import { z } from "zod";
+import { durationMs } from "../domain/duration.ts";
+import { loadYaml } from "../runtime/load-yaml.ts";
+import { SecretReference } from "../runtime/secrets.ts";
+
+const Url = z.url({ protocol: /^https?$/ });
+const Path = z.string().min(1);
+
+const Homeserver = z.strictObject({
+  /** Client-server API, without a final slash. */
+  url: Url,
+  /** Access token of an administrator of the homeserver; the rooms plane acts with it. */
+  operatorToken: SecretReference,
+  /** Signed requests to retained servers are made with the homeserver's own key (server-server API). */
+  signingKeyFile: Path,
+  /** A CONNECT proxy for federation requests. */
+  federationProxy: Url.optional(),
+  /** PEM bundle for federation requests; the system's when absent. */
+  federationCaFile: Path.optional(),
+});
+
+const Restart = z.strictObject({
+  /** Program and arguments, run without a shell. It ends when the homeserver has been told to restart. */
+  command: z.array(z.string().min(1)).min(1),
+  /** Restarts beyond this wait; the transport plane is then reported as deferred. */
+  maxPerHour: z.int().min(1).max(60).default(6),
+  /** Until the homeserver answers again. */
+  timeout: durationMs("60s", { min: "1s" }),
+});
+
+const Issuer = z.discriminatedUnion("adapter", [
+  z.strictObject({ adapter: z.literal("declared_clients"), clientsFile: Path }),
+  z.strictObject({
+    adapter: z.literal("keycloak"),
+    url: Url,
+    realm: z.string().min(1),
+    /** A confidential client with the realm-management role manage-clients. */
+    adminClientId: z.string().min(1),
+    adminClientSecret: SecretReference,
+    /** The realm that the admin client belongs to. */
+    adminRealm: z.string().min(1).default("master"),
+    /** The `aud` that tokens of declared clients carry. */
+    audience: z.string().min(1),
+    /** Where relative secret references of the registry start. */
+    secretsDirectory: Path.default("."),
+  }),
+]);
+
+export const FederationConfigFile = z.strictObject({
+  version: z.literal(1),
+  repository: z.strictObject({
+    /** A bare repository, or one with a work tree. */
+    path: Path,
+    branch: z
+      .string()
+      .regex(/^[A-Za-z0-9][A-Za-z0-9._/-]*$/)
+      .default("main"),
+    /** OpenSSH allowed signers (ssh-keygen(1)): only commits signed by one of them are applied. */
+    allowedSignersFile: Path.optional(),
+    /** Private SSH key that this machine's own commits are signed with. */
+    signingKeyFile: Path.optional(),
+    author: z
+      .strictObject({ name: z.string().min(1), email: z.string().min(3) })
+      .default({ name: "Drawbridge", email: "drawbridge@localhost" }),
+  }),
+  /** Folder for what the reconciler remembers, mode 0700. */
+  state: Path.default("state"),
+  reconcile: z
+    .strictObject({
+      /** How often the branch is looked at. */
+      interval: durationMs("1s", { min: "100ms" }),
+      /** How often every plane is looked at for drift. */
+      driftInterval: durationMs("30s", { min: "1s" }),
+    })
+    .prefault({}),
+  homeserver: Homeserver,
+  transport: z.strictObject({
+    /** The include file that the homeserver reads beside homeserver.yaml. */
+    includeFile: Path,
+    restart: Restart,
+  }),
+  rooms: z
+    .strictObject({
+      /** Shortest time between two writes to the homeserver; its own rate limits are obeyed besides. */
+      pace: durationMs("0s"),
+      /** How long a retained server may take to show the ACL. */
+      enforcementTimeout: durationMs("30s", { min: "1s" }),
+    })
+    .prefault({}),
+  border: z.strictObject({
+    policyFile: Path,
+    /** The bearer token of the module's status resource on the homeserver. */
+    statusToken: SecretReference,
+    /** Where the module writes violations, a JSON line each. */
+    violationsFile: Path,
+  }),
+  /** Absent: this organisation runs no bridge. */
+  card: z
+    .strictObject({
+      /** The bridge's agents.yaml. */
+      agentsFile: Path,
+      /** The bridge's audit file. */
+      bridgeAuditFile: Path,
+      /** The bridge's health resource. */
+      bridgeHealthUrl: Url,
+    })
+    .optional(),
+  /** Absent: this organisation publishes no agent. */
+  gateway: z
+    .strictObject({
+      publicationFile: Path,
+      invocationFile: Path,
+      /** Written by the gateway: what it has in force. */
+      stateFile: Path,
+      accessLog: Path,
+      /** Public base URL. */
+      url: Url,
+      issuer: Issuer,
+    })
+    .optional(),
+});
+export type FederationConfig = z.output<typeof FederationConfigFile> & {
+  /** The folder that relative paths start from: the configuration file's own. */
+  readonly directory: string;
+  readonly file: string;
+};
+
+/**
+ * Loads a deployment's configuration; its paths are left as written, relative to `directory`.
+ * @throws ConfigError, DrawbridgeError `config_unreadable`
+ */
+export function loadFederationConfig(file: string): FederationConfig {
+  const path = resolve(file);
+  return { ...loadYaml(FederationConfigFile, path), directory: dirname(path), file: path };
+}

@@ -1,0 +1,22 @@
+// The five planes that admit a partner, and the orders in which they are walked.
+// Invariant: closing goes from what stops a partner fastest to what cannot be taken back quickly; opening
+// is the exact reverse. The transport is cut last, because a ban that is made after it never arrives.
+
+export const PLANE_NAMES = ["transport", "rooms", "border", "card", "gateway"] as const;
+export type PlaneName = (typeof PLANE_NAMES)[number];
+
+/** As people number them in records, runbooks and on the telephone. */
+export const PLANE_NUMBERS: Readonly<Record<PlaneName, 1 | 2 | 3 | 4 | 5>> = {
+  transport: 1,
+  rooms: 2,
+  border: 3,
+  card: 4,
+  gateway: 5,
+};
+
+/** All five: planes 5, 4, 2, 3, 1. */
+export const CLOSING_ORDER: readonly PlaneName[] = ["gateway", "card", "rooms", "border", "transport"];
+export const OPENING_ORDER: readonly PlaneName[] = [...CLOSING_ORDER].reverse();
+
+/** The planes that containment closes without a restart, in its safe order: 5, 4, 2, 3. */
+export const SAFE_ORDER = ["gateway", "card", "rooms", "border"] as const satisfies readonly PlaneName[];

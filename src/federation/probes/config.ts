@@ -1,0 +1,61 @@
+// probe.yaml: who looks at an organisation from outside, and with what. A partner's operator writes one for
+// itself; with the witness and the observer of a lab, what a third server relays can be measured as well.
+// Invariants: secrets are references; a section that is absent leaves out its probes, and the report says so.
+// Published as docs/reference/schemas/probe.schema.json.
+import { dirname, resolve } from "node:path";
+import { z } from "zod";
+import { loadYaml } from "../../runtime/load-yaml.ts";
+import { SecretReference } from "../../runtime/secrets.ts";
+import { ServerNameField } from "../registry/organisation.ts";
+
+const Url = z.url({ protocol: /^https?$/ });
+const Path = z.string().min(1);
+
+/** A user of some homeserver. */
+const User = z.strictObject({
+  serverName: ServerNameField,
+  /** Client-server API. */
+  homeserverUrl: Url,
+  userId: z.string().regex(/^@[^:\s]+:\S+$/),
+  accessToken: SecretReference,
+});
+
+export const ProbeFile = z.strictObject({
+  version: z.literal(1),
+  /** The organisation that is looked at. */
+  target: z.strictObject({
+    serverName: ServerNameField,
+    /** A user of the target who is invited by the invitation probe. */
+    invitee: z
+      .string()
+      .regex(/^@[^:\s]+:\S+$/)
+      .optional(),
+    agents: z.array(z.strictObject({ name: z.string().min(1), cardUrl: Url, invokeUrl: Url })).default([]),
+    tokenEndpoint: Url.optional(),
+    /** The resource (RFC 8707) that a token is asked for. */
+    audience: z.string().min(1).optional(),
+    /** Rooms that are tried, by ID or alias. */
+    rooms: z.array(z.string().regex(/^[!#]\S+$/)).default([]),
+  }),
+  /** The partner, as which it is looked at. */
+  as: z.strictObject({
+    serverName: ServerNameField,
+    /** Its homeserver's signing key: `ed25519 VERSION SEED`. */
+    signingKeyFile: Path.optional(),
+    federationProxy: Url.optional(),
+    federationCaFile: Path.optional(),
+    client: z.strictObject({ clientId: z.string().min(1), clientSecret: SecretReference }).optional(),
+    user: User.optional(),
+  }),
+  /** A user of a neutral third server. */
+  witness: User.optional(),
+  /** A user of the target, who says whether something arrived there. */
+  observer: User.optional(),
+});
+export type ProbeConfig = z.output<typeof ProbeFile> & { readonly directory: string };
+
+/** @throws ConfigError, DrawbridgeError `config_unreadable` */
+export function loadProbeConfig(file: string): ProbeConfig {
+  const path = resolve(file);
+  return { ...loadYaml(ProbeFile, path), directory: dirname(path) };
+}

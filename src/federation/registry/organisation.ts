@@ -1,0 +1,80 @@
+// registry/organisation.yaml: what this organisation is and offers, whoever its partners are.
+// Invariants: unknown keys are refused; secrets are named by reference, never written here.
+// Published as docs/reference/schemas/registry-organisation.schema.json.
+import { z } from "zod";
+import { AbsolutePath, ClientId, Quota, UpstreamUrl } from "../../admission/fields.ts";
+import { parseAgentId, parseServerName } from "../../domain/identifiers.ts";
+import { SecretReference } from "../../runtime/secrets.ts";
+import { AgentConsumption } from "./consumption.ts";
+
+export const ServerNameField = z.string().refine((value) => parseServerName(value) !== undefined, {
+  error: "must be a server name, its port included where it has one",
+});
+export const AgentName = z.string().refine((value) => parseAgentId(value) !== undefined, {
+  error: "an agent's name has lower-case letters, digits, '.', '_' and '-', at most 64",
+});
+
+/** An agent of this organisation that partners may be admitted to. */
+export const OfferedAgent = z.strictObject({
+  /** The agent's own JSON-RPC endpoint, reached by the gateway alone. */
+  upstream: UpstreamUrl,
+  upstreamCardPath: AbsolutePath.default("/.well-known/agent-card.json"),
+  /** Public path of the signed card, at the gateway. */
+  cardPath: AbsolutePath,
+  /** Public path of invocation, at the gateway. */
+  invokePath: AbsolutePath,
+  httpJson: z.boolean().default(false),
+  forwardToken: z.boolean().default(false),
+  /**
+   * `while_consumed`: the card is public while a partner whose card plane is open may invoke the agent.
+   * A card is public or not for everybody: it cannot be withdrawn from one partner alone.
+   */
+  publish: z.enum(["while_consumed", "always", "never"]).default("while_consumed"),
+});
+export type OfferedAgent = z.output<typeof OfferedAgent>;
+
+/** A client of the issuer that belongs to no partner: the organisation's own bridge, or an applicant. */
+export const OwnClient = z.strictObject({
+  clientId: ClientId,
+  enabled: z.boolean().default(true),
+  secret: SecretReference,
+  /** Server name of the organisation that applied; absent for the organisation's own. */
+  applicant: ServerNameField.optional(),
+  /** Agents that it may invoke. */
+  invokes: z.array(AgentName).default([]),
+  quota: Quota.optional(),
+});
+
+/** Where Kubernetes resources are rendered to. Absent: none are rendered. */
+export const KubernetesTarget = z.strictObject({
+  namespace: z.string().regex(/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/),
+  /** The Gateway (gateway.networking.k8s.io) that routes attach to. */
+  gateway: z.strictObject({ name: z.string().min(1), namespace: z.string().min(1).optional() }),
+  /** Keycloak realm of the clients. */
+  realm: z.string().min(1),
+});
+
+export const Organisation = z.strictObject({
+  version: z.literal(1),
+  serverName: ServerNameField,
+  transport: z
+    .strictObject({
+      /** Notary servers for signing keys besides the partners'. Empty: each server's own word alone. */
+      trustedKeyServers: z.array(ServerNameField).default([]),
+    })
+    .prefault({}),
+  border: z
+    .strictObject({
+      /** `allow_listed`: invitations from admitted servers; `deny_all`: from nobody outside. */
+      inviteRule: z.enum(["allow_listed", "deny_all"]).default("allow_listed"),
+    })
+    .prefault({}),
+  /** Agents that this organisation offers, by name. */
+  agents: z.record(AgentName, OfferedAgent).default({}),
+  /** Agents whose ghosts this organisation's own bridge carries and that no partner publishes. */
+  consumes: z.record(AgentName, AgentConsumption).default({}),
+  clients: z.array(OwnClient).default([]),
+  quotas: z.strictObject({ default: Quota }),
+  kubernetes: KubernetesTarget.optional(),
+});
+export type Organisation = z.output<typeof Organisation>;

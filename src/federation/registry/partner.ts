@@ -1,0 +1,103 @@
+// registry/partners/NAME.yaml: one partner, on every plane. NAME is how people call it (`org-b`).
+// Invariants: unknown keys are refused; `issuer` and `keyIds` only identify, nothing is derived from them;
+// no secret can stand here; a plane is open only if the entry says so and the partner is not contained.
+// Published as docs/reference/schemas/registry-partner.schema.json.
+import { z } from "zod";
+import { ClientId, Quota } from "../../admission/fields.ts";
+import { SecretReference } from "../../runtime/secrets.ts";
+import { PLANE_NAMES, type PlaneName, SAFE_ORDER } from "../planes/names.ts";
+import { AgentConsumption } from "./consumption.ts";
+import { AgentName, type Organisation, ServerNameField } from "./organisation.ts";
+
+export const PlaneState = z.enum(["open", "closed"]);
+export type PlaneState = z.output<typeof PlaneState>;
+
+const KeyIdentifier = z
+  .string()
+  .regex(/^[\x21-\x7e]{1,128}$/, { error: "must be 1 to 128 visible characters" });
+
+export const Partner = z.strictObject({
+  version: z.literal(1),
+  serverName: ServerNameField,
+  /** The most confidential data that rooms shared with this partner may carry. */
+  classification: z.enum(["public", "internal", "confidential", "restricted"]),
+  /** Set by `contain`, cleared by `restore`: closes planes 5, 4, 2 and 3 whatever `planes` says. */
+  contained: z.boolean().default(false),
+  planes: z
+    .strictObject({
+      transport: PlaneState.default("open"),
+      rooms: PlaneState.default("open"),
+      border: PlaneState.default("open"),
+      card: PlaneState.default("open"),
+      gateway: PlaneState.default("open"),
+    })
+    .prefault({}),
+  /** The OIDC client identifier that this partner's tokens carry. */
+  azp: ClientId,
+  /** Verify-only: the issuer that this partner's own tokens come from. */
+  issuer: z.url({ protocol: /^https?$/ }),
+  /** Verify-only. */
+  keyIds: z
+    .strictObject({
+      /** Of its homeserver, such as `ed25519:a_1x2y`. */
+      server: z.array(KeyIdentifier).default([]),
+      /** Of those who sign its Agent Cards. */
+      card: z.array(KeyIdentifier).default([]),
+    })
+    .prefault({}),
+  transport: z
+    .strictObject({
+      /** Whether its server is asked for other servers' signing keys (trusted_key_servers). */
+      keyServer: z.boolean().default(false),
+    })
+    .prefault({}),
+  rooms: z
+    .strictObject({
+      /** What becomes of a shared room while the partner is contained. */
+      whenContained: z.enum(["keep", "read_only"]).default("keep"),
+      /** What becomes of it when the rooms plane is closed for good. */
+      whenRemoved: z.enum(["read_only", "retire", "replace"]).default("replace"),
+      /** A room that cannot be closed is replaced by a new one, or only listed as out of reach. */
+      whenUnclosable: z.enum(["replace", "list"]).default("replace"),
+    })
+    .prefault({}),
+  /** Its agents that our bridge carries as ghosts, by name. */
+  card: z.strictObject({ consumes: z.record(AgentName, AgentConsumption).default({}) }).prefault({}),
+  /** Absent: it has no client here and invokes nothing. */
+  gateway: z
+    .strictObject({
+      /** Agents of ours that it may invoke. */
+      invokes: z.array(AgentName).default([]),
+      clientSecret: SecretReference,
+      quota: Quota.optional(),
+    })
+    .optional(),
+});
+export type Partner = z.output<typeof Partner>;
+
+/** A partner with the name of its file. */
+export interface PartnerEntry {
+  /** The file's name without `.yaml`. */
+  readonly name: string;
+  /** Path in the repository, such as `registry/partners/org-b.yaml`. */
+  readonly file: string;
+  readonly partner: Partner;
+}
+
+export interface Registry {
+  readonly organisation: Organisation;
+  /** Sorted by server name. */
+  readonly partners: readonly PartnerEntry[];
+}
+
+const CLOSED_BY_CONTAINMENT: ReadonlySet<PlaneName> = new Set(SAFE_ORDER);
+
+/** Whether a plane admits a partner: what `planes` says, unless containment closes it. */
+export function planeState(partner: Partner, plane: PlaneName): PlaneState {
+  if (partner.contained && CLOSED_BY_CONTAINMENT.has(plane)) return "closed";
+  return partner.planes[plane];
+}
+
+export function closedPlanes(partner: Partner): readonly PlaneName[] {
+  return PLANE_NAMES.filter((plane) => planeState(partner, plane) === "closed");
+}
