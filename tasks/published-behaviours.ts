@@ -33,8 +33,24 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "AGT-1": "agents.yaml says who has a ghost, whose card is pinned and who may ask; it is reloaded live.",
   "AGT-2": "A target is verified or quarantined; each change is audited.",
   "AGT-3": "A card is accepted only with an ES256 signature by the pinned key over its canonical form.",
+  "REG-1":
+    "One file a partner says what admits it; unknown keys and anything that looks like a secret are refused.",
+  "PLN-1":
+    "Transport: whitelist and key servers are rendered, applied by a restart within limits, and proven by a signed request.",
+  "PLN-2":
+    "Rooms: members leave first, then the ACL, whose enforcement is checked at home and at every retained server.",
+  "PLN-3": "Border: a whole, valid policy decides at the next callback; anything else denies, and says why.",
+  "PLN-4": "Cards: a withdrawn card is 404, and a revoked pin quarantines the target.",
   "PLN-5":
-    "Of this plane, the gateway: a token, the exact `azp`, a quota a client, public cards, everything else 404.",
+    "Client, quota and route: a token, the exact `azp`, a quota a client, a disabled client, everything else 404.",
+  "GIT-1":
+    "Every plane is rendered into a repository and applied from it; drift is shown and never kept silently.",
+  "CON-1": "A partner is contained and restored by one command each, with one record an act.",
+  "EVD-1":
+    "An evidence pack holds digests, identifiers and times of the three streams, and states its limits.",
+  "ABU-1": "An abuse report refers to events and never quotes them; `contain` leads to containment.",
+  "CHK-1": "The registry, its renders and containment are checked without any server.",
+  "OFF-4": "A removal is probed from outside, as the partner and by a neutral third server.",
   "NOT-1": "The bridge's notices are content-free, bounded, and never repeated after a crash.",
   "AUD-1": "Audit records are content-free by schema, durable, and written once.",
   "AUD-2":
