@@ -2,14 +2,14 @@
 import { join } from "node:path";
 import { importJWK, SignJWT } from "jose";
 import type { Clock, Random } from "../../domain/clock.ts";
+import { signedRequest } from "../../federation/homeserver/signed-request.ts";
+import { readIfPresent } from "../../runtime/write-file.ts";
 import { outsiderFiles } from "../configuration/outsider.ts";
 import { homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
-import { readIfPresent } from "../files.ts";
 import { HOMESERVER_FILES } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, clientIds } from "../organisations.ts";
 import { personOf, roomOf, type Seed } from "../seed/seed.ts";
-import { signedRequest } from "./federation-request.ts";
 
 export const ATTEMPTS = ["join", "federation_send", "token", "foreign_token", "unadmitted_client"] as const;
 export type Attempt = (typeof ATTEMPTS)[number];

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { canonicalJson, signWithSeed } from "../../../src/lab/proof/federation-request.ts";
+import { canonicalJson, signWithSeed } from "../../../src/federation/homeserver/signed-request.ts";
 
 // Matrix specification, appendices, "Cryptographic Test Vectors".
 const SEED = "YJDBA9Xnr2sVqXD9Vj7XVUnmFZcZrlw8Md7kMW+3XA1";

@@ -1,54 +1,97 @@
 // A federation request made by hand, signed with a homeserver's own key (Matrix server-server API,
 // "Request Authentication"): what another organisation's server really answers, without Synapse between.
+// Invariants: the other server's certificate is verified; a body is read up to a bound; the key never leaves.
 import { createPrivateKey, type KeyObject, sign } from "node:crypto";
-import { ProxyAgent, request } from "undici";
+import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
 import type { ServerName } from "../../domain/identifiers.ts";
+import { readBoundedJson } from "./read-bounded.ts";
 
 export interface SigningServer {
   readonly name: ServerName;
   /** Content of its signing key file: `ed25519 VERSION SEED`. */
   readonly signingKey: string;
-  readonly proxyUrl: string;
-  /** PEM of the authority that the other server's certificate must come from. */
-  readonly ca: string;
+  /** A CONNECT proxy; the other server is reached directly when absent. */
+  readonly proxyUrl?: string | undefined;
+  /** PEM of the authorities that the other server's certificate may come from; the system's when absent. */
+  readonly ca?: string | undefined;
 }
 
 export interface FederationAnswer {
   readonly status: number;
   readonly errcode: string | undefined;
+  /** The body if it was a JSON object, else empty. It is the other server's word: never logged. */
+  readonly body: Readonly<Record<string, unknown>>;
 }
+
+type Method = "GET" | "PUT" | "POST";
+type Content = Readonly<Record<string, unknown>>;
 
 const TIMEOUT_MS = 20_000;
 // RFC 8410, section 7: the fixed head of a PKCS #8 Ed25519 key; the 32-byte seed follows.
 const PKCS8_ED25519_HEAD = Buffer.from("302e020100300506032b657004220420", "hex");
 
-/** Sends a signed request through the organisation's proxy, verifying the other server's certificate. */
-export async function signedRequest(
-  origin: SigningServer,
-  destination: ServerName,
-  method: "GET" | "PUT",
-  path: string,
-  content?: Readonly<Record<string, unknown>>,
-): Promise<FederationAnswer> {
-  const agent = new ProxyAgent({ uri: origin.proxyUrl, requestTls: { ca: origin.ca } });
-  try {
+/** Makes signed requests as one server and keeps its connections for the next ones. */
+export class SignedRequests {
+  readonly #origin: SigningServer;
+  readonly #dispatcher: Dispatcher;
+
+  constructor(origin: SigningServer) {
+    this.#origin = origin;
+    const tls = origin.ca === undefined ? {} : { ca: origin.ca };
+    this.#dispatcher =
+      origin.proxyUrl === undefined
+        ? new Agent({ connect: tls })
+        : new ProxyAgent({ uri: origin.proxyUrl, requestTls: tls });
+  }
+
+  /**
+   * Sends one request.
+   * @throws whatever the network throws, when no answer came within `timeoutMs` (milliseconds)
+   */
+  async request(
+    destination: ServerName,
+    method: Method,
+    path: string,
+    content?: Content,
+    timeoutMs = TIMEOUT_MS,
+  ): Promise<FederationAnswer> {
     const response = await request(`https://${destination}${path}`, {
       method,
-      dispatcher: agent,
+      dispatcher: this.#dispatcher,
       headers: {
-        authorization: authorization(origin, destination, method, path, content),
+        authorization: authorization(this.#origin, destination, method, path, content),
         ...(content === undefined ? {} : { "content-type": "application/json" }),
       },
       body: content === undefined ? null : JSON.stringify(content),
-      signal: AbortSignal.timeout(TIMEOUT_MS),
+      signal: AbortSignal.timeout(timeoutMs),
     });
-    const body = (await response.body.json().catch(() => ({}))) as { errcode?: unknown };
+    const body = await readBoundedJson(response.body);
+    const { errcode } = body;
     return {
       status: response.statusCode,
-      errcode: typeof body.errcode === "string" ? body.errcode : undefined,
+      errcode: typeof errcode === "string" ? errcode : undefined,
+      body,
     };
+  }
+
+  async close(): Promise<void> {
+    await this.#dispatcher.close();
+  }
+}
+
+/** Sends a single signed request, verifying the other server's certificate. */
+export async function signedRequest(
+  origin: SigningServer,
+  destination: ServerName,
+  method: Method,
+  path: string,
+  content?: Content,
+): Promise<FederationAnswer> {
+  const requests = new SignedRequests(origin);
+  try {
+    return await requests.request(destination, method, path, content);
   } finally {
-    await agent.close();
+    await requests.close();
   }
 }
 
@@ -57,7 +100,7 @@ function authorization(
   destination: ServerName,
   method: string,
   uri: string,
-  content: Readonly<Record<string, unknown>> | undefined,
+  content: Content | undefined,
 ): string {
   const [algorithm, version, seed] = origin.signingKey.trim().split(/\s+/);
   const signed = canonicalJson({
