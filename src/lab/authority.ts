@@ -17,7 +17,7 @@ import {
   X509CertificateGenerator,
 } from "@peculiar/x509";
 import type { Clock, Random } from "../domain/clock.ts";
-import { PRIVATE, PUBLIC, readIfPresent, writeWhole } from "./files.ts";
+import { PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../runtime/write-file.ts";
 
 const DAY_MS = 86_400_000;
 const AUTHORITY_LIFE_MS = 3_650 * DAY_MS;

@@ -1,27 +1,10 @@
 // Files of a lab. Invariants: a file is whole or absent, never half written; a secret is readable by this
 // user alone and is made once; configuration that somebody edited by hand is not overwritten.
-import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { dirname } from "node:path";
 import { z } from "zod";
 import type { Random } from "../domain/clock.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-
-export const PRIVATE = 0o600;
-export const PUBLIC = 0o644;
-
-/** Replaces a file in one step. */
-export function writeWhole(file: string, text: string, mode: number): void {
-  mkdirSync(dirname(file), { recursive: true });
-  const staging = `${file}.${process.pid}.new`;
-  try {
-    writeFileSync(staging, text, { mode });
-    chmodSync(staging, mode); // The mode above is subject to the umask, and ignored for a file that is there.
-    renameSync(staging, file);
-  } finally {
-    rmSync(staging, { force: true });
-  }
-}
+import { PRIVATE, readIfPresent, writeWhole } from "../runtime/write-file.ts";
 
 export function writeJson(file: string, value: unknown): void {
   writeWhole(file, `${JSON.stringify(value, null, 2)}\n`, PRIVATE);
@@ -48,15 +31,6 @@ export function readJson<Schema extends z.ZodType>(
   throw new DrawbridgeError("config_invalid", `${file} is damaged, or of another version of the lab`, {
     mend: "Start afresh: ./task fed:down --purge, then ./task fed:up.",
   });
-}
-
-export function readIfPresent(file: string): string | undefined {
-  try {
-    return readFileSync(file, "utf8");
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
-    throw error;
-  }
 }
 
 /** The text of a secret file, made by `make` if it is not there yet. */

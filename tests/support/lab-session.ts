@@ -8,7 +8,6 @@ import pg from "pg";
 import { parse, stringify } from "yaml";
 import { systemClock } from "../../src/domain/clock.ts";
 import { bridgeDatabaseName } from "../../src/lab/configuration/databases.ts";
-import { PUBLIC, writeWhole } from "../../src/lab/files.ts";
 import { type Lab, readLab } from "../../src/lab/lab.ts";
 import { labPaths } from "../../src/lab/layout.ts";
 import type { CompleteOrganisation } from "../../src/lab/organisations.ts";
@@ -18,6 +17,7 @@ import type { FedStatus } from "../../src/lab/status/schema.ts";
 import { supervisorClient } from "../../src/lab/supervisor/client.ts";
 import type { UnitStatus } from "../../src/lab/supervisor/protocol.ts";
 import type { ProgramName } from "../../src/lab/supervisor/units.ts";
+import { PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
 import { Fed } from "./fed.ts";
 
 /** What a test hands over so that its damage is mended after it. */

@@ -2,7 +2,7 @@
 import { existsSync } from "node:fs";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { readIfPresent } from "../files.ts";
+import { readIfPresent } from "../../runtime/write-file.ts";
 import type { Lab } from "../lab.ts";
 import { isComplete, ORGANISATION_NAMES, parseOrganisation } from "../organisations.ts";
 import { type Palette, paletteFor } from "../progress.ts";

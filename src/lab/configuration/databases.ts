@@ -2,7 +2,8 @@
 // Invariant: what exists is kept; a role's password is the one in its owner's folder.
 import pg from "pg";
 import type { Random } from "../../domain/clock.ts";
-import { keepSecret, randomSecret, readIfPresent } from "../files.ts";
+import { readIfPresent } from "../../runtime/write-file.ts";
+import { keepSecret, randomSecret } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import {
   COMPLETE_ORGANISATIONS,

@@ -2,9 +2,10 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { ServerName } from "../../domain/identifiers.ts";
+import { PRIVATE, PUBLIC } from "../../runtime/write-file.ts";
 import { type Authority, keepCertificate } from "../authority.ts";
 import { homeserverEndpoints } from "../endpoints.ts";
-import { type ConfigurationFile, keepSecret, PRIVATE, PUBLIC, randomSecret } from "../files.ts";
+import { type ConfigurationFile, keepSecret, randomSecret } from "../files.ts";
 import { HOMESERVER_FILES, renderHomeserver } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
 import { hostOf, isComplete, type OrganisationName } from "../organisations.ts";

@@ -1,7 +1,8 @@
 // What org C holds: a client that no issuer knows, and a key of its own that no gateway trusts.
 import { join } from "node:path";
 import { generateCardKey } from "../../cards/signing-keys.ts";
-import { keepSecret, PRIVATE, randomSecret, writeWhole } from "../files.ts";
+import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
+import { keepSecret, randomSecret } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, clientIds } from "../organisations.ts";
 import type { ProvisionSources } from "./provision.ts";

@@ -9,16 +9,9 @@ import { renderRegistration } from "../../bridge/matrix/registration.ts";
 import { generateCardKey } from "../../cards/signing-keys.ts";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { generateSigningKeys } from "../../issuer/signing-keys.ts";
+import { PRIVATE, PUBLIC, writeWhole } from "../../runtime/write-file.ts";
 import { openAuthority } from "../authority.ts";
-import {
-  type ConfigurationFile,
-  keepSecret,
-  PRIVATE,
-  PUBLIC,
-  randomSecret,
-  writeConfiguration,
-  writeWhole,
-} from "../files.ts";
+import { type ConfigurationFile, keepSecret, randomSecret, writeConfiguration } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import { CLONE } from "../layout.ts";
 import {

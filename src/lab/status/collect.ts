@@ -2,10 +2,11 @@
 // answers now.
 import { join } from "node:path";
 import { z } from "zod";
+import { readIfPresent } from "../../runtime/write-file.ts";
 import { BRIDGE_SECRETS } from "../configuration/bridge.ts";
 import { outsiderFiles } from "../configuration/outsider.ts";
 import { agentsOf, ghostFor, homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
-import { readIfPresent, readJson } from "../files.ts";
+import { readJson } from "../files.ts";
 import { HOMESERVER_FILES } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
 import {

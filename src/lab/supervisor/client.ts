@@ -1,7 +1,8 @@
 // Talks to a lab's supervisor.
 import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { readIfPresent, readJson } from "../files.ts";
+import { readIfPresent } from "../../runtime/write-file.ts";
+import { readJson } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import { isAlive, ProcessIdentity } from "../process-identity.ts";
 import { type SupervisorCommand, SupervisorStatus } from "./protocol.ts";

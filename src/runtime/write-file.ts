@@ -1,0 +1,62 @@
+// Files that programs of their own read while they are replaced. Invariants: a file is whole or absent, never
+// half written; what was written survives a loss of power once `writeWhole` has returned (file and folder are
+// flushed); two processes that write the same file do not spoil each other's staging copy.
+import {
+  closeSync,
+  fchmodSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeSync,
+} from "node:fs";
+import { dirname } from "node:path";
+import process from "node:process";
+
+/** Readable by this user alone. */
+export const PRIVATE = 0o600;
+export const PUBLIC = 0o644;
+
+/** Makes a rename or a removal in the folder durable. */
+export function flushFolder(folder: string): void {
+  const handle = openSync(folder, "r");
+  try {
+    fsyncSync(handle);
+  } finally {
+    closeSync(handle);
+  }
+}
+
+/** Replaces a file in one durable step; its folder is made if it is not there. */
+export function writeWhole(file: string, text: string, mode: number): void {
+  const folder = dirname(file);
+  mkdirSync(folder, { recursive: true });
+  const staging = `${file}.${process.pid}.new`;
+  try {
+    const handle = openSync(staging, "w", mode);
+    try {
+      fchmodSync(handle, mode); // The mode above is subject to the umask, and ignored for a file that is there.
+      const bytes = Buffer.from(text, "utf8");
+      for (let written = 0; written < bytes.length; ) written += writeSync(handle, bytes, written);
+      fsyncSync(handle);
+    } finally {
+      closeSync(handle);
+    }
+    renameSync(staging, file);
+  } finally {
+    rmSync(staging, { force: true });
+  }
+  flushFolder(folder);
+}
+
+/** The text of a file; undefined when there is none. */
+export function readIfPresent(file: string): string | undefined {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+}
