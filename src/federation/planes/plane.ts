@@ -58,6 +58,8 @@ export interface Drift {
   readonly kind: string;
   /** SHA-256, tagged, of what stands there; null when there is nothing. */
   readonly found: string | null;
+  /** A file whose text the reconciler keeps before the plane puts it right; absent for what is no file. */
+  readonly file?: string;
 }
 
 /** The half that works on the real parts of one deployment. */
@@ -65,7 +67,10 @@ export interface PlaneRuntime {
   readonly name: PlaneName;
   /** @throws DrawbridgeError when it cannot even begin */
   apply(desired: DesiredPlane, progress: PlaneProgress): Promise<PlaneOutcome>;
-  /** What stands on the real parts that this plane did not put there. */
+  /**
+   * What stands on the real parts that this plane did not put there.
+   * @param desired what was applied last, or is being applied
+   */
   drift(desired: DesiredPlane): Promise<readonly Drift[]>;
   /** Operator evidence: what the real parts say of one partner, from inside. */
   probe(desired: DesiredPlane, partner: PartnerEntry): Promise<readonly EvidenceItem[]>;

@@ -1,0 +1,47 @@
+// A rendered file at the place where a real part reads it: put there, and compared with what was put there.
+// Invariants: the file is whole at every instant; one that says the right thing already is not touched, so
+// that nobody who watches it reloads for nothing; what differs is told by digest, never by text.
+import { chmodSync, statSync } from "node:fs";
+import { sha256Tagged } from "../../domain/digest.ts";
+import { readIfPresent, writeWhole } from "../../runtime/write-file.ts";
+
+/**
+ * Brings a file to a text and a mode.
+ * @returns whether its text changed
+ */
+export function applyFile(target: string, text: string, mode: number): boolean {
+  if (readIfPresent(target) !== text) {
+    writeWhole(target, text, mode);
+    return true;
+  }
+  if ((statSync(target).mode & 0o777) !== mode) chmodSync(target, mode);
+  return false;
+}
+
+/** What stands at a target instead of what was put there; spread into a plane's `Drift`. */
+export interface FileDrift {
+  /** The target's path. */
+  readonly subject: string;
+  readonly kind: "edited" | "missing";
+  /** SHA-256, tagged, of what stands there; null when there is nothing. */
+  readonly found: string | null;
+  /** The reconciler keeps a copy of this file before it puts it right. */
+  readonly file: string;
+}
+
+/**
+ * Compares a target with the text that should stand there.
+ * @param lastAppliedDigest SHA-256, tagged, of an older text that this program put there: a target that
+ *   still holds it is behind, which is no drift
+ */
+export function fileDrift(
+  target: string,
+  desiredText: string,
+  lastAppliedDigest?: string,
+): FileDrift | undefined {
+  const text = readIfPresent(target);
+  if (text === undefined) return { subject: target, kind: "missing", found: null, file: target };
+  if (text === desiredText) return undefined;
+  const found = sha256Tagged(text);
+  return found === lastAppliedDigest ? undefined : { subject: target, kind: "edited", found, file: target };
+}
