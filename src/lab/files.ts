@@ -61,7 +61,7 @@ const Manifest = z.record(z.string(), z.string());
  */
 export function writeConfiguration(files: readonly ConfigurationFile[], manifestFile: string): string[] {
   const before = readJson(Manifest, manifestFile) ?? {};
-  const after: Record<string, string> = {};
+  const after: Record<string, string> = { ...before };
   const edited: string[] = [];
   for (const { file, text, mode } of files) {
     const onDisk = readIfPresent(file);

@@ -6,7 +6,13 @@ import type { Clock, Random } from "../domain/clock.ts";
 import { parseServerName, type ServerName } from "../domain/identifiers.ts";
 import { readJson, writeJson } from "./files.ts";
 import type { LabPaths } from "./layout.ts";
-import { hostOf, ORGANISATION_NAMES, type OrganisationName } from "./organisations.ts";
+import {
+  hostOf,
+  ORGANISATION_NAMES,
+  type OrganisationName,
+  organisationsWith,
+  WITNESS,
+} from "./organisations.ts";
 import { type ChosenBlock, chooseBlock, type LabPorts, portsOfBlock } from "./ports.ts";
 
 const ServerNameField = z.string().transform((text, context) => {
@@ -23,7 +29,15 @@ export const LabFile = z.strictObject({
   name: z.string(),
   createdAt: z.string(),
   portBase: z.int(),
-  serverNames: z.record(z.enum(ORGANISATION_NAMES), ServerNameField),
+  serverNames: z.strictObject({
+    "org-a": ServerNameField,
+    "org-b": ServerNameField,
+    "org-c": ServerNameField,
+    /** Absent from labs that were made before there was a witness. */
+    [WITNESS]: ServerNameField.exactOptional(),
+  }),
+  /** Whether the neutral witness runs. It keeps its name either way: A and B know it by that. */
+  witness: z.boolean().default(false),
 });
 export type LabFile = z.output<typeof LabFile>;
 
@@ -34,16 +48,20 @@ export interface Lab {
   readonly portBase: number;
   readonly ports: LabPorts;
   readonly serverNames: Readonly<Record<OrganisationName, ServerName>>;
+  /** The organisations that run: the witness only where it was asked for. */
+  readonly organisations: readonly OrganisationName[];
 }
 
 function labOf(file: LabFile, paths: LabPaths): Lab {
+  const ports = portsOfBlock(file.portBase);
   return {
     id: file.id,
     name: file.name,
     paths,
     portBase: file.portBase,
-    ports: portsOfBlock(file.portBase),
-    serverNames: file.serverNames,
+    ports,
+    serverNames: { ...firstNames(ports), ...file.serverNames },
+    organisations: organisationsWith(file.witness),
   };
 }
 
@@ -61,12 +79,18 @@ export async function prepareLab(
   name: string,
   paths: LabPaths,
   sources: { readonly clock: Clock; readonly random: Random },
+  withWitness = false,
 ): Promise<{ lab: Lab; block: ChosenBlock; portsChanged: boolean }> {
   const before = readJson(LabFile, paths.state);
   const block = await chooseBlock(before?.portBase, sources.random);
   const ports = portsOfBlock(block.base);
   const file: LabFile = before
-    ? { ...before, portBase: block.base }
+    ? {
+        ...before,
+        portBase: block.base,
+        serverNames: { ...firstNames(portsOfBlock(before.portBase)), ...before.serverNames },
+        witness: before.witness || withWitness,
+      }
     : {
         version: 1,
         id: sources.random.bytes(16).toString("hex"),
@@ -74,6 +98,7 @@ export async function prepareLab(
         createdAt: new Date(sources.clock.now()).toISOString(),
         portBase: block.base,
         serverNames: firstNames(ports),
+        witness: withWitness,
       };
   writeJson(paths.state, file);
   return {
@@ -83,8 +108,23 @@ export async function prepareLab(
   };
 }
 
+/**
+ * Notes that the witness runs in this lab from now on.
+ * @throws DrawbridgeError `config_invalid` when the lab's file is damaged
+ */
+export function admitWitness(paths: LabPaths): Lab {
+  const before = readJson(LabFile, paths.state);
+  if (before === undefined) throw new TypeError("there is no lab to add a witness to");
+  const file = { ...before, witness: true };
+  writeJson(paths.state, file);
+  return labOf(file, paths);
+}
+
 function firstNames(ports: LabPorts): Record<OrganisationName, ServerName> {
   const nameOf = (organisation: OrganisationName) =>
     `${hostOf(organisation)}:${ports.organisations[organisation].federation}` as ServerName;
-  return { "org-a": nameOf("org-a"), "org-b": nameOf("org-b"), "org-c": nameOf("org-c") };
+  return Object.fromEntries(ORGANISATION_NAMES.map((name) => [name, nameOf(name)])) as Record<
+    OrganisationName,
+    ServerName
+  >;
 }

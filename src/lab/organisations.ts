@@ -1,13 +1,20 @@
 // The cast of the lab, as data. Org A and org B are complete and alike, each a partner of the other;
-// org C runs a homeserver and holds credentials that nobody admits.
+// org C runs a homeserver and holds credentials that nobody admits; org D is a neutral witness, a
+// homeserver that A and B both know and that takes no part in their dealings. It runs only on request.
 // Who is a partner of whom, and who is nobody's, is said here.
 
-export const ORGANISATION_NAMES = ["org-a", "org-b", "org-c"] as const;
+export const ORGANISATION_NAMES = ["org-a", "org-b", "org-c", "org-d"] as const;
 export type OrganisationName = (typeof ORGANISATION_NAMES)[number];
 
 /** The organisations that run everything: bridge, gateway, issuer and an agent. */
 export const COMPLETE_ORGANISATIONS = ["org-a", "org-b"] as const;
 export type CompleteOrganisation = (typeof COMPLETE_ORGANISATIONS)[number];
+
+/** Shows what a third server still relays between A and B. */
+export const WITNESS = "org-d";
+
+/** Whom A and B admit alike, themselves included. */
+export const ADMITTED_ORGANISATIONS: readonly OrganisationName[] = [...COMPLETE_ORGANISATIONS, WITNESS];
 
 export const AGENT = "docs-qa";
 
@@ -50,7 +57,12 @@ export function partnerOf(organisation: CompleteOrganisation): CompleteOrganisat
 }
 
 export function isComplete(organisation: OrganisationName): organisation is CompleteOrganisation {
-  return organisation !== "org-c";
+  return (COMPLETE_ORGANISATIONS as readonly string[]).includes(organisation);
+}
+
+/** The organisations that run. */
+export function organisationsWith(witness: boolean): readonly OrganisationName[] {
+  return witness ? ORGANISATION_NAMES : ORGANISATION_NAMES.filter((name) => name !== WITNESS);
 }
 
 /** Parses `org-a`, or the short `a`, from a command line; undefined if it names none. */

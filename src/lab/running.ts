@@ -8,11 +8,12 @@ import { type Clock, systemRandom } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { removeEmbeddedPostgres } from "../runtime/embedded-postgres.ts";
 import { readIfPresent } from "../runtime/write-file.ts";
-import { provision } from "./configuration/provision.ts";
+import { provision, provisionWitness } from "./configuration/provision.ts";
 import { keepSecret, randomSecret, readJson } from "./files.ts";
-import { type Lab, prepareLab, readLab } from "./lab.ts";
+import { admitWitness, type Lab, prepareLab, readLab } from "./lab.ts";
 import { CLONE, type LabPaths } from "./layout.ts";
 import { type NamedLock, namedLock } from "./named-lock.ts";
+import { WITNESS } from "./organisations.ts";
 import {
   endProcesses,
   isAlive,
@@ -64,12 +65,14 @@ export async function ensureRunning(
   paths: LabPaths,
   clock: Clock,
   progress: Progress,
+  withWitness = false,
 ): Promise<{ lab: Lab; found: Found }> {
   const before = readLab(paths);
   if (before !== undefined && (await isSupervised(before))) {
-    await waitUntilReady(before, clock, progress);
-    await healLinks(before, progress);
-    return { lab: before, found: "running" };
+    const lab = withWitness ? await addWitness(before, clock, progress) : before;
+    await waitUntilReady(lab, clock, progress);
+    await healLinks(lab, progress);
+    return { lab, found: "running" };
   }
   const left = before === undefined ? [] : leftovers(before);
   if (left.length > 0) {
@@ -77,18 +80,34 @@ export async function ensureRunning(
     await endProcesses(left, GRACE_MS, clock);
   }
   const programs = findPrograms();
-  const { lab, block, portsChanged } = await prepareLab(name, paths, { clock, random: systemRandom });
+  const sources = { clock, random: systemRandom };
+  const { lab, block, portsChanged } = await prepareLab(name, paths, sources, withWitness);
   try {
     if (portsChanged) progress.note("A port of this lab was taken meanwhile; it has other ports now.");
-    const edited = await provision(lab, programs, { clock, random: systemRandom });
+    const edited = await provision(lab, programs, sources);
     for (const file of edited) progress.note(`Edited by hand, left as it is: ${file}`);
-    progress.done("configuration, keys and certificates of three organisations");
+    progress.done(`configuration, keys and certificates of ${castOf(lab)}`);
     await startSupervisor(lab, clock);
   } finally {
     await block.lock.release();
   }
   await waitUntilReady(lab, clock, progress);
   return { lab, found: left.length > 0 ? "mended" : "started" };
+}
+
+/** For people: `three organisations`, or with the witness. */
+export function castOf(lab: Lab): string {
+  return lab.organisations.includes(WITNESS) ? "three organisations and a witness" : "three organisations";
+}
+
+/** Adds the witness to a lab that runs; A and B know it already and do not notice. */
+async function addWitness(before: Lab, clock: Clock, progress: Progress): Promise<Lab> {
+  if (before.organisations.includes(WITNESS)) return before;
+  const lab = admitWitness(before.paths);
+  await provisionWitness(lab, { clock, random: systemRandom });
+  await supervisorClient(lab).execute({ action: "extend" });
+  progress.done("a homeserver of the neutral witness, org-d");
+  return lab;
 }
 
 async function healLinks(lab: Lab, progress: Progress): Promise<void> {

@@ -2,6 +2,7 @@
 import type { ServerName } from "../../src/domain/identifiers.ts";
 import type { Lab } from "../../src/lab/lab.ts";
 import { labPaths } from "../../src/lab/layout.ts";
+import { organisationsWith } from "../../src/lab/organisations.ts";
 import { portsOfBlock } from "../../src/lab/ports.ts";
 
 const BASE = 20_000;
@@ -16,6 +17,12 @@ export function paperLab(directory = "/srv/lab/default"): Lab {
     paths: labPaths(directory),
     portBase: BASE,
     ports,
-    serverNames: { "org-a": nameOf("org-a"), "org-b": nameOf("org-b"), "org-c": nameOf("org-c") },
+    serverNames: {
+      "org-a": nameOf("org-a"),
+      "org-b": nameOf("org-b"),
+      "org-c": nameOf("org-c"),
+      "org-d": nameOf("org-d"),
+    },
+    organisations: organisationsWith(false),
   };
 }

@@ -4,7 +4,7 @@ import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { readIfPresent } from "../../runtime/write-file.ts";
 import type { Lab } from "../lab.ts";
-import { isComplete, ORGANISATION_NAMES, parseOrganisation } from "../organisations.ts";
+import { isComplete, parseOrganisation } from "../organisations.ts";
 import { type Palette, paletteFor } from "../progress.ts";
 import { tailOf } from "../proof/tail.ts";
 import { PROGRAMS, unitName } from "../supervisor/units.ts";
@@ -13,7 +13,7 @@ import { namedLab, parseOptions } from "./options.ts";
 const USAGE = `
 Usage: ./task fed:logs [ORG] [PROGRAM] [-f] [--lines N] [--name LAB]
 
-What the programs have written. ORG is org-a, org-b or org-c; PROGRAM is homeserver, issuer, agent, gateway
+What the programs have written. ORG is org-a, org-b, org-c or org-d; PROGRAM is homeserver, issuer, agent, gateway
 or bridge; "supervisor" in place of both is the lab's own.
 
   -f, --follow  go on until interrupted
@@ -63,7 +63,7 @@ function label(source: Source, palette: Palette): string {
 function sourcesOf(lab: Lab, words: readonly string[]): Source[] {
   const all: Source[] = [
     { name: "supervisor", file: lab.paths.log("supervisor") },
-    ...ORGANISATION_NAMES.flatMap((organisation) => [
+    ...lab.organisations.flatMap((organisation) => [
       ...PROGRAMS.map((program) => ({
         name: unitName(organisation, program),
         file: lab.paths.log(unitName(organisation, program)),

@@ -4,18 +4,20 @@ import { labDirectory, labPaths } from "../layout.ts";
 import { paletteFor, progressOn } from "../progress.ts";
 import { prove } from "../proof/proof.ts";
 import { renderProof } from "../proof/render.ts";
-import { ensureRunning, type Found, lockLab } from "../running.ts";
+import { castOf, ensureRunning, type Found, lockLab } from "../running.ts";
 import { seed } from "../seed/seed.ts";
 import { DEFAULT_LAB, parseOptions } from "./options.ts";
 
 const USAGE = `
-Usage: ./task fed:up [--name LAB] [--json]
+Usage: ./task fed:up [--name LAB] [--with-witness] [--json]
 
 Three organisations on real servers on this machine: starts them, or finds them running, or mends what
 has died; then has each of two ask the other's agent, and the third try to get in.
 
-  --name LAB  a lab of its own beside others; "default" when absent
-  --json      print the proof as JSON
+  --name LAB      a lab of its own beside others; "default" when absent
+  --with-witness  with a fourth homeserver, org-d, which A and B both know: it shows what a third server
+                  relays. A lab that runs gains it, and keeps it
+  --json          print the proof as JSON
 `;
 
 const HEADLINES: Readonly<Record<Found, string>> = {
@@ -25,7 +27,8 @@ const HEADLINES: Readonly<Record<Found, string>> = {
 };
 
 export async function up(args: readonly string[]): Promise<number> {
-  const options = parseOptions(args, USAGE, { json: { type: "boolean" } });
+  const flag = { type: "boolean" } as const;
+  const options = parseOptions(args, USAGE, { json: flag, "with-witness": flag });
   if (options === undefined) return 0;
   const name = options.text("name") ?? DEFAULT_LAB;
   const paths = labPaths(labDirectory(name));
@@ -34,14 +37,15 @@ export async function up(args: readonly string[]): Promise<number> {
   const progress = progressOn(process.stderr, clock);
   const lock = await lockLab(paths, clock, progress);
   try {
-    const { lab, found } = await ensureRunning(name, paths, clock, progress);
+    const withWitness = options.flag("with-witness");
+    const { lab, found } = await ensureRunning(name, paths, clock, progress, withWitness);
     if (found === "running") progress.note(`The lab ${name} is running already; proving it once more.`);
     const seeded = await seed(lab, sources, progress);
     progress.doing("asking, and being refused");
     const proof = await prove(lab, seeded, sources);
     progress.done("the proof");
     const opening = {
-      headline: `The lab "${name}" ${HEADLINES[found]}: three organisations on real servers.`,
+      headline: `The lab "${name}" ${HEADLINES[found]}: ${castOf(lab)} on real servers.`,
       tookMs: progress.elapsedMs(),
     };
     process.stdout.write(

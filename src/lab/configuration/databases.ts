@@ -8,7 +8,6 @@ import type { Lab } from "../lab.ts";
 import {
   COMPLETE_ORGANISATIONS,
   type CompleteOrganisation,
-  ORGANISATION_NAMES,
   type OrganisationName,
 } from "../organisations.ts";
 
@@ -54,7 +53,7 @@ export async function bridgeDatabaseUrl(
 export function databasesOf(lab: Lab): OwnedDatabase[] {
   const entry = (name: string, file: string) => ({ name, password: (readIfPresent(file) ?? "").trim() });
   return [
-    ...ORGANISATION_NAMES.map((organisation) =>
+    ...lab.organisations.map((organisation) =>
       entry(synapseDatabaseName(organisation), lab.paths.organisation(organisation).databasePassword),
     ),
     ...COMPLETE_ORGANISATIONS.map((organisation) =>

@@ -8,15 +8,14 @@ import { homeserverEndpoints } from "../endpoints.ts";
 import { type ConfigurationFile, keepSecret, randomSecret } from "../files.ts";
 import { HOMESERVER_FILES, renderHomeserver } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
-import { hostOf, isComplete, type OrganisationName } from "../organisations.ts";
+import { ADMITTED_ORGANISATIONS, hostOf, isComplete, type OrganisationName } from "../organisations.ts";
 import { synapseDatabaseName, synapseDatabasePassword } from "./databases.ts";
 import type { ProvisionSources } from "./provision.ts";
 
-/** A and B admit each other. C would talk to both: it must be they who refuse, not C that never asks. */
+/** A, B and D admit one another. C would talk to all: it must be they who refuse, not C that never asks. */
 export function federationAllowList(lab: Lab, organisation: OrganisationName): ServerName[] {
-  const { serverNames } = lab;
-  const partners = [serverNames["org-a"], serverNames["org-b"]];
-  return organisation === "org-c" ? [...partners, serverNames["org-c"]] : partners;
+  const admitted = ADMITTED_ORGANISATIONS.map((name) => lab.serverNames[name]);
+  return organisation === "org-c" ? [...admitted, lab.serverNames["org-c"]] : admitted;
 }
 
 export async function provisionHomeserver(

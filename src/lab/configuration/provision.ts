@@ -18,8 +18,8 @@ import {
   COMPLETE_ORGANISATIONS,
   type CompleteOrganisation,
   clientIds,
-  ORGANISATION_NAMES,
   partnerOf,
+  WITNESS,
 } from "../organisations.ts";
 import type { LabPrograms } from "../programs.ts";
 import { agentsFile, BRIDGE_SECRETS, bridgeConfig, type PinnedCardKeys } from "./bridge.ts";
@@ -52,7 +52,7 @@ export async function provision(
     "org-b": await keepCardKey(lab, "org-b"),
   };
   const files: ConfigurationFile[] = [];
-  for (const organisation of ORGANISATION_NAMES) {
+  for (const organisation of lab.organisations) {
     files.push(...(await provisionHomeserver(lab, organisation, authority, sources)));
   }
   for (const organisation of COMPLETE_ORGANISATIONS) {
@@ -63,6 +63,14 @@ export async function provision(
   }
   await provisionOutsider(lab, sources);
   return writeConfiguration(files, paths.manifest);
+}
+
+/** Makes the folder of the witness alone, while the others run. */
+export async function provisionWitness(lab: Lab, sources: ProvisionSources): Promise<void> {
+  const { paths } = lab;
+  const files = { certificate: paths.caCertificate, privateKey: paths.caKey };
+  const authority = await openAuthority(files, sources);
+  writeConfiguration(await provisionHomeserver(lab, WITNESS, authority, sources), paths.manifest);
 }
 
 /** A configuration file in YAML under a line that says whose it is. */

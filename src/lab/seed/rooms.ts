@@ -1,4 +1,5 @@
-// The rooms that A and B share: one made by each, with both organisations' people and ghosts in it.
+// The rooms that A and B share: one made by each, with both organisations' people and ghosts in it. Where
+// the witness runs, it is in both, and a third room, made by it, has people of all three.
 // They are open to whoever knows the address, so that what keeps C out is federation policy alone.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseRoomId, type RoomId } from "../../domain/identifiers.ts";
@@ -6,11 +7,15 @@ import { agentsOf, ghostFor } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
 import type { MatrixUser } from "../matrix-user.ts";
 import {
+  ADMITTED_ORGANISATIONS,
   COMPLETE_ORGANISATIONS,
   type CompleteOrganisation,
   hostOf,
+  isComplete,
+  type OrganisationName,
   partnerOf,
   TRAITS,
+  WITNESS,
 } from "../organisations.ts";
 import { personOf, roomOf, type Seed, type SeededRoom, type SeedSources } from "./seed.ts";
 
@@ -22,7 +27,7 @@ const POLL_MS = 100;
 /** Both forms of each name: enforcement strips the port, the check against locking oneself out does not. */
 export function sharedRoomAcl(lab: Lab): Readonly<Record<string, unknown>> {
   return {
-    allow: COMPLETE_ORGANISATIONS.flatMap((organisation) => [
+    allow: ADMITTED_ORGANISATIONS.flatMap((organisation) => [
       hostOf(organisation),
       lab.serverNames[organisation],
     ]),
@@ -32,19 +37,24 @@ export function sharedRoomAcl(lab: Lab): Readonly<Record<string, unknown>> {
 }
 
 export async function seedRooms(lab: Lab, seed: Seed, sources: SeedSources): Promise<SeededRoom[]> {
-  return Promise.all(
+  const shared = await Promise.all(
     COMPLETE_ORGANISATIONS.map(async (organisation) => {
       const room = roomOf(seed, organisation) ?? (await openRoom(lab, seed, organisation, sources));
       await joinPartner(lab, seed, organisation, room, sources);
       return room;
     }),
   );
+  if (!lab.organisations.includes(WITNESS)) return shared;
+  for (const room of shared) await joinPerson(lab, seed, WITNESS, room, sources);
+  const witnessed = roomOf(seed, WITNESS) ?? (await openRoom(lab, seed, WITNESS, sources));
+  for (const name of COMPLETE_ORGANISATIONS) await joinPerson(lab, seed, name, witnessed, sources);
+  return [...shared, witnessed];
 }
 
 async function openRoom(
   lab: Lab,
   seed: Seed,
-  organisation: CompleteOrganisation,
+  organisation: OrganisationName,
   sources: SeedSources,
 ): Promise<SeededRoom> {
   const creator = personOf(lab, seed, organisation, sources);
@@ -63,9 +73,9 @@ async function openRoom(
     preset: "public_chat",
     visibility: "private",
     room_alias_name: ALIAS_LOCALPART,
-    name: `${TRAITS[organisation].title} and partners`,
+    name: `${isComplete(organisation) ? TRAITS[organisation].title : "The witness"} and partners`,
     topic: "Mention an agent to ask it.",
-    invite: ghostsOf(lab, organisation),
+    invite: isComplete(organisation) ? ghostsOf(lab, organisation) : [],
     power_level_content_override: { invite: 0 },
     initial_state: [{ type: "m.room.server_acl", state_key: "", content: sharedRoomAcl(lab) }],
   });
@@ -84,16 +94,28 @@ async function joinPartner(
   room: SeededRoom,
   sources: SeedSources,
 ): Promise<void> {
-  const { clock } = sources;
   // What happens in a room while a server is joining reaches that server only with the next event.
   await inviteGhosts(lab, organisation, personOf(lab, seed, organisation, sources), room);
   await waitForGhostsOf(lab, seed, organisation, room, sources);
   const partner = partnerOf(organisation);
-  const person = personOf(lab, seed, partner, sources);
+  const person = await joinPerson(lab, seed, partner, room, sources);
+  await inviteGhosts(lab, partner, person, room);
+}
+
+/** An organisation's person joins a room over federation, and has its whole state then. */
+async function joinPerson(
+  lab: Lab,
+  seed: Seed,
+  organisation: OrganisationName,
+  room: SeededRoom,
+  sources: SeedSources,
+): Promise<MatrixUser> {
+  const { clock } = sources;
+  const person = personOf(lab, seed, organisation, sources);
   const deadline = clock.now() + JOIN_TIMEOUT_MS;
   // Joining again would be another event in the room each time.
   while (!(await isMember(person, room))) {
-    const answer = await person.join(room.roomId, [lab.serverNames[organisation]]);
+    const answer = await person.join(room.roomId, [lab.serverNames[room.createdBy]]);
     if (answer.status === 200) break;
     if (clock.now() > deadline) {
       throw new DrawbridgeError(
@@ -106,7 +128,7 @@ async function joinPartner(
   }
   // Answered only when the homeserver has the room's whole state; until then nobody else of it can join.
   await person.members(room.roomId as RoomId);
-  await inviteGhosts(lab, partner, person, room);
+  return person;
 }
 
 async function isMember(person: MatrixUser, room: SeededRoom): Promise<boolean> {
@@ -133,7 +155,7 @@ async function inviteGhosts(
 
 /** Ghosts join by themselves once their bridge has seen the invitation. */
 export async function waitForGhosts(lab: Lab, seed: Seed, sources: SeedSources): Promise<void> {
-  for (const room of seed.rooms) {
+  for (const room of seed.rooms.filter(({ createdBy }) => createdBy !== WITNESS)) {
     for (const organisation of COMPLETE_ORGANISATIONS) {
       await waitForGhostsOf(lab, seed, organisation, room, sources);
     }

@@ -1,4 +1,4 @@
-// What the lab puts into the homeservers: people, and two rooms that A and B share.
+// What the lab puts into the homeservers: people, and the rooms that A and B share.
 // Invariants: it can be run again at any time and then changes nothing that is there; passwords and access
 // tokens stand in one file that this user alone can read.
 import { z } from "zod";
@@ -8,12 +8,7 @@ import { homeserverEndpoints } from "../endpoints.ts";
 import { readJson, writeJson } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import { MatrixUser } from "../matrix-user.ts";
-import {
-  COMPLETE_ORGANISATIONS,
-  type CompleteOrganisation,
-  ORGANISATION_NAMES,
-  type OrganisationName,
-} from "../organisations.ts";
+import { ORGANISATION_NAMES, type OrganisationName } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
 import { seedRooms, waitForGhosts } from "./rooms.ts";
 import { seedUsers } from "./users.ts";
@@ -30,12 +25,18 @@ export const SeededRoom = z.strictObject({
   roomId: z.string(),
   alias: z.string(),
   encrypted: z.boolean(),
-  createdBy: z.enum(COMPLETE_ORGANISATIONS),
+  createdBy: z.enum(ORGANISATION_NAMES),
 });
 export type SeededRoom = z.output<typeof SeededRoom>;
 
 export const SeedFile = z.strictObject({
-  users: z.record(z.enum(ORGANISATION_NAMES), z.array(SeededUser)),
+  users: z.strictObject({
+    "org-a": z.array(SeededUser),
+    "org-b": z.array(SeededUser),
+    "org-c": z.array(SeededUser),
+    /** Empty while there is no witness. */
+    "org-d": z.array(SeededUser).default([]),
+  }),
   rooms: z.array(SeededRoom),
 });
 export type Seed = z.output<typeof SeedFile>;
@@ -64,7 +65,7 @@ export function personOf(
 }
 
 /** The room that an organisation's first user created. */
-export function roomOf(seed: Seed, createdBy: CompleteOrganisation): SeededRoom | undefined {
+export function roomOf(seed: Seed, createdBy: OrganisationName): SeededRoom | undefined {
   return seed.rooms.find((room) => room.createdBy === createdBy);
 }
 
@@ -86,6 +87,9 @@ export async function seed(lab: Lab, sources: SeedSources, progress: Progress): 
   const complete: Seed = { users, rooms };
   writeJson(lab.paths.seed, complete);
   await waitForGhosts(lab, complete, sources);
-  if (withUsers.rooms.length < rooms.length) progress.done("two rooms shared by A and B, all ghosts in them");
+  if (withUsers.rooms.length < rooms.length) {
+    const witnessed = rooms.length > 2 ? "; the witness in both, and a third of its own" : "";
+    progress.done(`two rooms shared by A and B, all ghosts in them${witnessed}`);
+  }
   return complete;
 }

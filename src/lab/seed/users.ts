@@ -9,7 +9,7 @@ import { homeserverEndpoints } from "../endpoints.ts";
 import { HOMESERVER_FILES } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
 import { callHomeserver, type MatrixAnswer } from "../matrix-user.ts";
-import { ORGANISATION_NAMES, type OrganisationName, USERS } from "../organisations.ts";
+import { type OrganisationName, USERS } from "../organisations.ts";
 import type { Seed, SeededUser, SeedSources } from "./seed.ts";
 
 const REGISTER = "/_synapse/admin/v1/register";
@@ -20,7 +20,7 @@ export async function seedUsers(
   { random }: SeedSources,
 ): Promise<Seed["users"]> {
   const entries = await Promise.all(
-    ORGANISATION_NAMES.map(async (organisation) => {
+    lab.organisations.map(async (organisation) => {
       const users: SeededUser[] = [];
       for (const user of USERS) {
         const userId = `@${user.localpart}:${lab.serverNames[organisation]}`;
@@ -30,7 +30,7 @@ export async function seedUsers(
       return [organisation, users] as const;
     }),
   );
-  return Object.fromEntries(entries) as Seed["users"];
+  return { "org-d": before?.["org-d"] ?? [], ...Object.fromEntries(entries) } as Seed["users"];
 }
 
 async function ensureUser(

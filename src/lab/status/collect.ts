@@ -10,15 +10,16 @@ import { readJson } from "../files.ts";
 import { HOMESERVER_FILES } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
 import {
+  ADMITTED_ORGANISATIONS,
   AGENT,
   COMPLETE_ORGANISATIONS,
   type CompleteOrganisation,
   clientIds,
   isComplete,
-  ORGANISATION_NAMES,
   type OrganisationName,
   partnerOf,
   TRAITS,
+  WITNESS,
 } from "../organisations.ts";
 import { childrenOf } from "../process-identity.ts";
 import { readSeed, type Seed } from "../seed/seed.ts";
@@ -43,9 +44,7 @@ export async function collectStatus(lab: Lab): Promise<FedStatus> {
     .catch(() => undefined);
   const sources = { lab, seed: readSeed(lab), supervisor };
   const organisations = Object.fromEntries(
-    await Promise.all(
-      ORGANISATION_NAMES.map(async (name) => [name, await organisationStatus(sources, name)]),
-    ),
+    await Promise.all(lab.organisations.map(async (name) => [name, await organisationStatus(sources, name)])),
   ) as FedStatus["organisations"];
   const postgres = unitOf(sources, POSTGRES);
   const place = readJson(PostgresPlace, lab.paths.postgresPlace);
@@ -132,17 +131,22 @@ async function organisationStatus(sources: Sources, name: OrganisationName): Pro
       signingKeyFile: join(paths.homeserver, HOMESERVER_FILES.signingKey),
     },
     users: seed?.users[name] ?? [],
-    rooms: isComplete(name) ? roomsOf(seed, name) : [],
-    clients: isComplete(name) ? declaredClients(lab, name) : outsiderClients(lab),
+    rooms: ADMITTED_ORGANISATIONS.includes(name) ? roomsOf(seed, name) : [],
+    clients: clientsOf(lab, name),
     ...(isComplete(name) ? await serviceStatus(sources, name) : {}),
   };
 }
 
 /** The organisation's own room first. */
-function roomsOf(seed: Seed | undefined, name: CompleteOrganisation): OrganisationStatus["rooms"] {
+function roomsOf(seed: Seed | undefined, name: OrganisationName): OrganisationStatus["rooms"] {
   return (seed?.rooms ?? [])
     .toSorted((a, b) => Number(b.createdBy === name) - Number(a.createdBy === name))
     .map(({ roomId, alias, encrypted }) => ({ roomId, alias, encrypted }));
+}
+
+function clientsOf(lab: Lab, name: OrganisationName): OrganisationStatus["clients"] {
+  if (isComplete(name)) return declaredClients(lab, name);
+  return name === WITNESS ? [] : outsiderClients(lab);
 }
 
 function declaredClients(lab: Lab, name: CompleteOrganisation): OrganisationStatus["clients"] {

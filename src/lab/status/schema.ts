@@ -2,7 +2,6 @@
 // Published as docs/reference/schemas/fed-status.schema.json. All paths are absolute. It holds passwords,
 // access tokens and database URLs: they are the lab's own, made for it and good for nothing else.
 import { z } from "zod";
-import { ORGANISATION_NAMES } from "../organisations.ts";
 import { UNIT_STATES } from "../supervisor/protocol.ts";
 
 /** Of the running program; null while there is none. */
@@ -120,6 +119,12 @@ export const FedStatus = z.strictObject({
   }),
   /** Links between two organisations' homeservers that are cut now. */
   cutLinks: z.array(z.tuple([z.string(), z.string()])),
-  organisations: z.record(z.enum(ORGANISATION_NAMES), OrganisationStatus),
+  organisations: z.strictObject({
+    "org-a": OrganisationStatus,
+    "org-b": OrganisationStatus,
+    "org-c": OrganisationStatus,
+    /** The neutral witness, where it runs. */
+    "org-d": OrganisationStatus.exactOptional(),
+  }),
 });
 export type FedStatus = z.output<typeof FedStatus>;

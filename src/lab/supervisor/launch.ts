@@ -45,7 +45,7 @@ export async function launchCommand(program: CommandLine, logFile: string): Prom
   }
 }
 
-/** PostgreSQL on the lab's own port, with the databases of all programs. */
+/** PostgreSQL on the lab's own port, with the databases of all programs. One that runs there is taken over. */
 export async function launchPostgres(
   lab: Lab,
   clock: Clock,

@@ -41,6 +41,8 @@ export const SupervisorCommand = z.discriminatedUnion("action", [
   z.strictObject({ action: z.literal("kill"), unit: z.string() }),
   z.strictObject({ action: z.literal("cut"), between: Link }),
   z.strictObject({ action: z.literal("heal"), between: Link }),
+  /** Takes up what the lab has gained since, such as the witness; answered when its programs are started. */
+  z.strictObject({ action: z.literal("extend") }),
   /** Ends every program, then the supervisor. Answered before it begins. */
   z.strictObject({ action: z.literal("shutdown") }),
 ]);

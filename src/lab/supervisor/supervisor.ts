@@ -6,7 +6,7 @@ import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { writeJson } from "../files.ts";
-import type { Lab } from "../lab.ts";
+import { type Lab, readLab } from "../lab.ts";
 import { ORGANISATION_NAMES, type OrganisationName } from "../organisations.ts";
 import { ProcessIdentity } from "../process-identity.ts";
 import type { LabPrograms } from "../programs.ts";
@@ -14,7 +14,7 @@ import { ConnectProxy } from "../proxy.ts";
 import { launchCommand, launchPostgres } from "./launch.ts";
 import type { SupervisorCommand, SupervisorStatus } from "./protocol.ts";
 import { Unit } from "./unit.ts";
-import { dependantsOf, type UnitSpec, unitsOf } from "./units.ts";
+import { dependantsOf, POSTGRES, type UnitSpec, unitsOf } from "./units.ts";
 
 /** processes.json: the process of each unit. */
 export const ProcessRecord = z.record(z.string(), ProcessIdentity);
@@ -22,36 +22,50 @@ export const ProcessRecord = z.record(z.string(), ProcessIdentity);
 const PROBE_TIMEOUT_MS = 2_000;
 
 export class Supervisor {
-  readonly #lab: Lab;
+  #lab: Lab;
+  readonly #programs: LabPrograms;
+  readonly #clock: Clock;
   readonly #log: (message: string) => void;
   readonly #startedAt: number;
   readonly #units = new Map<string, Unit>();
-  readonly #specs: readonly UnitSpec[];
+  #specs: readonly UnitSpec[] = [];
   readonly #processes: Record<string, ProcessIdentity> = {};
   readonly #proxy: ConnectProxy<OrganisationName>;
 
   constructor(lab: Lab, programs: LabPrograms, clock: Clock, log: (message: string) => void) {
     this.#lab = lab;
+    this.#programs = programs;
+    this.#clock = clock;
     this.#log = log;
     this.#startedAt = clock.now();
-    this.#specs = unitsOf(lab, programs);
     this.#proxy = proxyOf(lab);
-    for (const spec of this.#specs) {
-      const logFile = lab.paths.log(spec.name);
-      const { program } = spec;
-      this.#units.set(
-        spec.name,
-        new Unit(spec, {
-          clock,
-          log,
-          logFile,
-          launch: () =>
-            program === "postgres" ? launchPostgres(lab, clock, log) : launchCommand(program, logFile),
-          isReady: () => answers(spec.readyUrl),
-          onProcess: (identity) => this.#record(spec.name, identity),
-        }),
-      );
-    }
+    this.#takeUp(lab);
+  }
+
+  /** Makes units of what the lab has and this supervisor does not know yet; returns the new ones. */
+  #takeUp(lab: Lab): Unit[] {
+    this.#lab = lab;
+    this.#specs = unitsOf(lab, this.#programs);
+    const added = this.#specs.filter(({ name }) => !this.#units.has(name)).map((spec) => this.#unitOf(spec));
+    for (const unit of added) this.#units.set(unit.spec.name, unit);
+    return added;
+  }
+
+  #unitOf(spec: UnitSpec): Unit {
+    const logFile = this.#lab.paths.log(spec.name);
+    const { program } = spec;
+    const log = this.#log;
+    return new Unit(spec, {
+      clock: this.#clock,
+      log,
+      logFile,
+      launch: () =>
+        program === "postgres"
+          ? launchPostgres(this.#lab, this.#clock, log)
+          : launchCommand(program, logFile),
+      isReady: () => answers(spec.readyUrl),
+      onProcess: (identity) => this.#record(spec.name, identity),
+    });
   }
 
   /** Opens the network, then starts everything, each program as soon as what it needs is ready. */
@@ -94,6 +108,7 @@ export class Supervisor {
     this.#log(JSON.stringify(command));
     if (command.action === "cut") return this.#proxy.cut(...command.between);
     if (command.action === "heal") return this.#proxy.heal(...command.between);
+    if (command.action === "extend") return this.#extend();
     const unit = this.#units.get(command.unit);
     if (unit === undefined) {
       throw new DrawbridgeError("usage", `there is no unit ${command.unit}`, {
@@ -115,6 +130,17 @@ export class Supervisor {
     }
   }
 
+  async #extend(): Promise<void> {
+    const lab = readLab(this.#lab.paths);
+    if (lab === undefined) throw new DrawbridgeError("usage", "the lab's file is gone");
+    const added = this.#takeUp(lab);
+    if (added.length === 0) return;
+    // The server runs; this makes the databases that it does not have yet.
+    await this.#units.get(POSTGRES)?.ready();
+    await launchPostgres(lab, this.#clock, this.#log);
+    for (const unit of added) unit.start(this.#afterDependencies(unit));
+  }
+
   async #afterDependencies(unit: Unit): Promise<void> {
     await Promise.all(unit.spec.after.map((name) => this.#units.get(name)?.ready()));
   }
@@ -134,6 +160,7 @@ function proxyOf(lab: Lab): ConnectProxy<OrganisationName> {
       "org-a": organisations["org-a"].proxy,
       "org-b": organisations["org-b"].proxy,
       "org-c": organisations["org-c"].proxy,
+      "org-d": organisations["org-d"].proxy,
     },
     servers: new Map(
       ORGANISATION_NAMES.map((organisation) => [

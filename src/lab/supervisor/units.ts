@@ -6,7 +6,6 @@ import type { Lab } from "../lab.ts";
 import {
   COMPLETE_ORGANISATIONS,
   type CompleteOrganisation,
-  ORGANISATION_NAMES,
   type OrganisationName,
 } from "../organisations.ts";
 import type { LabPrograms } from "../programs.ts";
@@ -40,7 +39,7 @@ export function unitName(organisation: OrganisationName, program: ProgramName): 
 export function unitsOf(lab: Lab, programs: LabPrograms): UnitSpec[] {
   return [
     { name: POSTGRES, after: [], program: "postgres", readyUrl: undefined, stopTimeoutMs: 30_000 },
-    ...ORGANISATION_NAMES.map((organisation) => homeserver(lab, organisation, programs)),
+    ...lab.organisations.map((organisation) => homeserver(lab, organisation, programs)),
     ...COMPLETE_ORGANISATIONS.flatMap((organisation) => services(lab, organisation, programs)),
   ];
 }

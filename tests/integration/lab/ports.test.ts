@@ -26,7 +26,7 @@ async function occupy(t: TestContext, port: number): Promise<void> {
 
 test("no two programs of a lab share a port, and a block holds them all", () => {
   const ports = allPorts(portsOfBlock(20_000));
-  assert.equal(ports.length, 23);
+  assert.equal(ports.length, 26);
   assert.equal(new Set(ports).size, ports.length);
   assert.ok(ports.every((port) => port >= 20_000 && port < 20_032));
 });

@@ -180,6 +180,35 @@ test("LAB-1: fed:up heals a link that was left cut", async () => {
   assert.deepEqual((await fed.status()).cutLinks, []);
 });
 
+test("LAB-1: a running lab gains the witness, whom A and B know already, and keeps it", async () => {
+  const before = pidsOf(await fed.status());
+  const proof = await fed.up("--with-witness");
+  assert.equal(proof.found, "running");
+  assert.deepEqual(proof.failures, []);
+  const status = await fed.status();
+  assert.equal(status.healthy, true);
+  const after = pidsOf(status);
+  assert.ok(after.delete("org-d/homeserver"));
+  assert.deepEqual(after, before);
+  const witness = status.organisations["org-d"];
+  assert.ok(witness !== undefined);
+  assert.deepEqual(
+    [witness.bridge, witness.gateway, witness.issuer, witness.clients.length],
+    [undefined, undefined, undefined, 0],
+  );
+  assert.equal(witness.users.length, 3);
+  // In its room and in both shared ones, all three organisations' people are.
+  assert.equal(witness.rooms.length, 3);
+  const { users, clientUrl } = witness;
+  assert.ok(users[0] !== undefined);
+  const sources = { clock: systemClock, random: systemRandom };
+  const alice = new MatrixUser(clientUrl, users[0].userId as UserId, users[0].accessToken, sources);
+  for (const { roomId } of witness.rooms) {
+    const servers = (await alice.members(roomId as RoomId)).map((member) => member.split(":")[1]);
+    assert.deepEqual([...new Set(servers)].sort(), ["org-a.test", "org-b.test", "org-d.test"]);
+  }
+});
+
 for (const victim of ["homeserver", "issuer", "agent", "gateway", "bridge", "postgres"] as const) {
   test(`LAB-1: ${victim} killed with SIGKILL is started again, and questions are answered`, async () => {
     const name = victim === "postgres" ? victim : `org-a/${victim}`;

@@ -79,13 +79,21 @@ test("NEG-1: no gateway admits a client of org-c, and no partner's federation li
     for (const agent of Object.values(agents)) {
       assert.deepEqual([...agent.clients].sort(), ["org-a-bridge", "org-b-bridge"]);
     }
-    assert.deepEqual(federationAllowList(lab, organisation), ["org-a.test:20003", "org-b.test:20012"]);
+    const admitted = ["org-a.test:20003", "org-b.test:20012", "org-d.test:20024"];
+    assert.deepEqual(federationAllowList(lab, organisation), admitted);
   }
 });
 
 test("the ACL of shared rooms names both forms of each admitted server, and never org-c", () => {
   assert.deepEqual(sharedRoomAcl(lab), {
-    allow: ["org-a.test", "org-a.test:20003", "org-b.test", "org-b.test:20012"],
+    allow: [
+      "org-a.test",
+      "org-a.test:20003",
+      "org-b.test",
+      "org-b.test:20012",
+      "org-d.test",
+      "org-d.test:20024",
+    ],
     deny: [],
     allow_ip_literals: false,
   });

@@ -24,5 +24,6 @@ test("a lab's name is part of its folder's path, and cannot lead out of it", () 
 test("organisations are named in full or by their letter", () => {
   assert.equal(parseOrganisation("org-b"), "org-b");
   assert.equal(parseOrganisation("b"), "org-b");
-  assert.equal(parseOrganisation("d"), undefined);
+  assert.equal(parseOrganisation("d"), "org-d");
+  assert.equal(parseOrganisation("e"), undefined);
 });
