@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import type { Random } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { freePort } from "../runtime/free-port.ts";
-import { type NamedLock, tryNamedLock } from "./named-lock.ts";
+import { type NamedLock, tryNamedLock } from "../runtime/named-lock.ts";
 import { COMPLETE_ORGANISATIONS, ORGANISATION_NAMES, type OrganisationName } from "./organisations.ts";
 
 const BLOCK_SIZE = 32;

@@ -7,12 +7,12 @@ import { join } from "node:path";
 import { type Clock, systemRandom } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { removeEmbeddedPostgres } from "../runtime/embedded-postgres.ts";
+import { type NamedLock, namedLock } from "../runtime/named-lock.ts";
 import { readIfPresent } from "../runtime/write-file.ts";
 import { provision, provisionWitness } from "./configuration/provision.ts";
 import { keepSecret, randomSecret, readJson } from "./files.ts";
 import { admitWitness, type Lab, prepareLab, readLab } from "./lab.ts";
 import { CLONE, type LabPaths } from "./layout.ts";
-import { type NamedLock, namedLock } from "./named-lock.ts";
 import { WITNESS } from "./organisations.ts";
 import {
   endProcesses,
@@ -41,6 +41,7 @@ export function lockLab(paths: LabPaths, clock: Clock, progress: Progress): Prom
   return namedLock(`lab ${realpathSync(paths.directory)}`, {
     clock,
     timeoutMs: LOCK_TIMEOUT_MS,
+    holder: "another command of this lab",
     onWait: () => progress.note("Another command of this lab is at work; waiting for it."),
   });
 }

@@ -3,7 +3,6 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { type TestContext, test } from "node:test";
 import { systemClock } from "../../../src/domain/clock.ts";
-import { namedLock, tryNamedLock } from "../../../src/lab/named-lock.ts";
 import {
   childrenOf,
   endProcesses,
@@ -14,6 +13,7 @@ import {
   processesOfLab,
   signalProcess,
 } from "../../../src/lab/process-identity.ts";
+import { namedLock, tryNamedLock } from "../../../src/runtime/named-lock.ts";
 import { ROOT } from "../../support/temporary.ts";
 
 const WAIT_FOR_EVER = "setInterval(() => {}, 1000)";
@@ -93,12 +93,17 @@ test("a lock is one holder's at a time, and free again when its holder is killed
   const name = `test ${process.pid} lock`;
   const holder = await program(
     t,
-    `import("${ROOT}/src/lab/named-lock.ts").then(async (lock) => { await lock.tryNamedLock("${name}"); console.log("held") }); ${WAIT_FOR_EVER}`,
+    `import("${ROOT}/src/runtime/named-lock.ts").then(async (lock) => { await lock.tryNamedLock("${name}"); console.log("held") }); ${WAIT_FOR_EVER}`,
     {},
     "held",
   );
   let waited = 0;
-  const taking = namedLock(name, { clock: systemClock, timeoutMs: 10_000, onWait: () => waited++ });
+  const taking = namedLock(name, {
+    clock: systemClock,
+    timeoutMs: 10_000,
+    holder: "a test",
+    onWait: () => waited++,
+  });
   await systemClock.sleep(150);
   assert.equal(waited, 1);
   holder.child.kill("SIGKILL");
@@ -109,6 +114,8 @@ test("a lock is one holder's at a time, and free again when its holder is killed
 test("who waits for a lock in vain is told", async () => {
   const name = `test ${process.pid} busy`;
   const held = await tryNamedLock(name);
-  await assert.rejects(namedLock(name, { clock: systemClock, timeoutMs: 50 }), { code: "program_failed" });
+  await assert.rejects(namedLock(name, { clock: systemClock, timeoutMs: 50, holder: "a test" }), {
+    code: "program_failed",
+  });
   await held?.release();
 });

@@ -28,12 +28,17 @@ export function tryNamedLock(name: string): Promise<NamedLock | undefined> {
 
 /**
  * Waits for the lock.
- * @param onWait called once, when somebody else holds it.
- * @throws DrawbridgeError `program_failed` when it is still held after `timeoutMs`.
+ * @param options `holder`: who may hold it, for the error; `onWait`: called once, when somebody else does
+ * @throws DrawbridgeError `program_failed` when it is still held after `timeoutMs`
  */
 export async function namedLock(
   name: string,
-  options: { readonly clock: Clock; readonly timeoutMs: number; readonly onWait?: () => void },
+  options: {
+    readonly clock: Clock;
+    readonly timeoutMs: number;
+    readonly holder: string;
+    readonly onWait?: () => void;
+  },
 ): Promise<NamedLock> {
   const deadline = options.clock.now() + options.timeoutMs;
   let told = false;
@@ -43,7 +48,7 @@ export async function namedLock(
     if (!told) options.onWait?.();
     told = true;
     if (options.clock.now() > deadline) {
-      throw new DrawbridgeError("program_failed", "another command of this lab is still at work", {
+      throw new DrawbridgeError("program_failed", `${options.holder} is still at work`, {
         mend: "Wait for it, or end it, and run this command again.",
       });
     }
