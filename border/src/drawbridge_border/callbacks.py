@@ -1,0 +1,214 @@
+"""What the homeserver asks the module, and the module's answers.
+
+Invariants: no callback raises: an internal error denies and is counted; a callback that lets pass does no I/O
+but one lstat; answers are NOT_SPAM or a code, never a bool where the homeserver reads bools the other way round.
+"""
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from synapse.module_api import NOT_SPAM
+from synapse.module_api.errors import Codes
+
+from .border import Border
+from .server_name import server_of
+
+logger = logging.getLogger(__name__)
+
+# Event type and memberships: Matrix specification, m.room.member.
+_MEMBER = "m.room.member"
+_SERVER_ACL = "m.room.server_acl"
+
+Answer = Any  # Codes or the text NOT_SPAM: the homeserver compares by identity.
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class Event(Protocol):
+    """What is read of a homeserver's event."""
+
+    @property
+    def event_id(self) -> str:
+        """Made from the event itself; of a template it means nothing."""
+
+    @property
+    def room_id(self) -> str:
+        """Without a server part since room version 12."""
+
+    @property
+    def sender(self) -> str:
+        """A user ID."""
+
+    @property
+    def type(self) -> str:
+        """Such as m.room.message."""
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """Only memberships are read from it."""
+
+    def is_state(self) -> bool:
+        """Whether it has a state key."""
+
+    def get_state_key(self) -> str | None:
+        """The state key, if it has one."""
+
+
+def _closed(
+    otherwise: Callable[[], Result],
+) -> Callable[[Callable[..., Awaitable[Result]]], Callable[..., Awaitable[Result]]]:
+    """Make an internal error the answer `otherwise`, counted and logged without its message."""
+
+    def wrap(callback: Callable[..., Awaitable[Result]]) -> Callable[..., Awaitable[Result]]:
+        @functools.wraps(callback)
+        async def guarded(self: "Callbacks", *args: Any) -> Result:
+            try:
+                return await callback(self, *args)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it denies
+                self.border.errors += 1
+                logger.error("%s failed and denies: %s", callback.__name__, type(error).__name__)  # noqa: TRY400
+                return otherwise()
+
+        return guarded
+
+    return wrap
+
+
+class Inviters(Protocol):
+    """Who invited a local user."""
+
+    async def inviter_of(self, user_id: str, room_id: str) -> str | None:
+        """The user ID of who invited a local user to a room, if there is an invitation."""
+
+
+class AclCache(Protocol):
+    """The homeserver's enforcing cache of room ACLs."""
+
+    def forget(self, room_id: str) -> None:
+        """Have the room's ACL read anew at the next request."""
+
+
+class Callbacks:
+    """One method for each callback that the module registers."""
+
+    def __init__(
+        self, border: Border, inviters: Inviters, acls: AclCache, *, rejects_relayed_events: bool
+    ) -> None:
+        """rejects_relayed_events: whether a denied server's messages are taken from other servers."""
+        self.border = border
+        self._inviters = inviters
+        self._acls = acls
+        self._rejects_relayed_events = rejects_relayed_events
+
+    # --- what other servers send ------------------------------------------------------------------------
+
+    async def should_drop_federated_event(self, event: Event) -> bool:
+        """Drop an event that was pushed to us, or an invitation, whose sender's server is not allowed."""
+        try:
+            sender = event.sender
+            server = sender[sender.index(":") + 1 :]
+            if server in self.border.policy.current().allowed:
+                return False
+            self.border.deny("server_not_allowed", server, room=event.room_id, event=event.event_id)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it denies
+            self.border.errors += 1
+            logger.error("should_drop_federated_event failed and denies: %s", type(error).__name__)  # noqa: TRY400
+        return True
+
+    @_closed(lambda: Codes.FORBIDDEN)
+    async def federated_user_may_invite(self, event: Event) -> Answer:
+        """Deny an invitation from outside: by server, or all of them."""
+        server = server_of(event.sender)
+        policy = self.border.policy.current()
+        if server not in policy.allowed:
+            self.border.deny("server_not_allowed", server, room=event.room_id, event=event.event_id)
+            return Codes.FORBIDDEN
+        if policy.denies_all_invites:
+            self.border.deny("invite_rule_denied", server, room=event.room_id, event=event.event_id)
+            return Codes.FORBIDDEN
+        return NOT_SPAM
+
+    @_closed(lambda: Codes.FORBIDDEN)
+    async def check_event_for_spam(self, event: Event) -> Answer:
+        """Empty a denied server's message that a third server relays.
+
+        The homeserver then keeps its place in the room's history without its content and shows it to nobody.
+        State is left alone: without its content (an encryption setting, an ACL) a room would be less safe.
+        """
+        server = server_of(event.sender)
+        if not self._rejects_relayed_events or self.border.admits(server) or event.is_state():
+            return NOT_SPAM
+        self.border.deny("server_not_allowed", server, room=event.room_id, event=event.event_id)
+        return Codes.FORBIDDEN
+
+    # --- what is made here, and the templates that other servers ask for ---------------------------------
+
+    @_closed(lambda: (False, None))
+    async def check_event_allowed(self, event: Event, _state: object) -> tuple[bool, dict[str, Any] | None]:
+        """Deny templates for joining or knocking to a denied server, and inviting its users.
+
+        Leaving, banning and withdrawing an invitation are always possible: they close.
+        """
+        if event.type != _MEMBER:
+            return self._allowed(server_of(event.sender), event.room_id)
+        membership = event.content.get("membership")
+        if membership in {"leave", "ban"}:
+            return True, None
+        sender = server_of(event.sender)
+        target = event.get_state_key()
+        if sender != self.border.local_server or membership != "invite" or target is None:
+            return self._allowed(sender, event.room_id)
+        return self._allowed(server_of(target), event.room_id)
+
+    def _allowed(self, server: str, room_id: str) -> tuple[bool, None]:
+        if self.border.admits(server):
+            return True, None
+        self.border.deny("server_not_allowed", server, room=room_id)
+        return False, None
+
+    @_closed(lambda: Codes.FORBIDDEN)
+    async def user_may_invite(self, inviter: str, invitee: str, room_id: str) -> Answer:
+        """Deny a local user's invitation to a denied server's user. Asked for invitations from outside too."""
+        for server in (server_of(inviter), server_of(invitee)):
+            if not self.border.admits(server):
+                self.border.deny("server_not_allowed", server, room=room_id)
+                return Codes.FORBIDDEN
+        return NOT_SPAM
+
+    @_closed(lambda: Codes.FORBIDDEN)
+    async def user_may_join_room(self, user_id: str, room_id: str, is_invited: bool) -> Answer:  # noqa: FBT001
+        """Deny accepting an invitation of a denied server's user, and joining a room that its ID names."""
+        servers = [server_of(room_id)] if ":" in room_id else []
+        if is_invited:
+            inviter = await self._inviters.inviter_of(user_id, room_id)
+            servers += [] if inviter is None else [server_of(inviter)]
+        for server in servers:
+            if not self.border.admits(server):
+                self.border.deny("server_not_allowed", server, room=room_id)
+                return Codes.FORBIDDEN
+        return NOT_SPAM
+
+    @_closed(lambda: Codes.FORBIDDEN)
+    async def user_may_create_room(self, _user_id: str, room_config: Mapping[str, Any]) -> Answer:
+        """Deny a room whose first invitations would fail, before half of it is made."""
+        invited = room_config.get("invite")
+        for user in invited if isinstance(invited, list) else []:
+            server = server_of(user)
+            if not self.border.admits(server):
+                self.border.deny("server_not_allowed", server)
+                return Codes.FORBIDDEN
+        return NOT_SPAM
+
+    # --- what has happened ------------------------------------------------------------------------------
+
+    @_closed(lambda: None)
+    async def on_new_event(self, event: Event, _state: object) -> None:
+        """Have a new ACL enforced.
+
+        The homeserver forgets its cached ACL before the new one is stored, so a request in between can fill
+        the cache with the old one. Here the new one is stored.
+        """
+        if event.type == _SERVER_ACL and event.get_state_key() == "":
+            self._acls.forget(event.room_id)

@@ -1,0 +1,81 @@
+"""What the homeserver really enforces of a room's ACL, and how it is made to look again.
+
+This uses what Synapse does not promise to keep: the storage controllers and the store. Invariant: whatever of
+it is missing is found at start, and the homeserver does not start; so nothing here is ever guessed.
+"""
+
+from typing import Any, NamedTuple
+
+from synapse.api.constants import EventTypes
+from synapse.module_api import ModuleApi
+from synapse.util.stringutils import parse_server_name
+
+try:
+    from synapse.storage.controllers.state import server_acl_evaluator_from_event
+except ImportError:  # pragma: no cover - another Synapse
+    server_acl_evaluator_from_event = None
+
+_NOT_CACHED = object()
+
+
+class UnsupportedHomeserverError(Exception):
+    """This Synapse is not one that the module knows from inside."""
+
+
+class Enforcement(NamedTuple):
+    """What decides about a server's requests for a room, in this process."""
+
+    allowed: bool
+    cached: bool
+    state_event_id: str | None
+    enforces_state: bool
+
+
+class EnforcedAcls:
+    """The homeserver's enforcing cache."""
+
+    def __init__(self, api: ModuleApi) -> None:
+        """Raise UnsupportedHomeserverError if this Synapse keeps its ACLs elsewhere."""
+        try:
+            homeserver = api._hs  # noqa: SLF001 - the module API has no way to it
+            state = homeserver.get_storage_controllers().state
+            self._lookup = state.get_server_acl_for_room
+            self._forget = self._lookup.invalidate
+            self._cached = self._lookup.cache.get_immediate
+            self._state_event = state.get_current_state_event
+            self._invite = homeserver.get_datastores().main.get_invite_for_local_user_in_room
+        except AttributeError as error:
+            raise UnsupportedHomeserverError(error.name) from None
+        if server_acl_evaluator_from_event is None:
+            raise UnsupportedHomeserverError("server_acl_evaluator_from_event")
+        self._evaluator_of = server_acl_evaluator_from_event
+
+    async def enforcement(self, room_id: str, server: str) -> Enforcement:
+        """What is enforced for a server (its port has no part in ACLs), and whether the state says the same.
+
+        Raises ValueError for what is no server name.
+        """
+        host, _ = parse_server_name(server)
+        is_cached = self._cached(room_id, _NOT_CACHED, update_metrics=False) is not _NOT_CACHED
+        enforced = _allows(await self._lookup(room_id), host)
+        event = await self._state_event(room_id, EventTypes.ServerACL, "")
+        stated = _allows(None if event is None else self._evaluator_of(event), host)
+        return Enforcement(
+            allowed=enforced,
+            cached=is_cached,
+            state_event_id=None if event is None else event.event_id,
+            enforces_state=enforced == stated,
+        )
+
+    def forget(self, room_id: str) -> None:
+        """Have the room's ACL read from its state at the next request."""
+        self._forget((room_id,))
+
+    async def inviter_of(self, user_id: str, room_id: str) -> str | None:
+        """Who invited a local user to a room, if there is an invitation."""
+        invite = await self._invite(user_id, room_id)
+        return None if invite is None else str(invite.sender)
+
+
+def _allows(evaluator: Any, host: str) -> bool:
+    return evaluator is None or bool(evaluator.server_matches_acl_event(host))

@@ -1,0 +1,169 @@
+"""The status resource: what is in force, for an operator who holds the token.
+
+Invariants: no answer without the token, compared in constant time; the token is read from its file at each
+request, so it is rotated by writing the file; answers hold identifiers, digests, counts and times alone.
+"""
+
+import hashlib
+import hmac
+import json
+from datetime import datetime, timezone
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from synapse.module_api import DirectServeJsonResource, parse_json_object_from_request
+from synapse.module_api.errors import Codes, SynapseError
+
+from .border import Border
+from .enforcement import EnforcedAcls
+from .server_name import is_server_name
+from .violations import ViolationLog
+
+PREFIX = "/_synapse/client/drawbridge/v1"
+_TOKEN_BYTES_MAX = 4096
+
+
+class StatusToken:
+    """The bearer token, from its file."""
+
+    def __init__(self, path: str) -> None:
+        """path: one line, readable by the homeserver's user alone."""
+        self._path = path
+
+    def demand(self, request: Any) -> None:
+        """Raise SynapseError unless the request carries the token."""
+        given = _bearer_of(request)
+        if given is None:
+            raise SynapseError(HTTPStatus.UNAUTHORIZED, "Missing token", Codes.MISSING_TOKEN)
+        try:
+            with open(self._path, "rb") as file:
+                expected = file.read(_TOKEN_BYTES_MAX).strip()
+        except OSError:
+            expected = b""
+        if not expected:
+            raise SynapseError(
+                HTTPStatus.SERVICE_UNAVAILABLE, "The status token's file is missing or empty", Codes.UNKNOWN
+            )
+        if not hmac.compare_digest(hashlib.sha256(given).digest(), hashlib.sha256(expected).digest()):
+            raise SynapseError(HTTPStatus.FORBIDDEN, "Wrong token", Codes.FORBIDDEN)
+
+
+def _bearer_of(request: Any) -> bytes | None:
+    headers = request.requestHeaders.getRawHeaders(b"authorization") or []
+    if len(headers) != 1:
+        return None
+    scheme, _, token = headers[0].partition(b" ")
+    return bytes(token).strip() if scheme.lower() == b"bearer" and token.strip() else None
+
+
+def _argument(request: Any, name: bytes) -> str:
+    values = request.args.get(name, [])
+    try:
+        if len(values) == 1 and 0 < len(values[0]) <= 255:
+            return str(values[0].decode("utf-8"))
+    except UnicodeDecodeError:
+        pass
+    raise SynapseError(HTTPStatus.BAD_REQUEST, f"{name.decode()} is needed once", Codes.INVALID_PARAM)
+
+
+def _server_argument(request: Any) -> str:
+    server = _argument(request, b"server")
+    if not is_server_name(server):
+        raise SynapseError(HTTPStatus.BAD_REQUEST, "server is no server name", Codes.INVALID_PARAM)
+    return server
+
+
+class _Guarded(DirectServeJsonResource):  # type: ignore[misc]
+    """A resource that answers nobody without the token."""
+
+    isLeaf = True
+
+    def __init__(self, token: StatusToken) -> None:
+        super().__init__()
+        self._token = token
+
+    async def _async_render(self, request: Any) -> Any:
+        self._token.demand(request)
+        return await super()._async_render(request)
+
+
+class Alarm(Protocol):
+    """What an operator must look at."""
+
+    def __call__(self) -> str | None:
+        """The reason, if there is one."""
+
+
+class BorderStatus(_Guarded):
+    """GET …/border: what is in force, and what has been denied since the process started."""
+
+    def __init__(self, token: StatusToken, border: Border, violations: ViolationLog) -> None:
+        super().__init__(token)
+        self._border = border
+        self._violations = violations
+
+    async def _async_render_GET(self, _request: Any) -> tuple[int, dict[str, Any]]:  # noqa: N802
+        policy = self._border.policy.current()
+        alarm = policy.alarm
+        if alarm is None and self._violations.is_failing:
+            return 200, self._answer("violations_not_written")
+        return 200, self._answer(alarm)
+
+    def _answer(self, alarm: str | None) -> dict[str, Any]:
+        policy = self._border.policy.current()
+        return {
+            "policy_digest": policy.digest,
+            "loaded_at": _iso(policy.loaded_at_ns),
+            "state": policy.state,
+            "alarm": alarm,
+            "servers": len(policy.allowed),
+            "invite_rule": "deny_all" if policy.denies_all_invites else None,
+            "counts": dict(self._border.counts),
+            "errors": self._border.errors,
+        }
+
+
+class ServerCheck(_Guarded):
+    """GET …/check?server=…: whether a server's events would come in."""
+
+    def __init__(self, token: StatusToken, border: Border) -> None:
+        super().__init__(token)
+        self._border = border
+
+    async def _async_render_GET(self, request: Any) -> tuple[int, dict[str, Any]]:  # noqa: N802
+        server = _server_argument(request)
+        policy = self._border.policy.current()
+        return 200, {"server": server, "allowed": server in policy.allowed, "policy_digest": policy.digest}
+
+
+class AclEnforcement(_Guarded):
+    """GET …/enforcement?room_id=…&server=…: what the homeserver enforces of a room's ACL."""
+
+    def __init__(self, token: StatusToken, acls: EnforcedAcls) -> None:
+        super().__init__(token)
+        self._acls = acls
+
+    async def _async_render_GET(self, request: Any) -> tuple[int, dict[str, Any]]:  # noqa: N802
+        room_id, server = _argument(request, b"room_id"), _server_argument(request)
+        found = await self._acls.enforcement(room_id, server)
+        return 200, {"room_id": room_id, "server": server, **found._asdict()}
+
+
+class AclRefresh(_Guarded):
+    """POST …/enforcement/refresh {"room_id"}: have a room's ACL read anew."""
+
+    def __init__(self, token: StatusToken, acls: EnforcedAcls) -> None:
+        super().__init__(token)
+        self._acls = acls
+
+    async def _async_render_POST(self, request: Any) -> tuple[int, dict[str, Any]]:  # noqa: N802
+        room_id = parse_json_object_from_request(request).get("room_id")
+        if not isinstance(room_id, str) or not 0 < len(room_id) <= 255:
+            raise SynapseError(HTTPStatus.BAD_REQUEST, "room_id is needed", Codes.INVALID_PARAM)
+        self._acls.forget(room_id)
+        return 200, {"room_id": room_id, "refreshed": True}
+
+
+def _iso(at_ns: int) -> str:
+    at = datetime.fromtimestamp(at_ns / 1_000_000_000, timezone.utc)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
