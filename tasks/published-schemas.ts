@@ -5,6 +5,9 @@ import { basename, join } from "node:path";
 import { z } from "zod";
 import { AgentsFile } from "../src/admission/agents-file.ts";
 import { ClientsFile } from "../src/admission/clients-file.ts";
+import { GatewayState } from "../src/admission/gateway-state.ts";
+import { InvocationFile } from "../src/admission/invocation-file.ts";
+import { PublicationFile } from "../src/admission/publication-file.ts";
 import { AgentCardAudit, DelegationAudit } from "../src/bridge/audit/records.ts";
 import { BridgeConfigFile } from "../src/bridge/config.ts";
 import { DocsQaConfigFile } from "../src/docs-qa/config.ts";
@@ -24,6 +27,17 @@ const PUBLISHED: readonly PublishedSchema[] = [
   { name: "bridge", title: "The bridge's configuration", schema: BridgeConfigFile },
   { name: "agents", title: "The bridge's agents.yaml", schema: AgentsFile },
   { name: "gateway", title: "The gateway's configuration", schema: GatewayConfigFile },
+  {
+    name: "gateway-publication",
+    title: "The gateway's publication.yaml: which cards are public",
+    schema: PublicationFile,
+  },
+  {
+    name: "gateway-invocation",
+    title: "The gateway's invocation.yaml: who may call which agent",
+    schema: InvocationFile,
+  },
+  { name: "gateway-state", title: "What a gateway has in force", schema: GatewayState },
   { name: "issuer", title: "The issuer's configuration", schema: IssuerConfigFile },
   { name: "issuer-clients", title: "The issuer's declared clients", schema: ClientsFile },
   { name: "docs-qa", title: "The sample agent's configuration", schema: DocsQaConfigFile },

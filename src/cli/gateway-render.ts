@@ -2,9 +2,10 @@
 import { resolve } from "node:path";
 import process from "node:process";
 import type { Command } from "commander";
-import { loadGatewayConfig } from "../gateway/config.ts";
+import { mergeIntent } from "../gateway/intent.ts";
 import { placeFile } from "../gateway/live-files.ts";
 import { render } from "../gateway/render.ts";
+import { loadSources } from "../gateway/sources.ts";
 import type { CommandModule } from "./command.ts";
 
 export const command: CommandModule = {
@@ -14,7 +15,8 @@ export const command: CommandModule = {
       .requiredOption("--out <directory>", "where to write them")
       .action((options: { config: string; out: string }) => {
         const directory = resolve(options.out);
-        const { files } = render(loadGatewayConfig(options.config), directory);
+        const { gateway, publication, invocation } = loadSources(resolve(options.config));
+        const { files } = render(gateway.value, mergeIntent(publication, invocation), directory);
         for (const path of Object.keys(files).sort()) {
           placeFile(directory, path, files[path] ?? "");
           process.stdout.write(`${path}\n`);

@@ -14,9 +14,11 @@ export const command: CommandModule = {
       .addHelpText(
         "after",
         `
-Runs Envoy on the rendered configuration, in the foreground, until SIGTERM. A change of the file is
-validated and taken up live; a file that cannot be used leaves the last good one in force. Standard
-output is a log, one JSON object a line; the line with "event":"ready" says that the gateway serves.`,
+Runs Envoy on the rendered configuration, in the foreground, until SIGTERM. Beside its own file it follows
+the two that say which cards are public and who may call (publicationFile, invocationFile). A change of any
+of them is validated and taken up live; a file that cannot be used leaves the last good one in force. What
+is in force stands in the state file. Standard output is a log, one JSON object a line; the line with
+"event":"ready" says that the gateway serves.`,
       )
       .action(async (options: { config: string }) => {
         process.exitCode = await serve({

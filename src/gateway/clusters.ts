@@ -1,7 +1,10 @@
-// The clusters: one for each published agent, one for the issuer's key set.
+// The clusters: one for each published card, one for each agent that may be invoked, one for the issuer's
+// key set. An agent's two are apart because its card and its callers are said in two files, which change by
+// themselves.
 // Invariant: an https key set is verified by name against a CA bundle; Envoy by itself verifies nothing.
 import { isIP } from "node:net";
 import type { GatewayConfig } from "./config.ts";
+import type { GatewayIntent } from "./intent.ts";
 import { extension, type JsonObject, typed } from "./resource.ts";
 
 const SYSTEM_CA_FILE = "/etc/ssl/certs/ca-certificates.crt";
@@ -9,7 +12,8 @@ const SYSTEM_CA_FILE = "/etc/ssl/certs/ca-certificates.crt";
 const AGENT_IDLE_TIMEOUT = "4s";
 
 export const ISSUER_CLUSTER = "issuer";
-export const agentCluster = (agent: string): string => `agent:${agent}`;
+export const cardCluster = (agent: string): string => `card:${agent}`;
+export const invocationCluster = (agent: string): string => `invoke:${agent}`;
 
 interface Target {
   readonly host: string;
@@ -47,7 +51,7 @@ function cluster(name: string, target: Target, more: JsonObject = {}): JsonObjec
 }
 
 function agentClusterOf(name: string, upstream: string): JsonObject {
-  return cluster(agentCluster(name), targetOf(new URL(upstream)), {
+  return cluster(name, targetOf(new URL(upstream)), {
     typed_extension_protocol_options: {
       "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed(
         "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -85,11 +89,12 @@ function issuerCluster(issuer: GatewayConfig["issuer"]): JsonObject {
 }
 
 /** All clusters, agents in the order of their names. */
-export function renderClusters(config: GatewayConfig): JsonObject[] {
+export function renderClusters(config: GatewayConfig, intent: GatewayIntent): JsonObject[] {
   return [
     issuerCluster(config.issuer),
-    ...Object.keys(config.agents)
-      .sort()
-      .map((name) => agentClusterOf(name, config.agents[name]?.upstream ?? "")),
+    ...intent.agents.flatMap(({ name, card, invocation }) => [
+      ...(card === undefined ? [] : [agentClusterOf(cardCluster(name), card.upstream)]),
+      ...(invocation === undefined ? [] : [agentClusterOf(invocationCluster(name), invocation.upstream)]),
+    ]),
   ];
 }

@@ -1,84 +1,13 @@
-// The gateway's configuration: which agents are published, who may call them, how often.
-// Envoy's own files are rendered from it; nothing else is configured by hand.
-// Invariants: every public path is exact and belongs to one agent; a client is named in full, never by a
-// pattern. Published as docs/reference/schemas/gateway.schema.json.
+// gateway.yaml: what is this machine's own. Whom the gateway admits, and which cards it publishes, stand in
+// two files beside it (src/admission), which federation control may write.
+// Envoy's own files are rendered from the three; nothing else is configured by hand.
+// Published as docs/reference/schemas/gateway.schema.json.
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
-import { parseAgentId } from "../domain/identifiers.ts";
-import { loadYaml } from "../runtime/load-yaml.ts";
+import { plainUrl } from "../admission/fields.ts";
+import { parseYaml } from "../runtime/load-yaml.ts";
 
 const Port = z.int().min(1).max(65_535);
-const AbsolutePath = z
-  .string()
-  .regex(/^(?:\/[A-Za-z0-9_~-][A-Za-z0-9._~-]*|\/\.[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+$/, {
-    error: "must be an absolute path of letters, digits and . _ ~ - /, without empty or dot segments",
-  });
-/** An OAuth client ID as tokens carry it. Printable, so that it can stand in an access log line. */
-const ClientId = z.string().regex(/^[\x21-\x7e]{1,255}$/, { error: "must be 1 to 255 printable characters" });
-/** Everything Envoy's JWKS and agent clusters need of a URL; credentials in one would land in a file. */
-const plainUrl = (protocol: RegExp) =>
-  z.url({ protocol }).refine(
-    (value) => {
-      const url = URL.parse(value);
-      return url !== null && url.username === "" && url.password === "" && url.hash === "";
-    },
-    { error: "must have no user, password or fragment" },
-  );
-
-/** Requests a client may make: `perMinute` on average, `burst` at once. */
-export const Quota = z.strictObject({
-  perMinute: z.int().min(1).max(1_000_000),
-  burst: z.int().min(1).max(1_000_000),
-});
-export type Quota = z.output<typeof Quota>;
-
-export const PublishedAgent = z.strictObject({
-  /**
-   * The agent's own JSON-RPC endpoint, reached by the gateway alone. Its HTTP+JSON interface, if it has
-   * one, is below it.
-   */
-  upstream: plainUrl(/^http$/).refine((value) => URL.parse(value)?.search === "", {
-    error: "must have no query",
-  }),
-  /** Where the agent itself serves its card. */
-  upstreamCardPath: AbsolutePath.default("/.well-known/agent-card.json"),
-  /** Public, GET, no token. */
-  cardPath: AbsolutePath,
-  /** JSON-RPC by POST on exactly this path; HTTP+JSON below it when `httpJson` is set. */
-  invokePath: AbsolutePath,
-  httpJson: z.boolean().default(false),
-  /** Client IDs (`azp`) that may invoke it. Empty: nobody. */
-  clients: z.array(ClientId),
-  /** Pass the caller's token on to the agent. The agent learns the caller from `x-azp` either way. */
-  forwardToken: z.boolean().default(false),
-});
-export type PublishedAgent = z.output<typeof PublishedAgent>;
-
-/** Two agents on one path would make the answer depend on the order of routes: refused. */
-function refuseSharedPaths(agents: Readonly<Record<string, PublishedAgent>>, context: z.RefinementCtx): void {
-  const owners = new Map<string, string>();
-  for (const [name, agent] of Object.entries(agents)) {
-    for (const key of ["cardPath", "invokePath"] as const) {
-      const owner = owners.get(agent[key]);
-      if (owner !== undefined) {
-        context.addIssue({ code: "custom", path: [name, key], message: `already used by ${owner}` });
-      }
-      owners.set(agent[key], `${name}.${key}`);
-    }
-  }
-  for (const [name, agent] of Object.entries(agents)) {
-    if (!agent.httpJson) continue;
-    for (const [path, owner] of owners) {
-      if (path.startsWith(`${agent.invokePath}/`) && owner !== `${name}.cardPath`) {
-        context.addIssue({
-          code: "custom",
-          path: [name, "invokePath"],
-          message: `HTTP+JSON is served below it, where ${owner} lies`,
-        });
-      }
-    }
-  }
-}
 
 export const GatewayConfigFile = z.strictObject({
   version: z.literal(1),
@@ -99,14 +28,12 @@ export const GatewayConfigFile = z.strictObject({
     /** PEM bundle that an https `jwksUrl` is verified against; the system's when absent. */
     caFile: z.string().min(1).optional(),
   }),
-  agents: z
-    .record(
-      z.string().refine((value) => parseAgentId(value) !== undefined, { error: "not an agent name" }),
-      PublishedAgent,
-    )
-    .superRefine(refuseSharedPaths),
-  /** Per `azp`; a client without its own gets `default`. */
-  quotas: z.strictObject({ default: Quota, clients: z.record(ClientId, Quota).default({}) }),
+  /** Which cards are public (plane 4). */
+  publicationFile: z.string().min(1).default("publication.yaml"),
+  /** Who may invoke which agent, and how often (plane 5). */
+  invocationFile: z.string().min(1).default("invocation.yaml"),
+  /** Written by the gateway: what it has in force. */
+  stateFile: z.string().min(1).default("state.json"),
   /** JSON lines without path, query, body or token. */
   accessLog: z.string().min(1).default("access.jsonl"),
   envoy: z
@@ -138,6 +65,9 @@ export function resolvePaths(config: GatewayConfigFile, baseDirectory: string): 
       ...(tls && { tls: { certificateFile: at(tls.certificateFile), keyFile: at(tls.keyFile) } }),
     },
     issuer: { ...config.issuer, ...(caFile !== undefined && { caFile: at(caFile) }) },
+    publicationFile: at(config.publicationFile),
+    invocationFile: at(config.invocationFile),
+    stateFile: at(config.stateFile),
     accessLog: at(config.accessLog),
     envoy: {
       ...config.envoy,
@@ -149,10 +79,10 @@ export function resolvePaths(config: GatewayConfigFile, baseDirectory: string): 
 }
 
 /**
- * Loads the gateway's configuration; relative paths in it start at the file's own folder.
- * @throws ConfigError, DrawbridgeError `config_unreadable`
+ * Parses the gateway's configuration; relative paths in it start at the file's own folder.
+ * @throws ConfigError
  */
-export function loadGatewayConfig(file: string): GatewayConfig {
+export function parseGatewayConfig(text: string, file: string): GatewayConfig {
   const path = resolve(file);
-  return resolvePaths(loadYaml(GatewayConfigFile, path), dirname(path));
+  return resolvePaths(parseYaml(GatewayConfigFile, text, path), dirname(path));
 }

@@ -2,8 +2,10 @@
 // (local_ratelimit), go (router).
 // Invariants: rbac denies unless a route names the caller, so a request without an `azp` never reaches
 // the limiter; the limiter's buckets stand here and not in a route, so a change of routes keeps them.
+import type { Quota } from "../admission/fields.ts";
 import { ISSUER_CLUSTER } from "./clusters.ts";
-import type { GatewayConfig, Quota } from "./config.ts";
+import type { GatewayConfig } from "./config.ts";
+import type { Quotas } from "./intent.ts";
 import { extension, type JsonObject } from "./resource.ts";
 
 export const JWT_FILTER = "envoy.filters.http.jwt_authn";
@@ -53,7 +55,7 @@ function bucket(quota: Quota): JsonObject {
 }
 
 /** Seconds until a caller with the smallest quota has a token again; sent with every 429. */
-function retryAfterSeconds(quotas: GatewayConfig["quotas"]): number {
+function retryAfterSeconds(quotas: Quotas): number {
   const slowest = Math.min(
     quotas.default.perMinute,
     ...Object.values(quotas.clients).map((quota) => quota.perMinute),
@@ -61,7 +63,7 @@ function retryAfterSeconds(quotas: GatewayConfig["quotas"]): number {
   return Math.ceil(60 / slowest);
 }
 
-function localRateLimit(quotas: GatewayConfig["quotas"]): JsonObject {
+function localRateLimit(quotas: Quotas): JsonObject {
   const always = { default_value: { numerator: 100, denominator: "HUNDRED" } };
   return extension(LIMIT_FILTER, "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit", {
     stat_prefix: "limit",
@@ -104,11 +106,11 @@ function localRateLimit(quotas: GatewayConfig["quotas"]): JsonObject {
   });
 }
 
-export function renderFilters(config: GatewayConfig): JsonObject[] {
+export function renderFilters(config: GatewayConfig, quotas: Quotas): JsonObject[] {
   return [
     jwtAuthentication(config.issuer),
     denyByDefault(),
-    localRateLimit(config.quotas),
+    localRateLimit(quotas),
     extension("envoy.filters.http.router", "envoy.extensions.filters.http.router.v3.Router", {
       suppress_envoy_headers: true,
     }),

@@ -1,36 +1,44 @@
-// Following a configuration file: the caller is told of each new content once.
+// Following the gateway's three files: the caller is told of each new content once.
 // Invariant: content counts, not the time stamp, so a rename, a symbolic link swap and an edit in place
-// are all seen; a file that is gone for a moment is waited for.
-import { readFileSync } from "node:fs";
+// are all seen.
 import type { Clock } from "../domain/clock.ts";
+import { fingerprint, type Reading, read, type SourceName } from "./sources.ts";
 
-const POLL_INTERVAL_MS = 250;
+/** A revocation waits for it at most. */
+const POLL_INTERVAL_MS = 100;
 
-function contentOf(file: string): string | undefined {
-  try {
-    return readFileSync(file, "utf8");
-  } catch {
-    return undefined;
-  }
-}
+const NAMES: readonly SourceName[] = ["gateway", "publication", "invocation"];
+
+/** What the files hold. */
+export type Readings = Readonly<Record<SourceName, Reading>>;
 
 /**
- * Calls `onChange` for each new content of `file` until the signal aborts, one call at a time.
- * @param known the content that is in force already
+ * Calls `onChange` for each new content of the files until the signal aborts, one call at a time.
+ * @param files their paths
+ * @param known digests of the contents that are in force already
  */
-export async function followFile(
-  file: string,
-  known: string | undefined,
-  onChange: () => Promise<void>,
+export async function followFiles(
+  files: Readonly<Record<SourceName, string>>,
+  known: Readonly<Record<SourceName, string>>,
+  onChange: (readings: Readings) => Promise<void>,
   clock: Clock,
   signal: AbortSignal,
 ): Promise<void> {
   let seen = known;
   while (!signal.aborted) {
-    const content = contentOf(file);
-    if (content !== undefined && content !== seen) {
-      seen = content;
-      await onChange();
+    const readings: Readings = {
+      gateway: read(files.gateway),
+      publication: read(files.publication),
+      invocation: read(files.invocation),
+    };
+    const now = {
+      gateway: fingerprint(readings.gateway),
+      publication: fingerprint(readings.publication),
+      invocation: fingerprint(readings.invocation),
+    };
+    if (NAMES.some((name) => now[name] !== seen[name])) {
+      seen = now;
+      await onChange(readings);
     }
     // An abort ends the wait, and so the loop.
     await clock.sleep(POLL_INTERVAL_MS, signal).catch(() => undefined);

@@ -3,6 +3,7 @@
 // IDs); what a client says of its own request ID or caller name is dropped before anything reads it.
 import type { GatewayConfig } from "./config.ts";
 import { CALLER_HEADER, JWT_FILTER, PAYLOAD_KEY, renderFilters } from "./filters.ts";
+import type { Quotas } from "./intent.ts";
 import { extension, type JsonObject, typed } from "./resource.ts";
 
 /** A gateway's statistics are named `http.gateway.…`. */
@@ -50,7 +51,7 @@ function downstreamTls(tls: NonNullable<GatewayConfig["listen"]["tls"]>): JsonOb
  * The listener.
  * @param routes where its routes come from: `rds` when live, `route_config` in the twin for validation
  */
-export function renderListener(config: GatewayConfig, routes: JsonObject): JsonObject {
+export function renderListener(config: GatewayConfig, quotas: Quotas, routes: JsonObject): JsonObject {
   const { host, port, tls } = config.listen;
   return {
     ...typed("envoy.config.listener.v3.Listener"),
@@ -86,7 +87,7 @@ export function renderListener(config: GatewayConfig, routes: JsonObject): JsonO
               ],
               access_log: [accessLog(config.accessLog)],
               ...routes,
-              http_filters: renderFilters(config),
+              http_filters: renderFilters(config, quotas),
             },
           ),
         ],

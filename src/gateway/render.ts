@@ -5,6 +5,7 @@
 import { join } from "node:path";
 import { renderClusters } from "./clusters.ts";
 import type { GatewayConfig } from "./config.ts";
+import type { GatewayIntent } from "./intent.ts";
 import { renderListener } from "./listener.ts";
 import { discoveryResponse, type JsonObject, toFile, typed, versionOf } from "./resource.ts";
 import { ROUTE_CONFIG_NAME, renderRoutes } from "./routes.ts";
@@ -61,19 +62,20 @@ function bootstrap(config: GatewayConfig, rest: JsonObject): JsonObject {
 /**
  * Renders all of Envoy's files.
  * @param config with absolute paths
+ * @param intent whom it admits, merged from both files
  * @param directory where the files will stand; the bootstrap names it
  */
-export function render(config: GatewayConfig, directory: string): RenderedGateway {
-  const clusters = renderClusters(config);
-  const routes = renderRoutes(config);
-  const listener = renderListener(config, {
+export function render(config: GatewayConfig, intent: GatewayIntent, directory: string): RenderedGateway {
+  const clusters = renderClusters(config, intent);
+  const routes = renderRoutes(intent);
+  const listener = renderListener(config, intent.quotas, {
     rds: { route_config_name: ROUTE_CONFIG_NAME, config_source: watched(directory, "rds") },
   });
   const live = { cds: clusters, lds: [listener], rds: [routes] };
   const { "@type": _, ...inlineRoutes } = routes;
   const twin = bootstrap(config, {
     static_resources: {
-      listeners: [untyped(renderListener(config, { route_config: inlineRoutes }))],
+      listeners: [untyped(renderListener(config, intent.quotas, { route_config: inlineRoutes }))],
       clusters: clusters.map(untyped),
     },
   });

@@ -2,9 +2,11 @@
 // catch-all that answers 404 to anybody, so that a removed route looks the same with a token and without.
 // Invariants: every path and method is spelled out; no route takes a prefix; every protected route names
 // its callers exactly and leaves the limiter on.
-import { agentCluster } from "./clusters.ts";
-import type { GatewayConfig, PublishedAgent } from "./config.ts";
+import type { InvokedAgent } from "../admission/invocation-file.ts";
+import type { PublishedCard } from "../admission/publication-file.ts";
+import { cardCluster, invocationCluster } from "./clusters.ts";
 import { JWT_FILTER, LIMIT_FILTER, PAYLOAD_KEY, RBAC_FILTER } from "./filters.ts";
+import type { GatewayIntent } from "./intent.ts";
 import { type JsonObject, typed } from "./resource.ts";
 
 export const ROUTE_CONFIG_NAME = "agents";
@@ -25,7 +27,7 @@ function method(name: string): JsonObject {
   return { name: ":method", string_match: { exact: name } };
 }
 
-/** Admits exactly these callers. With none, the policy list is empty and rbac denies everybody. */
+/** Admits exactly these callers. */
 function onlyCallers(clients: readonly string[]): JsonObject {
   const principals = [...new Set(clients)].sort().map((client) => ({
     sourced_metadata: {
@@ -42,7 +44,7 @@ function onlyCallers(clients: readonly string[]): JsonObject {
       rbac: {
         rules: {
           action: "ALLOW",
-          policies: principals.length === 0 ? {} : { callers: { permissions: [{ any: true }], principals } },
+          policies: { callers: { permissions: [{ any: true }], principals } },
         },
       },
     }),
@@ -53,25 +55,25 @@ function escapeRegex(text: string): string {
   return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }
 
-function cardRoute(name: string, agent: PublishedAgent): JsonObject {
+function cardRoute(name: string, card: PublishedCard): JsonObject {
   return {
     name: `card:${name}`,
-    match: { path: agent.cardPath, headers: [method("GET")] },
+    match: { path: card.cardPath, headers: [method("GET")] },
     route: {
-      cluster: agentCluster(name),
+      cluster: cardCluster(name),
       timeout: "10s",
-      prefix_rewrite: agent.upstreamCardPath,
+      prefix_rewrite: card.upstreamCardPath,
     },
     typed_per_filter_config: OPEN,
   };
 }
 
 /** What every protected route of an agent has in common. */
-function protectedRoute(name: string, agent: PublishedAgent, match: JsonObject, rewrite: JsonObject) {
+function protectedRoute(name: string, agent: InvokedAgent, match: JsonObject, rewrite: JsonObject) {
   return {
     match,
     route: {
-      cluster: agentCluster(name),
+      cluster: invocationCluster(name),
       // A stream or a long answer is ended by its idle time, not by its length.
       timeout: "0s",
       idle_timeout: STREAM_IDLE_TIMEOUT,
@@ -93,7 +95,9 @@ const HTTP_JSON_OPERATIONS: readonly (readonly [suffix: string, methods: readonl
     ["subscribe", ["GET", "POST"], `/tasks/${TASK_ID}:subscribe`],
   ];
 
-function invocationRoutes(name: string, agent: PublishedAgent): JsonObject[] {
+/** None for an agent that nobody may invoke: its paths are 404, like those of one that never was. */
+function invocationRoutes(name: string, agent: InvokedAgent): JsonObject[] {
+  if (agent.clients.length === 0) return [];
   const base = new URL(agent.upstream).pathname;
   const below = base.replace(/\/$/, "");
   const jsonRpc = {
@@ -122,13 +126,11 @@ function invocationRoutes(name: string, agent: PublishedAgent): JsonObject[] {
 }
 
 /** The one route configuration: agents in the order of their names, then the catch-all. */
-export function renderRoutes(config: GatewayConfig): JsonObject {
-  const routes = Object.keys(config.agents)
-    .sort()
-    .flatMap((name) => {
-      const agent = config.agents[name];
-      return agent === undefined ? [] : [cardRoute(name, agent), ...invocationRoutes(name, agent)];
-    });
+export function renderRoutes(intent: GatewayIntent): JsonObject {
+  const routes = intent.agents.flatMap(({ name, card, invocation }) => [
+    ...(card === undefined ? [] : [cardRoute(name, card)]),
+    ...(invocation === undefined ? [] : invocationRoutes(name, invocation)),
+  ]);
   return {
     ...typed("envoy.config.route.v3.RouteConfiguration"),
     name: ROUTE_CONFIG_NAME,

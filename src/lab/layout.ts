@@ -56,6 +56,11 @@ function organisationPaths(directory: string) {
     directory,
     homeserver: at("homeserver"),
     homeserverConfig: at("homeserver", "homeserver.yaml"),
+    /** Read by the homeserver after its own file, and put there by federation control alone. */
+    homeserverIncludes: at("homeserver", "homeserver.d"),
+    transportFile: at("homeserver", "homeserver.d", "federation.yaml"),
+    policyFile: at("homeserver", "border", "policy.json"),
+    violationsFile: at("homeserver", "border", "violations.jsonl"),
     registration: at("homeserver", "registration.yaml"),
     databasePassword: at("homeserver", "secrets", "database-password"),
     bridge: at("bridge"),
@@ -66,6 +71,9 @@ function organisationPaths(directory: string) {
     bridgeSecret: (name: string) => at("bridge", "secrets", name),
     gateway: at("gateway"),
     gatewayConfig: at("gateway", "gateway.yaml"),
+    publicationFile: at("gateway", "publication.yaml"),
+    invocationFile: at("gateway", "invocation.yaml"),
+    gatewayState: at("gateway", "state.json"),
     accessLog: at("gateway", "access.jsonl"),
     issuer: at("issuer"),
     issuerConfig: at("issuer", "issuer.yaml"),
@@ -76,6 +84,16 @@ function organisationPaths(directory: string) {
     agentConfig: at("agent", "docs-qa.yaml"),
     agentKey: at("agent", "secrets", "card-signing-key.json"),
     agentDocuments: at("agent", "documents"),
+    /** The control repository, and what the reconciler needs beside it. */
+    federation: at("federation"),
+    controlRepository: at("federation", "control.git"),
+    federationConfig: at("federation", "federation.yaml"),
+    federationState: at("federation", "state"),
+    operatorToken: at("federation", "secrets", "operator-token"),
+    borderStatusToken: at("federation", "secrets", "border-status-token"),
+    /** How the organisation is looked at from outside, as a partner or as the outsider. */
+    probeFile: (as: OrganisationName) => at("federation", `probe-${as}.yaml`),
+    userToken: (localpart: string) => at("users", `${localpart}.token`),
     /** Org C's credentials that nobody admits. */
     outsider: at("outsider"),
   };

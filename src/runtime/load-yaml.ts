@@ -2,7 +2,7 @@
 // Invariant: all errors of a file are reported at once, each with file, line and mend; a secret's value
 // never appears in one.
 import { readFileSync } from "node:fs";
-import { isNode, LineCounter, parseDocument } from "yaml";
+import { type Document, isNode, LineCounter, parseDocument } from "yaml";
 import type { z } from "zod";
 import { DrawbridgeError } from "../domain/errors.ts";
 
@@ -26,6 +26,54 @@ export class ConfigError extends DrawbridgeError {
   }
 }
 
+interface ParsedText {
+  readonly document: Document;
+  readonly lineCounter: LineCounter;
+}
+
+function parseText(text: string, file: string): ParsedText {
+  const lineCounter = new LineCounter();
+  let document: Document;
+  try {
+    document = parseDocument(text, { lineCounter, uniqueKeys: true, strict: true });
+  } catch {
+    // The parser itself gives up, on values nested by the thousand for one.
+    throw new ConfigError(file, [{ line: 1, path: "", message: "not valid YAML: cannot be parsed" }]);
+  }
+  if (document.errors.length === 0) return { document, lineCounter };
+  throw new ConfigError(
+    file,
+    document.errors.map((error) => ({
+      line: lineCounter.linePos(error.pos[0]).line,
+      path: "",
+      message: `not valid YAML: ${error.code.toLowerCase().replaceAll("_", " ")}`,
+    })),
+  );
+}
+
+/** The plain value. Aliases are refused: a few lines of them can mean gigabytes. */
+function plainValueOf(document: Document, file: string): unknown {
+  try {
+    return document.toJS({ maxAliasCount: 0 });
+  } catch {
+    throw new ConfigError(file, [{ line: 1, path: "", message: "anchors and aliases are not allowed" }]);
+  }
+}
+
+function lineOf(document: Document, lineCounter: LineCounter, path: readonly PropertyKey[]): number {
+  for (let length = path.length; length > 0; length--) {
+    const node = document.getIn(path.slice(0, length), true);
+    if (isNode(node) && node.range) return lineCounter.linePos(node.range[0]).line;
+  }
+  return 1;
+}
+
+/** The line of a key's value in a text that has been parsed before, or of the nearest one around it. */
+export function yamlLineOf(text: string, path: readonly PropertyKey[]): number {
+  const lineCounter = new LineCounter();
+  return lineOf(parseDocument(text, { lineCounter }), lineCounter, path);
+}
+
 /**
  * Parses YAML text against a schema.
  * @throws ConfigError listing every problem with its line.
@@ -35,35 +83,20 @@ export function parseYaml<Schema extends z.ZodType>(
   text: string,
   file: string,
 ): z.output<Schema> {
-  const lineCounter = new LineCounter();
-  const document = parseDocument(text, { lineCounter, uniqueKeys: true, strict: true });
-  if (document.errors.length > 0) {
-    throw new ConfigError(
-      file,
-      document.errors.map((error) => ({
-        line: lineCounter.linePos(error.pos[0]).line,
-        path: "",
-        message: `not valid YAML: ${error.code.toLowerCase().replaceAll("_", " ")}`,
-      })),
-    );
-  }
-  const value: unknown = document.toJS({ maxAliasCount: 0 });
-  const result = schema.safeParse(value);
+  const { document, lineCounter } = parseText(text, file);
+  const result = schema.safeParse(plainValueOf(document, file));
   if (result.success) return result.data;
 
-  const lineOf = (path: readonly PropertyKey[]): number => {
-    for (let length = path.length; length > 0; length--) {
-      const node = document.getIn(path.slice(0, length), true);
-      if (isNode(node) && node.range) return lineCounter.linePos(node.range[0]).line;
-    }
-    return 1;
-  };
   throw new ConfigError(
     file,
     result.error.issues.map((issue) => {
       const path =
         issue.code === "unrecognized_keys" ? [...issue.path, issue.keys[0] ?? ""] : [...issue.path];
-      return { line: lineOf(path), path: path.map(String).join("."), message: issue.message };
+      return {
+        line: lineOf(document, lineCounter, path),
+        path: path.map(String).join("."),
+        message: issue.message,
+      };
     }),
   );
 }

@@ -1,13 +1,14 @@
 // A real gateway for tests: Envoy run by `drawbridge gateway`, tokens by the real issuer's key, and agents
 // that are test doubles or real ones.
 import { once } from "node:events";
-import { readFileSync, renameSync } from "node:fs";
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { importJWK, SignJWT } from "jose";
 import { stringify } from "yaml";
 import type { z } from "zod";
+import { GatewayState } from "../../src/admission/gateway-state.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { GatewayConfigFile } from "../../src/gateway/config.ts";
 import { loadIssuerConfig } from "../../src/issuer/config.ts";
@@ -15,12 +16,17 @@ import { startIssuer } from "../../src/issuer/server.ts";
 import { generateSigningKeys, type SigningKeySet } from "../../src/issuer/signing-keys.ts";
 import { findPrograms } from "../../src/lab/programs.ts";
 import { freePort } from "../../src/runtime/free-port.ts";
+import { readIfPresent } from "../../src/runtime/write-file.ts";
+import { type AdmissionInput, admissionFiles } from "./gateway-files.ts";
 import { recordedLog } from "./recorded-log.ts";
 import { ROOT, type Running, start, writeFile } from "./temporary.ts";
 
 export const AUDIENCE = "https://agents.org-a.example";
 
-export type GatewayInput = z.input<typeof GatewayConfigFile>;
+/** All three files of a gateway in one value, as tests like to change them. */
+export type GatewayInput = z.input<typeof GatewayConfigFile> & AdmissionInput;
+
+type FileName = "gateway" | "publication" | "invocation";
 
 export interface TestIssuer {
   readonly url: string;
@@ -118,9 +124,12 @@ export interface TestGateway {
   /** The gateway's own log so far. */
   log(): string;
   accessLog(): string;
-  /** Replaces the configuration file in one step. */
+  /** Replaces each of the three files whose content changes, in one step each. */
   configure(change: (config: GatewayInput) => GatewayInput): void;
-  configureText(text: string): void;
+  /** Replaces one of the files in one step. */
+  configureText(file: FileName, text: string | Uint8Array): void;
+  /** state.json, once it is there. */
+  state(): GatewayState | undefined;
   /** The configuration as the test last wrote it. */
   config(): GatewayInput;
 }
@@ -138,11 +147,23 @@ export async function testGateway(folder: string, input: Partial<GatewayInput>):
     ...input,
   } as GatewayInput;
   const file = join(folder, "gateway.yaml");
-  const configureText = (text: string) => {
-    writeFile(`${file}.next`, text);
-    renameSync(`${file}.next`, file);
+  const configureText: TestGateway["configureText"] = (name, text) => {
+    const target = join(folder, `${name}.yaml`);
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(`${target}.next`, text);
+    renameSync(`${target}.next`, target);
   };
-  configureText(stringify(config));
+  const written = new Map<FileName, string>();
+  const writeAll = () => {
+    const { agents, quotas, ...gateway } = config;
+    const files = { gateway, ...admissionFiles({ agents, quotas }) };
+    for (const name of ["gateway", "publication", "invocation"] as const) {
+      const text = stringify(files[name]);
+      if (written.get(name) !== text) configureText(name, text);
+      written.set(name, text);
+    }
+  };
+  writeAll();
   let log = "";
   const running = start(process.execPath, [join(ROOT, "src/cli/main.ts"), "gateway", "--config", file]);
   running.child.stdout?.on("data", (chunk: Buffer) => {
@@ -155,11 +176,18 @@ export async function testGateway(folder: string, input: Partial<GatewayInput>):
     running,
     log: () => log,
     accessLog: () => readFileSync(join(folder, "access.jsonl"), "utf8"),
-    configureText,
+    configureText: (name, text) => {
+      written.delete(name);
+      configureText(name, text);
+    },
     config: () => config,
     configure: (change) => {
       config = change(config);
-      configureText(stringify(config));
+      writeAll();
+    },
+    state: () => {
+      const text = readIfPresent(join(folder, "state.json"));
+      return text === undefined ? undefined : GatewayState.parse(JSON.parse(text));
     },
   };
 }

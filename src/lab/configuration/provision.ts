@@ -26,7 +26,14 @@ import { agentsFile, BRIDGE_SECRETS, bridgeConfig, type PinnedCardKeys } from ".
 import { bridgeDatabaseUrl } from "./databases.ts";
 import { provisionHomeserver } from "./homeservers.ts";
 import { provisionOutsider } from "./outsider.ts";
-import { agentConfig, clientsFile, gatewayConfig, issuerConfig } from "./services.ts";
+import {
+  agentConfig,
+  clientsFile,
+  gatewayConfig,
+  invocationFile,
+  issuerConfig,
+  publicationFile,
+} from "./services.ts";
 
 /** No anchors: configuration is refused when it has any. */
 const YAML_STYLE = { lineWidth: 0, aliasDuplicateObjects: false } as const;
@@ -164,6 +171,16 @@ function serviceFiles(
       paths.gatewayConfig,
       `The A2A gateway of ${organisation}`,
       gatewayConfig(lab, organisation, programs.envoy),
+    ),
+    yamlFile(
+      paths.publicationFile,
+      `Public cards of ${organisation}'s gateway`,
+      publicationFile(lab, organisation),
+    ),
+    yamlFile(
+      paths.invocationFile,
+      `Callers that ${organisation}'s gateway admits`,
+      invocationFile(lab, organisation),
     ),
     yamlFile(paths.issuerConfig, `The token issuer of ${organisation}`, issuerConfig(lab, organisation)),
     yamlFile(paths.clientsFile, `Clients of ${organisation}'s issuer`, clientsFile(lab, organisation)),

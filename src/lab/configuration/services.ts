@@ -1,6 +1,8 @@
 // The configuration of gateway, issuer and sample agent as their operator would write it. Pure.
 import type { z } from "zod";
 import type { ClientsFile } from "../../admission/clients-file.ts";
+import type { InvocationFile } from "../../admission/invocation-file.ts";
+import type { PublicationFile } from "../../admission/publication-file.ts";
 import type { DocsQaConfigFile } from "../../docs-qa/config.ts";
 import type { GatewayConfigFile } from "../../gateway/config.ts";
 import type { IssuerConfigFile } from "../../issuer/config.ts";
@@ -25,18 +27,29 @@ export function gatewayConfig(
     listen: { port: ports.gateway },
     adminPort: ports.gatewayAdmin,
     issuer: { url: endpoints.issuerUrl, jwksUrl: endpoints.jwksUrl, audience: endpoints.audience },
-    agents: {
-      [AGENT]: {
-        upstream: endpoints.agentUrl,
-        cardPath: endpoints.cardPath,
-        invokePath: endpoints.invokePath,
-        httpJson: true,
-        clients: admittedClients(organisation),
-      },
-    },
-    quotas: { default: { perMinute: 600, burst: 60 } },
     accessLog: "access.jsonl",
     envoy: { binary: envoyBinary, directory: "envoy" },
+  };
+}
+
+/** The organisation's agent has a public card. */
+export function publicationFile(
+  lab: Lab,
+  organisation: CompleteOrganisation,
+): z.input<typeof PublicationFile> {
+  const { agentUrl, cardPath } = serviceEndpoints(lab, organisation);
+  return { version: 1, cards: { [AGENT]: { upstream: agentUrl, cardPath } } };
+}
+
+/** Who may call the organisation's agent: its own bridge, and its partner's. */
+export function invocationFile(lab: Lab, organisation: CompleteOrganisation): z.input<typeof InvocationFile> {
+  const { agentUrl, invokePath } = serviceEndpoints(lab, organisation);
+  return {
+    version: 1,
+    agents: {
+      [AGENT]: { upstream: agentUrl, invokePath, httpJson: true, clients: admittedClients(organisation) },
+    },
+    quotas: { default: { perMinute: 600, burst: 60 } },
   };
 }
 

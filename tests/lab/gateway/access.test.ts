@@ -222,7 +222,7 @@ test("a token in the query is none", async () => {
 
 test("PLN-5: an agent without clients is closed to everybody", async () => {
   const token = await issuer.token("org-b-client");
-  assert.equal((await call({ token, path: "/closed/rpc" })).status, 403);
+  assert.equal((await call({ token, path: "/closed/rpc" })).status, 404);
   assert.equal(agent.received.length, 0);
 });
 

@@ -1,9 +1,11 @@
 // What changes in a running gateway, and what a change must not break.
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { stringify } from "yaml";
+import { sha256Tagged } from "../../../src/domain/digest.ts";
 import {
   type AgentDouble,
   AUDIENCE,
@@ -16,6 +18,7 @@ import {
   testGateway,
   testIssuer,
 } from "../../support/gateway.ts";
+import { admissionFiles } from "../../support/gateway-files.ts";
 
 const RPC = "/agents/docs-qa/rpc";
 
@@ -173,11 +176,11 @@ test("a stream is passed on event by event, and outlives the withdrawal of its o
 });
 
 test("a broken file keeps the last good one, and the log says line and mend", async () => {
-  gateway.configureText("version: 1\nagents:\n  docs-qa: {clients: all}\n");
-  await logged(/config_refused.*gateway\.yaml:3: agents\.docs-qa\.clients.*"mend"/);
+  gateway.configureText("invocation", "version: 1\nagents:\n  docs-qa: {clients: all}\n");
+  await logged(/config_refused.*invocation\.yaml:3: agents\.docs-qa\.clients.*"mend"/);
   assert.equal(await statusOf("org-b-client"), 200);
-  gateway.configureText("version: [");
-  await logged(/config_refused.*not valid YAML/);
+  gateway.configureText("gateway", "version: [");
+  await logged(/config_refused.*gateway\.yaml.*not valid YAML/);
   assert.equal(await statusOf("org-b-client"), 200);
 });
 
@@ -195,4 +198,72 @@ test("what only a restart can change is refused with that reason", async () => {
   await logged(/config_refused.*adminPort cannot change while the gateway runs/);
   assert.equal(await statusOf("org-b-client"), 200);
   gateway.configure(() => original);
+});
+
+test("PLN-5: state.json names what is in force after Envoy serves it, and which file is refused", async () => {
+  const digestOf = (name: string) => sha256Tagged(readFileSync(join(folder, `${name}.yaml`)));
+  const inForce = () =>
+    eventually("both files in force", () => {
+      const state = gateway.state();
+      const isNew =
+        state?.invocation === digestOf("invocation") && state.publication === digestOf("publication");
+      return isNew && state.refused === null ? state : undefined;
+    });
+  const before = await inForce();
+  gateway.configure(withClients("limited-client"));
+  const after = await inForce();
+  // No waiting here: what the state file says is so.
+  assert.equal(await statusOf("org-b-client"), 403);
+  assert.notEqual(after.invocation, before.invocation);
+  assert.equal(after.publication, before.publication);
+  assert.ok(after.since >= before.since);
+
+  gateway.configureText("publication", "version: 1\ncards: {x: 1}\n");
+  const refused = await eventually("the refusal", () => gateway.state()?.refused ?? undefined);
+  assert.deepEqual([refused.file, refused.reason], ["publication", "invalid"]);
+  assert.equal(refused.digest, digestOf("publication"));
+  assert.equal((await fetch(`${gateway.url}/agents/docs-qa/card.json`)).status, 200);
+
+  gateway.configure(() => original);
+  await becomes(200, "org-b-client");
+  const { refused: still } = await eventually("the other file in force", () => {
+    const state = gateway.state();
+    return state?.invocation === digestOf("invocation") ? state : undefined;
+  });
+  assert.equal(still, null);
+});
+
+test("a bad file holds up neither of the others, and both are taken up when they agree again", async () => {
+  gateway.configureText("publication", "version: [");
+  await eventually("the refusal", () =>
+    gateway.state()?.refused?.file === "publication" ? true : undefined,
+  );
+  const closed = admissionFiles(withClients("limited-client")(original));
+  gateway.configureText("invocation", stringify(closed.invocation));
+  await becomes(403, "org-b-client");
+  assert.equal(gateway.state()?.refused?.file, "publication");
+
+  // Card and invocation change places: neither new file agrees with the other's old one.
+  gateway.configure(() => {
+    const agent = original.agents["docs-qa"];
+    assert.ok(agent);
+    return {
+      ...original,
+      agents: { "docs-qa": { ...agent, cardPath: RPC, invokePath: "/agents/docs-qa/card.json" } },
+    };
+  });
+  await becomes(200, "org-b-client", "/agents/docs-qa/card.json");
+  assert.equal((await fetch(gateway.url + RPC)).status, 200);
+  assert.equal(gateway.state()?.refused, null);
+  gateway.configure(() => original);
+  await becomes(200, "org-b-client");
+});
+
+test("a file that is gone leaves what it said in force, and is reported", async () => {
+  rmSync(join(folder, "invocation.yaml"));
+  const refused = await eventually("the report", () => gateway.state()?.refused ?? undefined);
+  assert.deepEqual([refused.file, refused.reason, refused.digest], ["invocation", "unreadable", null]);
+  assert.equal(await statusOf("org-b-client"), 200);
+  gateway.configureText("invocation", stringify(admissionFiles(original).invocation));
+  await eventually("nothing refused", () => (gateway.state()?.refused === null ? true : undefined));
 });

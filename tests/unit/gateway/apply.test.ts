@@ -6,6 +6,7 @@ import { NO_STATS } from "../../../src/gateway/admin.ts";
 import { applyLive, placeAll } from "../../../src/gateway/apply.ts";
 import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts";
 import { LIVE_FILES, type LiveFile, render } from "../../../src/gateway/render.ts";
+import { testIntent } from "../../support/gateway-intent.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 function rendered(folder: string, agents: readonly string[]) {
@@ -14,6 +15,8 @@ function rendered(folder: string, agents: readonly string[]) {
     listen: { port: 8080 },
     adminPort: 9901,
     issuer: { url: "http://127.0.0.1:9000", jwksUrl: "http://127.0.0.1:9000/jwks", audience: "urn:org-a" },
+  });
+  const intent = testIntent({
     agents: Object.fromEntries(
       agents.map((name) => [
         name,
@@ -21,13 +24,13 @@ function rendered(folder: string, agents: readonly string[]) {
           upstream: "http://127.0.0.1:4100",
           cardPath: `/${name}/card`,
           invokePath: `/${name}/rpc`,
-          clients: [],
+          clients: ["org-b-client"],
         },
       ]),
     ),
     quotas: { default: { perMinute: 60, burst: 20 } },
   });
-  return render(resolvePaths(config, folder), folder);
+  return render(resolvePaths(config, folder), intent, folder);
 }
 
 for (const [what, from, to] of [

@@ -4,6 +4,8 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { z } from "zod";
 import { ClientsFile } from "../../../src/admission/clients-file.ts";
+import { InvocationFile } from "../../../src/admission/invocation-file.ts";
+import { PublicationFile } from "../../../src/admission/publication-file.ts";
 import { GatewayConfigFile } from "../../../src/gateway/config.ts";
 import { IssuerConfigFile } from "../../../src/issuer/config.ts";
 import { parseYaml } from "../../../src/runtime/load-yaml.ts";
@@ -22,6 +24,8 @@ for (const [file, schema] of [
   ["issuer.yaml", IssuerConfigFile],
   ["clients.yaml", ClientsFile],
   ["gateway.yaml", GatewayConfigFile],
+  ["publication.yaml", PublicationFile],
+  ["invocation.yaml", InvocationFile],
 ] as const satisfies readonly (readonly [string, z.ZodType])[]) {
   test(`${file} of the guide is a valid configuration`, () => {
     parseYaml(schema, shown(file), file);
@@ -36,10 +40,11 @@ test("the issuer's lines for Keycloak fit into the guide's gateway.yaml", () => 
 test("the guide's issuer, clients and gateway agree with each other", () => {
   const issuer = parseYaml(IssuerConfigFile, shown("issuer.yaml"), "issuer.yaml");
   const gateway = parseYaml(GatewayConfigFile, shown("gateway.yaml"), "gateway.yaml");
+  const invocation = parseYaml(InvocationFile, shown("invocation.yaml"), "invocation.yaml");
   const { clients } = parseYaml(ClientsFile, shown("clients.yaml"), "clients.yaml");
   assert.deepEqual([gateway.issuer.url, gateway.issuer.audience], [issuer.url, issuer.audience]);
   assert.deepEqual(
-    gateway.agents["docs-qa"]?.clients,
+    invocation.agents["docs-qa"]?.clients,
     clients.map(({ clientId }) => clientId),
   );
 });

@@ -4,6 +4,8 @@ import { bothClusters } from "../../../src/gateway/apply.ts";
 import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts";
 import { render } from "../../../src/gateway/render.ts";
 import type { JsonObject } from "../../../src/gateway/resource.ts";
+import type { AdmissionInput } from "../../support/gateway-files.ts";
+import { testIntent } from "../../support/gateway-intent.ts";
 import { assertGolden } from "../../support/golden.ts";
 
 const DIRECTORY = "/var/lib/drawbridge/envoy";
@@ -67,8 +69,9 @@ const FULL = {
   envoy: { directory: "envoy" },
 };
 
-function rendered(value: unknown) {
-  return render(resolvePaths(GatewayConfigFile.parse(value), "/etc/drawbridge"), DIRECTORY);
+function rendered({ agents, quotas, ...gateway }: AdmissionInput & Record<string, unknown>) {
+  const config = resolvePaths(GatewayConfigFile.parse(gateway), "/etc/drawbridge");
+  return render(config, testIntent({ agents, quotas }), DIRECTORY);
 }
 
 function live(files: Readonly<Record<string, string>>, name: string): JsonObject {
@@ -155,7 +158,7 @@ test("every protected route waits on a stream's idle time, never on its length",
     live(rendered(FULL).files, "rds")["virtual_hosts"] as unknown as [{ routes: JsonObject[] }]
   )[0].routes;
   const protectedOnes = routes.filter((route) => String(route["name"]).startsWith("invoke:"));
-  assert.equal(protectedOnes.length, 9);
+  assert.equal(protectedOnes.length, 8);
   for (const route of protectedOnes) {
     const { timeout, idle_timeout: idle } = route["route"] as JsonObject;
     assert.deepEqual([timeout, idle], ["0s", "300s"], String(route["name"]));

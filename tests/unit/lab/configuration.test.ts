@@ -4,6 +4,8 @@ import { parse } from "yaml";
 import type { z } from "zod";
 import { AgentsFile } from "../../../src/admission/agents-file.ts";
 import { ClientsFile } from "../../../src/admission/clients-file.ts";
+import { InvocationFile } from "../../../src/admission/invocation-file.ts";
+import { PublicationFile } from "../../../src/admission/publication-file.ts";
 import { BridgeConfigFile } from "../../../src/bridge/config.ts";
 import { DocsQaConfigFile } from "../../../src/docs-qa/config.ts";
 import { GatewayConfigFile } from "../../../src/gateway/config.ts";
@@ -15,7 +17,9 @@ import {
   agentConfig,
   clientsFile,
   gatewayConfig,
+  invocationFile,
   issuerConfig,
+  publicationFile,
 } from "../../../src/lab/configuration/services.ts";
 import { COMPLETE_ORGANISATIONS } from "../../../src/lab/organisations.ts";
 import { sharedRoomAcl } from "../../../src/lab/seed/rooms.ts";
@@ -48,6 +52,8 @@ const FILES: readonly {
     schema: GatewayConfigFile,
     of: (name) => gatewayConfig(lab, name, "/opt/venv/envoy"),
   },
+  { name: "publication.yaml", schema: PublicationFile, of: (name) => publicationFile(lab, name) },
+  { name: "invocation.yaml", schema: InvocationFile, of: (name) => invocationFile(lab, name) },
   { name: "issuer.yaml", schema: IssuerConfigFile, of: (name) => issuerConfig(lab, name) },
   { name: "clients.yaml", schema: ClientsFile, of: (name) => clientsFile(lab, name) },
   { name: "docs-qa.yaml", schema: DocsQaConfigFile, of: (name) => agentConfig(lab, name, "org-a-card-1") },
@@ -75,7 +81,7 @@ test("an organisation's agents are its own and its partner's, open to exactly th
 
 test("NEG-1: no gateway admits a client of org-c, and no partner's federation list names it", () => {
   for (const organisation of COMPLETE_ORGANISATIONS) {
-    const { agents } = GatewayConfigFile.parse(gatewayConfig(lab, organisation, "/opt/envoy"));
+    const { agents } = InvocationFile.parse(invocationFile(lab, organisation));
     for (const agent of Object.values(agents)) {
       assert.deepEqual([...agent.clients].sort(), ["org-a-bridge", "org-b-bridge"]);
     }

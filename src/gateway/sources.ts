@@ -1,0 +1,112 @@
+// The three files that a gateway follows: its own, which cards are public, and who may call.
+// Invariants: a file is taken as the bytes it holds, whose digest is what the state file reports; bytes that
+// are not UTF-8, or more than 16 MiB of them, are refused before anything parses them.
+import { readFileSync, statSync } from "node:fs";
+import type { z } from "zod";
+import type { FollowedFile, RefusalReason } from "../admission/gateway-state.ts";
+import { InvocationFile } from "../admission/invocation-file.ts";
+import { PublicationFile } from "../admission/publication-file.ts";
+import { sha256Tagged } from "../domain/digest.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { ConfigError, parseYaml } from "../runtime/load-yaml.ts";
+import { type GatewayConfig, parseGatewayConfig } from "./config.ts";
+import type { ParsedFile } from "./intent.ts";
+
+const MAX_BYTES = 16 * 1_024 * 1_024;
+
+/** A file that can be used, as far as it can be judged by itself. */
+export interface Source<T> extends ParsedFile<T> {
+  readonly digest: string;
+}
+
+export interface Sources {
+  readonly gateway: Source<GatewayConfig>;
+  readonly publication: Source<PublicationFile>;
+  readonly invocation: Source<InvocationFile>;
+}
+export type SourceName = keyof Sources;
+
+/** A file's bytes as they were read, or that it could not be. */
+export interface Reading {
+  readonly file: string;
+  /** null when there is nothing to read. */
+  readonly bytes: Buffer | null;
+  readonly digest: string | null;
+}
+
+/** A file that is not used, and why. `SourceName` and `FollowedFile` are the same names. */
+export interface RefusedFile {
+  readonly file: FollowedFile;
+  readonly digest: string | null;
+  readonly reason: RefusalReason;
+  readonly error: DrawbridgeError;
+}
+
+export function read(file: string): Reading {
+  try {
+    if (statSync(file).size > MAX_BYTES) return { file, bytes: Buffer.alloc(0), digest: null };
+    const bytes = readFileSync(file);
+    return { file, bytes, digest: sha256Tagged(bytes) };
+  } catch {
+    return { file, bytes: null, digest: null };
+  }
+}
+
+/** Equal for equal content: the digest, or what stands in the way of one. */
+export function fingerprint({ bytes, digest }: Reading): string {
+  return digest ?? (bytes === null ? "unreadable" : "too large");
+}
+
+/** @throws DrawbridgeError `config_unreadable`, ConfigError */
+function textOf({ file, bytes, digest }: Reading): string {
+  if (bytes === null) {
+    throw new DrawbridgeError("config_unreadable", `cannot read ${file}`, {
+      mend: "Check the path and that this user may read the file.",
+    });
+  }
+  const problem = (message: string) => new ConfigError(file, [{ line: 1, path: "", message }]);
+  if (digest === null) throw problem("larger than 16 MiB");
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    throw problem("not UTF-8");
+  }
+}
+
+function parse<T>(reading: Reading, parseText: (text: string, file: string) => T): Source<T> {
+  const text = textOf(reading);
+  return { file: reading.file, text, digest: reading.digest ?? "", value: parseText(text, reading.file) };
+}
+
+const bySchema =
+  <Schema extends z.ZodType>(schema: Schema) =>
+  (text: string, file: string) =>
+    parseYaml(schema, text, file);
+
+export const parseGateway = (reading: Reading) => parse(reading, parseGatewayConfig);
+export const parsePublication = (reading: Reading) => parse(reading, bySchema(PublicationFile));
+export const parseInvocation = (reading: Reading) => parse(reading, bySchema(InvocationFile));
+
+/**
+ * Reads and parses all three.
+ * @throws ConfigError, DrawbridgeError `config_unreadable`
+ */
+export function loadSources(configFile: string): Sources {
+  const gateway = parseGateway(read(configFile));
+  return {
+    gateway,
+    publication: parsePublication(read(gateway.value.publicationFile)),
+    invocation: parseInvocation(read(gateway.value.invocationFile)),
+  };
+}
+
+/** Why a file was refused, from what was thrown; anything but an operator's error is thrown on. */
+export function refused(file: FollowedFile, digest: string | null, error: unknown): RefusedFile {
+  if (!(error instanceof DrawbridgeError)) throw error;
+  const reason = ((): RefusalReason => {
+    if (error.code === "config_unreadable") return "unreadable";
+    if (error.code === "program_failed") return "refused_by_envoy";
+    return error instanceof ConfigError ? "invalid" : "needs_restart";
+  })();
+  return { file, digest, reason, error };
+}

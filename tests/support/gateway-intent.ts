@@ -1,0 +1,21 @@
+// What a gateway's files mean, from one value that tests like to write: the agents with card and callers.
+import { stringify } from "yaml";
+import { InvocationFile } from "../../src/admission/invocation-file.ts";
+import { PublicationFile } from "../../src/admission/publication-file.ts";
+import { type GatewayIntent, mergeIntent } from "../../src/gateway/intent.ts";
+import { parseYaml } from "../../src/runtime/load-yaml.ts";
+import { type AdmissionInput, admissionFiles } from "./gateway-files.ts";
+
+/** @throws ConfigError as the gateway would */
+export function testIntent(input: AdmissionInput): GatewayIntent {
+  const { publication, invocation } = admissionFiles(input);
+  const [cards, callers] = [stringify(publication), stringify(invocation)];
+  return mergeIntent(
+    {
+      file: "publication.yaml",
+      text: cards,
+      value: parseYaml(PublicationFile, cards, "publication.yaml"),
+    },
+    { file: "invocation.yaml", text: callers, value: parseYaml(InvocationFile, callers, "invocation.yaml") },
+  );
+}
