@@ -1,8 +1,8 @@
 """Who comes in: the one place that denies, counts and records.
 
-Invariants: a server passes only if the policy in force names it exactly, port included; the local server's own
-people are never stopped from what concerns nobody else; each event is counted and recorded once, however often
-the homeserver asks about it.
+Invariants: a server passes only if the policy in force names it exactly, port included; the local server's
+own people are never stopped from what concerns nobody else; each event is counted and recorded once, however
+often the homeserver asks about it.
 """
 
 from collections import OrderedDict

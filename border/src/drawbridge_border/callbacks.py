@@ -1,19 +1,26 @@
 """What the homeserver asks the module, and the module's answers.
 
 Invariants: no callback raises: an internal error denies and is counted; a callback that lets pass does no I/O
-but one lstat; answers are NOT_SPAM or a code, never a bool where the homeserver reads bools the other way round.
+but one lstat; answers are NOT_SPAM or a code, never a bool where the homeserver reads bools the other way
+round.
 """
+
+from __future__ import annotations
 
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from synapse.module_api import NOT_SPAM
 from synapse.module_api.errors import Codes
 
-from .border import Border
 from .server_name import server_of
+
+if TYPE_CHECKING:
+    from synapse.events import EventBase
+
+    from .border import Border
 
 logger = logging.getLogger(__name__)
 
@@ -21,56 +28,29 @@ logger = logging.getLogger(__name__)
 _MEMBER = "m.room.member"
 _SERVER_ACL = "m.room.server_acl"
 
-Answer = Any  # Codes or the text NOT_SPAM: the homeserver compares by identity.
+Answer = Codes | Literal["NOT_SPAM"]
+Permission = tuple[bool, dict[str, object] | None]
+FORBIDDEN: Answer = Codes.FORBIDDEN
+NOT_ALLOWED: Permission = (False, None)
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Method = Callable[Concatenate["Callbacks", Parameters], Awaitable[Result]]
 
 
-class Event(Protocol):
-    """What is read of a homeserver's event."""
-
-    @property
-    def event_id(self) -> str:
-        """Made from the event itself; of a template it means nothing."""
-
-    @property
-    def room_id(self) -> str:
-        """Without a server part since room version 12."""
-
-    @property
-    def sender(self) -> str:
-        """A user ID."""
-
-    @property
-    def type(self) -> str:
-        """Such as m.room.message."""
-
-    @property
-    def content(self) -> Mapping[str, Any]:
-        """Only memberships are read from it."""
-
-    def is_state(self) -> bool:
-        """Whether it has a state key."""
-
-    def get_state_key(self) -> str | None:
-        """The state key, if it has one."""
-
-
-def _closed(
-    otherwise: Callable[[], Result],
-) -> Callable[[Callable[..., Awaitable[Result]]], Callable[..., Awaitable[Result]]]:
+def _closed(otherwise: Result) -> Callable[[Method[Parameters, Result]], Method[Parameters, Result]]:
     """Make an internal error the answer `otherwise`, counted and logged without its message."""
 
-    def wrap(callback: Callable[..., Awaitable[Result]]) -> Callable[..., Awaitable[Result]]:
-        @functools.wraps(callback)
-        async def guarded(self: "Callbacks", *args: Any) -> Result:
+    def wrap(callback: Method[Parameters, Result]) -> Method[Parameters, Result]:
+        async def guarded(self: Callbacks, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
             try:
-                return await callback(self, *args)
+                return await callback(self, *args, **kwargs)
             except Exception as error:  # noqa: BLE001 - whatever it is, it denies
                 self.border.errors += 1
                 logger.error("%s failed and denies: %s", callback.__name__, type(error).__name__)  # noqa: TRY400
-                return otherwise()
+                return otherwise
 
+        # The homeserver looks at a callback's parameters and names it in its metrics.
+        functools.update_wrapper(guarded, callback)
         return guarded
 
     return wrap
@@ -104,7 +84,7 @@ class Callbacks:
 
     # --- what other servers send ------------------------------------------------------------------------
 
-    async def should_drop_federated_event(self, event: Event) -> bool:
+    async def should_drop_federated_event(self, event: EventBase) -> bool:
         """Drop an event that was pushed to us, or an invitation, whose sender's server is not allowed."""
         try:
             sender = event.sender
@@ -117,8 +97,8 @@ class Callbacks:
             logger.error("should_drop_federated_event failed and denies: %s", type(error).__name__)  # noqa: TRY400
         return True
 
-    @_closed(lambda: Codes.FORBIDDEN)
-    async def federated_user_may_invite(self, event: Event) -> Answer:
+    @_closed(FORBIDDEN)
+    async def federated_user_may_invite(self, event: EventBase) -> Answer:
         """Deny an invitation from outside: by server, or all of them."""
         server = server_of(event.sender)
         policy = self.border.policy.current()
@@ -130,8 +110,8 @@ class Callbacks:
             return Codes.FORBIDDEN
         return NOT_SPAM
 
-    @_closed(lambda: Codes.FORBIDDEN)
-    async def check_event_for_spam(self, event: Event) -> Answer:
+    @_closed(FORBIDDEN)
+    async def check_event_for_spam(self, event: EventBase) -> Answer:
         """Empty a denied server's message that a third server relays.
 
         The homeserver then keeps its place in the room's history without its content and shows it to nobody.
@@ -145,8 +125,8 @@ class Callbacks:
 
     # --- what is made here, and the templates that other servers ask for ---------------------------------
 
-    @_closed(lambda: (False, None))
-    async def check_event_allowed(self, event: Event, _state: object) -> tuple[bool, dict[str, Any] | None]:
+    @_closed(NOT_ALLOWED)
+    async def check_event_allowed(self, event: EventBase, _state: object) -> Permission:
         """Deny templates for joining or knocking to a denied server, and inviting its users.
 
         Leaving, banning and withdrawing an invitation are always possible: they close.
@@ -162,22 +142,22 @@ class Callbacks:
             return self._allowed(sender, event.room_id)
         return self._allowed(server_of(target), event.room_id)
 
-    def _allowed(self, server: str, room_id: str) -> tuple[bool, None]:
+    def _allowed(self, server: str, room_id: str) -> Permission:
         if self.border.admits(server):
             return True, None
         self.border.deny("server_not_allowed", server, room=room_id)
         return False, None
 
-    @_closed(lambda: Codes.FORBIDDEN)
+    @_closed(FORBIDDEN)
     async def user_may_invite(self, inviter: str, invitee: str, room_id: str) -> Answer:
-        """Deny a local user's invitation to a denied server's user. Asked for invitations from outside too."""
+        """Deny inviting a denied server's user. Asked for invitations from outside too."""
         for server in (server_of(inviter), server_of(invitee)):
             if not self.border.admits(server):
                 self.border.deny("server_not_allowed", server, room=room_id)
                 return Codes.FORBIDDEN
         return NOT_SPAM
 
-    @_closed(lambda: Codes.FORBIDDEN)
+    @_closed(FORBIDDEN)
     async def user_may_join_room(self, user_id: str, room_id: str, is_invited: bool) -> Answer:  # noqa: FBT001
         """Deny accepting an invitation of a denied server's user, and joining a room that its ID names."""
         servers = [server_of(room_id)] if ":" in room_id else []
@@ -190,8 +170,8 @@ class Callbacks:
                 return Codes.FORBIDDEN
         return NOT_SPAM
 
-    @_closed(lambda: Codes.FORBIDDEN)
-    async def user_may_create_room(self, _user_id: str, room_config: Mapping[str, Any]) -> Answer:
+    @_closed(FORBIDDEN)
+    async def user_may_create_room(self, _user_id: str, room_config: Mapping[str, object]) -> Answer:
         """Deny a room whose first invitations would fail, before half of it is made."""
         invited = room_config.get("invite")
         for user in invited if isinstance(invited, list) else []:
@@ -203,8 +183,8 @@ class Callbacks:
 
     # --- what has happened ------------------------------------------------------------------------------
 
-    @_closed(lambda: None)
-    async def on_new_event(self, event: Event, _state: object) -> None:
+    @_closed(None)
+    async def on_new_event(self, event: EventBase, _state: object) -> None:
         """Have a new ACL enforced.
 
         The homeserver forgets its cached ACL before the new one is stored, so a request in between can fill

@@ -4,18 +4,35 @@ This uses what Synapse does not promise to keep: the storage controllers and the
 it is missing is found at start, and the homeserver does not start; so nothing here is ever guessed.
 """
 
-from typing import Any, NamedTuple
+import importlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from synapse.api.constants import EventTypes
 from synapse.module_api import ModuleApi
 from synapse.util.stringutils import parse_server_name
 
-try:
-    from synapse.storage.controllers.state import server_acl_evaluator_from_event
-except ImportError:  # pragma: no cover - another Synapse
-    server_acl_evaluator_from_event = None
+if TYPE_CHECKING:
+    from synapse.events import EventBase
 
 _NOT_CACHED = object()
+
+
+class _Evaluator(Protocol):
+    def server_matches_acl_event(self, server_name: str) -> bool: ...
+
+
+class _CachedLookup(Protocol):
+    @property
+    def cache(self) -> "_Cache": ...
+
+    def __call__(self, room_id: str) -> Awaitable[_Evaluator | None]: ...
+
+    def invalidate(self, key: tuple[str]) -> None: ...
+
+
+class _Cache(Protocol):
+    def get_immediate(self, key: str, default: object, *, update_metrics: bool) -> object: ...
 
 
 class UnsupportedHomeserverError(Exception):
@@ -39,16 +56,15 @@ class EnforcedAcls:
         try:
             homeserver = api._hs  # noqa: SLF001 - the module API has no way to it
             state = homeserver.get_storage_controllers().state
-            self._lookup = state.get_server_acl_for_room
+            self._lookup: _CachedLookup = state.get_server_acl_for_room  # type: ignore[assignment]
             self._forget = self._lookup.invalidate
             self._cached = self._lookup.cache.get_immediate
             self._state_event = state.get_current_state_event
             self._invite = homeserver.get_datastores().main.get_invite_for_local_user_in_room
-        except AttributeError as error:
+            acls = importlib.import_module("synapse.storage.controllers.state")
+            self._evaluator_of: Callable[[EventBase], _Evaluator] = acls.server_acl_evaluator_from_event
+        except (AttributeError, ImportError) as error:
             raise UnsupportedHomeserverError(error.name) from None
-        if server_acl_evaluator_from_event is None:
-            raise UnsupportedHomeserverError("server_acl_evaluator_from_event")
-        self._evaluator_of = server_acl_evaluator_from_event
 
     async def enforcement(self, room_id: str, server: str) -> Enforcement:
         """What is enforced for a server (its port has no part in ACLs), and whether the state says the same.
@@ -74,8 +90,8 @@ class EnforcedAcls:
     async def inviter_of(self, user_id: str, room_id: str) -> str | None:
         """Who invited a local user to a room, if there is an invitation."""
         invite = await self._invite(user_id, room_id)
-        return None if invite is None else str(invite.sender)
+        return None if invite is None else invite.sender
 
 
-def _allows(evaluator: Any, host: str) -> bool:
-    return evaluator is None or bool(evaluator.server_matches_acl_event(host))
+def _allows(evaluator: _Evaluator | None, host: str) -> bool:
+    return evaluator is None or evaluator.server_matches_acl_event(host)

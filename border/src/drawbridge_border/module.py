@@ -44,9 +44,7 @@ class BorderModule:
             config.policy_file, api.server_name, clock_ns=time.time_ns, on_change=_log_change
         )
         border = Border(api.server_name, policy, violations)
-        callbacks = Callbacks(
-            border, acls, acls, rejects_relayed_events=config.relayed_events == "reject"
-        )
+        callbacks = Callbacks(border, acls, acls, rejects_relayed_events=config.relayed_events == "reject")
         api.register_spam_checker_callbacks(
             should_drop_federated_event=callbacks.should_drop_federated_event,
             federated_user_may_invite=callbacks.federated_user_may_invite,

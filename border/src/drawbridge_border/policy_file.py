@@ -1,6 +1,7 @@
 """The bytes of a policy file, and by what one sees that it has changed.
 
-Invariants: no link is followed and no pipe or device is waited for; never more than the largest policy is read.
+Invariants: no link is followed and no pipe or device is waited for; no more than the largest policy and one
+byte is read.
 """
 
 import errno

@@ -6,11 +6,10 @@ request, so it is rotated by writing the file; answers hold identifiers, digests
 
 import hashlib
 import hmac
-import json
 from datetime import datetime, timezone
 from http import HTTPStatus
-from typing import Any, Protocol
 
+from synapse.http.site import SynapseRequest
 from synapse.module_api import DirectServeJsonResource, parse_json_object_from_request
 from synapse.module_api.errors import Codes, SynapseError
 
@@ -22,6 +21,8 @@ from .violations import ViolationLog
 PREFIX = "/_synapse/client/drawbridge/v1"
 _TOKEN_BYTES_MAX = 4096
 
+JsonObject = dict[str, object]
+
 
 class StatusToken:
     """The bearer token, from its file."""
@@ -30,7 +31,7 @@ class StatusToken:
         """path: one line, readable by the homeserver's user alone."""
         self._path = path
 
-    def demand(self, request: Any) -> None:
+    def demand(self, request: SynapseRequest) -> None:
         """Raise SynapseError unless the request carries the token."""
         given = _bearer_of(request)
         if given is None:
@@ -48,7 +49,7 @@ class StatusToken:
             raise SynapseError(HTTPStatus.FORBIDDEN, "Wrong token", Codes.FORBIDDEN)
 
 
-def _bearer_of(request: Any) -> bytes | None:
+def _bearer_of(request: SynapseRequest) -> bytes | None:
     headers = request.requestHeaders.getRawHeaders(b"authorization") or []
     if len(headers) != 1:
         return None
@@ -56,7 +57,7 @@ def _bearer_of(request: Any) -> bytes | None:
     return bytes(token).strip() if scheme.lower() == b"bearer" and token.strip() else None
 
 
-def _argument(request: Any, name: bytes) -> str:
+def _argument(request: SynapseRequest, name: bytes) -> str:
     values = request.args.get(name, [])
     try:
         if len(values) == 1 and 0 < len(values[0]) <= 255:
@@ -66,52 +67,43 @@ def _argument(request: Any, name: bytes) -> str:
     raise SynapseError(HTTPStatus.BAD_REQUEST, f"{name.decode()} is needed once", Codes.INVALID_PARAM)
 
 
-def _server_argument(request: Any) -> str:
+def _server_argument(request: SynapseRequest) -> str:
     server = _argument(request, b"server")
     if not is_server_name(server):
         raise SynapseError(HTTPStatus.BAD_REQUEST, "server is no server name", Codes.INVALID_PARAM)
     return server
 
 
-class _Guarded(DirectServeJsonResource):  # type: ignore[misc]
+class _Guarded(DirectServeJsonResource):
     """A resource that answers nobody without the token."""
 
-    isLeaf = True
+    isLeaf = True  # noqa: N815 - Twisted's name
 
     def __init__(self, token: StatusToken) -> None:
+        """Demand this token."""
         super().__init__()
         self._token = token
 
-    async def _async_render(self, request: Any) -> Any:
+    async def _async_render(self, request: SynapseRequest) -> tuple[int, JsonObject] | None:
         self._token.demand(request)
         return await super()._async_render(request)
-
-
-class Alarm(Protocol):
-    """What an operator must look at."""
-
-    def __call__(self) -> str | None:
-        """The reason, if there is one."""
 
 
 class BorderStatus(_Guarded):
     """GET …/border: what is in force, and what has been denied since the process started."""
 
     def __init__(self, token: StatusToken, border: Border, violations: ViolationLog) -> None:
+        """Answer from these."""
         super().__init__(token)
         self._border = border
         self._violations = violations
 
-    async def _async_render_GET(self, _request: Any) -> tuple[int, dict[str, Any]]:  # noqa: N802
+    async def _async_render_GET(self, _request: SynapseRequest) -> tuple[int, JsonObject]:  # noqa: N802
         policy = self._border.policy.current()
-        alarm = policy.alarm
+        alarm: str | None = policy.alarm
         if alarm is None and self._violations.is_failing:
-            return 200, self._answer("violations_not_written")
-        return 200, self._answer(alarm)
-
-    def _answer(self, alarm: str | None) -> dict[str, Any]:
-        policy = self._border.policy.current()
-        return {
+            alarm = "violations_not_written"
+        return 200, {
             "policy_digest": policy.digest,
             "loaded_at": _iso(policy.loaded_at_ns),
             "state": policy.state,
@@ -127,10 +119,11 @@ class ServerCheck(_Guarded):
     """GET …/check?server=…: whether a server's events would come in."""
 
     def __init__(self, token: StatusToken, border: Border) -> None:
+        """Answer from these."""
         super().__init__(token)
         self._border = border
 
-    async def _async_render_GET(self, request: Any) -> tuple[int, dict[str, Any]]:  # noqa: N802
+    async def _async_render_GET(self, request: SynapseRequest) -> tuple[int, JsonObject]:  # noqa: N802
         server = _server_argument(request)
         policy = self._border.policy.current()
         return 200, {"server": server, "allowed": server in policy.allowed, "policy_digest": policy.digest}
@@ -140,10 +133,11 @@ class AclEnforcement(_Guarded):
     """GET …/enforcement?room_id=…&server=…: what the homeserver enforces of a room's ACL."""
 
     def __init__(self, token: StatusToken, acls: EnforcedAcls) -> None:
+        """Answer from these."""
         super().__init__(token)
         self._acls = acls
 
-    async def _async_render_GET(self, request: Any) -> tuple[int, dict[str, Any]]:  # noqa: N802
+    async def _async_render_GET(self, request: SynapseRequest) -> tuple[int, JsonObject]:  # noqa: N802
         room_id, server = _argument(request, b"room_id"), _server_argument(request)
         found = await self._acls.enforcement(room_id, server)
         return 200, {"room_id": room_id, "server": server, **found._asdict()}
@@ -153,10 +147,11 @@ class AclRefresh(_Guarded):
     """POST …/enforcement/refresh {"room_id"}: have a room's ACL read anew."""
 
     def __init__(self, token: StatusToken, acls: EnforcedAcls) -> None:
+        """Answer from these."""
         super().__init__(token)
         self._acls = acls
 
-    async def _async_render_POST(self, request: Any) -> tuple[int, dict[str, Any]]:  # noqa: N802
+    async def _async_render_POST(self, request: SynapseRequest) -> tuple[int, JsonObject]:  # noqa: N802
         room_id = parse_json_object_from_request(request).get("room_id")
         if not isinstance(room_id, str) or not 0 < len(room_id) <= 255:
             raise SynapseError(HTTPStatus.BAD_REQUEST, "room_id is needed", Codes.INVALID_PARAM)

@@ -31,7 +31,7 @@ class ViolationLog:
         self._descriptor: int | None = None
         self._is_torn = False
         self.is_failing = False
-        self._attempt(lambda: self._open())
+        self._attempt(self._open)
 
     def write(
         self,
@@ -59,12 +59,12 @@ class ViolationLog:
         self._logger.warning("%s", line)
         self._attempt(lambda: self._append(f"{line}\n".encode("ascii")))
 
-    def _attempt(self, act: Callable[[], None]) -> None:
+    def _attempt(self, act: Callable[[], object]) -> None:
         try:
             act()
         except OSError as error:
             if not self.is_failing:
-                self._logger.error(
+                self._logger.error(  # noqa: TRY400 - the reason, and not where in this file
                     "Violations cannot be written to their file (%s); denials go on", error.strerror
                 )
             self.is_failing = True

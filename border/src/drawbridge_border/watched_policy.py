@@ -1,8 +1,8 @@
 """The policy in force, which is the file's at the next look.
 
 Invariants: a file that is absent, unreadable, empty of servers or without the local one denies everybody; a
-file whose content is refused changes nothing but raises an alarm, and denies everybody if nothing was in force
-before; servers are never taken from a file in part. A look that finds nothing new costs one lstat(2).
+file whose content is refused changes nothing but raises an alarm, and denies everybody if nothing was in
+force before; servers are never taken from a file in part. A look that finds nothing new costs one lstat(2).
 """
 
 import hashlib
@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .policy import Policy, PolicyRefusedError, RefusalReason, parse_policy
-from .policy_file import PolicyBytes, Signature, UnreadableError, UnreadableReason, read_policy_file, reason_of
+from .policy_file import (
+    PolicyBytes,
+    Signature,
+    UnreadableError,
+    UnreadableReason,
+    read_policy_file,
+    reason_of,
+)
 
 State = Literal["in_force", "last_valid", "deny_all"]
 PolicyAlarm = Literal["local_server_missing", "no_servers"] | RefusalReason | UnreadableReason
