@@ -4,6 +4,7 @@
 // Published as docs/reference/schemas/probe.schema.json.
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
+import { durationMs } from "../../domain/duration.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { ServerNameField } from "../registry/organisation.ts";
@@ -19,6 +20,7 @@ const User = z.strictObject({
   userId: z.string().regex(/^@[^:\s]+:\S+$/),
   accessToken: SecretReference,
 });
+export type ProbeUser = z.output<typeof User>;
 
 export const ProbeFile = z.strictObject({
   version: z.literal(1),
@@ -44,13 +46,25 @@ export const ProbeFile = z.strictObject({
     signingKeyFile: Path.optional(),
     federationProxy: Url.optional(),
     federationCaFile: Path.optional(),
-    client: z.strictObject({ clientId: z.string().min(1), clientSecret: SecretReference }).optional(),
+    client: z
+      .strictObject({
+        clientId: z.string().min(1),
+        clientSecret: SecretReference,
+        /** A token that was issued before: tried where no new one is given. */
+        heldToken: SecretReference.optional(),
+      })
+      .optional(),
+    /** A member of the rooms: writes into them, and reads them. An administrator sees more: what its server holds. */
     user: User.optional(),
+    /** Of the same server, and no member of the rooms: joins, and leaves again. */
+    otherUser: User.optional(),
   }),
-  /** A user of a neutral third server. */
+  /** A user of a neutral third server, who is a member of the rooms. */
   witness: User.optional(),
-  /** A user of the target, who says whether something arrived there. */
+  /** A user of the target and member of the rooms, who says whether something arrived there. */
   observer: User.optional(),
+  /** How long an event may take to arrive. */
+  arrivalTimeout: durationMs("10s", { min: "100ms" }),
 });
 export type ProbeConfig = z.output<typeof ProbeFile> & { readonly directory: string };
 

@@ -1,0 +1,121 @@
+// Probes signed by the partner's server key: what its homeserver is told, by the target and by the witness's
+// server. Invariants: a transaction is empty; an invitation names a room that does not exist, and is declined
+// at once if the observer is the invitee; a join is only prepared, never made.
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import type { RoomId, ServerName } from "../../domain/identifiers.ts";
+import { SignedRequests, type SigningServer } from "../homeserver/signed-request.ts";
+import { readHomeserverAnswer } from "./answers.ts";
+import type { ProbeConfig } from "./config.ts";
+import type { Finding } from "./finding.ts";
+import { inviteRequest } from "./invite-event.ts";
+import type { Person, ProbeSources } from "./user.ts";
+
+/** All that stable rooms have been made with; a server that is asked names the room's own. */
+const ROOM_VERSIONS = Array.from({ length: 12 }, (_, index) => `ver=${index + 1}`).join("&");
+
+function read(file: string, directory: string): string {
+  const path = resolve(directory, file);
+  try {
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new DrawbridgeError("secret_unavailable", `cannot read ${path}`, {
+      mend: "Check the path in probe.yaml, and that this user may read the file.",
+      cause,
+    });
+  }
+}
+
+/** The partner's server, as far as its key can speak for it. */
+export class PartnerServer {
+  readonly #origin: SigningServer;
+  readonly #requests: SignedRequests;
+  readonly #target: ServerName;
+  readonly #sources: ProbeSources;
+
+  private constructor(origin: SigningServer, target: ServerName, sources: ProbeSources) {
+    this.#origin = origin;
+    this.#requests = new SignedRequests(origin);
+    this.#target = target;
+    this.#sources = sources;
+  }
+
+  /**
+   * Undefined when probe.yaml names no signing key.
+   * @throws DrawbridgeError `secret_unavailable`
+   */
+  static of(config: ProbeConfig, sources: ProbeSources): PartnerServer | undefined {
+    const { signingKeyFile, federationProxy, federationCaFile, serverName } = config.as;
+    if (signingKeyFile === undefined) return undefined;
+    const origin: SigningServer = {
+      name: serverName as ServerName,
+      signingKey: read(signingKeyFile, config.directory),
+      ...(federationProxy === undefined ? {} : { proxyUrl: federationProxy }),
+      ...(federationCaFile === undefined ? {} : { ca: read(federationCaFile, config.directory) }),
+    };
+    return new PartnerServer(origin, config.target.serverName as ServerName, sources);
+  }
+
+  /** A transaction without a single event: only whether it is taken in is tried. */
+  async send(): Promise<Finding> {
+    const id = this.#sources.random.bytes(12).toString("hex");
+    const content = {
+      origin: this.#origin.name,
+      origin_server_ts: this.#sources.clock.now(),
+      pdus: [],
+      edus: [],
+    };
+    const path = `/_matrix/federation/v1/send/${id}`;
+    return readHomeserverAnswer(await this.#requests.request(this.#target, "PUT", path, content));
+  }
+
+  /** @param observer declines the invitation, if it comes through and is for this user */
+  async invite(inviter: string, invitee: string, observer: Person | undefined): Promise<Finding> {
+    const { clock, random } = this.#sources;
+    const made = inviteRequest(
+      { serverName: this.#origin.name, userId: inviter, signingKey: this.#origin.signingKey },
+      invitee,
+      clock.now(),
+      random,
+    );
+    const answer = await this.#requests.request(this.#target, "PUT", made.path, made.content);
+    if (answer.status === 200 && observer?.userId === invitee) await observer.leave(made.roomId as RoomId);
+    return readHomeserverAnswer(answer, [made.eventId]);
+  }
+
+  /** Asks a server of the room for the form of a join event, and makes no use of it. */
+  async makeJoin(server: string, room: RoomId, userId: string): Promise<Finding> {
+    const path = `/_matrix/federation/v1/make_join/${encodeURIComponent(room)}/${encodeURIComponent(userId)}?${ROOM_VERSIONS}`;
+    return readHomeserverAnswer(await this.#requests.request(server as ServerName, "GET", path));
+  }
+
+  /** Fetches one event of the room; what stands in it is looked at for being there, and forgotten. */
+  async event(server: string, eventId: string): Promise<Finding> {
+    const path = `/_matrix/federation/v1/event/${encodeURIComponent(eventId)}`;
+    return this.#history(server, path, eventId);
+  }
+
+  /** Fetches history from one event backwards. */
+  async backfill(server: string, room: RoomId, eventId: string): Promise<Finding> {
+    const path = `/_matrix/federation/v1/backfill/${encodeURIComponent(room)}?v=${encodeURIComponent(eventId)}&limit=1`;
+    return this.#history(server, path, eventId);
+  }
+
+  async #history(server: string, path: string, eventId: string): Promise<Finding> {
+    const answer = await this.#requests.request(server as ServerName, "GET", path);
+    const found = { ...readHomeserverAnswer(answer, [eventId]) };
+    if (answer.status !== 200) return found;
+    const pdus = answer.body["pdus"];
+    const first: unknown = Array.isArray(pdus) ? pdus[0] : undefined;
+    if (first === undefined) return { ...found, verdict: "unknown", reason: "empty" };
+    // Of what it may not see, a server is given the shell without content.
+    const content = (first as { content?: unknown }).content;
+    const isShell = typeof content !== "object" || content === null || Object.keys(content).length === 0;
+    return isShell ? { ...found, verdict: "closed", reason: "redacted" } : { ...found, reason: "given" };
+  }
+
+  close(): Promise<void> {
+    return this.#requests.close();
+  }
+}

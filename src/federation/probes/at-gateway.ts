@@ -1,0 +1,97 @@
+// Probes of planes 5 and 4, as the partner's client: a token, the exact POST of an invocation, the card.
+// Invariants: the invocation asks for a task that does not exist, so that an agent which is reached does no
+// work; a token is held in memory alone, and only its use is reported.
+import { readSecret } from "../../runtime/secrets.ts";
+import type { EvidenceItem } from "../evidence/item.ts";
+import { readCardAnswer, readInvokeAnswer, readTokenAnswer } from "./answers.ts";
+import type { ProbeConfig } from "./config.ts";
+import { type Finding, leftOut, observe } from "./finding.ts";
+import { ask } from "./http.ts";
+import type { ProbeSources } from "./user.ts";
+
+type Agent = ProbeConfig["target"]["agents"][number];
+
+/** RFC 6749, section 2.3.1: both are form-encoded before they are joined. */
+function basic(clientId: string, secret: string): string {
+  const encode = (text: string) => encodeURIComponent(text).replaceAll("%20", "+");
+  return `Basic ${Buffer.from(`${encode(clientId)}:${encode(secret)}`).toString("base64")}`;
+}
+
+async function requestToken(config: ProbeConfig): Promise<Finding & { readonly token?: string }> {
+  const { client } = config.as;
+  const { tokenEndpoint, audience } = config.target;
+  if (client === undefined) return leftOut("client");
+  if (tokenEndpoint === undefined) return leftOut("token_endpoint");
+  const form = new URLSearchParams({ grant_type: "client_credentials" });
+  if (audience !== undefined) form.set("resource", audience);
+  const answer = await ask(tokenEndpoint, "POST", {
+    headers: {
+      authorization: basic(client.clientId, readSecret(client.clientSecret, config.directory)),
+      "content-type": "application/x-www-form-urlencoded",
+    },
+    body: form.toString(),
+  });
+  return readTokenAnswer(answer);
+}
+
+async function invoke(agent: Agent, token: string | undefined, sources: ProbeSources): Promise<Finding> {
+  const id = sources.random.bytes(16).toString("hex");
+  const answer = await ask(agent.invokeUrl, "POST", {
+    headers: {
+      "content-type": "application/json",
+      "a2a-version": "1.0",
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+    },
+    body: JSON.stringify({ jsonrpc: "2.0", id, method: "GetTask", params: { id } }),
+  });
+  return readInvokeAnswer(answer);
+}
+
+/** Plane 5: may the partner's client get a token, and may it invoke the agents? */
+export async function probeInvocation(config: ProbeConfig, sources: ProbeSources): Promise<EvidenceItem[]> {
+  const about = { plane: "gateway", partner: config.as.serverName, vantage: "partner" } as const;
+  let token: string | undefined;
+  const { client } = config.as;
+  const tokenItem = await observe(
+    { ...about, probe: "token_request", subject: client?.clientId ?? null },
+    sources.clock,
+    async () => {
+      const { token: issued, ...finding } = await requestToken(config);
+      token = issued;
+      return finding;
+    },
+  );
+  if (token === undefined && client?.heldToken !== undefined) {
+    token = readSecret(client.heldToken, config.directory);
+  }
+  const items: EvidenceItem[] = [tokenItem];
+  for (const agent of config.target.agents) {
+    const subject = { ...about, probe: "invoke", subject: agent.name } as const;
+    items.push(await observe(subject, sources.clock, () => invoke(agent, token, sources)));
+  }
+  if (config.target.agents.length === 0) {
+    items.push(
+      await observe({ ...about, probe: "invoke", subject: null }, sources.clock, () => leftOut("agents")),
+    );
+  }
+  return items;
+}
+
+/** Plane 4: is the card public? */
+export async function probeCards(config: ProbeConfig, { clock }: ProbeSources): Promise<EvidenceItem[]> {
+  const about = {
+    plane: "card",
+    partner: config.as.serverName,
+    vantage: "partner",
+    probe: "card_fetch",
+  } as const;
+  if (config.target.agents.length === 0) {
+    return [await observe({ ...about, subject: null }, clock, () => leftOut("agents"))];
+  }
+  const items: EvidenceItem[] = [];
+  for (const agent of config.target.agents) {
+    const fetchCard = async () => readCardAnswer(await ask(agent.cardUrl, "GET"));
+    items.push(await observe({ ...about, subject: agent.name }, clock, fetchCard));
+  }
+  return items;
+}

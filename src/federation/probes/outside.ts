@@ -1,0 +1,125 @@
+// All probes from outside that a probe.yaml allows, over the planes that are asked about.
+// Invariants: a probe whose section is missing is listed as left out, with what it lacks; no probe is reported
+// closed without an answer that refused, or an absence that is explained.
+import type { RoomId } from "../../domain/identifiers.ts";
+import type { EvidenceItem } from "../evidence/item.ts";
+import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
+import { PartnerServer } from "./as-server.ts";
+import { probeCards, probeInvocation } from "./at-gateway.ts";
+import type { ProbeConfig, ProbeUser } from "./config.ts";
+import { leftOut, type OutsideProbe, observe, type ProbeSubject } from "./finding.ts";
+import { type Explanation, type RoomPeople, type RoomProbeOptions, RoomProbes } from "./in-rooms.ts";
+import { Person, type ProbeSources } from "./user.ts";
+
+export interface OutsideOptions {
+  /** All of them when absent. */
+  readonly planes?: ReadonlySet<PlaneName>;
+  readonly violationOf?: RoomProbeOptions["violationOf"];
+  readonly withoutDirectLink?: RoomProbeOptions["withoutDirectLink"];
+}
+
+/** Tries everything and returns what it found. @throws DrawbridgeError `secret_unavailable` */
+export async function probeFromOutside(
+  config: ProbeConfig,
+  sources: ProbeSources,
+  options: OutsideOptions = {},
+): Promise<EvidenceItem[]> {
+  const planes = options.planes ?? new Set(PLANE_NAMES);
+  const server = PartnerServer.of(config, sources);
+  const person = (user: ProbeUser | undefined) =>
+    user === undefined ? undefined : new Person(user, config.directory, sources);
+  const people: RoomPeople = {
+    partnerName: config.as.serverName,
+    targetName: config.target.serverName,
+    server,
+    partner: person(config.as.user),
+    other: person(config.as.otherUser),
+    witness: person(config.witness),
+    observer: person(config.observer),
+  };
+  const items: EvidenceItem[] = [];
+  try {
+    if (planes.has("gateway")) items.push(...(await probeInvocation(config, sources)));
+    if (planes.has("card")) items.push(...(await probeCards(config, sources)));
+    // Whether the server itself is let in explains what does not arrive in rooms.
+    const reach = await probeServer(config, people, sources);
+    items.push(...reach.filter((item) => planes.has(item.plane)));
+    if (planes.has("rooms")) items.push(...(await probeRooms(config, people, reach, sources, options)));
+    return items;
+  } finally {
+    await server?.close();
+  }
+}
+
+async function probeServer(
+  config: ProbeConfig,
+  people: RoomPeople,
+  { clock }: ProbeSources,
+): Promise<EvidenceItem[]> {
+  const { server, partner, observer, partnerName, targetName } = people;
+  const { invitee } = config.target;
+  const about = (plane: PlaneName, probe: OutsideProbe, subject: string): ProbeSubject => ({
+    plane,
+    partner: partnerName,
+    vantage: "partner",
+    probe,
+    subject,
+  });
+  return [
+    await observe(about("transport", "federation_send", targetName), clock, () =>
+      server === undefined ? leftOut("signing_key") : server.send(),
+    ),
+    await observe(about("border", "invite", invitee ?? targetName), clock, () => {
+      if (server === undefined) return leftOut("signing_key");
+      if (invitee === undefined) return leftOut("invitee");
+      return server.invite(partner?.userId ?? `@probe:${partnerName}`, invitee, observer);
+    }),
+  ];
+}
+
+async function probeRooms(
+  config: ProbeConfig,
+  people: RoomPeople,
+  reach: readonly EvidenceItem[],
+  sources: ProbeSources,
+  options: OutsideOptions,
+): Promise<EvidenceItem[]> {
+  const about = {
+    plane: "rooms",
+    partner: people.partnerName,
+    vantage: "partner",
+    probe: "message_to_target",
+  } as const;
+  if (config.target.rooms.length === 0) {
+    return [await observe({ ...about, subject: null }, sources.clock, () => leftOut("rooms"))];
+  }
+  const isRefused = reach.some(({ probe, verdict }) => probe === "federation_send" && verdict === "closed");
+  const transport: Explanation | undefined = isRefused
+    ? { layer: "transport", reason: "federation_denied" }
+    : undefined;
+  const items: EvidenceItem[] = [];
+  for (const named of config.target.rooms) {
+    const room = await resolveRoom(named, people);
+    if (room === undefined) {
+      items.push(await observe({ ...about, subject: named }, sources.clock, () => leftOut("known_room")));
+      continue;
+    }
+    const roomOptions: RoomProbeOptions = {
+      arrivalTimeoutMs: config.arrivalTimeout,
+      transport,
+      violationOf: options.violationOf,
+      withoutDirectLink: options.withoutDirectLink,
+    };
+    items.push(...(await new RoomProbes(room, people, roomOptions, sources).run()));
+  }
+  return items;
+}
+
+/** The first of them whose homeserver knows the name. */
+async function resolveRoom(named: string, people: RoomPeople): Promise<RoomId | undefined> {
+  for (const person of [people.observer, people.witness, people.partner]) {
+    const room = await person?.resolve(named).catch(() => undefined);
+    if (room !== undefined) return room;
+  }
+  return undefined;
+}

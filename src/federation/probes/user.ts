@@ -1,0 +1,113 @@
+// A person at some homeserver, as probes act for one: partner's, witness's or observer's.
+// Invariants: what is sent is a notice that names itself a probe and holds nothing else; an answer's body is
+// read for identifiers and codes alone.
+import { request } from "undici";
+import type { Clock, Random } from "../../domain/clock.ts";
+import { parseEventId, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
+import { readSecret } from "../../runtime/secrets.ts";
+import { readBoundedJson } from "../homeserver/read-bounded.ts";
+import type { MatrixAnswer } from "./answers.ts";
+import type { ProbeUser } from "./config.ts";
+
+const TIMEOUT_MS = 60_000;
+
+export interface ProbeSources {
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+export class Person {
+  readonly userId: string;
+  readonly serverName: string;
+  readonly #url: string;
+  readonly #token: string;
+  readonly #sources: ProbeSources;
+
+  /** @throws DrawbridgeError `secret_unavailable` */
+  constructor(user: ProbeUser, directory: string, sources: ProbeSources) {
+    this.userId = user.userId;
+    this.serverName = user.serverName;
+    this.#url = user.homeserverUrl.replace(/\/+$/, "");
+    this.#token = readSecret(user.accessToken, directory);
+    this.#sources = sources;
+  }
+
+  /** A request to the homeserver; any status is an answer. @throws whatever the network throws */
+  async call(method: "GET" | "POST" | "PUT", path: string, body?: unknown): Promise<MatrixAnswer> {
+    const response = await request(`${this.#url}${path}`, {
+      method,
+      headers: {
+        authorization: `Bearer ${this.#token}`,
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+      },
+      body: body === undefined ? null : JSON.stringify(body),
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+    const read = await readBoundedJson(response.body);
+    const { errcode } = read;
+    return {
+      status: response.statusCode,
+      errcode: typeof errcode === "string" ? errcode : undefined,
+      body: read,
+    };
+  }
+
+  /** Sends the probes' message. */
+  async send(room: RoomId): Promise<{ readonly answer: MatrixAnswer; readonly eventId: string | undefined }> {
+    const id = this.#sources.random.bytes(12).toString("hex");
+    const answer = await this.call(
+      "PUT",
+      `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/send/m.room.message/${id}`,
+      { msgtype: "m.notice", body: "Drawbridge federation probe" },
+    );
+    return { answer, eventId: parseEventId(answer.body["event_id"]) };
+  }
+
+  join(room: string, via: readonly string[]): Promise<MatrixAnswer> {
+    const query = via.map(
+      (server) => `server_name=${encodeURIComponent(server)}&via=${encodeURIComponent(server)}`,
+    );
+    return this.call("POST", `/_matrix/client/v3/join/${encodeURIComponent(room)}?${query.join("&")}`, {});
+  }
+
+  leave(room: RoomId): Promise<MatrixAnswer> {
+    return this.call("POST", `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/leave`, {});
+  }
+
+  /** Whether this user is shown an event. */
+  async sees(room: RoomId, eventId: string): Promise<boolean> {
+    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/event/${encodeURIComponent(eventId)}`;
+    return (await this.call("GET", path)).status === 200;
+  }
+
+  /**
+   * Whether this user's homeserver holds an event, shown to anybody or not: an administrator is told so
+   * whoever is in the room (Synapse's admin API); anybody else only of what it may see.
+   */
+  async holds(room: RoomId, eventId: string): Promise<boolean> {
+    const path = `/_synapse/admin/v1/fetch_event/${encodeURIComponent(eventId)}`;
+    return (await this.call("GET", path)).status === 200 || (await this.sees(room, eventId));
+  }
+
+  /** Users of one server who are joined to the room, as this user's homeserver sees it; undefined if it is not told. */
+  async joinedFrom(room: RoomId, serverName: string): Promise<readonly string[] | undefined> {
+    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/joined_members`;
+    const { status, body } = await this.call("GET", path);
+    if (status !== 200 || typeof body["joined"] !== "object" || body["joined"] === null) return undefined;
+    return Object.keys(body["joined"]).filter((user) => user.endsWith(`:${serverName}`));
+  }
+
+  /** Whether this user is a member of the room, as its own homeserver sees it. */
+  async isJoined(room: RoomId): Promise<boolean> {
+    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/state/m.room.member/${encodeURIComponent(this.userId)}`;
+    const answer = await this.call("GET", path);
+    return answer.status === 200 && answer.body["membership"] === "join";
+  }
+
+  /** The room that an ID or an alias names; undefined when this user's homeserver does not know it. */
+  async resolve(room: string): Promise<RoomId | undefined> {
+    if (room.startsWith("!")) return parseRoomId(room);
+    const answer = await this.call("GET", `/_matrix/client/v3/directory/room/${encodeURIComponent(room)}`);
+    return answer.status === 200 ? parseRoomId(answer.body["room_id"]) : undefined;
+  }
+}
