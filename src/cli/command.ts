@@ -21,6 +21,10 @@ export const ExitCode = {
   usage: 2,
   /** A server that is needed could not be reached, or refused. */
   unavailable: 3,
+  /** What the repository holds is refused; what was in force before stays in force. */
+  refused: 4,
+  /** Done as far as it goes; what is left is named. */
+  incomplete: 5,
 } as const;
 export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
 
@@ -29,20 +33,26 @@ Exit codes:
   0  done, and the answer is yes
   1  failed, or the answer is no
   2  the command line, a configuration file or a secret is wrong; nothing was done
-  3  a server that is needed could not be reached, or refused`;
+  3  a server that is needed could not be reached, or refused
+  4  what the repository holds is refused; what was in force before stays in force
+  5  done as far as it goes; what is left is named`;
 
 const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   config_invalid: ExitCode.usage,
   config_unreadable: ExitCode.usage,
   secret_unavailable: ExitCode.usage,
+  repository_unusable: ExitCode.usage,
   usage: ExitCode.usage,
   database_unavailable: ExitCode.unavailable,
   homeserver_refused: ExitCode.unavailable,
   homeserver_unavailable: ExitCode.unavailable,
   token_refused: ExitCode.unavailable,
   agent_unavailable: ExitCode.unavailable,
+  work_tree_dirty: ExitCode.refused,
+  head_refused: ExitCode.refused,
   lease_lost: ExitCode.failed,
   card_rejected: ExitCode.failed,
+  unsafe_acl: ExitCode.failed,
   not_running: ExitCode.failed,
   program_failed: ExitCode.failed,
   internal: ExitCode.failed,

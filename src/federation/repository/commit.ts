@@ -1,0 +1,94 @@
+// Makes a commit without a work tree: blobs, a temporary index, a tree, a commit object.
+// Invariant: nothing in force changes here; a commit that no branch was moved to is garbage that git collects.
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { gitLine, gitOk } from "./git.ts";
+import { parseRevision, type Repository, type Revision } from "./repository.ts";
+
+/** Texts to be by path; null where a file is to go. */
+export type Changes = ReadonlyMap<string, string | null>;
+
+export interface CommitAuthor {
+  readonly name: string;
+  readonly email: string;
+}
+
+export interface NewCommit {
+  /** The first one's tree is what the changes are made to, unless `tree` says otherwise. */
+  readonly parents: readonly [Revision, ...Revision[]];
+  /** The revision whose tree the changes are made to. */
+  readonly base?: Revision;
+  readonly changes: Changes;
+  readonly message: string;
+  readonly author: CommitAuthor;
+  /** Milliseconds since the Unix epoch. */
+  readonly at: number;
+  /** Private SSH key that it is signed with. */
+  readonly signingKeyFile?: string | undefined;
+}
+
+/**
+ * Writes the objects of a commit.
+ * @throws DrawbridgeError `repository_unusable`, also when the signing key cannot be used
+ */
+export async function writeCommit(repository: Repository, commit: NewCommit): Promise<Revision> {
+  const folder = mkdtempSync(join(tmpdir(), "drawbridge-commit-"));
+  try {
+    const tree = await writeTree(repository, commit, folder);
+    const seconds = Math.floor(commit.at / 1_000);
+    const sign = commit.signingKeyFile === undefined ? [] : ["-S"];
+    const parents = commit.parents.flatMap((parent) => ["-p", parent]);
+    const { name, email } = commit.author;
+    const id = await gitLine(
+      ["commit-tree", ...sign, ...parents, tree],
+      repository.call({
+        input: commit.message,
+        settings:
+          commit.signingKeyFile === undefined
+            ? []
+            : ["gpg.format=ssh", `user.signingKey=${commit.signingKeyFile}`],
+        env: {
+          GIT_AUTHOR_NAME: name,
+          GIT_AUTHOR_EMAIL: email,
+          GIT_AUTHOR_DATE: `@${seconds} +0000`,
+          GIT_COMMITTER_NAME: name,
+          GIT_COMMITTER_EMAIL: email,
+          GIT_COMMITTER_DATE: `@${seconds} +0000`,
+        },
+      }),
+    );
+    const revision = parseRevision(id);
+    if (revision === undefined) throw new DrawbridgeError("internal", "git commit-tree printed no commit");
+    return revision;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+async function writeTree(repository: Repository, commit: NewCommit, folder: string): Promise<string> {
+  const written = [...commit.changes].flatMap(([path, text], index) =>
+    text === null ? [] : [{ path, text, file: join(folder, `${index}`) }],
+  );
+  for (const { file, text } of written) writeFileSync(file, text, { mode: 0o600 });
+  const ids =
+    written.length === 0
+      ? []
+      : (
+          await gitLine(
+            ["hash-object", "-w", "--no-filters", "--stdin-paths"],
+            repository.call({ input: written.map(({ file }) => `${file}\n`).join("") }),
+          )
+        ).split("\n");
+  const call = { env: { GIT_INDEX_FILE: join(folder, "index") } };
+  const base = commit.base ?? commit.parents[0];
+  await gitOk(["read-tree", base], repository.call(call));
+  const nothing = "0".repeat(base.length);
+  const lines = [
+    ...written.map(({ path }, index) => `100644 ${ids[index]}\t${path}\0`),
+    ...[...commit.changes].flatMap(([path, text]) => (text === null ? [`0 ${nothing}\t${path}\0`] : [])),
+  ];
+  await gitOk(["update-index", "-z", "--index-info"], repository.call({ ...call, input: lines.join("") }));
+  return gitLine(["write-tree"], repository.call(call));
+}

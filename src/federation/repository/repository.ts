@@ -1,0 +1,154 @@
+// The organisation's repository, bare or with a work tree: one branch of it is what is meant to be in force.
+// Invariants: a revision is read as a whole and never from a work tree; the branch moves only from the commit
+// that a change was built on to the commit that holds it (compare and swap).
+import { realpathSync } from "node:fs";
+import { dirname } from "node:path";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { type GitCall, git, gitFailure, gitLine, gitOk } from "./git.ts";
+
+declare const brand: unique symbol;
+/** The ID of a commit: 40 or 64 hexadecimal digits. */
+export type Revision = string & { readonly [brand]: "Revision" };
+
+const OBJECT_ID = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/;
+
+export function parseRevision(value: unknown): Revision | undefined {
+  return typeof value === "string" && OBJECT_ID.test(value) ? (value as Revision) : undefined;
+}
+
+/** One blob of a revision. */
+export interface TreeEntry {
+  readonly path: string;
+  readonly blobId: string;
+}
+
+export class Repository {
+  /** As configured; every work tree may be elsewhere. */
+  readonly path: string;
+  readonly branch: string;
+  readonly #gitDirectory: string;
+
+  private constructor(path: string, branch: string, gitDirectory: string) {
+    this.path = path;
+    this.branch = branch;
+    this.#gitDirectory = gitDirectory;
+  }
+
+  /**
+   * @throws DrawbridgeError `repository_unusable` when `path` is not the top of a repository
+   */
+  static async open(path: string, branch: string): Promise<Repository> {
+    let real: string;
+    try {
+      real = realpathSync(path);
+    } catch (cause) {
+      throw new DrawbridgeError("repository_unusable", `there is no repository at ${path}`, {
+        mend: "Correct `repository.path`, or make the repository with git init.",
+        cause,
+      });
+    }
+    // Without the ceiling, a folder inside some other repository would stand for that one.
+    const call = { cwd: real, env: { GIT_CEILING_DIRECTORIES: dirname(real) } };
+    const answer = await git(["rev-parse", "--path-format=absolute", "--git-common-dir"], call);
+    if (answer.code !== 0) {
+      throw new DrawbridgeError("repository_unusable", `${path} is not the top of a git repository`, {
+        mend: "Correct `repository.path`: a bare repository, or the folder that holds .git.",
+      });
+    }
+    return new Repository(real, branch, answer.stdout.toString("utf8").replace(/\n$/, ""));
+  }
+
+  get ref(): string {
+    return `refs/heads/${this.branch}`;
+  }
+
+  /** How git is called on this repository's objects and branches. */
+  call(more: Omit<GitCall, "cwd"> = {}): GitCall {
+    return { cwd: this.path, ...more, env: { ...more.env, GIT_DIR: this.#gitDirectory } };
+  }
+
+  /** The commit that the branch points at; undefined when there is no such branch. */
+  async head(): Promise<Revision | undefined> {
+    const answer = await git(["rev-parse", "--verify", "--quiet", `${this.ref}^{commit}`], this.call());
+    return parseRevision(answer.stdout.toString("utf8").trim());
+  }
+
+  /** @throws DrawbridgeError `repository_unusable` when the branch does not exist */
+  async requireHead(): Promise<Revision> {
+    const head = await this.head();
+    if (head !== undefined) return head;
+    throw new DrawbridgeError("repository_unusable", `${this.path} has no branch ${this.branch}`, {
+      mend: "Correct `repository.branch`, or commit the registry to it first.",
+    });
+  }
+
+  /** Whether `ancestor` is `descendant` or one of its ancestors; false also when it is unknown here. */
+  async isAncestor(ancestor: Revision, descendant: Revision): Promise<boolean> {
+    if (ancestor === descendant) return true;
+    const answer = await git(["merge-base", "--is-ancestor", ancestor, descendant], this.call());
+    return answer.code === 0;
+  }
+
+  /** The first parents of a commit, itself first, at most `limit`. */
+  async history(revision: Revision, limit: number): Promise<readonly Revision[]> {
+    const args = ["rev-list", "--first-parent", `--max-count=${limit}`, revision];
+    return (await gitLine(args, this.call())).split("\n").flatMap((line) => parseRevision(line) ?? []);
+  }
+
+  /** Every file of a revision below the given folders. */
+  async list(revision: Revision, folders: readonly string[]): Promise<readonly TreeEntry[]> {
+    const args = ["ls-tree", "-r", "-z", "--full-tree", revision, "--", ...folders];
+    const lines = (await gitOk(args, this.call())).toString("utf8").split("\0");
+    return lines.flatMap((line) => {
+      const tab = line.indexOf("\t");
+      const [, type, blobId] = line.slice(0, Math.max(tab, 0)).split(" ");
+      return type === "blob" && blobId !== undefined ? [{ path: line.slice(tab + 1), blobId }] : [];
+    });
+  }
+
+  /** The text of blobs, by ID, in one call of git. What is not UTF-8 is given as a text no parser takes. */
+  async blobs(ids: Iterable<string>): Promise<ReadonlyMap<string, string>> {
+    const wanted = [...new Set(ids)];
+    const texts = new Map<string, string>();
+    if (wanted.length === 0) return texts;
+    const output = await gitOk(["cat-file", "--batch"], this.call({ input: `${wanted.join("\n")}\n` }));
+    let at = 0;
+    for (const id of wanted) {
+      const lineEnd = output.indexOf(0x0a, at);
+      const [found, type, size] = output.toString("latin1", at, Math.max(lineEnd, at)).split(" ");
+      if (found !== id || type !== "blob") {
+        throw new DrawbridgeError("repository_unusable", `the repository lacks the object ${id}`, {
+          mend: "Run git fsck in it, and restore what is missing from a clone.",
+        });
+      }
+      const bytes = output.subarray(lineEnd + 1, lineEnd + 1 + Number(size));
+      texts.set(id, textOf(bytes));
+      at = lineEnd + 1 + Number(size) + 1;
+    }
+    return texts;
+  }
+
+  /** Every file of a revision below the given folders, by path. */
+  async read(revision: Revision, folders: readonly string[]): Promise<ReadonlyMap<string, string>> {
+    const entries = await this.list(revision, folders);
+    const texts = await this.blobs(entries.map(({ blobId }) => blobId));
+    return new Map(entries.map(({ path, blobId }) => [path, texts.get(blobId) ?? ""]));
+  }
+
+  /**
+   * Moves the branch from one commit to another.
+   * @returns false when the branch is not, or no longer, at `from`
+   */
+  async advance(from: Revision, to: Revision, reason: string): Promise<boolean> {
+    const args = ["update-ref", "-m", reason, this.ref, to, from];
+    const answer = await git(args, this.call());
+    if (answer.code === 0) return true;
+    if ((await this.head()) !== from) return false;
+    throw gitFailure(args, answer.stderr.trim());
+  }
+}
+
+function textOf(bytes: Buffer): string {
+  const text = bytes.toString("utf8");
+  return Buffer.byteLength(text) === bytes.length && Buffer.from(text).equals(bytes) ? text : "\0not UTF-8";
+}
