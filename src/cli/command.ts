@@ -52,6 +52,7 @@ const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   head_refused: ExitCode.refused,
   lease_lost: ExitCode.failed,
   card_rejected: ExitCode.failed,
+  state_unreadable: ExitCode.failed,
   unsafe_acl: ExitCode.failed,
   not_running: ExitCode.failed,
   program_failed: ExitCode.failed,

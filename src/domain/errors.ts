@@ -9,6 +9,7 @@ export type ErrorCode =
   | "homeserver_refused"
   | "homeserver_unavailable"
   | "card_rejected"
+  | "state_unreadable"
   | "unsafe_acl"
   | "token_refused"
   | "agent_unavailable"

@@ -1,0 +1,105 @@
+// What is done in rooms as one local user, by that user's power there.
+// Invariants: an answer that is no success is an error with a stable code, never a silent nothing; whoever
+// was given a token for somebody else gives it back.
+import {
+  type EventId,
+  parseEventId,
+  parseRoomId,
+  type RoomId,
+  type UserId,
+} from "../../domain/identifiers.ts";
+import { type ApiAnswer, expectSuccess, type HomeserverApi, refused } from "./api.ts";
+
+const CLIENT = ["_matrix", "client", "v3"] as const;
+
+export class ActingUser {
+  readonly userId: UserId;
+  readonly #api: HomeserverApi;
+  readonly #token: string;
+  readonly #isLent: boolean;
+
+  constructor(api: HomeserverApi, token: string, userId: UserId, isLent: boolean) {
+    this.#api = api;
+    this.#token = token;
+    this.userId = userId;
+    this.#isLent = isLent;
+  }
+
+  /**
+   * Sends a state event. The same content again makes no new event.
+   * @throws DrawbridgeError `homeserver_refused`
+   */
+  async putState(
+    room: RoomId,
+    type: string,
+    stateKey: string,
+    content: Readonly<Record<string, unknown>>,
+  ): Promise<EventId> {
+    const operation = `to set ${type}`;
+    const path = [...CLIENT, "rooms", room, "state", type, stateKey];
+    const answer = await this.#api.request(this.#token, { method: "PUT", operation, path, body: content });
+    const eventId = parseEventId(expectSuccess(answer, operation)["event_id"]);
+    if (eventId === undefined) throw refused(operation, answer);
+    return eventId;
+  }
+
+  /** Sets somebody's membership: `ban` and `leave`. */
+  setMembership(room: RoomId, user: UserId, membership: "ban" | "leave"): Promise<EventId> {
+    return this.putState(room, "m.room.member", user, { membership });
+  }
+
+  /** Makes a room. It is not repeated when no answer comes: look for it first. */
+  async createRoom(body: Readonly<Record<string, unknown>>): Promise<RoomId> {
+    const operation = "to make a room";
+    const answer = await this.#post(operation, [...CLIENT, "createRoom"], body);
+    const roomId = parseRoomId(expectSuccess(answer, operation)["room_id"]);
+    if (roomId === undefined) throw refused(operation, answer);
+    return roomId;
+  }
+
+  /** Invites somebody; whether that worked. */
+  async invite(room: RoomId, user: UserId): Promise<boolean> {
+    const answer = await this.#post("to invite", [...CLIENT, "rooms", room, "invite"], { user_id: user });
+    return answer.status === 200;
+  }
+
+  /** Joins; whether that worked. */
+  async join(room: RoomId): Promise<boolean> {
+    const answer = await this.#post("to join", [...CLIENT, "rooms", room, "join"], {});
+    return answer.status === 200;
+  }
+
+  /** Points an alias of this homeserver's at a room; whether that worked. */
+  async putAlias(alias: string, room: RoomId): Promise<boolean> {
+    const path = [...CLIENT, "directory", "room", alias];
+    const body = { room_id: room };
+    const answer = await this.#api.request(this.#token, {
+      method: "PUT",
+      operation: "to move an alias",
+      path,
+      body,
+    });
+    return answer.status === 200;
+  }
+
+  /** Aliases of this homeserver's that lead to a room which the user is in. */
+  async localAliases(room: RoomId): Promise<readonly string[]> {
+    const path = [...CLIENT, "rooms", room, "aliases"];
+    const answer = await this.#api.request(this.#token, {
+      method: "GET",
+      operation: "to read aliases",
+      path,
+    });
+    const { aliases } = answer.body;
+    return Array.isArray(aliases) ? aliases.filter((alias) => typeof alias === "string") : [];
+  }
+
+  /** Gives a lent token back; the user's own devices are not touched. */
+  async logout(): Promise<void> {
+    if (this.#isLent) await this.#post("to give a token back", [...CLIENT, "logout"], {});
+  }
+
+  #post(operation: string, path: readonly string[], body: unknown): Promise<ApiAnswer> {
+    return this.#api.request(this.#token, { method: "POST", operation, path, body });
+  }
+}

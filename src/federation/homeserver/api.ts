@@ -1,0 +1,151 @@
+// One JSON request to a homeserver of ours, as whoever a token belongs to.
+// Invariants: 429 is obeyed; no redirect is followed, so a token goes to the configured address only; each
+// exchange has a deadline; what cannot be repeated safely is not repeated; neither body nor token reaches an
+// error.
+import { Agent, request } from "undici";
+import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { backoffMs } from "../../runtime/backoff.ts";
+import { retryAfterMs } from "../../runtime/retry-after.ts";
+import type { Pacer } from "./pacer.ts";
+import { readBoundedJson } from "./read-bounded.ts";
+
+export interface ApiOptions {
+  /** Client-server API, without a final slash. */
+  readonly url: string;
+  readonly clock: Clock;
+  readonly pacer: Pacer;
+  /** One exchange, milliseconds. */
+  readonly timeoutMs?: number;
+}
+
+export interface ApiCall {
+  readonly method: "GET" | "PUT" | "POST" | "DELETE";
+  /** Segments of the path, escaped here; the first is `_matrix` or `_synapse`. */
+  readonly path: readonly string[];
+  readonly query?: Readonly<Record<string, string>>;
+  readonly body?: unknown;
+  /** A short fixed name for errors. */
+  readonly operation: string;
+}
+
+export interface ApiAnswer {
+  readonly status: number;
+  readonly errcode: string | undefined;
+  /** The body if it was a JSON object, else empty. */
+  readonly body: Readonly<Record<string, unknown>>;
+}
+
+const TIMEOUT_MS = 60_000;
+const ATTEMPTS_MAX = 4;
+const BACKOFF = { firstMs: 250, maxMs: 4_000 };
+/** A homeserver that limits us for longer than this altogether is not waited for in one pass. */
+const LIMITED_MAX_MS = 600_000;
+const LIMITED_STEP_MIN_MS = 50;
+
+export class HomeserverApi {
+  readonly #options: ApiOptions;
+  readonly #agent = new Agent({ connections: 32, keepAliveTimeout: 30_000 });
+
+  constructor(options: ApiOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Makes one request, again as often as is safe and asked for.
+   * @returns the answer, whatever its status
+   * @throws DrawbridgeError `homeserver_unavailable` when none came, or only 5xx
+   */
+  async request(token: string, call: ApiCall): Promise<ApiAnswer> {
+    const { clock, pacer } = this.#options;
+    let limitedMs = 0;
+    for (let failures = 0; ; ) {
+      if (call.method !== "GET") await pacer.turn();
+      const answer = await this.#exchange(token, call);
+      if (answer !== undefined && answer.status === 429 && limitedMs < LIMITED_MAX_MS) {
+        const waitMs = Math.max(answer.retryAfterMs ?? 1_000, LIMITED_STEP_MIN_MS);
+        limitedMs += waitMs;
+        await clock.sleep(waitMs);
+        continue;
+      }
+      if (answer !== undefined && answer.status < 500) return answer;
+      failures += 1;
+      if (call.method === "POST" || failures >= ATTEMPTS_MAX) throw unavailable(call, answer?.status);
+      await clock.sleep(backoffMs(BACKOFF, failures - 1));
+    }
+  }
+
+  /** Closes the connections, requests in flight included. */
+  async close(): Promise<void> {
+    await this.#agent.destroy();
+  }
+
+  async #exchange(
+    token: string,
+    call: ApiCall,
+  ): Promise<(ApiAnswer & { readonly retryAfterMs: number | undefined }) | undefined> {
+    try {
+      const response = await request(this.#urlOf(call), {
+        method: call.method,
+        dispatcher: this.#agent,
+        signal: AbortSignal.timeout(this.#options.timeoutMs ?? TIMEOUT_MS),
+        headers: {
+          authorization: `Bearer ${token}`,
+          accept: "application/json",
+          ...(call.body !== undefined && { "content-type": "application/json" }),
+        },
+        body: call.body === undefined ? null : JSON.stringify(call.body),
+      });
+      const body = await readBoundedJson(response.body);
+      const { errcode, retry_after_ms: asked } = body;
+      const header = response.headers["retry-after"];
+      return {
+        status: response.statusCode,
+        errcode: typeof errcode === "string" ? errcode : undefined,
+        body,
+        retryAfterMs:
+          retryAfterMs(Array.isArray(header) ? header[0] : header, this.#options.clock.now()) ??
+          (typeof asked === "number" ? asked : undefined),
+      };
+    } catch {
+      return undefined;
+    }
+  }
+
+  #urlOf(call: ApiCall): string {
+    const path = call.path.map((segment) => encodeURIComponent(segment)).join("/");
+    const query = call.query === undefined ? "" : `?${new URLSearchParams(call.query)}`;
+    return `${this.#options.url.replace(/\/+$/, "")}/${path}${query}`;
+  }
+}
+
+/**
+ * The body of a success.
+ * @throws DrawbridgeError `homeserver_refused` for anything else
+ */
+export function expectSuccess(answer: ApiAnswer, operation: string): Readonly<Record<string, unknown>> {
+  if (answer.status >= 200 && answer.status < 300) return answer.body;
+  throw refused(operation, answer);
+}
+
+export function refused(operation: string, answer: ApiAnswer): DrawbridgeError {
+  const code = /^M_[A-Z0-9_]{1,64}$/.test(answer.errcode ?? "") ? ` ${answer.errcode}` : "";
+  return new DrawbridgeError(
+    "homeserver_refused",
+    `the homeserver refused ${operation}: HTTP ${answer.status}${code}`,
+    {
+      mend:
+        answer.status === 401 || answer.status === 403
+          ? "Check that the operator's token is valid and belongs to a server administrator."
+          : "Read the homeserver's log at this time.",
+    },
+  );
+}
+
+function unavailable(call: ApiCall, status: number | undefined): DrawbridgeError {
+  return new DrawbridgeError(
+    "homeserver_unavailable",
+    `the homeserver did not answer ${call.operation}${status === undefined ? "" : `: HTTP ${status}`}`,
+    { mend: "Start the homeserver, or mend its address in the configuration; the work is then resumed." },
+  );
+}

@@ -1,0 +1,252 @@
+// The homeserver as its administrator sees it: the Synapse admin API, which answers for every room and user
+// whether or not the administrator takes part.
+// Invariants: what is read is checked where it comes in; a room or user that is not there is a value.
+import { z } from "zod";
+import {
+  parseRoomId,
+  parseUserId,
+  type RoomId,
+  type ServerName,
+  serverOf,
+  type UserId,
+} from "../../domain/identifiers.ts";
+import { ActingUser } from "./acting-user.ts";
+import { type ApiAnswer, type ApiCall, expectSuccess, type HomeserverApi, refused } from "./api.ts";
+
+const StateEvent = z.object({
+  type: z.string(),
+  state_key: z.string(),
+  sender: z.string(),
+  event_id: z.string(),
+  content: z.record(z.string(), z.unknown()),
+});
+/** A current state event of a room, as the homeserver holds it. */
+export type StateEvent = z.output<typeof StateEvent>;
+
+const State = z.object({ state: z.array(StateEvent) });
+const RoomPage = z.object({
+  rooms: z.array(
+    z.object({
+      room_id: z.string(),
+      joined_members: z.number(),
+      joined_local_members: z.number(),
+      federatable: z.boolean().nullish(),
+    }),
+  ),
+  next_batch: z.number().optional(),
+});
+const DestinationRooms = z.object({
+  rooms: z.array(z.object({ room_id: z.string() })),
+  next_token: z.string().optional(),
+});
+const Memberships = z.object({ memberships: z.record(z.string(), z.string()) });
+
+export interface ListedRoom {
+  readonly roomId: RoomId;
+  readonly localMembers: number;
+}
+
+export interface LocalUser {
+  /** It belongs to an application service, such as the bridge's ghosts. */
+  readonly isAppservice: boolean;
+  readonly isDeactivated: boolean;
+}
+
+export interface DeletionProgress {
+  readonly state: "running" | "complete" | "failed";
+}
+
+const ADMIN = ["_synapse", "admin"] as const;
+const PAGE = 500;
+
+export class HomeserverOperator {
+  readonly #api: HomeserverApi;
+  readonly #token: string;
+
+  constructor(api: HomeserverApi, token: string) {
+    this.#api = api;
+    this.#token = token;
+  }
+
+  /** Who the operator is. @throws DrawbridgeError when the token is not accepted */
+  async whoami(): Promise<UserId> {
+    const body = await this.#read("whoami", ["_matrix", "client", "v3", "account", "whoami"]);
+    const userId = parseUserId(body["user_id"]);
+    if (userId === undefined) throw malformed("whoami");
+    return userId;
+  }
+
+  /** Acts as the operator's own user. */
+  self(userId: UserId): ActingUser {
+    return new ActingUser(this.#api, this.#token, userId, false);
+  }
+
+  /** Every room that the homeserver knows; rooms made within the last seconds may be missing. */
+  async rooms(): Promise<readonly ListedRoom[]> {
+    const found: ListedRoom[] = [];
+    for (let from = 0; ; ) {
+      const page = parse(
+        RoomPage,
+        await this.#read("list rooms", [...ADMIN, "v1", "rooms"], {
+          limit: String(PAGE),
+          from: String(from),
+          order_by: "size",
+        }),
+        "list rooms",
+      );
+      for (const room of page.rooms) {
+        const roomId = parseRoomId(room.room_id);
+        if (roomId === undefined || room.federatable === false) continue;
+        found.push({ roomId, localMembers: room.joined_local_members });
+      }
+      if (page.next_batch === undefined) return found;
+      from = page.next_batch;
+    }
+  }
+
+  /** Rooms in which the homeserver has sent something to another server. */
+  async destinationRooms(server: ServerName): Promise<readonly RoomId[]> {
+    const found: RoomId[] = [];
+    const path = [...ADMIN, "v1", "federation", "destinations", server, "rooms"];
+    for (let from = "0"; ; ) {
+      const answer = await this.#call("read a destination's rooms", path, { limit: String(PAGE), from });
+      if (answer.status === 404) return found;
+      const body = expectSuccess(answer, "read a destination's rooms");
+      const page = parse(DestinationRooms, body, "read a destination's rooms");
+      for (const { room_id } of page.rooms) {
+        const roomId = parseRoomId(room_id);
+        if (roomId !== undefined) found.push(roomId);
+      }
+      if (page.next_token === undefined) return found;
+      from = page.next_token;
+    }
+  }
+
+  /** Rooms of any user, remote ones too, with the membership there. */
+  async memberships(user: UserId): Promise<ReadonlyMap<RoomId, string>> {
+    const answer = await this.#call("read memberships", [...ADMIN, "v1", "users", user, "memberships"]);
+    if (answer.status === 404) return new Map();
+    const { memberships } = parse(Memberships, expectSuccess(answer, "read memberships"), "read memberships");
+    const found = new Map<RoomId, string>();
+    for (const [room, membership] of Object.entries(memberships)) {
+      const roomId = parseRoomId(room);
+      if (roomId !== undefined) found.set(roomId, membership);
+    }
+    return found;
+  }
+
+  /** The whole current state of a room; undefined when the homeserver does not know the room. */
+  async roomState(room: RoomId): Promise<readonly StateEvent[] | undefined> {
+    const answer = await this.#call("read a room's state", [...ADMIN, "v1", "rooms", room, "state"]);
+    if (answer.status === 404) return undefined;
+    const body = expectSuccess(answer, "read a room's state");
+    return parse(State, body, "read a room's state").state;
+  }
+
+  /** What the homeserver knows of a local user; undefined when there is none of this name. */
+  async localUser(user: UserId): Promise<LocalUser | undefined> {
+    const answer = await this.#call("look at a user", [...ADMIN, "v2", "users", user]);
+    if (answer.status === 404) return undefined;
+    const body = expectSuccess(answer, "look at a user");
+    return {
+      isAppservice: typeof body["appservice_id"] === "string",
+      isDeactivated: body["deactivated"] === true,
+    };
+  }
+
+  /**
+   * Acts as a local user, by a token of the operator's that names it (`/users/ID/login`): no device is made
+   * and nothing is shown to the user. End it by `logout()`.
+   * @param validUntil milliseconds since the epoch, when the homeserver forgets the token at the latest
+   * @returns undefined when the homeserver does not allow it
+   */
+  async actAs(user: UserId, validUntil: number): Promise<ActingUser | undefined> {
+    const answer = await this.#send("POST", "act as a user", [...ADMIN, "v1", "users", user, "login"], {
+      valid_until_ms: validUntil,
+    });
+    const token = answer.body["access_token"];
+    return answer.status === 200 && typeof token === "string"
+      ? new ActingUser(this.#api, token, user, true)
+      : undefined;
+  }
+
+  /**
+   * Takes every local user out of a room and blocks it here (`DELETE /v2/rooms/ID`); with `purge` its events
+   * go from the database as well. It goes on in the background.
+   */
+  async deleteRoom(room: RoomId, purge: boolean): Promise<void> {
+    const body = { block: true, purge, force_purge: false };
+    const answer = await this.#send("DELETE", "delete a room", [...ADMIN, "v2", "rooms", room], body);
+    // 400 means that a deletion of this room is under way already.
+    if (answer.status !== 400) expectSuccess(answer, "delete a room");
+  }
+
+  /** How the deletion of a room goes; undefined when the homeserver remembers none. */
+  async deletion(room: RoomId): Promise<DeletionProgress | undefined> {
+    const path = [...ADMIN, "v2", "rooms", room, "delete_status"];
+    const answer = await this.#call("read a deletion's status", path);
+    if (answer.status === 404) return undefined;
+    const body = expectSuccess(answer, "read a deletion's status");
+    const results = Array.isArray(body["results"]) ? (body["results"] as { status?: unknown }[]) : [];
+    const states = results.map(({ status }) => status);
+    if (states.some((state) => state === "active" || state === "scheduled" || state === "purging"))
+      return { state: "running" };
+    return { state: states.includes("complete") ? "complete" : "failed" };
+  }
+
+  /** Whether nobody here can join or be invited to a room any more. */
+  async isBlocked(room: RoomId): Promise<boolean> {
+    const body = await this.#read("read a room's block", [...ADMIN, "v1", "rooms", room, "block"]);
+    return body["block"] === true;
+  }
+
+  /** Takes away an alias of this homeserver's; not there any more is as good. */
+  async deleteAlias(alias: string): Promise<void> {
+    const path = ["_matrix", "client", "v3", "directory", "room", alias];
+    const answer = await this.#send("DELETE", "take away an alias", path);
+    if (answer.status !== 404) expectSuccess(answer, "take away an alias");
+  }
+
+  /** The room that an alias leads to; undefined when there is none. */
+  async roomOfAlias(alias: string): Promise<RoomId | undefined> {
+    const path = ["_matrix", "client", "v3", "directory", "room", alias];
+    const answer = await this.#call("look up an alias", path);
+    return answer.status === 200 ? parseRoomId(answer.body["room_id"]) : undefined;
+  }
+
+  #call(operation: string, path: readonly string[], query?: Readonly<Record<string, string>>) {
+    return this.#api.request(this.#token, { method: "GET", operation, path, ...(query && { query }) });
+  }
+
+  async #read(operation: string, path: readonly string[], query?: Readonly<Record<string, string>>) {
+    return expectSuccess(await this.#call(operation, path, query), operation);
+  }
+
+  #send(
+    method: ApiCall["method"],
+    operation: string,
+    path: readonly string[],
+    body?: unknown,
+  ): Promise<ApiAnswer> {
+    return this.#api.request(this.#token, { method, operation, path, ...(body !== undefined && { body }) });
+  }
+}
+
+function parse<Schema extends z.ZodType>(schema: Schema, body: unknown, operation: string): z.output<Schema> {
+  const parsed = schema.safeParse(body);
+  if (!parsed.success) throw malformed(operation);
+  return parsed.data;
+}
+
+function malformed(operation: string) {
+  return refused(`${operation} in the form that is documented`, {
+    status: 200,
+    errcode: undefined,
+    body: {},
+  });
+}
+
+/** Whether a user belongs to exactly this server, its port included. */
+export function isOf(user: UserId, server: string): boolean {
+  return serverOf(user) === server;
+}

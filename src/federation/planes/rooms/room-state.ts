@@ -1,0 +1,130 @@
+// What the rooms plane reads out of a room's current state. Pure.
+// Invariants: a user whose ID is malformed is nobody; a server is named with its port, exactly as in the ID.
+import {
+  type EventId,
+  parseEventId,
+  parseRoomId,
+  parseUserId,
+  type RoomId,
+  serverOf,
+  type UserId,
+} from "../../../domain/identifiers.ts";
+import type { StateEvent } from "../../homeserver/client.ts";
+import type { FoundAcl } from "./acl.ts";
+import type { Power, PowerContent } from "./power.ts";
+
+export type Membership = "join" | "invite" | "knock" | "leave" | "ban";
+
+export interface Member {
+  readonly membership: Membership;
+  /** Who set it. */
+  readonly sender: string;
+  readonly eventId: EventId;
+}
+
+export interface RoomState {
+  readonly roomId: RoomId;
+  /** Room version, such as `12`. */
+  readonly version: string;
+  readonly creator: UserId | undefined;
+  /** False when the room was made for its own homeserver alone. */
+  readonly federates: boolean;
+  readonly members: ReadonlyMap<UserId, Member>;
+  readonly power: Power;
+  readonly acl: { readonly content: FoundAcl; readonly eventId: EventId } | undefined;
+  readonly joinRule: string;
+  /** State that a replacement takes over, by type; state key empty. */
+  readonly single: ReadonlyMap<string, Readonly<Record<string, unknown>>>;
+  /** The room that this one was made to replace. */
+  readonly predecessor: RoomId | undefined;
+}
+
+const MEMBERSHIPS: ReadonlySet<unknown> = new Set(["join", "invite", "knock", "leave", "ban"]);
+
+export function readRoomState(roomId: RoomId, events: readonly StateEvent[]): RoomState {
+  const single = new Map<string, Readonly<Record<string, unknown>>>();
+  const members = new Map<UserId, Member>();
+  let creator: UserId | undefined;
+  let aclEvent: StateEvent | undefined;
+  for (const event of events) {
+    if (event.type === "m.room.member") {
+      const user = parseUserId(event.state_key);
+      const eventId = parseEventId(event.event_id);
+      const membership = event.content["membership"];
+      if (user === undefined || eventId === undefined || !MEMBERSHIPS.has(membership)) continue;
+      members.set(user, { membership: membership as Membership, sender: event.sender, eventId });
+    } else if (event.state_key === "") {
+      single.set(event.type, event.content);
+      if (event.type === "m.room.create") creator = parseUserId(event.sender);
+      if (event.type === "m.room.server_acl") aclEvent = event;
+    }
+  }
+  const create = single.get("m.room.create") ?? {};
+  const version = typeof create["room_version"] === "string" ? create["room_version"] : "1";
+  const aclId = parseEventId(aclEvent?.event_id);
+  const joinRule = single.get("m.room.join_rules")?.["join_rule"];
+  const predecessor = create["predecessor"] as { room_id?: unknown } | undefined;
+  return {
+    roomId,
+    version,
+    creator,
+    federates: create["m.federate"] !== false,
+    members,
+    power: {
+      content: single.get("m.room.power_levels") as PowerContent | undefined,
+      creator,
+      privileged: privilegedCreators(version, creator, create["additional_creators"]),
+    },
+    acl:
+      aclEvent === undefined || aclId === undefined
+        ? undefined
+        : { content: aclEvent.content, eventId: aclId },
+    joinRule: typeof joinRule === "string" ? joinRule : "invite",
+    single,
+    predecessor: parseRoomId(predecessor?.room_id),
+  };
+}
+
+function privilegedCreators(
+  version: string,
+  creator: UserId | undefined,
+  more: unknown,
+): ReadonlySet<string> {
+  const isPrivileged = Number(version) >= 12 || version.startsWith("org.matrix.hydra.");
+  if (!isPrivileged) return new Set();
+  const additional = Array.isArray(more) ? more.filter((user) => typeof user === "string") : [];
+  return new Set([...(creator === undefined ? [] : [creator]), ...additional]);
+}
+
+const PRESENT: ReadonlySet<Membership> = new Set(["join", "invite", "knock"]);
+
+/** Users of exactly this server who are in the room, invited to it or knocking; sorted. */
+export function presentOf(room: RoomState, server: string): readonly UserId[] {
+  return [...room.members]
+    .filter(([user, member]) => PRESENT.has(member.membership) && serverOf(user) === server)
+    .map(([user]) => user)
+    .sort();
+}
+
+/** Users who have joined, by server; both sorted. */
+export function joinedByServer(room: RoomState): ReadonlyMap<string, readonly UserId[]> {
+  const found = new Map<string, UserId[]>();
+  for (const [user, member] of [...room.members].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    if (member.membership !== "join") continue;
+    const server = serverOf(user);
+    const known = found.get(server);
+    if (known === undefined) found.set(server, [user]);
+    else known.push(user);
+  }
+  return found;
+}
+
+const OPEN_TO_STRANGERS: ReadonlySet<string> = new Set(["public", "knock", "knock_restricted"]);
+
+/** Whether servers other than `own` take part, took part, or may simply come. */
+export function isFederated(room: RoomState, own: string): boolean {
+  if (!room.federates) return false;
+  if (room.acl !== undefined || OPEN_TO_STRANGERS.has(room.joinRule)) return true;
+  for (const user of room.members.keys()) if (serverOf(user) !== own) return true;
+  return false;
+}
