@@ -58,7 +58,9 @@ class BorderModule:
             on_new_event=callbacks.on_new_event,
         )
         token = StatusToken(config.status_token_file)
-        api.register_web_resource(f"{PREFIX}/border", BorderStatus(token, border, violations))
+        api.register_web_resource(
+            f"{PREFIX}/border", BorderStatus(token, border, violations, started_at_ns=time.time_ns())
+        )
         api.register_web_resource(f"{PREFIX}/check", ServerCheck(token, border))
         api.register_web_resource(f"{PREFIX}/enforcement", AclEnforcement(token, acls))
         api.register_web_resource(f"{PREFIX}/enforcement/refresh", AclRefresh(token, acls))

@@ -92,9 +92,12 @@ class _Guarded(DirectServeJsonResource):
 class BorderStatus(_Guarded):
     """GET …/border: what is in force, and what has been denied since the process started."""
 
-    def __init__(self, token: StatusToken, border: Border, violations: ViolationLog) -> None:
-        """Answer from these."""
+    def __init__(
+        self, token: StatusToken, border: Border, violations: ViolationLog, *, started_at_ns: int
+    ) -> None:
+        """Answer from these. started_at_ns: when the process loaded the module."""
         super().__init__(token)
+        self._started_at = _iso(started_at_ns)
         self._border = border
         self._violations = violations
 
@@ -106,6 +109,7 @@ class BorderStatus(_Guarded):
         return 200, {
             "policy_digest": policy.digest,
             "loaded_at": _iso(policy.loaded_at_ns),
+            "started_at": self._started_at,
             "state": policy.state,
             "alarm": alarm,
             "servers": len(policy.allowed),

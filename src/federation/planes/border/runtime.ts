@@ -1,0 +1,158 @@
+// Plane 3 on a homeserver: policy.json where the border module reads it, and proof that it is in force.
+// Invariants: the policy is checked against the registry before it is written; it counts as applied only when
+// the module itself reports its digest.
+import { resolve } from "node:path";
+import { PolicyFile, policyDigest } from "../../../admission/policy-file.ts";
+import type { Clock } from "../../../domain/clock.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { PUBLIC } from "../../../runtime/write-file.ts";
+import type { FederationConfig } from "../../config.ts";
+import { type EvidenceItem, evidenceItem } from "../../evidence/item.ts";
+import { assertAdmits } from "../admission-check.ts";
+import { applyFile, fileDrift } from "../file-target.ts";
+import type { DesiredPlane, Drift, PlaneOutcome, PlaneRuntime } from "../plane.ts";
+import { BORDER_POLICY } from "./render.ts";
+import { type BorderStatus, type BorderStatusClient, borderStatus } from "./status.ts";
+
+const POLL_MS = 50;
+// The module looks at its file whenever it is asked, so more than one look is needed only when it is stuck.
+const IN_FORCE_WITHIN_MS = 5_000;
+const RETRY_MS = 5_000;
+
+interface Dependencies {
+  readonly clock: Clock;
+}
+
+/** The border plane of one deployment. */
+export function borderRuntime(config: FederationConfig, { clock }: Dependencies): PlaneRuntime {
+  const target = resolve(config.directory, config.border.policyFile);
+  const module = borderStatus(config);
+  return {
+    name: "border",
+
+    async apply(desired, progress): Promise<PlaneOutcome> {
+      const { text, policy } = policyOf(desired);
+      assertAdmits(desired.registry, "border", BORDER_POLICY, policy.allowed_servers);
+      const changed = applyFile(target, text, PUBLIC);
+      const status = await whenInForce(module, policyDigest(policy), clock);
+      if (status === undefined) {
+        return { state: "deferred", reason: "homeserver_unavailable", retryAfterMs: RETRY_MS };
+      }
+      progress.note(`policy ${status.policy_digest} is in force for ${status.servers} servers`);
+      if (status.alarm !== null) progress.note(`the border module raises an alarm: ${status.alarm}`);
+      return { state: "in_force", changed };
+    },
+
+    async drift(desired): Promise<readonly Drift[]> {
+      const { text, policy } = policyOf(desired);
+      const drift = fileDrift(target, text);
+      if (drift !== undefined) return [{ plane: "border", ...drift }];
+      const status = await unlessDown(module.status());
+      return status === undefined || isInForce(status, policyDigest(policy))
+        ? []
+        : [{ plane: "border", subject: "policy", kind: "not_in_force", found: status.policy_digest }];
+    },
+
+    async probe(desired, { partner }): Promise<readonly EvidenceItem[]> {
+      const observed = async (
+        probe: string,
+        subject: string | null,
+        look: () => Promise<Pick<EvidenceItem, "reason" | "references" | "verdict">>,
+      ) => {
+        const startedAt = clock.now();
+        const found = await unlessDown(look());
+        return evidenceItem({
+          schema: "svc.federation.evidence_item.v1",
+          plane: "border",
+          partner: partner.serverName,
+          probe,
+          vantage: "operator",
+          subject,
+          layer: "border",
+          status: found === undefined ? null : 200,
+          at: new Date(startedAt).toISOString(),
+          durationMs: clock.now() - startedAt,
+          ...(found ?? { verdict: "unknown", reason: "homeserver_unavailable", references: [] }),
+        });
+      };
+      return [
+        await observed("policy_check", partner.serverName, async () => {
+          const { allowed, policy_digest } = await module.check(partner.serverName);
+          return {
+            verdict: allowed ? "open" : "closed",
+            reason: allowed ? null : "server_not_allowed",
+            references: policy_digest === null ? [] : [policy_digest],
+          };
+        }),
+        await observed("policy_in_force", null, async () => {
+          const { policy } = policyOf(desired);
+          const wanted = policyDigest(policy);
+          const status = await module.status();
+          const { server_not_allowed, invite_rule_denied } = status.counts;
+          const declared = policy.allowed_servers.includes(partner.serverName) ? "open" : "closed";
+          return {
+            verdict: isInForce(status, wanted) ? declared : "unknown",
+            reason: isInForce(status, wanted) ? null : (status.alarm ?? "policy_not_in_force"),
+            references: [
+              ...(status.policy_digest === null ? [] : [status.policy_digest]),
+              `server_not_allowed=${server_not_allowed}`,
+              `invite_rule_denied=${invite_rule_denied}`,
+            ],
+          };
+        }),
+      ];
+    },
+  };
+}
+
+function policyOf(desired: DesiredPlane): { readonly text: string; readonly policy: PolicyFile } {
+  const text = desired.files.get(BORDER_POLICY);
+  const parsed = text === undefined ? undefined : PolicyFile.safeParse(parseJson(text));
+  if (text !== undefined && parsed?.success === true) return { text, policy: parsed.data };
+  throw new DrawbridgeError("head_refused", `rendered/${BORDER_POLICY} is no valid policy`, {
+    mend: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
+  });
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function isInForce(status: BorderStatus, digest: string): boolean {
+  return status.policy_digest === digest && status.state === "in_force";
+}
+
+/** The module's status as soon as it has the policy; undefined when the homeserver does not answer. */
+async function whenInForce(
+  module: BorderStatusClient,
+  digest: string,
+  clock: Clock,
+): Promise<BorderStatus | undefined> {
+  for (const deadline = clock.now() + IN_FORCE_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
+    const status = await unlessDown(module.status());
+    if (status === undefined || isInForce(status, digest)) return status;
+    if (clock.now() >= deadline) {
+      throw new DrawbridgeError(
+        "homeserver_refused",
+        `the border module has another policy in force: ${status.policy_digest ?? "none"}, alarm ${status.alarm ?? "none"}`,
+        {
+          mend: "See that policy_file in homeserver.yaml is border.policyFile, and docs/reference/border.md for the alarm.",
+        },
+      );
+    }
+  }
+}
+
+/** Undefined when the homeserver does not answer; other errors stay errors. */
+async function unlessDown<Value>(asked: Promise<Value>): Promise<Value | undefined> {
+  try {
+    return await asked;
+  } catch (error) {
+    if (error instanceof DrawbridgeError && error.code === "homeserver_unavailable") return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,145 @@
+// Client of the border module's status resource on the homeserver (docs/reference/border.md).
+// Invariants: the token goes to the configured homeserver alone and is read anew for each request, so that it
+// can be rotated; an answer that is not in the documented form is an error, never a guess.
+import { request } from "undici";
+import { z } from "zod";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { readSecret } from "../../../runtime/secrets.ts";
+import type { FederationConfig } from "../../config.ts";
+import { readBoundedJson } from "../../homeserver/read-bounded.ts";
+
+const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
+
+const Status = z.object({
+  /** Of the policy in force, or that denies all; null when no file could be read. */
+  policy_digest: Digest.nullable(),
+  loaded_at: z.iso.datetime(),
+  /** When the homeserver's process loaded the module: another one means that it has been restarted. */
+  started_at: z.iso.datetime(),
+  state: z.enum(["in_force", "last_valid", "deny_all"]),
+  alarm: z.string().nullable(),
+  servers: z.int().min(0),
+  invite_rule: z.literal("deny_all").nullable(),
+  counts: z.object({ server_not_allowed: z.int().min(0), invite_rule_denied: z.int().min(0) }),
+  errors: z.int().min(0),
+});
+export type BorderStatus = z.output<typeof Status>;
+
+const Enforcement = z.object({
+  /** What this process of the homeserver enforces for the server. */
+  allowed: z.boolean(),
+  /** Whether it was cached before the question. */
+  cached: z.boolean(),
+  /** The room's current m.room.server_acl event. */
+  state_event_id: z.string().nullable(),
+  /** Whether the state event says the same. */
+  enforces_state: z.boolean(),
+});
+export type AclEnforcement = z.output<typeof Enforcement>;
+
+const Check = z.object({ allowed: z.boolean(), policy_digest: Digest.nullable() });
+export type BorderCheck = z.output<typeof Check>;
+
+const Refreshed = z.object({ refreshed: z.literal(true) });
+
+/** @throws DrawbridgeError, from each: `homeserver_unavailable`, `homeserver_refused`, `secret_unavailable` */
+export interface BorderStatusClient {
+  status(): Promise<BorderStatus>;
+  /** What the homeserver enforces of a room's ACL for a server, its port without a part in it. */
+  enforcement(room: string, server: string): Promise<AclEnforcement>;
+  /** Has the homeserver read a room's ACL anew. */
+  refresh(room: string): Promise<void>;
+  /** Whether a server's events come in. */
+  check(server: string): Promise<BorderCheck>;
+}
+
+const PREFIX = "/_synapse/client/drawbridge/v1";
+const TIMEOUT_MS = 10_000;
+const BODY_BYTES_MAX = 64 * 1024;
+
+type Where = Pick<FederationConfig, "border" | "directory" | "homeserver">;
+
+/** The status resource of the homeserver that a configuration names. */
+export function borderStatus(config: Where): BorderStatusClient {
+  const get = <Schema extends z.ZodType>(schema: Schema, path: string, query: Record<string, string> = {}) =>
+    call(
+      config,
+      schema,
+      "GET",
+      `${path}${Object.keys(query).length === 0 ? "" : `?${new URLSearchParams(query)}`}`,
+    );
+  return {
+    status: () => get(Status, "/border"),
+    enforcement: (room, server) => get(Enforcement, "/enforcement", { room_id: room, server }),
+    refresh: async (room) => {
+      await call(config, Refreshed, "POST", "/enforcement/refresh", { room_id: room });
+    },
+    check: (server) => get(Check, "/check", { server }),
+  };
+}
+
+async function call<Schema extends z.ZodType>(
+  config: Where,
+  schema: Schema,
+  method: "GET" | "POST",
+  path: string,
+  body?: Readonly<Record<string, string>>,
+): Promise<z.output<Schema>> {
+  const token = readSecret(config.border.statusToken, config.directory);
+  const answer = await exchange(`${config.homeserver.url.replace(/\/+$/, "")}${PREFIX}${path}`, {
+    method,
+    token,
+    body,
+  });
+  if (answer === undefined || answer.status >= 500) {
+    throw new DrawbridgeError(
+      "homeserver_unavailable",
+      `the border module's status resource did not answer${answer === undefined ? "" : `: HTTP ${answer.status}`}`,
+      { mend: "Start the homeserver, and see that its status_token_file holds a token." },
+    );
+  }
+  const parsed = schema.safeParse(answer.body);
+  if (answer.status === 200 && parsed.success) return parsed.data;
+  throw new DrawbridgeError(
+    "homeserver_refused",
+    `the border module's status resource answered HTTP ${answer.status}${answer.status === 200 ? " in an unknown form" : ""}`,
+    { mend: mendOf(answer.status) },
+  );
+}
+
+function mendOf(status: number): string {
+  switch (status) {
+    case 401:
+    case 403:
+      return "Put the token of the homeserver's status_token_file where border.statusToken says.";
+    case 404:
+      return "Load drawbridge_border.BorderModule in homeserver.yaml (docs/operating/border-module.md).";
+    default:
+      return "Install the border module of this version of Drawbridge.";
+  }
+}
+
+async function exchange(
+  url: string,
+  {
+    method,
+    token,
+    body,
+  }: { method: "GET" | "POST"; token: string; body: Readonly<Record<string, string>> | undefined },
+): Promise<{ status: number; body: unknown } | undefined> {
+  try {
+    const response = await request(url, {
+      method,
+      headers: {
+        authorization: `Bearer ${token}`,
+        accept: "application/json",
+        ...(body !== undefined && { "content-type": "application/json" }),
+      },
+      body: body === undefined ? null : JSON.stringify(body),
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+    return { status: response.statusCode, body: await readBoundedJson(response.body, BODY_BYTES_MAX) };
+  } catch {
+    return undefined;
+  }
+}

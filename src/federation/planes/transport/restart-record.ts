@@ -1,0 +1,56 @@
+// What the transport plane must remember between passes: which include file the homeserver was last seen to
+// run with, which one it is about to run with, and when it was restarted.
+// Invariant: an intent is durable before it is acted upon, so that a crash between writing the include file
+// and the restart is noticed, and a crash loop cannot restart the homeserver more often than allowed.
+import { join } from "node:path";
+import { z } from "zod";
+import { PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
+
+const HOUR_MS = 3_600_000;
+
+const Record = z.strictObject({
+  version: z.literal(1),
+  /** SHA-256, tagged, of the include file that awaits a restart; null when none does. */
+  pending: z.string().nullable(),
+  /** Milliseconds since the epoch, oldest first, of the last hour. */
+  restarts: z.array(z.number()),
+});
+export type RestartRecord = Omit<z.output<typeof Record>, "version">;
+
+const EMPTY: RestartRecord = { pending: null, restarts: [] };
+
+export class RestartRecordFile {
+  readonly #file: string;
+
+  /** @param state the reconciler's folder */
+  constructor(state: string) {
+    this.#file = join(state, "transport.json");
+  }
+
+  /** What is remembered. A record that cannot be understood counts as a restart that is due. */
+  read(): RestartRecord {
+    const text = readIfPresent(this.#file);
+    if (text === undefined) return EMPTY;
+    try {
+      return Record.parse(JSON.parse(text));
+    } catch {
+      return { pending: "unknown", restarts: [] };
+    }
+  }
+
+  write(record: RestartRecord): void {
+    writeWhole(this.#file, `${JSON.stringify({ version: 1, ...record })}\n`, PRIVATE);
+  }
+}
+
+/** The restarts of the last hour. A time that lies ahead was written by a clock that was wrong. */
+export function recentRestarts(record: RestartRecord, now: number): readonly number[] {
+  return record.restarts.filter((at) => at <= now && now - at < HOUR_MS);
+}
+
+/** Milliseconds until another restart is allowed; 0 when it is now. */
+export function untilAllowedMs(record: RestartRecord, maxPerHour: number, now: number): number {
+  const recent = recentRestarts(record, now);
+  const blocking = recent[recent.length - maxPerHour];
+  return blocking === undefined ? 0 : blocking + HOUR_MS - now;
+}

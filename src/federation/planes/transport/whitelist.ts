@@ -1,0 +1,69 @@
+// What the homeserver really admits to federation: its own answer, not its configuration file.
+// Invariants: an answer in another form is an error; the operator's token goes to the homeserver alone.
+import { request } from "undici";
+import { z } from "zod";
+import { sha256Tagged } from "../../../domain/digest.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { readSecret } from "../../../runtime/secrets.ts";
+import type { FederationConfig } from "../../config.ts";
+import { readBoundedJson } from "../../homeserver/read-bounded.ts";
+
+const PATH = "/_synapse/client/v1/config/federation_whitelist";
+const TIMEOUT_MS = 10_000;
+const BODY_BYTES_MAX = 16 * 1024 * 1024;
+
+const Answer = z.object({ whitelist_enabled: z.boolean(), whitelist: z.array(z.string()) });
+
+export interface RunningWhitelist {
+  /** Without a whitelist, every server is admitted. */
+  readonly enabled: boolean;
+  /** Sorted. */
+  readonly servers: readonly string[];
+  /** SHA-256, tagged, of the sorted names, a line each. */
+  readonly digest: string;
+}
+
+/**
+ * Asks the running homeserver (`GET /_synapse/client/v1/config/federation_whitelist`).
+ * @returns undefined when it does not answer
+ * @throws DrawbridgeError `homeserver_refused`, `secret_unavailable`
+ */
+export async function runningWhitelist(
+  config: Pick<FederationConfig, "directory" | "homeserver">,
+): Promise<RunningWhitelist | undefined> {
+  const token = readSecret(config.homeserver.operatorToken, config.directory);
+  const answer = await exchange(`${config.homeserver.url.replace(/\/+$/, "")}${PATH}`, token);
+  if (answer === undefined || answer.status >= 500) return undefined;
+  const parsed = Answer.safeParse(answer.body);
+  if (answer.status !== 200 || !parsed.success) {
+    throw new DrawbridgeError(
+      "homeserver_refused",
+      `the homeserver refused to tell its federation whitelist: HTTP ${answer.status}`,
+      {
+        mend:
+          answer.status === 404
+            ? "Set federation_whitelist_endpoint_enabled: true in homeserver.yaml."
+            : "Check the token that homeserver.operatorToken names.",
+      },
+    );
+  }
+  const servers = [...new Set(parsed.data.whitelist)].sort();
+  return { enabled: parsed.data.whitelist_enabled, servers, digest: whitelistDigest(servers) };
+}
+
+/** The digest of sorted server names. */
+export function whitelistDigest(servers: readonly string[]): string {
+  return sha256Tagged(servers.map((server) => `${server}\n`).join(""));
+}
+
+async function exchange(url: string, token: string): Promise<{ status: number; body: unknown } | undefined> {
+  try {
+    const response = await request(url, {
+      headers: { authorization: `Bearer ${token}`, accept: "application/json" },
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+    return { status: response.statusCode, body: await readBoundedJson(response.body, BODY_BYTES_MAX) };
+  } catch {
+    return undefined;
+  }
+}
