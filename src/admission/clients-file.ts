@@ -4,9 +4,13 @@ import { z } from "zod";
 import { parseServerName } from "../domain/identifiers.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
+/** The ID of a client that an issuer declares: the `azp` of its tokens. */
+export const DeclaredClientId = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/, {
+  error: "must be 1 to 128 letters, digits, '.', '_' and '-', beginning with a letter or digit",
+});
+
 const DeclaredClient = z.strictObject({
-  /** The `azp` of its tokens. */
-  clientId: z.string().regex(/^[A-Za-z0-9._-]{1,128}$/),
+  clientId: DeclaredClientId,
   enabled: z.boolean().default(true),
   secret: SecretReference,
   /** The partner's server name; absent for a client of the organisation itself. */

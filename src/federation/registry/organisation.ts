@@ -2,7 +2,9 @@
 // Invariants: unknown keys are refused; secrets are named by reference, never written here.
 // Published as docs/reference/schemas/registry-organisation.schema.json.
 import { z } from "zod";
-import { AbsolutePath, ClientId, Quota, UpstreamUrl } from "../../admission/fields.ts";
+import { CardIdentity } from "../../admission/agents-file.ts";
+import { DeclaredClientId } from "../../admission/clients-file.ts";
+import { AbsolutePath, plainUrl, Quota, UpstreamUrl } from "../../admission/fields.ts";
 import { parseAgentId, parseServerName } from "../../domain/identifiers.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { AgentConsumption } from "./consumption.ts";
@@ -30,12 +32,14 @@ export const OfferedAgent = z.strictObject({
    * A card is public or not for everybody: it cannot be withdrawn from one partner alone.
    */
   publish: z.enum(["while_consumed", "always", "never"]).default("while_consumed"),
+  /** Public keys that its card is signed with: published as evidence, for partners to pin. */
+  cardKeys: z.array(CardIdentity).default([]),
 });
 export type OfferedAgent = z.output<typeof OfferedAgent>;
 
 /** A client of the issuer that belongs to no partner: the organisation's own bridge, or an applicant. */
 export const OwnClient = z.strictObject({
-  clientId: ClientId,
+  clientId: DeclaredClientId,
   enabled: z.boolean().default(true),
   secret: SecretReference,
   /** Server name of the organisation that applied; absent for the organisation's own. */
@@ -45,14 +49,44 @@ export const OwnClient = z.strictObject({
   quota: Quota.optional(),
 });
 
+const KubernetesName = z
+  .string()
+  .regex(/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/, { error: "must be a Kubernetes name: a-z, 0-9 and -" });
+
+const ServicePort = z.strictObject({
+  name: KubernetesName,
+  /** The resources' own when absent. */
+  namespace: KubernetesName.optional(),
+  port: z.int().min(1).max(65_535),
+});
+
 /** Where Kubernetes resources are rendered to. Absent: none are rendered. */
 export const KubernetesTarget = z.strictObject({
-  namespace: z.string().regex(/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/),
+  namespace: KubernetesName,
   /** The Gateway (gateway.networking.k8s.io) that routes attach to. */
-  gateway: z.strictObject({ name: z.string().min(1), namespace: z.string().min(1).optional() }),
+  gateway: z.strictObject({ name: KubernetesName, namespace: KubernetesName.optional() }),
+  /** Public host names of the routes; empty: those of the Gateway's listener. */
+  hostnames: z.array(z.string().regex(/^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/)).default([]),
   /** Keycloak realm of the clients. */
   realm: z.string().min(1),
+  issuer: z.strictObject({
+    /** The `iss` of its tokens. */
+    url: plainUrl(/^https?$/),
+    /** The `aud` of its tokens. */
+    audience: z.string().min(1),
+    /** Where the gateway fetches the signing keys. */
+    jwks: z.strictObject({ service: ServicePort, path: AbsolutePath }),
+  }),
+  /** The rate limit service (envoyproxy/ratelimit) that the gateways share. */
+  rateLimit: z.strictObject({
+    service: ServicePort,
+    domain: z
+      .string()
+      .regex(/^[a-z0-9-]{1,63}$/)
+      .default("gateway"),
+  }),
 });
+export type KubernetesTarget = z.output<typeof KubernetesTarget>;
 
 export const Organisation = z.strictObject({
   version: z.literal(1),

@@ -3,7 +3,8 @@
 // no secret can stand here; a plane is open only if the entry says so and the partner is not contained.
 // Published as docs/reference/schemas/registry-partner.schema.json.
 import { z } from "zod";
-import { ClientId, Quota } from "../../admission/fields.ts";
+import { DeclaredClientId } from "../../admission/clients-file.ts";
+import { Quota } from "../../admission/fields.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { PLANE_NAMES, type PlaneName, SAFE_ORDER } from "../planes/names.ts";
 import { AgentConsumption } from "./consumption.ts";
@@ -33,7 +34,7 @@ export const Partner = z.strictObject({
     })
     .prefault({}),
   /** The OIDC client identifier that this partner's tokens carry. */
-  azp: ClientId,
+  azp: DeclaredClientId,
   /** Verify-only: the issuer that this partner's own tokens come from. */
   issuer: z.url({ protocol: /^https?$/ }),
   /** Verify-only. */

@@ -1,0 +1,11 @@
+// The plane's Kubernetes target: a ConfigMap with the border module's policy; a mounted ConfigMap changes by rename, as the module expects.
+import type { Registry } from "../../registry/partner.ts";
+import { configMap, resourceFile } from "../kubernetes.ts";
+import type { RenderedFiles } from "../plane.ts";
+
+/** @param file what is rendered for one machine, of which the ConfigMap is the same bytes */
+export function borderKubernetes(registry: Registry, file: string): RenderedFiles {
+  return resourceFile(registry, "border/policy.yaml", [
+    configMap(registry, "border", "drawbridge-policy", { "policy.json": file }),
+  ]);
+}

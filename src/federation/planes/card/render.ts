@@ -1,0 +1,113 @@
+// Plane 4 as files: the bridge's agents.yaml, the gateway's publication.yaml, and the public keys of our own
+// cards as evidence.
+// Invariants: an agent of a partner whose card plane is closed has no entry, and no list of any entry names
+// that partner; a card that nobody may consume is not published.
+import type { AgentEntry, AgentsFile } from "../../../admission/agents-file.ts";
+import type { PublicationFile } from "../../../admission/publication-file.ts";
+import { serverOfSender } from "../../registry/cross-checks.ts";
+import type { OfferedAgent } from "../../registry/organisation.ts";
+import type { Partner, Registry } from "../../registry/partner.ts";
+import { admittedServers, openPartners } from "../admitted.ts";
+import { jsonFile, type Plain, yamlFile } from "../emit-yaml.ts";
+import type { PlaneRender } from "../plane.ts";
+import { cardKubernetes } from "./kubernetes.ts";
+
+export const CARD_AGENTS = "card/agents.yaml";
+export const CARD_PUBLICATION = "card/publication.yaml";
+export const CARD_KEYS = "card/card-keys.json";
+
+export const cardRender: PlaneRender = {
+  name: "card",
+  render(registry) {
+    return new Map([
+      [CARD_AGENTS, agentsOf(registry)],
+      [CARD_PUBLICATION, publicationOf(registry)],
+      [CARD_KEYS, keysOf(registry)],
+    ]);
+  },
+  renderKubernetes: (registry) =>
+    cardKubernetes(registry, {
+      agents: agentsOf(registry),
+      keys: keysOf(registry),
+      published: publishedAgents(registry),
+    }),
+  renderPartnerKubernetes: () => new Map(),
+};
+
+function agentsOf(registry: Registry): string {
+  const own = registry.organisation.serverName;
+  const admitted = admittedServers(registry, "card");
+  const among = new Set(admitted);
+  const entries: [string, Plain][] = Object.entries(registry.organisation.consumes).map(([name, entry]) => [
+    name,
+    entryOf(entry, admitted, among),
+  ]);
+  for (const { partner } of openPartners(registry, "card")) {
+    // A partner's agent is asked by its own people and by ours unless more are named: no other partner acts
+    // with our client's access.
+    const both = [own, partner.serverName].sort();
+    for (const [name, entry] of Object.entries(partner.card.consumes)) {
+      entries.push([name, entryOf(entry, both, among)]);
+    }
+  }
+  entries.sort(([a], [b]) => (a < b ? -1 : 1));
+  return yamlFile({ version: 1, agents: Object.fromEntries(entries) } satisfies Record<
+    keyof AgentsFile,
+    Plain
+  >);
+}
+
+/** An entry as the bridge's schema takes it: durations written out, nobody in a list who is not admitted. */
+function entryOf(
+  entry: Partner["card"]["consumes"][string],
+  defaultServers: readonly string[],
+  admitted: ReadonlySet<string>,
+): Plain {
+  const { cardUrl, cardIdentity, displayName, credentials, rate, pollInterval } = entry;
+  return {
+    cardUrl,
+    cardIdentity,
+    allowedServers: entry.allowedServers?.filter((server) => admitted.has(server)) ?? defaultServers,
+    allowedSenders:
+      entry.allowedSenders?.filter((sender) => admitted.has(serverOfSender(sender))) ??
+      defaultServers.map((server) => `*:${server}`),
+    displayName,
+    credentials,
+    rate,
+    pollInterval: pollInterval % 1_000 === 0 ? `${pollInterval / 1_000}s` : `${pollInterval}ms`,
+  } satisfies Record<keyof AgentEntry, Plain | undefined>;
+}
+
+/** Agents whose card is public, by name. */
+function publishedAgents(registry: Registry): readonly (readonly [string, OfferedAgent])[] {
+  const consumed = new Set(
+    openPartners(registry, "card").flatMap(({ partner }) => partner.gateway?.invokes ?? []),
+  );
+  return Object.entries(registry.organisation.agents)
+    .filter(
+      ([name, { publish }]) => publish === "always" || (publish === "while_consumed" && consumed.has(name)),
+    )
+    .sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+function publicationOf(registry: Registry): string {
+  const cards: PublicationFile["cards"] = Object.fromEntries(
+    publishedAgents(registry).map(([name, { upstream, upstreamCardPath, cardPath }]) => [
+      name,
+      { upstream, upstreamCardPath, cardPath },
+    ]),
+  );
+  return yamlFile({ version: 1, cards });
+}
+
+/** A JWK Set (RFC 7517) an agent: what partners compare their pins with. */
+function keysOf(registry: Registry): string {
+  const agents = Object.entries(registry.organisation.agents)
+    .filter(([, { cardKeys }]) => cardKeys.length > 0)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([name, { cardKeys }]): [string, Plain] => [
+      name,
+      { keys: cardKeys.map(({ keyId, jwk }) => ({ ...jwk, kid: keyId })) },
+    ]);
+  return jsonFile({ agents: Object.fromEntries(agents) });
+}

@@ -1,0 +1,152 @@
+// Plane 5's Kubernetes target: for each agent a POST route and one policy (token, caller, limit), the rate
+// limit service's configuration, and a Keycloak client for each partner.
+// Invariants: authorization is one `Require` expression over `jwt.azp`, because every expression of a policy
+// must hold and a missing `azp` then refuses; the limiter fails closed; secrets are references.
+import type { KubernetesTarget } from "../../registry/organisation.ts";
+import { type PartnerEntry, planeState, type Registry } from "../../registry/partner.ts";
+import { jsonFile, type Plain, yamlFile } from "../emit-yaml.ts";
+import { configMap, metadata, type Resource, resourceFile, resourceName } from "../kubernetes.ts";
+import type { RenderedFiles } from "../plane.ts";
+import { exactRule, httpRoute, prefixRule, upstreamBackend } from "../routes.ts";
+import { type InvocableAgent, invocationOf } from "./invocation.ts";
+import { keycloakClient } from "./keycloak-client.ts";
+
+export function gatewayKubernetes(registry: Registry): RenderedFiles {
+  const { organisation } = registry;
+  const target = organisation.kubernetes;
+  if (target === undefined) return new Map();
+  const { agents, quotas } = invocationOf(registry);
+  const limits = yamlFile({
+    domain: target.rateLimit.domain,
+    descriptors: [
+      ...quotas.map(([clientId, { perMinute }]) => descriptor(perMinute, clientId)),
+      // Without a value: each other azp has a window of its own.
+      descriptor(organisation.quotas.default.perMinute),
+    ],
+  });
+  const clients = organisation.clients.map(({ clientId, enabled, secret, applicant }) =>
+    configMap(registry, "gateway", resourceName("client", clientId), {
+      "client.json": jsonFile(
+        keycloakClient(target, { clientId, enabled, secret, partner: applicant ?? null }),
+      ),
+    }),
+  );
+  return new Map([
+    ...resourceFile(
+      registry,
+      "gateway/routes.yaml",
+      agents.flatMap((agent) => agentResources(registry, target, agent)),
+    ),
+    ...resourceFile(registry, "gateway/rate-limits.yaml", [
+      configMap(registry, "gateway", "drawbridge-rate-limits", { "gateway.yaml": limits }),
+    ]),
+    ...resourceFile(registry, "gateway/own-clients.yaml", clients),
+  ]);
+}
+
+/** The partner's client: a file of its own, so that one partner's change is one small file. */
+export function partnerClientKubernetes(registry: Registry, { name, partner }: PartnerEntry): RenderedFiles {
+  const target = registry.organisation.kubernetes;
+  if (target === undefined || partner.gateway === undefined) return new Map();
+  const client = keycloakClient(target, {
+    clientId: partner.azp,
+    enabled: planeState(partner, "gateway") === "open",
+    secret: partner.gateway.clientSecret,
+    partner: partner.serverName,
+  });
+  return resourceFile(registry, `gateway/partners/${name}.yaml`, [
+    configMap(registry, "gateway", `partner-client-${name}`, { "client.json": jsonFile(client) }),
+  ]);
+}
+
+function descriptor(perMinute: number, value?: string): Plain {
+  return { key: "azp", value, rate_limit: { unit: "minute", requests_per_unit: perMinute } };
+}
+
+function agentResources(
+  registry: Registry,
+  target: KubernetesTarget,
+  { name: agent, offered, clients }: InvocableAgent,
+): Resource[] {
+  const { upstream, invokePath, httpJson, forwardToken } = offered;
+  const name = resourceName("invoke", agent);
+  const base = new URL(upstream).pathname;
+  const below = base.replace(/\/$/, "");
+  const to = (path: string) => ({
+    path: `${invokePath}${path}`,
+    rewrite: `${below}${path}`,
+    backend: name,
+    upstream,
+  });
+  // The operations of the HTTP+JSON binding (A2A 1.0, section 11).
+  const operations = [
+    exactRule({ method: "POST", ...to("/message:send") }),
+    exactRule({ method: "POST", ...to("/message:stream") }),
+    prefixRule({ method: "GET", ...to("/tasks") }),
+    prefixRule({ method: "POST", ...to("/tasks") }),
+  ];
+  const jsonRpc = exactRule({ method: "POST", path: invokePath, rewrite: base, backend: name, upstream });
+  return [
+    httpRoute(registry, "gateway", name, httpJson ? [jsonRpc, ...operations] : [jsonRpc]),
+    policy(registry, target, name, clients, forwardToken),
+    ...upstreamBackend(registry, "gateway", name, upstream),
+  ];
+}
+
+function policy(
+  registry: Registry,
+  { issuer, rateLimit }: KubernetesTarget,
+  route: string,
+  clients: readonly string[],
+  forwardToken: boolean,
+): Resource {
+  return {
+    apiVersion: "agentgateway.dev/v1alpha1",
+    kind: "AgentgatewayPolicy",
+    metadata: metadata(registry, route, "gateway"),
+    spec: {
+      targetRefs: [{ group: "gateway.networking.k8s.io", kind: "HTTPRoute", name: route }],
+      traffic: {
+        jwtAuthentication: {
+          mode: "Strict",
+          providers: [
+            {
+              issuer: issuer.url,
+              audiences: [issuer.audience],
+              jwks: {
+                remote: {
+                  jwksPath: issuer.jwks.path.slice(1),
+                  backendRef: { group: "", kind: "Service", ...issuer.jwks.service },
+                },
+              },
+            },
+          ],
+        },
+        authorization: { action: "Require", policy: { matchExpressions: [callers(clients)] } },
+        rateLimit: {
+          global: {
+            domain: rateLimit.domain,
+            failureMode: "FailClosed",
+            backendRef: { group: "", kind: "Service", ...rateLimit.service },
+            descriptors: [{ entries: [{ name: "azp", expression: "jwt.azp" }], unit: "Requests" }],
+          },
+        },
+        transformation: {
+          request: {
+            // The agent learns the caller from the verified token, whatever the caller wrote.
+            set: [{ name: "x-azp", value: "jwt.azp" }],
+            remove: forwardToken ? undefined : ["authorization"],
+          },
+        },
+      },
+    },
+  };
+}
+
+/** A CEL expression that holds for exactly these clients. Client IDs need no escaping beyond JSON's. */
+function callers(clients: readonly string[]): string {
+  const [only] = clients;
+  return clients.length === 1
+    ? `jwt.azp == ${JSON.stringify(only)}`
+    : `jwt.azp in [${clients.map((client) => JSON.stringify(client)).join(", ")}]`;
+}

@@ -1,0 +1,63 @@
+// Plane 5 as files: who may invoke which agent and how often, and the clients that the issuer declares.
+// Invariants: a client that is closed stays declared and disabled, so that its secret can never be taken for
+// a new one's; secrets are references.
+import type { DeclaredClient } from "../../../admission/clients-file.ts";
+import type { InvokedAgent } from "../../../admission/invocation-file.ts";
+import { planeState, type Registry } from "../../registry/partner.ts";
+import { type Plain, yamlFile } from "../emit-yaml.ts";
+import type { PlaneRender } from "../plane.ts";
+import { invocationOf } from "./invocation.ts";
+import { gatewayKubernetes, partnerClientKubernetes } from "./kubernetes.ts";
+
+export const GATEWAY_INVOCATION = "gateway/invocation.yaml";
+export const GATEWAY_CLIENTS = "gateway/clients.yaml";
+
+export const gatewayRender: PlaneRender = {
+  name: "gateway",
+  render(registry) {
+    return new Map([
+      [GATEWAY_INVOCATION, invocationFile(registry)],
+      [GATEWAY_CLIENTS, clientsFile(registry)],
+    ]);
+  },
+  renderKubernetes: gatewayKubernetes,
+  renderPartnerKubernetes: partnerClientKubernetes,
+};
+
+function invocationFile(registry: Registry): string {
+  const { agents, quotas } = invocationOf(registry);
+  const entries = agents.map(({ name, offered, clients }): [string, Plain] => {
+    const { upstream, invokePath, httpJson, forwardToken } = offered;
+    const entry = { upstream, invokePath, httpJson, clients, forwardToken };
+    return [name, entry satisfies Record<keyof InvokedAgent, Plain>];
+  });
+  return yamlFile({
+    version: 1,
+    agents: Object.fromEntries(entries),
+    quotas: { default: registry.organisation.quotas.default, clients: Object.fromEntries(quotas) },
+  });
+}
+
+function clientsFile(registry: Registry): string {
+  const own = registry.organisation.clients.map(
+    ({ clientId, enabled, secret, applicant }): DeclaredClient => ({
+      clientId,
+      enabled,
+      secret,
+      ...(applicant === undefined ? {} : { partner: applicant }),
+    }),
+  );
+  const partners = registry.partners.flatMap(({ partner }): DeclaredClient[] =>
+    partner.gateway === undefined
+      ? []
+      : [
+          {
+            clientId: partner.azp,
+            enabled: planeState(partner, "gateway") === "open",
+            secret: partner.gateway.clientSecret,
+            partner: partner.serverName,
+          },
+        ],
+  );
+  return yamlFile({ version: 1, clients: [...own, ...partners] });
+}

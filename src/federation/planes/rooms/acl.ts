@@ -1,0 +1,97 @@
+// The content of m.room.server_acl, and whom it denies by the rule that homeservers enforce
+// (Matrix client-server API, m.room.server_acl).
+// Invariants: every server is named with its port and without, because enforcement strips the port while the
+// check against locking oneself out does not; an ACL that denies a retained server is never sent.
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { isIpLiteral, serverHost } from "../../registry/server-host.ts";
+
+/** What this organisation writes. */
+export interface ServerAcl {
+  readonly allow: readonly string[];
+  readonly deny: readonly string[];
+  readonly allow_ip_literals: boolean;
+}
+
+/** What may stand in a room, whoever wrote it. */
+export interface FoundAcl {
+  readonly allow?: unknown;
+  readonly deny?: unknown;
+  readonly allow_ip_literals?: unknown;
+}
+
+/** Servers in both forms, with their port and without, sorted and without duplicates. */
+export function aclAllow(servers: readonly string[]): string[] {
+  return [...new Set(servers.flatMap((server) => [server, serverHost(server)]))].sort();
+}
+
+/** The ACL of a governed room. @param allow as `rooms.json` has it */
+export function serverAcl(allow: readonly string[]): ServerAcl {
+  return { allow: [...allow], deny: [], allow_ip_literals: false };
+}
+
+/** Whether servers that enforce `acl` refuse `server`. */
+export function deniedByEnforcement(acl: FoundAcl, server: string): boolean {
+  return enforcementOf(acl)(server);
+}
+
+/**
+ * @param retained own server and every other that must stay
+ * @throws DrawbridgeError `unsafe_acl` naming the servers that it would deny
+ */
+export function refuseUnsafeAcl(acl: ServerAcl, retained: readonly string[]): void {
+  const denied = enforcementOf(acl);
+  const cut = retained.filter((server) => denied(server));
+  if (cut.length === 0) return;
+  const named = cut.slice(0, 5).join(", ");
+  throw new DrawbridgeError(
+    "unsafe_acl",
+    `this room ACL would deny ${cut.length} that must stay: ${named}${cut.length > 5 ? ", …" : ""}`,
+    { mend: "Nothing was sent. Render the registry again, and compare its rooms.json with the ACL." },
+  );
+}
+
+/** Compiles an ACL once, for many servers: true means denied. */
+function enforcementOf(acl: FoundAcl): (server: string) => boolean {
+  const allowed = matcherOf(acl.allow);
+  const denied = matcherOf(acl.deny);
+  const literals = acl.allow_ip_literals !== false;
+  return (server) => {
+    const host = serverHost(server);
+    if (!literals && isIpLiteral(host)) return true;
+    return denied(host) || !allowed(host);
+  };
+}
+
+function matcherOf(list: unknown): (host: string) => boolean {
+  const names = new Set<string>();
+  const globs: string[] = [];
+  for (const entry of Array.isArray(list) ? list : []) {
+    if (typeof entry !== "string") continue;
+    const glob = entry.toLowerCase();
+    if (/[*?]/.test(glob)) globs.push(glob);
+    else names.add(glob);
+  }
+  return (host) => names.has(host) || globs.some((glob) => matchesGlob(glob, host));
+}
+
+/** `*` is any run of characters, `?` any one. Without backtracking beyond the last `*`: no glob is slow. */
+function matchesGlob(glob: string, text: string): boolean {
+  let at = 0;
+  let star = -1;
+  let resume = 0;
+  let index = 0;
+  while (index < text.length) {
+    if (at < glob.length && glob[at] === "*") {
+      star = at++;
+      resume = index;
+    } else if (at < glob.length && (glob[at] === "?" || glob[at] === text[index])) {
+      at++;
+      index++;
+    } else if (star >= 0) {
+      at = star + 1;
+      index = ++resume;
+    } else return false;
+  }
+  while (glob[at] === "*") at++;
+  return at === glob.length;
+}

@@ -1,0 +1,41 @@
+// Plane 2 as a file: what the rooms plane must bring about in every governed room.
+// Invariant: a closing partner's host is never the host of a server that `allow` names (the registry refuses
+// two servers of one host).
+import { closedPlanes, type Registry } from "../../registry/partner.ts";
+import { admittedServers, openPartners } from "../admitted.ts";
+import { jsonFile } from "../emit-yaml.ts";
+import type { PlaneRender } from "../plane.ts";
+import { aclAllow } from "./acl.ts";
+import type { RoomsIntent } from "./intent.ts";
+import { roomsKubernetes } from "./kubernetes.ts";
+
+export const ROOMS_INTENT = "rooms/rooms.json";
+
+function intentOf(registry: Registry): string {
+  const closing = registry.partners.filter(({ partner }) => closedPlanes(partner).includes("rooms"));
+  const intent: RoomsIntent = {
+    version: 1,
+    own: registry.organisation.serverName,
+    allow: aclAllow(admittedServers(registry, "rooms")),
+    retained: openPartners(registry, "rooms").map(({ partner }) => partner.serverName),
+    closing: closing.map(({ name, partner }) => {
+      // Removal outlasts containment: what is closed for good is not left open to a restore.
+      const removed = partner.planes.rooms === "closed";
+      return {
+        serverName: partner.serverName,
+        name,
+        mode: removed ? "removed" : "contained",
+        after: removed ? partner.rooms.whenRemoved : partner.rooms.whenContained,
+        unclosable: partner.rooms.whenUnclosable,
+      };
+    }),
+  };
+  return jsonFile(intent);
+}
+
+export const roomsRender: PlaneRender = {
+  name: "rooms",
+  render: (registry) => new Map([[ROOMS_INTENT, intentOf(registry)]]),
+  renderKubernetes: (registry) => roomsKubernetes(registry, intentOf(registry)),
+  renderPartnerKubernetes: () => new Map(),
+};

@@ -1,0 +1,129 @@
+// Loads a registry from the files of one revision or one work tree, whichever way they were read.
+// Invariants: all problems of all files are reported at once; a registry with any problem is no registry;
+// a file below registry/ that would be ignored is a problem, because it looks as if it admitted somebody.
+import { type CrossProblem, crossCheck, ORGANISATION_FILE } from "./cross-checks.ts";
+import { Organisation } from "./organisation.ts";
+import { Partner, type PartnerEntry, type Registry } from "./partner.ts";
+import { RegistryError, type RegistryProblem } from "./problems.ts";
+import { type ReadFile, readRegistryFile } from "./read-file.ts";
+
+const FOLDER = "registry/";
+const PARTNERS = "registry/partners/";
+/** Short enough for a label of a Kubernetes object, and never a server name with a dot. */
+const PARTNER_NAME = /^[a-z0-9](?:[a-z0-9-]{0,48}[a-z0-9])?$/;
+const OTHER_FILES = /^registry\/(?:abuse-report\.schema\.json|[A-Za-z0-9_-]+\.md|(?:partners\/)?\.gitkeep)$/;
+
+/** A file of a git revision: its text is read only when its blob is not known yet. */
+export interface StoredFile {
+  readonly blobId: string;
+  text(): string;
+}
+
+/** Text, or a blob of a git repository. */
+export type RegistryFile = string | StoredFile;
+
+/** What earlier loads have read: valid partners by the ID of the blob. Entries are added, never removed. */
+export interface RegistryCache {
+  readonly parsed: Map<string, Partner>;
+}
+
+/**
+ * @param files by path in the repository; what is not below `registry/` is left alone
+ * @throws RegistryError with every problem found
+ */
+export function loadRegistry(
+  files: ReadonlyMap<string, RegistryFile>,
+  options: { readonly cache?: RegistryCache } = {},
+): Registry {
+  const problems: RegistryProblem[] = [];
+  const partners: PartnerEntry[] = [];
+  for (const [path, file] of files) {
+    if (!path.startsWith(FOLDER) || path === ORGANISATION_FILE) continue;
+    const name = partnerName(path);
+    if (name === undefined) {
+      if (!OTHER_FILES.test(path)) problems.push(unknownFile(path));
+      continue;
+    }
+    const { value, problems: found } = readPartner(file, path, options.cache);
+    problems.push(...found);
+    if (value !== undefined) partners.push({ name, file: path, partner: value });
+  }
+  partners.sort((a, b) => (a.partner.serverName < b.partner.serverName ? -1 : 1));
+
+  const own = files.get(ORGANISATION_FILE);
+  const organisation = own === undefined ? undefined : readOrganisation(textOf(own));
+  if (organisation === undefined) {
+    problems.push({
+      ...{ file: ORGANISATION_FILE, line: 1, path: "", rule: "organisation_missing" },
+      message: "there is no such file",
+      mend: "Write it: it names this organisation's own server; docs/reference/registry.md shows one.",
+    });
+  }
+  problems.push(...(organisation?.problems ?? []));
+  if (organisation?.value === undefined) throw new RegistryError(problems);
+
+  const registry: Registry = { organisation: organisation.value, partners };
+  problems.push(...locate(crossCheck(registry), files));
+  if (problems.length > 0) throw new RegistryError(problems);
+  return registry;
+}
+
+/** The partner that a path below registry/partners/ is about. */
+function partnerName(path: string): string | undefined {
+  if (!path.startsWith(PARTNERS) || !path.endsWith(".yaml")) return undefined;
+  const name = path.slice(PARTNERS.length, -".yaml".length);
+  return PARTNER_NAME.test(name) ? name : undefined;
+}
+
+function unknownFile(path: string): RegistryProblem {
+  const inPartners = path.startsWith(PARTNERS);
+  return {
+    ...{ file: path, line: 1, path: "", rule: "file_name" },
+    message: inPartners
+      ? "a partner's file is NAME.yaml, NAME of lower-case letters, digits and hyphens, at most 50"
+      : "is no file of a registry, and would say nothing",
+    mend: inPartners
+      ? "Rename it; a file that is not read admits nobody."
+      : `Move it out of ${FOLDER}; partners stand in ${PARTNERS}.`,
+  };
+}
+
+function textOf(file: RegistryFile): string {
+  return typeof file === "string" ? file : file.text();
+}
+
+function readPartner(
+  file: RegistryFile,
+  path: string,
+  cache: RegistryCache | undefined,
+): Pick<ReadFile<Partner>, "value" | "problems"> {
+  const blobId = typeof file === "string" ? undefined : file.blobId;
+  const known = blobId === undefined ? undefined : cache?.parsed.get(blobId);
+  if (known !== undefined) return { value: known, problems: [] };
+  const read = readRegistryFile(Partner, textOf(file), path);
+  if (read.value !== undefined && blobId !== undefined) cache?.parsed.set(blobId, read.value);
+  return read;
+}
+
+function readOrganisation(text: string): ReadFile<Organisation> {
+  return readRegistryFile(Organisation, text, ORGANISATION_FILE);
+}
+
+/** Cross-file problems with their lines, for which their files are parsed once more. */
+function locate(
+  problems: readonly CrossProblem[],
+  files: ReadonlyMap<string, RegistryFile>,
+): RegistryProblem[] {
+  const read = new Map<string, ReadFile<unknown>["lineOf"]>();
+  return problems.map(({ path, ...problem }) => {
+    const lineOf =
+      read.get(problem.file) ??
+      readRegistryFile(
+        problem.file === ORGANISATION_FILE ? Organisation : Partner,
+        textOf(files.get(problem.file) ?? ""),
+        problem.file,
+      ).lineOf;
+    read.set(problem.file, lineOf);
+    return { ...problem, path: path.join("."), line: lineOf(path) };
+  });
+}

@@ -1,0 +1,138 @@
+// Reads one YAML file of the registry: bounded, whole, and with every problem in it.
+// Invariants: hostile input ends in problems and never in an exception, a crash or a long wait: size and
+// depth are bounded before the parser sees the text, aliases are refused; no value is repeated in a message.
+import { type Document, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument } from "yaml";
+import type { z } from "zod";
+import type { RegistryProblem } from "./problems.ts";
+
+/** Far beyond what a person writes; a parser takes some milliseconds for it. */
+const BYTES_MAX = 1_048_576;
+const DEPTH_MAX = 32;
+
+type Path = readonly PropertyKey[];
+
+export interface ReadFile<Value> {
+  /** Undefined when the file has problems. */
+  readonly value: Value | undefined;
+  readonly problems: readonly RegistryProblem[];
+  /** The line on which a key stands; that of its nearest parent when it is absent. */
+  lineOf(path: Path): number;
+}
+
+export function readRegistryFile<Schema extends z.ZodType>(
+  schema: Schema,
+  text: string,
+  file: string,
+): ReadFile<z.output<Schema>> {
+  const refused = refuseBeforeParsing(text);
+  if (refused !== undefined) return failed(file, refused);
+  const lines = new LineCounter();
+  let document: Document.Parsed;
+  let json: unknown;
+  try {
+    document = parseDocument(text, { lineCounter: lines, uniqueKeys: true, strict: true, merge: false });
+    if (document.errors.length > 0) {
+      const problems = document.errors.map(({ code, pos }) => ({
+        ...yamlProblem(file, `not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`),
+        line: lines.linePos(pos[0]).line,
+      }));
+      return { value: undefined, problems, lineOf: () => 1 };
+    }
+    json = document.toJS({ maxAliasCount: 0 });
+  } catch (error) {
+    // The parser's own messages may quote the text.
+    const message =
+      error instanceof ReferenceError
+        ? "has an alias (*name), which a registry file cannot have"
+        : "not valid YAML: too deep or malformed";
+    return failed(file, message);
+  }
+  const lineOf = (path: Path) => lineOfKey(document, lines, path);
+  const result = schema.safeParse(json);
+  if (result.success) return { value: result.data, problems: [], lineOf };
+  const problems = result.error.issues.flatMap((issue) => schemaProblems(issue, file, lineOf));
+  return { value: undefined, problems, lineOf };
+}
+
+function refuseBeforeParsing(text: string): string | undefined {
+  if (text.length > BYTES_MAX) return `is larger than ${BYTES_MAX / 1_024} KiB`;
+  if (text.includes("\u0000")) return "has a NUL character: it is no text file";
+  let flow = 0;
+  for (const line of text.split("\n")) {
+    // Each level of a block needs a column or a `- ` of its own, so this bounds the depth from above.
+    const lead = /^(?:[ \t]|[-?:] )*/.exec(line)?.[0].length ?? 0;
+    if (lead > DEPTH_MAX * 8) return "is indented deeper than any registry file";
+    for (const character of line) {
+      if (character === "[" || character === "{") flow++;
+      else if (character === "]" || character === "}") flow--;
+      if (flow > DEPTH_MAX) return "is nested deeper than any registry file";
+    }
+  }
+  return undefined;
+}
+
+function failed(file: string, message: string): ReadFile<never> {
+  return { value: undefined, problems: [yamlProblem(file, message)], lineOf: () => 1 };
+}
+
+function yamlProblem(file: string, message: string): RegistryProblem {
+  return { file, line: 1, path: "", rule: "yaml", message, mend: "Write it as plain YAML, one key a line." };
+}
+
+function schemaProblems(
+  issue: z.core.$ZodIssue,
+  file: string,
+  lineOf: (path: Path) => number,
+): readonly RegistryProblem[] {
+  const base = { file, rule: "schema" };
+  if (issue.code === "unrecognized_keys") {
+    return issue.keys.map((key) => ({
+      ...base,
+      line: lineOf([...issue.path, key]),
+      path: dotted([...issue.path, key]),
+      message: "unknown key",
+      mend: "Remove it or correct its spelling; docs/reference/registry.md lists every key.",
+    }));
+  }
+  const missing = issue.code === "invalid_type" && issue.message.endsWith("received undefined");
+  return [
+    {
+      ...base,
+      line: lineOf(issue.path),
+      path: dotted(issue.path),
+      message: missing ? "is missing" : issue.message,
+      mend: missing
+        ? "Add it; docs/reference/registry.md says what it means."
+        : "Correct the value; docs/reference/registry.md says what it may be.",
+    },
+  ];
+}
+
+/** A key as a message may show it: shortened, and without what a terminal would interpret. */
+function dotted(path: Path): string {
+  return path
+    .map((step) =>
+      String(step)
+        .replaceAll(/[^\x21-\x7e]/g, "?")
+        .slice(0, 64),
+    )
+    .join(".");
+}
+
+function lineOfKey(document: Document.Parsed, lines: LineCounter, path: Path): number {
+  let node: unknown = document.contents;
+  let line = 1;
+  for (const step of path) {
+    let key: unknown;
+    if (isMap(node)) {
+      const pair = node.items.find((item) => isScalar(item.key) && String(item.key.value) === String(step));
+      key = pair?.key;
+      node = pair?.value;
+    } else if (isSeq(node)) {
+      key = node = node.items[Number(step)];
+    } else break;
+    if (!isNode(key) || !key.range) break;
+    line = lines.linePos(key.range[0]).line;
+  }
+  return line;
+}
