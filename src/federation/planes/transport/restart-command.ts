@@ -21,9 +21,13 @@ export async function runRestartCommand(
       killSignal: "SIGKILL",
     });
     child.once("error", (error: NodeJS.ErrnoException) => {
-      resolve(error.name === "AbortError" ? "did not end in time" : `could not be run: ${error.code ?? error.name}`);
+      resolve(
+        error.name === "AbortError" ? "did not end in time" : `could not be run: ${error.code ?? error.name}`,
+      );
     });
-    child.once("exit", (code, signal) => resolve(code === 0 ? "" : `ended with ${signal ?? `exit code ${code}`}`));
+    child.once("exit", (code, signal) =>
+      resolve(code === 0 ? "" : `ended with ${signal ?? `exit code ${code}`}`),
+    );
   });
   if (outcome === "") return;
   throw new DrawbridgeError("program_failed", `the homeserver's restart command ${outcome}`, {

@@ -71,7 +71,8 @@ export function transportRuntime(config: FederationConfig, { clock }: Dependenci
     async probe(_desired, { partner }): Promise<readonly EvidenceItem[]> {
       const startedAt = clock.now();
       const running = await runningWhitelist(config);
-      const admits = running !== undefined && (!running.enabled || running.servers.includes(partner.serverName));
+      const admits =
+        running !== undefined && (!running.enabled || running.servers.includes(partner.serverName));
       return [
         evidenceItem({
           schema: "svc.federation.evidence_item.v1",
@@ -124,7 +125,9 @@ class Restart {
     await runRestartCommand(command, this.#config.directory, timeout);
     await this.#whenBack(include, process, now + timeout);
     this.#record.write({ pending: null, restarts });
-    progress.note(`the homeserver runs with ${include.whitelist.length} servers, ${this.#clock.now() - now} ms`);
+    progress.note(
+      `the homeserver runs with ${include.whitelist.length} servers, ${this.#clock.now() - now} ms`,
+    );
     return { state: "in_force", changed: true };
   }
 
