@@ -1,0 +1,203 @@
+// Closes one room: plans, acts, reads the room again, until nothing is left to do or nothing more can be done.
+// Invariants: what is about to be done is in the journal before it is done; a room counts as settled only when
+// its state, read after the last act, leaves nothing to do.
+import type { RoomId, ServerName, UserId } from "../../../domain/identifiers.ts";
+import type { ActingUser } from "../../homeserver/acting-user.ts";
+import type { ServerAcl } from "./acl.ts";
+import { deniedByEnforcement } from "./acl.ts";
+import { aclNames } from "./acl-content.ts";
+import type { JournalEntry } from "./journal.ts";
+import type { Obstacle, RoomAct, RoomPlan } from "./plan.ts";
+import { isOurs } from "./plan.ts";
+import { inviteLevel, record as recordOfValue } from "./power.ts";
+import type { RoomState } from "./room-state.ts";
+import { actingAs, isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";
+
+export interface SettledRoom {
+  readonly room: RoomId;
+  /** As it was read last. */
+  readonly state: RoomState;
+  readonly plan: RoomPlan;
+  readonly obstacles: readonly Obstacle[];
+  /** Whether anything was done. */
+  readonly changed: boolean;
+  readonly aclChanged: boolean;
+}
+
+/** Rooms whose members come back as fast as they are banned are given up, and reported. */
+const ROUNDS_MAX = 8;
+
+/**
+ * Brings one room as far as it goes.
+ * @returns undefined when the homeserver does not know the room
+ */
+export async function closeRoom(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
+  let changed = false;
+  let aclChanged = false;
+  for (let round = 0; ; round++) {
+    const state = await readRoom(session, room);
+    if (state === undefined) return undefined;
+    const plan = planFor(session, state);
+    const settled = (obstacles: readonly Obstacle[]): SettledRoom => ({
+      room,
+      state,
+      plan,
+      obstacles,
+      changed,
+      aclChanged,
+    });
+    const { actor } = plan;
+    if (actor === undefined || plan.acts.length === 0) return settled(plan.obstacles);
+    if (round === ROUNDS_MAX) return settled(obstaclesOf(plan, "unsettled", session));
+    const acting = await actingAs(session, actor);
+    if (acting === undefined) continue; // Somebody else will act, or nobody can.
+    try {
+      for (const act of plan.acts) {
+        if (act.kind === "set_acl") aclChanged = true;
+        await perform(session, state, plan, acting, act);
+        changed = true;
+      }
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      return settled(obstaclesOf(plan, "refused", session));
+    }
+  }
+}
+
+function obstaclesOf(
+  plan: RoomPlan,
+  reason: "refused" | "unsettled",
+  { intent }: RoomsSession,
+): readonly Obstacle[] {
+  const partners = plan.concerned.length > 0 ? plan.concerned : intent.closing;
+  const named = partners.map(({ serverName }) => serverName);
+  const who = named.length > 0 ? named : [intent.own];
+  return [...plan.obstacles, ...who.map((partner) => ({ partner: partner as ServerName, reason }))];
+}
+
+async function perform(
+  session: RoomsSession,
+  state: RoomState,
+  plan: RoomPlan,
+  acting: ActingUser,
+  act: RoomAct,
+): Promise<void> {
+  const room = state.roomId;
+  const concerned = plan.concerned.map(({ serverName }) => serverName as ServerName);
+  switch (act.kind) {
+    case "raise_invite": {
+      const current = inviteLevel(state.power);
+      const isWritten = typeof state.power.content?.["invite"] !== "undefined";
+      await announce(session, concerned, (partner) => ({
+        act: "invite_level",
+        room,
+        before: inheritedInvite(session, partner, room, current, isWritten ? current : null),
+        level: act.level,
+      }));
+      await acting.putState(room, "m.room.power_levels", "", act.content);
+      return;
+    }
+    case "ban": {
+      const journal = journalOf(session, act.partner);
+      // All of a partner's in one entry, before the first of them.
+      if (journal.room(room)?.bans.get(act.user)?.actor !== acting.userId) {
+        const users = plan.acts
+          .filter((one) => one.kind === "ban" && one.partner === act.partner)
+          .map((one) => (one as Extract<RoomAct, { kind: "ban" }>).user)
+          .map((user) => ({ user, before: presence(state, user) }));
+        await journal.append({ act: "bans", room, actor: acting.userId, users });
+      }
+      const event = await acting.setMembership(room, act.user, "ban");
+      await journal.append({ act: "banned", room, user: act.user, event });
+      return;
+    }
+    case "set_acl": {
+      const partners = aclPartners(session, state, act.content, concerned);
+      const before = state.acl === undefined ? null : aclNames(state.acl.content);
+      await announce(session, partners, () => ({ act: "acl", room, before }));
+      const event = await acting.putState(room, "m.room.server_acl", "", { ...act.content });
+      await announce(session, partners, () => ({ act: "acl_set", room, event }));
+      return;
+    }
+    case "read_only": {
+      const readOnly = plan.concerned
+        .filter(({ after }) => after === "read_only" || after === "retire")
+        .map(({ serverName }) => serverName as ServerName);
+      await announce(session, readOnly, (partner) => ({
+        act: "read_only",
+        room,
+        before: inheritedLevels(session, partner, room) ?? levelsOf(state),
+        level: act.level,
+      }));
+      // The invite level may have been raised a moment ago, by the act before.
+      const raised = plan.acts.find(({ kind }) => kind === "raise_invite");
+      const invite = raised?.kind === "raise_invite" ? { invite: raised.level } : {};
+      await acting.putState(room, "m.room.power_levels", "", { ...act.content, ...invite });
+      return;
+    }
+  }
+}
+
+async function announce(
+  session: RoomsSession,
+  partners: readonly ServerName[],
+  entry: (partner: ServerName) => JournalEntry,
+): Promise<void> {
+  await Promise.all(partners.map((partner) => journalOf(session, partner).append(entry(partner))));
+}
+
+function presence(state: RoomState, user: UserId): "join" | "invite" | "knock" {
+  const membership = state.members.get(user)?.membership;
+  return membership === "join" || membership === "knock" ? membership : "invite";
+}
+
+/** In a room of ours the registry says what the ACL is; elsewhere it must be known whose denial is ours. */
+function aclPartners(
+  { intent }: RoomsSession,
+  state: RoomState,
+  content: ServerAcl,
+  concerned: readonly ServerName[],
+): readonly ServerName[] {
+  if (isOurs(state, intent.own)) return concerned;
+  const newly = intent.closing
+    .map(({ serverName }) => serverName as ServerName)
+    .filter((server) => deniedByEnforcement(content, server))
+    .filter((server) => state.acl === undefined || !deniedByEnforcement(state.acl.content, server));
+  return [...new Set([...concerned, ...newly])];
+}
+
+/** What stood there before another partner was closed in the same room: that is what is to come back. */
+function inheritedInvite(
+  session: RoomsSession,
+  partner: ServerName,
+  room: RoomId,
+  current: number,
+  otherwise: number | null,
+): number | null {
+  for (const [other] of session.journals) {
+    const invite = other === partner ? undefined : recordOf(session, other, room)?.invite;
+    if (invite !== undefined && invite.level === current) return invite.before;
+  }
+  return otherwise;
+}
+
+function inheritedLevels(session: RoomsSession, partner: ServerName, room: RoomId) {
+  for (const [other] of session.journals) {
+    const readOnly = other === partner ? undefined : recordOf(session, other, room)?.readOnly;
+    if (readOnly !== undefined) return readOnly.before;
+  }
+  return undefined;
+}
+
+function levelsOf(state: RoomState) {
+  const { content } = state.power;
+  const eventsDefault = content?.["events_default"];
+  return {
+    events_default: typeof eventsDefault === "number" ? eventsDefault : null,
+    events: Object.fromEntries(
+      Object.entries(recordOfValue(content?.["events"])).filter(
+        (entry): entry is [string, number] => typeof entry[1] === "number",
+      ),
+    ),
+  };
+}
