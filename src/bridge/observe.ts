@@ -1,6 +1,7 @@
 // /livez, /readyz and /metrics, on a port of their own.
 // Alive: the process answers. Ready: it can do its work now - the database answers and the homeserver's
-// side was seen to work; each thing that is not so is named.
+// side was seen to work; each thing that is not so is named. Beside that /readyz says by its digest which
+// agents.yaml is in force, so that whoever wrote the file can tell when it counts.
 import Fastify, { type FastifyInstance } from "fastify";
 import type { Registry } from "prom-client";
 
@@ -14,13 +15,19 @@ export interface Readiness {
 export function createObserveServer(options: {
   readonly registry: Registry;
   readonly readiness: () => Promise<readonly Readiness[]>;
+  /** SHA-256, tagged, of the agents.yaml in force. */
+  readonly agentsDigest: () => string;
 }): FastifyInstance {
   const server = Fastify({ logger: false });
   server.get("/livez", async () => ({ status: "ok" }));
   server.get("/readyz", async (_request, reply) => {
     const checks = await options.readiness();
     const ready = checks.every((check) => check.ok);
-    return reply.code(ready ? 200 : 503).send({ status: ready ? "ok" : "not_ready", checks });
+    return reply.code(ready ? 200 : 503).send({
+      status: ready ? "ok" : "not_ready",
+      checks,
+      agents: { digest: options.agentsDigest() },
+    });
   });
   server.get("/metrics", async (_request, reply) =>
     reply.type(options.registry.contentType).send(await options.registry.metrics()),

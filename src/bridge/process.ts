@@ -237,6 +237,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   const observe = createObserveServer({
     registry: metrics.registry,
     readiness: async () => [await databaseReadiness(database.pool), ...homeserverSide.checks],
+    agentsDigest: () => agents.digest(),
   });
 
   const ended = AbortSignal.any([stop, database.lost]);

@@ -6,6 +6,7 @@ import { readFileSync, statSync } from "node:fs";
 import type { Logger } from "pino";
 import { AgentsFile } from "../../admission/agents-file.ts";
 import type { Clock } from "../../domain/clock.ts";
+import { sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type GhostMxid, ghostOf, parseAgentId, type ServerName } from "../../domain/identifiers.ts";
 import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
@@ -38,8 +39,14 @@ const MEND = "Correct the file; until then the last good version stays in force.
  * Opens agents.yaml and keeps looking at it until closed.
  * @throws ConfigError or DrawbridgeError `config_unreadable` when it cannot be used at the start
  */
-export function openAgentDirectory(options: WatchedDirectoryOptions): AgentDirectory {
+export function openAgentDirectory(options: WatchedDirectoryOptions): WatchedAgentDirectory {
   return new WatchedDirectory(options);
+}
+
+/** A directory that can say which file it is made of. */
+export interface WatchedAgentDirectory extends AgentDirectory {
+  /** SHA-256, tagged, of the text in force, after a look at the file. */
+  digest(): string;
 }
 
 interface SeenFile {
@@ -54,11 +61,12 @@ function stampOf(file: string): { text: string; modifiedMs: number } {
   return { text: `${ino}:${size}:${mtimeNs}:${ctimeNs}`, modifiedMs: Number(mtimeMs) };
 }
 
-class WatchedDirectory implements AgentDirectory {
+class WatchedDirectory implements WatchedAgentDirectory {
   readonly #options: WatchedDirectoryOptions;
   readonly #listeners = new Set<(snapshot: AgentsSnapshot) => void>();
   readonly #loop: WorkLoop;
   #snapshot: AgentsSnapshot;
+  #digest: string;
   /** The file as it was last read; undefined while it cannot be read. */
   #seen: SeenFile | undefined;
 
@@ -67,6 +75,7 @@ class WatchedDirectory implements AgentDirectory {
     const seen = this.#read();
     this.#seen = seen;
     this.#snapshot = { byGhost: this.#parse(seen.text), revision: 1 };
+    this.#digest = sha256Tagged(seen.text);
     this.#loop = new WorkLoop({
       clock: options.clock,
       round: async () => {
@@ -84,6 +93,11 @@ class WatchedDirectory implements AgentDirectory {
     return this.#snapshot;
   }
 
+  digest(): string {
+    this.#look();
+    return this.#digest;
+  }
+
   onChange(listener: (snapshot: AgentsSnapshot) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -97,12 +111,14 @@ class WatchedDirectory implements AgentDirectory {
   #look(): void {
     const before = this.#seen;
     let byGhost: ReadonlyMap<GhostMxid, AgentTarget>;
+    let digest: string;
     try {
       if (before?.settled === true && this.#isStill(before)) return;
       this.#seen = undefined;
       this.#seen = this.#read();
       if (this.#seen.text === before?.text) return;
       byGhost = this.#parse(this.#seen.text);
+      digest = sha256Tagged(this.#seen.text);
     } catch (error) {
       // Told once: nothing was seen before either.
       if (this.#seen === undefined && before === undefined) return;
@@ -110,6 +126,7 @@ class WatchedDirectory implements AgentDirectory {
       return;
     }
     this.#snapshot = { byGhost, revision: this.#snapshot.revision + 1 };
+    this.#digest = digest;
     this.#options.log.info({
       event: "agents_file_loaded",
       revision: this.#snapshot.revision,

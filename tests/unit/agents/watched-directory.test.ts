@@ -6,6 +6,7 @@ import { type TestContext, test } from "node:test";
 import type { AgentDirectory } from "../../../src/bridge/agents/directory.ts";
 import { openAgentDirectory } from "../../../src/bridge/agents/watched-directory.ts";
 import { type Clock, systemClock } from "../../../src/domain/clock.ts";
+import { sha256Tagged } from "../../../src/domain/digest.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import type { ServerName } from "../../../src/domain/identifiers.ts";
 import { ConfigError } from "../../../src/runtime/load-yaml.ts";
@@ -155,4 +156,14 @@ test("a file that cannot be used at the start is an error with its mend", (t) =>
     () => open(t, `${file}.absent`),
     (error) => error instanceof DrawbridgeError && error.code === "config_unreadable",
   );
+});
+
+test("AGT-1: the digest is that of the file in force, not of a refused one", (t) => {
+  const file = temporaryFile(t);
+  const { directory } = open(t, file);
+  assert.equal(directory.digest(), sha256Tagged(ONE));
+  replace(file, TWO);
+  assert.equal(directory.digest(), sha256Tagged(TWO));
+  replace(file, "version: 1\nagents: 7\n");
+  assert.equal(directory.digest(), sha256Tagged(TWO));
 });
