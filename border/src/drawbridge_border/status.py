@@ -77,8 +77,6 @@ def _server_argument(request: SynapseRequest) -> str:
 class _Guarded(DirectServeJsonResource):
     """A resource that answers nobody without the token."""
 
-    isLeaf = True  # noqa: N815 - Twisted's name
-
     def __init__(self, token: StatusToken) -> None:
         """Demand this token."""
         super().__init__()
