@@ -30,7 +30,7 @@ export function flushFolder(folder: string): void {
 }
 
 /** Replaces a file in one durable step; its folder is made if it is not there. */
-export function writeWhole(file: string, text: string, mode: number): void {
+export function writeWhole(file: string, text: string | Buffer, mode: number): void {
   const folder = dirname(file);
   mkdirSync(folder, { recursive: true });
   const staging = `${file}.${process.pid}.new`;
@@ -38,7 +38,7 @@ export function writeWhole(file: string, text: string, mode: number): void {
     const handle = openSync(staging, "w", mode);
     try {
       fchmodSync(handle, mode); // The mode above is subject to the umask, and ignored for a file that is there.
-      const bytes = Buffer.from(text, "utf8");
+      const bytes = typeof text === "string" ? Buffer.from(text, "utf8") : text;
       for (let written = 0; written < bytes.length; ) written += writeSync(handle, bytes, written);
       fsyncSync(handle);
     } finally {

@@ -1,0 +1,98 @@
+// Whether the branch's head may be taken up. Invariant: a head that is not wholly good is refused as a whole;
+// what was accepted before stays in force, and the reason is remembered.
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { RegistryError } from "../registry/problems.ts";
+import type { Repository, Revision } from "../repository/repository.ts";
+import { isSignedByAllowed } from "../repository/signature.ts";
+import type { PartnerCache } from "../state/partner-cache.ts";
+import type { RefusalReason } from "../state/records.ts";
+import {
+  type DesiredState,
+  desiredState,
+  firstRenderedDifference,
+  type RevisionFiles,
+  readRevision,
+  registryOf,
+} from "./desired.ts";
+
+export interface Refusal {
+  readonly reason: RefusalReason;
+  /** For a person; content-free. */
+  readonly detail: string;
+  readonly mend: string;
+}
+
+export type Assessment =
+  | { readonly good: true; readonly desired: DesiredState }
+  | ({ readonly good: false } & Refusal);
+
+export interface AssessOptions {
+  readonly repository: Repository;
+  readonly cache: PartnerCache;
+  /** The last revision that was found good. */
+  readonly accepted: Revision | undefined;
+  readonly allowedSignersFile: string | undefined;
+  readonly allowRewind: boolean;
+}
+
+/** Whether somebody who may change the branch has put this revision there, on top of what was accepted. */
+export async function assessOrigin(revision: Revision, options: AssessOptions): Promise<Refusal | undefined> {
+  const { repository, accepted, allowedSignersFile, allowRewind } = options;
+  if (accepted !== undefined && !allowRewind && !(await repository.isAncestor(accepted, revision))) {
+    return {
+      reason: "not_descendant",
+      detail: `${revision} does not come after ${accepted}, which was taken up before`,
+      mend: "Put the branch back on top of it; or, if the rewind is meant, run drawbridge reconcile --once --allow-rewind.",
+    };
+  }
+  if (
+    allowedSignersFile !== undefined &&
+    !(await isSignedByAllowed(repository, revision, allowedSignersFile))
+  ) {
+    return {
+      reason: "signature_not_allowed",
+      detail: `${revision} is not signed by a key that the allowed signers file lists`,
+      mend: "Look at who made it (git log --show-signature); sign a commit on top of it with an allowed key.",
+    };
+  }
+  return undefined;
+}
+
+/**
+ * Judges a revision as a whole.
+ * @throws DrawbridgeError `repository_unusable` when it cannot be read
+ */
+export async function assess(revision: Revision, options: AssessOptions): Promise<Assessment> {
+  const refusal = await assessOrigin(revision, options);
+  if (refusal !== undefined) return { good: false, ...refusal };
+  const files = await readRevision(options.repository, revision, options.cache);
+  return assessFiles(revision, files, options.cache);
+}
+
+function assessFiles(revision: Revision, files: RevisionFiles, cache: PartnerCache): Assessment {
+  try {
+    const registry = registryOf(files, cache);
+    const path = firstRenderedDifference(files, registry);
+    if (path === undefined) return { good: true, desired: desiredState(revision, files, registry) };
+    return {
+      good: false,
+      reason: "render_differs",
+      detail: `${path} is not what the registry renders`,
+      mend: "Run drawbridge federation render in a work tree and commit what it writes.",
+    };
+  } catch (error) {
+    if (!(error instanceof DrawbridgeError) || error.code !== "config_invalid") throw error;
+    const first = error instanceof RegistryError ? error.problems[0] : undefined;
+    const where = first === undefined ? "" : `: ${first.file}:${first.line} [${first.rule}]`;
+    const more =
+      error instanceof RegistryError && error.problems.length > 1
+        ? ` and ${error.problems.length - 1} more`
+        : "";
+    return {
+      good: false,
+      reason: "registry_invalid",
+      detail: `the registry has problems${where}${more}`,
+      mend: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
+    };
+  }
+}

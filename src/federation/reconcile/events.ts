@@ -1,0 +1,43 @@
+// What the reconciler tells while it works: to a log, or to a person who waits.
+// Invariant: content-free: revisions, digests, planes, reasons, codes, identifiers.
+import type { PlaneName } from "../planes/names.ts";
+import type { OutOfReach } from "../planes/plane.ts";
+import type { DriftRecord } from "../state/drift-records.ts";
+import type { RefusalReason } from "../state/records.ts";
+
+export type ReconcileEvent =
+  | { readonly event: "head_accepted"; readonly revision: string; readonly order: "closing" | "opening" }
+  /** The branch holds what is not taken up; the last good revision stays in force. */
+  | {
+      readonly event: "head_refused";
+      readonly revision: string | null;
+      readonly reason: RefusalReason;
+      readonly detail: string;
+      readonly mend: string;
+      /** What stays in force; null when nothing was ever accepted. */
+      readonly inForce: string | null;
+    }
+  | { readonly event: "plane_begun"; readonly plane: PlaneName; readonly revision: string }
+  | {
+      readonly event: "plane_ended";
+      readonly plane: PlaneName;
+      readonly revision: string;
+      readonly digest: string;
+      readonly outcome: string;
+      readonly changed: boolean;
+      readonly reason: string | null;
+      readonly mend: string | null;
+      readonly outOfReach: readonly OutOfReach[];
+      readonly retryAt: string | null;
+      readonly durationMs: number;
+    }
+  | { readonly event: "plane_waits"; readonly plane: PlaneName; readonly holder: "another_pass" }
+  | { readonly event: "drift"; readonly record: DriftRecord }
+  | { readonly event: "drift_unknown"; readonly plane: PlaneName; readonly code: string }
+  | { readonly event: "state_damaged"; readonly file: string };
+
+export interface Reporter {
+  event(event: ReconcileEvent): void;
+  /** A line of a plane's progress, for a person. */
+  note(plane: PlaneName, text: string): void;
+}

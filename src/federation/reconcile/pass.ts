@@ -1,0 +1,230 @@
+// One pass: what the branch says is taken up if it is good, and every plane is brought to it, in closing or
+// opening order. Invariants: a bad head changes nothing and is told; planes that fail, wait or reach not
+// everything do not keep the others from being applied, except that the transport is not cut before the
+// rooms have been told to close, because what they say would not arrive any more.
+import type { PlaneName } from "../planes/names.ts";
+import type { Registry } from "../registry/partner.ts";
+import { parseRevision, type Revision } from "../repository/repository.ts";
+import { type PlaneRecord, readHead, readPlane, writeHead } from "../state/records.ts";
+import { type Assessment, assess, type Refusal } from "./assess.ts";
+import { type ReconcileContext, timestamp } from "./context.ts";
+import { type DesiredState, desiredState, readRevision, registryOf } from "./desired.ts";
+import { type Direction, directionOf, orderOf } from "./order.ts";
+import { type StepResult, stepPlane } from "./plane-step.ts";
+
+/** A branch that is changed faster than planes are applied is followed from step to step, this often. */
+const RESTARTS_MAX = 20;
+
+export interface PassOptions {
+  /** Only this plane. */
+  readonly plane?: PlaneName | undefined;
+  readonly allowRewind?: boolean;
+  /** Tries again what was left, whether it is time or not. */
+  readonly force?: boolean;
+  readonly lookForDrift?: boolean;
+  /** Aborts between two planes. */
+  readonly signal?: AbortSignal;
+}
+
+export interface PlaneReport {
+  readonly plane: PlaneName;
+  /** `not_operated`: this deployment has no such part. `held`: the transport waits for the rooms. */
+  readonly step: StepResult["step"] | "not_operated" | "held";
+  readonly record: PlaneRecord;
+  readonly drift: number;
+  readonly changed: boolean;
+}
+
+export interface PassResult {
+  /** What the branch points at. */
+  readonly head: Revision | undefined;
+  /** Why it is not taken up. */
+  readonly refusal: Refusal | undefined;
+  /** What the planes were brought to: the head, or the last good revision; undefined when there is none. */
+  readonly revision: Revision | undefined;
+  readonly direction: Direction | undefined;
+  readonly planes: readonly PlaneReport[];
+}
+
+export async function runPass(context: ReconcileContext, options: PassOptions = {}): Promise<PassResult> {
+  for (let restarts = 0; ; restarts++) {
+    const result = await onePass(context, options, restarts < RESTARTS_MAX);
+    if (result !== "superseded") return result;
+  }
+}
+
+async function onePass(
+  context: ReconcileContext,
+  options: PassOptions,
+  mayRestart: boolean,
+): Promise<PassResult | "superseded"> {
+  const states = new Map<Revision, DesiredState | undefined>();
+  const stateOf = async (revision: Revision) => {
+    if (!states.has(revision)) states.set(revision, await storedState(context, revision));
+    return states.get(revision);
+  };
+  const head = await context.repository.head();
+  const { desired, refusal, isNew } = await takeUp(context, head, options, stateOf);
+  if (desired === "superseded") return "superseded";
+  if (desired === undefined) return { head, refusal, revision: undefined, direction: undefined, planes: [] };
+  states.set(desired.revision, desired);
+
+  const direction = await directionTo(context, desired, stateOf);
+  if (isNew) {
+    const { revision } = desired;
+    context.reporter.event({ event: "head_accepted", revision, order: direction });
+  }
+  const reports: PlaneReport[] = [];
+  for (const plane of orderOf(direction)) {
+    if (options.plane !== undefined && plane !== options.plane) continue;
+    if (options.signal?.aborted) break;
+    if (mayRestart && (await context.repository.head()) !== head) return "superseded";
+    const report = await stepOrHold(context, plane, desired, direction, options, stateOf);
+    if (report.step === "superseded" && mayRestart) return "superseded";
+    reports.push(report);
+  }
+  return { head, refusal, revision: desired.revision, direction, planes: reports };
+}
+
+type StateOf = (revision: Revision) => Promise<DesiredState | undefined>;
+
+interface TakenUp {
+  readonly desired: DesiredState | undefined | "superseded";
+  readonly refusal: Refusal | undefined;
+  /** Whether this pass has taken up a revision that was not accepted before. */
+  readonly isNew: boolean;
+}
+
+/** The state that is to be in force: the head's, or the last good one's. */
+async function takeUp(
+  context: ReconcileContext,
+  head: Revision | undefined,
+  options: PassOptions,
+  stateOf: StateOf,
+): Promise<TakenUp> {
+  const { state, clock, reporter } = context;
+  const before = readHead(state);
+  const accepted = before.accepted?.revision;
+  const assessment = await assessHead(context, head, accepted, options.allowRewind === true);
+  const at = timestamp(clock.now());
+  const lock = await state.lock("head", clock);
+  try {
+    // Somebody else may have taken up a newer revision while this one was being read.
+    if (readHead(state).accepted?.revision !== accepted) {
+      return { desired: "superseded", refusal: undefined, isNew: false };
+    }
+    if (assessment.good) {
+      if (accepted !== assessment.desired.revision || before.refused !== null) {
+        const { revision } = assessment.desired;
+        writeHead(state, { version: 1, accepted: { revision, at }, refused: null });
+      }
+    } else if (before.refused?.revision !== (head ?? null) || before.refused.reason !== assessment.reason) {
+      const { reason } = assessment;
+      writeHead(state, { ...before, refused: { revision: head ?? null, reason, at } });
+    }
+  } finally {
+    await lock.release();
+  }
+  if (assessment.good) {
+    const isNew = accepted !== assessment.desired.revision;
+    return { desired: assessment.desired, refusal: undefined, isNew };
+  }
+  const { reason, detail, mend } = assessment;
+  reporter.event({
+    ...{ event: "head_refused", revision: head ?? null, reason, detail, mend },
+    inForce: accepted ?? null,
+  });
+  const lastGood = accepted === undefined ? undefined : await stateOf(accepted);
+  return { desired: lastGood, refusal: { reason, detail, mend }, isNew: false };
+}
+
+async function assessHead(
+  context: ReconcileContext,
+  head: Revision | undefined,
+  accepted: Revision | undefined,
+  allowRewind: boolean,
+): Promise<Assessment> {
+  const { repository, cache, allowedSignersFile } = context;
+  if (head !== undefined) {
+    return assess(head, { repository, cache, accepted, allowedSignersFile, allowRewind });
+  }
+  return {
+    good: false,
+    reason: "branch_missing",
+    detail: `${repository.path} has no branch ${repository.branch}`,
+    mend: "Push the branch, or correct `repository.branch`.",
+  };
+}
+
+/** The state of a revision that was good when it was taken up; undefined when it cannot be read any more. */
+async function storedState(context: ReconcileContext, revision: Revision): Promise<DesiredState | undefined> {
+  const { repository, cache } = context;
+  try {
+    const files = await readRevision(repository, revision, cache);
+    return desiredState(revision, files, registryOf(files, cache));
+  } catch {
+    return undefined;
+  }
+}
+
+/** Closing, if any plane still shows something to anybody that is to go. */
+async function directionTo(
+  context: ReconcileContext,
+  desired: DesiredState,
+  stateOf: StateOf,
+): Promise<Direction> {
+  const shown = new Map<Revision, Registry | undefined>();
+  let unknown = false;
+  for (const plane of Object.keys(context.planes) as PlaneName[]) {
+    const { inForce, applied, applying } = readPlane(context.state, plane);
+    const marks = [inForce, applied, applying].flatMap((mark) => mark ?? []);
+    if (inForce === null) unknown = true;
+    for (const { revision, digest } of marks) {
+      if (digest === desired.planes[plane].digest || shown.has(revision)) continue;
+      const registry = (await stateOf(revision))?.registry;
+      if (registry === undefined) unknown = true;
+      shown.set(revision, registry);
+    }
+  }
+  const before = [...shown.values(), ...(unknown ? [undefined] : [])];
+  const closes = before.some((registry) => directionOf(registry, desired.registry) === "closing");
+  return closes ? "closing" : "opening";
+}
+
+async function stepOrHold(
+  context: ReconcileContext,
+  plane: PlaneName,
+  desired: DesiredState,
+  direction: Direction,
+  options: PassOptions,
+  stateOf: StateOf,
+): Promise<PlaneReport> {
+  const runtime = context.planes[plane];
+  const record = readPlane(context.state, plane);
+  if (runtime === undefined) return { plane, step: "not_operated", record, drift: 0, changed: false };
+  if (plane === "transport" && direction === "closing" && options.plane === undefined) {
+    if (record.applied?.digest !== desired.planes.transport.digest && !roomsWereTold(context, desired)) {
+      context.reporter.note(plane, "waits until the rooms plane has been applied");
+      return { plane, step: "held", record, drift: 0, changed: false };
+    }
+  }
+  const { force = false, lookForDrift = false } = options;
+  const result = await stepPlane(context, runtime, desired, { force, lookForDrift, stateOf });
+  return { plane, ...result };
+}
+
+/** Whether this revision's bans and ACLs were sent as far as they go, or there are no rooms here. */
+function roomsWereTold(context: ReconcileContext, desired: DesiredState): boolean {
+  if (context.planes.rooms === undefined) return true;
+  const { applied, applying } = readPlane(context.state, "rooms");
+  return (
+    applying === null &&
+    applied?.digest === desired.planes.rooms.digest &&
+    (applied.outcome === "in_force" || applied.outcome === "incomplete")
+  );
+}
+
+/** The last good revision, if there is one. */
+export function acceptedRevision(context: Pick<ReconcileContext, "state">): Revision | undefined {
+  return parseRevision(readHead(context.state).accepted?.revision);
+}

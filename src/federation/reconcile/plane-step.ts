@@ -1,0 +1,219 @@
+// One plane brought to what one revision wants. Invariants: nobody else works on the plane meanwhile; what is
+// about to be applied is recorded before, and what was reached is recorded after, so that a kill at any
+// instant leads to the same end; what somebody changed by hand is kept and told before it is put right.
+
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
+import type { PlaneName } from "../planes/names.ts";
+import type { Drift, PlaneOutcome, PlaneRuntime } from "../planes/plane.ts";
+import type { Revision } from "../repository/repository.ts";
+import { keepDrift } from "../state/drift-records.ts";
+import { type Applied, type PlaneRecord, readHead, readPlane, writePlane } from "../state/records.ts";
+import { type ReconcileContext, timestamp } from "./context.ts";
+import { type DesiredState, desiredPlane } from "./desired.ts";
+
+const BACKOFF: Readonly<Record<"failed" | "incomplete" | "deferred", Backoff>> = {
+  failed: { firstMs: 5_000, maxMs: 300_000 },
+  incomplete: { firstMs: 30_000, maxMs: 600_000 },
+  deferred: { firstMs: 1_000, maxMs: 60_000 },
+};
+
+/**
+ * Planes whose drift is looked at even before a new revision is applied. Not the rooms: looking at every room
+ * takes as long as closing it, and its apply reads each room anyway.
+ */
+const LOOKED_AT_FIRST: ReadonlySet<PlaneName> = new Set(["gateway", "card", "border", "transport"]);
+
+export interface StepOptions {
+  /** Tries again what was left, whether it is time or not. */
+  readonly force: boolean;
+  readonly lookForDrift: boolean;
+  /** The desired state of an older revision, for what may still stand there; undefined when it is gone. */
+  readonly stateOf: (revision: Revision) => Promise<DesiredState | undefined>;
+}
+
+export interface StepResult {
+  /** `superseded`: another process has taken up a newer revision. `waiting`: it is not time to try again. */
+  readonly step: "applied" | "current" | "waiting" | "superseded";
+  readonly record: PlaneRecord;
+  /** Differences found and kept in this step. */
+  readonly drift: number;
+  readonly changed: boolean;
+}
+
+export async function stepPlane(
+  context: ReconcileContext,
+  runtime: PlaneRuntime,
+  desired: DesiredState,
+  options: StepOptions,
+): Promise<StepResult> {
+  const { state, clock, reporter } = context;
+  const plane = runtime.name;
+  const lock = await state.lock(`plane ${plane}`, clock, () =>
+    reporter.event({ event: "plane_waits", plane, holder: "another_pass" }),
+  );
+  try {
+    const record = readPlane(state, plane, (file) => reporter.event({ event: "state_damaged", file }));
+    if (readHead(state).accepted?.revision !== desired.revision) {
+      return { step: "superseded", record, drift: 0, changed: false };
+    }
+    return await stepLocked(context, runtime, desired, record, options);
+  } finally {
+    await lock.release();
+  }
+}
+
+async function stepLocked(
+  context: ReconcileContext,
+  runtime: PlaneRuntime,
+  desired: DesiredState,
+  record: PlaneRecord,
+  options: StepOptions,
+): Promise<StepResult> {
+  const { state, clock } = context;
+  const plane = runtime.name;
+  const { digest } = desired.planes[plane];
+  const settled = record.applying === null && record.applied?.digest === digest;
+  const inForce = settled && record.applied?.outcome === "in_force";
+  const looks = options.lookForDrift || (!settled && LOOKED_AT_FIRST.has(plane));
+  const looked = looks ? await look(context, runtime, desired, record, options) : undefined;
+  const drift = looked?.drift?.length ?? 0;
+  const known: PlaneRecord = looked === undefined ? record : { ...record, looked: looked.mark };
+
+  if (inForce && drift === 0) {
+    const current = known.applied === null ? known : withRevision(known, desired.revision);
+    if (current !== record) writePlane(state, current);
+    return { step: "current", record: current, drift, changed: false };
+  }
+  const retryAt = settled ? (known.applied?.retryAt ?? null) : null;
+  if (!options.force && drift === 0 && retryAt !== null && clock.now() < Date.parse(retryAt)) {
+    if (known !== record) writePlane(state, known);
+    return { step: "waiting", record: known, drift, changed: false };
+  }
+  const mark = { revision: desired.revision, digest, at: timestamp(clock.now()) };
+  writePlane(state, { ...known, applying: mark });
+  const attempts = settled && !inForce ? (known.applied?.attempts ?? 0) + 1 : 0;
+  const applied = await apply(context, runtime, desired, digest, attempts);
+  const after: PlaneRecord = {
+    ...known,
+    applying: null,
+    applied: applied.applied,
+    inForce:
+      applied.applied.outcome === "in_force"
+        ? { revision: desired.revision, digest, at: applied.applied.at }
+        : known.inForce,
+  };
+  writePlane(state, after);
+  return { step: "applied", record: after, drift, changed: applied.changed };
+}
+
+/** The same files in a newer revision: nothing to do on the real parts. */
+function withRevision(record: PlaneRecord, revision: Revision): PlaneRecord {
+  if (record.applied === null || record.applied.revision === revision) return record;
+  return {
+    ...record,
+    applied: { ...record.applied, revision },
+    inForce: record.inForce === null ? null : { ...record.inForce, revision },
+  };
+}
+
+/**
+ * What stands on the real parts that no attempt of ours has put there: after an attempt that ended nobody
+ * knows how, it must differ from what stood before as well as from what was being applied.
+ */
+async function look(
+  context: ReconcileContext,
+  runtime: PlaneRuntime,
+  desired: DesiredState,
+  record: PlaneRecord,
+  options: StepOptions,
+): Promise<{ drift: readonly Drift[] | undefined; mark: PlaneRecord["looked"] } | undefined> {
+  const { state, clock, reporter } = context;
+  const candidates = new Map(
+    [record.inForce, record.applied, record.applying].flatMap((mark) =>
+      mark === null ? [] : [[mark.digest, mark.revision] as const],
+    ),
+  );
+  if (candidates.size === 0) return undefined;
+  const plane = runtime.name;
+  const at = timestamp(clock.now());
+  try {
+    let found: readonly Drift[] | undefined;
+    for (const [digest, revision] of candidates) {
+      const meant = digest === desired.planes[plane].digest ? desired : await options.stateOf(revision);
+      if (meant === undefined) continue;
+      const drift = await runtime.drift(desiredPlane(meant, plane));
+      found =
+        found?.filter((one) =>
+          drift.some((other) => other.subject === one.subject && other.found === one.found),
+        ) ?? drift;
+    }
+    for (const drift of found ?? []) {
+      const record = keepDrift(state, drift, desired.revision, at);
+      reporter.event({ event: "drift", record });
+    }
+    return { drift: found, mark: { at, drift: found?.length ?? null } };
+  } catch (error) {
+    // It cannot be looked at now; the attempt to apply will tell more, and nothing is taken as clean.
+    reporter.event({ event: "drift_unknown", plane, code: codeOf(error) });
+    return { drift: undefined, mark: { at, drift: null } };
+  }
+}
+
+async function apply(
+  context: ReconcileContext,
+  runtime: PlaneRuntime,
+  desired: DesiredState,
+  digest: string,
+  attempts: number,
+): Promise<{ applied: Applied; changed: boolean }> {
+  const { clock, reporter } = context;
+  const { name: plane } = runtime;
+  const { revision } = desired;
+  reporter.event({ event: "plane_begun", plane, revision });
+  const begun = clock.now();
+  const { outcome, mend } = await attempt(runtime, desired, reporter);
+  const now = clock.now();
+  const askedMs = outcome.state === "deferred" ? outcome.retryAfterMs : 0;
+  const applied: Applied = {
+    revision,
+    digest,
+    at: timestamp(now),
+    outcome: outcome.state,
+    reason: "reason" in outcome ? outcome.reason : null,
+    outOfReach: outcome.state === "incomplete" ? [...outcome.outOfReach] : [],
+    attempts,
+    retryAt:
+      outcome.state === "in_force"
+        ? null
+        : timestamp(now + backoffMs(BACKOFF[outcome.state], attempts, askedMs)),
+  };
+  const changed = "changed" in outcome && outcome.changed;
+  const { outOfReach, retryAt, reason } = applied;
+  reporter.event({
+    ...{ event: "plane_ended", plane, revision, digest, outcome: outcome.state, changed },
+    ...{ reason, mend, outOfReach, retryAt, durationMs: now - begun },
+  });
+  return { applied, changed };
+}
+
+type Attempted = PlaneOutcome | { readonly state: "failed"; readonly reason: string };
+
+async function attempt(
+  runtime: PlaneRuntime,
+  desired: DesiredState,
+  reporter: ReconcileContext["reporter"],
+): Promise<{ outcome: Attempted; mend: string | null }> {
+  try {
+    const progress = { note: (text: string) => reporter.note(runtime.name, text) };
+    return { outcome: await runtime.apply(desiredPlane(desired, runtime.name), progress), mend: null };
+  } catch (error) {
+    reporter.note(runtime.name, error instanceof Error ? error.message : "failed");
+    const mend = error instanceof DrawbridgeError ? (error.mend ?? null) : null;
+    return { outcome: { state: "failed", reason: codeOf(error) }, mend };
+  }
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof DrawbridgeError ? error.code : "internal";
+}

@@ -1,0 +1,88 @@
+// What somebody changed by hand, kept before it is put right. Invariants: a record names and never quotes; a
+// drifted file's text is kept beside it, for this user alone, under its own digest; the newest are kept.
+import { readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { z } from "zod";
+import { sha256Tagged } from "../../domain/digest.ts";
+import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
+import { PLANE_NAMES } from "../planes/names.ts";
+import type { Drift } from "../planes/plane.ts";
+import type { StateFolder } from "./folder.ts";
+
+const KEPT_MAX = 1_000;
+const KEPT_FILE_BYTES_MAX = 16 * 1_048_576;
+
+export const DriftRecord = z.strictObject({
+  schema: z.literal("svc.federation.drift.v1"),
+  at: z.iso.datetime(),
+  plane: z.enum(PLANE_NAMES),
+  /** A file, a room ID, a client ID. */
+  subject: z.string(),
+  /** `edited`, `missing`, `extra`, … */
+  kind: z.string(),
+  /** SHA-256, tagged, of what stood there; null when there was nothing. */
+  found: z.string().nullable(),
+  /** The revision that should have been in force. */
+  revision: z.string(),
+  /** Where the text is kept, below the state folder; null when there was none to keep. */
+  kept: z.string().nullable(),
+});
+export type DriftRecord = z.output<typeof DriftRecord>;
+
+/** Records one difference, and keeps the text of its file. */
+export function keepDrift(state: StateFolder, drift: Drift, revision: string, at: string): DriftRecord {
+  const { plane, subject, kind, found } = drift;
+  const kept = drift.file === undefined ? null : keepText(state, drift.file);
+  const record: DriftRecord = {
+    ...{ schema: "svc.federation.drift.v1" as const, at, plane, subject, kind, found, revision, kept },
+  };
+  const text = `${JSON.stringify(record, null, 2)}\n`;
+  const name = `${at.replaceAll(":", "")}-${plane}-${sha256Tagged(text).slice(7, 15)}.json`;
+  writeWhole(state.file("drift", name), text, PRIVATE);
+  forgetOldest(state, "drift");
+  forgetOldest(state, "drift-texts");
+  return record;
+}
+
+/** The newest records, newest first. */
+export function recentDrift(state: StateFolder, limit: number): readonly DriftRecord[] {
+  return names(state, "drift")
+    .sort()
+    .reverse()
+    .slice(0, limit)
+    .flatMap((name) => state.read(DriftRecord, join("drift", name), () => undefined) ?? []);
+}
+
+function keepText(state: StateFolder, file: string): string | null {
+  try {
+    const { size } = statSync(file);
+    if (size > KEPT_FILE_BYTES_MAX) return null;
+    const bytes = readFileSync(file);
+    // Digest of what is kept, which may be younger than what was noticed.
+    const name = `${sha256Tagged(bytes).slice("sha256:".length)}.txt`;
+    writeWhole(state.file("drift-texts", name), bytes, PRIVATE);
+    return join("drift-texts", name);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return null;
+    throw error;
+  }
+}
+
+function names(state: StateFolder, folder: string): string[] {
+  try {
+    return readdirSync(join(state.path, folder));
+  } catch {
+    return [];
+  }
+}
+
+function forgetOldest(state: StateFolder, folder: string): void {
+  const all = names(state, folder);
+  if (all.length <= KEPT_MAX) return;
+  const aged = all
+    .map((name) => ({ name, at: statSync(join(state.path, folder, name)).mtimeMs }))
+    .sort((left, right) => left.at - right.at);
+  for (const { name } of aged.slice(0, all.length - KEPT_MAX)) {
+    rmSync(join(state.path, folder, name), { force: true });
+  }
+}

@@ -1,0 +1,120 @@
+// The folder in which federation control remembers what it did. Invariants: mode 0700; every file is whole
+// and flushed before the next step begins; a lock is freed by the kernel when its holder ends, however it ends.
+import { chmodSync, linkSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import process from "node:process";
+import type { z } from "zod";
+import type { Clock, Random } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { type NamedLock, namedLock, tryNamedLock } from "../../runtime/named-lock.ts";
+import { PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
+
+/** The longest wait for another pass over the same plane; replacing rooms can take minutes. */
+const LOCK_TIMEOUT_MS = 600_000;
+
+export class StateFolder {
+  readonly path: string;
+  /** Names this folder's locks, so that two paths to it mean one lock and no other user can guess it. */
+  readonly #lockId: string;
+
+  private constructor(path: string, lockId: string) {
+    this.path = path;
+    this.#lockId = lockId;
+  }
+
+  /** Opens the folder and makes it if it is not there. */
+  static open(path: string, random: Random): StateFolder {
+    const folder = resolve(path);
+    try {
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      chmodSync(folder, 0o700);
+      return new StateFolder(folder, keepLockId(join(folder, "lock-id"), random));
+    } catch (cause) {
+      const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+      throw new DrawbridgeError("config_unreadable", `cannot use the state folder ${folder}: ${code}`, {
+        mend: "Correct `state`, or run this as the user that the folder belongs to.",
+        cause,
+      });
+    }
+  }
+
+  /**
+   * A file of this folder, checked; undefined when there is none, or when it is damaged and `damaged` was told.
+   * @throws DrawbridgeError `config_invalid` when it is damaged and nobody is to be told
+   */
+  read<Schema extends z.ZodType>(
+    schema: Schema,
+    name: string,
+    damaged?: (file: string) => void,
+  ): z.output<Schema> | undefined {
+    const file = join(this.path, name);
+    const text = readIfPresent(file);
+    if (text === undefined) return undefined;
+    const result = schema.safeParse(parseJson(text));
+    if (result.success) return result.data;
+    if (damaged !== undefined) {
+      damaged(file);
+      return undefined;
+    }
+    throw new DrawbridgeError("config_invalid", `${file} is damaged, or of another version of this program`, {
+      mend: "Look at it, then move it away: without it, the next pass takes the branch as it stands.",
+    });
+  }
+
+  write(name: string, value: unknown): void {
+    writeWhole(join(this.path, name), `${JSON.stringify(value, null, 2)}\n`, PRIVATE);
+  }
+
+  /** A path below this folder, in a folder of mode 0700. */
+  file(folder: string, name: string): string {
+    const path = join(this.path, folder);
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+    return join(path, name);
+  }
+
+  /**
+   * Waits until nobody else does the same.
+   * @throws DrawbridgeError `program_failed` after ten minutes
+   */
+  lock(what: string, clock: Clock, onWait?: () => void): Promise<NamedLock> {
+    return namedLock(this.#lockName(what), {
+      clock,
+      timeoutMs: LOCK_TIMEOUT_MS,
+      holder: `another pass (${what})`,
+      ...(onWait === undefined ? {} : { onWait }),
+    });
+  }
+
+  /** The lock if nobody holds it. */
+  tryLock(what: string): Promise<NamedLock | undefined> {
+    return tryNamedLock(this.#lockName(what));
+  }
+
+  #lockName(what: string): string {
+    return `federation ${this.#lockId} ${what}`;
+  }
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The text of the file, which the first of several processes writes whole. */
+function keepLockId(file: string, random: Random): string {
+  const found = readIfPresent(file);
+  if (found !== undefined) return found.trim();
+  const staging = `${file}.${process.pid}.new`;
+  writeFileSync(staging, `${random.bytes(16).toString("hex")}\n`, { mode: PRIVATE });
+  try {
+    linkSync(staging, file);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+  } finally {
+    rmSync(staging, { force: true });
+  }
+  return readIfPresent(file)?.trim() ?? "";
+}

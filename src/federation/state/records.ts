@@ -1,0 +1,108 @@
+// What is remembered of a branch and of each plane. Invariants: what is about to be done is written before it
+// is done; what was reached is written before the next plane begins; no field holds content.
+import { z } from "zod";
+import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
+import { parseRevision, type Revision } from "../repository/repository.ts";
+import type { StateFolder } from "./folder.ts";
+
+const RevisionField = z
+  .string()
+  .refine((value) => parseRevision(value) !== undefined)
+  .transform((value) => value as Revision);
+const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
+const Time = z.iso.datetime();
+
+/** A state of a plane: the revision that asked for it and the digest of its rendered files. */
+const Mark = z.strictObject({ revision: RevisionField, digest: Digest, at: Time });
+export type Mark = z.output<typeof Mark>;
+
+export const OutcomeName = z.enum(["in_force", "incomplete", "deferred", "failed"]);
+
+const LeftOver = z.strictObject({
+  partner: z.string(),
+  subject: z.string(),
+  reason: z.string(),
+  mend: z.string(),
+});
+
+const Applied = Mark.extend({
+  outcome: OutcomeName,
+  /** Why it was deferred, or the code of the error that it failed with. */
+  reason: z.string().nullable(),
+  outOfReach: z.array(LeftOver),
+  /** Tries of this digest after the first. */
+  attempts: z.int().min(0),
+  /** When it is tried again; null when it is in force. */
+  retryAt: Time.nullable(),
+});
+export type Applied = z.output<typeof Applied>;
+
+const PlaneRecord = z.strictObject({
+  version: z.literal(1),
+  plane: z.enum(PLANE_NAMES),
+  /** Begun and not known to have ended: the real parts may show it wholly, partly or not at all. */
+  applying: Mark.nullable(),
+  /** How the last attempt ended. */
+  applied: Applied.nullable(),
+  /** What was last wholly in force. */
+  inForce: Mark.nullable(),
+  /** The last look for drift: when, and how many differences it found; null where it could not look. */
+  looked: z.strictObject({ at: Time, drift: z.int().min(0).nullable() }).nullable(),
+});
+export type PlaneRecord = z.output<typeof PlaneRecord>;
+
+export const RefusalReason = z.enum([
+  "branch_missing",
+  "not_descendant",
+  "signature_not_allowed",
+  "registry_invalid",
+  "render_differs",
+]);
+/** Why a revision of the branch is not taken up. */
+export type RefusalReason = z.output<typeof RefusalReason>;
+
+const HeadRecord = z.strictObject({
+  version: z.literal(1),
+  /** The last revision that was found good; what is in force comes from it. */
+  accepted: Mark.pick({ revision: true, at: true }).nullable(),
+  /** What stands on the branch instead, and why it is not taken up. */
+  refused: z.strictObject({ revision: RevisionField.nullable(), reason: RefusalReason, at: Time }).nullable(),
+});
+export type HeadRecord = z.output<typeof HeadRecord>;
+
+const HEAD_FILE = "head.json";
+
+/** @throws DrawbridgeError `config_invalid` when the file is damaged, because a rewind could not be noticed */
+export function readHead(state: StateFolder): HeadRecord {
+  return state.read(HeadRecord, HEAD_FILE) ?? { version: 1, accepted: null, refused: null };
+}
+
+export function writeHead(state: StateFolder, record: HeadRecord): void {
+  state.write(HEAD_FILE, record);
+}
+
+/** A record that is damaged counts as none: the plane is then applied again, which changes nothing. */
+export function readPlane(
+  state: StateFolder,
+  plane: PlaneName,
+  damaged: (file: string) => void = () => undefined,
+): PlaneRecord {
+  return (
+    state.read(PlaneRecord, planeFile(plane), damaged) ?? {
+      version: 1,
+      plane,
+      applying: null,
+      applied: null,
+      inForce: null,
+      looked: null,
+    }
+  );
+}
+
+export function writePlane(state: StateFolder, record: PlaneRecord): void {
+  state.write(planeFile(record.plane), record);
+}
+
+function planeFile(plane: PlaneName): string {
+  return `planes/${plane}.json`;
+}
