@@ -104,7 +104,9 @@ export class PartnerServer {
 
   async #history(server: string, path: string, eventId: string): Promise<Finding> {
     const answer = await this.#requests.request(server as ServerName, "GET", path);
-    const found = { ...readHomeserverAnswer(answer, [eventId]) };
+    const found = readHomeserverAnswer(answer, [eventId]);
+    // What a server does not hold, or no longer, it gives to nobody.
+    if (answer.status === 404) return { ...found, verdict: "closed", reason: "not_found" };
     if (answer.status !== 200) return found;
     const pdus = answer.body["pdus"];
     const first: unknown = Array.isArray(pdus) ? pdus[0] : undefined;

@@ -63,6 +63,8 @@ export const OUTSIDE_PROBES = {
   remote_join_via_witness: ["rooms"],
   message_to_target: ["transport", "border", "rooms"],
   message_to_target_via_witness: ["transport", "border", "rooms"],
+  state_to_target: ["transport", "border", "rooms"],
+  state_to_target_via_witness: ["transport", "border", "rooms"],
   message_to_partner: ["transport", "rooms"],
   message_to_partner_via_witness: ["transport", "rooms"],
   event_at_target: ["transport", "rooms"],
@@ -72,17 +74,24 @@ export const OUTSIDE_PROBES = {
 } as const satisfies Readonly<Record<string, readonly PlaneName[]>>;
 export type OutsideProbe = keyof typeof OUTSIDE_PROBES;
 
-/** Reasons begin so when a probe was left out because probe.yaml lacks what it needs. */
-const NOT_CONFIGURED = "not_configured";
+// Reasons begin so when a probe was left out: probe.yaml lacks what it needs, or it would say nothing here.
+const NOT_CONFIGURED = "not_configured:";
+const NOT_APPLICABLE = "not_applicable:";
 
 /** A probe that was left out, and what it would have needed. */
 export function leftOut(what: string): Finding {
-  return { verdict: "unknown", layer: "none", status: null, reason: `${NOT_CONFIGURED}:${what}` };
+  return { verdict: "unknown", layer: "none", status: null, reason: `${NOT_CONFIGURED}${what}` };
+}
+
+/** A probe that would say nothing as things stand, and why. */
+export function notApplicable(why: string): Finding {
+  return { verdict: "unknown", layer: "none", status: null, reason: `${NOT_APPLICABLE}${why}` };
 }
 
 /** Whether an item stands for a probe that was not tried at all. */
 export function wasLeftOut(item: EvidenceItem): boolean {
-  return item.reason?.startsWith(`${NOT_CONFIGURED}:`) === true;
+  const { reason } = item;
+  return reason?.startsWith(NOT_CONFIGURED) === true || reason?.startsWith(NOT_APPLICABLE) === true;
 }
 
 /** Reads an exception of the network: nobody answered, so nothing can be said. */

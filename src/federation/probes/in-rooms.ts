@@ -10,6 +10,7 @@ import {
   type AnsweringLayer,
   type Finding,
   leftOut,
+  notApplicable,
   type OutsideProbe,
   observe,
   type ProbeSubject,
@@ -41,23 +42,32 @@ export interface RoomProbeOptions {
   readonly transport: Explanation | undefined;
   /** What the border's violations say of an event; for those who can read them. */
   readonly violationOf?: ((eventId: string) => Promise<Explanation | undefined>) | undefined;
-  /**
-   * Runs with the network between partner and target cut, so that what crosses came through the witness;
-   * without it that is only seen where nothing crosses directly.
-   */
-  readonly withoutDirectLink?: (<Result>(work: () => Promise<Result>) => Promise<Result>) | undefined;
+  /** Also sends a state event, which stays in the room for ever: for rooms that are thrown away. */
+  readonly withState?: boolean;
 }
 
 const POLL_MS = 100;
 
 interface Crossing {
   readonly direct: Finding;
-  /** Undefined where it crossed directly, and the direct way could not be cut. */
+  /** Undefined where it crossed directly. */
   readonly viaWitness: Finding | undefined;
   readonly eventId: string | undefined;
 }
 
-type Receives = (eventId: string) => Promise<boolean>;
+/** One direction in which events cross. */
+interface Direction {
+  readonly probe: "message_to_target" | "state_to_target" | "message_to_partner";
+  readonly vantage: ProbeSubject["vantage"];
+  readonly send: () => Promise<{ readonly answer: MatrixAnswer; readonly eventId: string | undefined }>;
+  /** The layer that refuses when the sender's own homeserver does. */
+  readonly home: AnsweringLayer;
+  receives(eventId: string): Promise<boolean>;
+  /** Why it cannot have come directly. */
+  whyNot(eventId: string): Promise<Explanation | undefined>;
+  /** Why it cannot have come through the witness either. */
+  whyNotRelayed(): Promise<Explanation | undefined>;
+}
 
 export class RoomProbes {
   readonly #room: RoomId;
@@ -74,14 +84,13 @@ export class RoomProbes {
 
   /** All of them, one after another. */
   async run(): Promise<EvidenceItem[]> {
-    const inwards = await this.#toTarget();
-    const outwards = await this.#toPartner();
-    return [
-      ...inwards,
-      ...outwards.items,
-      ...(await this.#joins()),
-      ...(await this.#history(outwards.eventId)),
-    ];
+    const { items, eventId } = await this.#crossings();
+    return [...items, ...(await this.#joins()), ...(await this.#history(eventId))];
+  }
+
+  /** Only what crosses, in both directions. */
+  async crossings(): Promise<EvidenceItem[]> {
+    return (await this.#crossings()).items;
   }
 
   #item(probe: OutsideProbe, vantage: ProbeSubject["vantage"], attempt: () => Promise<Finding> | Finding) {
@@ -89,43 +98,54 @@ export class RoomProbes {
     return observe({ ...about, probe, vantage }, this.#sources.clock, attempt);
   }
 
-  async #toTarget(): Promise<EvidenceItem[]> {
+  async #crossings(): Promise<{ items: EvidenceItem[]; eventId: string | undefined }> {
     const { partner, observer } = this.#people;
     if (partner === undefined || observer === undefined) {
       const missing = leftOut(partner === undefined ? "user" : "observer");
-      return [await this.#item("message_to_target", "partner", () => missing)];
+      return {
+        items: [
+          await this.#item("message_to_target", "partner", () => missing),
+          await this.#item("message_to_partner", "operator", () => missing),
+        ],
+        // History is asked for by the ID of a fresh event, whoever looks for its arrival.
+        eventId: (await observer?.send(this.#room))?.eventId,
+      };
     }
-    const crossing = () =>
-      this.#cross(
-        partner,
-        (eventId) => observer.sees(this.#room, eventId),
-        (eventId) => this.#whyNotInwards(eventId),
-      );
-    return (await this.#crossingItems("message_to_target", "partner", crossing)).items;
-  }
-
-  async #toPartner(): Promise<{ items: EvidenceItem[]; eventId: string | undefined }> {
-    const { partner, observer, partnerName } = this.#people;
-    if (partner === undefined || observer === undefined) {
-      const missing = leftOut(partner === undefined ? "user" : "observer");
-      const item = await this.#item("message_to_partner", "operator", () => missing);
-      // History is asked for by the ID of a fresh event, whoever looks for its arrival.
-      return { items: [item], eventId: (await observer?.send(this.#room))?.eventId };
+    const inwards = {
+      vantage: "partner",
+      home: "partner_homeserver",
+      receives: (eventId: string) => observer.sees(this.#room, eventId),
+      whyNot: (eventId: string) => this.#whyNotInwards(eventId),
+      whyNotRelayed: () => this.#hasLeft(observer),
+    } as const;
+    const items = (
+      await this.#cross({ ...inwards, probe: "message_to_target", send: () => partner.send(this.#room) })
+    ).items;
+    if (this.#options.withState === true) {
+      const send = () => partner.sendState(this.#room);
+      items.push(...(await this.#cross({ ...inwards, probe: "state_to_target", send })).items);
     }
-    const crossing = () =>
-      this.#cross(
-        observer,
-        (eventId) => partner.holds(this.#room, eventId),
-        async () =>
-          this.#emptied(await observer.joinedFrom(this.#room, partnerName)) ?? this.#options.transport,
-      );
-    return this.#crossingItems("message_to_partner", "operator", crossing);
+    const outwards = await this.#cross({
+      probe: "message_to_partner",
+      vantage: "operator",
+      home: "homeserver",
+      send: () => observer.send(this.#room),
+      receives: (eventId) => partner.holds(this.#room, eventId),
+      whyNot: async () => (await this.#isEmptied(observer)) ?? this.#options.transport,
+      whyNotRelayed: () => this.#isEmptied(this.#people.witness),
+    });
+    return { items: [...items, ...outwards.items], eventId: outwards.eventId };
   }
 
   /** Why the target has not taken in what the partner's server sent it: the refusal that is nearest to the event. */
-  async #whyNotInwards(eventId: string | undefined): Promise<Explanation | undefined> {
-    const violation = eventId === undefined ? undefined : await this.#options.violationOf?.(eventId);
-    return violation ?? this.#options.transport ?? (await this.#refusedByAcl());
+  async #whyNotInwards(eventId: string): Promise<Explanation | undefined> {
+    const { observer } = this.#people;
+    return (
+      (await this.#options.violationOf?.(eventId)) ??
+      this.#options.transport ??
+      (await this.#refusedByAcl()) ??
+      (observer === undefined ? undefined : await this.#hasLeft(observer))
+    );
   }
 
   /** The target refuses what it receives of a room for the reason for which it refuses a join. */
@@ -136,50 +156,46 @@ export class RoomProbes {
     return { layer: "room_acl", reason: "server_banned" };
   }
 
+  /** Nothing of a room arrives at a server that has left it. */
+  async #hasLeft(observer: Person): Promise<Explanation | undefined> {
+    if (await observer.isJoined(this.#room)) return undefined;
+    return { layer: "room_membership", reason: "target_has_left" };
+  }
+
+  /** A server without members in a room is sent nothing of it, by those who see it so. */
+  async #isEmptied(viewer: Person | undefined): Promise<Explanation | undefined> {
+    const members = await viewer?.joinedFrom(this.#room, this.#people.partnerName);
+    return members?.length === 0 ? { layer: "room_membership", reason: "no_member" } : undefined;
+  }
+
   #joiner(): string {
     const { other, partner, partnerName } = this.#people;
     return (other ?? partner)?.userId ?? `@probe:${partnerName}`;
   }
 
-  /** A server without members in a room is sent nothing of it. */
-  #emptied(members: readonly string[] | undefined): Explanation | undefined {
-    return members?.length === 0 ? { layer: "room_membership", reason: "no_member" } : undefined;
-  }
-
-  async #crossingItems(
-    probe: "message_to_target" | "message_to_partner",
-    vantage: "partner" | "operator",
-    cross: () => Promise<Crossing>,
-  ): Promise<{ items: EvidenceItem[]; eventId: string | undefined }> {
+  async #cross(direction: Direction): Promise<{ items: EvidenceItem[]; eventId: string | undefined }> {
     let crossing: Crossing | undefined;
     const items = [
-      await this.#item(probe, vantage, async () => {
-        crossing = await cross();
+      await this.#item(direction.probe, direction.vantage, async () => {
+        crossing = await this.#send(direction);
         return crossing.direct;
       }),
     ];
-    let viaWitness = crossing?.viaWitness;
-    const { withoutDirectLink } = this.#options;
-    if (crossing?.direct.verdict === "open" && withoutDirectLink !== undefined) {
-      viaWitness = (await withoutDirectLink(cross)).viaWitness;
+    const relayed = crossing?.viaWitness;
+    if (relayed !== undefined) {
+      items.push(await this.#item(`${direction.probe}_via_witness`, "witness", () => relayed));
     }
-    const found = viaWitness;
-    if (found !== undefined) items.push(await this.#item(`${probe}_via_witness`, "witness", () => found));
     return { items, eventId: crossing?.eventId };
   }
 
-  async #cross(
-    from: Person,
-    receives: Receives,
-    explain: (eventId: string) => Promise<Explanation | undefined>,
-  ): Promise<Crossing> {
-    const { answer, eventId } = await from.send(this.#room);
+  async #send(direction: Direction): Promise<Crossing> {
+    const { answer, eventId } = await direction.send();
     if (eventId === undefined) {
-      const refused = refusedAtHome(answer);
+      const refused = refusedAtHome(answer, direction.home);
       return { direct: refused, viaWitness: refused, eventId };
     }
     const references = [eventId];
-    if (await this.#within(() => receives(eventId))) {
+    if (await this.#within(() => direction.receives(eventId))) {
       const direct = {
         verdict: "open",
         layer: "homeserver",
@@ -189,9 +205,8 @@ export class RoomProbes {
       } as const;
       return { direct, viaWitness: undefined, eventId };
     }
-    const relayed = await this.#relay(eventId, receives);
-    const explanation = await explain(eventId);
-    const absent = (reason: string): Finding => ({
+    const relayed = await this.#relay(eventId, direction);
+    const absent = (explanation: Explanation | undefined, reason: string): Finding => ({
       verdict: relayed.passed || explanation !== undefined ? "closed" : "unknown",
       layer: explanation?.layer ?? "not_seen",
       status: null,
@@ -199,14 +214,17 @@ export class RoomProbes {
       references: [...references, ...(explanation?.references ?? [])],
     });
     return {
-      direct: absent("not_arrived"),
-      viaWitness: relayed.finding ?? absent("not_relayed"),
+      direct: absent(await direction.whyNot(eventId), "not_arrived"),
+      viaWitness: relayed.finding ?? absent(await direction.whyNotRelayed(), "not_relayed"),
       eventId,
     };
   }
 
   /** Lets the witness write after it has seen the event: what it passes on then has arrived as well. */
-  async #relay(eventId: string, receives: Receives): Promise<{ passed: boolean; finding?: Finding }> {
+  async #relay(
+    eventId: string,
+    { receives }: Direction,
+  ): Promise<{ readonly passed: boolean; readonly finding?: Finding }> {
     const { witness } = this.#people;
     if (witness === undefined) return { passed: false, finding: leftOut("witness") };
     await this.#within(() => witness.sees(this.#room, eventId));
@@ -222,15 +240,18 @@ export class RoomProbes {
   }
 
   async #joins(): Promise<EvidenceItem[]> {
-    const { server, other, witness, targetName } = this.#people;
+    const { server, partner, other, witness, targetName } = this.#people;
     const makeJoin = (at: string | undefined) => {
       if (server === undefined) return leftOut("signing_key");
       if (at === undefined) return leftOut("witness");
       return server.makeJoin(at, this.#room, this.#joiner());
     };
+    // While the partner's server has a member, a join is its own decision and says nothing.
+    const isInside = (await partner?.isJoined(this.#room)) === true;
     const join = (via: string | undefined) => {
       if (other === undefined) return leftOut("other_user");
-      return via === undefined ? leftOut("witness") : this.#join(other, via);
+      if (via === undefined) return leftOut("witness");
+      return isInside ? notApplicable("server_is_member") : this.#join(other, via);
     };
     return [
       await this.#item("make_join", "partner", () => makeJoin(targetName)),
@@ -240,27 +261,16 @@ export class RoomProbes {
     ];
   }
 
-  /** While the partner's server has a member, a join is its own decision; what counts is whether it arrives. */
   async #join(other: Person, via: string): Promise<Finding> {
-    const { partner, observer } = this.#people;
-    const wasInside = (await partner?.isJoined(this.#room)) === true;
     const answer = await other.join(this.#room, [via]);
     if (answer.status !== 200) return homeserverRefusal(answer) ?? homeserverUnclear(answer);
-    const seen =
-      observer !== undefined &&
-      (await this.#within(async () =>
-        (await observer.joinedFrom(this.#room, other.serverName))?.includes(other.userId),
-      ));
+    const { observer } = this.#people;
+    const seen = await this.#within(async () =>
+      (await observer?.joinedFrom(this.#room, other.serverName))?.includes(other.userId),
+    );
     await other.leave(this.#room);
-    if (seen) return { verdict: "open", layer: "homeserver", status: 200, reason: "joined_and_seen" };
-    if (!wasInside) return { verdict: "open", layer: "homeserver", status: 200, reason: "joined" };
-    const explanation = await this.#whyNotInwards(undefined);
-    return {
-      verdict: explanation === undefined ? "unknown" : "closed",
-      layer: explanation?.layer ?? "not_seen",
-      status: null,
-      reason: explanation?.reason ?? "unexplained_absence",
-    };
+    const reason = seen ? "joined_and_seen" : "joined";
+    return { verdict: "open", layer: "homeserver", status: 200, reason };
   }
 
   async #history(eventId: string | undefined): Promise<EvidenceItem[]> {
@@ -268,7 +278,7 @@ export class RoomProbes {
     const ask = (at: string | undefined, how: "event" | "backfill") => {
       if (server === undefined) return leftOut("signing_key");
       if (at === undefined) return leftOut("witness");
-      if (eventId === undefined) return leftOut("observer");
+      if (eventId === undefined) return notApplicable("no_fresh_event");
       return how === "event" ? server.event(at, eventId) : server.backfill(at, this.#room, eventId);
     };
     const there = witness?.serverName;
@@ -291,12 +301,12 @@ export class RoomProbes {
   }
 }
 
-/** The sender's own homeserver did not take the message: it knows that its user may not write here. */
-function refusedAtHome(answer: MatrixAnswer): Finding {
+/** The sender's own homeserver did not take the event: it knows that its user may not write here. */
+function refusedAtHome(answer: MatrixAnswer, layer: AnsweringLayer): Finding {
   const refused = homeserverRefusal(answer);
   return {
     verdict: refused === undefined ? "unknown" : "closed",
-    layer: "partner_homeserver",
+    layer,
     status: answer.status,
     reason: refused?.reason ?? homeserverUnclear(answer).reason,
   };

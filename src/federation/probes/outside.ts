@@ -15,7 +15,6 @@ export interface OutsideOptions {
   /** All of them when absent. */
   readonly planes?: ReadonlySet<PlaneName>;
   readonly violationOf?: RoomProbeOptions["violationOf"];
-  readonly withoutDirectLink?: RoomProbeOptions["withoutDirectLink"];
 }
 
 /** Tries everything and returns what it found. @throws DrawbridgeError `secret_unavailable` */
@@ -108,7 +107,6 @@ async function probeRooms(
       arrivalTimeoutMs: config.arrivalTimeout,
       transport,
       violationOf: options.violationOf,
-      withoutDirectLink: options.withoutDirectLink,
     };
     items.push(...(await new RoomProbes(room, people, roomOptions, sources).run()));
   }

@@ -63,6 +63,16 @@ export class Person {
     return { answer, eventId: parseEventId(answer.body["event_id"]) };
   }
 
+  /** Sends a state event that means nothing to anybody, and stays: only for rooms that are thrown away. */
+  async sendState(
+    room: RoomId,
+  ): Promise<{ readonly answer: MatrixAnswer; readonly eventId: string | undefined }> {
+    const key = this.#sources.random.bytes(12).toString("hex");
+    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/state/drawbridge.federation.probe/${key}`;
+    const answer = await this.call("PUT", path, {});
+    return { answer, eventId: parseEventId(answer.body["event_id"]) };
+  }
+
   join(room: string, via: readonly string[]): Promise<MatrixAnswer> {
     const query = via.map(
       (server) => `server_name=${encodeURIComponent(server)}&via=${encodeURIComponent(server)}`,
