@@ -141,8 +141,32 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
   }
 }
 
+/** What a journal says, for whoever only looks. */
+export interface RoomRecords {
+  /** What is known of a room; undefined when nothing of it is to be taken back. */
+  room(room: RoomId): RoomRecord | undefined;
+  readonly rooms: readonly RoomRecord[];
+}
+
+/** Reads a journal that somebody else may be writing. */
+export function readJournal(folder: string, server: ServerName): RoomRecords {
+  const path = fileOf(folder, server);
+  const rooms = replay(readIfPresent(path) ?? "", path);
+  return { room: (room) => rooms.get(room), rooms: [...rooms.values()] };
+}
+
+/** Partners of whom there is a journal, sorted. */
+export async function journaledPartners(folder: string): Promise<readonly ServerName[]> {
+  const names = await readdir(folder).catch(() => []);
+  return names
+    .filter((name) => name.endsWith(SUFFIX))
+    .map((name) => parseServerName(decodeURIComponent(name.slice(0, -SUFFIX.length))))
+    .filter((server) => server !== undefined)
+    .sort();
+}
+
 /** The journal of one partner, open for more. */
-export class Journal {
+export class Journal implements RoomRecords {
   readonly server: ServerName;
   readonly #file: FileHandle;
   readonly #rooms: Map<RoomId, RoomRecord>;
@@ -173,17 +197,6 @@ export class Journal {
     return new Journal(server, file, rooms);
   }
 
-  /** Partners of whom there is a journal, sorted. */
-  static async partners(folder: string): Promise<readonly ServerName[]> {
-    const names = await readdir(folder).catch(() => []);
-    return names
-      .filter((name) => name.endsWith(SUFFIX))
-      .map((name) => parseServerName(decodeURIComponent(name.slice(0, -SUFFIX.length))))
-      .filter((server) => server !== undefined)
-      .sort();
-  }
-
-  /** What is known of a room; undefined when nothing of it is to be taken back. */
   room(room: RoomId): RoomRecord | undefined {
     return this.#rooms.get(room);
   }

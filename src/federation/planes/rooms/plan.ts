@@ -8,7 +8,7 @@ import { isSameAcl } from "./acl-content.ts";
 import type { ClosingPartner, RoomsIntent } from "./intent.ts";
 import { banLevel, inviteLevel, levelOf, mayBan, maySend, type PowerContent, readOnly } from "./power.ts";
 import type { RoomReason } from "./reasons.ts";
-import { joinedByServer, presentOf, type RoomState } from "./room-state.ts";
+import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 
 export type RoomAct =
   | { readonly kind: "raise_invite"; readonly level: number; readonly content: PowerContent }
@@ -88,10 +88,10 @@ export function planRoom(room: RoomState, context: PlanContext): RoomPlan {
   if ("content" in acl) acts.push({ kind: "set_acl", content: acl.content });
   else for (const one of acl.obstacles) block(one.partner, one.reason);
 
-  if (concerned.some(({ after }) => after === "read_only" || after === "retire")) {
-    const act = makeReadOnly(room, actor);
-    if (act !== undefined) acts.push(act);
-  }
+  const ending = concerned.filter(({ after }) => after === "read_only" || after === "retire");
+  const act = ending.length === 0 ? undefined : makeReadOnly(room, actor);
+  if (act !== undefined && maySend(room.power, actor, "m.room.power_levels")) acts.push(act);
+  else if (act !== undefined) for (const { serverName } of ending) block(serverName, "not_read_only");
   return { actor, acts, obstacles, concerned };
 }
 
@@ -182,6 +182,7 @@ export function deniedRetained(room: RoomState, acl: ServerAcl, intent: RoomsInt
 
 /** Ours: exactly whom the registry admits. Somebody else's: what stands there, less the closing partners. */
 function desiredAcl(room: RoomState, intent: RoomsIntent): ServerAcl | undefined {
+  if (!isFederated(room, intent.own)) return undefined;
   if (isOurs(room, intent.own)) return serverAcl(intent.allow);
   const closing = intent.closing.map(({ serverName }) => serverName);
   if (closing.every((server) => isDenied(room, server))) return undefined;
@@ -212,7 +213,7 @@ function namesOf(room: RoomState): ServerAcl {
 
 function makeReadOnly(room: RoomState, actor: UserId): RoomAct | undefined {
   const { content } = room.power;
-  if (content === undefined || !maySend(room.power, actor, "m.room.power_levels")) return undefined;
+  if (content === undefined) return undefined;
   const level = Math.min(levelOf(room.power, actor), ADMINISTRATOR);
   const raised = readOnly(content, level);
   return raised === undefined ? undefined : { kind: "read_only", level, content: raised };

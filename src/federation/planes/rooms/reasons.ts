@@ -13,6 +13,8 @@ export const ROOM_REASONS = {
     "The homeserver lends no token for the users who have the power: join the operator by make_room_admin.",
   would_deny_retained:
     "The ACL would deny a server whose users are in the room: register it as a partner, or take its users out.",
+  not_read_only:
+    "Nobody of ours may change the levels of this room: have somebody who may raise `events_default`.",
   refused: "The homeserver refused a step in this room: read its log at this time, then reconcile again.",
   unsettled: "The partner's users keep coming back: look at who invites them, then reconcile again.",
   stale_at_home: "The homeserver still enforces an older ACL in this room: restart it.",
@@ -22,9 +24,6 @@ export const ROOM_REASONS = {
     "This server did not show the ACL in time and may let the partner in: ask its operator, then reconcile again.",
   not_replaced: "The new room could not be completed: read the homeserver's log, then reconcile again.",
   not_deleted: "The homeserver did not finish taking the old room away: read its log, then reconcile again.",
-  not_restorable:
-    "The room was left or replaced for good: make the partner's users members of the new room instead.",
-  not_lifted: "A ban of ours was changed by somebody else since: lift it by hand if it should be lifted.",
 } as const;
 
 export type RoomReason = keyof typeof ROOM_REASONS;

@@ -7,7 +7,7 @@ import type { LentTokens } from "../../homeserver/lent-tokens.ts";
 import type { SignedRequests } from "../../homeserver/signed-request.ts";
 import type { BorderStatusClient } from "../border/status.ts";
 import type { RoomsIntent } from "./intent.ts";
-import type { Journal, RoomRecord } from "./journal.ts";
+import type { Journal, RoomRecord, RoomRecords } from "./journal.ts";
 import { type PlanContext, planRoom, type RoomPlan } from "./plan.ts";
 import { type RoomState, readRoomState } from "./room-state.ts";
 
@@ -19,8 +19,10 @@ export interface RoomsSession {
   readonly operator: HomeserverOperator;
   readonly operatorId: UserId;
   readonly tokens: LentTokens;
-  /** One a partner that is closing, or that something was done about. */
-  readonly journals: ReadonlyMap<string, Journal>;
+  /** What was done about each partner that is closing, or was. */
+  readonly journals: ReadonlyMap<string, RoomRecords>;
+  /** The same, open for more; empty for whoever only looks. */
+  readonly writable: ReadonlyMap<string, Journal>;
   readonly home: HomeEnforcement;
   readonly signed: SignedRequests;
   readonly clock: Clock;
@@ -68,9 +70,9 @@ export function actingAs(session: RoomsSession, user: UserId) {
   return session.tokens.as(user);
 }
 
-/** The journal of a partner. @throws DrawbridgeError `internal` when the pass did not open it */
+/** The journal of a partner, to write. @throws DrawbridgeError `internal` when the pass did not open it */
 export function journalOf(session: RoomsSession, partner: ServerName): Journal {
-  const journal = session.journals.get(partner);
+  const journal = session.writable.get(partner);
   if (journal === undefined) throw new DrawbridgeError("internal", `no journal of ${partner} is open`);
   return journal;
 }

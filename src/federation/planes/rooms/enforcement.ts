@@ -1,0 +1,217 @@
+// Whether an ACL is enforced, which its state event does not prove: by the homeserver's own enforcing cache,
+// and at each retained server by its having the event.
+// Invariants: a room counts as enforced only by an answer that was received after its last change; a stale
+// entry is mended and asked for again; nobody is waited for beyond the time-out.
+import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
+import { deniedByEnforcement } from "./acl.ts";
+import type { RoomReason } from "./reasons.ts";
+import { joinedByServer, presentOf, type RoomState } from "./room-state.ts";
+import { actingAs, isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
+import { sideBySide } from "./side-by-side.ts";
+
+/** Not enforced, where and why. */
+export interface EnforcementGap {
+  readonly room: RoomId;
+  /** Own server, or the retained one. */
+  readonly server: ServerName;
+  readonly reason: Extract<RoomReason, "stale_at_home" | "unproven_at_home" | "unproven_at_retained">;
+}
+
+/** What was seen of the homeserver's cache. */
+export interface EnforcementCounts {
+  checked: number;
+  stale: number;
+  mended: number;
+  resent: number;
+}
+
+const HOME_POLL_MS = 25;
+const RETAINED_POLL_FIRST_MS = 25;
+const RETAINED_POLL_MAX_MS = 1_000;
+const RETAINED_AT_ONCE = 8;
+/** A server that has not shown the event by then is sent a new one, which has it look for what it lacks. */
+const RESEND_AFTER_MS = 3_000;
+
+/**
+ * Asks the homeserver what it enforces, mends what is stale, and asks again.
+ * @returns undefined once it enforces what the state says
+ */
+export async function enforceAtHome(
+  session: RoomsSession,
+  state: RoomState,
+  counts: EnforcementCounts,
+): Promise<EnforcementGap | undefined> {
+  const { intent, home, clock } = session;
+  const own = intent.own as ServerName;
+  const gap = (reason: EnforcementGap["reason"]) => ({ room: state.roomId, server: own, reason });
+  const deadline = clock.now() + session.enforcementTimeoutMs;
+  counts.checked += 1;
+  let isStale = false;
+  for (const server of serversToAskOf(session, state)) {
+    const expected = state.acl === undefined || !deniedByEnforcement(state.acl.content, server);
+    for (;;) {
+      const seen = await home.enforcement(state.roomId, server).catch((error: unknown) => {
+        if (isRefusal(error)) return null;
+        return undefined;
+      });
+      if (seen === null) return gap("unproven_at_home");
+      if (seen === undefined && clock.now() >= deadline) return gap("unproven_at_home");
+      const isEnforced =
+        seen?.enforces_state === true &&
+        seen.allowed === expected &&
+        seen.state_event_id === (state.acl?.eventId ?? null);
+      if (isEnforced) break;
+      // Somebody has set another ACL since: what it says is looked at when the room is read again.
+      if (seen !== undefined && seen.state_event_id !== (state.acl?.eventId ?? null)) break;
+      if (seen !== undefined && !isStale) {
+        isStale = true;
+        counts.stale += 1;
+      }
+      if (clock.now() >= deadline) return gap("stale_at_home");
+      await home.refresh(state.roomId).catch(() => undefined);
+      if (seen === undefined) await clock.sleep(HOME_POLL_MS);
+    }
+  }
+  if (isStale) counts.mended += 1;
+  return undefined;
+}
+
+/** How many partners are asked about in a room that concerns none of them in particular. */
+const ASKED_MAX = 4;
+
+/** Servers about which the last change of the ACL said something new; ourselves where it did not. */
+function serversToAskOf(session: RoomsSession, state: RoomState): readonly string[] {
+  const closing = session.intent.closing.map(({ serverName }) => serverName);
+  const here = [...session.journals].filter(
+    ([server, journal]) => journal.room(state.roomId) !== undefined || presentOf(state, server).length > 0,
+  );
+  if (here.length > 0) return here.map(([server]) => server);
+  return closing.length > 0 ? closing.slice(0, ASKED_MAX) : [session.intent.own];
+}
+
+/** Servers other than ours that keep users in a room and must enforce its ACL. */
+export function retainedServers(session: RoomsSession, state: RoomState): readonly ServerName[] {
+  const { intent } = session;
+  const closing = new Set<string>(intent.closing.map(({ serverName }) => serverName));
+  return [...joinedByServer(state).keys()].filter(
+    (server) => server !== intent.own && !closing.has(server),
+  ) as ServerName[];
+}
+
+/**
+ * Asks every retained server for the ACL event of every room, server by server within one time-out each, and
+ * sends the ACL anew where a server does not show it.
+ */
+export async function enforceAtRetained(
+  session: RoomsSession,
+  rooms: readonly RoomState[],
+  counts: EnforcementCounts,
+): Promise<readonly EnforcementGap[]> {
+  const waiting = new Map<ServerName, RoomId[]>();
+  /** Of each room, every ACL event of ours that proves it: the last, or one sent again. */
+  const proofs = new Map<RoomId, Proof>();
+  for (const state of rooms) {
+    if (state.acl === undefined) continue;
+    proofs.set(state.roomId, { event: state.acl.eventId, resending: undefined });
+    for (const server of retainedServers(session, state)) {
+      waiting.set(server, [...(waiting.get(server) ?? []), state.roomId]);
+    }
+  }
+  const gaps = await Promise.all(
+    [...waiting].map(([server, waitingRooms]) => askServer(session, server, waitingRooms, proofs, counts)),
+  );
+  return gaps.flat();
+}
+
+interface Proof {
+  event: string;
+  resending: Promise<void> | undefined;
+}
+
+async function askServer(
+  session: RoomsSession,
+  server: ServerName,
+  rooms: readonly RoomId[],
+  proofs: ReadonlyMap<RoomId, Proof>,
+  counts: EnforcementCounts,
+): Promise<readonly EnforcementGap[]> {
+  const { clock } = session;
+  const startedAt = clock.now();
+  const deadline = startedAt + session.enforcementTimeoutMs;
+  let missing = rooms;
+  let pollMs = RETAINED_POLL_FIRST_MS;
+  let isResent = false;
+  for (;;) {
+    const shown = await sideBySide(missing, RETAINED_AT_ONCE, async (room) => {
+      const remainingMs = deadline - clock.now();
+      const event = proofs.get(room)?.event;
+      if (event === undefined || remainingMs <= 0) return false;
+      return hasEvent(session, server, event, Math.max(remainingMs, RETAINED_POLL_FIRST_MS));
+    });
+    missing = missing.filter((_, index) => shown[index] !== true);
+    if (missing.length === 0) return [];
+    if (clock.now() >= deadline) {
+      return missing.map((room) => ({ room, server, reason: "unproven_at_retained" }));
+    }
+    if (!isResent && clock.now() - startedAt >= RESEND_AFTER_MS) {
+      isResent = true;
+      await Promise.all(missing.map((room) => resendOnce(session, room, proofs, counts)));
+    }
+    await clock.sleep(pollMs);
+    pollMs = Math.min(pollMs * 2, RETAINED_POLL_MAX_MS);
+  }
+}
+
+/** Whether a server has an event: `GET /_matrix/federation/v1/event/ID`, signed by our own server. */
+export async function hasEvent(
+  session: Pick<RoomsSession, "signed">,
+  server: ServerName,
+  event: string,
+  timeoutMs: number,
+): Promise<boolean> {
+  try {
+    const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;
+    const answer = await session.signed.request(server, "GET", path, undefined, timeoutMs);
+    return answer.status === 200;
+  } catch {
+    return false;
+  }
+}
+
+function resendOnce(
+  session: RoomsSession,
+  room: RoomId,
+  proofs: ReadonlyMap<RoomId, Proof>,
+  counts: EnforcementCounts,
+): Promise<void> {
+  const proof = proofs.get(room);
+  if (proof === undefined) return Promise.resolve();
+  proof.resending ??= resend(session, room, proof, counts);
+  return proof.resending;
+}
+
+/**
+ * Sends a room's ACL once more. A homeserver makes no event of what stands there already, so the same names
+ * are written in another order.
+ */
+async function resend(
+  session: RoomsSession,
+  room: RoomId,
+  proof: Proof,
+  counts: EnforcementCounts,
+): Promise<void> {
+  const state = await readRoom(session, room);
+  if (state?.acl === undefined) return;
+  const { actor, acts } = planFor(session, state);
+  const [first, ...others] = Array.isArray(state.acl.content.allow) ? state.acl.content.allow : [];
+  if (actor === undefined || acts.length > 0 || others.length === 0) return;
+  const acting = await actingAs(session, actor);
+  if (acting === undefined) return;
+  const content = { ...state.acl.content, allow: [...others, first] };
+  const event = await acting.putState(room, "m.room.server_acl", "", content).catch(() => undefined);
+  if (event === undefined) return;
+  counts.resent += 1;
+  proof.event = event;
+  const again = await readRoom(session, room);
+  if (again !== undefined) await enforceAtHome(session, again, counts);
+}

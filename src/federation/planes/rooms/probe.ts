@@ -1,0 +1,135 @@
+// Operator evidence of one partner's rooms: what the state says, what is enforced, at home and elsewhere, and
+// how many of its users are left.
+import type { ServerName } from "../../../domain/identifiers.ts";
+import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../evidence/item.ts";
+import { deniedByEnforcement } from "./acl.ts";
+import { hasEvent, retainedServers } from "./enforcement.ts";
+import { listRooms } from "./inventory.ts";
+import type { RoomRecord } from "./journal.ts";
+import { isOurs } from "./plan.ts";
+import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
+import { ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
+import { sideBySide } from "./side-by-side.ts";
+
+const RETAINED_TIMEOUT_MS = 5_000;
+
+type Found = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
+
+/** Every room of ours that other servers can be in, every one that the partner is in, and those it was in. */
+export async function roomsEvidence(
+  session: RoomsSession,
+  partner: ServerName,
+): Promise<readonly EvidenceItem[]> {
+  const records = session.journals.get(partner)?.rooms ?? [];
+  const listed = await listRooms(session, [partner]);
+  const rooms = [...new Set([...listed, ...records.map(({ room }) => room)])];
+  const items = await sideBySide(rooms, ROOMS_AT_ONCE, async (room) => {
+    const startedAt = session.clock.now();
+    const state = await readRoom(session, room);
+    const record = recordOf(session, partner, room);
+    const found = await roomFindings(session, partner, state, record);
+    return found.map((one) =>
+      evidenceItem({
+        schema: "svc.federation.evidence_item.v1",
+        plane: "rooms",
+        partner,
+        vantage: "operator",
+        subject: room,
+        status: 200,
+        reason: null,
+        references: [],
+        at: new Date(startedAt).toISOString(),
+        durationMs: session.clock.now() - startedAt,
+        ...one,
+      }),
+    );
+  });
+  return items.flat();
+}
+
+async function roomFindings(
+  session: RoomsSession,
+  partner: ServerName,
+  state: RoomState | undefined,
+  record: RoomRecord | undefined,
+): Promise<readonly Found[]> {
+  const { own } = session.intent;
+  const isLeft = state === undefined || !joinedByServer(state).has(own);
+  if (isLeft) {
+    if (record?.gone === undefined) return [];
+    const references = record.replacement === undefined ? [] : [record.replacement.to];
+    return [
+      { probe: "room_left", verdict: "closed", layer: "homeserver", reason: record.gone.how, references },
+    ];
+  }
+  const isPresent = presentOf(state, partner).length > 0;
+  const isGoverned = isOurs(state, own) && isFederated(state, own);
+  if (!isPresent && record === undefined && !isGoverned) return [];
+  return [
+    membersFinding(state, partner),
+    aclFinding(state, partner),
+    await homeFinding(session, state, partner),
+    ...(await retainedFindings(session, state, partner)),
+  ];
+}
+
+function membersFinding(state: RoomState, partner: ServerName): Found {
+  const count = presentOf(state, partner).length;
+  return {
+    probe: "room_members",
+    verdict: count === 0 ? "closed" : "open",
+    layer: "homeserver",
+    references: [`present=${count}`],
+  };
+}
+
+function aclFinding(state: RoomState, partner: ServerName): Found {
+  const isDenied = state.acl !== undefined && deniedByEnforcement(state.acl.content, partner);
+  return {
+    probe: "room_acl",
+    verdict: isDenied ? "closed" : "open",
+    layer: "room_acl",
+    references: state.acl === undefined ? [] : [state.acl.eventId],
+  };
+}
+
+async function homeFinding(session: RoomsSession, state: RoomState, partner: ServerName): Promise<Found> {
+  const probe = "room_enforcement";
+  const layer = "homeserver";
+  const seen = await session.home.enforcement(state.roomId, partner).catch(() => undefined);
+  if (seen === undefined) {
+    return { probe, layer, verdict: "unknown", status: null, reason: "unproven_at_home" };
+  }
+  return {
+    probe,
+    layer,
+    verdict: seen.allowed ? "open" : "closed",
+    reason: seen.enforces_state ? null : "stale_at_home",
+    references: seen.state_event_id === null ? [] : [seen.state_event_id],
+  };
+}
+
+async function retainedFindings(
+  session: RoomsSession,
+  state: RoomState,
+  partner: ServerName,
+): Promise<readonly Found[]> {
+  const { acl } = state;
+  if (acl === undefined) return [];
+  const isDenied = deniedByEnforcement(acl.content, partner);
+  const servers = retainedServers(session, state).filter((server) => server !== partner);
+  return Promise.all(
+    servers.map(async (server): Promise<Found> => {
+      const isThere = await hasEvent(session, server, acl.eventId, RETAINED_TIMEOUT_MS);
+      return {
+        probe: "room_acl_at_retained",
+        vantage: "retained_server",
+        layer: "room_acl",
+        verdict: isThere ? (isDenied ? "closed" : "open") : "unknown",
+        status: isThere ? 200 : null,
+        reason: isThere ? null : "unproven_at_retained",
+        references: [acl.eventId, server],
+      };
+    }),
+  );
+}

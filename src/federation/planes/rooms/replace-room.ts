@@ -1,0 +1,267 @@
+// Ends a room for us: replaces it by a new one of ours, or retires it.
+// Invariants: the new room has its ACL before anybody is in it and admits invited users only; nobody of the
+// partner is invited; the old room is left only when everybody whom we can move has been moved; each step is in
+// the journal, so that a second run goes on where the first was killed and never makes a second new room.
+import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { serverAcl } from "./acl.ts";
+import type { ClosingPartner } from "./intent.ts";
+import type { JournalEntry, RoomRecord } from "./journal.ts";
+import type { Obstacle } from "./plan.ts";
+import { levelOf } from "./power.ts";
+import { joinedByServer, type RoomState } from "./room-state.ts";
+import { isRefusal, journalOf, type RoomsSession, recordOf } from "./session.ts";
+import { sideBySide } from "./side-by-side.ts";
+
+export interface EndedRoom {
+  readonly obstacles: readonly Obstacle[];
+  /** The new room, if there is one. */
+  readonly replacement: RoomId | undefined;
+}
+
+const MOVES_AT_ONCE = 4;
+const DELETION_POLL_MS = 100;
+const DELETION_TIMEOUT_MS = 120_000;
+const COPIED = [
+  "m.room.name",
+  "m.room.topic",
+  "m.room.avatar",
+  "m.room.encryption",
+  "m.room.history_visibility",
+];
+const MODERATOR = 50;
+const ADMINISTRATOR = 100;
+
+/**
+ * Replaces a room, or leaves it when nobody of ours is in it.
+ * @param rooms every room's state as read in this pass: a new room made before a crash is found among them
+ */
+export async function replaceRoom(
+  session: RoomsSession,
+  state: RoomState,
+  concerned: readonly ClosingPartner[],
+  rooms: readonly RoomState[],
+): Promise<EndedRoom> {
+  const partners = concerned.map(({ serverName }) => serverName as ServerName);
+  const purge = concerned.some(({ mode }) => mode === "removed");
+  const known = partners
+    .map((partner) => recordOf(session, partner, state.roomId))
+    .find((one) => one?.replace);
+  const note = (entry: JournalEntry) =>
+    Promise.all(partners.map((partner) => journalOf(session, partner).append(entry)));
+  const failed = (reason: Obstacle["reason"]): EndedRoom => ({
+    obstacles: partners.map((partner) => ({ partner, reason })),
+    replacement: known?.replacement?.to,
+  });
+  try {
+    const creator =
+      known?.replace === undefined ? await chooseCreator(session, state) : known.replace.creator;
+    if (known?.replace === undefined) await note({ act: "replace", room: state.roomId, creator });
+    let moved = { moved: 0, invited: 0 };
+    let replacement: RoomId | undefined;
+    if (creator !== null) {
+      const made = known?.replacement ?? (await makeRoom(session, state, creator, rooms, note));
+      if (made === undefined) return failed("not_replaced");
+      replacement = made.to;
+      const done = await moveEverybody(session, creator, made);
+      if (done === undefined) return failed("not_replaced");
+      moved = done;
+    }
+    if (!(await takeAway(session, state.roomId, purge))) return failed("not_deleted");
+    const how = creator === null ? "left" : "replaced";
+    await note({ act: "gone", room: state.roomId, how, purged: purge, ...moved });
+    return { obstacles: [], replacement };
+  } catch (error) {
+    if (!isRefusal(error)) throw error;
+    return failed("not_replaced");
+  }
+}
+
+/** Has every user of ours leave a room, and blocks it. Its history stays in the database. */
+export async function retireRoom(
+  session: RoomsSession,
+  state: RoomState,
+  concerned: readonly ClosingPartner[],
+): Promise<EndedRoom> {
+  const partners = concerned.map(({ serverName }) => serverName as ServerName);
+  const done = await takeAway(session, state.roomId, false);
+  if (!done) {
+    return {
+      obstacles: partners.map((partner) => ({ partner, reason: "not_deleted" })),
+      replacement: undefined,
+    };
+  }
+  const entry = {
+    act: "gone",
+    room: state.roomId,
+    how: "retired",
+    purged: false,
+    moved: 0,
+    invited: 0,
+  } as const;
+  await Promise.all(partners.map((partner) => journalOf(session, partner).append(entry)));
+  return { obstacles: [], replacement: undefined };
+}
+
+/** The user of ours with the most power who is a person; the operator when only ghosts are left; null for nobody. */
+async function chooseCreator(session: RoomsSession, state: RoomState): Promise<UserId | null> {
+  const local = [...(joinedByServer(state).get(session.intent.own) ?? [])];
+  const level = (user: UserId) => levelOf(state.power, user);
+  local.sort((a, b) => level(b) - level(a) || (a < b ? -1 : 1));
+  for (const user of local) {
+    const known = await session.operator.localUser(user);
+    if (known === undefined || known.isAppservice || known.isDeactivated) continue;
+    const isUsable = await session.tokens.once(user, async () => true);
+    if (isUsable === true) return user;
+  }
+  return local.length === 0 ? null : session.operatorId;
+}
+
+type Replacement = NonNullable<RoomRecord["replacement"]>;
+
+async function makeRoom(
+  session: RoomsSession,
+  state: RoomState,
+  creator: UserId,
+  rooms: readonly RoomState[],
+  note: (entry: JournalEntry) => Promise<unknown>,
+): Promise<Replacement | undefined> {
+  const { intent } = session;
+  const earlier = rooms.find((room) => room.predecessor === state.roomId && room.creator === creator);
+  const closing = new Set<string>(intent.closing.map(({ serverName }) => serverName));
+  const local = [...(joinedByServer(state).get(intent.own) ?? [])];
+  const others = [...state.members]
+    .filter(([user, { membership }]) => {
+      const server = serverOf(user);
+      if (closing.has(server)) return false;
+      return membership === "invite" || (membership === "join" && server !== intent.own);
+    })
+    // An ACL that admits the registry's servers alone would refuse others, so they are not asked.
+    .filter(([user]) => serverOf(user) === intent.own || intent.retained.includes(serverOf(user)))
+    .map(([user]) => user)
+    .sort();
+  const aliases = await session.tokens.once(local[0] ?? creator, (acting) =>
+    acting.localAliases(state.roomId),
+  );
+  const to =
+    earlier?.roomId ??
+    (await session.tokens.once(creator, (acting) =>
+      acting.createRoom(newRoom(session, state, creator, local)),
+    ));
+  if (to === undefined) return undefined;
+  const entry: Replacement = {
+    act: "replacement",
+    room: state.roomId,
+    to,
+    aliases: [...(aliases ?? [])],
+    members: local,
+    invited: others,
+  };
+  await note(entry);
+  return entry;
+}
+
+function newRoom(
+  { intent }: RoomsSession,
+  old: RoomState,
+  creator: UserId,
+  local: readonly UserId[],
+): Readonly<Record<string, unknown>> {
+  const powers = local
+    .filter((user) => user !== creator)
+    .map((user) => [user, Math.min(levelOf(old.power, user), ADMINISTRATOR)] as const)
+    .filter(([, level]) => level !== 0);
+  const copied = COPIED.flatMap((type) => {
+    const content = old.single.get(type);
+    return content === undefined ? [] : [{ type, state_key: "", content }];
+  });
+  return {
+    preset: "private_chat",
+    visibility: "private",
+    creation_content: { predecessor: { room_id: old.roomId } },
+    power_level_content_override: {
+      users: Object.fromEntries([
+        ...powers,
+        // From room version 12 on a creator has no level; the homeserver refuses one.
+        ...(Number(old.version) >= 12 ? [] : [[creator, ADMINISTRATOR]]),
+      ]),
+      invite: MODERATOR,
+    },
+    room_version: old.version,
+    initial_state: [
+      { type: "m.room.server_acl", state_key: "", content: serverAcl(intent.allow) },
+      ...copied,
+      { type: "m.room.join_rules", state_key: "", content: { join_rule: "invite" } },
+      { type: "m.room.guest_access", state_key: "", content: { guest_access: "forbidden" } },
+    ],
+  };
+}
+
+/** Invites everybody, has our people join, and moves the aliases; undefined when somebody could not be moved. */
+async function moveEverybody(
+  session: RoomsSession,
+  creator: UserId,
+  { room, to, aliases, members, invited }: Replacement,
+): Promise<{ moved: number; invited: number } | undefined> {
+  const isIn = await membershipIn(session, to);
+  const asked = [...members, ...invited].filter((user) => user !== creator && !isIn.has(user));
+  const done = await session.tokens.once(creator, async (acting) => {
+    for (const user of asked) await acting.invite(to, user);
+    for (const alias of aliases) {
+      const leadsTo = await session.operator.roomOfAlias(alias);
+      if (leadsTo === to) continue;
+      if (leadsTo === room) await session.operator.deleteAlias(alias);
+      await acting.putAlias(alias, to);
+    }
+    const [first] = aliases;
+    if (first !== undefined) await acting.putState(to, "m.room.canonical_alias", "", { alias: first });
+    return true;
+  });
+  if (done === undefined) return undefined;
+  // A ghost accepts its invitation by itself, as the bridge does with every other.
+  const people = await sideBySide(members, MOVES_AT_ONCE, async (user) => {
+    if (user === creator) return true;
+    const known = await session.operator.localUser(user);
+    if (known === undefined || known.isDeactivated || known.isAppservice) return undefined;
+    if (isIn.get(user) === "join") return true;
+    return (await session.tokens.once(user, (acting) => acting.join(to))) === true;
+  });
+  if (people.includes(false)) return undefined;
+  const now = await membershipIn(session, to);
+  return {
+    moved: people.filter((isMoved) => isMoved === true).length,
+    invited: [...now.values()].filter((membership) => membership === "invite").length,
+  };
+}
+
+async function membershipIn(session: RoomsSession, room: RoomId): Promise<ReadonlyMap<UserId, string>> {
+  const events = (await session.operator.roomState(room)) ?? [];
+  const present = events.filter(
+    ({ type, content }) =>
+      type === "m.room.member" && (content["membership"] === "join" || content["membership"] === "invite"),
+  );
+  return new Map(
+    present.map(({ state_key, content }) => [state_key as UserId, String(content["membership"])]),
+  );
+}
+
+/** Nobody of ours in the room, the room blocked and, with `purge`, gone; whether that came about. */
+async function takeAway(session: RoomsSession, room: RoomId, purge: boolean): Promise<boolean> {
+  const { operator, clock } = session;
+  if ((await operator.roomState(room)) === undefined && (await operator.isBlocked(room))) return true;
+  await operator.deleteRoom(room, purge);
+  for (const deadline = clock.now() + DELETION_TIMEOUT_MS; clock.now() < deadline; ) {
+    const deletion = await operator.deletion(room);
+    if (deletion?.state === "failed") return false;
+    if (deletion?.state === "complete") break;
+    await clock.sleep(DELETION_POLL_MS);
+  }
+  const events = await operator.roomState(room);
+  if (purge) return events === undefined;
+  const left = (events ?? []).filter(
+    ({ type, state_key, content }) =>
+      type === "m.room.member" &&
+      state_key.endsWith(`:${session.intent.own}`) &&
+      content["membership"] === "join",
+  );
+  return left.length === 0 && (await operator.isBlocked(room));
+}

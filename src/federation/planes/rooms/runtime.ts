@@ -1,0 +1,45 @@
+// Plane 2 on a homeserver: which rooms there are is found, and each is brought to the intent and verified.
+// What is closed and how it is taken back: docs/reference/rooms-plane.md.
+import type { Clock } from "../../../domain/clock.ts";
+import type { ServerName } from "../../../domain/identifiers.ts";
+import type { FederationConfig } from "../../config.ts";
+import type { PlaneRuntime } from "../plane.ts";
+import { roomsDrift } from "./drift.ts";
+import { withSession } from "./open-session.ts";
+import { closeRooms } from "./pass.ts";
+import { roomsEvidence } from "./probe.ts";
+import { reopenRooms } from "./reopen.ts";
+
+interface Dependencies {
+  readonly clock: Clock;
+}
+
+/** The rooms plane of one deployment. */
+export function roomsRuntime(config: FederationConfig, { clock }: Dependencies): PlaneRuntime {
+  const quiet = { clock, note: () => undefined, writes: false } as const;
+  return {
+    name: "rooms",
+    apply: (desired, progress) =>
+      withSession(
+        config,
+        desired,
+        { clock, note: (text) => progress.note(text), writes: true },
+        async (session) => {
+          const closed = await closeRooms(session);
+          const closing = new Set<string>(session.intent.closing.map(({ serverName }) => serverName));
+          const reopening = [...session.journals.keys()].filter((server) => !closing.has(server));
+          const reopened = await reopenRooms(session, reopening as ServerName[]);
+          const changed = closed.changed || reopened.changed;
+          const outOfReach = [...closed.outOfReach, ...reopened.outOfReach];
+          return outOfReach.length === 0
+            ? { state: "in_force", changed }
+            : { state: "incomplete", changed, outOfReach };
+        },
+      ),
+    drift: (desired) => withSession(config, desired, quiet, roomsDrift),
+    probe: (desired, { partner }) =>
+      withSession(config, desired, quiet, (session) =>
+        roomsEvidence(session, partner.serverName as ServerName),
+      ),
+  };
+}
