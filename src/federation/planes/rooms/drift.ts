@@ -1,7 +1,7 @@
 // What stands in rooms that this plane did not put there: found by planning, and doing nothing.
-import { canonicalize } from "../../../cards/canonicalize.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import type { ServerName } from "../../../domain/identifiers.ts";
+import { canonicalJson } from "../../homeserver/signed-request.ts";
 import type { Drift } from "../plane.ts";
 import { listRooms } from "./inventory.ts";
 import type { RoomAct } from "./plan.ts";
@@ -33,5 +33,5 @@ export async function roomsDrift(session: RoomsSession): Promise<readonly Drift[
 
 function digestOf(state: RoomState, kind: RoomAct["kind"]): string | null {
   const content = kind === "set_acl" ? state.acl?.content : kind === "ban" ? undefined : state.power.content;
-  return content === undefined ? null : sha256Tagged(canonicalize(content));
+  return content === undefined ? null : sha256Tagged(canonicalJson(content));
 }

@@ -81,12 +81,11 @@ export async function closeRooms(session: RoomsSession): Promise<PassResult> {
 
   const touched = () =>
     [...settled.values()].filter((one) => one.aclChanged || one.plan.concerned.length > 0);
-  gaps.push(
-    ...(await enforceAtRetained(
-      session,
-      touched().map(({ state }) => state),
-      counts,
-    )),
+  const kept = touched().filter((one) => endOf(one) !== "replace");
+  const retainedGaps = await enforceAtRetained(
+    session,
+    kept.map(({ state }) => state),
+    counts,
   );
   const ended = await endRooms(session, settled, statesOf(), settle);
   if (ended.changed) changed = true;
