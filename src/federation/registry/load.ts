@@ -6,6 +6,7 @@ import { Organisation } from "./organisation.ts";
 import { Partner, type PartnerEntry, type Registry } from "./partner.ts";
 import { RegistryError, type RegistryProblem } from "./problems.ts";
 import { type ReadFile, readRegistryFile } from "./read-file.ts";
+import { secretsInText } from "./secret-rules.ts";
 
 const FOLDER = "registry/";
 const PARTNERS = "registry/partners/";
@@ -41,7 +42,8 @@ export function loadRegistry(
     if (!path.startsWith(FOLDER) || path === ORGANISATION_FILE) continue;
     const name = partnerName(path);
     if (name === undefined) {
-      if (!OTHER_FILES.test(path)) problems.push(unknownFile(path));
+      if (OTHER_FILES.test(path)) problems.push(...secretsInText(textOf(file), path));
+      else problems.push(unknownFile(path));
       continue;
     }
     const { value, problems: found } = readPartner(file, path, options.cache);

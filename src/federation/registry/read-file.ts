@@ -4,6 +4,7 @@
 import { type Document, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument } from "yaml";
 import type { z } from "zod";
 import type { RegistryProblem } from "./problems.ts";
+import { secretsInText, secretsInValues } from "./secret-rules.ts";
 
 /** Far beyond what a person writes; a parser takes some milliseconds for it. */
 const BYTES_MAX = 1_048_576;
@@ -26,6 +27,7 @@ export function readRegistryFile<Schema extends z.ZodType>(
 ): ReadFile<z.output<Schema>> {
   const refused = refuseBeforeParsing(text);
   if (refused !== undefined) return failed(file, refused);
+  const secrets = secretsInText(text, file);
   const lines = new LineCounter();
   let document: Document.Parsed;
   let json: unknown;
@@ -36,8 +38,9 @@ export function readRegistryFile<Schema extends z.ZodType>(
         ...yamlProblem(file, `not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`),
         line: lines.linePos(pos[0]).line,
       }));
-      return { value: undefined, problems, lineOf: () => 1 };
+      return { value: undefined, problems: besides(secrets, problems), lineOf: () => 1 };
     }
+    secrets.push(...secretsInValues(document.contents, lines, file));
     json = document.toJS({ maxAliasCount: 0 });
   } catch (error) {
     // The parser's own messages may quote the text.
@@ -45,13 +48,25 @@ export function readRegistryFile<Schema extends z.ZodType>(
       error instanceof ReferenceError
         ? "has an alias (*name), which a registry file cannot have"
         : "not valid YAML: too deep or malformed";
-    return failed(file, message);
+    return { ...failed(file, message), problems: [...secrets, ...failed(file, message).problems] };
   }
   const lineOf = (path: Path) => lineOfKey(document, lines, path);
   const result = schema.safeParse(json);
-  if (result.success) return { value: result.data, problems: [], lineOf };
-  const problems = result.error.issues.flatMap((issue) => schemaProblems(issue, file, lineOf));
-  return { value: undefined, problems, lineOf };
+  const problems = result.success
+    ? []
+    : result.error.issues.flatMap((issue) => schemaProblems(issue, file, lineOf));
+  const all = besides(secrets, problems);
+  return { value: all.length === 0 ? result.data : undefined, problems: all, lineOf };
+}
+
+/** Secrets, each rule once a line, and the other problems of other lines: those could name the value. */
+function besides(
+  secrets: readonly RegistryProblem[],
+  problems: readonly RegistryProblem[],
+): readonly RegistryProblem[] {
+  const lines = new Set(secrets.map(({ line }) => line));
+  const once = new Map(secrets.map((problem) => [`${problem.line} ${problem.rule}`, problem]));
+  return [...once.values(), ...problems.filter(({ line }) => !lines.has(line))];
 }
 
 function refuseBeforeParsing(text: string): string | undefined {

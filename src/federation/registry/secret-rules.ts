@@ -1,0 +1,148 @@
+// What may not stand in a file of the registry, because it is a secret or looks like one.
+// Invariants: each rule has a name; a finding says the rule and the line and never the value; the raw text is
+// searched, comments and broken YAML included, and the parsed values besides.
+import { isMap, isNode, isScalar, isSeq, type LineCounter } from "yaml";
+import type { RegistryProblem } from "./problems.ts";
+import { holdsRandomWord } from "./random-looking.ts";
+
+interface SecretRule {
+  readonly name: string;
+  /** Completes "holds …". */
+  readonly holds: string;
+}
+
+interface TextRule extends SecretRule {
+  readonly pattern: RegExp;
+}
+
+const PRIVATE_JWK: SecretRule = {
+  name: "secret.private_jwk_member",
+  holds: "a member of a private key (RFC 7518: d, p, q, dp, dq, qi, k, oth)",
+};
+const NAMED: SecretRule = { name: "secret.named_value", holds: "a value where only a reference may stand" };
+const HIGH_ENTROPY: SecretRule = {
+  name: "secret.high_entropy",
+  holds: "a value that looks like a key, a token or a generated password",
+};
+
+/** Searched in every line, whatever it is part of. */
+const TEXT_RULES: readonly TextRule[] = [
+  {
+    ...PRIVATE_JWK,
+    pattern: /(?:^|[\s{,#"'])(?:d|p|q|dp|dq|qi|k|oth)["']?\s*:\s*["']?[A-Za-z0-9+/_-]{16,}/,
+  },
+  {
+    name: "secret.pem_block",
+    holds: "a PEM block or a key file's first line",
+    pattern: /-----\s*BEGIN [A-Z0-9 ]+-----|PuTTY-User-Key-File|AGE-SECRET-KEY-1/i,
+  },
+  {
+    name: "secret.jwt",
+    holds: "a JSON Web Token",
+    pattern: /\beyJ[A-Za-z0-9_-]{6,}\.(?:[A-Za-z0-9_-]*\.){1,3}[A-Za-z0-9_-]*/,
+  },
+  {
+    name: "secret.authorization",
+    holds: "an Authorization header's credentials",
+    pattern: /\b(?:bearer|basic)\s+(?=\S*[0-9+/=_])[A-Za-z0-9._~+/=-]{12,}/i,
+  },
+  {
+    name: "secret.matrix_token",
+    holds: "an access, refresh or registration token of a Matrix server",
+    pattern: /\b(?:sy[tr]|ma[tr]|mc[tr]|mpt)_[A-Za-z0-9_-]{10,}|\b(?:as|hs)_token["']?\s*[:=]\s*["']?\S/,
+  },
+  {
+    name: "secret.server_signing_key",
+    holds: "a homeserver's private signing key",
+    pattern: /\bed25519\s+[A-Za-z0-9_]+\s+[A-Za-z0-9+/]{43}/,
+  },
+  {
+    name: "secret.vendor_token",
+    holds: "a token with the prefix of a known vendor",
+    pattern:
+      /\b(?:gh[pousr]_[A-Za-z0-9]{20}|github_pat_[A-Za-z0-9_]{20}|glpat-[A-Za-z0-9_-]{16}|xox[abeoprs]-[A-Za-z0-9-]{10}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30}|sk[-_](?:live_|test_|proj-|ant-)?[A-Za-z0-9]{16}|npm_[A-Za-z0-9]{30}|hv[bs]\.[A-Za-z0-9_-]{20}|pypi-[A-Za-z0-9_-]{20}|dop_v1_[a-f0-9]{20})/,
+  },
+  {
+    name: "secret.url_credentials",
+    holds: "a URL with a user, a password or a token in it",
+    pattern:
+      /\b[a-z][a-z0-9+.-]*:\/\/[^\s/?#@"']+@|[?&](?:access_token|token|api_?key|key|password|client_secret|secret|sig|signature)=[^\s&"']/i,
+  },
+];
+
+const SECRET_NAME =
+  "passwords?|passwd|pwd|passphrase|secrets?|tokens?|api_?keys?|private_?keys?|credentials?|seed";
+/** A key whose value would be a secret: `clientSecret`, `access_token`, `password`; not `tokenEndpoint`. */
+const SECRET_KEY = new RegExp(`(?:${SECRET_NAME})$`, "i");
+const NAMED_IN_COMMENT = new RegExp(`(?:${SECRET_NAME})["']?\\s*[:=]\\s*["']?(?=\\S*[0-9!$%&*])\\S{6,}`, "i");
+const COMMENT = /(?:^|\s)#(.*)$/;
+
+/** Keys whose values are public by nature, however random they look: coordinates and key identifiers. */
+const PUBLIC_KEYS = new Set(["x", "y", "kid", "keyId"]);
+/** Keys that hold server names and user IDs; their grammar leaves no room for a base64 key. */
+const SERVERS = new Set(["serverName", "applicant", "trustedKeyServers", "allowedServers", "allowedSenders"]);
+const PRIVATE_MEMBERS = new Set(["d", "p", "q", "dp", "dq", "qi", "k", "oth"]);
+
+/** What the raw text holds, line by line. */
+export function secretsInText(text: string, file: string): RegistryProblem[] {
+  return text.split("\n").flatMap((line, index) => {
+    const found: SecretRule[] = TEXT_RULES.filter(({ pattern }) => pattern.test(line));
+    const comment = COMMENT.exec(line)?.[1];
+    if (found.length === 0 && comment !== undefined) {
+      if (NAMED_IN_COMMENT.test(comment)) found.push(NAMED);
+      else if (holdsRandomWord(comment)) found.push(HIGH_ENTROPY);
+    }
+    return found.map((rule) => secretProblem(rule, file, index + 1));
+  });
+}
+
+/** What the parsed values hold, with what their keys say of them. */
+export function secretsInValues(root: unknown, lines: LineCounter, file: string): RegistryProblem[] {
+  const problems: RegistryProblem[] = [];
+  const add = (rule: SecretRule, node: unknown) => {
+    const offset = isNode(node) && node.range ? node.range[0] : 0;
+    problems.push(secretProblem(rule, file, lines.linePos(offset).line));
+  };
+  const visit = (node: unknown, keys: readonly string[]): void => {
+    if (isMap(node)) {
+      const names = new Set(node.items.map(({ key }) => (isScalar(key) ? String(key.value) : "")));
+      for (const { key, value } of node.items) {
+        const name = isScalar(key) ? String(key.value) : "";
+        if (names.has("kty") && PRIVATE_MEMBERS.has(name)) add(PRIVATE_JWK, key);
+        else if (SECRET_KEY.test(name) && isSecretScalar(value)) add(NAMED, key);
+        else if (holdsRandomWord(name)) add(HIGH_ENTROPY, key);
+        else visit(value, [...keys, name]);
+      }
+    } else if (isSeq(node)) for (const item of node.items) visit(item, keys);
+    else if (isScalar(node) && typeof node.value === "string" && mayNotLookRandom(node.value, keys)) {
+      add(HIGH_ENTROPY, node);
+    }
+  };
+  visit(root, []);
+  return problems;
+}
+
+/** Text or a number; `true`, `null` and the like are no secret. */
+function isSecretScalar(value: unknown): boolean {
+  return (
+    isScalar(value) &&
+    (typeof value.value === "number" || (typeof value.value === "string" && value.value !== ""))
+  );
+}
+
+function mayNotLookRandom(value: string, keys: readonly string[]): boolean {
+  const name = keys.at(-1) ?? "";
+  if (PUBLIC_KEYS.has(name) || SERVERS.has(name) || keys.includes("keyIds")) return false;
+  // The host of a URL is no place for a secret; what follows it is.
+  return holdsRandomWord(value.replace(/^[a-z]+:\/\/[^/?#\s]+/i, ""));
+}
+
+function secretProblem({ name, holds }: SecretRule, file: string, line: number): RegistryProblem {
+  return {
+    ...{ file, line, path: "", rule: name },
+    message: `holds ${holds}`,
+    mend:
+      "Keep it in a file or a variable outside the repository and name that ({file: …} or {env: …}). " +
+      "If it was ever committed, it is known: replace it.",
+  };
+}
