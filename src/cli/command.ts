@@ -48,6 +48,8 @@ const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   homeserver_unavailable: ExitCode.unavailable,
   token_refused: ExitCode.unavailable,
   agent_unavailable: ExitCode.unavailable,
+  gateway_refused: ExitCode.unavailable,
+  issuer_unavailable: ExitCode.unavailable,
   work_tree_dirty: ExitCode.refused,
   head_refused: ExitCode.refused,
   lease_lost: ExitCode.failed,

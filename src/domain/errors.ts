@@ -13,6 +13,8 @@ export type ErrorCode =
   | "unsafe_acl"
   | "token_refused"
   | "agent_unavailable"
+  | "gateway_refused"
+  | "issuer_unavailable"
   | "repository_unusable"
   | "work_tree_dirty"
   | "head_refused"

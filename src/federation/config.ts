@@ -46,6 +46,8 @@ const Issuer = z.discriminatedUnion("adapter", [
     adminRealm: z.string().min(1).default("master"),
     /** The `aud` that tokens of declared clients carry. */
     audience: z.string().min(1),
+    /** PEM bundle that an https `url` is verified against; the system's when absent. */
+    caFile: Path.optional(),
     /** Where relative secret references of the registry start. */
     secretsDirectory: Path.default("."),
   }),

@@ -1,0 +1,143 @@
+// What an operator sees of plane 4 from inside, for one partner: are our cards still public, and does our
+// bridge still trust the partner's.
+// Invariant: a card is public or not for everybody; one that stays because another partner consumes it is told
+// as open, with that reason.
+import { resolve } from "node:path";
+import { request } from "undici";
+import type { Clock } from "../../../domain/clock.ts";
+import { sha256Tagged } from "../../../domain/digest.ts";
+import type { FederationConfig } from "../../config.ts";
+import { type EvidenceItem, evidenceItem } from "../../evidence/item.ts";
+import { type PartnerEntry, planeState } from "../../registry/partner.ts";
+import { openPartners } from "../admitted.ts";
+import type { DesiredPlane } from "../plane.ts";
+import { bridgeAgentsDigest } from "./bridge-health.ts";
+import { type CardDecision, lastCardDecisions } from "./card-audit.ts";
+import { CARD_AGENTS } from "./render.ts";
+
+const TIMEOUT_MS = 5_000;
+const AUDITED_WITHIN_MS = 3_000;
+const POLL_MS = 100;
+
+export interface ProbeOptions {
+  readonly config: FederationConfig;
+  readonly desired: DesiredPlane;
+  readonly partner: PartnerEntry;
+  readonly clock: Clock;
+}
+
+type Finding = Pick<EvidenceItem, "verdict" | "reason" | "references"> & { readonly status?: number | null };
+type Seal = (
+  probe: string,
+  layer: string,
+  subject: string,
+  look: () => Promise<Finding> | Finding,
+) => Promise<EvidenceItem>;
+
+export async function probePlane(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
+  const { clock, partner } = options;
+  const seal: Seal = async (probe, layer, subject, look) => {
+    const begun = clock.now();
+    const { status = null, ...finding } = await look();
+    return evidenceItem({
+      schema: "svc.federation.evidence_item.v1",
+      plane: "card",
+      partner: partner.partner.serverName,
+      probe,
+      vantage: "operator",
+      subject,
+      layer,
+      status,
+      ...finding,
+      at: new Date(begun).toISOString(),
+      durationMs: clock.now() - begun,
+    });
+  };
+  return [...(await ourCards(options, seal)), ...(await theirCards(options, seal))];
+}
+
+/** Each agent of ours that the partner could invoke. */
+async function ourCards({ config, desired, partner }: ProbeOptions, seal: Seal): Promise<EvidenceItem[]> {
+  const { gateway } = config;
+  if (gateway === undefined) return [];
+  const { registry } = desired;
+  const items: EvidenceItem[] = [];
+  for (const agent of partner.partner.gateway?.invokes ?? []) {
+    const offered = registry.organisation.agents[agent];
+    if (offered === undefined) continue;
+    const stays = (): string => {
+      if (offered.publish === "always") return "published_always";
+      const others = openPartners(registry, "card").filter((other) => other.name !== partner.name);
+      const consumed = others.some((other) => other.partner.gateway?.invokes.includes(agent));
+      return consumed && offered.publish === "while_consumed" ? "consumed_by_others" : "card_public";
+    };
+    items.push(
+      await seal("card_fetch", "gateway", agent, async () => {
+        const status = await statusOf(`${gateway.url.replace(/\/+$/, "")}${offered.cardPath}`);
+        if (status === undefined)
+          return { verdict: "unknown", reason: "gateway_unavailable", references: [] };
+        if (status === 404) return { status, verdict: "closed", reason: "card_withdrawn", references: [] };
+        return status === 200
+          ? { status, verdict: "open", reason: stays(), references: [] }
+          : { status, verdict: "unknown", reason: "unexpected_status", references: [] };
+      }),
+    );
+  }
+  return items;
+}
+
+async function statusOf(url: string): Promise<number | undefined> {
+  try {
+    const { statusCode, body } = await request(url, { signal: AbortSignal.timeout(TIMEOUT_MS) });
+    await body.dump();
+    return statusCode;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Each agent of the partner that our bridge carries, or has carried. */
+async function theirCards(options: ProbeOptions, seal: Seal): Promise<EvidenceItem[]> {
+  const { config, desired, partner } = options;
+  const agents = Object.keys(partner.partner.card.consumes);
+  if (config.card === undefined || agents.length === 0) return [];
+  const inForce = await bridgeAgentsDigest(config.card.bridgeHealthUrl);
+  const isDesired = inForce === sha256Tagged(desired.files.get(CARD_AGENTS) ?? "");
+  const isClosed = planeState(partner.partner, "card") === "closed";
+  const auditFile = resolve(config.directory, config.card.bridgeAuditFile);
+  const decisions =
+    isClosed && isDesired
+      ? await decisionsOnceRejected(auditFile, agents, options.clock)
+      : await lastCardDecisions(auditFile);
+  const items: EvidenceItem[] = [];
+  for (const agent of agents) {
+    items.push(
+      await seal("card_trust", "bridge", agent, () => {
+        if (decisions === undefined)
+          return { verdict: "unknown", reason: "audit_unreadable", references: [] };
+        const decision = decisions.get(agent);
+        const references = inForce !== undefined && isDesired ? [inForce] : [];
+        if (decision !== undefined) return trustOf(decision, references);
+        // The bridge has never looked at this card, and by its file in force it never will.
+        return isClosed && isDesired
+          ? { verdict: "closed", reason: "not_in_agents_file", references }
+          : { verdict: "unknown", reason: "never_decided", references };
+      }),
+    );
+  }
+  return items;
+}
+
+/** The bridge writes its audit a moment after it has taken up the file. */
+async function decisionsOnceRejected(file: string, agents: readonly string[], clock: Clock) {
+  for (const deadline = clock.now() + AUDITED_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
+    const decisions = await lastCardDecisions(file);
+    const isSettled = agents.every((agent) => decisions?.get(agent)?.outcome !== "accepted");
+    if (decisions === undefined || isSettled || clock.now() >= deadline) return decisions;
+  }
+}
+
+function trustOf(decision: CardDecision, inForce: readonly string[]): Finding {
+  const verdict = decision.outcome === "rejected" ? "closed" : "open";
+  return { verdict, reason: decision.reason, references: [decision.target.fingerprint, ...inForce] };
+}

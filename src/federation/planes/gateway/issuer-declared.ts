@@ -1,0 +1,36 @@
+// The one-machine issuer: clients.yaml beside it, which it reads at each token request. So a file that stands
+// there whole is in force.
+import { resolve } from "node:path";
+import { ClientsFile } from "../../../admission/clients-file.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { parseYaml } from "../../../runtime/load-yaml.ts";
+import { PUBLIC, readIfPresent } from "../../../runtime/write-file.ts";
+import { applyFile, fileDrift } from "../file-target.ts";
+import type { IssuerAdapter } from "./issuer-adapter.ts";
+
+/** @param directory where a relative path starts */
+export function declaredClientsAdapter(
+  { clientsFile }: { readonly clientsFile: string },
+  directory: string,
+): IssuerAdapter {
+  const target = resolve(directory, clientsFile);
+  return {
+    apply: async ({ text }) => ({ changed: applyFile(target, text, PUBLIC), failures: [] }),
+    read: async () => {
+      try {
+        const { clients } = parseYaml(ClientsFile, readIfPresent(target) ?? "", target);
+        return new Map(clients.map(({ clientId, enabled }) => [clientId, { enabled }]));
+      } catch (cause) {
+        // The issuer has an older version in force, which nobody else knows.
+        throw new DrawbridgeError("issuer_unavailable", `${target} cannot be used`, {
+          mend: "Run `drawbridge reconcile`, which writes it anew.",
+          cause,
+        });
+      }
+    },
+    drift: async ({ text }) => {
+      const drift = fileDrift(target, text);
+      return drift === undefined ? [] : [drift];
+    },
+  };
+}

@@ -1,0 +1,246 @@
+// Keycloak as the issuer of declared clients, by its Admin REST API.
+// Invariants: clients are closed before anything else is done; a client is enabled only together with its
+// declared secret and settings, never before; closing needs no secret; a client that this organisation did not
+// make is never deleted; what was done is looked at again.
+import { resolve } from "node:path";
+import { z } from "zod";
+import type { Clock } from "../../../domain/clock.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { readSecret, type SecretReference } from "../../../runtime/secrets.ts";
+import type { FederationConfig } from "../../config.ts";
+import type { Drift } from "../plane.ts";
+import type { DeclaredClient, IssuerAdapter, IssuerFailure, IssuerIntent } from "./issuer-adapter.ts";
+import { KeycloakAdmin } from "./keycloak-admin.ts";
+import {
+  BASIC_SCOPE,
+  clientDigest,
+  clientSettings,
+  extraMappers,
+  extraScopes,
+  hasSettings,
+  KeycloakClient,
+  newClient,
+  OWNER_ATTRIBUTE,
+} from "./keycloak-settings.ts";
+
+type KeycloakTarget = Extract<
+  NonNullable<FederationConfig["gateway"]>["issuer"],
+  { readonly adapter: "keycloak" }
+>;
+
+const PAGE = 500;
+/** In every realm: a partner of such a name would take the console from its administrators. */
+const KEYCLOAKS_OWN = [
+  "account",
+  "account-console",
+  "admin-cli",
+  "broker",
+  "realm-management",
+  "security-admin-console",
+];
+const ClientPage = z.array(KeycloakClient);
+const ScopeList = z.array(z.object({ id: z.string().min(1), name: z.string() }));
+
+/** @param directory where relative paths start */
+export function keycloakAdapter(target: KeycloakTarget, directory: string, clock: Clock): IssuerAdapter {
+  const admin = new KeycloakAdmin(
+    {
+      url: target.url.replace(/\/+$/, ""),
+      realm: target.realm,
+      adminRealm: target.adminRealm,
+      adminClientId: target.adminClientId,
+      adminClientSecret: () => readSecret(target.adminClientSecret, directory),
+      caFile: target.caFile === undefined ? undefined : resolve(directory, target.caFile),
+    },
+    clock,
+  );
+  const secrets = resolve(directory, target.secretsDirectory);
+  return new Keycloak(admin, {
+    audience: target.audience,
+    secretOf: (reference) => readSecret(reference, secrets),
+    // The client that we act as stands among the others when it is of the same realm.
+    foreign: new Set([
+      ...KEYCLOAKS_OWN,
+      ...(target.realm === target.adminRealm ? [target.adminClientId] : []),
+    ]),
+  });
+}
+
+interface KeycloakOptions {
+  readonly audience: string;
+  /** @throws DrawbridgeError */
+  readonly secretOf: (reference: SecretReference) => string;
+  /** Clients that are never touched, whoever declares them. */
+  readonly foreign: ReadonlySet<string>;
+}
+
+class Keycloak implements IssuerAdapter {
+  readonly #admin: KeycloakAdmin;
+  readonly #audience: string;
+  readonly #secretOf: KeycloakOptions["secretOf"];
+  readonly #foreign: ReadonlySet<string>;
+
+  constructor(admin: KeycloakAdmin, { audience, secretOf, foreign }: KeycloakOptions) {
+    this.#admin = admin;
+    this.#audience = audience;
+    this.#secretOf = secretOf;
+    this.#foreign = foreign;
+  }
+
+  async read(): Promise<ReadonlyMap<string, { readonly enabled: boolean }>> {
+    return new Map([...(await this.#list())].map(([clientId, { enabled }]) => [clientId, { enabled }]));
+  }
+
+  async apply(intent: IssuerIntent) {
+    const before = await this.#list();
+    const refusedIds = new Set<string>();
+    let changed = false;
+    const attempt = async (clientId: string, work: () => Promise<boolean>) => {
+      if (await work()) changed = true;
+      else refusedIds.add(clientId);
+    };
+
+    for (const { clientId } of intent.clients) if (this.#foreign.has(clientId)) refusedIds.add(clientId);
+    const clients = intent.clients.filter(({ clientId }) => !this.#foreign.has(clientId));
+    for (const client of clients) {
+      const found = before.get(client.clientId);
+      if (client.enabled || found?.enabled !== true) continue;
+      await attempt(client.clientId, () => this.#put(found, { enabled: false }));
+    }
+    for (const found of ownedAndUndeclared(before, intent)) {
+      await attempt(found.clientId, () => this.#ok("DELETE", `clients/${found.id}`));
+    }
+    const failures: IssuerFailure[] = [];
+    for (const client of clients) {
+      if (!client.enabled) continue;
+      const secret = this.#readSecret(client);
+      if (secret === undefined) {
+        failures.push({
+          clientId: client.clientId,
+          reason: "secret_unavailable",
+          mend: "Put the client's secret where the registry's reference says, readable by this user.",
+        });
+        continue;
+      }
+      const found = before.get(client.clientId);
+      if (found?.enabled === true && found.secret === secret && hasSettings(found, this.#audience)) {
+        continue;
+      }
+      await attempt(client.clientId, () =>
+        found === undefined
+          ? this.#ok("POST", "clients", newClient(client.clientId, intent.owner, this.#audience, secret))
+          : this.#setRight(found, secret),
+      );
+    }
+    if (changed) for (const { subject } of await this.drift(intent)) refusedIds.add(subject);
+    for (const clientId of refusedIds) {
+      if (failures.some((failure) => failure.clientId === clientId)) continue;
+      failures.push({
+        clientId,
+        reason: "issuer_refused",
+        mend: "Compare the client in Keycloak with docs/operating/keycloak.md; its own log says why.",
+      });
+    }
+    return { changed, failures };
+  }
+
+  async drift(intent: IssuerIntent): Promise<readonly Omit<Drift, "plane">[]> {
+    const found = await this.#list();
+    const declared = intent.clients.flatMap((client) => {
+      const drift = this.#driftOf(client, found.get(client.clientId));
+      return drift === undefined ? [] : [drift];
+    });
+    const extra = ownedAndUndeclared(found, intent).map((client) => ({
+      subject: client.clientId,
+      kind: "extra",
+      found: clientDigest(client, false),
+    }));
+    return [...declared, ...extra];
+  }
+
+  #driftOf(client: DeclaredClient, found: KeycloakClient | undefined): Omit<Drift, "plane"> | undefined {
+    const subject = client.clientId;
+    if (!client.enabled) {
+      // Closed: nobody has a token by it, so what else it is does not count.
+      return found?.enabled === true
+        ? { subject, kind: "enabled", found: clientDigest(found, false) }
+        : undefined;
+    }
+    if (found === undefined) return { subject, kind: "missing", found: null };
+    const secret = this.#readSecret(client);
+    const hasSecret = secret !== undefined && found.secret === secret;
+    if (found.enabled && hasSecret && hasSettings(found, this.#audience)) return undefined;
+    return { subject, kind: found.enabled ? "edited" : "disabled", found: clientDigest(found, hasSecret) };
+  }
+
+  /** Scopes and mappers first: with them wrong, a client that is enabled would have wrong tokens. */
+  async #setRight(found: KeycloakClient, secret: string): Promise<boolean> {
+    const at = `clients/${found.id}`;
+    let ok = true;
+    for (const mapper of extraMappers(found)) {
+      ok = (await this.#ok("DELETE", `${at}/protocol-mappers/models/${mapper}`)) && ok;
+    }
+    for (const [kind, extra] of [
+      ["default-client-scopes", extraScopes(found.defaultClientScopes)],
+      ["optional-client-scopes", found.optionalClientScopes],
+    ] as const) {
+      if (extra.length === 0) continue;
+      for (const { id, name } of await this.#scopes(`${at}/${kind}`)) {
+        if (extra.includes(name)) ok = (await this.#ok("DELETE", `${at}/${kind}/${id}`)) && ok;
+      }
+    }
+    if (!found.defaultClientScopes.includes(BASIC_SCOPE)) {
+      const basic = (await this.#scopes("client-scopes")).find(({ name }) => name === BASIC_SCOPE);
+      ok = basic !== undefined && (await this.#ok("PUT", `${at}/default-client-scopes/${basic.id}`)) && ok;
+    }
+    return ok && (await this.#put(found, clientSettings(this.#audience, secret)));
+  }
+
+  #put({ id }: KeycloakClient, body: unknown): Promise<boolean> {
+    return this.#ok("PUT", `clients/${id}`, body);
+  }
+
+  async #ok(method: "POST" | "PUT" | "DELETE", path: string, body?: unknown): Promise<boolean> {
+    const { status } = await this.#admin.call(method, path, body);
+    return status >= 200 && status < 300;
+  }
+
+  async #scopes(path: string) {
+    const parsed = ScopeList.safeParse((await this.#admin.call("GET", path)).body);
+    return parsed.success ? parsed.data : [];
+  }
+
+  async #list(): Promise<ReadonlyMap<string, KeycloakClient>> {
+    const found = new Map<string, KeycloakClient>();
+    for (let first = 0; ; first += PAGE) {
+      const { status, body } = await this.#admin.call("GET", `clients?first=${first}&max=${PAGE}`);
+      const page = ClientPage.safeParse(body);
+      if (status !== 200 || !page.success) {
+        throw new DrawbridgeError("issuer_unavailable", `Keycloak does not list its clients: ${status}`, {
+          mend: "See that gateway.issuer.realm exists, and that Keycloak is of version 26.",
+        });
+      }
+      for (const client of page.data) found.set(client.clientId, client);
+      if (page.data.length < PAGE) return found;
+    }
+  }
+
+  #readSecret({ secret }: DeclaredClient): string | undefined {
+    try {
+      return this.#secretOf(secret);
+    } catch (error) {
+      if (error instanceof DrawbridgeError) return undefined;
+      throw error;
+    }
+  }
+}
+
+function ownedAndUndeclared(
+  found: ReadonlyMap<string, KeycloakClient>,
+  { owner, clients }: IssuerIntent,
+): KeycloakClient[] {
+  const declared = new Set(clients.map(({ clientId }) => clientId));
+  return [...found.values()].filter(
+    ({ clientId, attributes }) => attributes[OWNER_ATTRIBUTE] === owner && !declared.has(clientId),
+  );
+}

@@ -1,0 +1,106 @@
+// What an operator sees of plane 5 from inside, for one partner: does the gateway still know its `azp`, can it
+// have a token, and until when one that it has lives.
+import { InvocationFile } from "../../../admission/invocation-file.ts";
+import type { Clock } from "../../../domain/clock.ts";
+import { sha256Tagged } from "../../../domain/digest.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { parseYaml } from "../../../runtime/load-yaml.ts";
+import { readIfPresent } from "../../../runtime/write-file.ts";
+import { type EvidenceItem, evidenceItem } from "../../evidence/item.ts";
+import type { PartnerEntry } from "../../registry/partner.ts";
+import { readGatewayState } from "../gateway-state.ts";
+import { type IssuerAdapter, TOKEN_LIFE_S } from "./issuer-adapter.ts";
+
+/** Envoy takes a token up to two seconds past its end. */
+const SKEW_S = 2;
+
+export interface ProbeOptions {
+  readonly partner: PartnerEntry;
+  readonly stateFile: string;
+  readonly invocationFile: string;
+  /** As rendered. */
+  readonly invocation: string;
+  readonly issuer: IssuerAdapter;
+  readonly clock: Clock;
+}
+
+type Finding = Pick<EvidenceItem, "verdict" | "reason" | "references">;
+
+export async function probePlane(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
+  const { clock, partner } = options;
+  const { serverName, azp } = partner.partner;
+  const seal = async (probe: string, layer: string, look: () => Promise<Finding> | Finding) => {
+    const begun = clock.now();
+    return evidenceItem({
+      schema: "svc.federation.evidence_item.v1",
+      plane: "gateway",
+      partner: serverName,
+      probe,
+      vantage: "operator",
+      subject: azp,
+      layer,
+      status: null,
+      ...(await look()),
+      at: new Date(begun).toISOString(),
+      durationMs: clock.now() - begun,
+    });
+  };
+  const client = await clientOf(options.issuer, azp);
+  return [
+    await seal("callers_in_force", "gateway", () => callersInForce(options)),
+    await seal("issuer_client", "issuer", () => ({
+      verdict: VERDICTS[client],
+      reason: client,
+      references: [],
+    })),
+    await seal("live_tokens", "issuer", () => liveTokens(client, clock)),
+  ];
+}
+
+function callersInForce({ stateFile, invocationFile, invocation, partner }: ProbeOptions): Finding {
+  const state = readGatewayState(stateFile);
+  if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running", references: [] };
+  const references = [state.invocation];
+  const text = readIfPresent(invocationFile);
+  // Who may call can be told of a file in force alone.
+  const inForce = [invocation, text].find(
+    (one) => one !== undefined && sha256Tagged(one) === state.invocation,
+  );
+  if (inForce === undefined) return { verdict: "unknown", reason: "not_in_force", references };
+  const { agents } = parseYaml(InvocationFile, inForce, invocationFile);
+  const isCaller = Object.values(agents).some(({ clients }) => clients.includes(partner.partner.azp));
+  if (isCaller) return { verdict: "open", reason: "azp_admitted", references };
+  // Closed all the same when an older file is in force, but not by what was declared.
+  return {
+    verdict: "closed",
+    reason: inForce === invocation ? "azp_not_admitted" : "azp_not_admitted_by_older_file",
+    references,
+  };
+}
+
+type ClientState = "client_enabled" | "client_disabled" | "client_unknown" | "issuer_unavailable";
+
+const VERDICTS = {
+  client_enabled: "open",
+  client_disabled: "closed",
+  client_unknown: "closed",
+  issuer_unavailable: "unknown",
+} as const satisfies Readonly<Record<ClientState, EvidenceItem["verdict"]>>;
+
+async function clientOf(issuer: IssuerAdapter, azp: string): Promise<ClientState> {
+  try {
+    const client = (await issuer.read()).get(azp);
+    if (client === undefined) return "client_unknown";
+    return client.enabled ? "client_enabled" : "client_disabled";
+  } catch (error) {
+    if (error instanceof DrawbridgeError) return "issuer_unavailable";
+    throw error;
+  }
+}
+
+/** Nothing remembers when the last token was given; it was before this look, so the bound holds whenever it was. */
+function liveTokens(client: ClientState, clock: Clock): Finding {
+  if (VERDICTS[client] !== "closed") return { verdict: VERDICTS[client], reason: client, references: [] };
+  const until = new Date(clock.now() + (TOKEN_LIFE_S + SKEW_S) * 1_000).toISOString();
+  return { verdict: "closed", reason: "no_new_tokens", references: [`live_until=${until}`] };
+}

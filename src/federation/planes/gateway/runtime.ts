@@ -1,0 +1,174 @@
+// Plane 5 on the real parts: who may invoke, at the gateway; who can have a token, at the issuer.
+// Invariants: closing goes through the gateway first, because it refuses at once whatever token somebody holds;
+// opening goes through the issuer first; neither half is left out because the other could not be reached.
+import { resolve } from "node:path";
+import { ClientsFile } from "../../../admission/clients-file.ts";
+import { InvocationFile } from "../../../admission/invocation-file.ts";
+import type { Clock } from "../../../domain/clock.ts";
+import { sha256Tagged } from "../../../domain/digest.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { parseYaml } from "../../../runtime/load-yaml.ts";
+import { PUBLIC, readIfPresent } from "../../../runtime/write-file.ts";
+import type { FederationConfig } from "../../config.ts";
+import { absentPlane } from "../absent-plane.ts";
+import { applyFile, fileDrift } from "../file-target.ts";
+import { readGatewayState, untilInForce } from "../gateway-state.ts";
+import type { DesiredPlane, Drift, OutOfReach, PlaneOutcome, PlaneProgress, PlaneRuntime } from "../plane.ts";
+import type { IssuerAdapter, IssuerIntent } from "./issuer-adapter.ts";
+import { issuerAdapter } from "./issuers.ts";
+import { probePlane } from "./probe.ts";
+import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "./render.ts";
+
+const RETRY_MS = 5_000;
+
+interface Dependencies {
+  readonly clock: Clock;
+}
+
+/** The gateway plane of one deployment. */
+export function gatewayRuntime(config: FederationConfig, { clock }: Dependencies): PlaneRuntime {
+  const { gateway } = config;
+  if (gateway === undefined) return absentPlane("gateway");
+  const target = resolve(config.directory, gateway.invocationFile);
+  const stateFile = resolve(config.directory, gateway.stateFile);
+  const issuer = issuerAdapter(gateway.issuer, config.directory, clock);
+
+  const applyGateway = async (text: string, progress: PlaneProgress): Promise<Half> => {
+    const changed = applyFile(target, text, PUBLIC);
+    if (!(await untilInForce({ stateFile, file: "invocation", text }, clock))) {
+      return { changed, deferred: "gateway_not_running" };
+    }
+    progress.note(`the gateway has its callers in force, ${sha256Tagged(text)}`);
+    return { changed };
+  };
+
+  return {
+    name: "gateway",
+
+    async apply(desired, progress): Promise<PlaneOutcome> {
+      const { invocation, intent } = desiredOf(desired);
+      const halves = [
+        () => applyGateway(invocation, progress),
+        () => applyIssuer(issuer, intent, desired, progress),
+      ];
+      if (!closesAnybody(readIfPresent(target), invocation)) halves.reverse();
+      return outcomeOf(await eachToItsEnd(halves));
+    },
+
+    async drift(desired): Promise<readonly Drift[]> {
+      const { invocation, intent } = desiredOf(desired);
+      const found: Omit<Drift, "plane">[] = [];
+      const file = fileDrift(target, invocation);
+      const state = readGatewayState(stateFile);
+      if (file !== undefined) found.push(file);
+      else if (state !== undefined && state.invocation !== sha256Tagged(invocation)) {
+        found.push({ subject: "invocation", kind: "not_in_force", found: state.invocation });
+      }
+      found.push(...(await issuer.drift(intent)));
+      return found.map((drift) => ({ plane: "gateway", ...drift }));
+    },
+
+    probe: (desired, partner) =>
+      probePlane({ partner, stateFile, invocationFile: target, issuer, clock, ...desiredOf(desired) }),
+  };
+}
+
+/** One of the two parts, as far as it came. */
+interface Half {
+  readonly changed: boolean;
+  readonly deferred?: string;
+  readonly outOfReach?: readonly OutOfReach[];
+}
+
+async function applyIssuer(
+  issuer: IssuerAdapter,
+  intent: IssuerIntent,
+  { registry }: DesiredPlane,
+  progress: PlaneProgress,
+): Promise<Half> {
+  try {
+    const { changed, failures } = await issuer.apply(intent);
+    const partnerOf = new Map(intent.clients.map(({ clientId, partner }) => [clientId, partner]));
+    progress.note(
+      `the issuer declares ${intent.clients.length} clients, ${failures.length} not as they should be`,
+    );
+    return {
+      changed,
+      outOfReach: failures.map(({ clientId, reason, mend }) => ({
+        partner: partnerOf.get(clientId) ?? registry.organisation.serverName,
+        subject: clientId,
+        reason,
+        mend,
+      })),
+    };
+  } catch (error) {
+    if (error instanceof DrawbridgeError && error.code === "issuer_unavailable") {
+      progress.note(error.message);
+      return { changed: false, deferred: error.code };
+    }
+    throw error;
+  }
+}
+
+/** Runs both in order, the second whatever becomes of the first; then throws what the first of them threw. */
+async function eachToItsEnd(halves: readonly (() => Promise<Half>)[]): Promise<readonly Half[]> {
+  const done: Half[] = [];
+  const errors: unknown[] = [];
+  for (const half of halves) {
+    try {
+      done.push(await half());
+    } catch (error) {
+      errors.push(error);
+    }
+  }
+  if (errors.length > 0) throw errors[0];
+  return done;
+}
+
+function outcomeOf(halves: readonly Half[]): PlaneOutcome {
+  const deferred = halves.find((half) => half.deferred !== undefined)?.deferred;
+  if (deferred !== undefined) return { state: "deferred", reason: deferred, retryAfterMs: RETRY_MS };
+  const changed = halves.some((half) => half.changed);
+  const outOfReach = halves.flatMap((half) => half.outOfReach ?? []);
+  return outOfReach.length === 0
+    ? { state: "in_force", changed }
+    : { state: "incomplete", changed, outOfReach };
+}
+
+/** Whether somebody could invoke something that nobody declares any more. What cannot be read may hide one. */
+export function closesAnybody(standing: string | undefined, desired: string): boolean {
+  if (standing === undefined) return false;
+  try {
+    const wanted = callers(desired);
+    return [...callers(standing)].some((caller) => !wanted.has(caller));
+  } catch {
+    return true;
+  }
+}
+
+function callers(text: string): Set<string> {
+  const { agents } = parseYaml(InvocationFile, text, GATEWAY_INVOCATION);
+  return new Set(
+    Object.entries(agents).flatMap(([agent, { clients }]) => clients.map((client) => `${agent} ${client}`)),
+  );
+}
+
+/** @throws DrawbridgeError `head_refused` when a rendered file is not there or not valid */
+function desiredOf({ files, registry }: DesiredPlane): {
+  readonly invocation: string;
+  readonly intent: IssuerIntent;
+} {
+  const [invocation, text] = [files.get(GATEWAY_INVOCATION), files.get(GATEWAY_CLIENTS)];
+  const unusable = (cause?: unknown) =>
+    new DrawbridgeError("head_refused", "what is rendered for the gateway plane cannot be used", {
+      mend: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
+      cause,
+    });
+  if (invocation === undefined || text === undefined) throw unusable();
+  try {
+    const { clients } = parseYaml(ClientsFile, text, `rendered/${GATEWAY_CLIENTS}`);
+    return { invocation, intent: { owner: registry.organisation.serverName, clients, text } };
+  } catch (cause) {
+    throw unusable(cause);
+  }
+}
