@@ -17,7 +17,7 @@ from .server_name import as_identifier
 SCHEMA = "svc_federation_policy_violation"
 ViolationReason = Literal["server_not_allowed", "invite_rule_denied"]
 
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class ViolationLog:
@@ -77,10 +77,9 @@ class ViolationLog:
     def _append(self, line: bytes) -> None:
         descriptor = self._open()
         data = b"\n" + line if self._is_torn else line
-        written = os.write(descriptor, data)
-        self._is_torn = written < len(data)
-        if self._is_torn:
+        if os.write(descriptor, data) < len(data):
             raise OSError(0, "written in part")
+        self._is_torn = False
 
     def _open(self) -> int:
         if self._descriptor is not None:
@@ -92,7 +91,7 @@ class ViolationLog:
             os.close(descriptor)
             raise OSError(0, "not a regular file")
         self._descriptor = descriptor
-        self._is_torn = False
+        self._is_torn = _ends_within_a_line(descriptor)
         return descriptor
 
     def _is_current(self, descriptor: int) -> bool:
@@ -107,3 +106,9 @@ class ViolationLog:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _ends_within_a_line(descriptor: int) -> bool:
+    """Whether somebody who wrote here before, such as this module, was cut off."""
+    size = os.fstat(descriptor).st_size
+    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"

@@ -1,0 +1,104 @@
+"""The module's section of homeserver.yaml, and a homeserver that it does not know from inside."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+from synapse.module_api.errors import ConfigError
+
+from drawbridge_border import BorderModule
+from drawbridge_border.enforcement import EnforcedAcls
+from support import PARTNER, event, now
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOOD = {"policy_file": "/p", "violations_file": "/v", "status_token_file": "/t"}
+
+
+def test_a_whole_section_is_taken() -> None:
+    assert BorderModule.parse_config(GOOD).relayed_events == "reject"
+    assert BorderModule.parse_config({**GOOD, "relayed_events": "accept"}).relayed_events == "accept"
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        None,
+        [],
+        {},
+        {**GOOD, "policy": "/p"},
+        {**GOOD, "policy_file": "relative"},
+        {**GOOD, "policy_file": 1},
+        {"policy_file": "/p", "violations_file": "/v"},
+        {**GOOD, "relayed_events": "maybe"},
+        {**GOOD, "relayed_events": []},
+    ],
+)
+def test_a_section_that_cannot_work_keeps_the_homeserver_from_starting(section: object) -> None:
+    with pytest.raises(ConfigError):
+        BorderModule.parse_config(section)
+
+
+class Cache:
+    def __init__(self) -> None:
+        self.entries: dict[str, object] = {}
+
+    def get_immediate(self, key: str, default: object, *, update_metrics: bool) -> object:
+        return self.entries.get(key, default)
+
+
+class Lookup:
+    """The homeserver's cached look-up of a room's ACL."""
+
+    def __init__(self, evaluator: object) -> None:
+        self.cache = Cache()
+        self.evaluator = evaluator
+
+    async def __call__(self, room_id: str) -> object:
+        return self.cache.entries.setdefault(room_id, self.evaluator)
+
+    def invalidate(self, key: tuple[str]) -> None:
+        self.cache.entries.pop(key[0], None)
+
+
+def fake_api(lookup: object, acl: object = None, without: str = "") -> SimpleNamespace:
+    async def current(*_args: object) -> object:
+        return acl
+
+    state = SimpleNamespace(get_server_acl_for_room=lookup, get_current_state_event=current)
+    store = SimpleNamespace(get_invite_for_local_user_in_room=current)
+    for holder in (state, store):
+        if hasattr(holder, without):
+            delattr(holder, without)
+    homeserver = SimpleNamespace(
+        get_storage_controllers=lambda: SimpleNamespace(state=state),
+        get_datastores=lambda: SimpleNamespace(main=store),
+    )
+    return SimpleNamespace(_hs=homeserver, server_name="a.test")
+
+
+@pytest.mark.parametrize(
+    "missing", ["get_server_acl_for_room", "get_current_state_event", "get_invite_for_local_user_in_room"]
+)
+def test_a_homeserver_without_what_the_module_needs_does_not_start(missing: str, tmp_path: Path) -> None:
+    api = fake_api(Lookup(None), without=missing)
+    with pytest.raises(ConfigError, match=missing):
+        BorderModule(BorderModule.parse_config(GOOD), api)  # type: ignore[arg-type]
+
+
+async def ask(acls: EnforcedAcls, server: str) -> tuple[object, ...]:
+    return tuple(await acls.enforcement("!room", server))
+
+
+def test_a_stale_entry_is_seen_and_forgotten() -> None:
+    acl = event("@a:a.test", "m.room.server_acl", state_key="", content={"allow": ["*"], "deny": ["b.test"]})
+    lookup = Lookup(None)
+    acls = EnforcedAcls(fake_api(lookup, acl))  # type: ignore[arg-type]
+    assert now(ask(acls, PARTNER)) == (True, False, acl.event_id, False), "not what the state says"
+    assert now(ask(acls, PARTNER)) == (True, True, acl.event_id, False)
+    assert now(ask(acls, "c.test")) == (True, True, acl.event_id, True)
+    acls.forget("!room")
+    assert lookup.cache.entries == {}
