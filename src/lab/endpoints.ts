@@ -28,26 +28,34 @@ export function serviceEndpoints(lab: Lab, organisation: CompleteOrganisation) {
     /** A name, not an address: it stays the same wherever the gateway listens. */
     audience: `https://agents.${organisation}.test`,
     gatewayUrl: local(ports.gateway),
+    /** Where a gateway that serves answers 404, whatever it admits and publishes. */
+    nowhereUrl: local(ports.gateway, "/"),
     cardPath,
     cardUrl: local(ports.gateway, cardPath),
     invokePath,
     invokeUrl: local(ports.gateway, invokePath),
     agentUrl: local(ports.agent),
+    /** Where the agent itself serves its card, to its own organisation. */
+    agentCardUrl: local(ports.agent, "/.well-known/agent-card.json"),
     bridgeUrl: local(ports.bridge),
     healthUrl: local(ports.observe, "/readyz"),
     metricsUrl: local(ports.observe, "/metrics"),
   };
 }
 
+/** How an organisation's bridge calls the agent that `publisher` publishes. */
+export function agentName(organisation: CompleteOrganisation, publisher: CompleteOrganisation): AgentId {
+  return (organisation === publisher ? AGENT : `${publisher}-${AGENT}`) as AgentId;
+}
+
 /** The agents that have a ghost in an organisation: its own, and its partner's under the partner's name. */
 export function agentsOf(
   organisation: CompleteOrganisation,
 ): readonly { readonly agentId: AgentId; readonly publisher: CompleteOrganisation }[] {
-  const partner = partnerOf(organisation);
-  return [
-    { agentId: AGENT as AgentId, publisher: organisation },
-    { agentId: `${partner}-${AGENT}` as AgentId, publisher: partner },
-  ];
+  return [organisation, partnerOf(organisation)].map((publisher) => ({
+    agentId: agentName(organisation, publisher),
+    publisher,
+  }));
 }
 
 /** The ghost by which an organisation's rooms reach the agent that `publisher` publishes. */
@@ -56,6 +64,5 @@ export function ghostFor(
   organisation: CompleteOrganisation,
   publisher: CompleteOrganisation,
 ): GhostMxid {
-  const agentId = (organisation === publisher ? AGENT : `${publisher}-${AGENT}`) as AgentId;
-  return ghostOf(GHOST_PREFIX, agentId, lab.serverNames[organisation]);
+  return ghostOf(GHOST_PREFIX, agentName(organisation, publisher), lab.serverNames[organisation]);
 }

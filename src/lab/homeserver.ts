@@ -30,6 +30,12 @@ export interface HomeserverOptions {
   /** Appservice registrations, absolute. */
   readonly registrationFiles: readonly string[];
   readonly logLevel?: "INFO" | "WARNING";
+  /** The border module (border/); its Python package must be on the homeserver's path. Files absolute. */
+  readonly border?: {
+    readonly policyFile: string;
+    readonly violationsFile: string;
+    readonly statusTokenFile: string;
+  };
 }
 
 /** No line is broken, and nothing is abbreviated by an anchor. */
@@ -135,10 +141,22 @@ function config(options: HomeserverOptions): Record<string, unknown> {
       msc2409_to_device_messages_enabled: true,
       msc3202_transaction_extensions: true,
     },
+    ...(options.border === undefined ? {} : { modules: [borderModule(options.border)] }),
     enable_registration: false,
     bcrypt_rounds: 4,
     presence: { enabled: false },
     ...RELAXED_LIMITS,
+  };
+}
+
+function borderModule(border: NonNullable<HomeserverOptions["border"]>): Record<string, unknown> {
+  return {
+    module: "drawbridge_border.BorderModule",
+    config: {
+      policy_file: border.policyFile,
+      violations_file: border.violationsFile,
+      status_token_file: border.statusTokenFile,
+    },
   };
 }
 

@@ -8,7 +8,8 @@ import { freePort } from "../runtime/free-port.ts";
 import { type NamedLock, tryNamedLock } from "../runtime/named-lock.ts";
 import { COMPLETE_ORGANISATIONS, ORGANISATION_NAMES, type OrganisationName } from "./organisations.ts";
 
-const BLOCK_SIZE = 32;
+/** A block has that many neighbours. */
+export const PORTS_PER_LAB = 32;
 const LOWEST_PORT = 12_000;
 const ATTEMPTS = 200;
 
@@ -77,12 +78,12 @@ export interface ChosenBlock {
  * @throws DrawbridgeError `program_failed` when none is found.
  */
 export async function chooseBlock(kept: number | undefined, random: Random): Promise<ChosenBlock> {
-  const blocks = Math.floor((highestPort() - LOWEST_PORT) / BLOCK_SIZE);
+  const blocks = Math.floor((highestPort() - LOWEST_PORT) / PORTS_PER_LAB);
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     const base =
       attempt === 0 && kept !== undefined
         ? kept
-        : LOWEST_PORT + BLOCK_SIZE * (random.bytes(4).readUInt32BE() % blocks);
+        : LOWEST_PORT + PORTS_PER_LAB * (random.bytes(4).readUInt32BE() % blocks);
     const lock = await tryBlock(base);
     if (lock !== undefined) return { base, lock };
   }
@@ -109,7 +110,7 @@ async function tryBlock(base: number): Promise<NamedLock | undefined> {
 function highestPort(): number {
   try {
     const low = Number(readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8").split(/\s+/)[0]);
-    if (low >= LOWEST_PORT + 10 * BLOCK_SIZE) return low - 1;
+    if (low >= LOWEST_PORT + 10 * PORTS_PER_LAB) return low - 1;
   } catch {
     // Not a Linux of the usual kind: keep to the usual value.
   }

@@ -23,9 +23,11 @@ import {
 } from "./process-identity.ts";
 import { findPrograms } from "./programs.ts";
 import type { Progress } from "./progress.ts";
+import { seedPeople } from "./seed/seed.ts";
 import { liveSupervisor, supervisorClient } from "./supervisor/client.ts";
-import type { SupervisorStatus, UnitStatus } from "./supervisor/protocol.ts";
+import type { UnitStatus } from "./supervisor/protocol.ts";
 import { ProcessRecord } from "./supervisor/supervisor.ts";
+import { unitName } from "./supervisor/units.ts";
 
 const LOCK_TIMEOUT_MS = 300_000;
 const SUPERVISOR_TIMEOUT_MS = 20_000;
@@ -71,7 +73,7 @@ export async function ensureRunning(
   const before = readLab(paths);
   if (before !== undefined && (await isSupervised(before))) {
     const lab = withWitness ? await addWitness(before, clock, progress) : before;
-    await waitUntilReady(lab, clock, progress);
+    await bringUp(lab, clock, progress);
     await healLinks(lab, progress);
     return { lab, found: "running" };
   }
@@ -86,13 +88,14 @@ export async function ensureRunning(
   try {
     if (portsChanged) progress.note("A port of this lab was taken meanwhile; it has other ports now.");
     const edited = await provision(lab, programs, sources);
-    for (const file of edited) progress.note(`Edited by hand, left as it is: ${file}`);
+    for (const file of edited.kept) progress.note(`Edited by hand, left as it is: ${file}`);
+    for (const file of edited.putRight) progress.note(`Edited by hand, now as the registry says: ${file}`);
     progress.done(`configuration, keys and certificates of ${castOf(lab)}`);
     await startSupervisor(lab, clock);
   } finally {
     await block.lock.release();
   }
-  await waitUntilReady(lab, clock, progress);
+  await bringUp(lab, clock, progress);
   return { lab, found: left.length > 0 ? "mended" : "started" };
 }
 
@@ -170,23 +173,38 @@ function programEnvironment(lab: Lab): NodeJS.ProcessEnv {
   return { ...Object.fromEntries(kept), [LAB_ID_VARIABLE]: lab.id };
 }
 
-async function waitUntilReady(lab: Lab, clock: Clock, progress: Progress): Promise<SupervisorStatus> {
+/** People are registered as soon as the homeservers run: others wait for their tokens. */
+async function bringUp(lab: Lab, clock: Clock, progress: Progress): Promise<void> {
+  const { units } = await supervisorClient(lab).status();
+  // Of a lab that runs already nothing is told.
+  const told = new Set(units.every(({ state }) => state === "ready") ? units.map(({ name }) => name) : []);
+  const homeservers = lab.organisations.map((organisation) => unitName(organisation, "homeserver"));
+  const isHomeserver = (name: string) => homeservers.includes(name);
+  await waitUntilReady(lab, clock, progress, told, isHomeserver);
+  await seedPeople(lab, { clock, random: systemRandom }, progress);
+  await waitUntilReady(lab, clock, progress, told, () => true);
+}
+
+async function waitUntilReady(
+  lab: Lab,
+  clock: Clock,
+  progress: Progress,
+  told: Set<string>,
+  isWanted: (unit: string) => boolean,
+): Promise<void> {
   const client = supervisorClient(lab);
   const deadline = clock.now() + READY_TIMEOUT_MS;
-  const told = new Set<string>();
-  let first = true;
   for (;;) {
     const status = await client.status();
-    const open = status.units.filter((unit) => unit.state !== "ready");
+    const open = status.units.filter((unit) => unit.state !== "ready" && isWanted(unit.name));
     for (const unit of status.units) {
       if (unit.state === "stopped") await client.execute({ action: "start", unit: unit.name });
       if (unit.state === "ready" && !told.has(unit.name)) {
         told.add(unit.name);
-        if (!first || open.length > 0) progress.done(unit.name, unit.readyAfterMs ?? undefined);
+        progress.done(unit.name, unit.readyAfterMs ?? undefined);
       }
     }
-    first = false;
-    if (open.length === 0) return status;
+    if (open.length === 0) return;
     progress.doing(`waiting for ${open.map((unit) => unit.name).join(", ")}`);
     const failing = open.find((unit) => unit.restarts >= 8);
     if (failing !== undefined || clock.now() > deadline) {

@@ -1,6 +1,6 @@
 // The folder of one Synapse: its secrets, signing key, certificate and configuration.
 import { mkdirSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import type { ServerName } from "../../domain/identifiers.ts";
 import { PRIVATE, PUBLIC } from "../../runtime/write-file.ts";
 import { type Authority, keepCertificate } from "../authority.ts";
@@ -12,8 +12,12 @@ import { ADMITTED_ORGANISATIONS, hostOf, isComplete, type OrganisationName } fro
 import { synapseDatabaseName, synapseDatabasePassword } from "./databases.ts";
 import type { ProvisionSources } from "./provision.ts";
 
-/** A, B and D admit one another. C would talk to all: it must be they who refuse, not C that never asks. */
+/**
+ * Whom a plain homeserver admits. C would talk to all: it must be they who refuse, not C that never asks.
+ * For A and B that is said by their registry; until its include file is there, they admit nobody.
+ */
 export function federationAllowList(lab: Lab, organisation: OrganisationName): ServerName[] {
+  if (isComplete(organisation)) return [];
   const admitted = ADMITTED_ORGANISATIONS.map((name) => lab.serverNames[name]);
   return organisation === "org-c" ? [...admitted, lab.serverNames["org-c"]] : admitted;
 }
@@ -31,6 +35,11 @@ export async function provisionHomeserver(
     await keepSecret(inside(HOMESERVER_FILES[name]), () => randomSecret(random));
   }
   await keepSecret(inside(HOMESERVER_FILES.signingKey), () => synapseSigningKey(random));
+  if (isComplete(organisation)) {
+    mkdirSync(paths.homeserverIncludes, { recursive: true });
+    mkdirSync(dirname(paths.policyFile), { recursive: true });
+    await keepSecret(paths.borderStatusToken, () => randomSecret(random));
+  }
   await keepCertificate(
     authority,
     hostOf(organisation),
@@ -58,7 +67,16 @@ export async function provisionHomeserver(
       password: await synapseDatabasePassword(lab, organisation, random),
       name: synapseDatabaseName(organisation),
     },
-    registrationFiles: isComplete(organisation) ? [paths.registration] : [],
+    ...(isComplete(organisation)
+      ? {
+          registrationFiles: [paths.registration],
+          border: {
+            policyFile: paths.policyFile,
+            violationsFile: paths.violationsFile,
+            statusTokenFile: paths.borderStatusToken,
+          },
+        }
+      : { registrationFiles: [] }),
   });
   return Object.entries(rendered).map(([name, text]) => ({
     file: inside(name),

@@ -1,6 +1,7 @@
-// Brings the folders of all organisations up to date: secrets, keys, certificates, configuration.
-// Invariants: secrets and keys are made once and kept; running it again changes nothing; what somebody
-// edited is left as it is, and reported.
+// Brings the folders of all organisations up to date: secrets, keys, certificates, configuration, and the
+// control repositories. Invariants: secrets and keys are made once and kept; running it again changes
+// nothing; what somebody edited is left as it is, and reported; what admits somebody comes from the
+// repository alone, by the reconciler's own code.
 import { cpSync, existsSync, mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { stringify } from "yaml";
@@ -9,9 +10,10 @@ import { renderRegistration } from "../../bridge/matrix/registration.ts";
 import { generateCardKey } from "../../cards/signing-keys.ts";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { generateSigningKeys } from "../../issuer/signing-keys.ts";
-import { PRIVATE, PUBLIC, writeWhole } from "../../runtime/write-file.ts";
+import { PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { openAuthority } from "../authority.ts";
 import { type ConfigurationFile, keepSecret, randomSecret, writeConfiguration } from "../files.ts";
+import { HOMESERVER_FILES } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
 import { CLONE } from "../layout.ts";
 import {
@@ -22,18 +24,15 @@ import {
   WITNESS,
 } from "../organisations.ts";
 import type { LabPrograms } from "../programs.ts";
-import { agentsFile, BRIDGE_SECRETS, bridgeConfig, type PinnedCardKeys } from "./bridge.ts";
+import { BRIDGE_SECRETS, bridgeConfig } from "./bridge.ts";
+import { provisionRepository } from "./control-repository.ts";
 import { bridgeDatabaseUrl } from "./databases.ts";
+import { federationConfig, probeConfig, vantagesOf } from "./federation.ts";
 import { provisionHomeserver } from "./homeservers.ts";
 import { provisionOutsider } from "./outsider.ts";
-import {
-  agentConfig,
-  clientsFile,
-  gatewayConfig,
-  invocationFile,
-  issuerConfig,
-  publicationFile,
-} from "./services.ts";
+import { editedRendered, placeRendered } from "./place-rendered.ts";
+import type { Identities, IdentityFacts } from "./registry.ts";
+import { agentConfig, gatewayConfig, issuerConfig } from "./services.ts";
 
 /** No anchors: configuration is refused when it has any. */
 const YAML_STYLE = { lineWidth: 0, aliasDuplicateObjects: false } as const;
@@ -43,41 +42,55 @@ export interface ProvisionSources {
   readonly random: Random;
 }
 
-/** @returns files that were edited by hand and therefore kept */
+/** Files that somebody had edited by hand. */
+export interface EditedFiles {
+  readonly kept: readonly string[];
+  /** Of those that the control repository says: they are now as it says again. */
+  readonly putRight: readonly string[];
+}
+
 export async function provision(
   lab: Lab,
   programs: LabPrograms,
   sources: ProvisionSources,
-): Promise<readonly string[]> {
+): Promise<EditedFiles> {
   const { paths } = lab;
   const authority = await openAuthority(
     { certificate: paths.caCertificate, privateKey: paths.caKey },
     sources,
   );
-  const cardKeys = {
-    "org-a": await keepCardKey(lab, "org-a"),
-    "org-b": await keepCardKey(lab, "org-b"),
-  };
   const files: ConfigurationFile[] = [];
   for (const organisation of lab.organisations) {
     files.push(...(await provisionHomeserver(lab, organisation, authority, sources)));
   }
+  const identities = { "org-a": await identityOf(lab, "org-a"), "org-b": await identityOf(lab, "org-b") };
   for (const organisation of COMPLETE_ORGANISATIONS) {
     await provisionIssuer(lab, organisation, sources);
-    files.push(...(await provisionBridge(lab, organisation, cardKeys, sources)));
-    files.push(...serviceFiles(lab, organisation, programs, cardKeys));
+    files.push(...(await provisionBridge(lab, organisation, sources)));
+    files.push(...serviceFiles(lab, organisation, programs, identities));
+    files.push(...federationFiles(lab, organisation, programs));
     provisionDocuments(lab, organisation);
   }
   await provisionOutsider(lab, sources);
-  return writeConfiguration(files, paths.manifest);
+  const kept = writeConfiguration(files, paths.manifest);
+  const putRight: string[] = [];
+  for (const organisation of COMPLETE_ORGANISATIONS) {
+    const { federationConfig: configFile } = paths.organisation(organisation);
+    putRight.push(...(await editedRendered(configFile)));
+    await provisionRepository(lab, organisation, identities, sources);
+    await placeRendered(configFile);
+  }
+  return { kept, putRight };
 }
 
 /** Makes the folder of the witness alone, while the others run. */
 export async function provisionWitness(lab: Lab, sources: ProvisionSources): Promise<void> {
   const { paths } = lab;
-  const files = { certificate: paths.caCertificate, privateKey: paths.caKey };
-  const authority = await openAuthority(files, sources);
-  writeConfiguration(await provisionHomeserver(lab, WITNESS, authority, sources), paths.manifest);
+  const authorityFiles = { certificate: paths.caCertificate, privateKey: paths.caKey };
+  const authority = await openAuthority(authorityFiles, sources);
+  const files = await provisionHomeserver(lab, WITNESS, authority, sources);
+  for (const organisation of COMPLETE_ORGANISATIONS) files.push(...probeFiles(lab, organisation));
+  writeConfiguration(files, paths.manifest);
 }
 
 /** A configuration file in YAML under a line that says whose it is. */
@@ -90,17 +103,19 @@ export function yamlFile(
   return { file, text: `# ${title}\n${stringify(value, YAML_STYLE)}`, mode };
 }
 
-async function keepCardKey(
-  lab: Lab,
-  organisation: CompleteOrganisation,
-): Promise<PinnedCardKeys[CompleteOrganisation]> {
+/** What partners are told of an organisation: the public half of its card key, and its server key's name. */
+async function identityOf(lab: Lab, organisation: CompleteOrganisation): Promise<IdentityFacts> {
   const keyId = `${organisation}-card-1`;
   const text = await keepSecret(lab.paths.organisation(organisation).agentKey, async () => {
     const { privateJwk } = await generateCardKey(keyId);
     return privateJwk;
   });
   const { d: _private, ...jwk } = JSON.parse(text);
-  return { keyId, jwk };
+  const serverKey = readIfPresent(
+    join(lab.paths.organisation(organisation).homeserver, HOMESERVER_FILES.signingKey),
+  );
+  const [algorithm, version] = (serverKey ?? "").split(" ");
+  return { cardKey: { keyId, jwk }, serverKeyId: `${algorithm}:${version}` };
 }
 
 async function provisionIssuer(
@@ -123,7 +138,6 @@ async function provisionIssuer(
 async function provisionBridge(
   lab: Lab,
   organisation: CompleteOrganisation,
-  cardKeys: PinnedCardKeys,
   { random }: ProvisionSources,
 ): Promise<ConfigurationFile[]> {
   const paths = lab.paths.organisation(organisation);
@@ -146,11 +160,6 @@ async function provisionBridge(
   const config = bridgeConfig(lab, organisation);
   return [
     yamlFile(paths.bridgeConfig, `The bridge of ${organisation}`, config),
-    yamlFile(
-      paths.agentsFile,
-      `The agents that have a ghost in ${organisation}`,
-      agentsFile(lab, organisation, cardKeys),
-    ),
     {
       file: paths.registration,
       text: renderRegistration(BridgeConfigFile.parse(config), { asToken, hsToken }),
@@ -163,7 +172,7 @@ function serviceFiles(
   lab: Lab,
   organisation: CompleteOrganisation,
   programs: LabPrograms,
-  cardKeys: PinnedCardKeys,
+  identities: Identities,
 ): ConfigurationFile[] {
   const paths = lab.paths.organisation(organisation);
   return [
@@ -172,24 +181,36 @@ function serviceFiles(
       `The A2A gateway of ${organisation}`,
       gatewayConfig(lab, organisation, programs.envoy),
     ),
-    yamlFile(
-      paths.publicationFile,
-      `Public cards of ${organisation}'s gateway`,
-      publicationFile(lab, organisation),
-    ),
-    yamlFile(
-      paths.invocationFile,
-      `Callers that ${organisation}'s gateway admits`,
-      invocationFile(lab, organisation),
-    ),
     yamlFile(paths.issuerConfig, `The token issuer of ${organisation}`, issuerConfig(lab, organisation)),
-    yamlFile(paths.clientsFile, `Clients of ${organisation}'s issuer`, clientsFile(lab, organisation)),
     yamlFile(
       paths.agentConfig,
       `The agent of ${organisation}`,
-      agentConfig(lab, organisation, cardKeys[organisation].keyId),
+      agentConfig(lab, organisation, identities[organisation].cardKey.keyId),
     ),
   ];
+}
+
+function federationFiles(
+  lab: Lab,
+  organisation: CompleteOrganisation,
+  programs: LabPrograms,
+): ConfigurationFile[] {
+  const { federationConfig: file } = lab.paths.organisation(organisation);
+  const title = `Where the parts of ${organisation} stand that its registry's planes are applied to`;
+  return [
+    yamlFile(file, title, federationConfig(lab, organisation, programs)),
+    ...probeFiles(lab, organisation),
+  ];
+}
+
+function probeFiles(lab: Lab, organisation: CompleteOrganisation): ConfigurationFile[] {
+  return vantagesOf(lab, organisation).map((as) =>
+    yamlFile(
+      lab.paths.organisation(organisation).probeFile(as),
+      `How ${organisation} is looked at from outside, as ${as}`,
+      probeConfig(lab, organisation, as),
+    ),
+  );
 }
 
 /** A copy of what the agent answers from: the project's own documents for org A, a handbook for org B. */

@@ -1,5 +1,7 @@
-// The seeded proof: each organisation's person asks the other's agent, and org C is refused everywhere.
+// The seeded proof: each organisation's person asks the other's agent; each passes the other's five planes,
+// and org C is stopped on every one of them.
 import type { Clock, Random } from "../../domain/clock.ts";
+import { PLANE_NUMBERS } from "../../federation/planes/names.ts";
 import { ghostFor } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
 import {
@@ -11,11 +13,14 @@ import {
 } from "../organisations.ts";
 import { roomOf, type Seed } from "../seed/seed.ts";
 import { type AskResult, ask } from "./ask.ts";
+import { lookAsPartners, type Passages, planesNotPassed } from "./passages.ts";
 import { attemptEverything, isRefused, type Refusal } from "./refusals.ts";
 
 export interface Proof {
   /** By the organisation whose person asked; the agent asked is its partner's. */
   readonly asked: Readonly<Record<CompleteOrganisation, AskResult>>;
+  /** By the organisation that was looked at, as its partner. */
+  readonly passages: Passages;
   readonly refusals: readonly Refusal[];
   /** What does not hold, as sentences; empty when all is as it should be. */
   readonly failures: readonly string[];
@@ -48,13 +53,18 @@ export async function prove(
     );
     return [from, result] as const;
   });
-  const [answers, refusals] = await Promise.all([Promise.all(asking), attemptEverything(lab, seed, sources)]);
+  const [answers, passages, refusals] = await Promise.all([
+    Promise.all(asking),
+    lookAsPartners(lab, seed, sources),
+    attemptEverything(lab, seed, sources),
+  ]);
   const asked = Object.fromEntries(answers) as Proof["asked"];
-  return { asked, refusals, failures: failuresOf(asked, refusals) };
+  const found = { asked, passages, refusals };
+  return { ...found, failures: failuresOf(found) };
 }
 
 /** What of a proof does not hold, as sentences. */
-export function failuresOf(asked: Proof["asked"], refusals: readonly Refusal[]): string[] {
+export function failuresOf({ asked, passages, refusals }: Omit<Proof, "failures">): string[] {
   const failures: string[] = [];
   for (const from of COMPLETE_ORGANISATIONS) {
     const { audit, views, gateway } = asked[from];
@@ -71,6 +81,11 @@ export function failuresOf(asked: Proof["asked"], refusals: readonly Refusal[]):
     }
     if (gateway?.azp !== clientIds.bridgeOf(from)) {
       failures.push(`the gateway of ${publisher} did not see the azp ${clientIds.bridgeOf(from)}`);
+    }
+  }
+  for (const at of COMPLETE_ORGANISATIONS) {
+    for (const plane of planesNotPassed(passages[at])) {
+      failures.push(`${partnerOf(at)} does not pass plane ${PLANE_NUMBERS[plane]}, ${plane}, at ${at}`);
     }
   }
   for (const refusal of refusals) {

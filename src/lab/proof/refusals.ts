@@ -1,25 +1,60 @@
-// What org C is answered when it tries to take part. Every code is one that was received just now.
+// Where org C is stopped on each plane when it tries to take part. Every answer was received just now: what
+// no request of C's could show, because another plane answers first, is asked of the part that enforces it.
 import { join } from "node:path";
 import { importJWK, SignJWT } from "jose";
+import { AgentsFile } from "../../admission/agents-file.ts";
+import { fetchCard } from "../../cards/fetch.ts";
+import { importPinnedKey } from "../../cards/pinned-keys.ts";
+import { signCard } from "../../cards/sign.ts";
+import { importSigningKey } from "../../cards/signing-keys.ts";
+import { verifyCard } from "../../cards/verify.ts";
 import type { Clock, Random } from "../../domain/clock.ts";
+import { loadFederationConfig } from "../../federation/config.ts";
 import { signedRequest } from "../../federation/homeserver/signed-request.ts";
+import { borderStatus } from "../../federation/planes/border/status.ts";
+import type { PlaneName } from "../../federation/planes/names.ts";
+import { loadYaml } from "../../runtime/load-yaml.ts";
 import { readIfPresent } from "../../runtime/write-file.ts";
 import { outsiderFiles } from "../configuration/outsider.ts";
-import { homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
+import { agentName, homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
 import { HOMESERVER_FILES } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
-import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, clientIds } from "../organisations.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, clientIds, partnerOf } from "../organisations.ts";
 import { personOf, roomOf, type Seed } from "../seed/seed.ts";
 
-export const ATTEMPTS = ["join", "federation_send", "token", "foreign_token", "unadmitted_client"] as const;
+export const ATTEMPTS = [
+  "federation_send",
+  "join",
+  "room_acl",
+  "border",
+  "forged_card",
+  "token",
+  "foreign_token",
+  "unadmitted_client",
+] as const;
 export type Attempt = (typeof ATTEMPTS)[number];
+
+/** The plane that an attempt is about. */
+export const ATTEMPT_PLANES: Readonly<Record<Attempt, PlaneName>> = {
+  federation_send: "transport",
+  join: "rooms",
+  room_acl: "rooms",
+  border: "border",
+  forged_card: "card",
+  token: "gateway",
+  foreign_token: "gateway",
+  unadmitted_client: "gateway",
+};
+
+/** An HTTP status, or the word of what decides without one. */
+type Answer = number | "denied" | "let in" | "rejected" | "accepted" | "no card";
 
 export interface Refusal {
   readonly attempt: Attempt;
   /** Who was asked. */
   readonly at: CompleteOrganisation;
-  readonly expected: number;
-  readonly received: number;
+  readonly expected: Answer;
+  readonly received: Answer;
   /** The error code in the body, or what the answer says of itself. */
   readonly code: string | undefined;
 }
@@ -31,8 +66,11 @@ interface Sources {
 
 /** For people: what was tried. */
 export const ATTEMPT_TITLES: Readonly<Record<Attempt, string>> = {
-  join: "joins a shared room",
   federation_send: "sends by federation, signed with its own server key",
+  join: "joins a shared room",
+  room_acl: "by the ACL of the shared room, as the homeserver enforces it",
+  border: "by the policy that the border module has in force",
+  forged_card: "forges the agent's card, signed with its own key under the pinned key's name",
   token: "asks for a token as org-c-bridge, which no issuer knows",
   foreign_token: "calls the agent with a token that it signed itself",
   unadmitted_client: "calls the agent as org-c-applicant, known to the issuer, admitted by no gateway",
@@ -43,8 +81,11 @@ export async function attemptEverything(lab: Lab, seed: Seed, sources: Sources):
   const results = await Promise.all(
     COMPLETE_ORGANISATIONS.map((at) =>
       Promise.all([
-        tryJoin(lab, seed, at, sources),
         trySend(lab, at, sources),
+        tryJoin(lab, seed, at, sources),
+        askRoomAcl(lab, seed, at),
+        askBorder(lab, at),
+        tryForgedCard(lab, at, sources),
         tryToken(lab, at),
         tryForeignToken(lab, at, sources),
         tryUnadmittedClient(lab, at, sources),
@@ -94,6 +135,53 @@ async function trySend(lab: Lab, at: CompleteOrganisation, { clock, random }: So
     received: answer.status,
     code: answer.errcode,
   };
+}
+
+function borderOf(lab: Lab, at: CompleteOrganisation) {
+  return borderStatus(loadFederationConfig(lab.paths.organisation(at).federationConfig));
+}
+
+/** Asked of the cache by which the homeserver decides, not of the room's state. */
+async function askRoomAcl(lab: Lab, seed: Seed, at: CompleteOrganisation): Promise<Refusal> {
+  const enforced = await borderOf(lab, at).enforcement(
+    roomOf(seed, at)?.roomId ?? "",
+    lab.serverNames["org-c"],
+  );
+  return {
+    attempt: "room_acl",
+    at,
+    expected: "denied",
+    received: enforced.allowed ? "let in" : "denied",
+    code: enforced.enforces_state ? undefined : "state_not_enforced",
+  };
+}
+
+async function askBorder(lab: Lab, at: CompleteOrganisation): Promise<Refusal> {
+  const { allowed } = await borderOf(lab, at).check(lab.serverNames["org-c"]);
+  return {
+    attempt: "border",
+    at,
+    expected: "denied",
+    received: allowed ? "let in" : "denied",
+    code: allowed ? undefined : "server_not_allowed",
+  };
+}
+
+/** Against the pin that the partner's bridge has in its agents.yaml. */
+async function tryForgedCard(lab: Lab, at: CompleteOrganisation, { clock }: Sources): Promise<Refusal> {
+  const about = { attempt: "forged_card", at, expected: "rejected" } as const;
+  const consumer = partnerOf(at);
+  const agents = loadYaml(AgentsFile, lab.paths.organisation(consumer).agentsFile).agents;
+  const pin = agents[agentName(consumer, at)]?.cardIdentity;
+  const fetched = await fetchCard(serviceEndpoints(lab, at).cardUrl, { clock });
+  if (pin === undefined || !fetched.fetched) return { ...about, received: "no card", code: undefined };
+  const key = await importSigningKey(readIfPresent(outsiderFiles(lab).tokenKey) ?? "");
+  const forged = await signCard(fetched.bytes, { key, keyId: pin.keyId });
+  if (!forged.signed) throw new TypeError("a card that is published can be signed");
+  const verdict = await verifyCard(forged.bytes, [await importPinnedKey(pin.keyId, pin.jwk)]);
+  return verdict.accepted
+    ? { ...about, received: "accepted", code: undefined }
+    : { ...about, received: "rejected", code: verdict.reason };
 }
 
 async function requestToken(lab: Lab, at: CompleteOrganisation, clientId: string, secretFile: string) {

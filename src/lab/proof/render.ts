@@ -1,10 +1,12 @@
 // The proof as a person reads it at the end of fed:up. Pure.
+import type { EvidenceItem } from "../../federation/evidence/item.ts";
+import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../../federation/planes/names.ts";
 import type { Lab } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";
 import { formatDuration, type Palette } from "../progress.ts";
 import type { AskResult } from "./ask.ts";
 import type { Proof } from "./proof.ts";
-import { ATTEMPT_TITLES, ATTEMPTS, isRefused, type Refusal } from "./refusals.ts";
+import { ATTEMPT_PLANES, ATTEMPT_TITLES, ATTEMPTS, isRefused, type Refusal } from "./refusals.ts";
 import { timelineOf } from "./timeline.ts";
 
 /** In the proof, where the answer only has to be recognised. */
@@ -35,13 +37,8 @@ export function renderProof(lab: Lab, proof: Proof, opening: Opening, palette: P
     ...quote(other.question, palette),
     `  ${verdict(other)}; ${gatewayLine(other, "org-b")}`,
     "",
-    bold("Organisation C, whom nobody admits, at org-a and org-b alike"),
-    ...ATTEMPTS.map((attempt) =>
-      renderRefusal(
-        proof.refusals.filter((r) => r.attempt === attempt),
-        palette,
-      ),
-    ),
+    bold("The five planes, at org-a and org-b alike: what the partner passes, and what stops org-c"),
+    ...PLANE_NAMES.flatMap((plane) => renderPlane(plane, proof, palette)),
     "",
     ...(proof.failures.length === 0
       ? [palette.green("Everything is as it should be.")]
@@ -146,6 +143,44 @@ function wrap(line: string): string[] {
   return [...rows, row];
 }
 
+function renderPlane(plane: PlaneName, proof: Proof, palette: Palette): string[] {
+  const attempts = ATTEMPTS.filter((attempt) => ATTEMPT_PLANES[attempt] === plane);
+  return [
+    `  ${palette.bold(`${PLANE_NUMBERS[plane]} ${plane}`)}`,
+    ...renderPassages(
+      COMPLETE_ORGANISATIONS.flatMap((at) => proof.passages[at].filter((item) => item.plane === plane)),
+      palette,
+    ),
+    ...attempts.map((attempt) =>
+      renderRefusal(
+        proof.refusals.filter((refusal) => refusal.attempt === attempt),
+        palette,
+      ),
+    ),
+  ];
+}
+
+/** One line a probe, for both organisations where they answered alike. */
+function renderPassages(items: readonly EvidenceItem[], palette: Palette): string[] {
+  return [...new Set(items.map(({ probe }) => probe))].map((probe) => {
+    const same = items.filter((item) => item.probe === probe);
+    const mark = same.every(({ verdict }) => verdict === "open") ? palette.green("✓") : palette.red("✗");
+    const seen = [...new Set(same.map(({ status, layer }) => `${status ?? "no answer"} by ${layer}`))];
+    const what = PROBE_TITLES[probe] ?? probe;
+    return `    ${mark} partner  ${seen.join(", ")}  ${palette.dim(what)}`;
+  });
+}
+
+/** For people: what was tried as the partner. */
+const PROBE_TITLES: Readonly<Record<string, string>> = {
+  federation_send: "sends by federation",
+  make_join: "is handed a join to a shared room",
+  invite: "invites a person",
+  card_fetch: "fetches the agent's card",
+  token_request: "is issued a token",
+  invoke: "reaches the agent with it",
+};
+
 function renderRefusal(refusals: readonly Refusal[], palette: Palette): string {
   const [first] = refusals;
   if (first === undefined) return "";
@@ -153,7 +188,7 @@ function renderRefusal(refusals: readonly Refusal[], palette: Palette): string {
   const same = refusals.every((r) => r.received === first.received && r.code === first.code);
   const status = same ? String(first.received) : refusals.map((r) => `${r.received} at ${r.at}`).join(", ");
   const codes = new Set(refusals.flatMap(({ code }) => (code === undefined ? [] : [code])));
-  return `  ${mark} ${status}  ${ATTEMPT_TITLES[first.attempt]}  ${palette.dim([...codes].join("; "))}`.trimEnd();
+  return `    ${mark} org-c    ${status}  ${ATTEMPT_TITLES[first.attempt]}  ${palette.dim([...codes].join("; "))}`.trimEnd();
 }
 
 function nextCommands(lab: Lab): string[] {

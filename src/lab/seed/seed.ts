@@ -4,11 +4,12 @@
 import { z } from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { parseUserId } from "../../domain/identifiers.ts";
+import { PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { homeserverEndpoints } from "../endpoints.ts";
 import { readJson, writeJson } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import { MatrixUser } from "../matrix-user.ts";
-import { ORGANISATION_NAMES, type OrganisationName } from "../organisations.ts";
+import { isComplete, ORGANISATION_NAMES, type OrganisationName } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
 import { seedRooms, waitForGhosts } from "./rooms.ts";
 import { seedUsers } from "./users.ts";
@@ -70,21 +71,41 @@ export function roomOf(seed: Seed, createdBy: OrganisationName): SeededRoom | un
 }
 
 /**
- * Makes what is missing, and waits until every ghost is in its rooms.
+ * Registers who is missing, and hands each organisation its users' tokens: federation control acts as the
+ * operator, so it cannot start before. Only the homeservers must run.
+ * @throws DrawbridgeError `homeserver_refused`, `homeserver_unavailable`
+ */
+export async function seedPeople(lab: Lab, sources: SeedSources, progress: Progress): Promise<void> {
+  const before = readSeed(lab);
+  progress.doing("registering people");
+  const users = await seedUsers(lab, before?.users, sources);
+  writeJson(lab.paths.seed, { users, rooms: before?.rooms ?? [] } satisfies Seed);
+  for (const organisation of lab.organisations) handOverTokens(lab, organisation, users[organisation]);
+  if (before === undefined) progress.done("people: alice, bob and operator at each homeserver");
+}
+
+function handOverTokens(lab: Lab, organisation: OrganisationName, users: readonly SeededUser[]): void {
+  const paths = lab.paths.organisation(organisation);
+  const keep = (file: string, token: string) => {
+    if (readIfPresent(file)?.trim() !== token) writeWhole(file, `${token}\n`, PRIVATE);
+  };
+  for (const { userId, accessToken, admin } of users) {
+    keep(paths.userToken(userId.slice(1, userId.indexOf(":"))), accessToken);
+    if (admin && isComplete(organisation)) keep(paths.operatorToken, accessToken);
+  }
+}
+
+/**
+ * Makes the rooms that are missing, and waits until every ghost is in its rooms.
  * @throws DrawbridgeError `homeserver_refused`, `homeserver_unavailable`; `program_failed` when a bridge
  *   does not bring its ghosts
  */
 export async function seed(lab: Lab, sources: SeedSources, progress: Progress): Promise<Seed> {
-  const before = readSeed(lab);
-  progress.doing("registering people");
-  const users = await seedUsers(lab, before?.users, sources);
-  const withUsers: Seed = { users, rooms: before?.rooms ?? [] };
-  writeJson(lab.paths.seed, withUsers);
-  if (before === undefined) progress.done("people: alice, bob and operator at each homeserver");
-
+  const withUsers = readSeed(lab);
+  if (withUsers === undefined) throw new TypeError("people come before rooms");
   progress.doing("opening the shared rooms");
   const rooms = await seedRooms(lab, withUsers, sources);
-  const complete: Seed = { users, rooms };
+  const complete: Seed = { users: withUsers.users, rooms };
   writeJson(lab.paths.seed, complete);
   await waitForGhosts(lab, complete, sources);
   if (withUsers.rooms.length < rooms.length) {

@@ -3,6 +3,7 @@
 import { join } from "node:path";
 import { z } from "zod";
 import { readIfPresent } from "../../runtime/write-file.ts";
+import { answers } from "../answers.ts";
 import { BRIDGE_SECRETS } from "../configuration/bridge.ts";
 import { outsiderFiles } from "../configuration/outsider.ts";
 import { agentsOf, ghostFor, homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
@@ -90,25 +91,16 @@ async function programStatus(
   program: ProgramName,
   configFile: string,
   probeUrl: string,
+  probeStatus = 200,
 ) {
   const name = unitName(organisation, program);
   const unit = unitOf(sources, name);
   return {
     ...unit,
-    healthy: unit.pid !== null && (await answers(probeUrl)),
+    healthy: unit.pid !== null && (await answers({ url: probeUrl, status: probeStatus }, PROBE_TIMEOUT_MS)),
     configFile,
     outputFile: sources.lab.paths.log(name),
   };
-}
-
-async function answers(url: string): Promise<boolean> {
-  try {
-    const response = await fetch(url, { signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
-    await response.body?.cancel();
-    return response.status === 200;
-  } catch {
-    return false;
-  }
 }
 
 async function organisationStatus(sources: Sources, name: OrganisationName): Promise<OrganisationStatus> {
@@ -180,15 +172,9 @@ async function serviceStatus(sources: Sources, name: CompleteOrganisation) {
   const paths = lab.paths.organisation(name);
   const endpoints = serviceEndpoints(lab, name);
   const [gateway, issuer, agent, bridge] = await Promise.all([
-    programStatus(sources, name, "gateway", paths.gatewayConfig, endpoints.cardUrl),
+    programStatus(sources, name, "gateway", paths.gatewayConfig, endpoints.nowhereUrl, 404),
     programStatus(sources, name, "issuer", paths.issuerConfig, endpoints.jwksUrl),
-    programStatus(
-      sources,
-      name,
-      "agent",
-      paths.agentConfig,
-      `${endpoints.agentUrl}/.well-known/agent-card.json`,
-    ),
+    programStatus(sources, name, "agent", paths.agentConfig, endpoints.agentCardUrl),
     programStatus(sources, name, "bridge", paths.bridgeConfig, endpoints.healthUrl),
   ]);
   return {

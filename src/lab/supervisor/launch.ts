@@ -30,6 +30,7 @@ export async function launchCommand(program: CommandLine, logFile: string): Prom
       cwd: program.directory,
       detached: true,
       stdio: ["ignore", log, log],
+      env: { ...process.env, ...program.environment },
     });
     const ended = new Promise<string>((resolve) => {
       child.once("exit", (code, signal) => resolve(signal ?? `exit ${code}`));

@@ -1,10 +1,11 @@
 // Keeps all programs of a lab running, and the network between its organisations.
 // Invariant: every process it starts is on record before anything else happens, so that after a crash of
 // the supervisor itself exactly these can be ended.
-import { rmSync } from "node:fs";
+import { existsSync, rmSync } from "node:fs";
 import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { answers } from "../answers.ts";
 import { writeJson } from "../files.ts";
 import { type Lab, readLab } from "../lab.ts";
 import { ORGANISATION_NAMES, type OrganisationName } from "../organisations.ts";
@@ -20,6 +21,7 @@ import { dependantsOf, POSTGRES, type UnitSpec, unitsOf } from "./units.ts";
 export const ProcessRecord = z.record(z.string(), ProcessIdentity);
 
 const PROBE_TIMEOUT_MS = 2_000;
+const NEEDS_POLL_MS = 50;
 
 export class Supervisor {
   #lab: Lab;
@@ -63,7 +65,7 @@ export class Supervisor {
         program === "postgres"
           ? launchPostgres(this.#lab, this.#clock, log)
           : launchCommand(program, logFile),
-      isReady: () => answers(spec.readyUrl),
+      isReady: async () => spec.ready === undefined || (await answers(spec.ready, PROBE_TIMEOUT_MS)),
       onProcess: (identity) => this.#record(spec.name, identity),
     });
   }
@@ -143,6 +145,8 @@ export class Supervisor {
 
   async #afterDependencies(unit: Unit): Promise<void> {
     await Promise.all(unit.spec.after.map((name) => this.#units.get(name)?.ready()));
+    const isMissing = () => unit.spec.needs?.some((file) => !existsSync(file)) === true;
+    while (isMissing() && unit.status().state === "waiting") await this.#clock.sleep(NEEDS_POLL_MS);
   }
 
   #record(name: string, identity: ProcessIdentity | undefined): void {
@@ -169,15 +173,4 @@ function proxyOf(lab: Lab): ConnectProxy<OrganisationName> {
       ]),
     ),
   });
-}
-
-async function answers(url: string | undefined): Promise<boolean> {
-  if (url === undefined) return true;
-  try {
-    const response = await fetch(url, { signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
-    await response.body?.cancel();
-    return response.status === 200;
-  } catch {
-    return false;
-  }
 }

@@ -1,11 +1,15 @@
 // The programs of a lab: what is started how, after what, and how it is known to be ready. Pure.
 // Invariant: an organisation's programs are started as its operator would start them, from its own folder.
+import { join } from "node:path";
+import type { Sign } from "../answers.ts";
 import { homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
 import { HOMESERVER_FILES } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
+import { CLONE } from "../layout.ts";
 import {
   COMPLETE_ORGANISATIONS,
   type CompleteOrganisation,
+  isComplete,
   type OrganisationName,
 } from "../organisations.ts";
 import type { LabPrograms } from "../programs.ts";
@@ -14,6 +18,8 @@ export interface CommandLine {
   readonly command: string;
   readonly args: readonly string[];
   readonly directory: string;
+  /** Added to what the supervisor itself was given. */
+  readonly environment?: Readonly<Record<string, string>>;
 }
 
 export interface UnitSpec {
@@ -21,12 +27,17 @@ export interface UnitSpec {
   readonly name: string;
   /** Units that must be ready before this one is started. */
   readonly after: readonly string[];
+  /** Files that must be there before it is started. */
+  readonly needs?: readonly string[];
   readonly program: CommandLine | "postgres";
-  /** Ready when this answers 200; the embedded PostgreSQL knows by itself. */
-  readonly readyUrl: string | undefined;
+  /** Ready when this is answered so; as soon as it runs without one. The embedded PostgreSQL knows by itself. */
+  readonly ready: Sign | undefined;
   /** From SIGTERM to SIGKILL. */
   readonly stopTimeoutMs: number;
 }
+
+/** The Python package of the policy module that A and B run inside their homeservers. */
+const BORDER_MODULE = join(CLONE, "border", "src");
 
 export const POSTGRES = "postgres";
 export const PROGRAMS = ["homeserver", "issuer", "agent", "gateway", "bridge"] as const;
@@ -38,23 +49,33 @@ export function unitName(organisation: OrganisationName, program: ProgramName): 
 
 export function unitsOf(lab: Lab, programs: LabPrograms): UnitSpec[] {
   return [
-    { name: POSTGRES, after: [], program: "postgres", readyUrl: undefined, stopTimeoutMs: 30_000 },
+    { name: POSTGRES, after: [], program: "postgres", ready: undefined, stopTimeoutMs: 30_000 },
     ...lab.organisations.map((organisation) => homeserver(lab, organisation, programs)),
     ...COMPLETE_ORGANISATIONS.flatMap((organisation) => services(lab, organisation, programs)),
   ];
 }
 
 function homeserver(lab: Lab, organisation: OrganisationName, programs: LabPrograms): UnitSpec {
-  const directory = lab.paths.organisation(organisation).homeserver;
+  const paths = lab.paths.organisation(organisation);
   return {
     name: unitName(organisation, "homeserver"),
     after: [POSTGRES],
     program: {
       command: programs.python,
-      args: ["-m", "synapse.app.homeserver", "--config-path", `${directory}/${HOMESERVER_FILES.config}`],
-      directory,
+      args: [
+        "-m",
+        "synapse.app.homeserver",
+        ...["--config-path", `${paths.homeserver}/${HOMESERVER_FILES.config}`],
+        // What is read later outranks what was read before.
+        ...(isComplete(organisation) ? ["--config-path", paths.homeserverIncludes] : []),
+      ],
+      directory: paths.homeserver,
+      ...(isComplete(organisation) ? { environment: { PYTHONPATH: BORDER_MODULE } } : {}),
     },
-    readyUrl: `${homeserverEndpoints(lab, organisation).clientUrl}/_matrix/client/versions`,
+    ready: {
+      url: `${homeserverEndpoints(lab, organisation).clientUrl}/_matrix/client/versions`,
+      status: 200,
+    },
     stopTimeoutMs: 20_000,
   };
 }
@@ -67,7 +88,7 @@ function services(lab: Lab, organisation: CompleteOrganisation, programs: LabPro
     command: string,
     config: string,
     directory: string,
-    readyUrl: string,
+    ready: Sign,
     after: readonly ProgramName[],
   ): UnitSpec => ({
     name: unitName(organisation, program),
@@ -77,22 +98,23 @@ function services(lab: Lab, organisation: CompleteOrganisation, programs: LabPro
       args: [programs.drawbridge, command, "--config", config],
       directory,
     },
-    readyUrl,
+    ready,
     stopTimeoutMs: 30_000,
   });
+  const good = (url: string): Sign => ({ url, status: 200 });
   return [
-    unit("issuer", "issuer", paths.issuerConfig, paths.issuer, endpoints.jwksUrl, []),
+    unit("issuer", "issuer", paths.issuerConfig, paths.issuer, good(endpoints.jwksUrl), []),
+    unit("agent", "docs-qa", paths.agentConfig, paths.agent, good(endpoints.agentCardUrl), []),
+    // The gateway fetches the issuer's keys as it starts, and serves only then.
     unit(
-      "agent",
-      "docs-qa",
-      paths.agentConfig,
-      paths.agent,
-      `${endpoints.agentUrl}/.well-known/agent-card.json`,
-      [],
+      "gateway",
+      "gateway",
+      paths.gatewayConfig,
+      paths.gateway,
+      { url: endpoints.nowhereUrl, status: 404 },
+      ["issuer", "agent"],
     ),
-    // The gateway fetches the issuer's keys as it starts; the card's route is open, so it shows that both serve.
-    unit("gateway", "gateway", paths.gatewayConfig, paths.gateway, endpoints.cardUrl, ["issuer", "agent"]),
-    unit("bridge", "bridge", paths.bridgeConfig, paths.bridge, endpoints.healthUrl, ["homeserver"]),
+    unit("bridge", "bridge", paths.bridgeConfig, paths.bridge, good(endpoints.healthUrl), ["homeserver"]),
   ];
 }
 

@@ -24,7 +24,7 @@ function unitOf(
       name: "test",
       after: [],
       program,
-      readyUrl: undefined,
+      ready: undefined,
       stopTimeoutMs: options.stopTimeoutMs ?? 5_000,
     },
     {

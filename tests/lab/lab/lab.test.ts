@@ -8,9 +8,11 @@ import { after, test } from "node:test";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../../src/domain/identifiers.ts";
 import { signedRequest } from "../../../src/federation/homeserver/signed-request.ts";
+import { PLANE_NAMES } from "../../../src/federation/planes/names.ts";
 import { labPaths } from "../../../src/lab/layout.ts";
 import { MatrixUser } from "../../../src/lab/matrix-user.ts";
 import { identityOf, processesOfLab } from "../../../src/lab/process-identity.ts";
+import type { Attempt } from "../../../src/lab/proof/refusals.ts";
 import { programsOf } from "../../../src/lab/status/collect.ts";
 import type { FedStatus } from "../../../src/lab/status/schema.ts";
 import { Fed } from "../../support/fed.ts";
@@ -114,17 +116,34 @@ test("the first user of an organisation makes a room, invites its own ghost and 
   });
 });
 
+const SEEN: Readonly<Record<Attempt, readonly (number | string | undefined)[]>> = {
+  federation_send: [403, "M_FORBIDDEN"],
+  join: [403, "M_FORBIDDEN"],
+  room_acl: ["denied", undefined],
+  border: ["denied", "server_not_allowed"],
+  forged_card: ["rejected", "signature_invalid"],
+  token: [401, "invalid_client"],
+  foreign_token: [401],
+  unadmitted_client: [403],
+};
+
 test("NEG-1: org-c is refused at every door of A and of B, each with the code received", async () => {
   const { refusals } = await fed.up();
-  assert.equal(refusals.length, 10);
+  assert.equal(refusals.length, 16);
   for (const { attempt, received, code } of refusals) {
-    if (attempt === "join" || attempt === "federation_send") {
-      assert.deepEqual([received, code], [403, "M_FORBIDDEN"]);
-    } else if (attempt === "token") {
-      assert.deepEqual([received, code], [401, "invalid_client"]);
-    } else {
-      assert.equal(received, attempt === "foreign_token" ? 401 : 403);
-    }
+    const answer = SEEN[attempt];
+    assert.deepEqual([received, ...(answer.length > 1 ? [code] : [])], answer, attempt);
+  }
+});
+
+test("LAB-1: the summary shows the partner on all five planes, each answered by the part that admits it", async () => {
+  const { passages } = await fed.up();
+  for (const at of ["org-a", "org-b"] as const) {
+    assert.deepEqual([...new Set(passages[at].map(({ plane }) => plane))].sort(), [...PLANE_NAMES].sort());
+    assert.deepEqual(
+      passages[at].filter(({ verdict }) => verdict !== "open"),
+      [],
+    );
   }
 });
 
@@ -260,15 +279,17 @@ test("LAB-1: fed:down ends exactly its own: a second lab and a look-alike live o
   assert.equal(lookAlike.signalCode, null);
 });
 
-test("LAB-1: the data outlive fed:down, and configuration that was edited is kept", async () => {
+test("LAB-1: the data outlive fed:down; what was edited is kept, unless the registry says it", async () => {
   const before = await fed.status();
-  const agentsFile = before.organisations["org-a"].bridge?.agentsFile ?? "";
-  appendFileSync(agentsFile, "# edited by hand\n");
+  const { agentsFile = "", configFile = "" } = before.organisations["org-a"].bridge ?? {};
+  for (const file of [agentsFile, configFile]) appendFileSync(file, "# edited by hand\n");
   const { code, stderr } = await fed.task("fed:up");
   assert.equal(code, 0, stderr);
-  assert.ok(stderr.includes(`Edited by hand, left as it is: ${agentsFile}`));
+  assert.ok(stderr.includes(`Edited by hand, left as it is: ${configFile}`));
+  assert.ok(stderr.includes(`Edited by hand, now as the registry says: ${agentsFile}`));
   const now = await fed.status();
-  assert.match(readFileSync(agentsFile, "utf8"), /# edited by hand\n$/);
+  assert.match(readFileSync(configFile, "utf8"), /# edited by hand\n$/);
+  assert.doesNotMatch(readFileSync(agentsFile, "utf8"), /edited by hand/);
   for (const organisation of ["org-a", "org-b"] as const) {
     assert.deepEqual(now.organisations[organisation].rooms, before.organisations[organisation].rooms);
     assert.deepEqual(now.organisations[organisation].users, before.organisations[organisation].users);

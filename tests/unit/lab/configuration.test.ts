@@ -3,24 +3,22 @@ import { test } from "node:test";
 import { parse } from "yaml";
 import type { z } from "zod";
 import { AgentsFile } from "../../../src/admission/agents-file.ts";
-import { ClientsFile } from "../../../src/admission/clients-file.ts";
 import { InvocationFile } from "../../../src/admission/invocation-file.ts";
-import { PublicationFile } from "../../../src/admission/publication-file.ts";
 import { BridgeConfigFile } from "../../../src/bridge/config.ts";
 import { DocsQaConfigFile } from "../../../src/docs-qa/config.ts";
+import { FederationConfigFile } from "../../../src/federation/config.ts";
+import { ProbeFile } from "../../../src/federation/probes/config.ts";
+import { loadRegistry } from "../../../src/federation/registry/load.ts";
+import { renderAll } from "../../../src/federation/render.ts";
 import { GatewayConfigFile } from "../../../src/gateway/config.ts";
 import { IssuerConfigFile } from "../../../src/issuer/config.ts";
-import { agentsFile, bridgeConfig } from "../../../src/lab/configuration/bridge.ts";
+import { bridgeConfig } from "../../../src/lab/configuration/bridge.ts";
+import { moveAddresses } from "../../../src/lab/configuration/control-repository.ts";
+import { federationConfig, probeConfig } from "../../../src/lab/configuration/federation.ts";
 import { federationAllowList } from "../../../src/lab/configuration/homeservers.ts";
 import { yamlFile } from "../../../src/lab/configuration/provision.ts";
-import {
-  agentConfig,
-  clientsFile,
-  gatewayConfig,
-  invocationFile,
-  issuerConfig,
-  publicationFile,
-} from "../../../src/lab/configuration/services.ts";
+import { registryFiles } from "../../../src/lab/configuration/registry.ts";
+import { agentConfig, gatewayConfig, issuerConfig } from "../../../src/lab/configuration/services.ts";
 import { COMPLETE_ORGANISATIONS } from "../../../src/lab/organisations.ts";
 import { sharedRoomAcl } from "../../../src/lab/seed/rooms.ts";
 import { parseYaml } from "../../../src/runtime/load-yaml.ts";
@@ -35,10 +33,18 @@ const jwk = {
   x: "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
   y: "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0",
 } as const;
-const cardKeys = {
-  "org-a": { keyId: "org-a-card-1", jwk },
-  "org-b": { keyId: "org-b-card-1", jwk },
+const identities = {
+  "org-a": { cardKey: { keyId: "org-a-card-1", jwk }, serverKeyId: "ed25519:a_111111" },
+  "org-b": { cardKey: { keyId: "org-b-card-1", jwk }, serverKeyId: "ed25519:a_222222" },
 };
+const programs = {
+  python: "/opt/venv/bin/python",
+  envoy: "/opt/venv/envoy",
+  node: "/usr/bin/node",
+  drawbridge: "/srv/clone/bin/drawbridge",
+};
+const renderedOf = (organisation: "org-a" | "org-b") =>
+  renderAll(loadRegistry(registryFiles(lab, organisation, identities)));
 
 const FILES: readonly {
   readonly name: string;
@@ -46,16 +52,12 @@ const FILES: readonly {
   readonly of: (organisation: "org-a" | "org-b") => unknown;
 }[] = [
   { name: "bridge.yaml", schema: BridgeConfigFile, of: (name) => bridgeConfig(lab, name) },
-  { name: "agents.yaml", schema: AgentsFile, of: (name) => agentsFile(lab, name, cardKeys) },
   {
     name: "gateway.yaml",
     schema: GatewayConfigFile,
     of: (name) => gatewayConfig(lab, name, "/opt/venv/envoy"),
   },
-  { name: "publication.yaml", schema: PublicationFile, of: (name) => publicationFile(lab, name) },
-  { name: "invocation.yaml", schema: InvocationFile, of: (name) => invocationFile(lab, name) },
   { name: "issuer.yaml", schema: IssuerConfigFile, of: (name) => issuerConfig(lab, name) },
-  { name: "clients.yaml", schema: ClientsFile, of: (name) => clientsFile(lab, name) },
   { name: "docs-qa.yaml", schema: DocsQaConfigFile, of: (name) => agentConfig(lab, name, "org-a-card-1") },
 ];
 
@@ -69,8 +71,52 @@ for (const { name, schema, of } of FILES) {
   });
 }
 
+test("federation.yaml names no place of this clone but the program that restarts a homeserver", () => {
+  for (const organisation of COMPLETE_ORGANISATIONS) {
+    const config = federationConfig(lab, organisation, programs);
+    const { text } = yamlFile("federation.yaml", `federation.yaml of ${organisation}`, config);
+    assert.doesNotThrow(() => parseYaml(FederationConfigFile, text, "federation.yaml"));
+    const [, program = "", ...rest] = config.transport.restart.command;
+    assertGolden(`lab/${organisation}/federation.yaml`, text.replace(program, "/srv/clone/restart-unit.ts"));
+    assert.deepEqual(rest, ["/srv/lab/default", `${organisation}/homeserver`]);
+  }
+});
+
+test("a probe file says how the organisation is looked at from outside, and by whom", () => {
+  const config = probeConfig(lab, "org-a", "org-b");
+  const { text } = yamlFile("probe-org-b.yaml", "How org-a is looked at from outside, as org-b", config);
+  assertGolden("lab/org-a/probe-org-b.yaml", text);
+  assert.doesNotThrow(() => parseYaml(ProbeFile, text, "probe-org-b.yaml"));
+  assert.equal(config.witness, undefined);
+  const witnessed = { ...lab, organisations: [...lab.organisations, "org-d" as const] };
+  assert.equal(probeConfig(witnessed, "org-a", "org-b").witness?.userId, "@alice:org-d.test:20024");
+  assert.equal(probeConfig(witnessed, "org-a", "org-d").witness, undefined);
+  assert.equal(probeConfig(lab, "org-b", "org-c").as.client?.clientId, "org-c-applicant");
+});
+
+test("the registry is written as an operator would write it", () => {
+  for (const organisation of COMPLETE_ORGANISATIONS) {
+    for (const [path, text] of registryFiles(lab, organisation, identities)) {
+      assertGolden(`lab/${organisation}/${path}`, text);
+    }
+  }
+});
+
+test("when the lab gets other ports, its own addresses follow, and names of servers do not", () => {
+  const text =
+    "cardUrl: http://127.0.0.1:20010/a\nserver: org-b.test:20012\nother: http://127.0.0.1:20032/\n";
+  assert.equal(
+    moveAddresses(text, 20_000, 320),
+    "cardUrl: http://127.0.0.1:20330/a\nserver: org-b.test:20012\nother: http://127.0.0.1:20032/\n",
+  );
+});
+
 test("an organisation's agents are its own and its partner's, open to exactly the users of both", () => {
-  const { agents } = AgentsFile.parse(agentsFile(lab, "org-a", cardKeys));
+  const { agents } = parseYaml(
+    AgentsFile,
+    renderedOf("org-a").get("rendered/card/agents.yaml") ?? "",
+    "agents.yaml",
+  );
   assert.deepEqual(Object.keys(agents).sort(), ["docs-qa", "org-b-docs-qa"]);
   for (const entry of Object.values(agents)) {
     assert.deepEqual(entry.allowedServers, ["org-a.test:20003", "org-b.test:20012"]);
@@ -81,12 +127,17 @@ test("an organisation's agents are its own and its partner's, open to exactly th
 
 test("NEG-1: no gateway admits a client of org-c, and no partner's federation list names it", () => {
   for (const organisation of COMPLETE_ORGANISATIONS) {
-    const { agents } = InvocationFile.parse(invocationFile(lab, organisation));
+    const rendered = renderedOf(organisation);
+    const text = rendered.get("rendered/gateway/invocation.yaml") ?? "";
+    const { agents } = parseYaml(InvocationFile, text, "invocation.yaml");
     for (const agent of Object.values(agents)) {
       assert.deepEqual([...agent.clients].sort(), ["org-a-bridge", "org-b-bridge"]);
     }
     const admitted = ["org-a.test:20003", "org-b.test:20012", "org-d.test:20024"];
-    assert.deepEqual(federationAllowList(lab, organisation), admitted);
+    const include = parse(rendered.get("rendered/transport/homeserver.yaml") ?? "");
+    assert.deepEqual(include.federation_domain_whitelist, admitted);
+    assert.deepEqual(parse(rendered.get("rendered/border/policy.json") ?? "").allowed_servers, admitted);
+    assert.deepEqual(federationAllowList(lab, organisation), []);
   }
 });
 

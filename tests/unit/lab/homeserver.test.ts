@@ -23,6 +23,11 @@ const OPTIONS: HomeserverOptions = {
     name: "org_a_synapse",
   },
   registrationFiles: ["/srv/lab/default/org-a/homeserver/registration.yaml"],
+  border: {
+    policyFile: "/srv/lab/default/org-a/homeserver/border/policy.json",
+    violationsFile: "/srv/lab/default/org-a/homeserver/border/violations.jsonl",
+    statusTokenFile: "/srv/lab/default/org-a/federation/secrets/border-status-token",
+  },
 };
 
 const yamlOf = (options: HomeserverOptions) => parse(renderHomeserver(options)["homeserver.yaml"] ?? "");

@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { type EvidenceItem, evidenceItem } from "../../../src/federation/evidence/item.ts";
+import { PLANE_NAMES } from "../../../src/federation/planes/names.ts";
 import { NO_COLOURS, paletteFor } from "../../../src/lab/progress.ts";
 import type { AskResult } from "../../../src/lab/proof/ask.ts";
 import { failuresOf, type Proof } from "../../../src/lab/proof/proof.ts";
-import { ATTEMPTS, type Refusal } from "../../../src/lab/proof/refusals.ts";
+import { ATTEMPT_PLANES, ATTEMPTS, type Attempt, type Refusal } from "../../../src/lab/proof/refusals.ts";
 import { renderProof } from "../../../src/lab/proof/render.ts";
 import { timelineOf } from "../../../src/lab/proof/timeline.ts";
 import { assertGolden } from "../../support/golden.ts";
@@ -57,14 +59,42 @@ function answered(from: "org-a" | "org-b", publisher: "org-a" | "org-b"): AskRes
   };
 }
 
+const EXPECTED: Readonly<Record<Attempt, Refusal["expected"]>> = {
+  federation_send: 403,
+  join: 403,
+  room_acl: "denied",
+  border: "denied",
+  forged_card: "rejected",
+  token: 401,
+  foreign_token: 401,
+  unadmitted_client: 403,
+};
 const REFUSALS: Refusal[] = ATTEMPTS.flatMap((attempt) =>
   (["org-a", "org-b"] as const).map((organisation) => {
-    const status = attempt === "token" || attempt === "foreign_token" ? 401 : 403;
-    return { attempt, at: organisation, expected: status, received: status, code: "M_FORBIDDEN" };
+    const expected = EXPECTED[attempt];
+    return { attempt, at: organisation, expected, received: expected, code: "M_FORBIDDEN" };
   }),
 );
+const PASSED = [
+  ["transport", "federation_send", "homeserver"],
+  ["rooms", "make_join", "homeserver"],
+  ["border", "invite", "homeserver"],
+  ["card", "card_fetch", "gateway"],
+  ["gateway", "token_request", "issuer"],
+  ["gateway", "invoke", "agent"],
+] as const;
+const passed = (partner: string): EvidenceItem[] =>
+  PASSED.map(([plane, probe, layer]) =>
+    evidenceItem({
+      ...{ schema: "svc.federation.evidence_item.v1", plane, partner, probe, layer },
+      ...{ vantage: "partner", subject: null, verdict: "open", status: 200, reason: null },
+      ...{ references: [], at: at(0), durationMs: 5 },
+    }),
+  );
+const PASSAGES = { "org-a": passed("org-b.test:20012"), "org-b": passed("org-a.test:20003") };
 const ASKED = { "org-a": answered("org-a", "org-b"), "org-b": answered("org-b", "org-a") };
-const PROOF: Proof = { asked: ASKED, refusals: REFUSALS, failures: [] };
+const FOUND = { asked: ASKED, passages: PASSAGES, refusals: REFUSALS };
+const PROOF: Proof = { ...FOUND, failures: [] };
 const OPENING = { headline: 'The lab "default" is running.', tookMs: 12_345 };
 
 test("the summary of fed:up reads as the golden file says", () => {
@@ -82,13 +112,31 @@ test("hops are told in the order in which they happened", () => {
 });
 
 test("a proof that holds has no failures", () => {
-  assert.deepEqual(failuresOf(ASKED, REFUSALS), []);
+  assert.deepEqual(failuresOf(FOUND), []);
 });
 
 test("NEG-1: org-c being let in anywhere is a failure of the proof", () => {
   for (const [index, refusal] of REFUSALS.entries()) {
     const changed = REFUSALS.with(index, { ...refusal, received: 200 });
-    assert.equal(failuresOf(ASKED, changed).length, 1, refusal.attempt);
+    assert.equal(failuresOf({ ...FOUND, refusals: changed }).length, 1, refusal.attempt);
+  }
+});
+
+test("NEG-1: org-c is tried on every one of the five planes", () => {
+  assert.deepEqual([...new Set(Object.values(ATTEMPT_PLANES))].sort(), [...PLANE_NAMES].sort());
+});
+
+test("LAB-1: a plane that the partner does not pass, or was not seen to pass, is a failure of the proof", () => {
+  for (const plane of PLANE_NAMES) {
+    const unseen = PASSAGES["org-a"].filter((item) => item.plane !== plane);
+    const closed = PASSAGES["org-a"].map((item) =>
+      item.plane === plane ? { ...item, verdict: "closed" as const } : item,
+    );
+    for (const items of [unseen, closed]) {
+      const failures = failuresOf({ ...FOUND, passages: { ...PASSAGES, "org-a": items } });
+      assert.equal(failures.length, 1);
+      assert.match(failures[0] ?? "", new RegExp(`org-b does not pass plane ., ${plane}, at org-a`));
+    }
   }
 });
 
@@ -103,7 +151,7 @@ test("LAB-1: a question that was not answered, or a view that differs, is a fail
   ];
   for (const result of broken) {
     const asked = { ...ASKED, "org-b": result };
-    const failures = failuresOf(asked, REFUSALS);
+    const failures = failuresOf({ ...FOUND, asked });
     assert.notEqual(failures.length, 0);
     const text = renderProof(paperLab(), { ...PROOF, asked, failures }, OPENING, NO_COLOURS);
     for (const failure of failures) assert.ok(text.includes(failure));
