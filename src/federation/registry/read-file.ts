@@ -1,7 +1,17 @@
 // Reads one YAML file of the registry: bounded, whole, and with every problem in it.
 // Invariants: hostile input ends in problems and never in an exception, a crash or a long wait: size and
 // depth are bounded before the parser sees the text, aliases are refused; no value is repeated in a message.
-import { type Document, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument } from "yaml";
+import {
+  type Document,
+  isMap,
+  isNode,
+  isScalar,
+  isSeq,
+  LineCounter,
+  type Pair,
+  parseDocument,
+  type YAMLMap,
+} from "yaml";
 import type { z } from "zod";
 import type { RegistryProblem } from "./problems.ts";
 import { secretsInText, secretsInValues } from "./secret-rules.ts";
@@ -32,7 +42,7 @@ export function readRegistryFile<Schema extends z.ZodType>(
   let document: Document.Parsed;
   let json: unknown;
   try {
-    document = parseDocument(text, { lineCounter: lines, uniqueKeys: true, strict: true, merge: false });
+    document = parseDocument(text, { lineCounter: lines, uniqueKeys: false, strict: true, merge: false });
     if (document.errors.length > 0) {
       const problems = document.errors.map(({ code, pos }) => ({
         ...yamlProblem(file, `not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`),
@@ -41,6 +51,11 @@ export function readRegistryFile<Schema extends z.ZodType>(
       return { value: undefined, problems: besides(secrets, problems), lineOf: () => 1 };
     }
     secrets.push(...secretsInValues(document.contents, lines, file));
+    const twice = repeatedKeys(document.contents).map((offset) => ({
+      ...yamlProblem(file, "the key is written twice"),
+      line: lines.linePos(offset).line,
+    }));
+    if (twice.length > 0) return { value: undefined, problems: besides(secrets, twice), lineOf: () => 1 };
     json = document.toJS({ maxAliasCount: 0 });
   } catch (error) {
     // The parser's own messages may quote the text.
@@ -50,7 +65,7 @@ export function readRegistryFile<Schema extends z.ZodType>(
         : "not valid YAML: too deep or malformed";
     return { ...failed(file, message), problems: [...secrets, ...failed(file, message).problems] };
   }
-  const lineOf = (path: Path) => lineOfKey(document, lines, path);
+  const lineOf = lineLookup(document, lines);
   const result = schema.safeParse(json);
   const problems = result.success
     ? []
@@ -94,11 +109,7 @@ function yamlProblem(file: string, message: string): RegistryProblem {
   return { file, line: 1, path: "", rule: "yaml", message, mend: "Write it as plain YAML, one key a line." };
 }
 
-function schemaProblems(
-  issue: z.core.$ZodIssue,
-  file: string,
-  lineOf: (path: Path) => number,
-): readonly RegistryProblem[] {
+function schemaProblems(issue: z.core.$ZodIssue, file: string, lineOf: LineOf): readonly RegistryProblem[] {
   const base = { file, rule: "schema" };
   if (issue.code === "unrecognized_keys") {
     return issue.keys.map((key) => ({
@@ -134,20 +145,48 @@ function dotted(path: Path): string {
     .join(".");
 }
 
-function lineOfKey(document: Document.Parsed, lines: LineCounter, path: Path): number {
-  let node: unknown = document.contents;
-  let line = 1;
-  for (const step of path) {
-    let key: unknown;
-    if (isMap(node)) {
-      const pair = node.items.find((item) => isScalar(item.key) && String(item.key.value) === String(step));
-      key = pair?.key;
-      node = pair?.value;
-    } else if (isSeq(node)) {
-      key = node = node.items[Number(step)];
-    } else break;
-    if (!isNode(key) || !key.range) break;
-    line = lines.linePos(key.range[0]).line;
-  }
-  return line;
+/** Where keys stand that a map has already. The parser's own check is quadratic. */
+function repeatedKeys(node: unknown): number[] {
+  if (isSeq(node)) return node.items.flatMap(repeatedKeys);
+  if (!isMap(node)) return [];
+  const seen = new Set<string>();
+  return node.items.flatMap(({ key, value }) => {
+    const name = isScalar(key) ? String(key.value) : "";
+    const twice = seen.has(name);
+    seen.add(name);
+    const offset = isNode(key) ? (key.range?.[0] ?? 0) : 0;
+    return [...(twice ? [offset] : []), ...repeatedKeys(value)];
+  });
+}
+
+type LineOf = (path: Path) => number;
+
+/** Looks lines up; each map is indexed once, so that many problems of one map stay cheap. */
+function lineLookup(document: Document.Parsed, lines: LineCounter): LineOf {
+  const indexes = new WeakMap<YAMLMap, Map<string, Pair>>();
+  const pairOf = (map: YAMLMap, name: string) => {
+    const index =
+      indexes.get(map) ??
+      new Map(map.items.map((pair) => [isScalar(pair.key) ? String(pair.key.value) : "", pair]));
+    indexes.set(map, index);
+    return index.get(name);
+  };
+  return (path) => {
+    let node: unknown = document.contents;
+    let line = 1;
+    for (const step of path) {
+      let key: unknown;
+      if (isMap(node)) {
+        const pair = pairOf(node, String(step));
+        key = pair?.key;
+        node = pair?.value;
+      } else if (isSeq(node)) {
+        node = node.items[Number(step)];
+        key = node;
+      } else break;
+      if (!isNode(key) || !key.range) break;
+      line = lines.linePos(key.range[0]).line;
+    }
+    return line;
+  };
 }
