@@ -1,0 +1,51 @@
+// What the operator's own parts say of a partner, by the planes' runtimes.
+// Invariant: a plane that cannot be asked is told as unknown and keeps no other from being asked.
+import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { type EvidenceItem, evidenceItem } from "../evidence/item.ts";
+import type { PlaneName } from "../planes/names.ts";
+import type { OperatedPlanes } from "../reconcile/context.ts";
+import { type DesiredState, desiredPlane } from "../reconcile/desired.ts";
+import type { PartnerEntry } from "../registry/partner.ts";
+
+export async function probeFromInside(
+  runtimes: OperatedPlanes,
+  desired: DesiredState,
+  partner: PartnerEntry,
+  planes: readonly PlaneName[],
+  clock: Clock,
+): Promise<EvidenceItem[]> {
+  const items: EvidenceItem[] = [];
+  for (const plane of planes) {
+    try {
+      items.push(...((await runtimes[plane]?.probe(desiredPlane(desired, plane), partner)) ?? []));
+    } catch (error) {
+      if (!(error instanceof DrawbridgeError)) throw error;
+      items.push(failed(plane, partner, error, clock));
+    }
+  }
+  return items;
+}
+
+function failed(
+  plane: PlaneName,
+  { partner }: PartnerEntry,
+  error: DrawbridgeError,
+  clock: Clock,
+): EvidenceItem {
+  return evidenceItem({
+    schema: "svc.federation.evidence_item.v1",
+    plane,
+    partner: partner.serverName,
+    probe: "plane",
+    vantage: "operator",
+    subject: null,
+    verdict: "unknown",
+    layer: "none",
+    status: null,
+    reason: error.code,
+    references: [],
+    at: new Date(clock.now()).toISOString(),
+    durationMs: null,
+  });
+}

@@ -1,0 +1,74 @@
+// What the registry would have each probe find, and whether it was found.
+// Invariants: a probe whose way leads through a closed plane is to be refused, and where all are open it is to
+// pass; what was not tried proves nothing, so a closed plane needs an item that shows it closed.
+import { PublicationFile } from "../../admission/publication-file.ts";
+import { parseYaml } from "../../runtime/load-yaml.ts";
+import type { EvidenceItem } from "../evidence/item.ts";
+import { CARD_PUBLICATION } from "../planes/card/render.ts";
+import type { PlaneName } from "../planes/names.ts";
+import type { DesiredState } from "../reconcile/desired.ts";
+import { type PartnerEntry, planeState } from "../registry/partner.ts";
+import { OUTSIDE_PROBES, wasLeftOut } from "./finding.ts";
+
+export type Wanted = "open" | "closed";
+
+export interface Judged {
+  readonly item: EvidenceItem;
+  readonly wanted: Wanted;
+  /** `as_wanted`; `otherwise`: the opposite was found; `unclear`: nothing can be said; `left_out`: not tried. */
+  readonly outcome: "as_wanted" | "otherwise" | "unclear" | "left_out";
+}
+
+export interface Judgement {
+  readonly items: readonly Judged[];
+  /** Closed planes of those asked about that no item shows closed. */
+  readonly unproven: readonly PlaneName[];
+  /** Whether everything that was tried is as wanted, and every closed plane is shown closed. */
+  readonly holds: boolean;
+}
+
+/** Agents whose card is public by intent: a card cannot be withdrawn from one partner alone. */
+function publishedAgents(desired: DesiredState): ReadonlySet<string> {
+  const text = desired.planes.card.files.get(CARD_PUBLICATION);
+  if (text === undefined) return new Set();
+  return new Set(Object.keys(parseYaml(PublicationFile, text, `rendered/${CARD_PUBLICATION}`).cards));
+}
+
+function wantedOf(item: EvidenceItem, { partner }: PartnerEntry, published: ReadonlySet<string>): Wanted {
+  if (item.probe === "card_fetch") return published.has(item.subject ?? "") ? "open" : "closed";
+  if (item.plane === "gateway") {
+    const { gateway } = partner;
+    if (gateway === undefined) return "closed";
+    if (item.probe === "invoke" && !gateway.invokes.includes(item.subject ?? "")) return "closed";
+  }
+  const known: Readonly<Record<string, readonly PlaneName[]>> = OUTSIDE_PROBES;
+  const way = (Object.hasOwn(known, item.probe) ? known[item.probe] : undefined) ?? [item.plane];
+  return way.some((plane) => planeState(partner, plane) === "closed") ? "closed" : "open";
+}
+
+function outcomeOf(item: EvidenceItem, wanted: Wanted): Judged["outcome"] {
+  if (wasLeftOut(item)) return "left_out";
+  if (item.verdict === "unknown") return "unclear";
+  return item.verdict === wanted ? "as_wanted" : "otherwise";
+}
+
+/** Holds what was found against the registry. */
+export function judge(
+  found: readonly EvidenceItem[],
+  desired: DesiredState,
+  partner: PartnerEntry,
+  planes: readonly PlaneName[],
+): Judgement {
+  const published = publishedAgents(desired);
+  const items = found.map((item) => {
+    const wanted = wantedOf(item, partner, published);
+    return { item, wanted, outcome: outcomeOf(item, wanted) };
+  });
+  const shownClosed = (plane: PlaneName) =>
+    found.some((item) => item.plane === plane && item.verdict === "closed");
+  const unproven = planes.filter(
+    (plane) => planeState(partner.partner, plane) === "closed" && !shownClosed(plane),
+  );
+  const isGood = ({ outcome }: Judged) => outcome === "as_wanted" || outcome === "left_out";
+  return { items, unproven, holds: unproven.length === 0 && items.every(isGood) };
+}

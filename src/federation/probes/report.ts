@@ -1,0 +1,57 @@
+// What probes found, as a table for a tired person: what is not as it should be stands first.
+import { PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
+import type { PartnerEntry } from "../registry/partner.ts";
+import type { Judged, Judgement } from "./intent.ts";
+
+const MARKS: Readonly<Record<Judged["outcome"], string>> = {
+  as_wanted: "ok",
+  otherwise: "WRONG",
+  unclear: "?",
+  left_out: "-",
+};
+const URGENCY: readonly Judged["outcome"][] = ["otherwise", "unclear", "as_wanted", "left_out"];
+
+export const PROBE_HEADER = ["", "plane", "probe", "on", "seen by", "verdict", "what answered"] as const;
+
+export function planeLabel(plane: PlaneName): string {
+  return `${PLANE_NUMBERS[plane]} ${plane}`;
+}
+
+/** Rows of the table: what is wrong first, then by plane from 5 to 1. */
+export function probeRows({ items }: Judgement): string[][] {
+  const order = (judged: Judged) => URGENCY.indexOf(judged.outcome) * 10 - PLANE_NUMBERS[judged.item.plane];
+  return items
+    .filter(({ outcome }) => outcome !== "left_out")
+    .toSorted((one, other) => order(one) - order(other))
+    .map(({ item, outcome }) => [
+      MARKS[outcome],
+      planeLabel(item.plane),
+      item.probe,
+      item.subject ?? "",
+      item.vantage,
+      item.verdict,
+      [item.layer, item.status, item.reason].filter((part) => part !== null).join(" "),
+    ]);
+}
+
+/** The lines below the table. */
+export function probeSummary(judgement: Judgement, { name, partner }: PartnerEntry): string {
+  const count = (outcome: Judged["outcome"]) =>
+    judgement.items.filter((judged) => judged.outcome === outcome).length;
+  const lines = [
+    judgement.holds
+      ? `${name} (${partner.serverName}) is as the registry says: ${count("as_wanted")} probes agree.`
+      : `${name} (${partner.serverName}) is NOT shown to be as the registry says: ${count("as_wanted")} agree, ${count("otherwise")} found the opposite, ${count("unclear")} could not tell.`,
+  ];
+  for (const plane of judgement.unproven) {
+    lines.push(`Plane ${planeLabel(plane)} is closed in the registry, and nothing here shows it closed.`);
+  }
+  const leftOut = judgement.items.filter(({ outcome }) => outcome === "left_out");
+  if (leftOut.length > 0) {
+    const reasons = [
+      ...new Set(leftOut.map(({ item }) => `${item.probe} (${item.reason?.replace(/^[a-z_]+:/, "no ")})`)),
+    ];
+    lines.push(`Not tried: ${reasons.join(", ")}.`);
+  }
+  return `${lines.join("\n")}\n`;
+}
