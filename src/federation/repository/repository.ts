@@ -95,6 +95,13 @@ export class Repository {
     return (await gitLine(args, this.call())).split("\n").flatMap((line) => parseRevision(line) ?? []);
   }
 
+  /** Paths that differ between two revisions. */
+  async changedPaths(from: Revision, to: Revision): Promise<readonly string[]> {
+    const args = ["diff-tree", "-r", "-z", "--no-renames", "--name-only", from, to];
+    const paths = (await gitOk(args, this.call())).toString("utf8").split("\0");
+    return paths.filter((path) => path !== "");
+  }
+
   /** Every file of a revision below the given folders. */
   async list(revision: Revision, folders: readonly string[]): Promise<readonly TreeEntry[]> {
     const args = ["ls-tree", "-r", "-z", "--full-tree", revision, "--", ...folders];

@@ -7,7 +7,7 @@ import type { z } from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type NamedLock, namedLock, tryNamedLock } from "../../runtime/named-lock.ts";
-import { PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
+import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 
 /** The longest wait for another pass over the same plane; replacing rooms can take minutes. */
 const LOCK_TIMEOUT_MS = 600_000;
@@ -63,6 +63,11 @@ export class StateFolder {
 
   write(name: string, value: unknown): void {
     writeWhole(join(this.path, name), `${JSON.stringify(value, null, 2)}\n`, PRIVATE);
+  }
+
+  remove(name: string): void {
+    rmSync(join(this.path, name), { force: true });
+    flushFolder(this.path);
   }
 
   /** A path below this folder, in a folder of mode 0700. */

@@ -1,0 +1,59 @@
+// svc.federation.containment.v1: one record an act, committed with the act. Invariants: content-free; every
+// field is an identifier, a revision or a time; the file's name says when, whom and what.
+// Published as docs/reference/schemas/svc.federation.containment.v1.schema.json.
+import { z } from "zod";
+import { SAFE_ORDER } from "../planes/names.ts";
+import type { Partner } from "../registry/partner.ts";
+import { parseRevision, type Revision } from "../repository/repository.ts";
+
+export const Act = z.enum(["contain", "restore"]);
+export type Act = z.output<typeof Act>;
+
+/** An identifier as protocols write it: no white space, no control characters. */
+const Identifier = z.string().regex(/^[\x21-\x7e]{1,512}$/);
+
+export const ContainmentRecord = z.strictObject({
+  schema: z.literal("svc.federation.containment.v1"),
+  act: Act,
+  server_name: Identifier,
+  /** The partner's OIDC client identifier. */
+  azp: Identifier,
+  classification: z.enum(["public", "internal", "confidential", "restricted"]),
+  /** The commit whose registry the re-render was made from, this act's change aside. */
+  git_revision: z.string().refine((value) => parseRevision(value) !== undefined),
+  /** UTC, ISO 8601 with milliseconds. */
+  timestamp: z.iso.datetime(),
+  /** The planes that the act closes or opens, in the safe order. */
+  planes: z.tuple([z.literal("gateway"), z.literal("card"), z.literal("rooms"), z.literal("border")]),
+});
+export type ContainmentRecord = z.output<typeof ContainmentRecord>;
+
+export function containmentRecord(
+  act: Act,
+  partner: Partner,
+  revision: Revision,
+  timestamp: string,
+): ContainmentRecord {
+  return ContainmentRecord.parse({
+    schema: "svc.federation.containment.v1",
+    act,
+    server_name: partner.serverName,
+    azp: partner.azp,
+    classification: partner.classification,
+    git_revision: revision,
+    timestamp,
+    planes: SAFE_ORDER,
+  });
+}
+
+/** Where a record stands in the repository, such as `records/containment/20260102T030405.678Z-b.test-contain.json`. */
+export function recordPath({ timestamp, server_name, act }: ContainmentRecord): string {
+  const at = timestamp.replaceAll(/[-:]/g, "");
+  // A server name may have a port or an IPv6 address, which not every file system takes in a name.
+  const server = server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
+  return `records/containment/${at}-${server}-${act}.json`;
+}
+
+export function renderRecord(record: ContainmentRecord): string {
+  return `${JSON.stringify(record, null, 2)}\n`;
+}
