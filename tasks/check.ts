@@ -5,7 +5,7 @@ import { systemClock } from "../src/domain/clock.ts";
 import { completeLock, readLock } from "./lock.ts";
 import { compareBehaviours } from "./published-behaviours.ts";
 import { compareSchemas } from "./published-schemas.ts";
-import { npmProgram, ROOT, runProgram } from "./run-program.ts";
+import { npmProgram, pythonProgram, ROOT, runProgram } from "./run-program.ts";
 import type { Task } from "./task.ts";
 
 /** What the caller allows to be rewritten. */
@@ -21,6 +21,8 @@ interface Step {
 }
 
 const LINES_MAX = 400;
+// Paths of pyproject.toml count from where mypy starts, which is the root here.
+const MYPY = ["--no-error-summary", "--cache-dir=.drawbridge/mypy", "border/src", "border/tests"];
 
 async function outputOnFailure(program: string, args: readonly string[]): Promise<string> {
   const { code, output } = await runProgram(program, args, { quiet: true });
@@ -71,12 +73,29 @@ const STEPS: readonly Step[] = [
     },
   },
   {
+    name: "border module: style and types",
+    async run({ fix }) {
+      const format = fix ? [] : ["--diff", "--quiet"];
+      const found = [
+        await outputOnFailure(pythonProgram("ruff"), [
+          "check",
+          "--quiet",
+          ...(fix ? ["--fix"] : []),
+          "border",
+        ]),
+        await outputOnFailure(pythonProgram("ruff"), ["format", ...format, "border"]),
+        await outputOnFailure(pythonProgram("mypy"), ["--config-file", "border/pyproject.toml", ...MYPY]),
+      ];
+      return found.filter((text) => text !== "").join("\n");
+    },
+  },
+  {
     name: "shell and Python syntax",
     async run() {
       const shell = await Promise.all(
         ["task", ".ci/run"].map((file) => outputOnFailure("bash", ["-n", file])),
       );
-      const python = globSync("{src,tests,border}/**/*.py", { cwd: ROOT });
+      const python = globSync("{src,tests}/**/*.py", { cwd: ROOT });
       const parse =
         "import ast, sys\nfor name in sys.argv[1:]: ast.parse(open(name, encoding='utf8').read(), name)";
       if (python.length > 0) shell.push(await outputOnFailure("python3", ["-c", parse, ...python]));
@@ -88,7 +107,9 @@ const STEPS: readonly Step[] = [
 export const task: Task = {
   name: "check",
   summary: "Types, style, import rules, unused code; --update rewrites what is published, --fix formats.",
-  needs: {},
+  needs: {
+    pythonTools: true,
+  },
   async run(args) {
     const mends: Mends = { fix: args.includes("--fix"), update: args.includes("--update") };
     let failed = 0;

@@ -11,6 +11,11 @@ export function npmProgram(name: string): string {
   return join(ROOT, "node_modules", ".bin", name);
 }
 
+/** A program of the Python environment. */
+export function pythonProgram(name: string): string {
+  return join(ROOT, ".venv", "bin", name);
+}
+
 export interface Outcome {
   readonly code: number;
   /** Standard output and standard error, in the order written; empty when passed through. */

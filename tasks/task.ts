@@ -1,5 +1,5 @@
 // What a task of `./task` is. One file a task: `fed:up` stands in tasks/fed-up.ts and exports `task`.
-// Invariant: `name`, `summary` and `python: true` stand each on a line of their own, because `./task` reads
+// Invariant: `name`, `summary`, `python: true` and `pythonTools: true` stand each on a line of their own, because `./task` reads
 // them before any Node.js that could load this file is installed.
 
 export interface Task {
@@ -11,6 +11,8 @@ export interface Task {
   readonly needs: {
     /** The virtual environment `.venv` with requirements/lab.txt: Synapse and Envoy. */
     readonly python?: boolean;
+    /** The same, and with it what checks and tests the border module: requirements/border-dev.txt. */
+    readonly pythonTools?: boolean;
   };
   /**
    * Does the work and resolves to the exit code.

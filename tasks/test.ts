@@ -1,6 +1,7 @@
-// Unit and integration tests, on one embedded PostgreSQL server that all files share.
+// Unit and integration tests, the border module's in Python among them, on one embedded PostgreSQL server that all files share.
 // The server is started only when a file needs it (none of tests/unit does).
 import { startTestServer, TEST_POSTGRES_URL } from "../tests/support/test-server.ts";
+import { pythonProgram, runProgram } from "./run-program.ts";
 import { runTests, selectFiles } from "./run-tests.ts";
 import type { Task } from "./task.ts";
 
@@ -10,12 +11,16 @@ const FILE_TIMEOUT_MS = 5 * 60_000;
 export const task: Task = {
   name: "test",
   summary: "Unit and integration tests; arguments select files, --update rewrites goldens.",
-  needs: {},
+  needs: {
+    pythonTools: true,
+  },
   async run(args) {
     const files = selectFiles(
       FOLDERS,
       args.filter((argument) => !argument.startsWith("-")),
     );
+    const border = await testBorder(args);
+    if (border !== undefined && (border !== 0 || files.length === 0)) return border;
     const needsServer = files.some((file) => file.startsWith("tests/integration"));
     const server = needsServer && !process.env[TEST_POSTGRES_URL] ? await startTestServer() : undefined;
     try {
@@ -30,3 +35,19 @@ export const task: Task = {
     }
   },
 };
+
+/** Runs pytest unless other tests were selected; its exit code. A path below border/ selects in it. */
+async function testBorder(args: readonly string[]): Promise<number | undefined> {
+  const filters = args.filter((argument) => !argument.startsWith("-"));
+  const selected = filters.filter((filter) => filter === "border" || filter.startsWith("border/"));
+  if (filters.length > 0 && selected.length === 0) return undefined;
+  const paths = selected.filter((path) => path !== "border");
+  const { code } = await runProgram(pythonProgram("python"), [
+    "-m",
+    "pytest",
+    "--config-file=border/pyproject.toml",
+    "--rootdir=border",
+    ...(paths.length === 0 ? ["border/tests"] : paths),
+  ]);
+  return code;
+}

@@ -61,6 +61,11 @@ function madeUpClone(t: TestContext): Clone {
   writeFile(join(root, "package.json"), "{}");
   writeFile(join(root, "package-lock.json"), '{ "packages": {} }');
   writeFile(join(root, "requirements", "lab.txt"), "x==1\n");
+  writeFile(join(root, "requirements", "border-dev.txt"), "y==1\n");
+  writeFile(
+    join(root, "tasks", "with-tools.ts"),
+    '  name: "with:tools",\n  summary: "With tools.",\n  needs: {\n    pythonTools: true,\n  },\n',
+  );
   writeFile(join(root, "tasks", "plain.ts"), '  name: "plain",\n  summary: "A plain one.",\n  needs: {},\n');
   writeFile(
     join(root, "tasks", "with-python.ts"),
@@ -120,6 +125,7 @@ test("each task file says what it needs in the form that ./task reads", async ()
     if (!/^ {2}name: "/m.test(text) || file === "tasks/task.ts") continue;
     const { task } = (await import(pathToFileURL(join(ROOT, file)).href)) as { task: Task };
     assert.equal(/python: true/.test(text), task.needs.python === true, file);
+    assert.equal(/pythonTools: true/.test(text), task.needs.pythonTools === true, file);
   }
 });
 
@@ -164,6 +170,26 @@ test("Python programs are installed only for a task that needs them, beside the 
   assert.equal(calls().length, 3);
   await task("with:python");
   assert.equal(calls().length, 5);
+});
+
+test("the border module's tools are installed into the same place, only for a task that needs them", async (t) => {
+  const { root, task, calls } = madeUpClone(t);
+  await task("with:python");
+  const before = calls().length;
+  const ended = await task("with:tools");
+  assert.equal(ended.code, 0, ended.stderr);
+  assert.match(
+    calls().at(-1) ?? "",
+    /^pip -m pip install .*--require-hashes -r .*requirements\/border-dev\.txt$/,
+  );
+  assert.equal(calls().length, before + 1);
+  await task("with:tools");
+  assert.equal(calls().length, before + 1);
+  writeFile(join(root, "requirements", "border-dev.txt"), "y==2\n");
+  await task("with:python");
+  assert.equal(calls().length, before + 1);
+  await task("with:tools");
+  assert.equal(calls().length, before + 2);
 });
 
 test("of four at once, one installs and the others wait for it", async (t) => {
