@@ -4,12 +4,12 @@ import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type EvidenceItem, evidenceItem } from "../evidence/item.ts";
 import type { PlaneName } from "../planes/names.ts";
-import type { OperatedPlanes } from "../reconcile/context.ts";
+import type { PlaneRuntimes } from "../planes/runtimes.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 
 export async function probeFromInside(
-  runtimes: OperatedPlanes,
+  runtimes: PlaneRuntimes,
   desired: DesiredState,
   partner: PartnerEntry,
   planes: readonly PlaneName[],
@@ -18,7 +18,7 @@ export async function probeFromInside(
   const items: EvidenceItem[] = [];
   for (const plane of planes) {
     try {
-      items.push(...((await runtimes[plane]?.probe(desiredPlane(desired, plane), partner)) ?? []));
+      items.push(...(await runtimes[plane].probe(desiredPlane(desired, plane), partner)));
     } catch (error) {
       if (!(error instanceof DrawbridgeError)) throw error;
       items.push(failed(plane, partner, error, clock));

@@ -1,20 +1,16 @@
 // What a pass of the reconciler works with.
 import type { Clock } from "../../domain/clock.ts";
-import type { PlaneName } from "../planes/names.ts";
-import type { PlaneRuntime } from "../planes/plane.ts";
+import type { PlaneRuntimes } from "../planes/runtimes.ts";
 import type { Repository } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
 import type { PartnerCache } from "../state/partner-cache.ts";
 import type { Reporter } from "./events.ts";
 
-/** A plane that this deployment has no part of is absent. */
-export type OperatedPlanes = Readonly<Partial<Record<PlaneName, PlaneRuntime>>>;
-
 export interface ReconcileContext {
   readonly repository: Repository;
   readonly state: StateFolder;
   readonly cache: PartnerCache;
-  readonly planes: OperatedPlanes;
+  readonly planes: PlaneRuntimes;
   readonly clock: Clock;
   readonly reporter: Reporter;
   /** OpenSSH allowed signers; absent: any commit is taken. */

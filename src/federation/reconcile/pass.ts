@@ -2,9 +2,9 @@
 // opening order. Invariants: a bad head changes nothing and is told; planes that fail, wait or reach not
 // everything do not keep the others from being applied, except that the transport is not cut before the
 // rooms have been told to close, because what they say would not arrive any more.
-import type { PlaneName } from "../planes/names.ts";
+import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
 import type { Registry } from "../registry/partner.ts";
-import { parseRevision, type Revision } from "../repository/repository.ts";
+import type { Revision } from "../repository/repository.ts";
 import { type PlaneRecord, readHead, readPlane, writeHead } from "../state/records.ts";
 import { type Assessment, assess, type Refusal } from "./assess.ts";
 import { type ReconcileContext, timestamp } from "./context.ts";
@@ -28,8 +28,8 @@ export interface PassOptions {
 
 export interface PlaneReport {
   readonly plane: PlaneName;
-  /** `not_operated`: this deployment has no such part. `held`: the transport waits for the rooms. */
-  readonly step: StepResult["step"] | "not_operated" | "held";
+  /** `held`: the transport waits for the rooms. */
+  readonly step: StepResult["step"] | "held";
   readonly record: PlaneRecord;
   readonly drift: number;
   readonly changed: boolean;
@@ -43,6 +43,7 @@ export interface PassResult {
   /** What the planes were brought to: the head, or the last good revision; undefined when there is none. */
   readonly revision: Revision | undefined;
   readonly direction: Direction | undefined;
+  readonly desired: DesiredState | undefined;
   readonly planes: readonly PlaneReport[];
 }
 
@@ -66,7 +67,8 @@ async function onePass(
   const head = await context.repository.head();
   const { desired, refusal, isNew } = await takeUp(context, head, options, stateOf);
   if (desired === "superseded") return "superseded";
-  if (desired === undefined) return { head, refusal, revision: undefined, direction: undefined, planes: [] };
+  if (desired === undefined)
+    return { head, refusal, revision: undefined, direction: undefined, desired, planes: [] };
   states.set(desired.revision, desired);
 
   const direction = await directionTo(context, desired, stateOf);
@@ -83,7 +85,7 @@ async function onePass(
     if (report.step === "superseded" && mayRestart) return "superseded";
     reports.push(report);
   }
-  return { head, refusal, revision: desired.revision, direction, planes: reports };
+  return { head, refusal, revision: desired.revision, direction, desired, planes: reports };
 }
 
 type StateOf = (revision: Revision) => Promise<DesiredState | undefined>;
@@ -175,7 +177,7 @@ async function directionTo(
 ): Promise<Direction> {
   const shown = new Map<Revision, Registry | undefined>();
   let unknown = false;
-  for (const plane of Object.keys(context.planes) as PlaneName[]) {
+  for (const plane of PLANE_NAMES) {
     const { inForce, applied, applying } = readPlane(context.state, plane);
     const marks = [inForce, applied, applying].flatMap((mark) => mark ?? []);
     if (inForce === null) unknown = true;
@@ -201,7 +203,6 @@ async function stepOrHold(
 ): Promise<PlaneReport> {
   const runtime = context.planes[plane];
   const record = readPlane(context.state, plane);
-  if (runtime === undefined) return { plane, step: "not_operated", record, drift: 0, changed: false };
   if (plane === "transport" && direction === "closing" && options.plane === undefined) {
     if (record.applied?.digest !== desired.planes.transport.digest && !roomsWereTold(context, desired)) {
       context.reporter.note(plane, "waits until the rooms plane has been applied");
@@ -213,18 +214,12 @@ async function stepOrHold(
   return { plane, ...result };
 }
 
-/** Whether this revision's bans and ACLs were sent as far as they go, or there are no rooms here. */
+/** Whether this revision's bans and ACLs were sent as far as they go. */
 function roomsWereTold(context: ReconcileContext, desired: DesiredState): boolean {
-  if (context.planes.rooms === undefined) return true;
   const { applied, applying } = readPlane(context.state, "rooms");
   return (
     applying === null &&
     applied?.digest === desired.planes.rooms.digest &&
     (applied.outcome === "in_force" || applied.outcome === "incomplete")
   );
-}
-
-/** The last good revision, if there is one. */
-export function acceptedRevision(context: Pick<ReconcileContext, "state">): Revision | undefined {
-  return parseRevision(readHead(context.state).accepted?.revision);
 }

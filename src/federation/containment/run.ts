@@ -1,0 +1,95 @@
+// Walks the runtime steps of an act, plane by plane, and looks at each from inside. Invariants: the order is
+// the safe one, 5, 4, 2, 3, and the reverse for a restore; a plane counts as closed only when the reconciler
+// has it in force and no real part says otherwise; one plane that fails does not keep the next from closing.
+import { DrawbridgeError } from "../../domain/errors.ts";
+import type { EvidenceItem } from "../evidence/item.ts";
+import { type PlaneName, SAFE_ORDER } from "../planes/names.ts";
+import type { OutOfReach } from "../planes/plane.ts";
+import { probeFromInside } from "../probes/inside.ts";
+import type { ReconcileContext } from "../reconcile/context.ts";
+import { type PassResult, runPass } from "../reconcile/pass.ts";
+import type { PartnerEntry } from "../registry/partner.ts";
+import type { Act } from "./record.ts";
+
+/** A card is public or not for everybody; the registry says that this one stays so for others. */
+const PUBLIC_FOR_OTHERS: ReadonlySet<string> = new Set(["published_always", "consumed_by_others"]);
+
+export interface PlaneWalk {
+  readonly plane: PlaneName;
+  /** Whether the plane is as the act wants it, as far as can be told from inside. */
+  readonly done: boolean;
+  /** The reconciler's outcome; null when it did not come to it. */
+  readonly outcome: string | null;
+  readonly reason: string | null;
+  readonly at: string | null;
+  /** What of this partner was not reached. */
+  readonly outOfReach: readonly OutOfReach[];
+  readonly evidence: readonly EvidenceItem[];
+}
+
+export function stepsOf(act: Act): readonly PlaneName[] {
+  return act === "contain" ? SAFE_ORDER : [...SAFE_ORDER].reverse();
+}
+
+export interface WalkOptions {
+  /** Told as each plane ends. */
+  readonly onPlane?: (walk: PlaneWalk) => void;
+}
+
+/** @throws DrawbridgeError `head_refused` when what the branch holds is not taken up */
+export async function walkPlanes(
+  context: ReconcileContext,
+  act: Act,
+  partner: PartnerEntry,
+  options: WalkOptions = {},
+): Promise<readonly PlaneWalk[]> {
+  const walks: PlaneWalk[] = [];
+  for (const plane of stepsOf(act)) {
+    const pass = await runPass(context, { plane, force: true });
+    if (pass.refusal !== undefined) {
+      throw new DrawbridgeError("head_refused", pass.refusal.detail, { mend: pass.refusal.mend });
+    }
+    const walk = await walkOf(context, act, partner, plane, pass);
+    walks.push(walk);
+    options.onPlane?.(walk);
+  }
+  return walks;
+}
+
+async function walkOf(
+  context: ReconcileContext,
+  act: Act,
+  partner: PartnerEntry,
+  plane: PlaneName,
+  pass: PassResult,
+): Promise<PlaneWalk> {
+  const applied = pass.planes.find((report) => report.plane === plane)?.record.applied ?? null;
+  const evidence = await evidenceOf(context, partner, plane, pass);
+  const contradicting = act === "contain" ? evidence.find(isStillOpen) : undefined;
+  const outcome = applied?.outcome ?? null;
+  return {
+    plane,
+    done: outcome === "in_force" && contradicting === undefined,
+    outcome,
+    reason: applied?.reason ?? contradicting?.reason ?? null,
+    at: applied?.at ?? null,
+    outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === partner.partner.serverName),
+    evidence,
+  };
+}
+
+function isStillOpen({ verdict, reason }: EvidenceItem): boolean {
+  return verdict === "open" && (reason === null || !PUBLIC_FOR_OTHERS.has(reason));
+}
+
+/** What the real parts say of the partner, from inside. */
+async function evidenceOf(
+  { planes, clock }: ReconcileContext,
+  partner: PartnerEntry,
+  plane: PlaneName,
+  { desired }: PassResult,
+): Promise<readonly EvidenceItem[]> {
+  const entry = desired?.registry.partners.find((one) => one.file === partner.file);
+  if (desired === undefined || entry === undefined) return [];
+  return probeFromInside(planes, desired, entry, [plane], clock);
+}

@@ -1,0 +1,117 @@
+// What is in force, plane by plane, whom it contains, what drifted and what waits: from the records alone,
+// without asking a real part.
+import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
+import type { OutOfReach } from "../planes/plane.ts";
+import { assess } from "../reconcile/assess.ts";
+import type { ReconcileContext } from "../reconcile/context.ts";
+import { readRevision, registryOf } from "../reconcile/desired.ts";
+import { closedPlanes, type Registry } from "../registry/partner.ts";
+import type { Revision } from "../repository/repository.ts";
+import { type DriftRecord, recentDrift } from "../state/drift-records.ts";
+import { type RefusalReason, readHead, readPlane } from "../state/records.ts";
+
+const DRIFT_SHOWN = 20;
+
+export interface PlaneStatus {
+  readonly plane: PlaneName;
+  readonly number: number;
+  readonly revision: string | null;
+  readonly digest: string | null;
+  readonly at: string | null;
+  /** `in_force`, `incomplete`, `deferred`, `failed`; `applying` when it was begun; `never`. */
+  readonly outcome: string;
+  readonly reason: string | null;
+  readonly retryAt: string | null;
+  readonly outOfReach: readonly OutOfReach[];
+  /** Differences at the last look; null when nobody has looked, or could. */
+  readonly drift: number | null;
+  readonly lookedAt: string | null;
+}
+
+export interface FederationStatus {
+  /** What the branch points at. */
+  readonly head: string | null;
+  /** What the planes are brought to. */
+  readonly accepted: string | null;
+  readonly refused: { readonly reason: RefusalReason; readonly detail: string; readonly mend: string } | null;
+  readonly contained: readonly {
+    readonly name: string;
+    readonly serverName: string;
+    readonly closed: readonly PlaneName[];
+  }[];
+  readonly planes: readonly PlaneStatus[];
+  /** The newest differences that were found and put right, newest first. */
+  readonly drift: readonly DriftRecord[];
+}
+
+export async function federationStatus(context: ReconcileContext): Promise<FederationStatus> {
+  const { repository, cache, state, allowedSignersFile } = context;
+  const head = await repository.head();
+  const accepted = readHead(state).accepted?.revision;
+  const assessment =
+    head === undefined
+      ? undefined
+      : await assess(head, { repository, cache, accepted, allowedSignersFile, allowRewind: false });
+  const registry = assessment?.good
+    ? assessment.desired.registry
+    : accepted === undefined
+      ? undefined
+      : await storedRegistry(context, accepted);
+  const refused =
+    assessment === undefined
+      ? {
+          reason: "branch_missing" as const,
+          detail: `there is no branch ${repository.branch}`,
+          mend: "Push the branch, or correct `repository.branch`.",
+        }
+      : assessment.good
+        ? null
+        : { reason: assessment.reason, detail: assessment.detail, mend: assessment.mend };
+  return {
+    head: head ?? null,
+    accepted: accepted ?? null,
+    refused,
+    contained: containedPartners(registry),
+    planes: PLANE_NAMES.map((plane) => planeStatus(context, plane)),
+    drift: recentDrift(state, DRIFT_SHOWN),
+  };
+}
+
+async function storedRegistry(
+  { repository, cache }: ReconcileContext,
+  revision: Revision,
+): Promise<Registry | undefined> {
+  try {
+    return registryOf(await readRevision(repository, revision, cache), cache);
+  } catch {
+    return undefined;
+  }
+}
+
+function containedPartners(registry: Registry | undefined): FederationStatus["contained"] {
+  return (registry?.partners ?? [])
+    .filter(({ partner }) => partner.contained)
+    .map(({ name, partner }) => ({
+      name,
+      serverName: partner.serverName,
+      closed: closedPlanes(partner),
+    }));
+}
+
+function planeStatus({ state }: ReconcileContext, plane: PlaneName): PlaneStatus {
+  const { applying, applied, looked } = readPlane(state, plane);
+  const mark = applying ?? applied;
+  return {
+    plane,
+    number: PLANE_NUMBERS[plane],
+    revision: mark?.revision ?? null,
+    digest: mark?.digest ?? null,
+    at: mark?.at ?? null,
+    outcome: applying === null ? (applied?.outcome ?? "never") : "applying",
+    reason: applied?.reason ?? null,
+    retryAt: applied?.retryAt ?? null,
+    outOfReach: applied?.outOfReach ?? [],
+    drift: looked?.drift ?? null,
+    lookedAt: looked?.at ?? null,
+  };
+}
