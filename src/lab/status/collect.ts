@@ -27,6 +27,7 @@ import { readSeed, type Seed } from "../seed/seed.ts";
 import { supervisorClient } from "../supervisor/client.ts";
 import type { SupervisorStatus } from "../supervisor/protocol.ts";
 import { POSTGRES, type ProgramName, unitName } from "../supervisor/units.ts";
+import { federationStatus } from "./federation.ts";
 import type { FedStatus, OrganisationStatus } from "./schema.ts";
 
 const PROBE_TIMEOUT_MS = 3_000;
@@ -217,5 +218,6 @@ async function serviceStatus(sources: Sources, name: CompleteOrganisation) {
         cardUrl: serviceEndpoints(lab, publisher).cardUrl,
       })),
     },
+    federation: await federationStatus(lab, name),
   };
 }

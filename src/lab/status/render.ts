@@ -2,7 +2,7 @@
 import { renderTable } from "../../cli/output.ts";
 import { NO_COLOURS, type Palette } from "../progress.ts";
 import { programsOf } from "./collect.ts";
-import type { FedStatus } from "./schema.ts";
+import type { FederationStatus, FedStatus } from "./schema.ts";
 
 /** Where a person would look for each program. */
 function addressOf(program: { readonly name: string; readonly url?: string }, clientUrl: string): string {
@@ -43,11 +43,28 @@ export function renderStatus(status: FedStatus, palette: Palette = NO_COLOURS): 
     if (user !== undefined) lines.push(`  user   ${user.userId}`);
     for (const room of organisation.rooms) lines.push(`  room   ${room.alias}  ${palette.dim(room.roomId)}`);
     for (const ghost of organisation.bridge?.ghosts ?? []) lines.push(`  ghost  ${ghost.userId}`);
+    if (organisation.federation !== undefined)
+      lines.push(...federationLines(organisation.federation, palette));
   }
   for (const [one, other] of status.cutLinks) {
     lines.push("", palette.red(`The link between ${one} and ${other} is cut.`));
   }
   return `${lines.join("\n")}\n`;
+}
+
+function federationLines(federation: FederationStatus, palette: Palette): string[] {
+  const planes = Object.entries(federation.planes);
+  const open = planes.filter(
+    ([, plane]) => plane?.outcome !== "in_force" || plane.revision !== federation.revision,
+  );
+  const state =
+    open.length === 0 ? "in force on all planes" : `not in force on ${open.map(([name]) => name).join(", ")}`;
+  return [
+    `  registry  ${federation.revision === null ? "none yet" : `${federation.revision.slice(0, 12)}  ${state}`}`,
+    ...federation.containment.map(({ partner, serverName }) =>
+      palette.red(`  contained  ${partner}, ${serverName}`),
+    ),
+  ];
 }
 
 function unwell(status: FedStatus): string {

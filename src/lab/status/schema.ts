@@ -2,6 +2,9 @@
 // Published as docs/reference/schemas/fed-status.schema.json. All paths are absolute. It holds passwords,
 // access tokens and database URLs: they are the lab's own, made for it and good for nothing else.
 import { z } from "zod";
+import { PLANE_NAMES } from "../../federation/planes/names.ts";
+import { OutcomeName } from "../../federation/state/records.ts";
+import { ORGANISATION_NAMES } from "../organisations.ts";
 import { UNIT_STATES } from "../supervisor/protocol.ts";
 
 /** Of the running program; null while there is none. */
@@ -78,6 +81,47 @@ const Bridge = z.strictObject({
   ghosts: z.array(z.strictObject({ userId: z.string(), agent: z.string(), cardUrl: z.url() })),
 });
 
+const AppliedPlane = z.strictObject({
+  /** The revision whose files the reconciler has applied last. */
+  revision: z.string(),
+  digest: z.string(),
+  outcome: OutcomeName,
+  /** Why it is deferred, or the code that it failed with. */
+  reason: z.string().nullable(),
+  at: z.string(),
+  /** Differences that the last look for drift found; null when nobody could look yet. */
+  drift: z.int().nullable(),
+});
+
+const Federation = z.strictObject({
+  configFile: z.string(),
+  /** Bare; `git clone` it to change the registry. */
+  repository: z.string(),
+  branch: z.string(),
+  /** What the branch says; null before there is one. */
+  revision: z.string().nullable(),
+  /** The last revision that the reconciler has taken up. */
+  accepted: z.string().nullable(),
+  /** Partners that are contained, by the branch. */
+  containment: z.array(z.strictObject({ partner: z.string(), serverName: z.string() })),
+  /** Null for a plane that was never applied. */
+  planes: z.record(z.enum(PLANE_NAMES), AppliedPlane.nullable()),
+  stateDirectory: z.string(),
+  /** By the organisation as which this one is looked at. */
+  probeFiles: z.partialRecord(z.enum(ORGANISATION_NAMES), z.string()),
+  border: z.strictObject({
+    statusUrl: z.url(),
+    statusTokenFile: z.string(),
+    policyFile: z.string(),
+    violationsFile: z.string(),
+  }),
+  transportFile: z.string(),
+  publicationFile: z.string(),
+  invocationFile: z.string(),
+  gatewayStateFile: z.string(),
+});
+export type FederationStatus = z.output<typeof Federation>;
+
 export const OrganisationStatus = z.strictObject({
   serverName: z.string(),
   clientUrl: z.url(),
@@ -95,6 +139,7 @@ export const OrganisationStatus = z.strictObject({
   issuer: Issuer.optional(),
   agent: Agent.optional(),
   bridge: Bridge.optional(),
+  federation: Federation.optional(),
 });
 export type OrganisationStatus = z.output<typeof OrganisationStatus>;
 
