@@ -5,6 +5,7 @@
 import { z } from "zod";
 import { canonicalize } from "../../cards/canonicalize.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
+import { ContainmentRecord } from "../containment/record.ts";
 import { EvidenceItem, isIntact } from "./item.ts";
 import { STREAM_NAMES, StreamFacts } from "./stream-lines.ts";
 
@@ -67,8 +68,10 @@ const EvidencePackBody = z.strictObject({
   revision: z.string().regex(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/),
   /** Planes that the registry closes. */
   closed_planes: z.array(z.enum(["transport", "rooms", "border", "card", "gateway"])),
-  /** Containment records of this partner in the repository, by path, and the SHA-256 of each. */
-  containment_records: z.array(z.strictObject({ path: Identifier, digest: Digest })),
+  /** Containment records of this partner in the repository, each with the SHA-256 of its file. */
+  containment_records: z.array(
+    z.strictObject({ path: Identifier, record: ContainmentRecord, digest: Digest }),
+  ),
   /** Seen by the operator, from inside. */
   inside: z.array(EvidenceItem),
   /** Seen as the partner and by third servers, from outside; empty when nobody looked. */
