@@ -1,0 +1,157 @@
+// What `federation contain` and `federation restore` share: one act, what is left to do, and the walk.
+import process from "node:process";
+import type { Command } from "commander";
+import { type ActResult, performAct } from "../federation/containment/act.ts";
+import { limitsOf } from "../federation/containment/limits.ts";
+import type { Act } from "../federation/containment/record.ts";
+import { type PlaneWalk, stepsOf, walkPlanes } from "../federation/containment/run.ts";
+import { type CommandModule, ExitCode } from "./command.ts";
+import { CONFIG_OPTION, openForCommand, planeLabel, say, shellWord, short } from "./federation-options.ts";
+import { renderJson } from "./output.ts";
+
+interface Options {
+  readonly config: string;
+  readonly run?: boolean;
+  readonly json?: boolean;
+}
+
+const HELP: Readonly<Record<Act, string>> = {
+  contain: `
+PARTNER is a server name, or the name of a file in registry/partners. The flag, the re-render and one record
+are committed together; then the runtime steps are printed in the safe order, or walked with --run. Containing
+a partner that is contained already changes nothing.
+  0  contained; with --run: all four planes are closed
+  2  unknown partner, the own server, or a configuration that is wrong; nothing was done
+  4  an edited file of a work tree is in the way, or the head is refused; nothing was done
+  5  with --run: something is not closed yet, and is named`,
+  restore: `
+Takes containment back: the flag, the re-render and one record in one commit, then the planes in reverse order.
+  0  restored; with --run: all four planes are in force
+  2  unknown partner, the own server, or a registry that is invalid; nothing was done
+  4  an edited file of a work tree is in the way, or the head is refused; nothing was done
+  5  with --run: something is not in force yet, and is named`,
+};
+
+export function actCommand(act: Act): CommandModule {
+  return {
+    register(program: Command): void {
+      program
+        .argument("<partner>", "server name, or name of the registry file")
+        .option(...CONFIG_OPTION)
+        .option("--run", "walk the runtime steps and look at each plane")
+        .option("--json", "print JSON")
+        .addHelpText("after", HELP[act])
+        .action(async (partner: string, options: Options) => {
+          process.exitCode = await run(act, partner, options);
+        });
+    },
+  };
+}
+
+async function run(act: Act, name: string, options: Options): Promise<ExitCode> {
+  const { federation } = await openForCommand(options.config);
+  const result = await performAct(
+    { ...federation, onWait: () => say("another act is being committed; waiting") },
+    act,
+    name,
+  );
+  const { serverName } = result.partner.partner;
+  tellAct(result);
+  if (act === "restore" && options.json !== true) tellLimits(act, serverName);
+  const walks = options.run === true ? await walk(act, result, federation) : undefined;
+  const gateway = walks?.find(({ plane, done }) => plane === "gateway" && done);
+  const closedAtMs = gateway?.at == null ? undefined : Date.parse(gateway.at);
+  if (options.json === true) {
+    process.stdout.write(renderJson(jsonOf(result, walks, limitsOf(act, serverName, closedAtMs))));
+  } else {
+    if (walks === undefined) tellSteps(act, result, options.config);
+    else tellOutcome(act, walks);
+    if (act === "contain") tellLimits(act, serverName, closedAtMs);
+  }
+  return walks === undefined || walks.every(({ done }) => done) ? ExitCode.ok : ExitCode.incomplete;
+}
+
+function walk(act: Act, result: ActResult, federation: Parameters<typeof walkPlanes>[0]) {
+  return walkPlanes(federation, act, result.partner, {
+    onPlane: (one) => say(`${planeLabel(one.plane)}: ${wordOf(act, one)}`),
+  });
+}
+
+function tellAct({ act, partner, record, recordPath, revision, setAside, workTreesBehind }: ActResult): void {
+  const { serverName } = partner.partner;
+  if (record === undefined) {
+    say(`${serverName} (${partner.name}) is ${act === "contain" ? "contained already" : "not contained"}.`);
+  } else {
+    say(
+      `${serverName} (${partner.name}) is ${act === "contain" ? "contained" : "restored"} in commit ${short(revision)}.`,
+    );
+    say(`Record: ${recordPath}`);
+  }
+  if (setAside?.reason === "head_refused") {
+    say(
+      `SET ASIDE: the head may not be taken up; this is built on ${short(setAside.lastGood)}, the last good one.`,
+    );
+  } else if (setAside !== undefined) {
+    say(`SET ASIDE: broken files were put back to ${short(setAside.lastGood)}, the last good revision:`);
+    for (const path of setAside.paths) say(`  ${path}`);
+  }
+  for (const folder of workTreesBehind) {
+    say(`BEHIND: ${folder} could not be brought along; look at git status there.`);
+  }
+}
+
+function tellSteps(act: Act, { partner }: ActResult, config: string): void {
+  const file = shellWord(config);
+  const lines = [
+    `Remaining steps, in this order (or all of them: drawbridge federation ${act} ${partner.name} --config ${file} --run):`,
+  ];
+  for (const plane of stepsOf(act)) {
+    lines.push(`  ${planeLabel(plane)}`);
+    lines.push(`    drawbridge reconcile --config ${file} --once --plane ${plane}`);
+    lines.push(`    drawbridge federation probe ${partner.name} --config ${file} --plane ${plane}`);
+  }
+  process.stdout.write(`${lines.join("\n")}\n`);
+}
+
+function wordOf(act: Act, { done, outcome, reason }: PlaneWalk): string {
+  if (done) return act === "contain" ? "closed" : "in force";
+  const why = reason ?? outcome ?? "not applied";
+  return `${act === "contain" ? "NOT CLOSED YET" : "NOT IN FORCE YET"} (${why})`;
+}
+
+function tellOutcome(act: Act, walks: readonly PlaneWalk[]): void {
+  const lines = walks.flatMap((one) => [
+    `${planeLabel(one.plane)}: ${wordOf(act, one)}`,
+    ...one.outOfReach.map(({ subject, reason, mend }) => `  not reached: ${subject} (${reason}); ${mend}`),
+    ...one.evidence
+      .filter(({ verdict }) => verdict === "unknown")
+      .map(
+        ({ probe, subject, reason }) =>
+          `  cannot be told: ${probe} ${subject ?? ""} (${reason ?? "unknown"})`,
+      ),
+  ]);
+  process.stdout.write(`${lines.join("\n")}\n`);
+}
+
+function tellLimits(act: Act, serverName: string, closedAtMs?: number): void {
+  const head = act === "contain" ? "What cannot be taken back:" : "What a restore cannot mend:";
+  process.stdout.write(
+    `${[head, ...limitsOf(act, serverName, closedAtMs).map((one) => `  - ${one}`)].join("\n")}\n`,
+  );
+}
+
+function jsonOf(result: ActResult, walks: readonly PlaneWalk[] | undefined, limits: readonly string[]) {
+  return {
+    act: result.act,
+    partner: { name: result.partner.name, serverName: result.partner.partner.serverName },
+    revision: result.revision,
+    already: result.record === undefined,
+    record: result.record ?? null,
+    recordPath: result.recordPath ?? null,
+    setAside: result.setAside ?? null,
+    workTreesBehind: result.workTreesBehind,
+    steps: stepsOf(result.act),
+    planes: walks ?? null,
+    limits,
+  };
+}

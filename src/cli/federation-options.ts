@@ -1,0 +1,83 @@
+// What the commands of federation control share: how they open a deployment, and how they tell progress.
+import process from "node:process";
+import { systemClock, systemRandom } from "../domain/clock.ts";
+import { type FederationConfig, loadFederationConfig } from "../federation/config.ts";
+import { PLANE_NUMBERS, type PlaneName } from "../federation/planes/names.ts";
+import type { ReconcileEvent, Reporter } from "../federation/reconcile/events.ts";
+import { type Federation, openFederation } from "../federation/reconcile/open.ts";
+
+export const CONFIG_OPTION = [
+  "--config <file>",
+  "the deployment's configuration",
+  "federation.yaml",
+] as const;
+
+/** Opens the deployment of a configuration file; progress goes to standard error. */
+export async function openForCommand(
+  file: string,
+  reporter: Reporter = progressReporter,
+): Promise<{ readonly config: FederationConfig; readonly federation: Federation }> {
+  const config = loadFederationConfig(file);
+  const federation = await openFederation(config, { clock: systemClock, random: systemRandom, reporter });
+  return { config, federation };
+}
+
+export function say(text: string): void {
+  process.stderr.write(`${text}\n`);
+}
+
+/** A plane as people name it: `5 gateway`. */
+export function planeLabel(plane: PlaneName): string {
+  return `${PLANE_NUMBERS[plane]} ${plane}`;
+}
+
+/** The first digits of a revision or a digest, enough for a table. */
+export function short(id: string | null | undefined): string {
+  return id === null || id === undefined ? "-" : id.replace(/^sha256:/, "").slice(0, 12);
+}
+
+/** An argument as a shell takes it back. */
+export function shellWord(text: string): string {
+  return /^[A-Za-z0-9_@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+export const progressReporter: Reporter = {
+  event: (event) => {
+    const text = textOf(event);
+    if (text !== undefined) say(text);
+  },
+  note: (plane, text) => say(`  ${planeLabel(plane)}: ${text}`),
+};
+
+function textOf(event: ReconcileEvent): string | undefined {
+  switch (event.event) {
+    case "head_accepted":
+      return `revision ${short(event.revision)} is taken up, in ${event.order} order`;
+    case "head_refused":
+      return [
+        `REFUSED: ${event.detail} [${event.reason}]`,
+        event.inForce === null
+          ? "nothing was ever taken up"
+          : `revision ${short(event.inForce)} stays in force`,
+        `mend: ${event.mend}`,
+      ].join("\n");
+    case "plane_begun":
+      return `${planeLabel(event.plane)}: applying ${short(event.revision)}`;
+    case "plane_ended": {
+      const reason = event.reason === null ? "" : ` (${event.reason})`;
+      const mend = event.mend === null ? "" : `\n  mend: ${event.mend}`;
+      const left = event.outOfReach.map((one) => `\n  not reached: ${one.subject} (${one.reason})`).join("");
+      return `${planeLabel(event.plane)}: ${event.outcome}${reason} after ${event.durationMs} ms${mend}${left}`;
+    }
+    case "plane_waits":
+      return `${planeLabel(event.plane)}: another pass is at work on it; waiting`;
+    case "drift": {
+      const kept = event.record.kept === null ? "" : `; its text is kept in ${event.record.kept}`;
+      return `DRIFT: ${planeLabel(event.record.plane)}: ${event.record.subject} was ${event.record.kind}${kept}`;
+    }
+    case "drift_unknown":
+      return `${planeLabel(event.plane)}: cannot be looked at for drift (${event.code})`;
+    case "state_damaged":
+      return `${event.file} is damaged; the plane is applied again`;
+  }
+}

@@ -1,0 +1,151 @@
+// drawbridge reconcile: brings every plane to what the organisation's repository says, once or for as long as
+// it runs.
+import process from "node:process";
+import { type Command, Option } from "commander";
+import type { Logger } from "pino";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { PLANE_NAMES, type PlaneName } from "../federation/planes/names.ts";
+import type { ReconcileEvent, Reporter } from "../federation/reconcile/events.ts";
+import { follow } from "../federation/reconcile/follow.ts";
+import { type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";
+import { serviceLog, stopSignal } from "../runtime/service.ts";
+import { type CommandModule, ExitCode } from "./command.ts";
+import { CONFIG_OPTION, openForCommand, planeLabel, short } from "./federation-options.ts";
+import { renderJson, renderTable } from "./output.ts";
+
+interface Options {
+  readonly config: string;
+  readonly once?: boolean;
+  readonly plane?: PlaneName;
+  readonly allowRewind?: boolean;
+  readonly json?: boolean;
+}
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .option(...CONFIG_OPTION)
+      .option("--once", "one pass, also over what waits, then a table")
+      .addOption(new Option("--plane <name>", "with --once: only this plane").choices([...PLANE_NAMES]))
+      .option("--allow-rewind", "with --once: take up a head that does not come after the last one")
+      .option("--json", "with --once: JSON instead of the table")
+      .addHelpText(
+        "after",
+        `
+Follows the branch until SIGTERM; standard output is then a log, one JSON object a line, and the line with
+"event":"ready" says that the first pass has ended. With --once it ends after one pass:
+  0  every plane is in force
+  1  a plane failed
+  4  the head is refused; the last good revision stays in force
+  5  a plane is incomplete or deferred, and is tried again`,
+      )
+      .action(async (options: Options) => {
+        if (options.once === true) process.exitCode = await once(options);
+        else await service(options);
+      });
+  },
+};
+
+async function once(options: Options): Promise<ExitCode> {
+  const { federation } = await openForCommand(options.config);
+  const result = await runPass(federation, {
+    plane: options.plane,
+    allowRewind: options.allowRewind === true,
+    force: true,
+    lookForDrift: true,
+  });
+  process.stdout.write(options.json === true ? renderJson(jsonOf(result)) : tableOf(result));
+  return exitCodeOfPass(result);
+}
+
+function outcomeOf({ step, record }: PlaneReport): string {
+  return step === "held" ? "held" : (record.applied?.outcome ?? "never");
+}
+
+function exitCodeOfPass({ refusal, planes }: PassResult): ExitCode {
+  if (refusal !== undefined) return ExitCode.refused;
+  const outcomes = planes.map(outcomeOf);
+  if (outcomes.includes("failed")) return ExitCode.failed;
+  return outcomes.every((outcome) => outcome === "in_force") ? ExitCode.ok : ExitCode.incomplete;
+}
+
+function tableOf({ planes }: PassResult): string {
+  const rows = planes.map((report) => {
+    const { applied } = report.record;
+    const reason = applied?.reason ?? null;
+    return [
+      planeLabel(report.plane),
+      short(applied?.revision),
+      short(applied?.digest),
+      applied?.at ?? "-",
+      `${outcomeOf(report)}${reason === null ? "" : ` (${reason})`}`,
+      report.changed ? "yes" : "no",
+      String(report.drift),
+    ];
+  });
+  return renderTable(["PLANE", "REVISION", "DIGEST", "TIME", "OUTCOME", "CHANGED", "DRIFT"], rows);
+}
+
+function jsonOf({ head, revision, direction, refusal, planes }: PassResult): unknown {
+  return {
+    head: head ?? null,
+    revision: revision ?? null,
+    order: direction ?? null,
+    refused: refusal ?? null,
+    planes: planes.map((report) => ({
+      plane: report.plane,
+      revision: report.record.applied?.revision ?? null,
+      digest: report.record.applied?.digest ?? null,
+      at: report.record.applied?.at ?? null,
+      outcome: outcomeOf(report),
+      reason: report.record.applied?.reason ?? null,
+      outOfReach: report.record.applied?.outOfReach ?? [],
+      retryAt: report.record.applied?.retryAt ?? null,
+      changed: report.changed,
+      drift: report.drift,
+    })),
+  };
+}
+
+async function service(options: Options): Promise<void> {
+  for (const name of ["plane", "allowRewind", "json"] as const) {
+    if (options[name] === undefined) continue;
+    const flag = name === "allowRewind" ? "--allow-rewind" : `--${name}`;
+    throw new DrawbridgeError("usage", `${flag} needs --once`, { mend: "Add --once, or leave it out." });
+  }
+  const log = serviceLog("reconcile");
+  const { config, federation } = await openForCommand(options.config, logReporter(log));
+  await follow(federation, {
+    intervalMs: config.reconcile.interval,
+    driftIntervalMs: config.reconcile.driftInterval,
+    stop: stopSignal(),
+    onReady: (result) =>
+      log.info({ event: "ready", revision: result?.revision ?? null }, "the reconciler follows the branch"),
+    onError: (error) => log.error(errorFields(error), "this round failed; it is tried again"),
+  });
+  log.info({ event: "ended" }, "the reconciler has ended");
+  // A plane that is still being applied is taken up from its record by the next start.
+  process.exit(ExitCode.ok);
+}
+
+function errorFields(error: unknown) {
+  if (!(error instanceof DrawbridgeError)) return { event: "round_failed", code: "internal", err: error };
+  return { event: "round_failed", code: error.code, reason: error.message, mend: error.mend };
+}
+
+function logReporter(log: Logger): Reporter {
+  return {
+    event: (event) => log[levelOf(event)](event),
+    note: (plane, text) => log.debug({ event: "progress", plane, note: text }),
+  };
+}
+
+function levelOf(event: ReconcileEvent): "info" | "warn" | "error" {
+  if (event.event === "head_refused") return "error";
+  if (event.event === "plane_ended") {
+    return event.outcome === "in_force" ? "info" : event.outcome === "failed" ? "error" : "warn";
+  }
+  return event.event === "drift" || event.event.startsWith("drift_") || event.event === "state_damaged"
+    ? "warn"
+    : "info";
+}
