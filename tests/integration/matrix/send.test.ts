@@ -15,7 +15,7 @@ const TRANSACTION = replyTransactionId(event("question"), ghost(), "reply", 0);
 
 async function fixture(t: TestContext, script: Script = WELL) {
   const server = await scriptedHomeserver(t, script);
-  const side = ghostSide(t, server.url, { requestTimeoutMs: 300 });
+  const side = ghostSide(t, server.url, { requestTimeoutMs: 3_000 });
   const attempts: number[] = [];
   const outgoing: OutgoingEvent = {
     roomId: room("r"),

@@ -13,7 +13,7 @@ import { event, ghost, ledgerFixture, room, T0 } from "../../support/ledger.ts";
 import { type Script, scriptedHomeserver } from "../../support/scripted-homeserver.ts";
 import { testDirectory } from "../../support/test-directory.ts";
 
-async function fixture(t: TestContext, script: Script, requestTimeoutMs = 300) {
+async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000) {
   const { ledger, admit, rows } = await ledgerFixture(t);
   const server = await scriptedHomeserver(t, script);
   const side = ghostSide(t, server.url, { now: T0, requestTimeoutMs });
