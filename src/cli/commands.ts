@@ -13,6 +13,7 @@ export interface CommandEntry {
 export const GROUPS: Readonly<Record<string, string>> = {
   bridge: "run the bridge of one organisation, or prepare it",
   card: "signed Agent Cards",
+  federation: "the partners of one organisation, on five planes",
   gateway: "run the A2A gateway of one organisation, or render its files",
   issuer: "run the one-machine token issuer, or make its keys",
 };
@@ -79,6 +80,51 @@ export const COMMANDS: readonly CommandEntry[] = [
     path: ["docs-qa"],
     summary: "run the sample agent, which answers from Markdown",
     load: () => import("./docs-qa.ts"),
+  },
+  {
+    path: ["federation", "render"],
+    summary: "write what the registry means for every plane",
+    load: () => import("./federation-render.ts"),
+  },
+  {
+    path: ["federation", "check"],
+    summary: "check a registry and its renders, without any server",
+    load: () => import("./federation-check.ts"),
+  },
+  {
+    path: ["federation", "contain"],
+    summary: "close a partner off, with a record",
+    load: () => import("./federation-contain.ts"),
+  },
+  {
+    path: ["federation", "restore"],
+    summary: "take a containment back, with a record",
+    load: () => import("./federation-restore.ts"),
+  },
+  {
+    path: ["federation", "status"],
+    summary: "tell who is contained and what is in force",
+    load: () => import("./federation-status.ts"),
+  },
+  {
+    path: ["reconcile"],
+    summary: "bring every plane to what the repository says",
+    load: () => import("./reconcile.ts"),
+  },
+  {
+    path: ["federation", "probe"],
+    summary: "look at a partner from inside, and from outside as the partner",
+    load: () => import("./federation-probe.ts"),
+  },
+  {
+    path: ["federation", "evidence"],
+    summary: "write an evidence pack about a partner, or check one",
+    load: () => import("./federation-evidence.ts"),
+  },
+  {
+    path: ["federation", "report-abuse"],
+    summary: "take in a report of abuse, by references alone",
+    load: () => import("./federation-report-abuse.ts"),
   },
   // After the commands of its group: the first entry whose words match is the one that is called.
   { path: ["bridge"], summary: "run the bridge of one organisation", load: () => import("./bridge.ts") },

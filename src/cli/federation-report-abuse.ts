@@ -1,0 +1,115 @@
+// drawbridge federation report-abuse: takes in what another organisation reports, by references alone.
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import process from "node:process";
+import type { Command } from "commander";
+import { systemClock } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { fileReport } from "../federation/abuse/file-report.ts";
+import { readReport } from "../federation/abuse/report.ts";
+import { findPartner } from "../federation/containment/find-partner.ts";
+import { currentState } from "../federation/current.ts";
+import { type CommandModule, ExitCode } from "./command.ts";
+import { CONFIG_OPTION, openForCommand, say, shellWord, short } from "./federation-options.ts";
+
+interface Options {
+  readonly config: string;
+  readonly run?: boolean;
+}
+
+function read(file: string): Buffer {
+  try {
+    return readFileSync(file);
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    throw new DrawbridgeError("config_unreadable", `cannot read ${file}: ${code}`, {
+      mend: "Check the path.",
+      cause,
+    });
+  }
+}
+
+async function run(file: string, options: Options): Promise<void> {
+  const given = readReport(read(file));
+  if (given.problems !== undefined) {
+    throw new DrawbridgeError(
+      "config_invalid",
+      given.problems.map((problem) => `${file}: ${problem}`).join("\n"),
+      {
+        mend: "Ask the reporter for one by registry/abuse-report.schema.json; nothing was filed.",
+      },
+    );
+  }
+  const { report, digest } = given;
+  const { federation } = await openForCommand(options.config);
+  const { desired } = await currentState(federation);
+  const partner = findPartner(desired.registry, report.subject.server_name);
+  const filed = await fileReport(report, digest, { ...federation, at: systemClock.now() });
+  const { reporter, subject, category, severity, requested_action, evidence_refs } = report;
+  const line = {
+    event: "abuse_report",
+    ...{ digest, reporter: reporter.server_name, subject: subject.server_name },
+    ...{ category, severity, requested_action, evidence_refs },
+  };
+  process.stdout.write(`${JSON.stringify(line)}\n`);
+  say(`${filed.isNew ? "Filed" : "Filed before"}: ${filed.path} in commit ${short(filed.revision)}`);
+  if (requested_action !== "contain") return;
+  const commands = [
+    ["contain", partner.name, "--config", options.config, "--run"],
+    [
+      "evidence",
+      partner.name,
+      "--config",
+      options.config,
+      "--since",
+      "24h",
+      "--output",
+      evidenceFolder(options.config),
+    ],
+  ];
+  if (options.run === true) {
+    for (const words of commands) {
+      const code = await callOwn(["federation", ...words]);
+      if (code !== ExitCode.ok) process.exitCode = code;
+    }
+    return;
+  }
+  say("The reporter asks for containment. Repeat with --run, or give the commands yourself:");
+  for (const words of commands) say(`  drawbridge federation ${words.map(shellWord).join(" ")}`);
+}
+
+function evidenceFolder(config: string): string {
+  return join(dirname(resolve(config)), "evidence");
+}
+
+/** Another command of this program, its output among ours. A pack is made also where a plane did not close. */
+function callOwn(words: readonly string[]): Promise<number> {
+  return new Promise((done, failed) => {
+    const child = spawn(process.execPath, [process.argv[1] ?? "", ...words], {
+      stdio: ["ignore", "inherit", "inherit"],
+    });
+    child.once("error", failed);
+    child.once("close", (code) => done(code ?? ExitCode.failed));
+  });
+}
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .argument("<file>", "the report: JSON by registry/abuse-report.schema.json")
+      .option(...CONFIG_OPTION)
+      .option("--run", "when containment is asked for: contain the subject, and make an evidence pack")
+      .addHelpText(
+        "after",
+        `
+A report refers to events, policies and keys, and quotes nothing; one that does is refused. It is kept in the
+repository below records/abuse, once however often it comes. The line that is printed is all that is logged.
+  0  filed; with --run: and contained, with a pack below evidence/ beside the configuration
+  2  the report, its subject or a configuration is wrong; nothing was filed
+  4  a work tree is in the way, or the head is refused
+  5  with --run: something is not closed yet, and is named`,
+      )
+      .action(run);
+  },
+};
