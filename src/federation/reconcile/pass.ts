@@ -169,7 +169,10 @@ async function storedState(context: ReconcileContext, revision: Revision): Promi
   }
 }
 
-/** Closing, if any plane still shows something to anybody that is to go. */
+/**
+ * Closing, if any plane still shows something to anybody that is to go; and where no plane changes, because
+ * what was done by hand may have let somebody in.
+ */
 async function directionTo(
   context: ReconcileContext,
   desired: DesiredState,
@@ -189,6 +192,7 @@ async function directionTo(
     }
   }
   const before = [...shown.values(), ...(unknown ? [undefined] : [])];
+  if (before.length === 0) return "closing";
   const closes = before.some((registry) => directionOf(registry, desired.registry) === "closing");
   return closes ? "closing" : "opening";
 }
