@@ -7,7 +7,6 @@ import {
   parseUserId,
   type RoomId,
   type ServerName,
-  serverOf,
   type UserId,
 } from "../../domain/identifiers.ts";
 import { ActingUser } from "./acting-user.ts";
@@ -244,9 +243,4 @@ function malformed(operation: string) {
     errcode: undefined,
     body: {},
   });
-}
-
-/** Whether a user belongs to exactly this server, its port included. */
-export function isOf(user: UserId, server: string): boolean {
-  return serverOf(user) === server;
 }

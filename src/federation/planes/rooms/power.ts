@@ -33,10 +33,6 @@ export function banLevel(power: Power): number {
   return numberOr(power.content?.["ban"], 50);
 }
 
-export function kickLevel(power: Power): number {
-  return numberOr(power.content?.["kick"], 50);
-}
-
 export function inviteLevel(power: Power): number {
   return numberOr(power.content?.["invite"], 0);
 }
