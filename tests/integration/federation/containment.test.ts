@@ -1,0 +1,317 @@
+// One act on a real repository: what is committed, and what each bad night ends in.
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { DrawbridgeError } from "../../../src/domain/errors.ts";
+import { type ActResult, performAct } from "../../../src/federation/containment/act.ts";
+import { ContainmentRecord } from "../../../src/federation/containment/record.ts";
+import { walkPlanes } from "../../../src/federation/containment/run.ts";
+import { federationStatus } from "../../../src/federation/containment/status.ts";
+import { runPass } from "../../../src/federation/reconcile/pass.ts";
+import { loadRegistry } from "../../../src/federation/registry/load.ts";
+import { renderAll } from "../../../src/federation/render.ts";
+import {
+  commitRegistry,
+  controlRepository,
+  LIGHTHOUSE,
+  openControl,
+  PILOTS,
+} from "../../support/control-repository.ts";
+import { ManualClock } from "../../support/manual-clock.ts";
+import { registryFiles } from "../../support/registry-folder.ts";
+import { AT, allowedSigners, commitOnTop, operatorGit, signingKey } from "../../support/repository.ts";
+import { temporaryFolder, writeFile } from "../../support/temporary.ts";
+
+const SERVER = "matrix.lighthouse.example:8448";
+
+async function control(
+  t: TestContext,
+  options: { kind?: "bare" | "work tree"; settings?: Readonly<Record<string, unknown>> } = {},
+) {
+  const directory = temporaryFolder(t);
+  const repository = await controlRepository(join(directory, "control"), options.kind);
+  const clock = new ManualClock(AT);
+  const opened = await openControl(directory, repository, clock, options.settings);
+  const { federation } = opened;
+  const contain = (name = "lighthouse") => performAct(federation, "contain", name);
+  const restore = (name = "lighthouse") => performAct(federation, "restore", name);
+  const records = async () => {
+    const files = await repository.read(await repository.requireHead(), ["records"]);
+    return [...files.values()].map((text) => ContainmentRecord.parse(JSON.parse(text)));
+  };
+  /** Everything rendered is what the registry on the branch renders. */
+  const assertWhole = async () => {
+    const folders = ["registry", "rendered", "kubernetes"];
+    const files = await repository.read(await repository.requireHead(), folders);
+    const registry = loadRegistry(files);
+    const wanted = renderAll(registry);
+    const found = [...files].filter(([path]) => !path.startsWith("registry/"));
+    assert.deepEqual(new Map(found.sort()), new Map([...wanted].sort()));
+    return registry;
+  };
+  return { ...opened, directory, repository, clock, contain, restore, records, assertWhole };
+}
+
+function containedIn(registry: ReturnType<typeof loadRegistry>): string[] {
+  return registry.partners.filter(({ partner }) => partner.contained).map(({ name }) => name);
+}
+
+test("CON-1: containment is one commit of flag, re-render and record, and restore takes it back", async (t) => {
+  const { repository, contain, restore, records, assertWhole, clock } = await control(t);
+  const before = await repository.requireHead();
+  const rendered = await repository.read(before, ["rendered", "kubernetes"]);
+  const { revision, record, recordPath } = await contain(SERVER);
+  assert.equal(await repository.head(), revision);
+  assert.equal(operatorGit(repository.path, "rev-parse", `${revision}^`), before);
+  assert.deepEqual(record, {
+    schema: "svc.federation.containment.v1",
+    act: "contain",
+    server_name: SERVER,
+    azp: "lighthouse-bridge",
+    classification: "confidential",
+    git_revision: before,
+    timestamp: "2026-01-02T03:04:05.000Z",
+    planes: ["gateway", "card", "rooms", "border"],
+  });
+  assert.equal(
+    recordPath,
+    "records/containment/20260102T030405.000Z-matrix.lighthouse.example_8448-contain.json",
+  );
+  assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+  const changed = await repository.changedPaths(before, revision);
+  assert.ok(
+    changed.includes("rendered/border/policy.json") && changed.includes("rendered/gateway/clients.yaml"),
+  );
+  assert.ok(!changed.some((path) => path.includes("transport")), "containment never touches the transport");
+
+  await clock.advance(60_000);
+  const restored = await restore();
+  assert.deepEqual(containedIn(await assertWhole()), ["dredger"]);
+  const after = await repository.read(restored.revision, ["rendered", "kubernetes"]);
+  assert.deepEqual(after, rendered, "what is rendered is what it was before");
+  assert.deepEqual(
+    (await records()).map(({ act }) => act),
+    ["contain", "restore"],
+  );
+});
+
+test("CON-1: who is contained already stays so, without a second record", async (t) => {
+  const { contain, restore, records, repository } = await control(t);
+  await restore();
+  assert.deepEqual(await records(), []);
+  await contain();
+  const head = await repository.head();
+  const again = await contain();
+  assert.equal(again.record, undefined);
+  assert.equal(await repository.head(), head);
+  assert.equal((await records()).length, 1);
+});
+
+test("CON-1: an unknown partner is told with close names, and the own server is no partner", async (t) => {
+  const { contain, repository } = await control(t);
+  const head = await repository.head();
+  const mendOf = async (name: string) => {
+    const error = await contain(name).then(
+      () => assert.fail("it was taken"),
+      (error: unknown) => error,
+    );
+    assert.ok(error instanceof DrawbridgeError);
+    assert.equal(error.code, "usage");
+    return `${error.message} ${error.mend}`;
+  };
+  assert.match(await mendOf("lighthosue"), /Did you mean lighthouse/);
+  assert.match(await mendOf("matrix.lighthouse.example"), /Did you mean matrix\.lighthouse\.example:8448/);
+  assert.match(await mendOf("nobody-at-all.test"), /no partner is called/);
+  assert.match(await mendOf("\u001b[2Jx"), /no partner is called \?\[2Jx/);
+  const own = loadRegistry(registryFiles()).organisation.serverName;
+  assert.match(await mendOf(own), /own server/);
+  assert.equal(await repository.head(), head);
+});
+
+test("CON-1: two containments at once of one partner make one record, of two partners both", async (t) => {
+  const one = await control(t);
+  const other = await openControl(join(one.directory, "other state"), one.repository, one.clock);
+  const act = (name: string, federation = one.federation) => performAct(federation, "contain", name);
+  const same = await Promise.all([act("lighthouse"), act("lighthouse", other.federation)]);
+  assert.equal(same.filter(({ record }) => record !== undefined).length, 1);
+  assert.equal((await one.records()).length, 1);
+  await one.clock.advance(1_000);
+  await one.restore();
+  await one.clock.advance(1_000);
+  await Promise.all([act("lighthouse"), act("pilot-station", other.federation)]);
+  assert.deepEqual(containedIn(await one.assertWhole()), ["dredger", "lighthouse", "pilot-station"]);
+  assert.equal((await one.records()).length, 4);
+});
+
+test("CON-1: an edited file that must change stops the act; every other edit is left alone", async (t) => {
+  const { contain, repository, directory, records } = await control(t, { kind: "work tree" });
+  const folder = join(directory, "control");
+  const head = await repository.head();
+  const file = join(folder, "rendered/border/policy.json");
+  const policy = readFileSync(file, "utf8");
+  writeFileSync(file, "edited");
+  await assert.rejects(contain(), { code: "work_tree_dirty" });
+  assert.equal(await repository.head(), head);
+  assert.equal(readFileSync(file, "utf8"), "edited");
+  writeFileSync(file, policy);
+  writeFileSync(join(folder, PILOTS), "# half written\n");
+  writeFile(join(folder, "notes.txt"), "mine");
+  await contain();
+  assert.match(readFileSync(join(folder, LIGHTHOUSE), "utf8"), /^contained: true$/m);
+  assert.doesNotMatch(readFileSync(file, "utf8"), /lighthouse/);
+  assert.deepEqual(
+    operatorGit(folder, "status", "--porcelain")
+      .split("\n")
+      .map((line) => line.trim()),
+    [`M ${PILOTS}`, "?? notes.txt"],
+  );
+  assert.equal((await records()).length, 1);
+});
+
+test("CON-1: a work tree that a killed act left behind is brought along by the next", async (t) => {
+  const { contain, repository, directory, federation, records } = await control(t, { kind: "work tree" });
+  const folder = join(directory, "control");
+  const from = await repository.requireHead();
+  const { revision } = await contain();
+  // As a kill between the branch and the work tree leaves it.
+  operatorGit(folder, "read-tree", "-m", "-u", revision, from);
+  federation.state.write("pending-work-trees.json", { version: 1, from, to: revision, folders: [folder] });
+  assert.notEqual(operatorGit(folder, "status", "--porcelain"), "");
+  assert.equal((await contain()).record, undefined);
+  assert.equal(operatorGit(folder, "status", "--porcelain"), "");
+  assert.equal((await records()).length, 1);
+});
+
+test("CON-1: another partner's broken file goes back to the last good revision and blocks nothing", async (t) => {
+  const { contain, restore, repository, federation, assertWhole } = await control(t);
+  await runPass(federation);
+  const good = await repository.requireHead();
+  await commitOnTop(
+    repository,
+    new Map([
+      [PILOTS, "version: 1\nallowed: everybody\n"],
+      ["registry/partners/gull.yaml", "not: [valid\n"],
+    ]),
+  );
+  await assert.rejects(restore("dredger"), { code: "config_invalid" }, "a restore waits for a good registry");
+  const { setAside } = await contain();
+  assert.deepEqual(setAside, {
+    reason: "registry_invalid",
+    lastGood: good,
+    paths: ["registry/partners/gull.yaml", PILOTS],
+  });
+  assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+  assert.equal((await runPass(federation)).refusal, undefined);
+});
+
+test("CON-1: a partner whose own file is broken is contained as it was last good", async (t) => {
+  const { contain, repository, federation, assertWhole } = await control(t);
+  await runPass(federation);
+  await commitOnTop(repository, new Map([[LIGHTHOUSE, "version: 1\n"]]));
+  await contain(SERVER);
+  assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+});
+
+test("CON-1: files that are each valid and contradict one another all go back", async (t) => {
+  const { contain, repository, assertWhole } = await control(t);
+  const twin = (registryFiles().get(PILOTS) ?? "").replace("azp: ", "azp: lighthouse-bridge # ");
+  await commitOnTop(repository, new Map([["registry/partners/twin.yaml", twin]]));
+  const { setAside } = await contain();
+  assert.equal(setAside?.reason, "registry_invalid");
+  assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+});
+
+test("CON-1: a flag that somebody set without rendering is no containment, and is made one", async (t) => {
+  const { contain, repository, assertWhole } = await control(t);
+  const text = `${registryFiles().get(LIGHTHOUSE)}contained: true\n`;
+  await commitRegistry(repository, new Map([[LIGHTHOUSE, text]]), { render: false });
+  const { record } = await contain();
+  assert.notEqual(record, undefined);
+  assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+});
+
+test("CON-1: what a head holds that may not be taken up does not come in with a containment", async (t) => {
+  const keys = temporaryFolder(t);
+  const mine = signingKey(keys, "mine");
+  const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+  const settings = { allowedSignersFile, signingKeyFile: mine.file };
+  const { contain, restore, repository, federation, assertWhole } = await control(t, { settings });
+  await assert.rejects(contain(), { code: "head_refused" }, "nothing was ever good");
+  await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
+  await runPass(federation);
+  const good = await repository.requireHead();
+  const evil = (registryFiles().get(PILOTS) ?? "").replaceAll("pilot", "evil");
+  await commitRegistry(repository, new Map([["registry/partners/evil.yaml", evil]]));
+  const unsigned = await repository.requireHead();
+  await assert.rejects(restore("dredger"), { code: "head_refused" });
+  const { revision, setAside } = await contain();
+  assert.deepEqual(setAside, { reason: "head_refused", lastGood: good, paths: [] });
+  assert.equal(operatorGit(repository.path, "rev-parse", `${revision}^`), unsigned);
+  const registry = await assertWhole();
+  assert.deepEqual(containedIn(registry), ["dredger", "lighthouse"]);
+  assert.ok(!registry.partners.some(({ name }) => name === "evil"));
+  assert.equal((await runPass(federation)).refusal, undefined);
+});
+
+test("CON-1: a branch that was put somewhere else does not keep a partner in", async (t) => {
+  const { contain, repository, federation, assertWhole } = await control(t);
+  await runPass(federation);
+  const good = await repository.requireHead();
+  operatorGit(
+    repository.path,
+    "update-ref",
+    "refs/heads/main",
+    operatorGit(repository.path, "commit-tree", "-m", "Anew", `${good}^{tree}`),
+  );
+  const { revision } = await contain();
+  assert.ok(await repository.isAncestor(good, revision));
+  assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+  assert.equal((await runPass(federation)).refusal, undefined);
+});
+
+test("CON-1: the walk closes planes 5, 4, 2 and 3 and opens them in reverse, each looked at from inside", async (t) => {
+  const { contain, restore, federation, parts, clock } = await control(t);
+  await runPass(federation);
+  const walk = async (result: ActResult) => {
+    parts.applied.length = 0;
+    return walkPlanes(federation, result.act, result.partner);
+  };
+  const closed = await walk(await contain());
+  assert.deepEqual(parts.applied, ["gateway", "card", "rooms", "border"]);
+  assert.ok(closed.every(({ done, evidence }) => done && evidence[0]?.verdict === "closed"));
+  assert.deepEqual(
+    (await federationStatus(federation)).contained.map(({ name }) => name),
+    ["dredger", "lighthouse"],
+  );
+  await clock.advance(1_000);
+  assert.ok((await walk(await restore())).every(({ done }) => done));
+  assert.deepEqual(parts.applied, ["border", "rooms", "card", "gateway"]);
+});
+
+test("CON-1: a plane that does not close is named, and the others close", async (t) => {
+  const { contain, federation, parts } = await control(t);
+  await runPass(federation);
+  const left = { partner: SERVER, subject: "!room", reason: "no_power", mend: "Get it." };
+  parts.instead.set("rooms", async () => ({ state: "incomplete", changed: true, outOfReach: [left] }));
+  parts.instead.set("gateway", () => Promise.reject(new Error("down")));
+  const { partner } = await contain();
+  const walks = await walkPlanes(federation, "contain", partner);
+  assert.deepEqual(
+    walks.map(({ plane, done, outcome }) => [plane, done, outcome]),
+    [
+      ["gateway", false, "failed"],
+      ["card", true, "in_force"],
+      ["rooms", false, "incomplete"],
+      ["border", true, "in_force"],
+    ],
+  );
+  assert.deepEqual(walks[2]?.outOfReach, [left]);
+  // The same again, when the parts are back: only what was left is applied.
+  parts.instead.clear();
+  parts.applied.length = 0;
+  const again = await contain();
+  assert.equal(again.record, undefined);
+  assert.ok((await walkPlanes(federation, "contain", again.partner)).every(({ done }) => done));
+  assert.deepEqual(parts.applied, ["gateway", "rooms"]);
+});
