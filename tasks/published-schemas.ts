@@ -11,6 +11,10 @@ import { PublicationFile } from "../src/admission/publication-file.ts";
 import { AgentCardAudit, DelegationAudit } from "../src/bridge/audit/records.ts";
 import { BridgeConfigFile } from "../src/bridge/config.ts";
 import { DocsQaConfigFile } from "../src/docs-qa/config.ts";
+import { AbuseReport } from "../src/federation/abuse/report.ts";
+import { EvidenceItem } from "../src/federation/evidence/item.ts";
+import { EvidencePack } from "../src/federation/evidence/pack.ts";
+import { ProbeFile } from "../src/federation/probes/config.ts";
 import { GatewayConfigFile } from "../src/gateway/config.ts";
 import { IssuerConfigFile } from "../src/issuer/config.ts";
 import { FedStatus } from "../src/lab/status/schema.ts";
@@ -43,6 +47,14 @@ const PUBLISHED: readonly PublishedSchema[] = [
   { name: "docs-qa", title: "The sample agent's configuration", schema: DocsQaConfigFile },
   { name: "svc.delegation.v1", title: "An audit line about a delegation", schema: DelegationAudit },
   { name: "svc.agent_card.v1", title: "An audit line about an Agent Card", schema: AgentCardAudit },
+  { name: "probe", title: "probe.yaml: who looks at an organisation from outside", schema: ProbeFile },
+  {
+    name: "svc.federation.evidence_item.v1",
+    title: "One observation about a plane and a partner",
+    schema: EvidenceItem,
+  },
+  { name: "svc.federation.evidence.v1", title: "An evidence pack about a partner", schema: EvidencePack },
+  { name: "svc.federation.abuse-report.v1", title: "A report of abuse", schema: AbuseReport },
   { name: "fed-status", title: "What fed:status --json says of a lab", schema: FedStatus },
 ];
 

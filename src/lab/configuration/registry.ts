@@ -4,6 +4,7 @@
 import { stringify } from "yaml";
 import type { z } from "zod";
 import type { PublicEs256Jwk } from "../../admission/agents-file.ts";
+import { abuseReportSchema } from "../../federation/abuse/report.ts";
 import type { AgentConsumption } from "../../federation/registry/consumption.ts";
 import type { Organisation } from "../../federation/registry/organisation.ts";
 import type { Partner } from "../../federation/registry/partner.ts";
@@ -140,6 +141,7 @@ export function registryFiles(
   const partner = partnerOf(organisation);
   const file = (title: string, value: unknown) => `# ${title}\n${stringify(value, YAML_STYLE)}`;
   return new Map([
+    ["registry/abuse-report.schema.json", abuseReportSchema()],
     [
       "registry/organisation.yaml",
       file(
