@@ -72,7 +72,7 @@ def test_a_change_within_one_tick_of_the_file_systems_clock_is_seen(path: Path) 
     changed_at = path.stat().st_ctime_ns
     clock = [changed_at + 1]
     contents = [policy_text([OWN, PARTNER]), policy_text([OWN, THIRD])]
-    signature = (1, 1, 1, 1)
+    signature = (1, 1)
     policy = WatchedPolicy(
         str(path),
         OWN,

@@ -78,6 +78,7 @@ class Callbacks:
     ) -> None:
         """rejects_relayed_events: whether a denied server's messages are taken from other servers."""
         self.border = border
+        self._policy = border.policy
         self._inviters = inviters
         self._acls = acls
         self._rejects_relayed_events = rejects_relayed_events
@@ -89,7 +90,7 @@ class Callbacks:
         try:
             sender = event.sender
             server = sender[sender.index(":") + 1 :]
-            if server in self.border.policy.current().allowed:
+            if server in self._policy.current().allowed:
                 return False
             self.border.deny("server_not_allowed", server, room=event.room_id, event=event.event_id)
         except Exception as error:  # noqa: BLE001 - whatever it is, it denies

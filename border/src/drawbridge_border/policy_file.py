@@ -13,8 +13,9 @@ from .policy import POLICY_BYTES_MAX
 
 UnreadableReason = Literal["policy_absent", "policy_unreadable", "policy_not_a_file"]
 
-# A new inode, size, content or rights each change one of these. The change time cannot be set by a program.
-Signature = tuple[int, int, int, int]
+# Change time and inode: whatever is written, replaced or forbidden changes one of them. Unlike the time of
+# modification, the change time cannot be set by a program.
+Signature = tuple[int, int]
 
 
 class UnreadableError(Exception):
@@ -46,7 +47,7 @@ def read_policy_file(path: str) -> PolicyBytes:
             raise UnreadableError("policy_not_a_file")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             data = file.read(POLICY_BYTES_MAX + 1)
-        signature = (found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size)
+        signature = (found.st_ctime_ns, found.st_ino)
         return PolicyBytes(data, signature, found.st_ctime_ns)
     except OSError:
         raise UnreadableError("policy_unreadable") from None

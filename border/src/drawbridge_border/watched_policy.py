@@ -76,7 +76,7 @@ class WatchedPolicy:
             found = os.lstat(self._path)
         except OSError as error:
             return self._close(reason_of(error))
-        if (found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size) == self._signature:
+        if (found.st_ctime_ns, found.st_ino) == self._signature:
             return self._in_force
         return self._look()
 
