@@ -12,7 +12,8 @@ import type { GatewayConfig } from "./config.ts";
 import { validateFile } from "./envoy.ts";
 import type { Readings } from "./follow.ts";
 import { type GatewayIntent, keepQuotas, mergeIntent } from "./intent.ts";
-import { placeFile } from "./live-files.ts";
+import { renderQuotaFile } from "./limiter.ts";
+import { placeFile, placeWatched } from "./live-files.ts";
 import { type RenderedGateway, render, TWIN_FILE } from "./render.ts";
 import {
   fingerprint,
@@ -61,6 +62,13 @@ export async function prepare(sources: Sources, binary: string, current?: InForc
   return { sources, intent, rendered };
 }
 
+/** The shared limiter's quotas, where this gateway is the one that writes them. */
+export function placeQuotas({ sources, intent }: InForce): void {
+  const { limiter } = sources.gateway.value;
+  if (limiter.mode === "local" || limiter.quotaFile === undefined) return;
+  placeWatched(limiter.quotaFile, renderQuotaFile(limiter.domain, intent.quotas));
+}
+
 async function take(
   current: InForce,
   sources: Sources,
@@ -78,11 +86,13 @@ async function take(
   }
   const next = await prepare(sources, binary, current);
   const { directory } = current.sources.gateway.value.envoy;
+  placeQuotas(next);
   try {
     await applyLive(directory, current.rendered, next.rendered, admin, signal);
   } catch (error) {
     // Envoy kept what it had; the files must say so too, or the next rename would bring the refused one back.
     placeAll(directory, current.rendered);
+    placeQuotas(current);
     throw error;
   }
   return next;

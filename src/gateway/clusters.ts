@@ -5,6 +5,7 @@
 import { isIP } from "node:net";
 import type { GatewayConfig } from "./config.ts";
 import type { GatewayIntent } from "./intent.ts";
+import { LIMITER_CLUSTER } from "./limiter.ts";
 import { extension, type JsonObject, typed } from "./resource.ts";
 
 const SYSTEM_CA_FILE = "/etc/ssl/certs/ca-certificates.crt";
@@ -88,10 +89,27 @@ function issuerCluster(issuer: GatewayConfig["issuer"]): JsonObject {
   });
 }
 
+/** The shared limiter, spoken to by gRPC; an address that does not answer fails within the limiter's own time. */
+function limiterClusters({ limiter }: GatewayConfig): JsonObject[] {
+  if (limiter.mode === "local") return [];
+  return [
+    cluster(LIMITER_CLUSTER, targetOf(new URL(`http://${limiter.address}`)), {
+      connect_timeout: `${limiter.timeout / 1_000}s`,
+      typed_extension_protocol_options: {
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed(
+          "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+          { explicit_http_config: { http2_protocol_options: {} } },
+        ),
+      },
+    }),
+  ];
+}
+
 /** All clusters, agents in the order of their names. */
 export function renderClusters(config: GatewayConfig, intent: GatewayIntent): JsonObject[] {
   return [
     issuerCluster(config.issuer),
+    ...limiterClusters(config),
     ...intent.agents.flatMap(({ name, card, invocation }) => [
       ...(card === undefined ? [] : [agentClusterOf(cardCluster(name), card.upstream)]),
       ...(invocation === undefined ? [] : [agentClusterOf(invocationCluster(name), invocation.upstream)]),

@@ -5,6 +5,7 @@
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { plainUrl } from "../admission/fields.ts";
+import { durationMs } from "../domain/duration.ts";
 import { parseYaml } from "../runtime/load-yaml.ts";
 
 const Port = z.int().min(1).max(65_535);
@@ -34,6 +35,30 @@ export const GatewayConfigFile = z.strictObject({
   invocationFile: z.string().min(1).default("invocation.yaml"),
   /** Written by the gateway: what it has in force. */
   stateFile: z.string().min(1).default("state.json"),
+  /**
+   * Who counts. `local`: this gateway by itself, with bursts. `shared`: a service (envoyproxy/ratelimit) that
+   * several gateways ask, by fixed minutes and without bursts; when it does not answer, nobody passes.
+   */
+  limiter: z
+    .discriminatedUnion("mode", [
+      z.strictObject({ mode: z.literal("local") }),
+      z.strictObject({
+        mode: z.literal("shared"),
+        /** Host and port of the service's gRPC. */
+        address: z.string().regex(/^(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$/, {
+          error: "must be host:port",
+        }),
+        timeout: durationMs("250ms", { min: "1ms" }),
+        /** The same for all gateways that share a quota. */
+        domain: z
+          .string()
+          .regex(/^[a-z0-9-]{1,63}$/)
+          .default("gateway"),
+        /** Written for the service from the quotas; of several gateways on one service, one writes it. */
+        quotaFile: z.string().min(1).optional(),
+      }),
+    ])
+    .default({ mode: "local" }),
   /** JSON lines without path, query, body or token. */
   accessLog: z.string().min(1).default("access.jsonl"),
   envoy: z
@@ -58,6 +83,8 @@ export function resolvePaths(config: GatewayConfigFile, baseDirectory: string): 
   const { tls } = config.listen;
   const { caFile } = config.issuer;
   const { binary } = config.envoy;
+  const { limiter } = config;
+  const quotaFile = limiter.mode === "shared" ? limiter.quotaFile : undefined;
   return {
     ...config,
     listen: {
@@ -65,6 +92,9 @@ export function resolvePaths(config: GatewayConfigFile, baseDirectory: string): 
       ...(tls && { tls: { certificateFile: at(tls.certificateFile), keyFile: at(tls.keyFile) } }),
     },
     issuer: { ...config.issuer, ...(caFile !== undefined && { caFile: at(caFile) }) },
+    ...(limiter.mode === "shared" && {
+      limiter: { ...limiter, ...(quotaFile !== undefined && { quotaFile: at(quotaFile) }) },
+    }),
     publicationFile: at(config.publicationFile),
     invocationFile: at(config.invocationFile),
     stateFile: at(config.stateFile),

@@ -2,8 +2,9 @@
 // Invariants: the access log holds no path, query, header, body or token (HTTP+JSON paths carry task
 // IDs); what a client says of its own request ID or caller name is dropped before anything reads it.
 import type { GatewayConfig } from "./config.ts";
-import { CALLER_HEADER, JWT_FILTER, PAYLOAD_KEY, renderFilters } from "./filters.ts";
+import { CALLER_HEADER, renderFilters } from "./filters.ts";
 import type { Quotas } from "./intent.ts";
+import { JWT_FILTER, PAYLOAD_KEY } from "./limiter.ts";
 import { extension, type JsonObject, typed } from "./resource.ts";
 
 /** A gateway's statistics are named `http.gateway.…`. */

@@ -2,7 +2,7 @@
 // written in place, because any rename in that folder makes Envoy read all of them; a file whose content
 // is unchanged is left alone, because a new listener drops the issuer's key set.
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 
 /** Temporary files stand outside the watched folder, on the same file system. */
 const STAGING = "staging";
@@ -17,6 +17,18 @@ export function placeFile(directory: string, path: string, content: string): boo
   writeFileSync(staged, content, { mode: 0o644 });
   renameSync(staged, target);
   return true;
+}
+
+/**
+ * Replaces a file in a folder that another program watches and reads whole: staged as a dot file, which such
+ * programs pass over.
+ */
+export function placeWatched(file: string, content: string): void {
+  if (readIfPresent(file) === content) return;
+  const staged = join(dirname(file), `.${basename(file)}.new`);
+  mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(staged, content, { mode: 0o644 });
+  renameSync(staged, file);
 }
 
 function readIfPresent(path: string): string | undefined {

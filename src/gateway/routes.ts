@@ -5,8 +5,9 @@
 import type { InvokedAgent } from "../admission/invocation-file.ts";
 import type { PublishedCard } from "../admission/publication-file.ts";
 import { cardCluster, invocationCluster } from "./clusters.ts";
-import { JWT_FILTER, LIMIT_FILTER, PAYLOAD_KEY, RBAC_FILTER } from "./filters.ts";
+import { RBAC_FILTER } from "./filters.ts";
 import type { GatewayIntent } from "./intent.ts";
+import { JWT_FILTER, LIMIT_FILTER, PAYLOAD_KEY } from "./limiter.ts";
 import { type JsonObject, typed } from "./resource.ts";
 
 export const ROUTE_CONFIG_NAME = "agents";

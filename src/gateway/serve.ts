@@ -6,7 +6,7 @@ import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
 import { EnvoyAdmin, NO_STATS } from "./admin.ts";
 import { placeAll } from "./apply.ts";
-import { change, type InForce, prepare } from "./change.ts";
+import { change, type InForce, placeQuotas, prepare } from "./change.ts";
 import { endLeftover, endOf, findEnvoy, startEnvoy } from "./envoy.ts";
 import { followFiles } from "./follow.ts";
 import { BOOTSTRAP_FILE } from "./render.ts";
@@ -38,6 +38,7 @@ export async function serve(options: ServeOptions): Promise<number> {
   await endLeftover(bootstrap, clock);
   state.clear();
   placeAll(directory, inForce.rendered);
+  placeQuotas(inForce);
 
   const child = startEnvoy(binary, bootstrap, config);
   const ended = new AbortController();

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bothClusters } from "../../../src/gateway/apply.ts";
 import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts";
+import { renderQuotaFile } from "../../../src/gateway/limiter.ts";
 import { render } from "../../../src/gateway/render.ts";
 import type { JsonObject } from "../../../src/gateway/resource.ts";
 import type { AdmissionInput } from "../../support/gateway-files.ts";
@@ -79,15 +80,41 @@ function live(files: Readonly<Record<string, string>>, name: string): JsonObject
   return file.resources[0] ?? {};
 }
 
+const SHARED = { ...MINIMAL, limiter: { mode: "shared", address: "127.0.0.1:4581" } };
+
 for (const [name, config] of [
   ["minimal", MINIMAL],
   ["full", FULL],
+  ["shared-limiter", SHARED],
 ] as const) {
   test(`the ${name} configuration renders to its goldens`, () => {
     const { files } = rendered(config);
     for (const [path, content] of Object.entries(files)) assertGolden(`gateway/${name}/${path}`, content);
   });
 }
+
+test("PLN-5: the shared limiter's quotas render to their golden, one for each azp and one for the others", () => {
+  const { quotas } = testIntent({ agents: FULL.agents, quotas: FULL.quotas });
+  assertGolden("gateway/full/quotas.yaml", renderQuotaFile("gateway", quotas));
+});
+
+test("PLN-5: with a shared limiter a changed quota changes no file of Envoy's", () => {
+  const before = rendered(SHARED);
+  const after = rendered({ ...SHARED, quotas: FULL.quotas });
+  assert.deepEqual(after.versions, before.versions);
+});
+
+test("PLN-5: both limiters stand after the check of the caller, and the shared one fails closed", () => {
+  for (const config of [MINIMAL, SHARED]) {
+    const text = rendered(config).files["live/lds.json"] ?? "";
+    const names = [...text.matchAll(/"name": "(envoy\.filters\.http\.(?:jwt_authn|rbac|router)|limiter)"/g)];
+    assert.deepEqual(
+      names.map((match) => match[1]),
+      ["envoy.filters.http.jwt_authn", "envoy.filters.http.rbac", "limiter", "envoy.filters.http.router"],
+    );
+  }
+  assert.match(rendered(SHARED).files["live/lds.json"] ?? "", /"failure_mode_deny": true/);
+});
 
 test("rendering the same configuration twice gives the same bytes, whatever the order of its keys", () => {
   const reversed = {
