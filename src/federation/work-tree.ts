@@ -1,0 +1,86 @@
+// The organisation's repository as it lies on disk: its registry is read, what is rendered of it is compared
+// and written. Invariants: no symbolic link is followed, so nothing outside the tree is read or written; a
+// file is replaced whole; what lies outside the folders that are rendered is never touched.
+import { lstatSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { join, relative, sep } from "node:path";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { PUBLIC, writeWhole } from "../runtime/write-file.ts";
+import { planeOfPath } from "./render.ts";
+
+export interface RenderedChange {
+  readonly change: "added" | "changed" | "removed";
+  /** Path in the repository. */
+  readonly path: string;
+}
+
+/**
+ * The registry of a work tree, by path in the repository.
+ * @throws DrawbridgeError `config_unreadable`
+ */
+export function readRegistryFolder(directory: string): ReadonlyMap<string, string> {
+  const files = readFolder(directory, "registry");
+  if (files.size > 0) return files;
+  throw new DrawbridgeError("config_unreadable", `${directory} has no registry`, {
+    mend: "Name the work tree of the organisation's repository: it holds registry/organisation.yaml.",
+  });
+}
+
+/** What stands where renders belong: everything below rendered/, and the planes' folders of kubernetes/. */
+export function readRenderedFiles(directory: string): ReadonlyMap<string, string> {
+  const rendered = readFolder(directory, "rendered");
+  const kubernetes = [...readFolder(directory, "kubernetes")].filter(([path]) => planeOfPath(path));
+  return new Map([...rendered, ...kubernetes]);
+}
+
+/** How the tree would have to change to hold exactly what is rendered, by path. */
+export function compareRendered(
+  found: ReadonlyMap<string, string>,
+  rendered: ReadonlyMap<string, string>,
+): readonly RenderedChange[] {
+  return [...new Set([...found.keys(), ...rendered.keys()])].sort().flatMap((path): RenderedChange[] => {
+    const [old, wanted] = [found.get(path), rendered.get(path)];
+    if (old === wanted) return [];
+    return [{ change: old === undefined ? "added" : wanted === undefined ? "removed" : "changed", path }];
+  });
+}
+
+export function writeRendered(
+  directory: string,
+  rendered: ReadonlyMap<string, string>,
+  changes: readonly RenderedChange[],
+): void {
+  for (const { path } of changes) {
+    const text = rendered.get(path);
+    if (text === undefined) rmSync(join(directory, path));
+    else writeWhole(join(directory, path), text, PUBLIC);
+  }
+}
+
+function readFolder(directory: string, folder: string): Map<string, string> {
+  const root = join(directory, folder);
+  const stat = lstatSync(root, { throwIfNoEntry: false });
+  if (stat === undefined) return new Map();
+  if (!stat.isDirectory()) throw unreadable(folder, "is no folder");
+  const files = new Map<string, string>();
+  for (const entry of readdirSync(root, { recursive: true, withFileTypes: true })) {
+    const file = join(entry.parentPath, entry.name);
+    const path = relative(directory, file).split(sep).join("/");
+    if (entry.isFile()) files.set(path, readText(file, path));
+    else if (!entry.isDirectory()) throw unreadable(path, "is neither a file nor a folder");
+  }
+  return files;
+}
+
+function readText(file: string, path: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw unreadable(path, `cannot be read (${(error as NodeJS.ErrnoException).code ?? "unknown error"})`);
+  }
+}
+
+function unreadable(path: string, what: string): DrawbridgeError {
+  return new DrawbridgeError("config_unreadable", `${path} ${what}`, {
+    mend: "Put a plain file or folder there that this user may read; links are not followed.",
+  });
+}
