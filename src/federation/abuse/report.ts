@@ -56,7 +56,7 @@ export function abuseReportSchema(): string {
 
 export type ReadReport =
   | { readonly report: AbuseReport; readonly digest: string; readonly problems?: undefined }
-  | { readonly report?: undefined; readonly problems: readonly string[] };
+  | { readonly report?: undefined; readonly digest?: undefined; readonly problems: readonly string[] };
 
 /** Names of the schema's own fields: others could be content themselves. */
 const FIELDS: ReadonlySet<string> = new Set([...Object.keys(AbuseReport.shape), "server_name"]);
