@@ -1,0 +1,106 @@
+// One containment with its walk, killed at instants spread over the whole of it, in a process of its own over
+// real git and files. Each kill has a copy of the same start; what is taken up again must end in the same.
+import assert from "node:assert/strict";
+import { cpSync, existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { type TestContext, test } from "node:test";
+import { systemClock } from "../../../src/domain/clock.ts";
+import { performAct } from "../../../src/federation/containment/act.ts";
+import { walkPlanes } from "../../../src/federation/containment/run.ts";
+import { PLANE_NAMES, SAFE_ORDER } from "../../../src/federation/planes/names.ts";
+import { runPass } from "../../../src/federation/reconcile/pass.ts";
+import { Repository } from "../../../src/federation/repository/repository.ts";
+import { readPlane } from "../../../src/federation/state/records.ts";
+import { controlRepository, openControl } from "../../support/control-repository.ts";
+import { operatorGit } from "../../support/repository.ts";
+import { ROOT, start, temporaryFolder } from "../../support/temporary.ts";
+
+const PROGRAM = join(ROOT, "tests/support/containment-process.ts");
+
+/** Runs it, killed after a time if one is given; says how long it worked and whether it was killed. */
+async function contain(directory: string, killAfterMs?: number) {
+  const running = start(process.execPath, [PROGRAM, directory, join(directory, "control"), "lighthouse"]);
+  await running.printed("begun");
+  const begun = performance.now();
+  const kill = () => running.child.kill("SIGKILL");
+  const timer = killAfterMs === undefined ? undefined : setTimeout(kill, killAfterMs);
+  const { signal, stdout, stderr } = await running.finished;
+  clearTimeout(timer);
+  assert.equal(stderr, "");
+  assert.doesNotMatch(stdout, /drift/);
+  return { killed: signal === "SIGKILL", durationMs: performance.now() - begun, stdout };
+}
+
+/** How far a killed one came, by what it left. */
+async function progressOf(directory: string, before: string): Promise<string> {
+  const repository = await Repository.open(join(directory, "control"), "main");
+  if ((await repository.head()) === before) return "before the commit";
+  const order = readFileSync(join(directory, "parts/order"), "utf8");
+  return `after ${order.split("\n").length - 1 - PLANE_NAMES.length} planes were begun`;
+}
+
+async function assertSameEnd(directory: string, kind: string, before: string): Promise<void> {
+  const repository = await Repository.open(join(directory, "control"), "main");
+  const { federation, events, folder } = await openControl(directory, repository, systemClock);
+  const { partner } = await performAct(federation, "contain", "lighthouse");
+  assert.ok((await walkPlanes(federation, "contain", partner)).every(({ done }) => done));
+
+  const head = await repository.requireHead();
+  const records = await repository.list(head, ["records"]);
+  assert.equal(records.length, 1, records.map(({ path }) => path).join());
+  assert.equal(operatorGit(repository.path, "rev-list", "--count", `${before}..${head}`), "1");
+  for (const [path, text] of await repository.read(head, ["rendered"])) {
+    assert.equal(readFileSync(join(folder, path.slice("rendered/".length)), "utf8"), text, path);
+  }
+  for (const plane of SAFE_ORDER) {
+    const { applied, applying } = readPlane(federation.state, plane);
+    assert.deepEqual([plane, applied?.outcome, applied?.revision, applying], [plane, "in_force", head, null]);
+  }
+  const order = readFileSync(join(folder, "order"), "utf8").trim().split("\n");
+  const closing = order.filter((line) => line.endsWith(head)).map((line) => line.split(" ")[0]);
+  assert.deepEqual([...new Set(closing)], SAFE_ORDER, "the safe order, however often it was cut");
+  assert.equal((await runPass(federation, { lookForDrift: true })).refusal, undefined);
+  assert.deepEqual(
+    events.filter(({ event }) => event === "drift"),
+    [],
+    "a kill is nobody's edit",
+  );
+  if (kind === "work tree") {
+    assert.equal(operatorGit(repository.path, "status", "--porcelain"), "");
+    assert.equal(existsSync(join(federation.state.path, "pending-work-trees.json")), false);
+  }
+}
+
+async function killOver(t: TestContext, kind: "bare" | "work tree", kills: number): Promise<void> {
+  const directory = join(temporaryFolder(t), "start");
+  const repository = await controlRepository(join(directory, "control"), kind);
+  const { federation } = await openControl(directory, repository, systemClock);
+  await runPass(federation);
+  const before = await repository.requireHead();
+  const copy = (name: string) => {
+    const folder = join(directory, "..", name);
+    cpSync(directory, folder, { recursive: true, preserveTimestamps: true });
+    return folder;
+  };
+  const whole = await contain(copy("whole"));
+  assert.equal(whole.stdout, "begun\ndone\n");
+
+  const reached = new Map<string, number>();
+  for (let n = 0; n < kills; n++) {
+    const folder = copy(`kill ${n}`);
+    const { killed } = await contain(folder, (whole.durationMs * (n + Math.random())) / kills);
+    const how = killed ? await progressOf(folder, before) : "after its end";
+    reached.set(how, (reached.get(how) ?? 0) + 1);
+    await assertSameEnd(folder, kind, before);
+  }
+  for (const [how, count] of reached) t.diagnostic(`${count} killed ${how}`);
+  assert.ok(reached.size > 2, "the kills met it at different instants");
+  assert.ok((reached.get("after its end") ?? 0) < kills / 2, "most kills met it at work");
+}
+
+test("CON-1: twenty kills of one containment and its walk lead to one end and one record", (t) =>
+  killOver(t, "bare", 20));
+
+test("CON-1: kills over a work tree leave neither a half nor somebody's edit", (t) =>
+  killOver(t, "work tree", 6));
