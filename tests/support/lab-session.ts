@@ -10,7 +10,7 @@ import { systemClock } from "../../src/domain/clock.ts";
 import { bridgeDatabaseName } from "../../src/lab/configuration/databases.ts";
 import { type Lab, readLab } from "../../src/lab/lab.ts";
 import { labPaths } from "../../src/lab/layout.ts";
-import type { CompleteOrganisation } from "../../src/lab/organisations.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../../src/lab/organisations.ts";
 import { identityOf, type ProcessIdentity, signalProcess } from "../../src/lab/process-identity.ts";
 import { readSeed, type Seed } from "../../src/lab/seed/seed.ts";
 import type { FedStatus } from "../../src/lab/status/schema.ts";
@@ -51,7 +51,10 @@ export class LabSession {
       const lab = readLab(labPaths(join(fed.state, "lab", "default")));
       const seed = lab === undefined ? undefined : readSeed(lab);
       assert.ok(lab !== undefined && seed !== undefined);
-      return new LabSession(fed, lab, seed, await fed.status());
+      const session = new LabSession(fed, lab, seed, await fed.status());
+      // These tests edit by hand what the reconcilers would put right.
+      for (const name of COMPLETE_ORGANISATIONS) await session.unit("stop", `${name}/reconciler`);
+      return session;
     } catch (error) {
       await fed.task("fed:down", "--purge");
       fed.remove();

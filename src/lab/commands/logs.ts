@@ -13,8 +13,8 @@ import { namedLab, parseOptions } from "./options.ts";
 const USAGE = `
 Usage: ./task fed:logs [ORG] [PROGRAM] [-f] [--lines N] [--name LAB]
 
-What the programs have written. ORG is org-a, org-b, org-c or org-d; PROGRAM is homeserver, issuer, agent, gateway
-or bridge; "supervisor" in place of both is the lab's own.
+What the programs have written. ORG is org-a, org-b, org-c or org-d; PROGRAM is homeserver, issuer, agent,
+gateway, bridge or reconciler; "supervisor" in place of both is the lab's own.
 
   -f, --follow  go on until interrupted
   --lines N     so many last lines of each; 20 when absent

@@ -4,6 +4,7 @@ import { labDirectory, labPaths } from "../layout.ts";
 import { paletteFor, progressOn } from "../progress.ts";
 import { prove } from "../proof/proof.ts";
 import { renderProof } from "../proof/render.ts";
+import { containments, waitUntilReconciled } from "../reconciled.ts";
 import { castOf, ensureRunning, type Found, lockLab } from "../running.ts";
 import { seed } from "../seed/seed.ts";
 import { DEFAULT_LAB, parseOptions } from "./options.ts";
@@ -40,6 +41,17 @@ export async function up(args: readonly string[]): Promise<number> {
     const withWitness = options.flag("with-witness");
     const { lab, found } = await ensureRunning(name, paths, clock, progress, withWitness);
     if (found === "running") progress.note(`The lab ${name} is running already; proving it once more.`);
+    await waitUntilReconciled(lab, clock, progress);
+    if (found !== "running") progress.done("both registries are in force on all planes");
+    const contained = await containments(lab);
+    if (contained.length > 0) {
+      for (const { at, partner } of contained) progress.note(`${partner} is contained at ${at}.`);
+      progress.note("The lab runs, and nothing is proved of it: it would be refused. To take it back:");
+      for (const { at, partner } of contained) {
+        progress.note(`  ./task fed:break-glass restore ${partner} --org ${at}`);
+      }
+      return 1;
+    }
     const seeded = await seed(lab, sources, progress);
     progress.doing("asking, and being refused");
     const proof = await prove(lab, seeded, sources);

@@ -23,6 +23,8 @@ const ALIAS_LOCALPART = "shared";
 const JOIN_TIMEOUT_MS = 30_000;
 const GHOSTS_TIMEOUT_MS = 60_000;
 const POLL_MS = 100;
+/** Synapse's words, once an administrator has had a room purged and blocked. */
+const BLOCKED = /^This room has been blocked on this server/;
 
 /** Both forms of each name: enforcement strips the port, the check against locking oneself out does not. */
 export function sharedRoomAcl(lab: Lab): Readonly<Record<string, unknown>> {
@@ -40,8 +42,12 @@ export async function seedRooms(lab: Lab, seed: Seed, sources: SeedSources): Pro
   const shared = await Promise.all(
     COMPLETE_ORGANISATIONS.map(async (organisation) => {
       const room = roomOf(seed, organisation) ?? (await openRoom(lab, seed, organisation, sources));
-      await joinPartner(lab, seed, organisation, room, sources);
-      return room;
+      if (await joinPartner(lab, seed, organisation, room, sources)) return room;
+      // The partner's operator has replaced it and will not have it back: a containment leaves that behind.
+      await giveUpAlias(lab, seed, room, sources);
+      const next = await openRoom(lab, seed, organisation, sources);
+      await joinPartner(lab, seed, organisation, next, sources);
+      return next;
     }),
   );
   if (!lab.organisations.includes(WITNESS)) return shared;
@@ -49,6 +55,12 @@ export async function seedRooms(lab: Lab, seed: Seed, sources: SeedSources): Pro
   const witnessed = roomOf(seed, WITNESS) ?? (await openRoom(lab, seed, WITNESS, sources));
   for (const name of COMPLETE_ORGANISATIONS) await joinPerson(lab, seed, name, witnessed, sources);
   return [...shared, witnessed];
+}
+
+/** Takes a room's address away from it, for the next one. */
+async function giveUpAlias(lab: Lab, seed: Seed, room: SeededRoom, sources: SeedSources): Promise<void> {
+  const creator = personOf(lab, seed, room.createdBy, sources);
+  await creator.call("DELETE", `/directory/room/${encodeURIComponent(room.alias)}`);
 }
 
 async function openRoom(
@@ -86,30 +98,38 @@ function ghostsOf(lab: Lab, organisation: CompleteOrganisation): string[] {
   return agentsOf(organisation).map(({ publisher }) => ghostFor(lab, organisation, publisher));
 }
 
-/** The partner's person joins over federation and invites the ghosts of its own organisation. */
+/**
+ * The partner's person joins over federation and invites the ghosts of its own organisation.
+ * @returns false when the partner's homeserver blocks the room
+ */
 async function joinPartner(
   lab: Lab,
   seed: Seed,
   organisation: CompleteOrganisation,
   room: SeededRoom,
   sources: SeedSources,
-): Promise<void> {
+): Promise<boolean> {
   // What happens in a room while a server is joining reaches that server only with the next event.
   await inviteGhosts(lab, organisation, personOf(lab, seed, organisation, sources), room);
   await waitForGhostsOf(lab, seed, organisation, room, sources);
   const partner = partnerOf(organisation);
   const person = await joinPerson(lab, seed, partner, room, sources);
+  if (person === undefined) return false;
   await inviteGhosts(lab, partner, person, room);
+  return true;
 }
 
-/** An organisation's person joins a room over federation, and has its whole state then. */
+/**
+ * An organisation's person joins a room over federation, and has its whole state then.
+ * @returns undefined when its homeserver blocks the room
+ */
 async function joinPerson(
   lab: Lab,
   seed: Seed,
   organisation: OrganisationName,
   room: SeededRoom,
   sources: SeedSources,
-): Promise<MatrixUser> {
+): Promise<MatrixUser | undefined> {
   const { clock } = sources;
   const person = personOf(lab, seed, organisation, sources);
   const deadline = clock.now() + JOIN_TIMEOUT_MS;
@@ -117,6 +137,7 @@ async function joinPerson(
   while (!(await isMember(person, room))) {
     const answer = await person.join(room.roomId, [lab.serverNames[room.createdBy]]);
     if (answer.status === 200) break;
+    if (answer.status === 403 && BLOCKED.test(String(answer.body["error"]))) return undefined;
     if (clock.now() > deadline) {
       throw new DrawbridgeError(
         "homeserver_refused",

@@ -75,9 +75,9 @@ export async function collectStatus(lab: Lab): Promise<FedStatus> {
 
 /** The programs of an organisation by name. */
 export function programsOf(organisation: OrganisationStatus) {
-  const { homeserver, issuer, agent, gateway, bridge } = organisation;
-  return Object.entries({ homeserver, issuer, agent, gateway, bridge }).flatMap(([name, program]) =>
-    program === undefined ? [] : [{ ...program, name }],
+  const { homeserver, issuer, agent, gateway, bridge, reconciler } = organisation;
+  return Object.entries({ homeserver, issuer, agent, gateway, bridge, reconciler }).flatMap(
+    ([name, program]) => (program === undefined ? [] : [{ ...program, name }]),
   );
 }
 
@@ -91,14 +91,16 @@ async function programStatus(
   organisation: OrganisationName,
   program: ProgramName,
   configFile: string,
-  probeUrl: string,
+  probeUrl?: string,
   probeStatus = 200,
 ) {
   const name = unitName(organisation, program);
   const unit = unitOf(sources, name);
   return {
     ...unit,
-    healthy: unit.pid !== null && (await answers({ url: probeUrl, status: probeStatus }, PROBE_TIMEOUT_MS)),
+    healthy:
+      unit.pid !== null &&
+      (probeUrl === undefined || (await answers({ url: probeUrl, status: probeStatus }, PROBE_TIMEOUT_MS))),
     configFile,
     outputFile: sources.lab.paths.log(name),
   };
@@ -172,11 +174,12 @@ async function serviceStatus(sources: Sources, name: CompleteOrganisation) {
   const { lab } = sources;
   const paths = lab.paths.organisation(name);
   const endpoints = serviceEndpoints(lab, name);
-  const [gateway, issuer, agent, bridge] = await Promise.all([
+  const [gateway, issuer, agent, bridge, reconciler] = await Promise.all([
     programStatus(sources, name, "gateway", paths.gatewayConfig, endpoints.nowhereUrl, 404),
     programStatus(sources, name, "issuer", paths.issuerConfig, endpoints.jwksUrl),
     programStatus(sources, name, "agent", paths.agentConfig, endpoints.agentCardUrl),
     programStatus(sources, name, "bridge", paths.bridgeConfig, endpoints.healthUrl),
+    programStatus(sources, name, "reconciler", paths.federationConfig),
   ]);
   return {
     gateway: {
@@ -219,5 +222,6 @@ async function serviceStatus(sources: Sources, name: CompleteOrganisation) {
       })),
     },
     federation: await federationStatus(lab, name),
+    reconciler,
   };
 }

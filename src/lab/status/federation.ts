@@ -43,6 +43,13 @@ export async function federationStatus(
   };
 }
 
+/** Planes that are not in force as the branch says. */
+export function planesBehind({ planes, revision }: FederationStatus): string[] {
+  return Object.entries(planes).flatMap(([name, plane]) =>
+    plane?.outcome === "in_force" && plane.revision === revision ? [] : [name],
+  );
+}
+
 type BranchStatus = Pick<FederationStatus, "revision" | "accepted" | "containment" | "planes">;
 
 async function branchStatus(repositoryPath: string, statePath: string): Promise<BranchStatus> {

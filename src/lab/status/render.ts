@@ -2,10 +2,12 @@
 import { renderTable } from "../../cli/output.ts";
 import { NO_COLOURS, type Palette } from "../progress.ts";
 import { programsOf } from "./collect.ts";
+import { planesBehind } from "./federation.ts";
 import type { FederationStatus, FedStatus } from "./schema.ts";
 
 /** Where a person would look for each program. */
 function addressOf(program: { readonly name: string; readonly url?: string }, clientUrl: string): string {
+  if (program.name === "reconciler") return "-";
   return program.url ?? clientUrl;
 }
 
@@ -53,12 +55,8 @@ export function renderStatus(status: FedStatus, palette: Palette = NO_COLOURS): 
 }
 
 function federationLines(federation: FederationStatus, palette: Palette): string[] {
-  const planes = Object.entries(federation.planes);
-  const open = planes.filter(
-    ([, plane]) => plane?.outcome !== "in_force" || plane.revision !== federation.revision,
-  );
-  const state =
-    open.length === 0 ? "in force on all planes" : `not in force on ${open.map(([name]) => name).join(", ")}`;
+  const behind = planesBehind(federation);
+  const state = behind.length === 0 ? "in force on all planes" : `not in force on ${behind.join(", ")}`;
   return [
     `  registry  ${federation.revision === null ? "none yet" : `${federation.revision.slice(0, 12)}  ${state}`}`,
     ...federation.containment.map(({ partner, serverName }) =>

@@ -140,6 +140,8 @@ export const OrganisationStatus = z.strictObject({
   agent: Agent.optional(),
   bridge: Bridge.optional(),
   federation: Federation.optional(),
+  /** Follows the registry's branch and applies it. */
+  reconciler: z.strictObject(ProgramFields).optional(),
 });
 export type OrganisationStatus = z.output<typeof OrganisationStatus>;
 

@@ -40,7 +40,7 @@ export interface UnitSpec {
 const BORDER_MODULE = join(CLONE, "border", "src");
 
 export const POSTGRES = "postgres";
-export const PROGRAMS = ["homeserver", "issuer", "agent", "gateway", "bridge"] as const;
+export const PROGRAMS = ["homeserver", "issuer", "agent", "gateway", "bridge", "reconciler"] as const;
 export type ProgramName = (typeof PROGRAMS)[number];
 
 export function unitName(organisation: OrganisationName, program: ProgramName): string {
@@ -88,7 +88,7 @@ function services(lab: Lab, organisation: CompleteOrganisation, programs: LabPro
     command: string,
     config: string,
     directory: string,
-    ready: Sign,
+    ready: Sign | undefined,
     after: readonly ProgramName[],
   ): UnitSpec => ({
     name: unitName(organisation, program),
@@ -115,6 +115,15 @@ function services(lab: Lab, organisation: CompleteOrganisation, programs: LabPro
       ["issuer", "agent"],
     ),
     unit("bridge", "bridge", paths.bridgeConfig, paths.bridge, good(endpoints.healthUrl), ["homeserver"]),
+    {
+      // It acts as the operator, who is registered once the homeserver runs.
+      ...unit("reconciler", "reconcile", paths.federationConfig, paths.federation, undefined, [
+        "homeserver",
+        "gateway",
+        "bridge",
+      ]),
+      needs: [paths.operatorToken],
+    },
   ];
 }
 

@@ -15,6 +15,7 @@ import { identityOf, processesOfLab } from "../../../src/lab/process-identity.ts
 import type { Attempt } from "../../../src/lab/proof/refusals.ts";
 import { programsOf } from "../../../src/lab/status/collect.ts";
 import type { FedStatus } from "../../../src/lab/status/schema.ts";
+import { PROGRAMS } from "../../../src/lab/supervisor/units.ts";
 import { Fed } from "../../support/fed.ts";
 
 const fed = new Fed();
@@ -228,7 +229,7 @@ test("LAB-1: a running lab gains the witness, whom A and B know already, and kee
   }
 });
 
-for (const victim of ["homeserver", "issuer", "agent", "gateway", "bridge", "postgres"] as const) {
+for (const victim of [...PROGRAMS, "postgres"] as const) {
   test(`LAB-1: ${victim} killed with SIGKILL is started again, and questions are answered`, async () => {
     const name = victim === "postgres" ? victim : `org-a/${victim}`;
     const pid = pidsOf(await fed.status()).get(name);
