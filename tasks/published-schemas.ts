@@ -12,9 +12,11 @@ import { AgentCardAudit, DelegationAudit } from "../src/bridge/audit/records.ts"
 import { BridgeConfigFile } from "../src/bridge/config.ts";
 import { DocsQaConfigFile } from "../src/docs-qa/config.ts";
 import { AbuseReport } from "../src/federation/abuse/report.ts";
+import { ContainmentRecord } from "../src/federation/containment/record.ts";
 import { EvidenceItem } from "../src/federation/evidence/item.ts";
 import { EvidencePack } from "../src/federation/evidence/pack.ts";
 import { ProbeFile } from "../src/federation/probes/config.ts";
+import { DriftRecord } from "../src/federation/state/drift-records.ts";
 import { GatewayConfigFile } from "../src/gateway/config.ts";
 import { IssuerConfigFile } from "../src/issuer/config.ts";
 import { FedStatus } from "../src/lab/status/schema.ts";
@@ -54,6 +56,16 @@ const PUBLISHED: readonly PublishedSchema[] = [
     schema: EvidenceItem,
   },
   { name: "svc.federation.evidence.v1", title: "An evidence pack about a partner", schema: EvidencePack },
+  {
+    name: "svc.federation.containment.v1",
+    title: "The record of a containment or of its restore",
+    schema: ContainmentRecord,
+  },
+  {
+    name: "svc.federation.drift.v1",
+    title: "What was changed by hand and put right",
+    schema: DriftRecord,
+  },
   { name: "svc.federation.abuse-report.v1", title: "A report of abuse", schema: AbuseReport },
   { name: "fed-status", title: "What fed:status --json says of a lab", schema: FedStatus },
 ];

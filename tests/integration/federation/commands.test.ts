@@ -1,0 +1,145 @@
+// The commands as an operator runs them: what they print and how they end.
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { type TestContext, test } from "node:test";
+import { stringify } from "yaml";
+import { ContainmentRecord } from "../../../src/federation/containment/record.ts";
+import { controlRepository, PILOTS } from "../../support/control-repository.ts";
+import { commitOnTop } from "../../support/repository.ts";
+import { ROOT, run, start, temporaryFolder } from "../../support/temporary.ts";
+
+/** A deployment whose real parts are all down. */
+async function deployment(t: TestContext, kind: "bare" | "work tree" = "bare") {
+  const directory = temporaryFolder(t);
+  const repository = await controlRepository(join(directory, "control"), kind);
+  const down = "http://127.0.0.1:9";
+  writeFileSync(join(directory, "token"), "not-a-token\n", { mode: 0o600 });
+  writeFileSync(join(directory, "signing.key"), `ed25519 a_1 ${"A".repeat(43)}\n`, { mode: 0o600 });
+  const config = join(directory, "federation.yaml");
+  const text = stringify({
+    version: 1,
+    repository: { path: "control" },
+    homeserver: { url: down, operatorToken: { file: "token" }, signingKeyFile: "signing.key" },
+    transport: { includeFile: "parts/include.yaml", restart: { command: ["false"] } },
+    border: {
+      policyFile: "parts/policy.json",
+      statusToken: { file: "token" },
+      violationsFile: "parts/violations.jsonl",
+    },
+  });
+  writeFileSync(config, text);
+  const drawbridge = (...args: readonly string[]) =>
+    run(process.execPath, [join(ROOT, "src/cli/main.ts"), ...args, "--config", config]);
+  return { directory, repository, config, drawbridge };
+}
+
+test("CON-1: contain prints the remaining steps in the safe order, each with its exact command", async (t) => {
+  const { drawbridge, config, repository } = await deployment(t);
+  const { code, stdout, stderr } = await drawbridge("federation", "contain", "lighthouse");
+  assert.equal(code, 0, stderr);
+  const steps = stdout.split("\n").filter((line) => line.startsWith("    drawbridge"));
+  assert.deepEqual(
+    steps.map((line) => line.trim()),
+    ["gateway", "card", "rooms", "border"].flatMap((plane) => [
+      `drawbridge reconcile --config '${config}' --once --plane ${plane}`,
+      `drawbridge federation probe lighthouse --config '${config}' --plane ${plane}`,
+    ]),
+  );
+  assert.match(
+    stdout,
+    /What cannot be taken back:\n {2}- What matrix\.lighthouse\.example:8448 has replicated/,
+  );
+  assert.match(stderr, /is contained in commit [0-9a-f]{12}/);
+
+  const again = await drawbridge("federation", "contain", "lighthouse", "--json");
+  assert.equal(again.code, 0);
+  assert.equal(JSON.parse(again.stdout).already, true);
+  const records = await repository.read(await repository.requireHead(), ["records"]);
+  assert.equal(records.size, 1);
+  for (const text of records.values()) ContainmentRecord.parse(JSON.parse(text));
+});
+
+test("CON-1: restore names first what it cannot mend", async (t) => {
+  const { drawbridge } = await deployment(t);
+  const { code, stdout } = await drawbridge("federation", "restore", "dredger");
+  assert.equal(code, 0);
+  assert.match(stdout, /^What a restore cannot mend:\n/);
+  const planes = [...stdout.matchAll(/--once --plane (\w+)/g)].map((match) => match[1]);
+  assert.deepEqual(planes, ["border", "rooms", "card", "gateway"]);
+});
+
+test("CON-1: exit codes say what kind of no it is", async (t) => {
+  const { drawbridge, directory, repository } = await deployment(t, "work tree");
+  const unknown = await drawbridge("federation", "contain", "lighthosue");
+  assert.deepEqual([unknown.code, unknown.stdout], [2, ""]);
+  assert.match(unknown.stderr, /mend: Did you mean lighthouse/);
+  writeFileSync(join(directory, "control/rendered/border/policy.json"), "edited");
+  assert.equal((await drawbridge("federation", "contain", "lighthouse")).code, 4);
+  await commitOnTop(repository, new Map([[PILOTS, "version: 1\n"]]));
+  const refused = await drawbridge("reconcile", "--once");
+  assert.equal(refused.code, 4);
+  assert.match(refused.stderr, /REFUSED: .*registry_invalid/s);
+  const status = await drawbridge("federation", "status");
+  assert.equal(status.code, 4);
+  assert.match(status.stdout, /REFUSED/);
+  assert.equal((await drawbridge("reconcile", "--plane", "card")).code, 2);
+  assert.equal((await drawbridge("reconcile", "--once", "--plane", "sixth")).code, 2);
+});
+
+test("CON-1: a walk over parts that are down names every plane that is not closed yet", async (t) => {
+  const { drawbridge, directory } = await deployment(t);
+  const { code, stdout, stderr } = await drawbridge("federation", "contain", "lighthouse", "--run", "--json");
+  assert.equal(code, 5, stderr);
+  const { planes, already } = JSON.parse(stdout);
+  assert.equal(already, false);
+  const states = (planes as { plane: string; done: boolean }[]).map(({ plane, done }) => [plane, done]);
+  // This deployment has neither a gateway nor a bridge, so these two have nothing to close.
+  assert.deepEqual(states, [
+    ["gateway", true],
+    ["card", true],
+    ["rooms", false],
+    ["border", false],
+  ]);
+  const policy = readFileSync(join(directory, "parts/policy.json"), "utf8");
+  assert.doesNotMatch(
+    policy,
+    /lighthouse/,
+    "the border has its file, so it closes at the next start at the latest",
+  );
+  const status = await drawbridge("federation", "status", "--json");
+  assert.equal(status.code, 5);
+  const { contained } = JSON.parse(status.stdout);
+  assert.deepEqual(
+    (contained as { name: string }[]).map(({ name }) => name),
+    ["dredger", "lighthouse"],
+  );
+});
+
+test("GIT-1: the service logs JSON lines, says when it is ready, and ends at SIGTERM", async (t) => {
+  const { config } = await deployment(t);
+  const service = start(process.execPath, [join(ROOT, "src/cli/main.ts"), "reconcile", "--config", config]);
+  t.after(() => service.child.kill("SIGKILL"));
+  await service.printed('"event":"ready"');
+  service.child.kill("SIGTERM");
+  const { code, stdout, stderr } = await service.finished;
+  assert.equal(code, 0);
+  assert.equal(stderr, "");
+  const events = stdout
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line).event);
+  assert.ok(events.includes("head_accepted") && events.includes("plane_ended"));
+  assert.equal(events.at(-1), "ended");
+});
+
+test("CHK-1: containing and restoring a sample partner holds, without any server", async () => {
+  const { code, stdout } = await run(process.execPath, [
+    join(ROOT, "tasks/main.ts"),
+    "check:fed-break-glass",
+  ]);
+  assert.equal(code, 0, stdout);
+  assert.doesNotMatch(stdout, /FAILED/);
+  assert.match(stdout, /^ok +the border drops the partner, and nobody else$/m);
+});
