@@ -3,6 +3,7 @@
 import { resolve } from "node:path";
 import { systemClock, systemRandom } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
+import { parseRoomId, type RoomId } from "../domain/identifiers.ts";
 import type { FederationConfig } from "../federation/config.ts";
 import { findPartner } from "../federation/containment/find-partner.ts";
 import { type CurrentState, currentState } from "../federation/current.ts";
@@ -47,10 +48,17 @@ export async function lookAt(
           { clock: systemClock, random: systemRandom },
           {
             planes: new Set(planes),
+            rooms: roomsOf(inside),
             violationOf: (eventId) => violationOf(violations, partner.partner, eventId),
           },
         );
   return { config, current, partner, inside, outside };
+}
+
+/** The rooms that the rooms plane speaks of, replacements among them. */
+function roomsOf(items: readonly EvidenceItem[]): readonly RoomId[] {
+  const named = items.filter(({ plane }) => plane === "rooms").map(({ subject }) => parseRoomId(subject));
+  return [...new Set(named.filter((room) => room !== undefined))];
 }
 
 function requireAbout(probe: ProbeConfig, own: string, { partner }: PartnerEntry): void {

@@ -128,6 +128,14 @@ export function homeserverRefusal(answer: MatrixAnswer): Finding | undefined {
   return { verdict, layer, status: answer.status, reason };
 }
 
+const NO_SUCH_ROOM = [/^Not an active room on this server/, /^Could not find room_version for /];
+
+/** Whether a homeserver says that it is not in the room; one that is still joining says something else. */
+export function isNoRoomOf({ status, body }: MatrixAnswer): boolean {
+  const error = body["error"];
+  return status === 404 && typeof error === "string" && NO_SUCH_ROOM.some((sentence) => sentence.test(error));
+}
+
 /** An answer that neither succeeded nor refused. */
 export function homeserverUnclear(answer: MatrixAnswer): Finding {
   return {

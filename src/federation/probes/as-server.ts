@@ -6,7 +6,7 @@ import { resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { RoomId, ServerName } from "../../domain/identifiers.ts";
 import { SignedRequests, type SigningServer } from "../homeserver/signed-request.ts";
-import { readHomeserverAnswer } from "./answers.ts";
+import { isNoRoomOf, readHomeserverAnswer } from "./answers.ts";
 import type { ProbeConfig } from "./config.ts";
 import type { Finding } from "./finding.ts";
 import { inviteRequest } from "./invite-event.ts";
@@ -87,7 +87,9 @@ export class PartnerServer {
   /** Asks a server of the room for the form of a join event, and makes no use of it. */
   async makeJoin(server: string, room: RoomId, userId: string): Promise<Finding> {
     const path = `/_matrix/federation/v1/make_join/${encodeURIComponent(room)}/${encodeURIComponent(userId)}?${ROOM_VERSIONS}`;
-    return readHomeserverAnswer(await this.#requests.request(server as ServerName, "GET", path));
+    const answer = await this.#requests.request(server as ServerName, "GET", path);
+    if (!isNoRoomOf(answer)) return readHomeserverAnswer(answer);
+    return { verdict: "closed", layer: "room_membership", status: answer.status, reason: "not_in_room" };
   }
 
   /** Fetches one event of the room; what stands in it is looked at for being there, and forgotten. */

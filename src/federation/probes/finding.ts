@@ -18,14 +18,12 @@ export type AnsweringLayer =
   | "room_acl"
   /** A ban of the user, which any server in the room enforces. */
   | "room_ban"
-  /** The partner's server has no member in the room any more. */
+  /** The partner's server, or the target's, has no member in the room any more. */
   | "room_membership"
   /** The room's own join rules or power levels: the server itself was heard. */
   | "room_rules"
   /** A homeserver, without saying by which of its layers. */
   | "homeserver"
-  /** The partner's own homeserver, before anything left it. */
-  | "partner_homeserver"
   | "witness_homeserver"
   /** Nobody: nothing arrived within the time, though what was sent after it did. */
   | "not_seen"

@@ -47,6 +47,7 @@ export interface RoomProbeOptions {
 }
 
 const POLL_MS = 100;
+const NO_WITNESS = notApplicable("witness_is_no_member");
 
 interface Crossing {
   readonly direct: Finding;
@@ -60,8 +61,10 @@ interface Direction {
   readonly probe: "message_to_target" | "state_to_target" | "message_to_partner";
   readonly vantage: ProbeSubject["vantage"];
   readonly send: () => Promise<{ readonly answer: MatrixAnswer; readonly eventId: string | undefined }>;
-  /** The layer that refuses when the sender's own homeserver does. */
-  readonly home: AnsweringLayer;
+  /** Why nothing can be sent, if the sender's own homeserver refuses and that means something. */
+  refused(): Promise<Explanation | undefined>;
+  /** What the sender is otherwise. */
+  readonly outsider: string;
   receives(eventId: string): Promise<boolean>;
   /** Why it cannot have come directly. */
   whyNot(eventId: string): Promise<Explanation | undefined>;
@@ -113,10 +116,12 @@ export class RoomProbes {
     }
     const inwards = {
       vantage: "partner",
-      home: "partner_homeserver",
       receives: (eventId: string) => observer.sees(this.#room, eventId),
       whyNot: (eventId: string) => this.#whyNotInwards(eventId),
-      whyNotRelayed: () => this.#hasLeft(observer),
+      whyNotRelayed: () => this.#hasLeft(),
+      // The sender's own homeserver refuses; it counts where nobody of the partner's is in the room any more.
+      refused: async () => (await this.#isEmptied(observer)) ?? (await this.#hasLeft()),
+      outsider: "user_is_no_member",
     } as const;
     const items = (
       await this.#cross({ ...inwards, probe: "message_to_target", send: () => partner.send(this.#room) })
@@ -128,23 +133,23 @@ export class RoomProbes {
     const outwards = await this.#cross({
       probe: "message_to_partner",
       vantage: "operator",
-      home: "homeserver",
       send: () => observer.send(this.#room),
       receives: (eventId) => partner.holds(this.#room, eventId),
       whyNot: async () => (await this.#isEmptied(observer)) ?? this.#options.transport,
       whyNotRelayed: () => this.#isEmptied(this.#people.witness),
+      refused: () => this.#hasLeft(),
+      outsider: "observer_is_no_member",
     });
     return { items: [...items, ...outwards.items], eventId: outwards.eventId };
   }
 
   /** Why the target has not taken in what the partner's server sent it: the refusal that is nearest to the event. */
   async #whyNotInwards(eventId: string): Promise<Explanation | undefined> {
-    const { observer } = this.#people;
     return (
       (await this.#options.violationOf?.(eventId)) ??
       this.#options.transport ??
       (await this.#refusedByAcl()) ??
-      (observer === undefined ? undefined : await this.#hasLeft(observer))
+      (await this.#hasLeft())
     );
   }
 
@@ -156,10 +161,14 @@ export class RoomProbes {
     return { layer: "room_acl", reason: "server_banned" };
   }
 
-  /** Nothing of a room arrives at a server that has left it. */
-  async #hasLeft(observer: Person): Promise<Explanation | undefined> {
-    if (await observer.isJoined(this.#room)) return undefined;
-    return { layer: "room_membership", reason: "target_has_left" };
+  /** Nothing of a room arrives at a server that has left it, by its own word or as the witness sees it. */
+  async #hasLeft(): Promise<Explanation | undefined> {
+    const { server, observer, witness, targetName } = this.#people;
+    if ((await observer?.isJoined(this.#room)) !== false) return undefined;
+    const left = { layer: "room_membership", reason: "target_has_left" } as const;
+    if ((await witness?.joinedFrom(this.#room, targetName))?.length === 0) return left;
+    const asked = await server?.makeJoin(targetName, this.#room, this.#joiner()).catch(() => undefined);
+    return asked?.reason === "not_in_room" ? left : undefined;
   }
 
   /** A server without members in a room is sent nothing of it, by those who see it so. */
@@ -191,7 +200,7 @@ export class RoomProbes {
   async #send(direction: Direction): Promise<Crossing> {
     const { answer, eventId } = await direction.send();
     if (eventId === undefined) {
-      const refused = refusedAtHome(answer, direction.home);
+      const refused = await notSent(answer, direction);
       return { direct: refused, viaWitness: refused, eventId };
     }
     const references = [eventId];
@@ -227,6 +236,7 @@ export class RoomProbes {
   ): Promise<{ readonly passed: boolean; readonly finding?: Finding }> {
     const { witness } = this.#people;
     if (witness === undefined) return { passed: false, finding: leftOut("witness") };
+    if (!(await witness.isJoined(this.#room))) return { passed: false, finding: NO_WITNESS };
     await this.#within(() => witness.sees(this.#room, eventId));
     const { eventId: later } = await witness.send(this.#room);
     if (later === undefined) return { passed: false };
@@ -241,9 +251,14 @@ export class RoomProbes {
 
   async #joins(): Promise<EvidenceItem[]> {
     const { server, partner, other, witness, targetName } = this.#people;
+    const isLeft = (await this.#hasLeft()) !== undefined;
+    const hasWitness = (await witness?.isJoined(this.#room)) !== false;
     const makeJoin = (at: string | undefined) => {
       if (server === undefined) return leftOut("signing_key");
       if (at === undefined) return leftOut("witness");
+      // What others let happen in a room that the target is not in is no way to the target.
+      if (isLeft && at !== targetName) return notApplicable("target_has_left");
+      if (!hasWitness && at !== targetName) return NO_WITNESS;
       return server.makeJoin(at, this.#room, this.#joiner());
     };
     // While the partner's server has a member, a join is its own decision and says nothing.
@@ -251,6 +266,8 @@ export class RoomProbes {
     const join = (via: string | undefined) => {
       if (other === undefined) return leftOut("other_user");
       if (via === undefined) return leftOut("witness");
+      if (isLeft) return notApplicable("target_has_left");
+      if (!hasWitness && via !== targetName) return NO_WITNESS;
       return isInside ? notApplicable("server_is_member") : this.#join(other, via);
     };
     return [
@@ -275,9 +292,11 @@ export class RoomProbes {
 
   async #history(eventId: string | undefined): Promise<EvidenceItem[]> {
     const { server, witness, targetName } = this.#people;
+    const hasWitness = (await witness?.isJoined(this.#room)) !== false;
     const ask = (at: string | undefined, how: "event" | "backfill") => {
       if (server === undefined) return leftOut("signing_key");
       if (at === undefined) return leftOut("witness");
+      if (!hasWitness && at !== targetName) return NO_WITNESS;
       if (eventId === undefined) return notApplicable("no_fresh_event");
       return how === "event" ? server.event(at, eventId) : server.backfill(at, this.#room, eventId);
     };
@@ -301,13 +320,11 @@ export class RoomProbes {
   }
 }
 
-/** The sender's own homeserver did not take the event: it knows that its user may not write here. */
-function refusedAtHome(answer: MatrixAnswer, layer: AnsweringLayer): Finding {
-  const refused = homeserverRefusal(answer);
-  return {
-    verdict: refused === undefined ? "unknown" : "closed",
-    layer,
-    status: answer.status,
-    reason: refused?.reason ?? homeserverUnclear(answer).reason,
-  };
+/** The sender's own homeserver did not take the event. That alone says nothing about the target. */
+async function notSent(answer: MatrixAnswer, { refused, outsider }: Direction): Promise<Finding> {
+  if (homeserverRefusal(answer) === undefined) return homeserverUnclear(answer);
+  const explanation = await refused();
+  return explanation === undefined
+    ? notApplicable(outsider)
+    : { verdict: "closed", status: null, ...explanation };
 }

@@ -15,6 +15,8 @@ export interface OutsideOptions {
   /** All of them when absent. */
   readonly planes?: ReadonlySet<PlaneName>;
   readonly violationOf?: RoomProbeOptions["violationOf"];
+  /** Rooms that are tried besides those of probe.yaml, such as replacements. */
+  readonly rooms?: readonly RoomId[];
 }
 
 /** Tries everything and returns what it found. @throws DrawbridgeError `secret_unavailable` */
@@ -89,28 +91,28 @@ async function probeRooms(
     vantage: "partner",
     probe: "message_to_target",
   } as const;
-  if (config.target.rooms.length === 0) {
+  if (config.target.rooms.length === 0 && (options.rooms ?? []).length === 0) {
     return [await observe({ ...about, subject: null }, sources.clock, () => leftOut("rooms"))];
   }
   const isRefused = reach.some(({ probe, verdict }) => probe === "federation_send" && verdict === "closed");
   const transport: Explanation | undefined = isRefused
     ? { layer: "transport", reason: "federation_denied" }
     : undefined;
+  const roomOptions: RoomProbeOptions = {
+    arrivalTimeoutMs: config.arrivalTimeout,
+    transport,
+    violationOf: options.violationOf,
+  };
+  const rooms = new Set<RoomId>();
   const items: EvidenceItem[] = [];
   for (const named of config.target.rooms) {
     const room = await resolveRoom(named, people);
-    if (room === undefined) {
-      items.push(await observe({ ...about, subject: named }, sources.clock, () => leftOut("known_room")));
-      continue;
-    }
-    const roomOptions: RoomProbeOptions = {
-      arrivalTimeoutMs: config.arrivalTimeout,
-      transport,
-      violationOf: options.violationOf,
-    };
-    items.push(...(await new RoomProbes(room, people, roomOptions, sources).run()));
+    if (room !== undefined) rooms.add(room);
+    else items.push(await observe({ ...about, subject: named }, sources.clock, () => leftOut("known_room")));
   }
-  return items;
+  for (const room of options.rooms ?? []) rooms.add(room);
+  const found = [...rooms].map((room) => new RoomProbes(room, people, roomOptions, sources).run());
+  return [...items, ...(await Promise.all(found)).flat()];
 }
 
 /** The first of them whose homeserver knows the name. */

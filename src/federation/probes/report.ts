@@ -48,10 +48,14 @@ export function probeSummary(judgement: Judgement, { name, partner }: PartnerEnt
   }
   const leftOut = judgement.items.filter(({ outcome }) => outcome === "left_out");
   if (leftOut.length > 0) {
-    const reasons = [
-      ...new Set(leftOut.map(({ item }) => `${item.probe} (${item.reason?.replace(/^[a-z_]+:/, "no ")})`)),
-    ];
-    lines.push(`Not tried: ${reasons.join(", ")}.`);
+    const reasons = new Set(leftOut.map(({ item }) => `${item.probe} (${whyLeftOut(item.reason)})`));
+    lines.push(`Not tried: ${[...reasons].join(", ")}.`);
   }
   return `${lines.join("\n")}\n`;
+}
+
+function whyLeftOut(reason: string | null): string {
+  const [kind, what = ""] = (reason ?? "").split(":");
+  const words = what.replaceAll("_", " ");
+  return kind === "not_configured" ? `probe.yaml gives no ${words}` : words;
 }
