@@ -12,3 +12,13 @@ export function admittedServers(registry: Registry, plane: PlaneName): readonly 
   const servers = openPartners(registry, plane).map(({ partner }) => partner.serverName);
   return [registry.organisation.serverName, ...servers].sort();
 }
+
+/** Renders once a registry: what both targets hold is made for the first and kept for the second. */
+export function oncePerRegistry<Value>(render: (registry: Registry) => Value): (registry: Registry) => Value {
+  const rendered = new WeakMap<Registry, { readonly value: Value }>();
+  return (registry) => {
+    const known = rendered.get(registry) ?? { value: render(registry) };
+    rendered.set(registry, known);
+    return known.value;
+  };
+}

@@ -16,18 +16,18 @@ const HEAD =
 
 /** A rendered YAML file of one document. Members that are undefined are left out. */
 export function yamlFile(value: { readonly [key: string]: Plain | undefined }): string {
-  const out: string[] = [];
+  const out: Output = { text: "" };
   writeMap(out, value, "");
-  return `${HEAD}${out.join("")}`;
+  return `${HEAD}${out.text}`;
 }
 
 /** A rendered YAML file of several documents, such as Kubernetes resources. */
 export function yamlDocuments(values: readonly { readonly [key: string]: Plain | undefined }[]): string {
   return `${HEAD}${values
     .map((value) => {
-      const out: string[] = ["---\n"];
+      const out: Output = { text: "---\n" };
       writeMap(out, value, "");
-      return out.join("");
+      return out.text;
     })
     .join("")}`;
 }
@@ -37,8 +37,13 @@ export function jsonFile(value: Plain): string {
   return `${JSON.stringify(value, null, 2)}\n`;
 }
 
+/** What has been written so far. One growing text is faster than a list of pieces. */
+interface Output {
+  text: string;
+}
+
 function writeMap(
-  out: string[],
+  out: Output,
   map: { readonly [key: string]: Plain | undefined },
   indent: string,
   first = indent,
@@ -46,51 +51,53 @@ function writeMap(
   let lead = first;
   for (const [key, value] of Object.entries(map)) {
     if (value === undefined) continue;
-    out.push(lead, scalar(key), ":");
+    out.text += `${lead}${scalar(key)}:`;
     lead = indent;
     writeValue(out, value, indent);
   }
 }
 
 /** What follows a key: on the same line, or as a block below it. */
-function writeValue(out: string[], value: Plain, indent: string): void {
+function writeValue(out: Output, value: Plain, indent: string): void {
   if (value === null || typeof value !== "object") {
     if (typeof value === "string" && isLongText(value)) writeLiteral(out, value, indent);
-    else out.push(" ", scalar(value), "\n");
+    else out.text += ` ${scalar(value)}\n`;
   } else if (isList(value)) {
-    if (value.length === 0) out.push(" []\n");
+    if (value.length === 0) out.text += " []\n";
     else {
-      out.push("\n");
+      out.text += "\n";
       writeList(out, value, `${indent}  `);
     }
-  } else if (isEmpty(value)) out.push(" {}\n");
+  } else if (isEmpty(value)) out.text += " {}\n";
   else {
-    out.push("\n");
+    out.text += "\n";
     writeMap(out, value, `${indent}  `);
   }
 }
 
-function writeList(out: string[], list: readonly Plain[], indent: string): void {
+function writeList(out: Output, list: readonly Plain[], indent: string): void {
   for (const item of list) {
-    if (item === null || typeof item !== "object") out.push(indent, "- ", scalar(item), "\n");
+    if (item === null || typeof item !== "object") out.text += `${indent}- ${scalar(item)}\n`;
     else if (isList(item)) {
-      out.push(indent, "-");
+      out.text += `${indent}-`;
       writeValue(out, item, indent);
-    } else if (isEmpty(item)) out.push(indent, "- {}\n");
+    } else if (isEmpty(item)) out.text += `${indent}- {}\n`;
     else writeMap(out, item, `${indent}  `, `${indent}- `);
   }
 }
 
 /** A file within a file, as ConfigMaps hold it. */
-function writeLiteral(out: string[], text: string, indent: string): void {
-  out.push(" |\n");
-  for (const line of text.slice(0, -1).split("\n")) out.push(line === "" ? "\n" : `${indent}  ${line}\n`);
+function writeLiteral(out: Output, text: string, indent: string): void {
+  out.text += ` |\n${indent}  ${text.slice(0, -1).replaceAll(/\n(?!\n)/g, `\n${indent}  `)}\n`;
 }
 
 /** Text that a literal block keeps unchanged: it ends in exactly one line break and starts with no blank. */
 function isLongText(value: string): boolean {
-  return value.includes("\n") && /^[!-~][\n -~]*[!-~]\n$/.test(value) && !/ \n/.test(value);
+  return value.includes("\n") && !NOT_LITERAL.test(value) && /^[!-~]/.test(value) && /[!-~]\n$/.test(value);
 }
+
+/** What is not printable ASCII, and a blank before a line break. */
+const NOT_LITERAL = /[^\n -~]| \n/;
 
 function isList(value: object): value is readonly Plain[] {
   return Array.isArray(value);

@@ -1,21 +1,20 @@
 // Plane 3 as a file: policy.json for the border module inside the homeserver.
 // Invariant: the own server is always in it; the module denies everybody otherwise.
 import type { PolicyFile } from "../../../admission/policy-file.ts";
-import type { Registry } from "../../registry/partner.ts";
-import { admittedServers } from "../admitted.ts";
+import { admittedServers, oncePerRegistry } from "../admitted.ts";
 import { jsonFile } from "../emit-yaml.ts";
 import type { PlaneRender } from "../plane.ts";
 import { borderKubernetes } from "./kubernetes.ts";
 
 export const BORDER_POLICY = "border/policy.json";
 
-function policyOf(registry: Registry): string {
+const policyOf = oncePerRegistry((registry): string => {
   const policy: PolicyFile = {
     allowed_servers: [...admittedServers(registry, "border")],
     ...(registry.organisation.border.inviteRule === "deny_all" ? { invite_rule: "deny_all" } : {}),
   };
   return jsonFile(policy);
-}
+});
 
 export const borderRender: PlaneRender = {
   name: "border",

@@ -7,7 +7,7 @@ import type { PublicationFile } from "../../../admission/publication-file.ts";
 import { serverOfSender } from "../../registry/cross-checks.ts";
 import type { OfferedAgent } from "../../registry/organisation.ts";
 import type { Partner, Registry } from "../../registry/partner.ts";
-import { admittedServers, openPartners } from "../admitted.ts";
+import { admittedServers, oncePerRegistry, openPartners } from "../admitted.ts";
 import { jsonFile, type Plain, yamlFile } from "../emit-yaml.ts";
 import type { PlaneRender } from "../plane.ts";
 import { cardKubernetes } from "./kubernetes.ts";
@@ -34,7 +34,7 @@ export const cardRender: PlaneRender = {
   renderPartnerKubernetes: () => new Map(),
 };
 
-function agentsOf(registry: Registry): string {
+const agentsOf = oncePerRegistry((registry): string => {
   const own = registry.organisation.serverName;
   const admitted = admittedServers(registry, "card");
   const among = new Set(admitted);
@@ -55,7 +55,7 @@ function agentsOf(registry: Registry): string {
     keyof AgentsFile,
     Plain
   >);
-}
+});
 
 /** An entry as the bridge's schema takes it: durations written out, nobody in a list who is not admitted. */
 function entryOf(
@@ -79,7 +79,7 @@ function entryOf(
 }
 
 /** Agents whose card is public, by name. */
-function publishedAgents(registry: Registry): readonly (readonly [string, OfferedAgent])[] {
+const publishedAgents = oncePerRegistry((registry): readonly (readonly [string, OfferedAgent])[] => {
   const consumed = new Set(
     openPartners(registry, "card").flatMap(({ partner }) => partner.gateway?.invokes ?? []),
   );
@@ -88,7 +88,7 @@ function publishedAgents(registry: Registry): readonly (readonly [string, Offere
       ([name, { publish }]) => publish === "always" || (publish === "while_consumed" && consumed.has(name)),
     )
     .sort(([a], [b]) => (a < b ? -1 : 1));
-}
+});
 
 function publicationOf(registry: Registry): string {
   const cards: PublicationFile["cards"] = Object.fromEntries(
@@ -101,7 +101,7 @@ function publicationOf(registry: Registry): string {
 }
 
 /** A JWK Set (RFC 7517) an agent: what partners compare their pins with. */
-function keysOf(registry: Registry): string {
+const keysOf = oncePerRegistry((registry): string => {
   const agents = Object.entries(registry.organisation.agents)
     .filter(([, { cardKeys }]) => cardKeys.length > 0)
     .sort(([a], [b]) => (a < b ? -1 : 1))
@@ -110,4 +110,4 @@ function keysOf(registry: Registry): string {
       { keys: cardKeys.map(({ keyId, jwk }) => ({ ...jwk, kid: keyId })) },
     ]);
   return jsonFile({ agents: Object.fromEntries(agents) });
-}
+});

@@ -3,8 +3,7 @@
 // its plane is open; an agent without clients is not there at all.
 import type { Quota } from "../../../admission/fields.ts";
 import type { OfferedAgent } from "../../registry/organisation.ts";
-import type { Registry } from "../../registry/partner.ts";
-import { openPartners } from "../admitted.ts";
+import { oncePerRegistry, openPartners } from "../admitted.ts";
 
 export interface InvocableAgent {
   readonly name: string;
@@ -20,7 +19,7 @@ export interface Invocation {
   readonly quotas: readonly (readonly [clientId: string, quota: Quota])[];
 }
 
-export function invocationOf(registry: Registry): Invocation {
+export const invocationOf = oncePerRegistry((registry): Invocation => {
   const { organisation } = registry;
   const callers = [
     ...organisation.clients.filter(({ enabled }) => enabled),
@@ -48,4 +47,4 @@ export function invocationOf(registry: Registry): Invocation {
       .flatMap(({ clientId, quota }) => (quota === undefined ? [] : [[clientId, quota] as const]))
       .sort(([a], [b]) => (a < b ? -1 : 1)),
   };
-}
+});

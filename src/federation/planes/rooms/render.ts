@@ -1,8 +1,8 @@
 // Plane 2 as a file: what the rooms plane must bring about in every governed room.
 // Invariant: a closing partner's host is never the host of a server that `allow` names (the registry refuses
 // two servers of one host).
-import { closedPlanes, type Registry } from "../../registry/partner.ts";
-import { admittedServers, openPartners } from "../admitted.ts";
+import { closedPlanes } from "../../registry/partner.ts";
+import { admittedServers, oncePerRegistry, openPartners } from "../admitted.ts";
 import { jsonFile } from "../emit-yaml.ts";
 import type { PlaneRender } from "../plane.ts";
 import { aclAllow } from "./acl.ts";
@@ -11,7 +11,7 @@ import { roomsKubernetes } from "./kubernetes.ts";
 
 export const ROOMS_INTENT = "rooms/rooms.json";
 
-function intentOf(registry: Registry): string {
+const intentOf = oncePerRegistry((registry): string => {
   const closing = registry.partners.filter(({ partner }) => closedPlanes(partner).includes("rooms"));
   const intent: RoomsIntent = {
     version: 1,
@@ -31,7 +31,7 @@ function intentOf(registry: Registry): string {
     }),
   };
   return jsonFile(intent);
-}
+});
 
 export const roomsRender: PlaneRender = {
   name: "rooms",

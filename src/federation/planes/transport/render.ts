@@ -1,14 +1,13 @@
 // Plane 1 as files: the homeserver's include with its whitelist and key servers.
 // Invariant: containment never changes it, so that it never costs a restart at night.
-import type { Registry } from "../../registry/partner.ts";
-import { admittedServers, openPartners } from "../admitted.ts";
+import { admittedServers, oncePerRegistry, openPartners } from "../admitted.ts";
 import { yamlFile } from "../emit-yaml.ts";
 import type { PlaneRender } from "../plane.ts";
 import { transportKubernetes } from "./kubernetes.ts";
 
 export const TRANSPORT_INCLUDE = "transport/homeserver.yaml";
 
-function includeOf(registry: Registry): string {
+const includeOf = oncePerRegistry((registry): string => {
   const open = openPartners(registry, "transport").map(({ partner }) => partner);
   const admitted = new Set(open.map(({ serverName }) => serverName));
   const partners = new Set(registry.partners.map(({ partner }) => partner.serverName));
@@ -25,7 +24,7 @@ function includeOf(registry: Registry): string {
     trusted_key_servers: [...trusted].sort().map((server) => ({ server_name: server })),
     suppress_key_server_warning: true,
   });
-}
+});
 
 export const transportRender: PlaneRender = {
   name: "transport",
