@@ -1,4 +1,5 @@
-// The clients that may have a token, read from their file at each request.
+// The clients that may have a token, read from their file at each request, and besides whenever it is looked
+// at: a version that nobody asked for a token by would else not be the one that a broken file leaves in force.
 // Invariants: a disabled client or a rotated secret takes effect at the next request; a file that cannot
 // be used leaves the last good one in force and is reported once; a secret is never logged.
 import { readFileSync } from "node:fs";
@@ -32,7 +33,7 @@ export class DeclaredClients {
 
   /** The client and its present secret; undefined when it is unknown, disabled or has no readable secret. */
   find(clientId: string): ClientCredentials | undefined {
-    this.#refresh();
+    this.refresh();
     const client = this.#clients.find((candidate) => candidate.clientId === clientId);
     if (client === undefined || !client.enabled) return undefined;
     try {
@@ -43,7 +44,8 @@ export class DeclaredClients {
     }
   }
 
-  #refresh(): void {
+  /** Takes up the file as it stands now. */
+  refresh(): void {
     let text: string | undefined;
     try {
       text = readText(this.#file);

@@ -7,10 +7,14 @@ import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
 import { closeServer } from "../runtime/close-server.ts";
 import { readSecret } from "../runtime/secrets.ts";
+import { WorkLoop } from "../runtime/work-loop.ts";
 import type { IssuerConfig } from "./config.ts";
 import { DeclaredClients } from "./declared-clients.ts";
 import { createProvider, JWKS_PATH, TOKEN_PATH } from "./provider.ts";
 import { parseSigningKeys } from "./signing-keys.ts";
+
+/** How long a version of the clients' file may stand unread when nobody asks for a token. */
+const LOOK_INTERVAL_MS = 250;
 
 const ALLOWED: ReadonlyMap<string, readonly string[]> = new Map([
   [TOKEN_PATH, ["POST"]],
@@ -58,9 +62,22 @@ export async function startIssuer(config: IssuerConfig, log: Logger, clock: Cloc
     response.writeHead(404).end();
   });
   await listen(server, config.listen);
+  const following = new WorkLoop({
+    clock,
+    round: async () => {
+      clients.refresh();
+      return false;
+    },
+    onError: (error) => log.error({ event: "clients_look_failed", err: error }),
+    pollIntervalMs: LOOK_INTERVAL_MS,
+  });
+  following.start();
   return {
     address: `${config.listen.host}:${config.listen.port}`,
-    close: () => closeServer(server, clock),
+    close: async () => {
+      await following.drain();
+      await closeServer(server, clock);
+    },
   };
 }
 

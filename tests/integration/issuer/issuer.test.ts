@@ -8,6 +8,7 @@ import { loadIssuerConfig } from "../../../src/issuer/config.ts";
 import { type RunningIssuer, startIssuer } from "../../../src/issuer/server.ts";
 import { generateSigningKeys } from "../../../src/issuer/signing-keys.ts";
 import { freePort } from "../../../src/runtime/free-port.ts";
+import { eventually } from "../../support/gateway.ts";
 import { recordedLog } from "../../support/recorded-log.ts";
 import { temporaryFolder, writeFile } from "../../support/temporary.ts";
 
@@ -204,4 +205,17 @@ test("no secret, token or word of a caller is logged, and the key set publishes 
     keys.map((key) => Object.keys(key).sort()),
     [["alg", "crv", "kid", "kty", "use", "x", "y"]],
   );
+});
+
+test("PLN-5: a client that was closed while nobody asked stays closed when a broken file follows", async (t) => {
+  const { folder, ask, log } = await setUp(t);
+  const replace = (text: string) => {
+    writeFile(join(folder, "clients.next"), text);
+    renameSync(join(folder, "clients.next"), join(folder, "clients.yaml"));
+  };
+  replace(CLIENTS.replace("{clientId: org-b-client,", "{clientId: org-b-client, enabled: false,"));
+  await eventually("the file taken up", () => (log().includes("clients_reloaded") ? true : undefined));
+  replace("version: [");
+  await eventually("the file refused", () => (log().includes("clients_refused") ? true : undefined));
+  assert.equal((await ask({}, AS_ORG_B)).status, 401);
 });
