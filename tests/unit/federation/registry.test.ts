@@ -197,7 +197,7 @@ test("a partner whose blob was read before is not read again, and a broken one i
   assert.equal(parsed.size, 4);
   reads.length = 0;
   assert.deepEqual(loadRegistry(stored(registryFiles()), { cache: { parsed } }), first);
-  assert.deepEqual(reads, [ORGANISATION]);
+  assert.deepEqual(reads.sort(), ["registry/abuse-report.schema.json", ORGANISATION]);
   const broken = new Map([...registryFiles(), ...withLine(PILOTS, 3, "secret: hunter2hunter2")]);
   for (let attempt = 0; attempt < 2; attempt++) {
     assert.throws(() => loadRegistry(stored(broken), { cache: { parsed } }), /secret\.named_value/);

@@ -2,19 +2,23 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { parse } from "yaml";
 import type { z } from "zod";
 import { ClientsFile } from "../../../src/admission/clients-file.ts";
 import { InvocationFile } from "../../../src/admission/invocation-file.ts";
 import { PublicationFile } from "../../../src/admission/publication-file.ts";
+import { FederationConfigFile } from "../../../src/federation/config.ts";
 import { GatewayConfigFile } from "../../../src/gateway/config.ts";
 import { IssuerConfigFile } from "../../../src/issuer/config.ts";
 import { parseYaml } from "../../../src/runtime/load-yaml.ts";
 
-const GUIDE = readFileSync(new URL("../../../docs/operating/run-a-gateway.md", import.meta.url), "utf8");
+const page = (name: string) =>
+  readFileSync(new URL(`../../../docs/operating/${name}`, import.meta.url), "utf8");
+const GUIDE = page("run-a-gateway.md");
 
-function shown(file: string): string {
-  const block = new RegExp(`^\`\`\`yaml\n# ${file.replaceAll(".", "\\.")}\n(.*?)^\`\`\`$`, "ms").exec(
-    GUIDE,
+function shown(file: string, guide = GUIDE): string {
+  const block = new RegExp(`^\`\`\`yaml\n# ${file.replaceAll(/[.()]/g, "\\$&")}\n(.*?)^\`\`\`$`, "ms").exec(
+    guide,
   )?.[1];
   assert.ok(block, `the guide shows no ${file}`);
   return block;
@@ -47,4 +51,19 @@ test("the guide's issuer, clients and gateway agree with each other", () => {
     invocation.agents["docs-qa"]?.clients,
     clients.map(({ clientId }) => clientId),
   );
+});
+
+test("the limiter's lines for several gateways fit into the guide's gateway.yaml", () => {
+  const { limiter } = parseYaml(
+    GatewayConfigFile,
+    shown("gateway.yaml") + shown("part of gateway.yaml (limiter)"),
+    "gateway.yaml",
+  );
+  assert.equal(limiter.mode, "shared");
+});
+
+test("the lines for federation control with an own Keycloak are valid", () => {
+  const lines = shown("part of federation.yaml (gateway.issuer)", page("keycloak.md"));
+  const parsed = FederationConfigFile.shape.gateway.unwrap().shape.issuer.parse(parse(lines));
+  assert.equal(parsed.adapter, "keycloak");
 });
