@@ -3,12 +3,13 @@
 // a file that somebody has edited stops it before the branch moves.
 import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { PLANE_NAMES } from "../planes/names.ts";
 import { type ReconcileContext, timestamp } from "../reconcile/context.ts";
 import { firstRenderedDifference } from "../reconcile/desired.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
 import { renderPartner, renderShared } from "../render.ts";
 import { type CommitAuthor, writeCommit } from "../repository/commit.ts";
-import { parseRevision, type Revision } from "../repository/repository.ts";
+import { blobIdOf, parseRevision, type Revision } from "../repository/repository.ts";
 import { bringAlong, requireClean, workTreesOf } from "../repository/work-trees.ts";
 import { type BaseContext, type ContainmentBase, containmentBase, type SetAside } from "./base.ts";
 import { setContained } from "./edit-partner.ts";
@@ -122,9 +123,20 @@ async function changesOf(
     partners: registry.partners.map((one) => (one === entry ? changed : one)),
   };
   const rendered = new Map([...renderShared(after), ...renderPartner(after, changed)]);
-  const before = new Map([...renderShared(registry), ...renderPartner(registry, entry)]);
-  for (const [path, text] of rendered) if (files.rendered.get(path) !== text) changes.set(path, text);
-  for (const path of [...files.rendered.keys(), ...before.keys()]) {
+  // Of the Kubernetes files only what speaks of all, or of this partner, can change; the others are not read.
+  const shared = await repository.listDirectly(
+    base.tree,
+    PLANE_NAMES.map((plane) => `kubernetes/${plane}`),
+  );
+  const committed = new Map(shared.map(({ path, blobId }) => [path, blobId]));
+  for (const [path, text] of rendered) {
+    const blobId = committed.get(path);
+    const same =
+      blobId === undefined ? files.rendered.get(path) === text : blobIdOf(text, base.tree) === blobId;
+    if (!same) changes.set(path, text);
+  }
+  const before = renderPartner(registry, entry).keys();
+  for (const path of [...files.rendered.keys(), ...committed.keys(), ...before]) {
     if (!rendered.has(path)) changes.set(path, null);
   }
   return changes;

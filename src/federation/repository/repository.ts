@@ -1,6 +1,7 @@
 // The organisation's repository, bare or with a work tree: one branch of it is what is meant to be in force.
 // Invariants: a revision is read as a whole and never from a work tree; the branch moves only from the commit
 // that a change was built on to the commit that holds it (compare and swap).
+import { createHash } from "node:crypto";
 import { realpathSync } from "node:fs";
 import { dirname } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -14,6 +15,13 @@ const OBJECT_ID = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/;
 
 export function parseRevision(value: unknown): Revision | undefined {
   return typeof value === "string" && OBJECT_ID.test(value) ? (value as Revision) : undefined;
+}
+
+/** The ID that a text's blob has beside a revision: SHA-1 or SHA-256, as the repository's format is. */
+export function blobIdOf(text: string, beside: Revision): string {
+  const bytes = Buffer.from(text, "utf8");
+  const digest = createHash(beside.length === 64 ? "sha256" : "sha1");
+  return digest.update(`blob ${bytes.length}\0`).update(bytes).digest("hex");
 }
 
 /** One blob of a revision. */
@@ -103,8 +111,22 @@ export class Repository {
   }
 
   /** Every file of a revision below the given folders. */
-  async list(revision: Revision, folders: readonly string[]): Promise<readonly TreeEntry[]> {
-    const args = ["ls-tree", "-r", "-z", "--full-tree", revision, "--", ...folders];
+  list(revision: Revision, folders: readonly string[]): Promise<readonly TreeEntry[]> {
+    return this.#lsTree(["-r"], revision, folders);
+  }
+
+  /** The files of a revision that stand in the given folders themselves. */
+  listDirectly(revision: Revision, folders: readonly string[]): Promise<readonly TreeEntry[]> {
+    const inside = folders.map((folder) => `${folder}/`);
+    return this.#lsTree([], revision, inside);
+  }
+
+  async #lsTree(
+    options: readonly string[],
+    revision: Revision,
+    paths: readonly string[],
+  ): Promise<readonly TreeEntry[]> {
+    const args = ["ls-tree", ...options, "-z", "--full-tree", revision, "--", ...paths];
     const lines = (await gitOk(args, this.call())).toString("utf8").split("\0");
     return lines.flatMap((line) => {
       const tab = line.indexOf("\t");
