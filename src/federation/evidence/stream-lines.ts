@@ -8,7 +8,7 @@ const Word = z.string().regex(/^[A-Za-z0-9_.:-]{1,128}$/);
 /** An identifier as protocols write them: no white space, no control characters. */
 const Identifier = z.string().regex(/^[\x21-\x7e]{1,255}$/);
 /** What Envoy says of an answer: words with underscores, sometimes with a policy or a cause in brackets. */
-const Details = z.string().regex(/^[A-Za-z0-9_.:|,{}[\]-]{1,256}$/);
+const Details = z.string().regex(/^[A-Za-z0-9_.:|,'{}[\]-]{1,256}$/);
 const Time = z.iso.datetime();
 const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
 

@@ -270,11 +270,19 @@ export class RoomProbes {
       if (!hasWitness && via !== targetName) return NO_WITNESS;
       return isInside ? notApplicable("server_is_member") : this.#join(other, via);
     };
+    const atTarget = await this.#item("make_join", "partner", () => makeJoin(targetName));
+    const atWitness = await this.#item("make_join_at_witness", "partner", () =>
+      makeJoin(witness?.serverName),
+    );
     return [
-      await this.#item("make_join", "partner", () => makeJoin(targetName)),
-      await this.#item("make_join_at_witness", "partner", () => makeJoin(witness?.serverName)),
-      await this.#item("remote_join", "partner", () => join(targetName)),
-      await this.#item("remote_join_via_witness", "partner", () => join(witness?.serverName)),
+      atTarget,
+      atWitness,
+      await this.#item("remote_join", "partner", async () =>
+        unlessNotAsked(await join(targetName), atTarget),
+      ),
+      await this.#item("remote_join_via_witness", "partner", async () =>
+        unlessNotAsked(await join(witness?.serverName), atWitness),
+      ),
     ];
   }
 
@@ -318,6 +326,15 @@ export class RoomProbes {
       await clock.sleep(POLL_MS);
     }
   }
+}
+
+/**
+ * A homeserver that was refused again and again asks no more for a while, and says 502 itself. Then the join
+ * that was asked for by hand, a moment ago, stands for both.
+ */
+function unlessNotAsked(found: Finding, asked: EvidenceItem): Finding {
+  const isOwnFailure = found.verdict === "unknown" && found.status !== null && found.status >= 500;
+  return isOwnFailure && asked.verdict === "closed" ? notApplicable("own_server_did_not_ask") : found;
 }
 
 /** The sender's own homeserver did not take the event. That alone says nothing about the target. */

@@ -15,6 +15,8 @@ export interface OutsideOptions {
   /** All of them when absent. */
   readonly planes?: ReadonlySet<PlaneName>;
   readonly violationOf?: RoomProbeOptions["violationOf"];
+  /** Also sends state, which stays for ever: for rooms that are thrown away. */
+  readonly withState?: boolean;
   /** Rooms that are tried besides those of probe.yaml, such as replacements. */
   readonly rooms?: readonly RoomId[];
 }
@@ -102,6 +104,7 @@ async function probeRooms(
     arrivalTimeoutMs: config.arrivalTimeout,
     transport,
     violationOf: options.violationOf,
+    withState: options.withState === true,
   };
   const rooms = new Set<RoomId>();
   const items: EvidenceItem[] = [];
