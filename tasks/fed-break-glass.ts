@@ -1,0 +1,10 @@
+// Contains a partner in the lab, and takes it back. See src/lab.
+import { breakGlass } from "../src/lab/commands/break-glass.ts";
+import type { Task } from "./task.ts";
+
+export const task: Task = {
+  name: "fed:break-glass",
+  summary: "Contain a partner in the lab while it keeps trying; see when each plane closes; take it back.",
+  needs: {},
+  run: breakGlass,
+};
