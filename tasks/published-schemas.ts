@@ -7,6 +7,7 @@ import { AgentsFile } from "../src/admission/agents-file.ts";
 import { ClientsFile } from "../src/admission/clients-file.ts";
 import { GatewayState } from "../src/admission/gateway-state.ts";
 import { InvocationFile } from "../src/admission/invocation-file.ts";
+import { PolicyFile } from "../src/admission/policy-file.ts";
 import { PublicationFile } from "../src/admission/publication-file.ts";
 import { AgentCardAudit, DelegationAudit } from "../src/bridge/audit/records.ts";
 import { BridgeConfigFile } from "../src/bridge/config.ts";
@@ -15,7 +16,11 @@ import { AbuseReport } from "../src/federation/abuse/report.ts";
 import { ContainmentRecord } from "../src/federation/containment/record.ts";
 import { EvidenceItem } from "../src/federation/evidence/item.ts";
 import { EvidencePack } from "../src/federation/evidence/pack.ts";
+import { RoomsIntent } from "../src/federation/planes/rooms/intent.ts";
 import { ProbeFile } from "../src/federation/probes/config.ts";
+import { LeakTable } from "../src/federation/probes/leaks.ts";
+import { Organisation } from "../src/federation/registry/organisation.ts";
+import { Partner } from "../src/federation/registry/partner.ts";
 import { DriftRecord } from "../src/federation/state/drift-records.ts";
 import { GatewayConfigFile } from "../src/gateway/config.ts";
 import { IssuerConfigFile } from "../src/issuer/config.ts";
@@ -46,6 +51,10 @@ const PUBLISHED: readonly PublishedSchema[] = [
   { name: "gateway-state", title: "What a gateway has in force", schema: GatewayState },
   { name: "issuer", title: "The issuer's configuration", schema: IssuerConfigFile },
   { name: "issuer-clients", title: "The issuer's declared clients", schema: ClientsFile },
+  { name: "registry-organisation", title: "registry/organisation.yaml", schema: Organisation },
+  { name: "registry-partner", title: "registry/partners/NAME.yaml", schema: Partner },
+  { name: "policy", title: "The border module's policy.json", schema: PolicyFile },
+  { name: "rooms-intent", title: "What the rooms plane must bring about", schema: RoomsIntent },
   { name: "docs-qa", title: "The sample agent's configuration", schema: DocsQaConfigFile },
   { name: "svc.delegation.v1", title: "An audit line about a delegation", schema: DelegationAudit },
   { name: "svc.agent_card.v1", title: "An audit line about an Agent Card", schema: AgentCardAudit },
@@ -65,6 +74,11 @@ const PUBLISHED: readonly PublishedSchema[] = [
     name: "svc.federation.drift.v1",
     title: "What was changed by hand and put right",
     schema: DriftRecord,
+  },
+  {
+    name: "svc.federation.leak_table.v1",
+    title: "What a third server still relays after each measure",
+    schema: LeakTable,
   },
   { name: "svc.federation.abuse-report.v1", title: "A report of abuse", schema: AbuseReport },
   { name: "fed-status", title: "What fed:status --json says of a lab", schema: FedStatus },
