@@ -1,7 +1,7 @@
 // policy.json: which servers the border module inside the homeserver lets in (plane 3).
 // The module is the one that enforces it, and checks all of this again.
 import { z } from "zod";
-import { canonicalize } from "../cards/canonicalize.ts";
+import { canonicalize } from "../domain/canonicalize.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { parseServerName } from "../domain/identifiers.ts";
 

@@ -1,6 +1,6 @@
 // An Agent Card (A2A 1.0, section 4.4) as the rest of Drawbridge reads it: checked, defaults left out,
 // signatures removed. Only what somebody reads is typed; the whole card was checked field by field.
-import type { JsonObject } from "./json.ts";
+import type { JsonObject } from "../domain/json.ts";
 
 export interface AgentInterface {
   readonly url: string;

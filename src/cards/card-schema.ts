@@ -1,9 +1,10 @@
 // Checks a parsed card against the declared fields and leaves defaults out, in one walk.
 // Invariants: exact JSON names and exact types, nothing converted; unknown fields and null are refused;
 // every problem is collected; what comes back contains exactly what A2A 1.0, section 8.4.1 has signed.
+
+import { emptyObject, isJsonObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
 import type { AgentCard } from "./agent-card.ts";
 import { type Field, MESSAGES, type MessageName } from "./card-fields.ts";
-import { emptyObject, isJsonObject, type Json, type JsonObject, pointer } from "./json.ts";
 import type { CardProblem, RejectReason } from "./reasons.ts";
 
 export interface CardSignature {

@@ -1,10 +1,11 @@
 // Checks the cards we issue against more than the protocol asks: only what every known canonicalizer
 // signs alike. The SDKs drop empty and null members wherever they stand, and write large integers each in
 // its own way, so a card that has none of these verifies everywhere.
+
+import { isJsonObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
 import { checkCard } from "./card-schema.ts";
-import { isJsonObject, type Json, type JsonObject, pointer } from "./json.ts";
+import { readCardJson } from "./read-json.ts";
 import { CardFault } from "./reasons.ts";
-import { parseStrictJson } from "./strict-json.ts";
 
 export interface LintFinding {
   /** A JSON pointer into the card, or `offset N` in its text. */
@@ -19,7 +20,7 @@ const WEB_BINDINGS: ReadonlySet<Json> = new Set(["JSONRPC", "HTTP+JSON"]);
 export function lintCard(bytes: Uint8Array): readonly LintFinding[] {
   let card: Json;
   try {
-    card = parseStrictJson(bytes);
+    card = readCardJson(bytes);
   } catch (fault) {
     if (!(fault instanceof CardFault)) throw fault;
     const { reason, at } = fault.problem;

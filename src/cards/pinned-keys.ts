@@ -3,8 +3,8 @@
 // P-256 only; a private member of a JWK is not read.
 import { type CryptoKey, importJWK } from "jose";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { isJsonObject, type JsonObject } from "./json.ts";
-import { parseStrictJson } from "./strict-json.ts";
+import { isJsonObject, type JsonObject } from "../domain/json.ts";
+import { readCardJson } from "./read-json.ts";
 
 export interface PinnedKey {
   readonly keyId: string;
@@ -42,7 +42,7 @@ export async function importJwkSet(bytes: Uint8Array, source: string): Promise<r
   const mend = 'Give a JWK set: {"keys": [ … ]} with an EC P-256 public key that has a kid.';
   let keys: readonly unknown[] | undefined;
   try {
-    const set = parseStrictJson(bytes, JWKS_BYTES_MAX);
+    const set = readCardJson(bytes, JWKS_BYTES_MAX);
     const { keys: members } = isJsonObject(set) ? set : {};
     if (Array.isArray(members)) keys = members;
   } catch (cause) {

@@ -1,20 +1,9 @@
 // Why a card is rejected. Invariants: a closed set of stable codes; a problem carries a place in the card,
 // never a piece of its content.
+import { JSON_FAULTS } from "../domain/strict-json.ts";
 
 export const REJECT_REASONS = [
-  /** Larger than CARD_BYTES_MAX. */
-  "too_large",
-  /** Not plain UTF-8: another encoding, a byte order mark, or invalid bytes. */
-  "not_utf8",
-  /** Not one JSON object (RFC 8259), or something after it. */
-  "not_json",
-  /** Nested deeper than JSON_DEPTH_MAX. */
-  "too_deep",
-  "duplicate_key",
-  /** A string that is not well-formed Unicode, or that holds U+0000. */
-  "bad_string",
-  /** A number that a double cannot hold. */
-  "bad_number",
+  ...JSON_FAULTS,
   "unknown_field",
   /** A REQUIRED field is absent. */
   "missing_field",

@@ -1,12 +1,12 @@
 // Signs the cards we issue (A2A 1.0, section 8.4.2). Invariants: the card is read by the very rules it
 // will be verified by; what is signed is what is served, so the result is to be served as it stands.
 import { type CryptoKey, FlattenedSign } from "jose";
-import { canonicalize } from "./canonicalize.ts";
+import { canonicalize } from "../domain/canonicalize.ts";
+import { emptyObject, isJsonObject, type Json } from "../domain/json.ts";
 import { type CardSignature, checkCard } from "./card-schema.ts";
-import { emptyObject, isJsonObject, type Json } from "./json.ts";
+import { readCardJson } from "./read-json.ts";
 import { CardFault, type CardProblem } from "./reasons.ts";
 import { readSignatureEntry } from "./signature-entry.ts";
-import { parseStrictJson } from "./strict-json.ts";
 
 export interface CardSigner {
   readonly key: CryptoKey;
@@ -23,7 +23,7 @@ export type SignedCard =
  */
 export async function signCard(bytes: Uint8Array, signer: CardSigner): Promise<SignedCard> {
   try {
-    const value = parseStrictJson(bytes);
+    const value = readCardJson(bytes);
     const { payload, signatures, problems } = checkCard(value);
     if (problems.length > 0) return { signed: false, problems };
     const kept = signatures.filter((entry, index) => readSignatureEntry(entry, index).keyId !== signer.keyId);

@@ -1,11 +1,11 @@
 // One entry of a card's `signatures`, read (RFC 7515, section 7.2.2, with the payload detached).
 // Invariants: nothing in a header chooses or carries a key but `kid` in the protected one; `jku`, `jwk`,
 // `x5u` and `x5c` are never read. No cryptography here.
-import { decodeBase64url } from "./base64url.ts";
+import { decodeBase64url } from "../domain/base64url.ts";
+import { isJsonObject, type JsonObject, pointer } from "../domain/json.ts";
 import type { CardSignature } from "./card-schema.ts";
-import { isJsonObject, type JsonObject, pointer } from "./json.ts";
+import { readCardJson } from "./read-json.ts";
 import { CardFault, type CardProblem } from "./reasons.ts";
-import { parseStrictJson } from "./strict-json.ts";
 
 const ES256_SIGNATURE_BYTES = 64;
 
@@ -55,7 +55,7 @@ function readProtectedHeader(encoded: string): JsonObject | undefined {
   const bytes = decodeBase64url(encoded);
   if (bytes === undefined) return undefined;
   try {
-    const header = parseStrictJson(bytes);
+    const header = readCardJson(bytes);
     return isJsonObject(header) ? header : undefined;
   } catch {
     return undefined;

@@ -1,16 +1,17 @@
 // Decides whether a card, as the bytes it came in, is signed by a pinned key (A2A 1.0, section 8.4.3).
 // Invariants: ES256 on P-256 only; the key is chosen by the exact key ID among the pinned ones; nothing
 // is accepted that is not covered by the signature; signing code is never loaded from here.
+
+import { encodeBase64url } from "../domain/base64url.ts";
+import { canonicalize } from "../domain/canonicalize.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import type { AgentCard } from "./agent-card.ts";
-import { encodeBase64url } from "./base64url.ts";
-import { canonicalize } from "./canonicalize.ts";
 import { asAgentCard, type CardSignature, checkCard } from "./card-schema.ts";
 import { isSignedBy } from "./es256.ts";
 import type { PinnedKey } from "./pinned-keys.ts";
+import { readCardJson } from "./read-json.ts";
 import { CardFault, type CardProblem, type RejectReason } from "./reasons.ts";
 import { entryProblem, readSignatureEntry } from "./signature-entry.ts";
-import { parseStrictJson } from "./strict-json.ts";
 
 export type CardVerdict =
   | {
@@ -35,7 +36,7 @@ export interface ReadCard {
 /** Reads a card's bytes without deciding whether to trust it. */
 export function readCard(bytes: Uint8Array): ReadCard | CardProblem {
   try {
-    const { payload, signatures, problems } = checkCard(parseStrictJson(bytes));
+    const { payload, signatures, problems } = checkCard(readCardJson(bytes));
     const [problem] = problems;
     if (problem !== undefined) return problem;
     const canonical = canonicalize(payload);

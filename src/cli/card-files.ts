@@ -2,7 +2,7 @@
 // stranger wrote.
 import { readFileSync, statSync } from "node:fs";
 import { importJwkSet, type PinnedKey } from "../cards/pinned-keys.ts";
-import { CARD_BYTES_MAX } from "../cards/strict-json.ts";
+import { CARD_BYTES_MAX } from "../cards/read-json.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 
 /** A file's bytes, or undefined when it cannot be read. A file too large to be a card is cut behind the limit. */

@@ -2,9 +2,9 @@
 // in signing cannot hide the same mistake in verifying.
 import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { canonicalize } from "../../src/cards/canonicalize.ts";
-import type { Json, JsonObject } from "../../src/cards/json.ts";
 import { importPinnedKey, type PinnedKey } from "../../src/cards/pinned-keys.ts";
+import { canonicalize } from "../../src/domain/canonicalize.ts";
+import type { Json, JsonObject } from "../../src/domain/json.ts";
 
 export interface TestKey {
   readonly keyId: string;

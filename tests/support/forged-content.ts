@@ -1,5 +1,5 @@
 // Forged and odd cards, made place by place from the structure of a correct one: what it says is changed.
-import type { Json, JsonObject } from "../../src/cards/json.ts";
+import type { Json, JsonObject } from "../../src/domain/json.ts";
 import { bytesOf, signedCard } from "./cards.ts";
 import { CARD, type Forgery, ours, SIGNED } from "./forgery-base.ts";
 

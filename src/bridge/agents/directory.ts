@@ -3,7 +3,7 @@
 // one address under one pinned key, so that a decision about another pin is never taken for this one's.
 
 import type { AgentEntry, CardIdentity } from "../../admission/agents-file.ts";
-import { canonicalize } from "../../cards/canonicalize.ts";
+import { canonicalize } from "../../domain/canonicalize.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { type AgentId, type GhostMxid, serverOf, type UserId } from "../../domain/identifiers.ts";
 

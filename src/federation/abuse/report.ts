@@ -4,10 +4,10 @@
 // repeats what the report holds.
 // Published as registry/abuse-report.schema.json and docs/reference/schemas/svc.federation.abuse-report.v1.schema.json.
 import { z } from "zod";
-import { canonicalize } from "../../cards/canonicalize.ts";
-import { parseStrictJson } from "../../cards/strict-json.ts";
+import { canonicalize } from "../../domain/canonicalize.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
+import { parseStrictJson } from "../../domain/strict-json.ts";
 
 export const CATEGORIES = [
   "spam",

@@ -3,7 +3,7 @@
 // counted and never included; the digest covers exactly the bytes that were read.
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { canonicalize } from "../../cards/canonicalize.ts";
+import { canonicalize } from "../../domain/canonicalize.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { StreamEvidence, StreamSummary } from "./pack.ts";
 import { readStreamLine, type StreamName, type StreamPartner } from "./stream-lines.ts";

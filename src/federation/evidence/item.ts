@@ -2,7 +2,7 @@
 // answered. Invariants: no field can hold what people or agents wrote; the digest covers every other field
 // in canonical form (RFC 8785), so that an item can be referred to and checked by itself.
 import { z } from "zod";
-import { canonicalize } from "../../cards/canonicalize.ts";
+import { canonicalize } from "../../domain/canonicalize.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { PLANE_NAMES } from "../planes/names.ts";
 

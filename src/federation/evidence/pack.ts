@@ -3,7 +3,7 @@
 // fixed sentences of `LIMITS`; each item carries the digest of its other members, and the pack that of all.
 // Published as docs/reference/schemas/svc.federation.evidence.v1.schema.json.
 import { z } from "zod";
-import { canonicalize } from "../../cards/canonicalize.ts";
+import { canonicalize } from "../../domain/canonicalize.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { ContainmentRecord } from "../containment/record.ts";
 import { EvidenceItem, isIntact } from "./item.ts";

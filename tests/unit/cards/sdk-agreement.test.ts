@@ -3,15 +3,15 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type AgentCard, canonicalizeAgentCard, verifyAgentCardSignature } from "@a2a-js/sdk";
 import fc from "fast-check";
-import { canonicalize } from "../../../src/cards/canonicalize.ts";
 import { checkCard } from "../../../src/cards/card-schema.ts";
-import type { Json } from "../../../src/cards/json.ts";
 import { lintCard } from "../../../src/cards/lint.ts";
 import { importJwkSet } from "../../../src/cards/pinned-keys.ts";
+import { readCardJson } from "../../../src/cards/read-json.ts";
 import { signCard } from "../../../src/cards/sign.ts";
 import { generateCardKey, importSigningKey } from "../../../src/cards/signing-keys.ts";
-import { parseStrictJson } from "../../../src/cards/strict-json.ts";
 import { verifyCard } from "../../../src/cards/verify.ts";
+import { canonicalize } from "../../../src/domain/canonicalize.ts";
+import type { Json } from "../../../src/domain/json.ts";
 import { bytesOf, fullCard } from "../../support/cards.ts";
 
 const { privateJwk, publicJwk } = await generateCardKey("k1");
@@ -86,7 +86,7 @@ test("AGT-3: a card that passes lint is canonicalized alike by @a2a-js/sdk, and 
       const bytes = bytesOf(card);
       if (lintCard(bytes).length > 0) return;
       checked += 1;
-      const { payload } = checkCard(parseStrictJson(bytes));
+      const { payload } = checkCard(readCardJson(bytes));
       assert.equal(canonicalizeAgentCard(card as unknown as AgentCard), canonicalize(payload));
       const signed = await signCard(bytes, signer);
       assert.ok(signed.signed);

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
-import type { Json, JsonObject } from "../../../src/cards/json.ts";
 import { lintCard } from "../../../src/cards/lint.ts";
 import { importJwkSet } from "../../../src/cards/pinned-keys.ts";
 import { signCard } from "../../../src/cards/sign.ts";
 import { generateCardKey, importSigningKey } from "../../../src/cards/signing-keys.ts";
 import { verifyCard } from "../../../src/cards/verify.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
+import type { Json, JsonObject } from "../../../src/domain/json.ts";
 import { bytesOf, fullCard, minimalCard, testKey } from "../../support/cards.ts";
 
 async function newSigner(keyId: string) {

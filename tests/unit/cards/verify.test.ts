@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { canonicalize } from "../../../src/cards/canonicalize.ts";
 import { isSignedBy } from "../../../src/cards/es256.ts";
-import type { Json } from "../../../src/cards/json.ts";
 import { importJwkSet, importPinnedKey } from "../../../src/cards/pinned-keys.ts";
 import { verifyCard } from "../../../src/cards/verify.ts";
+import { canonicalize } from "../../../src/domain/canonicalize.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
+import type { Json } from "../../../src/domain/json.ts";
 import {
   base64url,
   bytesOf,

@@ -3,7 +3,7 @@
 // scope but those that bring this about, because each could put another claim into a token; the secret takes
 // part in a comparison and in nothing that is told.
 import { z } from "zod";
-import { canonicalize } from "../../../cards/canonicalize.ts";
+import { canonicalize } from "../../../domain/canonicalize.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { TOKEN_LIFE_S } from "./issuer-adapter.ts";
 

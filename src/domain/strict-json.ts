@@ -3,10 +3,40 @@
 // well-formed and free of U+0000; numbers are finite doubles; size and depth are bounded; nothing follows
 // the value. This is I-JSON (RFC 7493) as RFC 8785 demands it of its input.
 import { emptyObject, type Json } from "./json.ts";
-import { CardFault, type RejectReason } from "./reasons.ts";
 
-export const CARD_BYTES_MAX = 256 * 1024;
 export const JSON_DEPTH_MAX = 128;
+
+/** Why a text is not taken as JSON: a closed set of stable codes. */
+export const JSON_FAULTS = [
+  /** Larger than the reader's bound. */
+  "too_large",
+  /** Not plain UTF-8: another encoding, a byte order mark, or invalid bytes. */
+  "not_utf8",
+  /** Not one JSON value (RFC 8259), or something after it. */
+  "not_json",
+  /** Nested deeper than JSON_DEPTH_MAX. */
+  "too_deep",
+  "duplicate_key",
+  /** A string that is not well-formed Unicode, or that holds U+0000. */
+  "bad_string",
+  /** A number that a double cannot hold. */
+  "bad_number",
+] as const;
+export type JsonFaultReason = (typeof JSON_FAULTS)[number];
+
+/** Ends the reading at its first problem; carries a place in the text, never a piece of it. */
+export class JsonFault extends Error {
+  readonly reason: JsonFaultReason;
+  /** `offset N` in the text. */
+  readonly at: string;
+
+  constructor(reason: JsonFaultReason, at: string) {
+    super(`${reason} at ${at}`);
+    this.name = "JsonFault";
+    this.reason = reason;
+    this.at = at;
+  }
+}
 
 const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
 const WHITE_SPACE = /[ \t\n\r]*/y;
@@ -31,18 +61,18 @@ const LITERALS: readonly (readonly [string, Json])[] = [
 
 /**
  * Decodes and parses a whole document.
- * @throws CardFault with a reason from `too_large` to `bad_number`
+ * @throws JsonFault
  */
-export function parseStrictJson(bytes: Uint8Array, bytesMax: number = CARD_BYTES_MAX): Json {
-  if (bytes.byteLength > bytesMax) throw new CardFault("too_large", `offset ${bytesMax}`);
+export function parseStrictJson(bytes: Uint8Array, bytesMax: number): Json {
+  if (bytes.byteLength > bytesMax) throw new JsonFault("too_large", `offset ${bytesMax}`);
   let text: string;
   try {
     // ignoreBOM keeps a byte order mark in the text, where it is refused below.
     text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
-    throw new CardFault("not_utf8", "offset 0");
+    throw new JsonFault("not_utf8", "offset 0");
   }
-  if (text.startsWith("\ufeff")) throw new CardFault("not_utf8", "offset 0");
+  if (text.startsWith("\ufeff")) throw new JsonFault("not_utf8", "offset 0");
   return new Reader(text).document();
 }
 
@@ -62,8 +92,8 @@ class Reader {
     return value;
   }
 
-  #fault(reason: RejectReason): CardFault {
-    return new CardFault(reason, `offset ${this.#at}`);
+  #fault(reason: JsonFaultReason): JsonFault {
+    return new JsonFault(reason, `offset ${this.#at}`);
   }
 
   #match(pattern: RegExp): string | undefined {

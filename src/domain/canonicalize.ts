@@ -1,4 +1,4 @@
-// The JSON Canonicalization Scheme, RFC 8785: the bytes a card's signature is over.
+// The JSON Canonicalization Scheme, RFC 8785: the bytes that signatures and digests are over.
 // ECMAScript's own serialization of strings and numbers is the one the RFC prescribes (3.2.2); what is
 // left to do is the order of members (3.2.3, by UTF-16 code units, which is what sort() compares).
 import type { Json } from "./json.ts";

@@ -1,4 +1,4 @@
-// JSON values as the card code passes them around. Objects have no prototype, so that a member named
+// JSON values as strict readers give them. Objects have no prototype, so that a member named
 // `__proto__` or `constructor` is a member like any other.
 
 export type Json = null | boolean | number | string | readonly Json[] | JsonObject;

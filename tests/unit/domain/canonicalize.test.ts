@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { canonicalize } from "../../../src/cards/canonicalize.ts";
-import type { Json } from "../../../src/cards/json.ts";
-import { parseStrictJson } from "../../../src/cards/strict-json.ts";
+import { canonicalize } from "../../../src/domain/canonicalize.ts";
+import type { Json } from "../../../src/domain/json.ts";
+import { parseStrictJson } from "../../../src/domain/strict-json.ts";
 
-const parse = (text: string): Json => parseStrictJson(Buffer.from(text));
+const parse = (text: string): Json => parseStrictJson(Buffer.from(text), 4096);
 const wellFormed = fc.string({ unit: "grapheme" }).filter((text) => !text.includes("\0"));
 const json = fc.jsonValue({ noUnicodeString: false, stringUnit: "grapheme" }) as fc.Arbitrary<Json>;
 

@@ -1,17 +1,23 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { CardFault, type RejectReason } from "../../../src/cards/reasons.ts";
-import { JSON_DEPTH_MAX, parseStrictJson } from "../../../src/cards/strict-json.ts";
+import {
+
+const BYTES_MAX = 256 * 1024;
+  JSON_DEPTH_MAX,
+  JsonFault,
+  type JsonFaultReason,
+  parseStrictJson,
+} from "../../../src/domain/strict-json.ts";
 
 const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
 
-function reasonOf(input: string | Uint8Array): RejectReason | undefined {
+function reasonOf(input: string | Uint8Array): JsonFaultReason | undefined {
   try {
-    parseStrictJson(typeof input === "string" ? Buffer.from(input) : input);
+    parseStrictJson(typeof input === "string" ? Buffer.from(input) : input, BYTES_MAX);
     return undefined;
   } catch (error) {
-    if (error instanceof CardFault) return error.problem.reason;
+    if (error instanceof JsonFault) return error.reason;
     throw error;
   }
 }
@@ -21,7 +27,7 @@ test("what JSON.stringify writes is read as JSON.parse reads it", () => {
     fc.property(fc.jsonValue({ noUnicodeString: false }), fc.constantFrom(0, 2), (value, indent) => {
       const text = JSON.stringify(value, undefined, indent);
       if (text.includes("\\u0000")) return;
-      assert.deepEqual(plain(parseStrictJson(Buffer.from(text))), JSON.parse(text));
+      assert.deepEqual(plain(parseStrictJson(Buffer.from(text), BYTES_MAX)), JSON.parse(text));
     }),
   );
 });
@@ -34,13 +40,13 @@ test("any bytes are either read as JSON.parse reads them or refused, and nothing
     fc.property(fc.oneof(fc.uint8Array({ maxLength: 64 }), nearlyJson), (bytes) => {
       if (reasonOf(bytes) !== undefined) return;
       const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-      assert.deepEqual(plain(parseStrictJson(bytes)), plain(JSON.parse(text)));
+      assert.deepEqual(plain(parseStrictJson(bytes, BYTES_MAX)), plain(JSON.parse(text)));
     }),
     { numRuns: 2_000 },
   );
 });
 
-const REFUSED: readonly (readonly [string, string | Uint8Array, RejectReason])[] = [
+const REFUSED: readonly (readonly [string, string | Uint8Array, JsonFaultReason])[] = [
   ["nothing", "", "not_json"],
   ["white space alone", " \n", "not_json"],
   ["a byte order mark", "\ufeff{}", "not_utf8"],
@@ -110,7 +116,7 @@ test("the deepest and the largest allowed are read", () => {
 });
 
 test("numbers are rounded to doubles, as the protocol's own number type is one", () => {
-  const [large, tiny, zero] = parseStrictJson(Buffer.from("[9007199254740993, 1e-400, -0]")) as number[];
+  const [large, tiny, zero] = parseStrictJson(Buffer.from("[9007199254740993, 1e-400, -0]"), BYTES_MAX) as number[];
   assert.equal(large, 9_007_199_254_740_992);
   assert.equal(tiny, 0);
   assert.ok(Object.is(zero, -0));
