@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import {
-
-const BYTES_MAX = 256 * 1024;
   JSON_DEPTH_MAX,
   JsonFault,
   type JsonFaultReason,
   parseStrictJson,
 } from "../../../src/domain/strict-json.ts";
+
+const BYTES_MAX = 256 * 1024;
 
 const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
 
@@ -116,7 +116,10 @@ test("the deepest and the largest allowed are read", () => {
 });
 
 test("numbers are rounded to doubles, as the protocol's own number type is one", () => {
-  const [large, tiny, zero] = parseStrictJson(Buffer.from("[9007199254740993, 1e-400, -0]"), BYTES_MAX) as number[];
+  const [large, tiny, zero] = parseStrictJson(
+    Buffer.from("[9007199254740993, 1e-400, -0]"),
+    BYTES_MAX,
+  ) as number[];
   assert.equal(large, 9_007_199_254_740_992);
   assert.equal(tiny, 0);
   assert.ok(Object.is(zero, -0));
