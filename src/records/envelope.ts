@@ -1,0 +1,32 @@
+// The Dead Simple Signing Envelope, version 1: a payload, its type, and signatures over both.
+// https://github.com/secure-systems-lab/dsse/blob/master/envelope.md and protocol.md
+// Invariants: what is signed is the pre-authentication encoding, never the bare payload; a signature names
+// its key; base64 is the standard alphabet with padding, and nothing else is accepted, so that one
+// envelope has one form.
+import { z } from "zod";
+
+const Base64 = z
+  .string()
+  .regex(/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/)
+  .refine((text) => Buffer.from(text, "base64").toString("base64") === text, {
+    error: "not the one base64 form of its bytes",
+  });
+
+export const EnvelopeSignature = z.strictObject({
+  /** Names the key; it proves nothing by itself. */
+  keyid: z.string().min(1).max(256),
+  sig: Base64,
+});
+
+export const Envelope = z.strictObject({
+  payloadType: z.string().min(1).max(256),
+  payload: Base64,
+  signatures: z.array(EnvelopeSignature).min(1).max(16),
+});
+export type Envelope = z.output<typeof Envelope>;
+
+/** PAE(type, body) of the DSSE protocol: lengths in bytes, so that no two pairs have one encoding. */
+export function preAuthenticationEncoding(payloadType: string, payload: Uint8Array): Buffer {
+  const head = `DSSEv1 ${Buffer.byteLength(payloadType)} ${payloadType} ${payload.length} `;
+  return Buffer.concat([Buffer.from(head, "utf8"), payload]);
+}
