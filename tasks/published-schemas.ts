@@ -11,6 +11,11 @@ import { DocsQaConfigFile } from "../src/docs-qa/config.ts";
 import { GatewayConfigFile } from "../src/gateway/config.ts";
 import { IssuerConfigFile } from "../src/issuer/config.ts";
 import { FedStatus } from "../src/lab/status/schema.ts";
+import { ExchangeFile } from "../src/records/exchange-file.ts";
+import { CompletionPredicate } from "../src/records/predicates/completion.ts";
+import { StagePredicate } from "../src/records/predicates/stage.ts";
+import { RecordFile } from "../src/records/record-file.ts";
+import { TrustFile } from "../src/records/trust.ts";
 import { ROOT } from "./run-program.ts";
 
 interface PublishedSchema {
@@ -29,6 +34,27 @@ const PUBLISHED: readonly PublishedSchema[] = [
   { name: "docs-qa", title: "The sample agent's configuration", schema: DocsQaConfigFile },
   { name: "svc.delegation.v1", title: "An audit line about a delegation", schema: DelegationAudit },
   { name: "svc.agent_card.v1", title: "An audit line about an Agent Card", schema: AgentCardAudit },
+  {
+    name: "svc.federation.offboarding_stage.v1",
+    title: "What an organisation states about one stage of a removal",
+    schema: StagePredicate,
+  },
+  {
+    name: "svc.federation.offboarding_completion.v1",
+    title: "What both organisations state at the end of a removal",
+    schema: CompletionPredicate,
+  },
+  {
+    name: "svc.federation.offboarding_record.v1",
+    title: "The whole record of a removal",
+    schema: RecordFile,
+  },
+  {
+    name: "svc.federation.offboarding_exchange.v1",
+    title: "Statements that pass from one organisation to the other",
+    schema: ExchangeFile,
+  },
+  { name: "records-trust", title: "Whose keys a record is verified with", schema: TrustFile },
   { name: "fed-status", title: "What fed:status --json says of a lab", schema: FedStatus },
 ];
 

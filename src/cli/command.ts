@@ -43,6 +43,7 @@ const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   agent_unavailable: ExitCode.unavailable,
   lease_lost: ExitCode.failed,
   card_rejected: ExitCode.failed,
+  record_refused: ExitCode.failed,
   not_running: ExitCode.failed,
   program_failed: ExitCode.failed,
   internal: ExitCode.failed,

@@ -9,6 +9,7 @@ export type ErrorCode =
   | "homeserver_refused"
   | "homeserver_unavailable"
   | "card_rejected"
+  | "record_refused"
   | "token_refused"
   | "agent_unavailable"
   | "usage"

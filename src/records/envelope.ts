@@ -12,15 +12,18 @@ const Base64 = z
     error: "not the one base64 form of its bytes",
   });
 
-export const EnvelopeSignature = z.strictObject({
+const EnvelopeSignature = z.strictObject({
   /** Names the key; it proves nothing by itself. */
-  keyid: z.string().min(1).max(256),
+  keyid: z.string().regex(/^[\x21-\x7e]{1,256}$/),
+  /** An ECDSA P-256 signature with SHA-256, DER. */
   sig: Base64,
 });
+export type EnvelopeSignature = z.output<typeof EnvelopeSignature>;
 
 export const Envelope = z.strictObject({
   payloadType: z.string().min(1).max(256),
   payload: Base64,
+  /** Ascending by key ID. */
   signatures: z.array(EnvelopeSignature).min(1).max(16),
 });
 export type Envelope = z.output<typeof Envelope>;
@@ -29,4 +32,12 @@ export type Envelope = z.output<typeof Envelope>;
 export function preAuthenticationEncoding(payloadType: string, payload: Uint8Array): Buffer {
   const head = `DSSEv1 ${Buffer.byteLength(payloadType)} ${payloadType} ${payload.length} `;
   return Buffer.concat([Buffer.from(head, "utf8"), payload]);
+}
+
+/** The envelope with one more signature, in its place. */
+export function withSignature(envelope: Envelope, signature: EnvelopeSignature): Envelope {
+  const signatures = [...envelope.signatures, signature].sort((left, right) =>
+    left.keyid < right.keyid ? -1 : 1,
+  );
+  return { ...envelope, signatures };
 }

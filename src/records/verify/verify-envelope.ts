@@ -5,70 +5,116 @@
 import { verify } from "node:crypto";
 import type { z } from "zod";
 import { parseStrictJson } from "../../cards/strict-json.ts";
-import { Envelope, preAuthenticationEncoding } from "../envelope.ts";
+import { isInOneForm } from "../ecdsa-signature.ts";
+import { Envelope, type EnvelopeSignature, preAuthenticationEncoding } from "../envelope.ts";
 import type { RecordKey } from "../public-key.ts";
 import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../statement.ts";
-import type { EnvelopeReason } from "./reasons.ts";
+import type { TrustedParty } from "../trust.ts";
+import { type Problem, printable } from "./reasons.ts";
 
-/** A completion names a few thousand items at most. */
-const ENVELOPE_BYTES_MAX = 16 * 1024 * 1024;
+/** A completion names a few hundred thousand items at most. */
+const PAYLOAD_BYTES_MAX = 64 * 1024 * 1024;
 
-/** An organisation and the keys it may have signed with. */
-export interface TrustedParty {
-  /** Server name. */
+export interface Signature {
   readonly organisation: string;
-  readonly keys: readonly RecordKey[];
+  readonly keyId: string;
 }
 
-export type VerifiedEnvelope<Predicate> =
+type EnvelopeProblem = Pick<Problem, "reason" | "detail">;
+
+export type VerifiedEnvelope<S> =
   | {
       readonly valid: true;
-      readonly statement: Statement<Predicate>;
+      readonly statement: S;
       /** Who signed, with which key. */
-      readonly signers: readonly { readonly organisation: string; readonly keyId: string }[];
+      readonly signers: readonly Signature[];
     }
-  | { readonly valid: false; readonly reason: EnvelopeReason; readonly subject?: string };
+  | { readonly valid: false; readonly problems: readonly EnvelopeProblem[] };
+
+/** Organisations of which each must have signed once, and those that may have. */
+export interface SignatureRule {
+  readonly must: readonly string[];
+  readonly may: readonly string[];
+}
 
 /**
- * Verifies an envelope's bytes.
- * @param required organisations that must each have signed
+ * Verifies an envelope.
+ * @param value as strict JSON was parsed; nothing is presumed about it
  */
-export function verifyEnvelope<Schema extends z.ZodType>(
-  bytes: Uint8Array,
-  schema: Schema,
+export function verifyEnvelope<S extends Statement<unknown>>(
+  value: unknown,
+  schema: z.ZodType<S>,
   trusted: readonly TrustedParty[],
-  required: readonly string[],
-): VerifiedEnvelope<z.output<Schema> extends Statement<infer P> ? P : never> {
-  const parsed = Envelope.safeParse(strictJson(bytes));
-  if (!parsed.success) return { valid: false, reason: "not_an_envelope" };
+  rule: (statement: S) => SignatureRule,
+): VerifiedEnvelope<S> {
+  const parsed = Envelope.safeParse(value);
+  if (!parsed.success) return invalid("not_an_envelope", fieldOf(parsed.error));
   const envelope = parsed.data;
-  if (envelope.payloadType !== STATEMENT_PAYLOAD_TYPE) return { valid: false, reason: "wrong_payload_type" };
+  if (envelope.payloadType !== STATEMENT_PAYLOAD_TYPE) return invalid("wrong_payload_type");
   const payload = Buffer.from(envelope.payload, "base64");
-  const signed = preAuthenticationEncoding(envelope.payloadType, payload);
-  const signers: { organisation: string; keyId: string }[] = [];
-  for (const { keyid, sig } of envelope.signatures) {
-    const found = trusted.flatMap(({ organisation, keys }) =>
-      keys.filter(({ keyId }) => keyId === keyid).map((key) => ({ organisation, key })),
-    );
-    const [known] = found;
-    // A key that two parties claim identifies neither of them.
-    if (known === undefined || found.length > 1)
-      return { valid: false, reason: "unknown_key", subject: keyid };
-    if (signers.some(({ keyId }) => keyId === keyid)) {
-      return { valid: false, reason: "duplicate_signature", subject: keyid };
-    }
-    if (!isSignature(signed, known.key, Buffer.from(sig, "base64"))) {
-      return { valid: false, reason: "signature_invalid", subject: keyid };
-    }
-    signers.push({ organisation: known.organisation, keyId: keyid });
-  }
-  const missing = required.find((name) => !signers.some(({ organisation }) => organisation === name));
-  if (missing !== undefined) return { valid: false, reason: "signature_missing", subject: missing };
+  const { signers, problems } = verifySignatures(envelope, payload, trusted);
+  if (problems.length > 0) return { valid: false, problems };
+
   const statement = schema.safeParse(strictJson(payload));
-  if (!statement.success) return { valid: false, reason: "not_a_statement" };
-  const typed = statement.data as Statement<z.output<Schema> extends Statement<infer P> ? P : never>;
-  if (!statementBytes(typed).equals(payload)) return { valid: false, reason: "not_canonical" };
-  return { valid: true, statement: typed, signers };
+  if (!statement.success) return invalid("not_a_statement", fieldOf(statement.error));
+  if (!statementBytes(statement.data).equals(payload)) return invalid("not_canonical");
+  const owed = signatureProblems(signers, rule(statement.data));
+  if (owed.length > 0) return { valid: false, problems: owed };
+  return { valid: true, statement: statement.data, signers };
+}
+
+/** Of a record: both parties, and nobody else. */
+export function byBothParties({ predicate: { remover, partner } }: Statement<Parties>): SignatureRule {
+  return { must: [remover, partner], may: [remover, partner] };
+}
+
+interface Parties {
+  readonly remover: string;
+  readonly partner: string;
+}
+
+function invalid(reason: EnvelopeProblem["reason"], detail?: string) {
+  return { valid: false, problems: [{ reason, ...(detail !== undefined && { detail }) }] } as const;
+}
+
+/** Every signature of an envelope, whoever must have signed. */
+function verifySignatures(envelope: Envelope, payload: Uint8Array, trusted: readonly TrustedParty[]) {
+  const signed = preAuthenticationEncoding(envelope.payloadType, payload);
+  const signers: Signature[] = [];
+  const problems: EnvelopeProblem[] = [];
+  const seen = new Set<string>();
+  let last = "";
+  for (const signature of envelope.signatures) {
+    const { keyid } = signature;
+    if (seen.has(keyid)) {
+      problems.push({ reason: "duplicate_signature", detail: keyid });
+      continue;
+    }
+    seen.add(keyid);
+    if (keyid < last) problems.push({ reason: "signatures_out_of_order", detail: keyid });
+    last = keyid;
+    const found = verifySignature(signed, signature, trusted);
+    if (typeof found === "string") problems.push({ reason: found, detail: keyid });
+    else signers.push(found);
+  }
+  return { signers, problems };
+}
+
+function verifySignature(
+  signed: Uint8Array,
+  { keyid, sig }: EnvelopeSignature,
+  trusted: readonly TrustedParty[],
+): Signature | "unknown_key" | "signature_malformed" | "signature_invalid" {
+  const owners = trusted.flatMap(({ organisation, keys }) =>
+    keys.filter(({ keyId }) => keyId === keyid).map((key) => ({ organisation, key })),
+  );
+  const [owner] = owners;
+  // A key that two parties claim identifies neither of them.
+  if (owner === undefined || owners.length > 1) return "unknown_key";
+  const bytes = Buffer.from(sig, "base64");
+  if (!isInOneForm(bytes)) return "signature_malformed";
+  if (!isSignature(signed, owner.key, bytes)) return "signature_invalid";
+  return { organisation: owner.organisation, keyId: keyid };
 }
 
 function isSignature(data: Uint8Array, { key }: RecordKey, signature: Uint8Array): boolean {
@@ -79,10 +125,32 @@ function isSignature(data: Uint8Array, { key }: RecordKey, signature: Uint8Array
   }
 }
 
+function signatureProblems(signers: readonly Signature[], { must, may }: SignatureRule): EnvelopeProblem[] {
+  const missing = must
+    .filter((name) => !signers.some(({ organisation }) => organisation === name))
+    .map((name) => ({ reason: "signature_missing", detail: name }) as const);
+  const extra = signers
+    .filter(
+      ({ organisation }, index) =>
+        !may.includes(organisation) ||
+        signers.findIndex((other) => other.organisation === organisation) !== index,
+    )
+    .map(({ keyId }) => ({ reason: "signature_extra", detail: keyId }) as const);
+  return [...missing, ...extra];
+}
+
+/** The first field that a schema refuses, safe to print. */
+export function fieldOf(error: z.ZodError): string {
+  const [issue] = error.issues;
+  if (issue === undefined) return "";
+  const names = issue.code === "unrecognized_keys" ? [...issue.path, issue.keys[0] ?? ""] : issue.path;
+  return printable(names.map(String).join("."));
+}
+
 /** JSON without duplicate keys; undefined for anything else. */
 function strictJson(bytes: Uint8Array): unknown {
   try {
-    return parseStrictJson(bytes, ENVELOPE_BYTES_MAX);
+    return parseStrictJson(bytes, PAYLOAD_BYTES_MAX);
   } catch {
     return undefined;
   }
