@@ -77,18 +77,20 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
     const statement = statementIn(envelope);
     if (statement !== undefined) places.set(placeOfStatement(statement), envelope);
   }
+  let opened = 0;
   for (const [index, envelope] of file.envelopes.entries()) {
     const where = `envelopes[${index}]`;
-    const opened = verifyEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => ({
+    const result = verifyEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => ({
       must: [other],
       may: [removal.self, other],
     }));
-    if (!opened.valid) {
-      problems.push(...opened.problems.map((problem) => ({ ...problem, where })));
+    if (!result.valid) {
+      problems.push(...result.problems.map((problem) => ({ ...problem, where })));
       continue;
     }
-    problems.push(...statementProblems(opened.statement, removal, items));
-    const place = placeOfStatement(opened.statement);
+    opened += 1;
+    problems.push(...statementProblems(result.statement, removal, items, offered.unusable));
+    const place = placeOfStatement(result.statement);
     const known = places.get(place);
     if (known !== undefined && known.payload !== envelope.payload) {
       problems.push({ reason: "statement_conflicts", where: place });
@@ -97,8 +99,10 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
   }
   const envelopes = [...places.values()];
   const needed = evidenceOf([...stagesIn(envelopes).values()]);
+  const isWhole = opened === file.envelopes.length;
   for (const digest of offered.items.keys()) {
-    if (!needed.has(digest)) problems.push({ reason: "evidence_extra", where: "evidence", detail: digest });
+    if (isWhole && !needed.has(digest))
+      problems.push({ reason: "evidence_extra", where: "evidence", detail: digest });
   }
   refuseUnlessClean(REFUSED, problems);
   return {
@@ -128,9 +132,10 @@ function statementProblems(
   statement: AnyStatement,
   removal: OwnRemoval,
   items: ReadonlyMap<string, RecordEvidence>,
+  unusable: ReadonlySet<string>,
 ): Problem[] {
   if (!isCompletion(statement)) {
-    return [...strayProblems(removal, statement), ...stageProblems(statement, items)];
+    return [...strayProblems(removal, statement), ...stageProblems(statement, items, unusable)];
   }
   // Whether it binds what is held is asked when it is countersigned, with everything at hand.
   const { run, kind, remover, partner } = statement.predicate;

@@ -146,7 +146,17 @@ function checkRevisions(
     list
       .map(({ organisation, plane, revision, render }) => [organisation, plane, revision, render].join(" "))
       .join("\n");
-  if (text(revisions) !== text(revisionsOf(stages))) report("revisions_differ");
+  if (text(revisions) !== text(revisionsOf(inOrder(stages)))) report("revisions_differ");
+}
+
+/** Stage by stage, the remover's first; a statement that stands twice, once. */
+function inOrder(stages: readonly StageStatement[]): StageStatement[] {
+  const byPlace = new Map(stages.map((stage) => [placeOf(stage.predicate), stage]));
+  const [first] = stages;
+  if (first === undefined) return [];
+  return statementOrder(first.predicate.remover, first.predicate.partner)
+    .map((slot) => byPlace.get(placeOf(slot)))
+    .filter((stage) => stage !== undefined);
 }
 
 function checkOutOfReach(

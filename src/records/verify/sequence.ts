@@ -60,11 +60,15 @@ export function sequenceProblems(
 /** A missing statement moves what follows it up; that alone is not out of place. */
 function misplaced(expected: readonly string[], listed: readonly (StageStatement | undefined)[]): Problem[] {
   const problems: Problem[] = [];
+  const seen = new Set<string>();
   let last = -1;
   for (const statement of listed) {
     if (statement === undefined) continue;
     const place = placeOf(statement.predicate);
     const rank = expected.indexOf(place);
+    // One that stands twice is told as that.
+    if (seen.has(place)) continue;
+    seen.add(place);
     if (rank < last) problems.push({ reason: "stage_out_of_place", where: place });
     last = Math.max(last, rank);
   }

@@ -1,0 +1,48 @@
+// Evidence as federation control makes it is evidence as records verify it.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { z } from "zod";
+import { EvidenceItem, evidenceItem, isIntact, Vantage } from "../../../src/federation/evidence/item.ts";
+import { PLANE_NAMES } from "../../../src/federation/planes/names.ts";
+import { hasItsDigest, RecordEvidence, VANTAGES } from "../../../src/records/evidence-item.ts";
+import { RECORD_PLANES } from "../../../src/records/stages.ts";
+
+test("the schema of evidence is one", () => {
+  assert.deepEqual(z.toJSONSchema(RecordEvidence), z.toJSONSchema(EvidenceItem));
+  assert.deepEqual([...RECORD_PLANES], [...PLANE_NAMES]);
+  assert.deepEqual([...VANTAGES], Vantage.options);
+});
+
+const word = fc.stringMatching(/^[A-Za-z0-9._:-]{1,20}$/);
+const identifier = fc.stringMatching(/^[\x21-\x7e]{1,40}$/);
+
+test("every item that is made is whole, and none is after a change of a field", () => {
+  fc.assert(
+    fc.property(
+      fc.record({
+        schema: fc.constant("svc.federation.evidence_item.v1" as const),
+        plane: fc.constantFrom(...PLANE_NAMES),
+        partner: identifier,
+        probe: word,
+        vantage: fc.constantFrom(...VANTAGES),
+        subject: fc.option(identifier),
+        verdict: fc.constantFrom("closed" as const, "open" as const, "unknown" as const),
+        layer: word,
+        status: fc.option(fc.integer({ min: 100, max: 599 })),
+        reason: fc.option(word),
+        references: fc.array(identifier, { maxLength: 5 }),
+        at: fc
+          .date({ min: new Date(0), max: new Date("2100-01-01"), noInvalidDate: true })
+          .map((date) => date.toISOString()),
+        durationMs: fc.option(fc.double({ min: 0, max: 1e9, noNaN: true })),
+      }),
+      (body) => {
+        const item = RecordEvidence.parse(evidenceItem(body));
+        assert.ok(hasItsDigest(item) && isIntact(item));
+        assert.equal(hasItsDigest({ ...item, layer: `${item.layer}x` }), false);
+        assert.equal(hasItsDigest({ ...item, references: [...item.references, "x"] }), false);
+      },
+    ),
+  );
+});
