@@ -50,6 +50,10 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
     "An evidence pack holds digests, identifiers and times of the three streams, and states its limits.",
   "ABU-1": "An abuse report refers to events and never quotes them; `contain` leads to containment.",
   "CHK-1": "The registry, its renders and containment are checked without any server.",
+  "OFF-2":
+    "A stage is stated only when its exit condition was seen to hold, and signed by both organisations, who share nothing but files.",
+  "OFF-3":
+    "The record of a removal is complete in six parts, signed by both, bound by digest to its evidence, and verified offline, also by others' tools.",
   "OFF-4": "A removal is probed from outside, as the partner and by a neutral third server.",
   "NOT-1": "The bridge's notices are content-free, bounded, and never repeated after a crash.",
   "AUD-1": "Audit records are content-free by schema, durable, and written once.",

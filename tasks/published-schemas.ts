@@ -14,7 +14,6 @@ import { BridgeConfigFile } from "../src/bridge/config.ts";
 import { DocsQaConfigFile } from "../src/docs-qa/config.ts";
 import { AbuseReport } from "../src/federation/abuse/report.ts";
 import { ContainmentRecord } from "../src/federation/containment/record.ts";
-import { EvidenceItem } from "../src/federation/evidence/item.ts";
 import { EvidencePack } from "../src/federation/evidence/pack.ts";
 import { RoomsIntent } from "../src/federation/planes/rooms/intent.ts";
 import { ProbeFile } from "../src/federation/probes/config.ts";
@@ -25,6 +24,12 @@ import { DriftRecord } from "../src/federation/state/drift-records.ts";
 import { GatewayConfigFile } from "../src/gateway/config.ts";
 import { IssuerConfigFile } from "../src/issuer/config.ts";
 import { FedStatus } from "../src/lab/status/schema.ts";
+import { EvidenceItem } from "../src/records/evidence-item.ts";
+import { ExchangeFile } from "../src/records/exchange-file.ts";
+import { CompletionPredicate } from "../src/records/predicates/completion.ts";
+import { StagePredicate } from "../src/records/predicates/stage.ts";
+import { RecordFile } from "../src/records/record-file.ts";
+import { TrustFile } from "../src/records/trust.ts";
 import { ROOT } from "./run-program.ts";
 
 interface PublishedSchema {
@@ -81,6 +86,27 @@ const PUBLISHED: readonly PublishedSchema[] = [
     schema: LeakTable,
   },
   { name: "svc.federation.abuse-report.v1", title: "A report of abuse", schema: AbuseReport },
+  {
+    name: "svc.federation.offboarding_stage.v1",
+    title: "What an organisation states about one stage of a removal",
+    schema: StagePredicate,
+  },
+  {
+    name: "svc.federation.offboarding_completion.v1",
+    title: "What both organisations state at the end of a removal",
+    schema: CompletionPredicate,
+  },
+  {
+    name: "svc.federation.offboarding_record.v1",
+    title: "The whole record of a removal",
+    schema: RecordFile,
+  },
+  {
+    name: "svc.federation.offboarding_exchange.v1",
+    title: "Statements that pass from one organisation to the other",
+    schema: ExchangeFile,
+  },
+  { name: "records-trust", title: "Whose keys a record is verified with", schema: TrustFile },
   { name: "fed-status", title: "What fed:status --json says of a lab", schema: FedStatus },
 ];
 

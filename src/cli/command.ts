@@ -56,6 +56,7 @@ const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   card_rejected: ExitCode.failed,
   state_unreadable: ExitCode.failed,
   unsafe_acl: ExitCode.failed,
+  record_refused: ExitCode.failed,
   not_running: ExitCode.failed,
   program_failed: ExitCode.failed,
   internal: ExitCode.failed,

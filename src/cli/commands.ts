@@ -15,6 +15,7 @@ export const GROUPS: Readonly<Record<string, string>> = {
   card: "signed Agent Cards",
   federation: "the partners of one organisation, on five planes",
   gateway: "run the A2A gateway of one organisation, or render its files",
+  records: "keys for offboarding records",
   issuer: "run the one-machine token issuer, or make its keys",
 };
 
@@ -75,6 +76,16 @@ export const COMMANDS: readonly CommandEntry[] = [
     path: ["issuer", "keygen"],
     summary: "make the issuer's signing keys",
     load: () => import("./issuer-keygen.ts"),
+  },
+  {
+    path: ["verify"],
+    summary: "verify the record of a removal, offline",
+    load: () => import("./verify.ts"),
+  },
+  {
+    path: ["records", "keygen"],
+    summary: "make a key pair to sign offboarding records with",
+    load: () => import("./records-keygen.ts"),
   },
   {
     path: ["docs-qa"],

@@ -7,13 +7,13 @@ import { parseRoomId, type RoomId } from "../domain/identifiers.ts";
 import type { FederationConfig } from "../federation/config.ts";
 import { findPartner } from "../federation/containment/find-partner.ts";
 import { type CurrentState, currentState } from "../federation/current.ts";
-import type { EvidenceItem } from "../federation/evidence/item.ts";
 import type { PlaneName } from "../federation/planes/names.ts";
 import { loadProbeConfig, type ProbeConfig } from "../federation/probes/config.ts";
 import { probeFromInside } from "../federation/probes/inside.ts";
 import { probeFromOutside } from "../federation/probes/outside.ts";
 import { violationOf } from "../federation/probes/violations.ts";
 import type { PartnerEntry } from "../federation/registry/partner.ts";
+import type { EvidenceItem } from "../records/evidence-item.ts";
 import { openForCommand } from "./federation-options.ts";
 
 export interface Look {

@@ -11,6 +11,7 @@ export type ErrorCode =
   | "card_rejected"
   | "state_unreadable"
   | "unsafe_acl"
+  | "record_refused"
   | "token_refused"
   | "agent_unavailable"
   | "gateway_refused"

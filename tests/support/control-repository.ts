@@ -5,7 +5,6 @@ import { join } from "node:path";
 import type { Clock } from "../../src/domain/clock.ts";
 import { systemRandom } from "../../src/domain/clock.ts";
 import { type FederationConfig, FederationConfigFile } from "../../src/federation/config.ts";
-import { evidenceItem } from "../../src/federation/evidence/item.ts";
 import { applyFile, fileDrift } from "../../src/federation/planes/file-target.ts";
 import { PLANE_NAMES, type PlaneName } from "../../src/federation/planes/names.ts";
 import type { DesiredPlane, Drift, PlaneOutcome, PlaneRuntime } from "../../src/federation/planes/plane.ts";
@@ -16,6 +15,7 @@ import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { planeState } from "../../src/federation/registry/partner.ts";
 import { renderAll } from "../../src/federation/render.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
+import { evidenceItem } from "../../src/records/evidence-item.ts";
 import { registryFiles } from "./registry-folder.ts";
 import { bareRepository, commitOnTop, workTreeRepository } from "./repository.ts";
 

@@ -7,13 +7,13 @@ import { readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId } from "../../src/domain/identifiers.ts";
-import type { EvidenceItem } from "../../src/federation/evidence/item.ts";
 import { leakCells } from "../../src/federation/evidence/leak-rows.ts";
 import { type ProbeConfig, ProbeFile } from "../../src/federation/probes/config.ts";
 import type { Creator, LeakRow, LeakTable, Measure } from "../../src/federation/probes/leaks.ts";
 import { probeFromOutside } from "../../src/federation/probes/outside.ts";
 import { serverHost } from "../../src/federation/registry/server-host.ts";
 import { findPrograms } from "../../src/lab/programs.ts";
+import type { EvidenceItem } from "../../src/records/evidence-item.ts";
 import { writeWhole } from "../../src/runtime/write-file.ts";
 import {
   type FederatedServer,

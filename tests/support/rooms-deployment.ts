@@ -3,12 +3,12 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { FederationConfig } from "../../src/federation/config.ts";
-import type { EvidenceItem } from "../../src/federation/evidence/item.ts";
 import { type AclEnforcement, borderStatus } from "../../src/federation/planes/border/status.ts";
 import type { DesiredPlane, Drift, PlaneOutcome } from "../../src/federation/planes/plane.ts";
 import { ROOMS_INTENT } from "../../src/federation/planes/rooms/render.ts";
 import { roomsRuntime } from "../../src/federation/planes/rooms/runtime.ts";
 import type { PartnerEntry } from "../../src/federation/registry/partner.ts";
+import type { EvidenceItem } from "../../src/records/evidence-item.ts";
 import type { FederatedServer } from "./federation.ts";
 
 export interface RoomsDeployment {

@@ -2,7 +2,7 @@
 // the safe one, 5, 4, 2, 3, and the reverse for a restore; a plane counts as closed only when the reconciler
 // has it in force and no real part says otherwise; one plane that fails does not keep the next from closing.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { EvidenceItem } from "../evidence/item.ts";
+import type { EvidenceItem } from "../../records/evidence-item.ts";
 import { type PlaneName, SAFE_ORDER } from "../planes/names.ts";
 import type { OutOfReach } from "../planes/plane.ts";
 import { probeFromInside } from "../probes/inside.ts";

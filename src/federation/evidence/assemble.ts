@@ -3,12 +3,12 @@
 import { resolve } from "node:path";
 import type { Clock } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
+import type { EvidenceItem } from "../../records/evidence-item.ts";
 import type { FederationConfig } from "../config.ts";
 import { ContainmentRecord } from "../containment/record.ts";
 import type { CurrentState } from "../current.ts";
 import { closedPlanes, type PartnerEntry } from "../registry/partner.ts";
 import { collectStream, type Window } from "./collect-stream.ts";
-import type { EvidenceItem } from "./item.ts";
 import { type EvidencePack, type EvidencePackBody, LIMITS, sealPack, TOKEN_LIFE_SECONDS } from "./pack.ts";
 import { STREAM_NAMES, type StreamName } from "./stream-lines.ts";
 

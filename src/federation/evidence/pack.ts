@@ -5,8 +5,8 @@
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonicalize.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
+import { EvidenceItem, isIntact } from "../../records/evidence-item.ts";
 import { ContainmentRecord } from "../containment/record.ts";
-import { EvidenceItem, isIntact } from "./item.ts";
 import { STREAM_NAMES, StreamFacts } from "./stream-lines.ts";
 
 const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);

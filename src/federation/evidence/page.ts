@@ -1,6 +1,7 @@
 // An evidence pack as one page that a person reads. Pure. Invariant: it says nothing that the pack does not.
+
+import type { EvidenceItem } from "../../records/evidence-item.ts";
 import { CLOSING_ORDER, PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
-import type { EvidenceItem } from "./item.ts";
 import { LEAK_TITLES, type LeakCell, type LeakColumn, leakRows } from "./leak-rows.ts";
 import type { EvidencePack } from "./pack.ts";
 

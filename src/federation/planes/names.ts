@@ -1,9 +1,11 @@
 // The five planes that admit a partner, and the orders in which they are walked.
 // Invariant: closing goes from what stops a partner fastest to what cannot be taken back quickly; opening
 // is the exact reverse. The transport is cut last, because a ban that is made after it never arrives.
+import { RECORD_PLANES, type RecordPlane } from "../../records/stages.ts";
 
-export const PLANE_NAMES = ["transport", "rooms", "border", "card", "gateway"] as const;
-export type PlaneName = (typeof PLANE_NAMES)[number];
+/** The names are those of records, which are verified years after. */
+export const PLANE_NAMES = RECORD_PLANES;
+export type PlaneName = RecordPlane;
 
 /** As people number them in records, runbooks and on the telephone. */
 export const PLANE_NUMBERS: Readonly<Record<PlaneName, 1 | 2 | 3 | 4 | 5>> = {

@@ -1,8 +1,9 @@
 // Probes of planes 5 and 4, as the partner's client: a token, the exact POST of an invocation, the card.
 // Invariants: the invocation asks for a task that does not exist, so that an agent which is reached does no
 // work; a token is held in memory alone, and only its use is reported.
+
+import type { EvidenceItem } from "../../records/evidence-item.ts";
 import { readSecret } from "../../runtime/secrets.ts";
-import type { EvidenceItem } from "../evidence/item.ts";
 import { readCardAnswer, readInvokeAnswer, readTokenAnswer } from "./answers.ts";
 import type { ProbeConfig } from "./config.ts";
 import { type Finding, leftOut, observe } from "./finding.ts";

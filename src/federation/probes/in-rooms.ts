@@ -3,7 +3,7 @@
 // Invariants: that something did not arrive is stated only if what was sent after it through the witness did,
 // or if another refusal explains it; else it is `unknown`. Who joins leaves again.
 import type { RoomId } from "../../domain/identifiers.ts";
-import type { EvidenceItem } from "../evidence/item.ts";
+import type { EvidenceItem } from "../../records/evidence-item.ts";
 import { homeserverRefusal, homeserverUnclear, type MatrixAnswer } from "./answers.ts";
 import type { PartnerServer } from "./as-server.ts";
 import {

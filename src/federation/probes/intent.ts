@@ -2,8 +2,8 @@
 // Invariants: a probe whose way leads through a closed plane is to be refused, and where all are open it is to
 // pass; what was not tried proves nothing, so a closed plane needs an item that shows it closed.
 import { PublicationFile } from "../../admission/publication-file.ts";
+import type { EvidenceItem } from "../../records/evidence-item.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
-import type { EvidenceItem } from "../evidence/item.ts";
 import { CARD_PUBLICATION } from "../planes/card/render.ts";
 import type { PlaneName } from "../planes/names.ts";
 import type { DesiredState } from "../reconcile/desired.ts";

@@ -2,12 +2,12 @@
 // what its people do besides. All of it with the partner's own credentials.
 import type { Clock, Random } from "../../domain/clock.ts";
 import type { RoomId } from "../../domain/identifiers.ts";
-import type { EvidenceItem } from "../../federation/evidence/item.ts";
 import { homeserverRefusal } from "../../federation/probes/answers.ts";
 import { PartnerServer } from "../../federation/probes/as-server.ts";
 import { probeCards, probeInvocation } from "../../federation/probes/at-gateway.ts";
 import type { ProbeConfig, ProbeUser } from "../../federation/probes/config.ts";
 import { Person } from "../../federation/probes/user.ts";
+import type { EvidenceItem } from "../../records/evidence-item.ts";
 import type { AttemptFinding, WatchedAttempt } from "./watch.ts";
 
 interface Sources {

@@ -2,12 +2,12 @@
 // show it stopped. What is found is evidence as any operator would collect it.
 import type { Clock, Random } from "../../domain/clock.ts";
 import type { RoomId } from "../../domain/identifiers.ts";
-import type { EvidenceItem } from "../../federation/evidence/item.ts";
 import { CLOSING_ORDER, PLANE_NAMES, type PlaneName } from "../../federation/planes/names.ts";
 import { PartnerServer } from "../../federation/probes/as-server.ts";
 import { loadProbeConfig } from "../../federation/probes/config.ts";
 import { observe } from "../../federation/probes/finding.ts";
 import { probeFromOutside } from "../../federation/probes/outside.ts";
+import type { EvidenceItem } from "../../records/evidence-item.ts";
 import type { Lab } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";
 import { roomOf, type Seed } from "../seed/seed.ts";

@@ -1,6 +1,7 @@
 // The proof as a person reads it at the end of fed:up. Pure.
-import type { EvidenceItem } from "../../federation/evidence/item.ts";
+
 import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../../federation/planes/names.ts";
+import type { EvidenceItem } from "../../records/evidence-item.ts";
 import type { Lab } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";
 import { formatDuration, type Palette } from "../progress.ts";

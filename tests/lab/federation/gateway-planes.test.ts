@@ -5,7 +5,7 @@ import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "../../../src/domain/clock.ts";
-import type { EvidenceItem } from "../../../src/federation/evidence/item.ts";
+import type { EvidenceItem } from "../../../src/records/evidence-item.ts";
 import { endGateway, eventually } from "../../support/gateway.ts";
 import { type GatewayDeployment, gatewayDeployment } from "../../support/gateway-deployment.ts";
 

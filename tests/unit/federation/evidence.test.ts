@@ -5,7 +5,6 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { sha256Tagged } from "../../../src/domain/digest.ts";
 import { collectStream } from "../../../src/federation/evidence/collect-stream.ts";
-import { evidenceItem } from "../../../src/federation/evidence/item.ts";
 import { leakCells } from "../../../src/federation/evidence/leak-rows.ts";
 import {
   type EvidencePackBody,
@@ -15,6 +14,7 @@ import {
 } from "../../../src/federation/evidence/pack.ts";
 import { renderPage } from "../../../src/federation/evidence/page.ts";
 import { STREAM_NAMES } from "../../../src/federation/evidence/stream-lines.ts";
+import { evidenceItem } from "../../../src/records/evidence-item.ts";
 import { temporaryFolder, writeFile } from "../../support/temporary.ts";
 
 const PARTNER = { serverName: "b.test:8449", azp: "org-b-bridge", agents: new Set(["org-b-docs-qa"]) };

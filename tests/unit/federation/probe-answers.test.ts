@@ -2,7 +2,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { evidenceItem } from "../../../src/federation/evidence/item.ts";
 import {
   homeserverRefusal,
   readCardAnswer,
@@ -11,6 +10,7 @@ import {
   readTokenAnswer,
 } from "../../../src/federation/probes/answers.ts";
 import { leftOut, observe, wasLeftOut } from "../../../src/federation/probes/finding.ts";
+import { evidenceItem } from "../../../src/records/evidence-item.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 
 const plain = (status: number, text = "") => ({ status, contentType: "text/plain", text });

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type EvidenceItem, evidenceItem } from "../../../src/federation/evidence/item.ts";
 import { PLANE_NAMES } from "../../../src/federation/planes/names.ts";
 import { NO_COLOURS, paletteFor } from "../../../src/lab/progress.ts";
 import type { AskResult } from "../../../src/lab/proof/ask.ts";
@@ -8,6 +7,7 @@ import { failuresOf, type Proof } from "../../../src/lab/proof/proof.ts";
 import { ATTEMPT_PLANES, ATTEMPTS, type Attempt, type Refusal } from "../../../src/lab/proof/refusals.ts";
 import { renderProof } from "../../../src/lab/proof/render.ts";
 import { timelineOf } from "../../../src/lab/proof/timeline.ts";
+import { type EvidenceItem, evidenceItem } from "../../../src/records/evidence-item.ts";
 import { assertGolden } from "../../support/golden.ts";
 import { paperLab } from "../../support/lab.ts";
 

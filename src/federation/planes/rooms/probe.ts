@@ -1,7 +1,7 @@
 // Operator evidence of one partner's rooms: what the state says, what is enforced, at home and elsewhere, and
 // how many of its users are left.
 import type { ServerName } from "../../../domain/identifiers.ts";
-import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../evidence/item.ts";
+import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../../records/evidence-item.ts";
 import { deniedByEnforcement } from "./acl.ts";
 import { hasEvent, retainedServers } from "./enforcement.ts";
 import { listRooms } from "./inventory.ts";

@@ -1,21 +1,20 @@
 // One observation about one plane and one partner, without content: what was tried, from where, what
-// answered. Invariants: no field can hold what people or agents wrote; the digest covers every other field
-// in canonical form (RFC 8785), so that an item can be referred to and checked by itself.
+// answered. Federation control makes them; records bind them, and verify them years after.
+// Invariants: no field can hold what people or agents wrote; the digest covers every other field in
+// canonical form (RFC 8785), so that an item can be referred to and checked by itself.
 import { z } from "zod";
-import { canonicalize } from "../../domain/canonicalize.ts";
-import { sha256Tagged } from "../../domain/digest.ts";
-import { PLANE_NAMES } from "../planes/names.ts";
-
-const Word = z.string().regex(/^[A-Za-z0-9._:-]{1,128}$/);
-/** An identifier as protocols write them: no white space, no control characters. */
-const Identifier = z.string().regex(/^[\x21-\x7e]{1,512}$/);
+import { canonicalize } from "../domain/canonicalize.ts";
+import { sha256Tagged } from "../domain/digest.ts";
+import { Digest, Identifier, Word } from "./fields.ts";
+import { RECORD_PLANES } from "./stages.ts";
 
 /** Who looked: the operator from inside, the partner from outside, the neutral witness, a retained server. */
 export const Vantage = z.enum(["operator", "partner", "witness", "retained_server", "nobody"]);
+export type Vantage = z.output<typeof Vantage>;
 
 export const EvidenceItemBody = z.strictObject({
   schema: z.literal("svc.federation.evidence_item.v1"),
-  plane: z.enum(PLANE_NAMES),
+  plane: z.enum(RECORD_PLANES),
   /** Server name of the partner it is about. */
   partner: Identifier,
   /** What was tried: `token_request`, `invoke`, `card_fetch`, `federation_send`, `whitelist`, … */
@@ -39,7 +38,7 @@ export const EvidenceItemBody = z.strictObject({
 });
 export type EvidenceItemBody = z.output<typeof EvidenceItemBody>;
 
-export const EvidenceItem = EvidenceItemBody.extend({ digest: z.string().regex(/^sha256:[0-9a-f]{64}$/) });
+export const EvidenceItem = EvidenceItemBody.extend({ digest: Digest });
 export type EvidenceItem = z.output<typeof EvidenceItem>;
 
 /**

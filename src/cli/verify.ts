@@ -1,0 +1,48 @@
+// drawbridge verify: does this record prove that one organisation was removed from another?
+// Invariant: it contacts nobody; the record file and the trust file are all that it reads.
+import { readFileSync } from "node:fs";
+import process from "node:process";
+import type { Command } from "commander";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { loadTrust } from "../records/trust.ts";
+import { verifyRecord } from "../records/verify/verify-record.ts";
+import { type CommandModule, ExitCode } from "./command.ts";
+import { renderJson } from "./output.ts";
+import { renderReport } from "./verify-report.ts";
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .argument("<record>", "the record file that both organisations signed")
+      .requiredOption("--trust <file>", "YAML: both organisations' public keys, and what is expected")
+      .option("--json", "print everything that was found as one JSON object")
+      .addHelpText(
+        "after",
+        `
+Works offline. Prints what is proved and who saw it, what is only attested, what is missing; if it does not
+verify, every reason with its mend. docs/reference/offboarding-records.md explains each.
+
+Exit codes:
+  0  verified
+  1  not verified
+  2  the command line, the trust file or a key is wrong, or the record cannot be read`,
+      )
+      .action((record: string, options: { trust: string; json?: true }) => {
+        const report = verifyRecord(readRecord(record), loadTrust(options.trust));
+        process.stdout.write(options.json ? renderJson(report) : renderReport(report));
+        if (!report.verified) process.exitCode = ExitCode.failed;
+      });
+  },
+};
+
+function readRecord(file: string): Buffer {
+  try {
+    return readFileSync(file);
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    throw new DrawbridgeError("usage", `cannot read ${file}: ${code}`, {
+      mend: "Check the path and that this user may read the file.",
+      cause,
+    });
+  }
+}

@@ -1,0 +1,51 @@
+// ECDSA signatures on P-256 in the one form in which records carry them: DER (RFC 3279, section 2.2.3) with
+// the smaller of the two values of s. For every signature (r, s) the pair (r, n - s) verifies as well, so
+// anybody can make a second one of a first; with this rule a signature's bytes cannot be changed unseen.
+
+/** The order of the group (FIPS 186-5, P-256). */
+const ORDER = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
+const HALF = ORDER / 2n;
+
+/** The two numbers of a strictly encoded signature; undefined for anything else, such as raw r‖s. */
+function parse(der: Uint8Array): { readonly r: bigint; readonly s: bigint } | undefined {
+  if (der[0] !== 0x30 || der[1] !== der.length - 2 || der.length > 72) return undefined;
+  const first = integer(der, 2);
+  const second = first === undefined ? undefined : integer(der, first.end);
+  if (first === undefined || second === undefined || second.end !== der.length) return undefined;
+  return { r: first.value, s: second.value };
+}
+
+function integer(der: Uint8Array, at: number): { readonly value: bigint; readonly end: number } | undefined {
+  const length = der[at + 1] ?? 0;
+  const body = der.subarray(at + 2, at + 2 + length);
+  const [head = 0, next = 0] = body;
+  if (der[at] !== 0x02 || length === 0 || body.length !== length || head >= 0x80) return undefined;
+  if (head === 0 && next < 0x80) return undefined; // Not the shortest form, or zero.
+  const value = BigInt(`0x${Buffer.from(body).toString("hex")}`);
+  return value < ORDER ? { value, end: at + 2 + length } : undefined;
+}
+
+/** Whether a signature is in the one form. It says nothing about whether it verifies. */
+export function isInOneForm(der: Uint8Array): boolean {
+  const found = parse(der);
+  return found !== undefined && found.s <= HALF;
+}
+
+/** A DER signature in the one form; undefined when it is no DER signature. */
+export function inOneForm(der: Uint8Array): Buffer | undefined {
+  const found = parse(der);
+  if (found === undefined) return undefined;
+  return found.s <= HALF ? Buffer.from(der) : encode(found.r, ORDER - found.s);
+}
+
+function encode(r: bigint, s: bigint): Buffer {
+  const body = Buffer.concat([encodeInteger(r), encodeInteger(s)]);
+  return Buffer.concat([Buffer.from([0x30, body.length]), body]);
+}
+
+function encodeInteger(value: bigint): Buffer {
+  const digits = value.toString(16);
+  const bytes = Buffer.from(digits.length % 2 === 0 ? digits : `0${digits}`, "hex");
+  const positive = (bytes[0] ?? 0) >= 0x80 ? Buffer.concat([Buffer.from([0]), bytes]) : bytes;
+  return Buffer.concat([Buffer.from([0x02, positive.length]), positive]);
+}

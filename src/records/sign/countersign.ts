@@ -1,0 +1,106 @@
+// Countersigning what the other organisation has stated.
+// Invariants: nothing is signed before the other's signature was verified and the statement was found to be
+// about this removal and to hold, with all its evidence here; what is countersigned already stays as it is.
+import type { Envelope } from "../envelope.ts";
+import type { CompletionStatement } from "../predicates/completion.ts";
+import type { StageStatement } from "../predicates/stage.ts";
+import { STAGE_NAMES, statementOrder } from "../stages.ts";
+import { statementDigest } from "../statement.ts";
+import { keyProblems } from "../verify/completion.ts";
+import type { Problem } from "../verify/reasons.ts";
+import { strayProblems } from "../verify/sequence.ts";
+import { placeOf, stageProblems } from "../verify/stage.ts";
+import { verifyEnvelope } from "../verify/verify-envelope.ts";
+import { wholeProblems } from "./completion-statement.ts";
+import { RecordRefused, refuseUnlessClean } from "./refused.ts";
+import {
+  AnyStatement,
+  byDigest,
+  counterpartyIn,
+  type HeldStatements,
+  isCompletion,
+  type OwnRemoval,
+  placeOfStatement,
+  stagesIn,
+} from "./removal-files.ts";
+import { addSignature } from "./sign-statement.ts";
+import type { Signer } from "./signer.ts";
+
+/**
+ * Adds this organisation's signature to a statement of the other one.
+ * @param held what came with it and before it: evidence, and the stages that it follows on from or binds
+ * @throws RecordRefused (`record_refused`) with every reason why it must not be signed
+ */
+export async function countersign(
+  envelope: Envelope,
+  removal: OwnRemoval,
+  held: HeldStatements,
+  signer: Signer,
+): Promise<Envelope> {
+  const other = counterpartyIn(removal);
+  const opened = verifyEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => ({
+    must: [other],
+    may: [removal.self, other],
+  }));
+  if (!opened.valid) {
+    const where = "envelope";
+    throw new RecordRefused(
+      "this statement must not be signed",
+      opened.problems.map((problem) => ({ ...problem, where })),
+    );
+  }
+  if (opened.signers.some(({ organisation }) => organisation === removal.self)) return envelope;
+  const { statement } = opened;
+  const problems = isCompletion(statement)
+    ? [
+        ...completionToSign(statement, removal, held),
+        // Of both: the one who has signed, and the one who is about to.
+        ...keyProblems(statement.predicate, [
+          ...opened.signers,
+          { organisation: removal.self, keyId: signer.keyId },
+        ]),
+      ]
+    : stageToSign(statement, removal, held);
+  refuseUnlessClean(`${placeOfStatement(statement)} must not be signed`, problems);
+  return addSignature(envelope, signer);
+}
+
+function stageToSign(statement: StageStatement, removal: OwnRemoval, held: HeldStatements): Problem[] {
+  const { organisation, stage, previous } = statement.predicate;
+  const where = placeOf(statement.predicate);
+  const problems = [
+    ...strayProblems(removal, statement),
+    ...stageProblems(statement, byDigest(held.evidence)),
+  ];
+  // Each organisation states its own part, and the other one countersigns it.
+  if (organisation !== counterpartyIn(removal)) problems.push({ reason: "not_a_party", where });
+  const before = STAGE_NAMES[STAGE_NAMES.indexOf(stage) - 1];
+  if (before !== undefined) {
+    const earlier = stagesIn(held.envelopes).get(placeOf({ organisation, stage: before }));
+    if (earlier === undefined)
+      problems.push({ reason: "stage_missing", where: placeOf({ organisation, stage: before }) });
+    else if (statementDigest(earlier) !== previous) problems.push({ reason: "chain_broken", where });
+  }
+  return problems;
+}
+
+function completionToSign(
+  completion: CompletionStatement,
+  removal: OwnRemoval,
+  held: HeldStatements,
+): Problem[] {
+  const { predicate } = completion;
+  const problems: Problem[] = [];
+  if (predicate.run !== removal.run) {
+    problems.push({ reason: "other_run", where: "completion", detail: predicate.run });
+  }
+  if (predicate.remover !== removal.remover || predicate.partner !== removal.partner) {
+    problems.push({ reason: "other_parties", where: "completion" });
+  }
+  if (predicate.kind !== removal.kind) problems.push({ reason: "other_kind", where: "completion" });
+  const stages = stagesIn(held.envelopes);
+  const ordered = statementOrder(removal.remover, removal.partner)
+    .map((slot) => stages.get(placeOf(slot)))
+    .filter((stage) => stage !== undefined);
+  return [...problems, ...wholeProblems(completion, ordered, byDigest(held.evidence))];
+}

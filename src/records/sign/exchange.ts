@@ -1,0 +1,153 @@
+// Passing statements and signatures between two organisations as files, by any channel.
+// Invariants: a file is taken in whole or not at all; each envelope in it is signed by the other
+// organisation's pinned key, and each item is evidence that a statement rests on; taking in the same file
+// again changes nothing; a statement that contradicts one that is held is refused.
+import { parseStrictJson } from "../../domain/strict-json.ts";
+import type { Envelope } from "../envelope.ts";
+import type { EvidenceItem } from "../evidence-item.ts";
+import { EXCHANGE_SCHEMA, ExchangeFile } from "../exchange-file.ts";
+import { fileText, RECORD_BYTES_MAX } from "../record-file.ts";
+import { completionProblems, evidenceOf } from "../verify/completion.ts";
+import { readEvidence } from "../verify/evidence.ts";
+import type { Problem } from "../verify/reasons.ts";
+import { strayProblems } from "../verify/sequence.ts";
+import { stageProblems } from "../verify/stage.ts";
+import { fieldOf, verifyEnvelope } from "../verify/verify-envelope.ts";
+import { RecordRefused, refuseUnlessClean } from "./refused.ts";
+import {
+  AnyStatement,
+  byDigest,
+  counterpartyIn,
+  type HeldStatements,
+  isCompletion,
+  mergeSignatures,
+  type OwnRemoval,
+  placeOfStatement,
+  stagesIn,
+  statementIn,
+} from "./removal-files.ts";
+
+const REFUSED = "the exchange file is refused, and nothing of it was taken in";
+
+/**
+ * The text of a file for the other organisation.
+ * @param envelopes what it is to hold; of the evidence, what these rest on goes along
+ */
+export function exportExchange(
+  { run, self }: Pick<OwnRemoval, "run" | "self">,
+  envelopes: readonly Envelope[],
+  evidence: readonly EvidenceItem[],
+): string {
+  const needed = evidenceOf([...stagesIn(envelopes).values()]);
+  const file: ExchangeFile = {
+    schema: EXCHANGE_SCHEMA,
+    run,
+    from: self,
+    envelopes: [...envelopes],
+    evidence: evidence
+      .filter(({ digest }) => needed.has(digest))
+      .sort((left, right) => (left.digest < right.digest ? -1 : 1)),
+  };
+  return fileText(file);
+}
+
+export interface Imported {
+  /** What is held now. */
+  readonly held: HeldStatements;
+  readonly added: { readonly statements: number; readonly signatures: number; readonly evidence: number };
+}
+
+/**
+ * Takes in a file of the other organisation.
+ * @throws RecordRefused (`record_refused`) with everything that is wrong; nothing is taken in then
+ */
+export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: HeldStatements): Imported {
+  const file = readExchange(bytes);
+  const other = counterpartyIn(removal);
+  const problems: Problem[] = [];
+  if (file.from !== other)
+    problems.push({ reason: "exchange_from_another", where: "file", detail: file.from });
+  if (file.run !== removal.run) problems.push({ reason: "other_run", where: "file", detail: file.run });
+  const offered = readEvidence(file.evidence);
+  problems.push(...offered.problems.filter(({ reason }) => reason !== "evidence_out_of_order"));
+  const items = new Map([...byDigest(held.evidence), ...offered.items]);
+
+  const places = new Map<string, Envelope>();
+  for (const envelope of held.envelopes) {
+    const statement = statementIn(envelope);
+    if (statement !== undefined) places.set(placeOfStatement(statement), envelope);
+  }
+  let opened = 0;
+  for (const [index, envelope] of file.envelopes.entries()) {
+    const where = `envelopes[${index}]`;
+    const result = verifyEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => ({
+      must: [other],
+      may: [removal.self, other],
+    }));
+    if (!result.valid) {
+      problems.push(...result.problems.map((problem) => ({ ...problem, where })));
+      continue;
+    }
+    opened += 1;
+    problems.push(...statementProblems(result.statement, removal, items, offered.unusable));
+    const place = placeOfStatement(result.statement);
+    const known = places.get(place);
+    if (known !== undefined && known.payload !== envelope.payload) {
+      problems.push({ reason: "statement_conflicts", where: place });
+    }
+    places.set(place, known === undefined ? envelope : mergeSignatures(known, envelope, removal.parties));
+  }
+  const envelopes = [...places.values()];
+  const needed = evidenceOf([...stagesIn(envelopes).values()]);
+  const isWhole = opened === file.envelopes.length;
+  for (const digest of offered.items.keys()) {
+    if (isWhole && !needed.has(digest))
+      problems.push({ reason: "evidence_extra", where: "evidence", detail: digest });
+  }
+  refuseUnlessClean(REFUSED, problems);
+  return {
+    held: { envelopes, evidence: [...items.values()] },
+    added: {
+      statements: envelopes.length - held.envelopes.length,
+      signatures: signaturesOf(envelopes) - signaturesOf(held.envelopes),
+      evidence: items.size - held.evidence.length,
+    },
+  };
+}
+
+function readExchange(bytes: Uint8Array): ExchangeFile {
+  let value: unknown;
+  try {
+    value = parseStrictJson(bytes, RECORD_BYTES_MAX);
+  } catch {
+    throw new RecordRefused(REFUSED, [{ reason: "exchange_malformed", where: "file" }]);
+  }
+  const parsed = ExchangeFile.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const detail = fieldOf(parsed.error);
+  throw new RecordRefused(REFUSED, [{ reason: "exchange_malformed", where: "file", detail }]);
+}
+
+function statementProblems(
+  statement: AnyStatement,
+  removal: OwnRemoval,
+  items: ReadonlyMap<string, EvidenceItem>,
+  unusable: ReadonlySet<string>,
+): Problem[] {
+  if (!isCompletion(statement)) {
+    return [...strayProblems(removal, statement), ...stageProblems(statement, items, unusable)];
+  }
+  // Whether it binds what is held is asked when it is countersigned, with everything at hand.
+  const { run, kind, remover, partner } = statement.predicate;
+  const isOther =
+    run !== removal.run ||
+    kind !== removal.kind ||
+    remover !== removal.remover ||
+    partner !== removal.partner;
+  const stray: Problem[] = isOther ? [{ reason: "other_run", where: "completion", detail: run }] : [];
+  return [...stray, ...completionProblems(statement)];
+}
+
+function signaturesOf(envelopes: readonly Envelope[]): number {
+  return envelopes.reduce((sum, { signatures }) => sum + signatures.length, 0);
+}

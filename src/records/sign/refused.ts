@@ -1,0 +1,25 @@
+// A statement that may not be signed, or a file that may not be taken in, and everything that is wrong with it.
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { type Problem, REASONS } from "../verify/reasons.ts";
+
+/** One line a problem; the mend is that of the first. */
+export class RecordRefused extends DrawbridgeError {
+  readonly problems: readonly Problem[];
+
+  constructor(what: string, problems: readonly Problem[]) {
+    const lines = problems.map(
+      ({ reason, where, detail }) =>
+        `  ${reason} at ${where}${detail === undefined ? "" : ` (${detail})`}: ${REASONS[reason].sentence}`,
+    );
+    const [first] = problems;
+    const mend = first === undefined ? {} : { mend: REASONS[first.reason].mend };
+    super("record_refused", [what, ...lines].join("\n"), mend);
+    this.name = "RecordRefused";
+    this.problems = problems;
+  }
+}
+
+/** @throws RecordRefused when there is a problem */
+export function refuseUnlessClean(what: string, problems: readonly Problem[]): void {
+  if (problems.length > 0) throw new RecordRefused(what, problems);
+}

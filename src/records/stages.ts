@@ -1,0 +1,73 @@
+// The stages of a removal, in their order, and what each has to show before it can be signed.
+// Invariant: the order is that in which stages are listed everywhere, and its numbers begin at 1.
+
+export const STAGE_NAMES = [
+  "a2a_stop",
+  "a2a_discovery",
+  "room",
+  "policy_border",
+  "transport",
+  "data_duties",
+] as const;
+export type StageName = (typeof STAGE_NAMES)[number];
+
+/** The names of the planes, as evidence and revisions have them. */
+export const RECORD_PLANES = ["transport", "rooms", "border", "card", "gateway"] as const;
+export type RecordPlane = (typeof RECORD_PLANES)[number];
+
+/** The plane that a stage closes; none for the duties that follow. */
+export const PLANE_OF_STAGE: Readonly<Record<StageName, RecordPlane | null>> = {
+  a2a_stop: "gateway",
+  a2a_discovery: "card",
+  room: "rooms",
+  policy_border: "border",
+  transport: "transport",
+  data_duties: null,
+};
+
+/**
+ * What each organisation's statement of a stage must speak of: it is met, or it does not apply to that
+ * organisation. A statement may name more conditions than these.
+ */
+export const CONDITIONS_OF_STAGE: Readonly<Record<StageName, readonly string[]>> = {
+  a2a_stop: ["partner_not_rendered", "token_refused", "invoke_refused"],
+  a2a_discovery: ["card_gone", "agent_card_untrusted"],
+  room: ["acl_excludes_partner"],
+  policy_border: ["policy_digest_changed", "server_not_allowed"],
+  transport: ["whitelist_excludes_partner", "send_refused"],
+  data_duties: ["deletion_recorded"],
+};
+
+export const KINDS = ["full", "partial", "emergency"] as const;
+export type Kind = (typeof KINDS)[number];
+
+/** Why the partnership, or a part of it, ends. */
+export const TRIGGERS = ["planned_departure", "contract_end", "suspected_compromise"] as const;
+export type Trigger = (typeof TRIGGERS)[number];
+
+/** Stages in which a removal of this kind closes something on the remover's side. */
+export const STAGES_OF_REMOVER: Readonly<Record<Kind, readonly StageName[]>> = {
+  full: ["room", "policy_border", "transport", "data_duties"],
+  partial: ["a2a_discovery"],
+  emergency: ["room", "policy_border", "transport", "data_duties"],
+};
+
+/** Stages in which a removal of this kind closes nothing on either side. */
+export const STAGES_LEFT_ALONE: Readonly<Record<Kind, readonly StageName[]>> = {
+  full: [],
+  partial: ["room", "policy_border", "transport"],
+  emergency: [],
+};
+
+/** 1 to 6. */
+export function positionOf(stage: StageName): number {
+  return STAGE_NAMES.indexOf(stage) + 1;
+}
+
+/** Every statement of a removal, in the order of a record: stage by stage, the remover's first. */
+export function statementOrder(
+  remover: string,
+  partner: string,
+): readonly { readonly organisation: string; readonly stage: StageName }[] {
+  return STAGE_NAMES.flatMap((stage) => [remover, partner].map((organisation) => ({ organisation, stage })));
+}

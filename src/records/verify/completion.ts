@@ -1,0 +1,214 @@
+// Does the completion bind exactly what was signed, and is it complete in all six parts?
+import type { CompletionPredicate } from "../predicates/completion.ts";
+import type { StagePredicate } from "../predicates/stage.ts";
+import { PLANE_OF_STAGE, statementOrder } from "../stages.ts";
+import { type Statement, statementDigest } from "../statement.ts";
+import { completionSubjects, sameSubjects } from "../subjects.ts";
+import { isAscending } from "./ascending.ts";
+import type { Problem, ReasonCode } from "./reasons.ts";
+import { placeOf } from "./stage.ts";
+import type { Signature } from "./verify-envelope.ts";
+
+type StageStatement = Statement<StagePredicate>;
+type Report = (reason: ReasonCode, detail?: string, where?: string) => void;
+
+/** What is wrong with the completion by itself. */
+export function completionProblems({ subject, predicate }: Statement<CompletionPredicate>): Problem[] {
+  return collect((report) => {
+    if (predicate.remover === predicate.partner) report("one_party");
+    if (predicate.kind === "emergency" && predicate.trigger !== "suspected_compromise") {
+      report("kind_contradicts_trigger", predicate.trigger);
+    }
+    if (!sameSubjects(subject, completionSubjects(predicate))) report("subjects_differ");
+    checkOrganisations(predicate, report);
+    checkOrder(predicate, report);
+    checkDuties(predicate, report);
+    for (const entry of predicate.outOfReach) {
+      if (entry.waivedBy === null || entry.waiver === null) report("out_of_reach_not_waived", entry.subject);
+    }
+    const { possible, owner, conditions } = predicate.readmission;
+    if (possible && (owner === null || conditions.length === 0)) report("readmission_undecided");
+  });
+}
+
+/** Signatures of the completion by other keys than those that the organisations attest with. */
+export function keyProblems({ attestations }: CompletionPredicate, signers: readonly Signature[]): Problem[] {
+  return collect((report) => {
+    for (const { organisation, keyId } of signers) {
+      const own = attestations.find((attestation) => attestation.organisation === organisation);
+      if (own !== undefined && own.keyId !== keyId) report("key_not_attested", organisation);
+    }
+  });
+}
+
+/**
+ * What is wrong between the completion and the stages.
+ * @param stages every statement that verified, in the record's order
+ * @param isWhole whether every statement of the record verified; if not, what only its absence explains is
+ *   not told
+ */
+export function bindingProblems(
+  predicate: CompletionPredicate,
+  stages: readonly StageStatement[],
+  isWhole: boolean,
+): Problem[] {
+  return collect((report) => {
+    checkBoundStages(predicate, stages, isWhole, report);
+    checkBoundEvidence(predicate, stages, isWhole, report);
+    if (isWhole) checkRevisions(predicate, stages, report);
+    checkOutOfReach(predicate, stages, report);
+    checkTimes(predicate, stages, report);
+    checkPurge(predicate, stages, isWhole, report);
+  });
+}
+
+function collect(check: (report: Report) => void): Problem[] {
+  const problems: Problem[] = [];
+  check((reason, detail, where = "completion") =>
+    problems.push({ reason, where, ...(detail !== undefined && { detail }) }),
+  );
+  return problems;
+}
+
+function checkOrganisations(predicate: CompletionPredicate, report: Report): void {
+  const { remover, partner, attestations, staticTests, revisions, stages } = predicate;
+  const parties = [remover, partner];
+  const named = [...attestations, ...staticTests, ...revisions, ...stages].map(
+    ({ organisation }) => organisation,
+  );
+  for (const name of new Set(named)) {
+    if (!parties.includes(name)) report("not_a_party", name);
+  }
+  for (const party of new Set(parties)) {
+    const owners = attestations.filter(({ organisation }) => organisation === party);
+    if (owners.length === 0) report("attestation_missing", party);
+    if (owners.length > 1) report("attestation_repeated", party);
+    if (!staticTests.some(({ organisation }) => organisation === party))
+      report("static_tests_missing", party);
+  }
+}
+
+function checkOrder({ remover, partner, stages, evidence }: CompletionPredicate, report: Report): void {
+  const rank = new Map(statementOrder(remover, partner).map((slot, index) => [placeOf(slot), index]));
+  const ranks = stages.map((stage) => rank.get(placeOf(stage)) ?? 0);
+  if (!isAscending(ranks)) report("bound_out_of_order", "stages");
+  if (!isAscending(evidence)) report("bound_out_of_order", "evidence");
+}
+
+function checkDuties({ duties }: CompletionPredicate, report: Report): void {
+  const { purge, retention } = duties;
+  if (purge.state === "done" && purge.evidence.length === 0) report("purge_not_shown");
+  if ((purge.state === "waived") !== (purge.waiver !== null)) report("purge_not_waived");
+  if ((retention.state === "kept") !== (retention.until !== null)) report("retention_undecided");
+}
+
+function checkBoundStages(
+  predicate: CompletionPredicate,
+  stages: readonly StageStatement[],
+  isWhole: boolean,
+  report: Report,
+): void {
+  const held = new Map(stages.map((stage) => [statementDigest(stage), stage]));
+  const bound = new Set(predicate.stages.map((stage) => `${placeOf(stage)} ${stage.statement}`));
+  for (const [digest, stage] of held) {
+    const place = placeOf(stage.predicate);
+    if (!bound.has(`${place} ${digest}`)) report("stage_not_bound", digest, place);
+  }
+  if (!isWhole) return;
+  for (const stage of predicate.stages) {
+    if (!held.has(stage.statement)) report("stage_bound_but_absent", stage.statement, placeOf(stage));
+  }
+}
+
+function checkBoundEvidence(
+  predicate: CompletionPredicate,
+  stages: readonly StageStatement[],
+  isWhole: boolean,
+  report: Report,
+): void {
+  const named = evidenceOf(stages);
+  const bound = new Set(predicate.evidence);
+  for (const digest of named) if (!bound.has(digest)) report("evidence_not_bound", digest);
+  if (!isWhole) return;
+  for (const digest of bound) if (!named.has(digest)) report("evidence_bound_but_absent", digest);
+}
+
+/** Every item that a stage rests on. */
+export function evidenceOf(stages: readonly StageStatement[]): ReadonlySet<string> {
+  return new Set(stages.flatMap(({ predicate }) => predicate.exit.flatMap(({ evidence }) => evidence)));
+}
+
+/** The revisions that a completion of these stages must name, in its order. */
+export function revisionsOf(stages: readonly StageStatement[]): CompletionPredicate["revisions"] {
+  return stages.flatMap(({ predicate: { organisation, stage, revision, render } }) => {
+    const plane = PLANE_OF_STAGE[stage];
+    return plane === null || revision === null || render === null
+      ? []
+      : [{ organisation, plane, revision, render }];
+  });
+}
+
+function checkRevisions(
+  { revisions }: CompletionPredicate,
+  stages: readonly StageStatement[],
+  report: Report,
+): void {
+  const text = (list: CompletionPredicate["revisions"]) =>
+    list
+      .map(({ organisation, plane, revision, render }) => [organisation, plane, revision, render].join(" "))
+      .join("\n");
+  if (text(revisions) !== text(revisionsOf(inOrder(stages)))) report("revisions_differ");
+}
+
+/** Stage by stage, the remover's first; a statement that stands twice, once. */
+function inOrder(stages: readonly StageStatement[]): StageStatement[] {
+  const byPlace = new Map(stages.map((stage) => [placeOf(stage.predicate), stage]));
+  const [first] = stages;
+  if (first === undefined) return [];
+  return statementOrder(first.predicate.remover, first.predicate.partner)
+    .map((slot) => byPlace.get(placeOf(slot)))
+    .filter((stage) => stage !== undefined);
+}
+
+function checkOutOfReach(
+  { outOfReach }: CompletionPredicate,
+  stages: readonly StageStatement[],
+  report: Report,
+): void {
+  const listed = new Set(outOfReach.map(({ subject, reason }) => `${subject} ${reason}`));
+  for (const { predicate } of stages) {
+    for (const { subject, reason } of predicate.outOfReach) {
+      if (!listed.has(`${subject} ${reason}`)) report("out_of_reach_dropped", subject, placeOf(predicate));
+    }
+  }
+}
+
+function checkTimes(
+  { attestations, staticTests, completedAt }: CompletionPredicate,
+  stages: readonly StageStatement[],
+  report: Report,
+): void {
+  for (const { organisation, attestedAt } of attestations) {
+    const own = stages.filter(({ predicate }) => predicate.organisation === organisation);
+    if (own.some(({ predicate }) => predicate.closedAt > attestedAt)) {
+      report("times_out_of_order", `attestedAt of ${organisation}`);
+    }
+  }
+  const before = [
+    ...stages.map(({ predicate }) => predicate.closedAt),
+    ...attestations.map(({ attestedAt }) => attestedAt),
+    ...staticTests.map(({ at }) => at),
+  ];
+  if (before.some((time) => time > completedAt)) report("times_out_of_order", "completedAt");
+}
+
+function checkPurge(
+  { duties }: CompletionPredicate,
+  stages: readonly StageStatement[],
+  isWhole: boolean,
+  report: Report,
+): void {
+  if (!isWhole) return;
+  const shown = evidenceOf(stages.filter(({ predicate }) => predicate.stage === "data_duties"));
+  for (const digest of duties.purge.evidence) if (!shown.has(digest)) report("purge_not_shown", digest);
+}

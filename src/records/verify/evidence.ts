@@ -1,0 +1,39 @@
+// The items of evidence that a file holds: which are whole, and which are not what they should be.
+import { EvidenceItem, isIntact } from "../evidence-item.ts";
+import { isAscending } from "./ascending.ts";
+import { type Problem, printable } from "./reasons.ts";
+import { fieldOf } from "./verify-envelope.ts";
+
+export interface ReadEvidence {
+  /** Whole items, by digest. */
+  readonly items: ReadonlyMap<string, EvidenceItem>;
+  /** Digests under which something stands that is not whole. */
+  readonly unusable: ReadonlySet<string>;
+  readonly problems: readonly Problem[];
+}
+
+/** Reads a list of items, of which nothing is presumed. */
+export function readEvidence(values: readonly unknown[]): ReadEvidence {
+  const items = new Map<string, EvidenceItem>();
+  const unusable = new Set<string>();
+  const problems: Problem[] = [];
+  const digests: string[] = [];
+  for (const [index, value] of values.entries()) {
+    const claimed = (value as { readonly digest?: unknown } | null)?.digest;
+    const digest = typeof claimed === "string" ? claimed : "";
+    digests.push(digest);
+    const parsed = EvidenceItem.safeParse(value);
+    if (parsed.success && isIntact(parsed.data)) {
+      items.set(digest, parsed.data);
+      continue;
+    }
+    unusable.add(digest);
+    problems.push({
+      reason: parsed.success ? "evidence_altered" : "evidence_malformed",
+      where: `evidence[${index}]`,
+      detail: parsed.success ? printable(digest) : fieldOf(parsed.error),
+    });
+  }
+  if (!isAscending(digests)) problems.push({ reason: "evidence_out_of_order", where: "evidence" });
+  return { items, unusable, problems };
+}

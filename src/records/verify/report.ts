@@ -1,0 +1,191 @@
+// What a verified record says to an auditor: what is proved and who saw it, what is only attested, what is
+// missing. Invariant: only statements that verified by themselves are drawn on; the lists say nothing about
+// the whole, `verified` does.
+import type { EvidenceItem, Vantage } from "../evidence-item.ts";
+import type { CompletionPredicate } from "../predicates/completion.ts";
+import type { StagePredicate } from "../predicates/stage.ts";
+import type { StageName } from "../stages.ts";
+import type { Statement } from "../statement.ts";
+import { type Problem, REASONS, type ReasonCode, reasonOf } from "./reasons.ts";
+import { placeOf } from "./stage.ts";
+import type { Signature } from "./verify-envelope.ts";
+
+/** The six parts of a complete record. */
+const PARTS = [
+  "named owners of both organisations attest",
+  "kind, trigger, change and rollback references",
+  "reviewed revisions and static tests",
+  "evidence for every plane",
+  "purge, retention and backup expiry; replicated history is not retracted",
+  "whether and how the partnership may resume",
+] as const;
+
+export interface RecordReport {
+  readonly verified: boolean;
+  /** Of the file's bytes, tagged. */
+  readonly digest: string;
+  /** What the record says it is about; null when nothing of it verified. */
+  readonly removal: {
+    readonly run: string;
+    readonly kind: string;
+    readonly trigger: string | null;
+    readonly remover: string;
+    readonly partner: string;
+    readonly completedAt: string | null;
+  } | null;
+  /** Whose keys signed how many of the statements. */
+  readonly signers: readonly (Signature & { readonly statements: number })[];
+  readonly statements: number;
+  readonly parts: readonly { readonly part: number; readonly title: string; readonly complete: boolean }[];
+  readonly proved: readonly Proof[];
+  readonly attested: readonly Attested[];
+  readonly missing: readonly Missing[];
+  readonly problems: readonly (Problem & { readonly sentence: string; readonly mend: string })[];
+}
+
+/** An exit condition that somebody saw hold. */
+export interface Proof {
+  readonly organisation: string;
+  readonly stage: StageName;
+  readonly condition: string;
+  /** How many observations from where said closed. */
+  readonly seen: Readonly<Partial<Record<Vantage, number>>>;
+}
+
+/** Something that is said and signed, and shown by nothing. */
+export interface Attested {
+  /** Null: both. */
+  readonly organisation: string | null;
+  readonly what: string;
+}
+
+/** Something that an auditor would look for and does not find. */
+export interface Missing {
+  readonly where: string;
+  readonly what: string;
+}
+
+interface Found {
+  readonly digest: string;
+  readonly problems: readonly Problem[];
+  readonly completion?: Statement<CompletionPredicate> | undefined;
+  readonly stages: readonly Statement<StagePredicate>[];
+  readonly items: ReadonlyMap<string, EvidenceItem>;
+  readonly signers: readonly Signature[];
+}
+
+export function reportOf({ digest, problems, completion, stages, items, signers }: Found): RecordReport {
+  const faulty = new Set(problems.map(({ where }) => where));
+  const sound = stages.map(({ predicate }) => predicate).filter((stage) => !faulty.has(placeOf(stage)));
+  const removal = completion?.predicate ?? stages[0]?.predicate;
+  const partsLost = new Set(problems.map(({ reason }) => reasonOf(reason).part));
+  return {
+    verified: problems.length === 0 && completion !== undefined,
+    digest,
+    removal:
+      removal === undefined
+        ? null
+        : {
+            run: removal.run,
+            kind: removal.kind,
+            trigger: completion?.predicate.trigger ?? null,
+            remover: removal.remover,
+            partner: removal.partner,
+            completedAt: completion?.predicate.completedAt ?? null,
+          },
+    signers: countSigners(signers),
+    statements: stages.length + (completion === undefined ? 0 : 1),
+    parts: PARTS.map((title, index) => {
+      const part = index + 1;
+      const complete = completion !== undefined && ![...partsLost].some((lost) => lost === part);
+      return { part, title, complete };
+    }),
+    proved: sound.flatMap((stage) => proofsOf(stage, items)),
+    attested: [...sound.flatMap(attestedByStage), ...attestedAtTheEnd(completion?.predicate)],
+    missing: [...notReached(completion?.predicate), ...missingBy(problems)],
+    problems: problems.map((problem) => ({
+      ...problem,
+      sentence: REASONS[problem.reason].sentence,
+      mend: REASONS[problem.reason].mend,
+    })),
+  };
+}
+
+function countSigners(signers: readonly Signature[]): RecordReport["signers"] {
+  const counted = new Map<string, Signature & { statements: number }>();
+  for (const { organisation, keyId } of signers) {
+    const id = `${organisation} ${keyId}`;
+    counted.set(id, { organisation, keyId, statements: (counted.get(id)?.statements ?? 0) + 1 });
+  }
+  return [...counted.values()];
+}
+
+function proofsOf({ organisation, stage, exit }: StagePredicate, items: Found["items"]): Proof[] {
+  return exit
+    .filter(({ verdict }) => verdict === "met")
+    .map(({ condition, evidence }) => {
+      const seen: Partial<Record<Vantage, number>> = {};
+      for (const digest of new Set(evidence)) {
+        const item = items.get(digest);
+        if (item?.verdict !== "closed" || item.vantage === "nobody") continue;
+        seen[item.vantage] = (seen[item.vantage] ?? 0) + 1;
+      }
+      return { organisation, stage, condition, seen };
+    });
+}
+
+function attestedByStage({ organisation, stage, exit, attested }: StagePredicate): Attested[] {
+  const without = exit
+    .filter(({ verdict }) => verdict === "not_applicable")
+    .map(({ condition }) => ({ organisation, what: `${stage}: ${condition} does not apply` }));
+  return [...without, ...attested.map((word) => ({ organisation, what: `${stage}: ${word}` }))];
+}
+
+function attestedAtTheEnd(completion: CompletionPredicate | undefined): Attested[] {
+  if (completion === undefined) return [];
+  const { attestations, staticTests, duties, residual } = completion;
+  const both = (what: string): Attested => ({ organisation: null, what });
+  const { purge, retention, backupExpiry } = duties;
+  const events = residual.rooms.reduce((sum, room) => sum + room.events, 0);
+  return [
+    ...attestations.map(({ organisation, owner, attestedAt }) => ({
+      organisation,
+      what: `${owner} attests completion at ${attestedAt}`,
+    })),
+    ...staticTests.map(({ organisation, command, at }) => ({
+      organisation,
+      what: `${command} passed at ${at}`,
+    })),
+    both(
+      retention.state === "kept"
+        ? `data is kept until ${retention.until ?? "nobody knows when"}`
+        : "no data is kept any more",
+    ),
+    both(`backups have expired by ${backupExpiry.by}`),
+    ...(purge.state === "waived" ? [both(`nothing is purged: ${purge.waiver ?? "no reason"}`)] : []),
+    both(`${events} events in ${residual.rooms.length} rooms stay with the other organisation's server`),
+    both(`device keys that stay: ${residual.deviceKeys ?? "not counted"}`),
+    ...(residual.tokensLiveUntil === null ? [] : [both(`tokens live until ${residual.tokensLiveUntil}`)]),
+    ...residual.thirdServers.map(({ server, rooms }) => both(`${server} shares ${rooms} rooms with both`)),
+  ];
+}
+
+function notReached(completion: CompletionPredicate | undefined): Missing[] {
+  return (completion?.outOfReach ?? []).map(({ subject, reason, waivedBy, waiver }) => ({
+    where: subject,
+    what: `out of reach (${reason}); ${waivedBy === null ? "waived by nobody" : `waived by ${waivedBy}: ${waiver ?? "no reason"}`}`,
+  }));
+}
+
+function missingBy(problems: readonly Problem[]): Missing[] {
+  return problems
+    .filter(({ reason }) => isMissing(reason))
+    .map(({ reason, where, detail }) => ({
+      where: detail === undefined ? where : `${where} (${detail})`,
+      what: reasonOf(reason).sentence,
+    }));
+}
+
+function isMissing(reason: ReasonCode): boolean {
+  return reasonOf(reason).missing === true;
+}

@@ -1,0 +1,97 @@
+// Do the stage statements of a record make one removal: all of them, each once, in order, chained?
+import type { StagePredicate } from "../predicates/stage.ts";
+import { STAGE_NAMES, statementOrder } from "../stages.ts";
+import { type Statement, statementDigest } from "../statement.ts";
+import type { Problem } from "./reasons.ts";
+import { placeOf } from "./stage.ts";
+
+type StageStatement = Statement<StagePredicate>;
+
+/** Where all statements of a record must agree. */
+export interface Removal {
+  readonly run: string;
+  readonly kind: string;
+  readonly remover: string;
+  readonly partner: string;
+}
+
+/** Statements of another removal than this one. */
+export function strayProblems(removal: Removal, { predicate }: StageStatement): Problem[] {
+  const where = placeOf(predicate);
+  const problems: Problem[] = [];
+  if (predicate.run !== removal.run) problems.push({ reason: "other_run", where, detail: predicate.run });
+  if (predicate.remover !== removal.remover || predicate.partner !== removal.partner) {
+    const detail = `${predicate.remover}, ${predicate.partner}`;
+    problems.push({ reason: "other_parties", where, detail });
+  }
+  if (predicate.kind !== removal.kind) problems.push({ reason: "other_kind", where, detail: predicate.kind });
+  return problems;
+}
+
+/**
+ * What is missing, doubled, out of place or not chained.
+ * @param listed by place in the record; undefined for a statement that did not verify
+ */
+export function sequenceProblems(
+  removal: Removal,
+  listed: readonly (StageStatement | undefined)[],
+): Problem[] {
+  const problems: Problem[] = [];
+  const byPlace = new Map<string, StageStatement>();
+  for (const statement of listed) {
+    if (statement === undefined) continue;
+    const place = placeOf(statement.predicate);
+    if (byPlace.has(place)) problems.push({ reason: "stage_repeated", where: place });
+    else byPlace.set(place, statement);
+  }
+  const expected = statementOrder(removal.remover, removal.partner);
+  for (const [index, slot] of expected.entries()) {
+    // What stands in its place did not verify: that has been told, and it is not missing.
+    const isUnverified = index < listed.length && listed[index] === undefined;
+    if (!byPlace.has(placeOf(slot)) && !isUnverified) {
+      problems.push({ reason: "stage_missing", where: placeOf(slot) });
+    }
+  }
+  problems.push(...misplaced(expected.map(placeOf), listed));
+  for (const party of [removal.remover, removal.partner]) problems.push(...chainProblems(party, byPlace));
+  return problems;
+}
+
+/** A missing statement moves what follows it up; that alone is not out of place. */
+function misplaced(expected: readonly string[], listed: readonly (StageStatement | undefined)[]): Problem[] {
+  const problems: Problem[] = [];
+  const seen = new Set<string>();
+  let last = -1;
+  for (const statement of listed) {
+    if (statement === undefined) continue;
+    const place = placeOf(statement.predicate);
+    const rank = expected.indexOf(place);
+    // One that stands twice is told as that.
+    if (seen.has(place)) continue;
+    seen.add(place);
+    if (rank < last) problems.push({ reason: "stage_out_of_place", where: place });
+    last = Math.max(last, rank);
+  }
+  return problems;
+}
+
+/** One organisation's stages: each follows on from the one before, and none was closed before it. */
+function chainProblems(party: string, byPlace: ReadonlyMap<string, StageStatement>): Problem[] {
+  const problems: Problem[] = [];
+  let before: StageStatement | undefined;
+  for (const stage of STAGE_NAMES) {
+    const where = placeOf({ organisation: party, stage });
+    const statement = byPlace.get(where);
+    if (statement !== undefined && before !== undefined) {
+      const { previous, closedAt } = statement.predicate;
+      if (previous !== null && previous !== statementDigest(before)) {
+        problems.push({ reason: "chain_broken", where });
+      }
+      if (closedAt < before.predicate.closedAt) {
+        problems.push({ reason: "times_out_of_order", where, detail: "closedAt" });
+      }
+    }
+    before = statement;
+  }
+  return problems;
+}

@@ -1,0 +1,132 @@
+// Does one stage statement hold by itself: its place, its conditions, and the evidence that they rest on?
+// Invariant: whoever builds, countersigns, imports or audits a stage asks the same questions.
+import type { EvidenceItem } from "../evidence-item.ts";
+import type { ExitCondition, StagePredicate } from "../predicates/stage.ts";
+import {
+  CONDITIONS_OF_STAGE,
+  PLANE_OF_STAGE,
+  positionOf,
+  STAGES_LEFT_ALONE,
+  STAGES_OF_REMOVER,
+} from "../stages.ts";
+import type { Statement } from "../statement.ts";
+import { sameSubjects, stageSubjects } from "../subjects.ts";
+import type { Problem, ReasonCode } from "./reasons.ts";
+
+/** Items by digest, each checked against it. */
+export type Evidence = ReadonlyMap<string, EvidenceItem>;
+
+type Report = (reason: ReasonCode, detail?: string) => void;
+
+/** Where a stage's problems are. */
+export function placeOf({ organisation, stage }: Pick<StagePredicate, "organisation" | "stage">): string {
+  return `${organisation}/${stage}`;
+}
+
+/** The organisation that a stage's own organisation closes out. */
+export function counterpartyOf({
+  organisation,
+  remover,
+  partner,
+}: Pick<StagePredicate, "organisation" | "remover" | "partner">): string {
+  return organisation === remover ? partner : remover;
+}
+
+/** Whether a stage closed anything at its organisation. */
+function applies({ exit }: StagePredicate): boolean {
+  return exit.some(({ verdict }) => verdict === "met");
+}
+
+/**
+ * Everything that is wrong with one stage statement.
+ * @param unusable digests of items that are there but not what they should be, which is told elsewhere
+ */
+export function stageProblems(
+  { subject, predicate }: Statement<StagePredicate>,
+  evidence: Evidence,
+  unusable: ReadonlySet<string> = new Set(),
+): Problem[] {
+  const problems: Problem[] = [];
+  const report: Report = (reason, detail) =>
+    problems.push({ reason, where: placeOf(predicate), ...(detail !== undefined && { detail }) });
+  if (predicate.remover === predicate.partner) report("one_party");
+  if (![predicate.remover, predicate.partner].includes(predicate.organisation)) report("not_a_party");
+  checkPlace(predicate, report);
+  checkRevision(predicate, report);
+  if (!sameSubjects(subject, stageSubjects(predicate))) report("subjects_differ");
+  if (predicate.openedAt > predicate.closedAt) report("times_out_of_order", "openedAt, closedAt");
+  checkConditions(predicate, report);
+  for (const exit of predicate.exit) checkCondition(predicate, exit, evidence, unusable, report);
+  return problems;
+}
+
+function checkPlace({ stage, position, previous }: StagePredicate, report: Report): void {
+  if (position !== positionOf(stage)) report("stage_out_of_place", `position ${position}`);
+  if ((previous === null) !== (positionOf(stage) === 1)) report("chain_broken");
+}
+
+function checkRevision(predicate: StagePredicate, report: Report): void {
+  const { stage, revision, render } = predicate;
+  if (PLANE_OF_STAGE[stage] === null) {
+    if (revision !== null || render !== null) report("duties_have_no_plane");
+  } else if (revision === null || render === null) {
+    // Both or neither; and neither only where there is nothing to close.
+    if (applies(predicate) || revision !== render) report("revision_missing");
+  }
+}
+
+function checkConditions(predicate: StagePredicate, report: Report): void {
+  const { stage, kind, exit, organisation, remover } = predicate;
+  const named = exit.map(({ condition }) => condition);
+  for (const condition of new Set(named.filter((name, index) => named.indexOf(name) !== index))) {
+    report("condition_repeated", condition);
+  }
+  for (const condition of CONDITIONS_OF_STAGE[stage]) {
+    if (!named.includes(condition)) report("condition_missing", condition);
+  }
+  if (applies(predicate)) {
+    if (STAGES_LEFT_ALONE[kind].includes(stage)) report("stage_out_of_scope");
+  } else if (organisation === remover && STAGES_OF_REMOVER[kind].includes(stage)) {
+    report("stage_not_closed");
+  }
+}
+
+function checkCondition(
+  predicate: StagePredicate,
+  { condition, verdict, evidence: digests }: ExitCondition,
+  evidence: Evidence,
+  unusable: ReadonlySet<string>,
+  report: Report,
+): void {
+  let seen = false;
+  let wholly = true;
+  for (const digest of new Set(digests)) {
+    const item = evidence.get(digest);
+    if (item === undefined) {
+      wholly = false;
+      if (!unusable.has(digest)) report("evidence_missing", digest);
+      continue;
+    }
+    checkItem(predicate, item, report);
+    if (item.verdict === "closed" && item.vantage !== "nobody") seen = true;
+  }
+  if (verdict === "met" && !seen && wholly) report("condition_unproved", condition);
+}
+
+function checkItem(predicate: StagePredicate, item: EvidenceItem, report: Report): void {
+  const plane = PLANE_OF_STAGE[predicate.stage];
+  if (item.partner !== counterpartyOf(predicate)) report("evidence_about_another", item.digest);
+  // Duties are about what each of the planes has left behind.
+  if (plane !== null && item.plane !== plane) report("evidence_of_another_plane", item.digest);
+  const at = Date.parse(item.at);
+  if (at < Date.parse(predicate.openedAt) || at > Date.parse(predicate.closedAt)) {
+    report("evidence_out_of_time", item.digest);
+  }
+  if (item.verdict === "open") report("evidence_says_open", item.digest);
+  if (item.verdict === "unknown") {
+    const subject = item.subject ?? item.probe;
+    if (!predicate.outOfReach.some((entry) => entry.subject === subject)) {
+      report("unreached_not_listed", item.digest);
+    }
+  }
+}

@@ -1,0 +1,157 @@
+// Is this envelope signed by those who must have signed it, and does it say what it should say?
+// Invariants: a key is found by what it is, not by the name a signature gives it; one key counts for one
+// organisation once; a signature by an unknown key makes the envelope invalid rather than being passed
+// over; the payload is looked at only after every signature was verified.
+import { verify } from "node:crypto";
+import type { z } from "zod";
+import { parseStrictJson } from "../../domain/strict-json.ts";
+import { isInOneForm } from "../ecdsa-signature.ts";
+import { Envelope, type EnvelopeSignature, preAuthenticationEncoding } from "../envelope.ts";
+import type { RecordKey } from "../public-key.ts";
+import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../statement.ts";
+import type { TrustedParty } from "../trust.ts";
+import { type Problem, printable } from "./reasons.ts";
+
+/** A completion names a few hundred thousand items at most. */
+const PAYLOAD_BYTES_MAX = 64 * 1024 * 1024;
+
+export interface Signature {
+  readonly organisation: string;
+  readonly keyId: string;
+}
+
+type EnvelopeProblem = Pick<Problem, "reason" | "detail">;
+
+export type VerifiedEnvelope<S> =
+  | {
+      readonly valid: true;
+      readonly statement: S;
+      /** Who signed, with which key. */
+      readonly signers: readonly Signature[];
+    }
+  | { readonly valid: false; readonly problems: readonly EnvelopeProblem[] };
+
+/** Organisations of which each must have signed once, and those that may have. */
+export interface SignatureRule {
+  readonly must: readonly string[];
+  readonly may: readonly string[];
+}
+
+/**
+ * Verifies an envelope.
+ * @param value as strict JSON was parsed; nothing is presumed about it
+ */
+export function verifyEnvelope<S extends Statement<unknown>>(
+  value: unknown,
+  schema: z.ZodType<S>,
+  trusted: readonly TrustedParty[],
+  rule: (statement: S) => SignatureRule,
+): VerifiedEnvelope<S> {
+  const parsed = Envelope.safeParse(value);
+  if (!parsed.success) return invalid("not_an_envelope", fieldOf(parsed.error));
+  const envelope = parsed.data;
+  if (envelope.payloadType !== STATEMENT_PAYLOAD_TYPE) return invalid("wrong_payload_type");
+  const payload = Buffer.from(envelope.payload, "base64");
+  const { signers, problems } = verifySignatures(envelope, payload, trusted);
+  if (problems.length > 0) return { valid: false, problems };
+
+  const statement = schema.safeParse(strictJson(payload));
+  if (!statement.success) return invalid("not_a_statement", fieldOf(statement.error));
+  if (!statementBytes(statement.data).equals(payload)) return invalid("not_canonical");
+  const owed = signatureProblems(signers, rule(statement.data));
+  if (owed.length > 0) return { valid: false, problems: owed };
+  return { valid: true, statement: statement.data, signers };
+}
+
+/** Of a record: both parties, and nobody else. */
+export function byBothParties({ predicate: { remover, partner } }: Statement<Parties>): SignatureRule {
+  return { must: [remover, partner], may: [remover, partner] };
+}
+
+interface Parties {
+  readonly remover: string;
+  readonly partner: string;
+}
+
+function invalid(reason: EnvelopeProblem["reason"], detail?: string) {
+  return { valid: false, problems: [{ reason, ...(detail !== undefined && { detail }) }] } as const;
+}
+
+/** Every signature of an envelope, whoever must have signed. */
+function verifySignatures(envelope: Envelope, payload: Uint8Array, trusted: readonly TrustedParty[]) {
+  const signed = preAuthenticationEncoding(envelope.payloadType, payload);
+  const signers: Signature[] = [];
+  const problems: EnvelopeProblem[] = [];
+  const seen = new Set<string>();
+  let last = "";
+  for (const signature of envelope.signatures) {
+    const { keyid } = signature;
+    if (seen.has(keyid)) {
+      problems.push({ reason: "duplicate_signature", detail: keyid });
+      continue;
+    }
+    seen.add(keyid);
+    if (keyid < last) problems.push({ reason: "signatures_out_of_order", detail: keyid });
+    last = keyid;
+    const found = verifySignature(signed, signature, trusted);
+    if (typeof found === "string") problems.push({ reason: found, detail: keyid });
+    else signers.push(found);
+  }
+  return { signers, problems };
+}
+
+function verifySignature(
+  signed: Uint8Array,
+  { keyid, sig }: EnvelopeSignature,
+  trusted: readonly TrustedParty[],
+): Signature | "unknown_key" | "signature_malformed" | "signature_invalid" {
+  const owners = trusted.flatMap(({ organisation, keys }) =>
+    keys.filter(({ keyId }) => keyId === keyid).map((key) => ({ organisation, key })),
+  );
+  const [owner] = owners;
+  // A key that two parties claim identifies neither of them.
+  if (owner === undefined || owners.length > 1) return "unknown_key";
+  const bytes = Buffer.from(sig, "base64");
+  if (!isInOneForm(bytes)) return "signature_malformed";
+  if (!isSignature(signed, owner.key, bytes)) return "signature_invalid";
+  return { organisation: owner.organisation, keyId: keyid };
+}
+
+function isSignature(data: Uint8Array, { key }: RecordKey, signature: Uint8Array): boolean {
+  try {
+    return verify("sha256", data, { key, dsaEncoding: "der" }, signature);
+  } catch {
+    return false;
+  }
+}
+
+function signatureProblems(signers: readonly Signature[], { must, may }: SignatureRule): EnvelopeProblem[] {
+  const missing = must
+    .filter((name) => !signers.some(({ organisation }) => organisation === name))
+    .map((name) => ({ reason: "signature_missing", detail: name }) as const);
+  const extra = signers
+    .filter(
+      ({ organisation }, index) =>
+        !may.includes(organisation) ||
+        signers.findIndex((other) => other.organisation === organisation) !== index,
+    )
+    .map(({ keyId }) => ({ reason: "signature_extra", detail: keyId }) as const);
+  return [...missing, ...extra];
+}
+
+/** The first field that a schema refuses, safe to print. */
+export function fieldOf(error: z.ZodError): string {
+  const [issue] = error.issues;
+  if (issue === undefined) return "";
+  const names = issue.code === "unrecognized_keys" ? [...issue.path, issue.keys[0] ?? ""] : issue.path;
+  return printable(names.map(String).join("."));
+}
+
+/** JSON without duplicate keys; undefined for anything else. */
+function strictJson(bytes: Uint8Array): unknown {
+  try {
+    return parseStrictJson(bytes, PAYLOAD_BYTES_MAX);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,143 @@
+// Is this the whole, unaltered record of one removal, signed by both organisations?
+// Invariants: nothing but the file and the trust file is read; everything that is wrong is told at once,
+// except what only follows from something else that is wrong; a record verifies only if nothing is wrong.
+import type { z } from "zod";
+import { canonicalize } from "../../domain/canonicalize.ts";
+import { sha256Tagged } from "../../domain/digest.ts";
+import { isJsonObject, type Json, type JsonObject } from "../../domain/json.ts";
+import { parseStrictJson } from "../../domain/strict-json.ts";
+import { CompletionStatement } from "../predicates/completion.ts";
+import { StageStatement } from "../predicates/stage.ts";
+import { RECORD_BYTES_MAX, RECORD_SCHEMA, RecordFile } from "../record-file.ts";
+import type { Statement } from "../statement.ts";
+import type { Trust, TrustedParty } from "../trust.ts";
+import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./completion.ts";
+import { readEvidence } from "./evidence.ts";
+import type { Problem } from "./reasons.ts";
+import { type RecordReport, reportOf } from "./report.ts";
+import { type Removal, sequenceProblems, strayProblems } from "./sequence.ts";
+import { stageProblems } from "./stage.ts";
+import { byBothParties, type Signature, verifyEnvelope } from "./verify-envelope.ts";
+
+/**
+ * Verifies a record file's bytes against whom the auditor trusts (section 8.8 and 8.7).
+ * It never throws for what the file holds.
+ */
+export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
+  const digest = sha256Tagged(bytes);
+  const failed = (problem: Problem) =>
+    reportOf({ digest, problems: [problem], stages: [], items: new Map(), signers: [] });
+  let value: Json;
+  try {
+    value = parseStrictJson(bytes, RECORD_BYTES_MAX);
+  } catch {
+    return failed({ reason: "record_unreadable", where: "file" });
+  }
+  const shape = shapeOf(value);
+  if (shape === undefined) return failed({ reason: "record_malformed", where: "file" });
+  const problems: Problem[] = [];
+  if (!Buffer.from(`${canonicalize(value)}\n`, "utf8").equals(bytes)) {
+    problems.push({ reason: "record_reformatted", where: "file" });
+  }
+  const shared = keysOfTwoParties(trust.parties);
+  problems.push(
+    ...shared.map((detail) => ({ reason: "key_of_two_parties", where: "trust", detail }) as const),
+  );
+
+  const signers: Signature[] = [];
+  const gathered = { parties: trust.parties, problems, signers };
+  const completion = open(shape.completion, CompletionStatement, "completion", gathered);
+  const completionSigners = [...signers];
+  const listed = shape.stages.map((stage, index) =>
+    open(stage, StageStatement, `stages[${index}]`, gathered),
+  );
+  const stages = listed.filter((stage) => stage !== undefined);
+  const evidence = readEvidence(shape.evidence);
+  problems.push(...evidence.problems);
+  for (const stage of stages) problems.push(...stageProblems(stage, evidence.items, evidence.unusable));
+
+  const isWhole = stages.length === listed.length;
+  const removal: Removal | undefined = completion?.predicate ?? stages[0]?.predicate;
+  if (removal !== undefined) {
+    problems.push(...expectationProblems(removal, trust));
+    for (const stage of stages) problems.push(...strayProblems(removal, stage));
+    problems.push(...sequenceProblems(removal, listed));
+  }
+  if (completion !== undefined) {
+    problems.push(...keyProblems(completion.predicate, completionSigners));
+    problems.push(...completionProblems(completion));
+    problems.push(...bindingProblems(completion.predicate, stages, isWhole));
+  }
+  if (isWhole) problems.push(...surplusEvidence(evidence.items.keys(), evidenceOf(stages)));
+  return reportOf({ digest, problems, completion, stages, items: evidence.items, signers });
+}
+
+interface Shape {
+  readonly completion: Json;
+  readonly stages: readonly Json[];
+  readonly evidence: readonly Json[];
+}
+
+/** The outermost shape alone, so that each part is judged, and told, by itself. */
+function shapeOf(value: Json): Shape | undefined {
+  if (!isJsonObject(value) || value["schema"] !== RECORD_SCHEMA) return undefined;
+  const { completion, stages, evidence }: JsonObject = value;
+  if (completion === undefined || !isList(stages) || !isList(evidence)) return undefined;
+  if (Object.keys(value).length !== Object.keys(RecordFile.shape).length) return undefined;
+  return { completion, stages, evidence };
+}
+
+function isList(value: Json | undefined): value is readonly Json[] {
+  return Array.isArray(value);
+}
+
+function keysOfTwoParties(parties: readonly TrustedParty[]): string[] {
+  const all = parties.flatMap(({ keys }) => [...new Set(keys.map(({ keyId }) => keyId))]);
+  return [...new Set(all.filter((keyId, index) => all.indexOf(keyId) !== index))];
+}
+
+/** Verifies one envelope; what is wrong with it, and who signed it, are added to the lists. */
+function open<S extends Statement<Removal>>(
+  value: Json,
+  schema: z.ZodType<S>,
+  where: string,
+  { parties, problems, signers }: Gathered,
+): S | undefined {
+  const opened = verifyEnvelope(value, schema, parties, byBothParties);
+  if (!opened.valid) {
+    problems.push(...opened.problems.map((problem) => ({ ...problem, where })));
+    return undefined;
+  }
+  signers.push(...opened.signers);
+  return opened.statement;
+}
+
+interface Gathered {
+  readonly parties: readonly TrustedParty[];
+  readonly problems: Problem[];
+  readonly signers: Signature[];
+}
+
+function expectationProblems(removal: Removal, { parties, expect }: Trust): Problem[] {
+  if (expect === undefined) return [];
+  const problems: Problem[] = [];
+  for (const name of [expect.remover, expect.partner]) {
+    if (!parties.some(({ organisation }) => organisation === name)) {
+      problems.push({ reason: "party_untrusted", where: "trust", detail: name });
+    }
+  }
+  if (removal.remover !== expect.remover || removal.partner !== expect.partner) {
+    const detail = `${removal.remover}, ${removal.partner}`;
+    problems.push({ reason: "parties_not_expected", where: "file", detail });
+  }
+  if (expect.run !== undefined && removal.run !== expect.run) {
+    problems.push({ reason: "run_not_expected", where: "file", detail: removal.run });
+  }
+  return problems;
+}
+
+function surplusEvidence(held: Iterable<string>, named: ReadonlySet<string>): Problem[] {
+  return [...held]
+    .filter((digest) => !named.has(digest))
+    .map((detail) => ({ reason: "evidence_extra", where: "evidence", detail }) as const);
+}

@@ -1,0 +1,265 @@
+// A whole removal of one organisation by another, stated and signed by both, and forgeries of it.
+// The forgeries are signed with the real keys: what a signature cannot show is what they are for.
+import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
+import { canonicalize } from "../../src/domain/canonicalize.ts";
+import { sha256Tagged } from "../../src/domain/digest.ts";
+import type { Envelope } from "../../src/records/envelope.ts";
+import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../src/records/evidence-item.ts";
+import {
+  COMPLETION_PREDICATE_TYPE,
+  type CompletionPredicate,
+} from "../../src/records/predicates/completion.ts";
+import { STAGE_PREDICATE_TYPE, type StagePredicate } from "../../src/records/predicates/stage.ts";
+import { readPublicKey } from "../../src/records/public-key.ts";
+import { fileText, RECORD_SCHEMA, type RecordFile } from "../../src/records/record-file.ts";
+import { addSignature, signStatement } from "../../src/records/sign/sign-statement.ts";
+import type { Signer } from "../../src/records/sign/signer.ts";
+import {
+  CONDITIONS_OF_STAGE,
+  PLANE_OF_STAGE,
+  positionOf,
+  type StageName,
+  statementOrder,
+} from "../../src/records/stages.ts";
+import { STATEMENT_TYPE, type Statement, statementDigest } from "../../src/records/statement.ts";
+import { completionSubjects, stageSubjects } from "../../src/records/subjects.ts";
+import type { Trust, TrustedParty } from "../../src/records/trust.ts";
+import { evidenceOf, revisionsOf } from "../../src/records/verify/completion.ts";
+
+export interface Party {
+  readonly name: string;
+  readonly trusted: TrustedParty;
+  readonly signer: Signer;
+  readonly privateKey: KeyObject;
+  /** SubjectPublicKeyInfo. */
+  readonly pem: string;
+}
+
+/** An organisation with a new key. */
+export function party(name: string): Party {
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
+  const pem = publicKey.export({ type: "spki", format: "pem" }).toString();
+  const key = readPublicKey(pem, "test");
+  return {
+    name,
+    privateKey,
+    pem,
+    trusted: { organisation: name, keys: [key] },
+    signer: {
+      keyId: key.keyId,
+      sign: async (data) => sign("sha256", data, { key: privateKey, dsaEncoding: "der" }),
+    },
+  };
+}
+
+export const RUN = "0123456789abcdef0123456789abcdef";
+const START = Date.parse("2026-11-21T09:00:00.000Z");
+
+/** Minutes after the removal began. */
+export function minute(count: number): string {
+  return new Date(START + count * 60_000).toISOString();
+}
+
+export interface Changes {
+  readonly run?: string;
+  /** Each item, before it is sealed. */
+  readonly item?: (item: EvidenceItemBody, organisation: string, stage: StageName) => EvidenceItemBody;
+  /** Each stage's predicate, before it is chained. */
+  readonly stage?: (predicate: StagePredicate) => StagePredicate;
+  /** Each stage's statement, chained; the completion binds what comes out. */
+  readonly stated?: (statement: Statement<StagePredicate>) => Statement<StagePredicate>;
+  readonly completion?: (predicate: CompletionPredicate) => CompletionPredicate;
+  readonly completed?: (statement: Statement<CompletionPredicate>) => Statement<CompletionPredicate>;
+  /** The whole file, after everything was signed. */
+  readonly file?: (file: RecordFile) => unknown;
+}
+
+export interface Removal {
+  readonly file: RecordFile;
+  readonly bytes: Buffer;
+  readonly trust: Trust;
+  readonly stages: readonly Statement<StagePredicate>[];
+  readonly completion: Statement<CompletionPredicate>;
+}
+
+export function itemsOf(
+  organisation: string,
+  other: string,
+  stage: StageName,
+  change: Changes["item"] = (item) => item,
+): ReadonlyMap<string, EvidenceItem[]> {
+  const from = positionOf(stage) * 10;
+  return new Map(
+    CONDITIONS_OF_STAGE[stage].map((condition) => [
+      condition,
+      (["operator", "partner"] as const).map((vantage) =>
+        evidenceItem(
+          change(
+            {
+              schema: "svc.federation.evidence_item.v1",
+              plane: PLANE_OF_STAGE[stage] ?? "transport",
+              partner: other,
+              probe: condition,
+              vantage,
+              subject: organisation,
+              verdict: "closed",
+              layer: "homeserver",
+              status: 403,
+              reason: "M_FORBIDDEN",
+              references: ["$event:a.test"],
+              at: minute(from + 1),
+              durationMs: 12.5,
+            },
+            organisation,
+            stage,
+          ),
+        ),
+      ),
+    ]),
+  );
+}
+
+/** What an organisation may truthfully state about a stage. */
+export function stageInput(
+  run: string,
+  remover: string,
+  partner: string,
+  { organisation, stage }: { readonly organisation: string; readonly stage: StageName },
+  items: ReadonlyMap<string, readonly EvidenceItem[]>,
+): Omit<StagePredicate, "previous"> {
+  const plane = PLANE_OF_STAGE[stage];
+  const from = positionOf(stage) * 10;
+  return {
+    schema: "svc.federation.offboarding_stage.v1",
+    run,
+    kind: "full",
+    remover,
+    partner,
+    organisation,
+    stage,
+    position: positionOf(stage),
+    revision: plane === null ? null : organisation === remover ? "a".repeat(40) : "b".repeat(40),
+    render: plane === null ? null : sha256Tagged(`${organisation} ${plane}`),
+    exit: [...items].map(([condition, seen]) => ({
+      condition,
+      verdict: "met" as const,
+      evidence: seen.map(({ digest }) => digest),
+    })),
+    outOfReach: [],
+    attested: stage === "data_duties" ? ["backups_expire"] : [],
+    openedAt: minute(from),
+    closedAt: minute(from + 5),
+  };
+}
+
+/** What the owners add at the end. */
+export function completionInput(run: string, first: Party, second: Party, purged: readonly string[]) {
+  const [remover, partner] = [first.name, second.name];
+  const both = [remover, partner];
+  return {
+    run,
+    kind: "full",
+    remover,
+    partner,
+    trigger: "contract_end",
+    attestations: [first, second].map(({ name, signer }) => ({
+      organisation: name,
+      owner: "change-owner-7",
+      keyId: signer.keyId,
+      attestedAt: minute(70),
+    })),
+    references: { change: "CHG-2026-118", rollback: "CHG-2026-118/rollback" },
+    staticTests: both.map((organisation) => ({
+      organisation,
+      command: "check:federation",
+      passed: true as const,
+      at: minute(5),
+    })),
+    duties: {
+      purge: { state: "done", evidence: [...purged], waiver: null },
+      retention: { state: "kept", until: "2033-11-21" },
+      backupExpiry: { state: "attested", by: "2027-02-21" },
+      replicatedHistory: "not_retracted",
+    },
+    residual: {
+      rooms: [{ room: "!room:a.test", events: 118 }],
+      deviceKeys: null,
+      tokensLiveUntil: minute(20),
+      thirdServers: [{ server: "w.test", rooms: 1 }],
+    },
+    outOfReach: [],
+    readmission: { possible: true, owner: "partner-manager", conditions: ["new_contract"] },
+    completedAt: minute(80),
+  } satisfies Omit<CompletionPredicate, "schema" | "revisions" | "stages" | "evidence">;
+}
+
+/** A record, and what was changed in it; without changes it is whole. */
+export async function removalOf(remover: Party, partner: Party, changes: Changes = {}): Promise<Removal> {
+  const run = changes.run ?? RUN;
+  const evidence: EvidenceItem[] = [];
+  const previous = new Map<string, Statement<StagePredicate>>();
+  const stages: Statement<StagePredicate>[] = [];
+  for (const slot of statementOrder(remover.name, partner.name)) {
+    const other = slot.organisation === remover.name ? partner.name : remover.name;
+    const items = itemsOf(slot.organisation, other, slot.stage, changes.item);
+    evidence.push(...[...items.values()].flat());
+    const before = previous.get(slot.organisation);
+    const input = stageInput(run, remover.name, partner.name, slot, items);
+    const plain = { ...input, previous: before === undefined ? null : statementDigest(before) };
+    const predicate = changes.stage?.(plain) ?? plain;
+    const statement = {
+      _type: STATEMENT_TYPE,
+      subject: stageSubjects(predicate),
+      predicateType: STAGE_PREDICATE_TYPE,
+      predicate,
+    } as const;
+    const stated = changes.stated?.(statement) ?? statement;
+    previous.set(slot.organisation, stated);
+    stages.push(stated);
+  }
+  const duties = stages.filter(({ predicate }) => predicate.stage === "data_duties");
+  const plain: CompletionPredicate = {
+    schema: "svc.federation.offboarding_completion.v1",
+    ...completionInput(run, remover, partner, [...evidenceOf(duties)]),
+    revisions: revisionsOf(stages),
+    stages: stages.map((stage) => ({
+      organisation: stage.predicate.organisation,
+      stage: stage.predicate.stage,
+      statement: statementDigest(stage),
+    })),
+    evidence: [...evidenceOf(stages)].sort(),
+  };
+  const predicate = changes.completion?.(plain) ?? plain;
+  const statement = {
+    _type: STATEMENT_TYPE,
+    subject: completionSubjects(predicate),
+    predicateType: COMPLETION_PREDICATE_TYPE,
+    predicate,
+  } as const;
+  const completion = changes.completed?.(statement) ?? statement;
+  const file: RecordFile = {
+    schema: RECORD_SCHEMA,
+    completion: await bySigners(completion, [remover, partner]),
+    stages: await Promise.all(stages.map((stage) => bySigners(stage, [remover, partner]))),
+    evidence: evidence.sort((left, right) => (left.digest < right.digest ? -1 : 1)),
+  };
+  const bytes = Buffer.from(fileText(changes.file?.(file) ?? file), "utf8");
+  const trust = { parties: [remover.trusted, partner.trusted] };
+  return { file, bytes, trust, stages, completion };
+}
+
+/** A statement as these organisations would sign it. */
+export async function bySigners(
+  statement: Statement<unknown>,
+  [first, ...others]: readonly [Party, ...Party[]] | readonly Party[],
+): Promise<Envelope> {
+  if (first === undefined) throw new Error("somebody must sign");
+  let envelope = await signStatement(statement, first.signer);
+  for (const other of others) envelope = await addSignature(envelope, other.signer);
+  return envelope;
+}
+
+/** An item whose digest is again that of its fields. */
+export function resealed({ digest: _, ...body }: EvidenceItem): EvidenceItem {
+  return { ...body, digest: sha256Tagged(canonicalize(body)) };
+}

@@ -1,0 +1,239 @@
+// DSSE envelopes of in-toto statements: what verifies, and every way in which one does not.
+import assert from "node:assert/strict";
+import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
+import { chmodSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import fc from "fast-check";
+import { z } from "zod";
+import { inOneForm, isInOneForm } from "../../../src/records/ecdsa-signature.ts";
+import { type Envelope, preAuthenticationEncoding } from "../../../src/records/envelope.ts";
+import { keyIdOf, readPublicKey } from "../../../src/records/public-key.ts";
+import { addSignature, signStatement } from "../../../src/records/sign/sign-statement.ts";
+import { commandSigner, fileSigner, type Signer } from "../../../src/records/sign/signer.ts";
+import { STATEMENT_TYPE, type Statement, statementOf } from "../../../src/records/statement.ts";
+import type { TrustedParty } from "../../../src/records/trust.ts";
+import { verifyEnvelope } from "../../../src/records/verify/verify-envelope.ts";
+import { temporaryFolder } from "../../support/temporary.ts";
+
+const Predicate = z.strictObject({ stage: z.string(), step: z.int() });
+const Schema = statementOf("https://example.org/stage/v1", Predicate);
+
+const STATEMENT: Statement<z.output<typeof Predicate>> = {
+  _type: STATEMENT_TYPE,
+  subject: [{ name: "evidence", digest: { sha256: "a".repeat(64) } }],
+  predicateType: "https://example.org/stage/v1",
+  predicate: { stage: "border", step: 4 },
+};
+
+const BOTH = { must: ["org-a.test", "org-b.test"], may: ["org-a.test", "org-b.test"] };
+const ONE = { must: ["org-a.test"], may: ["org-a.test"] };
+
+/** The reasons why an envelope does not verify. */
+function reasonsOf(result: ReturnType<typeof verifyEnvelope>): string[] {
+  return result.valid ? ["valid"] : result.problems.map(({ reason }) => reason);
+}
+
+interface Party {
+  readonly trusted: TrustedParty;
+  readonly signer: Signer;
+  readonly file: string;
+  readonly privateKey: KeyObject;
+}
+
+function party(t: TestContext, organisation: string): Party {
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
+  const file = join(temporaryFolder(t), "key.pem");
+  writeFileSync(file, privateKey.export({ type: "pkcs8", format: "pem" }), { mode: 0o600 });
+  const key = readPublicKey(publicKey.export({ type: "spki", format: "pem" }).toString(), "test");
+  return { trusted: { organisation, keys: [key] }, signer: fileSigner(file), file, privateKey };
+}
+
+const bytesOf = (envelope: unknown) => Buffer.from(JSON.stringify(envelope));
+const ORDER = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
+
+async function both(t: TestContext) {
+  const a = party(t, "org-a.test");
+  const b = party(t, "org-b.test");
+  const envelope = await addSignature(await signStatement(STATEMENT, a.signer), b.signer);
+  const verifyAs = (value: unknown) => verifyEnvelope(value, Schema, [a.trusted, b.trusted], () => BOTH);
+  return { a, b, envelope, verifyAs };
+}
+
+/** The other signature that anybody can make of one: (r, n - s). */
+function otherHalf(base64: string): string {
+  const der = Buffer.from(base64, "base64");
+  const length = der[3] ?? 0;
+  const r = der.subarray(4, 4 + length);
+  const s = BigInt(`0x${der.subarray(6 + length).toString("hex")}`);
+  const other = Buffer.from(`00${(ORDER - s).toString(16).padStart(64, "0")}`, "hex");
+  const body = Buffer.concat([Buffer.from([2, r.length]), r, Buffer.from([2, other.length]), other]);
+  return Buffer.concat([Buffer.from([0x30, body.length]), body]).toString("base64");
+}
+
+test("of the two signatures that verify, only one is taken, and signers' are turned into it", async (t) => {
+  const a = party(t, "org-a.test");
+  for (let round = 0; round < 64; round++) {
+    const { signatures } = await signStatement(STATEMENT, a.signer);
+    const der = Buffer.from(signatures[0]?.sig ?? "", "base64");
+    assert.ok(isInOneForm(der));
+    const other = Buffer.from(otherHalf(der.toString("base64")), "base64");
+    assert.equal(isInOneForm(other), false);
+    assert.deepEqual(inOneForm(other), der);
+  }
+});
+
+test("what is no strict DER signature has no form at all", () => {
+  const values = [
+    "",
+    "3000",
+    "3006020100020101",
+    "30060201010201ff",
+    "300702020001020101",
+    "3006020101020101ff",
+  ];
+  for (const hex of values) assert.equal(inOneForm(Buffer.from(hex, "hex")), undefined, hex);
+  assert.equal(inOneForm(Buffer.from("3006020101020101", "hex"))?.toString("hex"), "3006020101020101");
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 80 }), (bytes) => {
+      const form = inOneForm(bytes);
+      assert.ok(form === undefined || isInOneForm(form));
+    }),
+  );
+});
+
+test("an envelope that both organisations signed verifies, and says who signed what", async (t) => {
+  const { a, b, envelope, verifyAs } = await both(t);
+  const signers = [
+    { organisation: "org-a.test", keyId: a.signer.keyId },
+    { organisation: "org-b.test", keyId: b.signer.keyId },
+  ].sort((left, right) => (left.keyId < right.keyId ? -1 : 1));
+  assert.deepEqual(verifyAs(envelope), { valid: true, statement: STATEMENT, signers });
+});
+
+test("the pre-authentication encoding is that of the DSSE protocol's example", () => {
+  const encoded = preAuthenticationEncoding("http://example.com/HelloWorld", Buffer.from("hello world"));
+  assert.equal(encoded.toString(), "DSSEv1 29 http://example.com/HelloWorld 11 hello world");
+});
+
+test("signing a second time with the same key adds nothing", async (t) => {
+  const { a, envelope } = await both(t);
+  assert.equal(await addSignature(envelope, a.signer), envelope);
+});
+
+test("each way to be forged or incomplete has a reason of its own", async (t) => {
+  const { a, b, envelope, verifyAs } = await both(t);
+  const stranger = party(t, "org-c.test");
+  const [first, second] = envelope.signatures;
+  assert.ok(first !== undefined && second !== undefined);
+  const resigned = async (payload: string, payloadType = envelope.payloadType): Promise<Envelope> => {
+    const data = preAuthenticationEncoding(payloadType, Buffer.from(payload));
+    const signatures = [a, b].map(({ privateKey, signer }) => ({
+      keyid: signer.keyId,
+      sig: inOneForm(sign("sha256", data, { key: privateKey, dsaEncoding: "der" }))?.toString("base64") ?? "",
+    }));
+    signatures.sort((left, right) => (left.keyid < right.keyid ? -1 : 1));
+    return { payloadType, payload: Buffer.from(payload).toString("base64"), signatures };
+  };
+  const text = Buffer.from(envelope.payload, "base64").toString();
+  const raw = sign("sha256", preAuthenticationEncoding(envelope.payloadType, Buffer.from(text)), {
+    key: a.privateKey,
+    dsaEncoding: "ieee-p1363",
+  });
+  const cases: readonly (readonly [string, unknown])[] = [
+    ["signature_missing", { ...envelope, signatures: [first] }],
+    ["duplicate_signature", { ...envelope, signatures: [first, first, second] }],
+    ["signatures_out_of_order", { ...envelope, signatures: [second, first] }],
+    ["unknown_key", await addSignature(envelope, stranger.signer)],
+    ["signature_invalid", { ...envelope, signatures: [{ ...first, sig: second.sig }, second] }],
+    ["signature_malformed", { ...envelope, signatures: [{ ...first, sig: otherHalf(first.sig) }, second] }],
+    ["signature_malformed", { ...envelope, signatures: [{ ...first, sig: raw.toString("base64") }, second] }],
+    ["wrong_payload_type", await resigned(text, "application/json")],
+    ["not_canonical", await resigned(JSON.stringify(JSON.parse(text), null, 1))],
+    ["not_a_statement", await resigned(text.replace("border", 'border","more":"x'))],
+    ["not_a_statement", await resigned(text.replace('"step":4', '"step":4,"step":4'))],
+    ["not_a_statement", await resigned(text.replace("stage/v1", "stage/v2"))],
+    ["not_an_envelope", { ...envelope, payload: `${envelope.payload}\n` }],
+    ["not_an_envelope", { ...envelope, extra: 1 }],
+    ["not_an_envelope", { ...envelope, signatures: [] }],
+  ];
+  for (const [reason, value] of cases) {
+    const result = verifyAs(value);
+    assert.deepEqual(reasonsOf(result), [reason], JSON.stringify(value).slice(0, 80));
+  }
+});
+
+test("a key that two parties claim verifies for neither", async (t) => {
+  const { a, b, envelope } = await both(t);
+  const result = verifyEnvelope(
+    envelope,
+    Schema,
+    [a.trusted, b.trusted, { organisation: "org-c.test", keys: a.trusted.keys }],
+    () => ONE,
+  );
+  assert.deepEqual(reasonsOf(result), ["unknown_key"]);
+});
+
+test("no change of a single byte of an envelope verifies", async (t) => {
+  const { envelope, verifyAs } = await both(t);
+  const bytes = bytesOf(envelope);
+  assert.equal(verifyAs(envelope).valid, true);
+  fc.assert(
+    fc.property(fc.nat(bytes.length - 1), fc.integer({ min: 1, max: 255 }), (at, flip) => {
+      const forged = Buffer.from(bytes);
+      forged[at] = (forged[at] ?? 0) ^ flip;
+      let value: unknown;
+      try {
+        value = JSON.parse(forged.toString("utf8"));
+      } catch {
+        return;
+      }
+      assert.equal(verifyAs(value).valid, false);
+    }),
+    { numRuns: 2_000 },
+  );
+});
+
+test("a program may hold the key; what it returns is checked before it is used", async (t) => {
+  const { a } = await both(t);
+  const [key] = a.trusted.keys;
+  assert.ok(key !== undefined);
+  const program = (body: string) => {
+    const file = join(temporaryFolder(t), "signer.mjs");
+    writeFileSync(
+      file,
+      `import { readFileSync, writeSync } from "node:fs"; import { createPrivateKey, sign } from "node:crypto"; const data = readFileSync(0); ${body}`,
+    );
+    chmodSync(file, 0o700);
+    return commandSigner([process.execPath, file], key);
+  };
+  const good = program(
+    `writeSync(1, sign("sha256", data, { key: createPrivateKey(readFileSync(${JSON.stringify(a.file)})), dsaEncoding: "der" }))`,
+  );
+  const envelope = await signStatement(STATEMENT, good);
+  assert.equal(verifyEnvelope(envelope, Schema, [a.trusted], () => ONE).valid, true);
+  for (const body of [
+    'writeSync(1, Buffer.from("nonsense"))',
+    "process.exit(3)",
+    "",
+    "writeSync(1, Buffer.alloc(5000))",
+  ]) {
+    await assert.rejects(signStatement(STATEMENT, program(body)), { code: "program_failed" });
+  }
+});
+
+test("a private key, another curve and nonsense are no public keys of signers", () => {
+  const ec = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
+  const other = generateKeyPairSync("ec", { namedCurve: "secp384r1" });
+  assert.equal(
+    readPublicKey(ec.publicKey.export({ type: "spki", format: "pem" }).toString(), "x").keyId,
+    keyIdOf(ec.publicKey),
+  );
+  for (const pem of [
+    ec.privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
+    other.publicKey.export({ type: "spki", format: "pem" }).toString(),
+    "nonsense",
+  ]) {
+    assert.throws(() => readPublicKey(pem, "x"), { code: "config_invalid" });
+  }
+});

@@ -1,0 +1,179 @@
+// A whole record, changed in thousands of ways: none of them verifies, and each says why.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { fileText, type RecordFile } from "../../../src/records/record-file.ts";
+import type { Trust } from "../../../src/records/trust.ts";
+import { REASONS } from "../../../src/records/verify/reasons.ts";
+import { verifyRecord } from "../../../src/records/verify/verify-record.ts";
+import { party, RUN, removalOf } from "../../support/removal.ts";
+
+const A = party("a.test");
+const B = party("b.test");
+const C = party("c.test");
+const EXPECT = { remover: "a.test", partner: "b.test", run: RUN };
+
+const here = await removalOf(A, B);
+const older = await removalOf(A, B, {
+  run: "f".repeat(32),
+  item: (item) => ({ ...item, references: ["$older:a.test"] }),
+});
+const withC = await removalOf(A, C);
+const trust: Trust = { parties: [A.trusted, B.trusted, C.trusted], expect: EXPECT };
+
+let refused = 0;
+
+function assertRefused(bytes: Uint8Array, what: string): void {
+  const { verified, problems } = verifyRecord(bytes, trust);
+  assert.equal(verified, false, what);
+  assert.ok(problems.length > 0, what);
+  for (const { reason } of problems) assert.ok(reason in REASONS, what);
+  refused += 1;
+}
+
+const asFile = (file: unknown) => Buffer.from(fileText(file), "utf8");
+
+test("the record that is changed here verifies", () => {
+  assert.deepEqual(verifyRecord(here.bytes, trust).problems, []);
+  assert.deepEqual(verifyRecord(older.bytes, older.trust).problems, []);
+  assert.deepEqual(verifyRecord(withC.bytes, { parties: trust.parties }).problems, []);
+});
+
+test("OFF-3: no byte of a record can be changed, added or taken away", () => {
+  const at = fc.nat(here.bytes.length - 1);
+  const parameters = { numRuns: 250, endOnFailure: true };
+  fc.assert(
+    fc.property(at, fc.integer({ min: 1, max: 255 }), (place, flip) => {
+      const forged = Buffer.from(here.bytes);
+      forged[place] = (forged[place] ?? 0) ^ flip;
+      assertRefused(forged, `byte ${place} ^ ${flip}`);
+    }),
+    parameters,
+  );
+  fc.assert(
+    fc.property(at, fc.constantFrom(...Buffer.from(' \n\t",0}]a')), (place, byte) => {
+      const { bytes } = here;
+      assertRefused(
+        Buffer.concat([bytes.subarray(0, place), Buffer.from([byte]), bytes.subarray(place)]),
+        `byte ${byte} before ${place}`,
+      );
+    }),
+    parameters,
+  );
+  fc.assert(
+    fc.property(at, fc.integer({ min: 1, max: 200 }), (place, length) => {
+      const { bytes } = here;
+      assertRefused(
+        Buffer.concat([bytes.subarray(0, place), bytes.subarray(place + length)]),
+        `${length} bytes from ${place}`,
+      );
+    }),
+    parameters,
+  );
+});
+
+test("OFF-3: no envelope can be left out, doubled, moved or taken from another removal", () => {
+  const { file } = here;
+  for (const [index, envelope] of file.stages.entries()) {
+    const change = (stages: RecordFile["stages"], what: string) =>
+      assertRefused(asFile({ ...file, stages }), `${what} ${index}`);
+    change(file.stages.toSpliced(index, 1), "without");
+    change(file.stages.toSpliced(index, 0, envelope), "twice");
+    for (const [other, source] of file.stages.entries()) {
+      if (other === index) continue;
+      change(file.stages.with(index, source), `${other} in the place of`);
+      change(file.stages.with(index, source).with(other, envelope), `${other} exchanged with`);
+    }
+    for (const source of [older, withC]) {
+      for (const replaced of source.file.stages)
+        change(file.stages.with(index, replaced), "of another removal");
+    }
+    assertRefused(asFile({ ...file, completion: envelope }), `stage ${index} as completion`);
+    change(file.stages.with(index, file.completion), "the completion as stage");
+  }
+  for (const source of [older, withC]) {
+    assertRefused(source.bytes, "another whole record");
+    assertRefused(asFile({ ...file, completion: source.file.completion }), "another completion");
+    assertRefused(asFile({ ...source.file, completion: file.completion }), "other stages");
+    assertRefused(asFile({ ...file, evidence: source.file.evidence }), "other evidence");
+  }
+});
+
+test("OFF-3: no signature can be left out, doubled, moved or exchanged", () => {
+  const { file } = here;
+  const envelopes = [file.completion, ...file.stages];
+  const put = (index: number, envelope: unknown) =>
+    asFile(
+      index === 0
+        ? { ...file, completion: envelope }
+        : { ...file, stages: file.stages.map((one, place) => (place === index - 1 ? envelope : one)) },
+    );
+  for (const [index, envelope] of envelopes.entries()) {
+    const [first, second] = envelope.signatures;
+    assert.ok(first !== undefined && second !== undefined);
+    const lists = [
+      [],
+      [first],
+      [second],
+      [second, first],
+      [first, first],
+      [first, second, second],
+      [
+        { ...first, sig: second.sig },
+        { ...second, sig: first.sig },
+      ],
+      [
+        { ...first, keyid: second.keyid },
+        { ...second, keyid: first.keyid },
+      ],
+      [{ ...first, sig: "" }, second],
+    ];
+    for (const signatures of lists)
+      assertRefused(put(index, { ...envelope, signatures }), `signatures of ${index}`);
+    for (const [other, source] of envelopes.entries()) {
+      if (other === index) continue;
+      assertRefused(
+        put(index, { ...envelope, signatures: source.signatures }),
+        `${other}'s signatures on ${index}`,
+      );
+      assertRefused(put(index, { ...envelope, payload: source.payload }), `${other}'s payload in ${index}`);
+    }
+  }
+});
+
+test("OFF-3: no item of evidence can be left out, doubled, moved, added or changed", () => {
+  const { file } = here;
+  for (const [index, item] of file.evidence.entries()) {
+    const change = (evidence: unknown, what: string) =>
+      assertRefused(asFile({ ...file, evidence }), `${what} ${index}`);
+    change(file.evidence.toSpliced(index, 1), "without");
+    change(file.evidence.toSpliced(index, 0, item), "twice");
+    change(
+      file.evidence.with(index, file.evidence[(index + 1) % file.evidence.length] ?? item),
+      "another for",
+    );
+    // Every field of some items is enough: which one makes no difference.
+    for (const [name, value] of index % 8 === 0 ? Object.entries(item) : []) {
+      const others = [null, "", "x", 1, [], { __proto__: null, x: 1 }].filter((one) => one !== value);
+      for (const other of others) change(file.evidence.with(index, { ...item, [name]: other }), `${name} of`);
+      const { [name as keyof typeof item]: _, ...rest } = item;
+      change(file.evidence.toSpliced(index, 1, rest as typeof item), `without ${name}`);
+    }
+    const text = here.bytes
+      .toString("utf8")
+      .replace(`{"at":"${item.at}"`, `{"at":"${item.at}","at":"${item.at}"`);
+    assertRefused(Buffer.from(text), "a duplicate key");
+    change(file.evidence.with(index, Object.assign(JSON.parse(`{"__proto__":{}}`), item)), "a prototype in");
+  }
+  change: for (const source of [older, withC]) {
+    for (const item of source.file.evidence) {
+      if (file.evidence.some(({ digest }) => digest === item.digest)) continue change;
+      const evidence = [...file.evidence, item].sort((left, right) => (left.digest < right.digest ? -1 : 1));
+      assertRefused(asFile({ ...file, evidence }), "an item more");
+    }
+  }
+});
+
+test("OFF-3: more than a thousand changes were tried", () => {
+  assert.ok(refused > 1_500, String(refused));
+});
