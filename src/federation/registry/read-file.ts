@@ -84,7 +84,8 @@ function besides(
   return [...once.values(), ...problems.filter(({ line }) => !lines.has(line))];
 }
 
-function refuseBeforeParsing(text: string): string | undefined {
+/** Why a text is not given to the parser at all; undefined when it may be. */
+export function refuseBeforeParsing(text: string): string | undefined {
   if (text.length > BYTES_MAX) return `is larger than ${BYTES_MAX / 1_024} KiB`;
   if (text.includes("\u0000")) return "has a NUL character: it is no text file";
   let flow = 0;
@@ -146,7 +147,7 @@ function dotted(path: Path): string {
 }
 
 /** Where keys stand that a map has already. The parser's own check is quadratic. */
-function repeatedKeys(node: unknown): number[] {
+export function repeatedKeys(node: unknown): number[] {
   if (isSeq(node)) return node.items.flatMap(repeatedKeys);
   if (!isMap(node)) return [];
   const seen = new Set<string>();

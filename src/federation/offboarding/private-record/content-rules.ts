@@ -1,0 +1,150 @@
+// What may not stand in a private record: how to reach a person, what was said in a room, secrets.
+// Invariants: each rule has a name and is told without the value; comments are searched as values are.
+import { Document, LineCounter } from "yaml";
+import { parseRoomId } from "../../../domain/identifiers.ts";
+import { secretsInText, secretsInValues } from "../../registry/secret-rules.ts";
+import { recordField } from "./fields.ts";
+
+export interface BrokenRule {
+  readonly rule: string;
+  readonly message: string;
+  readonly mend: string;
+}
+
+interface TextRule {
+  readonly rule: string;
+  /** Completes "holds …". */
+  readonly holds: string;
+  readonly pattern: RegExp;
+  /** Looked for only where a role is expected. */
+  readonly rolesOnly?: true;
+}
+
+const VALUE_LENGTH_MAX = 512;
+const COMMENT_LENGTH_MAX = 200;
+
+const TEXT_RULES: readonly TextRule[] = [
+  {
+    rule: "personal.mail_address",
+    holds: "a mail address",
+    pattern:
+      /[\p{L}\p{N}._%+-]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)*\.\p{L}{2,}|[\p{L}\p{N}._-]+\s*[[({]\s*at\s*[\])}]\s*[\p{L}\p{N}-]+|\bmailto:/iu,
+  },
+  {
+    rule: "personal.phone_number",
+    holds: "a telephone number",
+    pattern:
+      /(?:^|[^\w+])\+\d[\d ()./-]{6,}\d|(?<![\w.:/-])00[1-9][\d ()./-]{6,}\d|(?<![\w.:/-])\(?0\d{1,5}\)?[ /.-]\d{2,}[\d /.-]*\d|(?<![\w.:/-])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}\b|\btel:/,
+  },
+  {
+    rule: "personal.matrix_user",
+    holds: "a person's Matrix user ID",
+    pattern: /(?:^|[^\p{L}\p{N}.])@[^\s:@/]+:[\p{L}\p{N}[]|\bmatrix:u\/|matrix\.to\/#\/(?:@|%40)/iu,
+  },
+  {
+    rule: "personal.postal_address",
+    holds: "what looks like a postal address",
+    pattern:
+      /\p{L}(?:straße|strasse|str\.|weg|gasse|platz|allee|laan|straat)\s+\d|\b\d{1,5}[a-z]?,?\s+(?:\p{L}+\.?\s+){1,3}(?:street|st\.?|road|rd\.?|avenue|ave\.?|lane|drive|boulevard|blvd\.?|square|court|way)(?:[\s,.]|$)|\b(?:rue|via|calle|piazza|plaza|ulica|ul\.)\s+(?:\p{L}+\.?\s+){1,4}\d|\b(?:p\.?\s?o\.?\s?box|postfach)\s+\d|(?<![\w-])\d{5}\s+\p{Lu}\p{Ll}{2,}|\b[A-Z]{1,2}\d[A-Z\d]?\s\d[A-Z]{2}\b/iu,
+  },
+  {
+    rule: "personal.account",
+    holds: "a person's account at another service",
+    pattern:
+      /\b(?:skype|sip|sips|xmpp|signal|whatsapp|slack|teams|icq|threema|callto|facetime):\s*\S|\b(?:t\.me|wa\.me|linkedin\.com\/in|facebook\.com|twitter\.com|x\.com|instagram\.com)\/\S/i,
+  },
+  {
+    rule: "personal.name",
+    holds: "what looks like a person's name where a role is expected",
+    pattern:
+      /^\s*(?:(?:mr|mrs|ms|dr|herr|frau|prof)\.?\s+)?\p{Lu}[\p{Ll}'-]+(?:\s+\p{Lu}\.?)?\s+\p{Lu}[\p{L}'-]+\s*$/iu,
+    rolesOnly: true,
+  },
+  {
+    rule: "content.room_event",
+    holds: "an event, or a part of one",
+    pattern:
+      /\bm\.room\.(?:message|encrypted)\b|["']?\b(?:msgtype|formatted_body|ciphertext|session_id|m\.relates_to|m\.new_content)["']?\s*:/,
+  },
+  {
+    rule: "content.transcript",
+    holds: "what looks like something that was said in a room",
+    pattern:
+      /(?:^|\s)\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s+<?[\p{L}@][^\s:>]{0,63}[:>]\s+\S|(?:^|\s)<[@\p{L}][^>\s]{0,127}>\s+\S/u,
+  },
+];
+
+const REFERENCE = "Name a role or a staff number; how to reach people stands in the staff directory.";
+const MENDS: readonly (readonly [prefix: string, mend: string])[] = [
+  ["personal.", REFERENCE],
+  ["content.", "Leave it out: a record names rooms by their ID and says nothing of what is in them."],
+  [
+    "secret.",
+    "Leave it out: a record names no secret, not even by reference. If others could read it, replace it.",
+  ],
+];
+
+function broken(rule: string, holds: string): BrokenRule {
+  const mend = MENDS.find(([prefix]) => rule.startsWith(prefix))?.[1] ?? REFERENCE;
+  return { rule, message: `holds ${holds}`, mend };
+}
+
+/** What a comment, or a line that no field could be made of, holds that may not stand there. */
+export function brokenByText(text: string): readonly BrokenRule[] {
+  return [
+    ...TEXT_RULES.filter(({ rolesOnly, pattern }) => rolesOnly !== true && pattern.test(text)).map(
+      ({ rule, holds }) => broken(rule, holds),
+    ),
+    ...secretsInText(text, "").map(asBroken),
+  ];
+}
+
+/** The same for a comment alone, which is no place for long texts. */
+export function brokenByComment(comment: string): readonly BrokenRule[] {
+  const found = brokenByText(comment);
+  return comment.length <= COMMENT_LENGTH_MAX
+    ? found
+    : [...found, broken("content.free_text", `more than ${COMMENT_LENGTH_MAX} characters of comment`)];
+}
+
+/** What a value holds that may not stand in its field, or anywhere. */
+export function brokenByValue(
+  value: string | number | bigint,
+  path: readonly PropertyKey[],
+): readonly BrokenRule[] {
+  const text = String(value);
+  const isRoom =
+    parseRoomId(value) !== undefined && /^(?:affected|obligations)\./.test(path.map(String).join("."));
+  const found: BrokenRule[] = [];
+  if (text.includes("\n") || text.length > VALUE_LENGTH_MAX) {
+    found.push(broken("content.free_text", "a text of several lines, or a long one"));
+  }
+  // A room ID is compared with the grammar of room IDs, and is as random as a key otherwise.
+  if (!isRoom) found.push(...brokenByWords(text, path), ...secretsIn(value, path));
+  return unique(found);
+}
+
+function brokenByWords(text: string, path: readonly PropertyKey[]): readonly BrokenRule[] {
+  const isRole = recordField(path.filter((step) => typeof step === "string").join("."))?.role === true;
+  return TEXT_RULES.filter(
+    ({ rolesOnly, pattern }) => (rolesOnly !== true || isRole) && pattern.test(text),
+  ).map(({ rule, holds }) => broken(rule, holds));
+}
+
+/** The registry's rules for secrets, on one value under its key. */
+function secretsIn(value: string | number | bigint, path: readonly PropertyKey[]): readonly BrokenRule[] {
+  const key = path.findLast((step) => typeof step === "string") ?? "";
+  const document = new Document({ [key]: value });
+  const text = `${key}: ${String(value)}`;
+  return [...secretsInText(text, ""), ...secretsInValues(document.contents, new LineCounter(), "")].map(
+    asBroken,
+  );
+}
+
+function asBroken({ rule, message }: { readonly rule: string; readonly message: string }): BrokenRule {
+  return broken(rule, message.replace(/^holds /, ""));
+}
+
+function unique(found: readonly BrokenRule[]): readonly BrokenRule[] {
+  return [...new Map(found.map((one) => [one.rule, one])).values()];
+}
