@@ -3,6 +3,7 @@
 import { parseServerName, parseUserId, serverOf } from "../../domain/identifiers.ts";
 import type { OfferedAgent, Organisation } from "./organisation.ts";
 import type { Partner, PartnerEntry, Registry } from "./partner.ts";
+import { checkRetired } from "./retired-checks.ts";
 import { isIpLiteral, serverHost } from "./server-host.ts";
 
 export const ORGANISATION_FILE = "registry/organisation.yaml";
@@ -23,6 +24,7 @@ export function crossCheck({ organisation, partners }: Registry): CrossProblem[]
     ...checkOffers(organisation, partners),
     ...checkPaths(organisation),
     ...checkConsumed(organisation, partners),
+    ...checkRetired({ organisation, partners }, ORGANISATION_FILE),
   ];
 }
 

@@ -8,6 +8,7 @@ import { AbsolutePath, plainUrl, Quota, UpstreamUrl } from "../../admission/fiel
 import { parseAgentId, parseServerName } from "../../domain/identifiers.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { AgentConsumption } from "./consumption.ts";
+import { RetiredOwn } from "./retired.ts";
 
 export const ServerNameField = z.string().refine((value) => parseServerName(value) !== undefined, {
   error: "must be a server name, its port included where it has one",
@@ -110,5 +111,7 @@ export const Organisation = z.strictObject({
   clients: z.array(OwnClient).default([]),
   quotas: z.strictObject({ default: Quota }),
   kubernetes: KubernetesTarget.optional(),
+  /** Keys that its own cards were signed with, and never are again. */
+  retired: RetiredOwn.prefault({}),
 });
 export type Organisation = z.output<typeof Organisation>;

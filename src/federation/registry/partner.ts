@@ -9,6 +9,7 @@ import { SecretReference } from "../../runtime/secrets.ts";
 import { PLANE_NAMES, type PlaneName, SAFE_ORDER } from "../planes/names.ts";
 import { AgentConsumption } from "./consumption.ts";
 import { AgentName, type Organisation, ServerNameField } from "./organisation.ts";
+import { Retired } from "./retired.ts";
 
 export const PlaneState = z.enum(["open", "closed"]);
 export type PlaneState = z.output<typeof PlaneState>;
@@ -73,6 +74,8 @@ export const Partner = z.strictObject({
       quota: Quota.optional(),
     })
     .optional(),
+  /** What was pinned here before and is refused for ever: written by rotation, removal and re-admission. */
+  retired: Retired.prefault({}),
 });
 export type Partner = z.output<typeof Partner>;
 

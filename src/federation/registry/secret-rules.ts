@@ -78,7 +78,7 @@ const NAMED_IN_COMMENT = new RegExp(`(?:${SECRET_NAME})["']?\\s*[:=]\\s*["']?(?=
 const COMMENT = /(?:^|\s)#(.*)$/;
 
 /** Keys whose values are public by nature, however random they look: coordinates and key identifiers. */
-const PUBLIC_KEYS = new Set(["x", "y", "kid", "keyId"]);
+const PUBLIC_KEYS = new Set(["x", "y", "kid", "keyId", "serverKeys"]);
 /** Keys that hold server names and user IDs; their grammar leaves no room for a base64 key. */
 const SERVERS = new Set(["serverName", "applicant", "trustedKeyServers", "allowedServers", "allowedSenders"]);
 const PRIVATE_MEMBERS = new Set(["d", "p", "q", "dp", "dq", "qi", "k", "oth"]);

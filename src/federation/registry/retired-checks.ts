@@ -1,0 +1,93 @@
+// Refuses what was retired wherever it would be used again. Invariants: linear in the number of partners; a
+// retired identity may stand in its own entry while the plane that it is for is closed, and nowhere else.
+import type { CrossProblem } from "./cross-checks.ts";
+import type { Registry } from "./partner.ts";
+import { type PinnedIdentity, type RetiredCardKey, thumbprintOf } from "./retired.ts";
+
+type Path = CrossProblem["path"];
+
+/** Whoever retired something: the file that says so. */
+interface Owners {
+  readonly thumbprints: Map<string, string>;
+  readonly clients: Map<string, string>;
+}
+
+export function checkRetired({ organisation, partners }: Registry, own: string): CrossProblem[] {
+  const owners: Owners = { thumbprints: new Map(), clients: new Map() };
+  const addKeys = (keys: readonly RetiredCardKey[], file: string) => {
+    for (const { thumbprint } of keys) if (thumbprint !== undefined) owners.thumbprints.set(thumbprint, file);
+  };
+  addKeys(organisation.retired.cardKeys, own);
+  for (const { file, partner } of partners) {
+    addKeys(partner.retired.cardKeys, file);
+    for (const client of partner.retired.clients) owners.clients.set(client, file);
+  }
+
+  const problems: CrossProblem[] = [];
+  /** @param unused whether the entry's own plane is closed, so that nothing of it is in force */
+  const key = (
+    identity: PinnedIdentity | undefined,
+    retired: readonly RetiredCardKey[],
+    at: { readonly file: string; readonly path: Path; readonly unused: boolean },
+  ) => {
+    if (identity === undefined) return;
+    const owner =
+      owners.thumbprints.get(thumbprintOf(identity.jwk)) ??
+      (retired.some(({ keyId }) => keyId === identity.keyId) ? at.file : undefined);
+    if (owner === undefined || (at.unused && owner === at.file)) return;
+    problems.push(
+      problem(at.file, at.path, "retired_card_key", `pins a key that ${owner} has retired`, CARD),
+    );
+  };
+  const client = (clientId: string, file: string, path: Path, unused: boolean) => {
+    const owner = owners.clients.get(clientId);
+    if (owner === undefined || (unused && owner === file)) return;
+    problems.push(problem(file, path, "retired_client", `is a client that ${owner} has retired`, CLIENT));
+  };
+
+  const ownKeys = organisation.retired.cardKeys;
+  for (const [agent, { cardKeys }] of Object.entries(organisation.agents)) {
+    cardKeys.forEach((one, index) => {
+      key(one, ownKeys, { file: own, path: ["agents", agent, "cardKeys", index], unused: false });
+    });
+  }
+  for (const [agent, { cardIdentity }] of Object.entries(organisation.consumes)) {
+    key(cardIdentity, ownKeys, { file: own, path: ["consumes", agent, "cardIdentity"], unused: false });
+  }
+  organisation.clients.forEach(({ clientId }, index) => {
+    client(clientId, own, ["clients", index, "clientId"], false);
+  });
+  for (const { file, partner } of partners) {
+    const { planes, retired, keyIds } = partner;
+    for (const [agent, { cardIdentity }] of Object.entries(partner.card.consumes)) {
+      const path = ["card", "consumes", agent, "cardIdentity"];
+      key(cardIdentity, retired.cardKeys, { file, path, unused: planes.card === "closed" });
+    }
+    client(partner.azp, file, ["azp"], planes.gateway === "closed");
+    const named = (ids: readonly string[], gone: readonly string[], plane: "server" | "card") => {
+      const isUnused = planes[plane === "server" ? "transport" : "card"] === "closed";
+      ids.forEach((id, index) => {
+        if (isUnused || !gone.includes(id)) return;
+        const rule = plane === "server" ? "retired_server_key" : "retired_card_key";
+        problems.push(
+          problem(file, ["keyIds", plane, index], rule, "names a key ID that is retired", KEY_ID),
+        );
+      });
+    };
+    named(keyIds.server, retired.serverKeys, "server");
+    named(
+      keyIds.card,
+      retired.cardKeys.map(({ keyId }) => keyId),
+      "card",
+    );
+  }
+  return problems;
+}
+
+const CARD = "Pin a fresh key: have the agent's operator rotate it, and give you the new public JWK.";
+const CLIENT = "Declare a client with an ID and a secret of its own, which were never used before.";
+const KEY_ID = "Take the key ID from its operator again: after a removal, nothing of before is trusted.";
+
+function problem(file: string, path: Path, rule: string, message: string, mend: string): CrossProblem {
+  return { file, path, rule, message, mend };
+}

@@ -1,0 +1,88 @@
+// Identities that were pinned once and may never be again: keys of card signers, clients, servers' key IDs.
+// Invariants: public identifiers alone, never a secret; a key is retired by its thumbprint for everybody and by
+// its key ID for whoever used that; where a plane is closed, what stands in the entry unused is left alone.
+import { z } from "zod";
+import { DeclaredClientId } from "../../admission/clients-file.ts";
+import { canonicalize } from "../../domain/canonicalize.ts";
+import { sha256Tagged } from "../../domain/digest.ts";
+
+const KeyIdentifier = z
+  .string()
+  .regex(/^[\x21-\x7e]{1,128}$/, { error: "must be 1 to 128 visible characters" });
+
+export const RetiredCardKey = z.strictObject({
+  keyId: KeyIdentifier,
+  /** SHA-256 of the JWK's required members (RFC 7638), in hexadecimal; absent where only the ID was known. */
+  thumbprint: z
+    .string()
+    .regex(/^sha256:[0-9a-f]{64}$/)
+    .optional(),
+});
+export type RetiredCardKey = z.output<typeof RetiredCardKey>;
+
+/** Of an organisation itself: keys that its own cards were signed with. */
+export const RetiredOwn = z.strictObject({ cardKeys: z.array(RetiredCardKey).default([]) });
+
+/** Of a partner. */
+export const Retired = RetiredOwn.extend({
+  /** Client identifiers at our issuer. */
+  clients: z.array(DeclaredClientId).default([]),
+  /** Key IDs of its homeserver. */
+  serverKeys: z.array(KeyIdentifier).default([]),
+});
+export type Retired = z.output<typeof Retired>;
+
+interface Coordinates {
+  readonly x: string;
+  readonly y: string;
+}
+
+/** A P-256 key's thumbprint (RFC 7638), whatever else its JWK says. */
+export function thumbprintOf({ x, y }: Coordinates): string {
+  return sha256Tagged(canonicalize({ kty: "EC", crv: "P-256", x, y }));
+}
+
+export interface PinnedIdentity {
+  readonly keyId: string;
+  readonly jwk: Coordinates;
+}
+
+export function retiredKeyOf({ keyId, jwk }: PinnedIdentity): RetiredCardKey {
+  return { keyId, thumbprint: thumbprintOf(jwk) };
+}
+
+/** Everything that a partner's entry pins, beside what was retired before; each once, in a stable order. */
+export function retireAll(partner: {
+  readonly azp: string;
+  readonly keyIds: { readonly server: readonly string[]; readonly card: readonly string[] };
+  readonly card: {
+    readonly consumes: Readonly<Record<string, { cardIdentity?: PinnedIdentity | undefined }>>;
+  };
+  readonly retired: Retired;
+}): Retired {
+  const { retired, keyIds, azp } = partner;
+  const pinned = Object.values(partner.card.consumes).flatMap(({ cardIdentity }) => cardIdentity ?? []);
+  const known = new Set(pinned.map(({ keyId }) => keyId));
+  const named = keyIds.card.filter((keyId) => !known.has(keyId)).map((keyId) => ({ keyId }));
+  return {
+    cardKeys: withCardKeys(retired.cardKeys, [...pinned.map(retiredKeyOf), ...named]),
+    clients: [...new Set([...retired.clients, azp])],
+    serverKeys: [...new Set([...retired.serverKeys, ...keyIds.server])],
+  };
+}
+
+/** A list with more keys on it, none twice. */
+export function withCardKeys(
+  present: readonly RetiredCardKey[],
+  more: readonly RetiredCardKey[],
+): RetiredCardKey[] {
+  const all = [...present];
+  for (const key of more) {
+    const isThere = all.some(
+      ({ keyId, thumbprint }) =>
+        keyId === key.keyId && (key.thumbprint === undefined || thumbprint === key.thumbprint),
+    );
+    if (!isThere) all.push(key);
+  }
+  return all;
+}
