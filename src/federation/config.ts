@@ -125,6 +125,18 @@ export const FederationConfigFile = z.strictObject({
       issuer: Issuer,
     })
     .optional(),
+  /** Absent: this organisation signs no removal. */
+  offboarding: z
+    .strictObject({
+      /** What statements are signed with: a PKCS #8 file, or a program that holds the key elsewhere. */
+      signingKey: z.union([
+        z.strictObject({ file: Path }),
+        z.strictObject({ command: z.array(z.string().min(1)).min(1), publicKeyFile: Path }),
+      ]),
+      /** Both organisations' public keys; see docs/reference/offboarding-records.md. */
+      trustFile: Path,
+    })
+    .optional(),
 });
 export type FederationConfig = z.output<typeof FederationConfigFile> & {
   /** The folder that relative paths start from: the configuration file's own. */

@@ -1,6 +1,6 @@
 // The folder in which federation control remembers what it did. Invariants: mode 0700; every file is whole
 // and flushed before the next step begins; a lock is freed by the kernel when its holder ends, however it ends.
-import { chmodSync, linkSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, linkSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
 import type { z } from "zod";
@@ -63,6 +63,19 @@ export class StateFolder {
 
   write(name: string, value: unknown): void {
     writeWhole(join(this.path, name), `${JSON.stringify(value, null, 2)}\n`, PRIVATE);
+  }
+
+  /** Names of the folders in one of this folder's folders, sorted; none when it is not there. */
+  folders(name: string): readonly string[] {
+    try {
+      return readdirSync(join(this.path, name), { withFileTypes: true })
+        .filter((entry) => entry.isDirectory())
+        .map((entry) => entry.name)
+        .sort();
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+      throw error;
+    }
   }
 
   remove(name: string): void {

@@ -1,0 +1,77 @@
+// What a removal is worked on with: the deployment, the keys that it signs with, and what only people can say.
+import { resolve } from "node:path";
+import type { Random } from "../../../domain/clock.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { EvidenceItem } from "../../../records/evidence-item.ts";
+import type { CompletionPredicate } from "../../../records/predicates/completion.ts";
+import { readPublicKey } from "../../../records/public-key.ts";
+import { commandSigner, fileSigner, type Signer } from "../../../records/sign/signer.ts";
+import { loadTrust, type Trust } from "../../../records/trust.ts";
+import { readIfPresent } from "../../../runtime/write-file.ts";
+import type { FederationConfig } from "../../config.ts";
+import type { PlaneName } from "../../planes/names.ts";
+import type { Federation } from "../../reconcile/open.ts";
+import type { PartnerEntry } from "../../registry/partner.ts";
+import type { Run } from "./run.ts";
+
+/** What the owners have written in the private record, as far as a signed statement holds it. */
+export interface RecordFacts {
+  /** Who attests for this organisation: a role or a staff number. */
+  readonly owner: string;
+  readonly references: CompletionPredicate["references"];
+  readonly retention: CompletionPredicate["duties"]["retention"];
+  /** The day by which backups have expired, `YYYY-MM-DD`. */
+  readonly backupsExpireBy: string;
+  readonly readmission: CompletionPredicate["readmission"];
+}
+
+export type Residual = CompletionPredicate["residual"];
+
+/** Looks at this organisation from outside, as the counterparty. */
+export type LookFromOutside = (
+  partner: PartnerEntry,
+  planes: readonly PlaneName[],
+  inside: readonly EvidenceItem[],
+) => Promise<readonly EvidenceItem[]>;
+
+export interface OffboardingContext {
+  readonly federation: Federation;
+  readonly config: FederationConfig;
+  readonly random: Random;
+  /** @throws DrawbridgeError `config_invalid` when the private record is incomplete */
+  readonly facts: (run: Run) => RecordFacts;
+  readonly residual: (context: OffboardingContext, run: Run) => Promise<Residual>;
+  /** Undefined when nobody looks from outside. */
+  readonly outside: LookFromOutside | undefined;
+  /** A line of progress for a person. */
+  readonly say: (text: string) => void;
+}
+
+/** @throws DrawbridgeError `config_invalid`, `secret_unavailable` */
+export function signerOf(config: FederationConfig): Signer {
+  const { signingKey } = sectionOf(config);
+  if ("file" in signingKey) return fileSigner(resolve(config.directory, signingKey.file));
+  const path = resolve(config.directory, signingKey.publicKeyFile);
+  const pem = readIfPresent(path);
+  if (pem === undefined) {
+    throw new DrawbridgeError("secret_unavailable", `cannot read ${path}`, {
+      mend: "Correct `offboarding.signingKey.publicKeyFile`.",
+    });
+  }
+  return commandSigner(signingKey.command, readPublicKey(pem, path));
+}
+
+/**
+ * Both parties' keys, as they are pinned.
+ * @throws DrawbridgeError `config_invalid`, `config_unreadable`
+ */
+export function trustOf(config: FederationConfig): Trust {
+  return loadTrust(resolve(config.directory, sectionOf(config).trustFile));
+}
+
+function sectionOf(config: FederationConfig): NonNullable<FederationConfig["offboarding"]> {
+  if (config.offboarding !== undefined) return config.offboarding;
+  throw new DrawbridgeError("config_invalid", `${config.file} has no section \`offboarding\``, {
+    mend: "Add `offboarding: {signingKey: {file: …}, trustFile: …}`; drawbridge records keygen makes the key.",
+  });
+}

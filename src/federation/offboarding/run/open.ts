@@ -1,0 +1,102 @@
+// Opens a run: the removal has been decided and classified, and nothing has been touched.
+// Invariants: one run at a time for one counterparty; what is opened again by its ID stays as it was.
+import { PolicyFile, policyDigest } from "../../../admission/policy-file.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { RunId } from "../../../records/fields.ts";
+import type { Kind, Trigger } from "../../../records/stages.ts";
+import { findPartner } from "../../containment/find-partner.ts";
+import { currentState } from "../../current.ts";
+import { BORDER_POLICY } from "../../planes/border/render.ts";
+import { timestamp } from "../../reconcile/context.ts";
+import type { DesiredState } from "../../reconcile/desired.ts";
+import type { OffboardingContext } from "./context.ts";
+import { counterpartyOf, createRun, listRuns, type Run, type RunRecord } from "./run.ts";
+
+export interface OpenOptions {
+  /** The counterparty: its server name, or the name of its file in the registry. */
+  readonly partner: string;
+  readonly kind: Kind;
+  readonly trigger: Trigger;
+  readonly privateRecordFile: string;
+  /** The ID that the other organisation has chosen: this one then joins its run, as the partner. */
+  readonly run?: string | undefined;
+}
+
+/**
+ * Opens a run, or joins one.
+ * @throws DrawbridgeError `usage`, `config_invalid`
+ */
+export async function openRun(
+  { federation, random }: Pick<OffboardingContext, "federation" | "random">,
+  { partner: named, kind, trigger, privateRecordFile, run: joined }: OpenOptions,
+): Promise<Run> {
+  if (kind === "emergency" && trigger !== "suspected_compromise") {
+    throw new DrawbridgeError("usage", "an emergency is one only when a compromise is suspected", {
+      mend: "Use the kind full, or the trigger suspected_compromise; nothing was opened.",
+    });
+  }
+  if (joined !== undefined && !RunId.safeParse(joined).success) {
+    throw new DrawbridgeError("usage", `${JSON.stringify(joined)} is no run ID`, {
+      mend: "Ask the other organisation for it: 32 hexadecimal digits. Nothing was opened.",
+    });
+  }
+  const { clock, state } = federation;
+  const { desired } = await currentState(federation);
+  const { partner } = findPartner(desired.registry, named);
+  const own = desired.registry.organisation.serverName;
+  const other = partner.serverName;
+  const lock = await state.lock("offboarding", clock);
+  try {
+    const runs = listRuns(state);
+    const known = runs.find(({ run }) => run === joined);
+    if (known !== undefined) return sameRun(known, { kind, trigger, other });
+    const active = runs.find((one) => one.ended === null && counterpartyOf(one) === other);
+    if (active !== undefined) {
+      throw new DrawbridgeError("usage", `run ${active.run} with ${other} is open already`, {
+        mend: "Go on with it (drawbridge offboarding status), or end it (drawbridge offboarding abort).",
+      });
+    }
+    const record: RunRecord = {
+      version: 1,
+      run: joined ?? random.bytes(16).toString("hex"),
+      kind,
+      trigger,
+      remover: joined === undefined ? own : other,
+      partner: joined === undefined ? other : own,
+      self: own,
+      privateRecordFile,
+      openedAt: timestamp(clock.now()),
+      baseline: baselineOf(desired, other),
+      ended: null,
+    };
+    return createRun(state, record);
+  } finally {
+    await lock.release();
+  }
+}
+
+function sameRun(run: Run, wanted: { kind: Kind; trigger: Trigger; other: string }): Run {
+  if (run.kind === wanted.kind && run.trigger === wanted.trigger && counterpartyOf(run) === wanted.other) {
+    return run;
+  }
+  throw new DrawbridgeError("usage", `run ${run.run} is there already, and is another removal`, {
+    mend: "Compare run, kind, trigger and partner with the other organisation; nothing was changed.",
+  });
+}
+
+function baselineOf({ revision, planes }: DesiredState, partner: string): RunRecord["baseline"] {
+  const policy = policyIn(planes.border.files.get(BORDER_POLICY));
+  return {
+    revision,
+    policyDigest: policy === undefined ? null : policyDigest(policy),
+    policyExcluded: policy !== undefined && !policy.allowed_servers.includes(partner),
+  };
+}
+
+function policyIn(text: string | undefined): PolicyFile | undefined {
+  try {
+    return PolicyFile.safeParse(JSON.parse(text ?? "")).data;
+  } catch {
+    return undefined;
+  }
+}
