@@ -1,7 +1,9 @@
 // agents.yaml and its entries for tests.
+
 import type { AgentEntry } from "../../src/admission/agents-file.ts";
 import { AgentsFile } from "../../src/admission/agents-file.ts";
-import { type AgentTarget, targetFingerprint } from "../../src/bridge/agents/directory.ts";
+import { targetFingerprint } from "../../src/admission/target-fingerprint.ts";
+import type { AgentTarget } from "../../src/bridge/agents/directory.ts";
 import { type AgentId, ghostOf, type ServerName } from "../../src/domain/identifiers.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import type { TestKey } from "./cards.ts";

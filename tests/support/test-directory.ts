@@ -1,10 +1,8 @@
 // A directory of agents that a test states in a line each, checked as agents.yaml would be.
+
 import { AgentEntry } from "../../src/admission/agents-file.ts";
-import {
-  type AgentsSnapshot,
-  type AgentTarget,
-  targetFingerprint,
-} from "../../src/bridge/agents/directory.ts";
+import { targetFingerprint } from "../../src/admission/target-fingerprint.ts";
+import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/directory.ts";
 import { parseAgentId } from "../../src/domain/identifiers.ts";
 import { ghost } from "./ledger.ts";
 

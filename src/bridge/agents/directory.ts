@@ -3,8 +3,6 @@
 // one address under one pinned key, so that a decision about another pin is never taken for this one's.
 
 import type { AgentEntry, CardIdentity } from "../../admission/agents-file.ts";
-import { canonicalize } from "../../domain/canonicalize.ts";
-import { sha256Tagged } from "../../domain/digest.ts";
 import { type AgentId, type GhostMxid, serverOf, type UserId } from "../../domain/identifiers.ts";
 
 /** An agent as configured. */
@@ -43,20 +41,5 @@ export function isSenderAllowed(entry: AgentEntry, sender: UserId): boolean {
   return (
     entry.allowedServers.includes(server) &&
     (entry.allowedSenders.includes(sender) || entry.allowedSenders.includes(`*:${server}`))
-  );
-}
-
-/** SHA-256 over RFC 8785 text, so that it does not depend on how the file is written. */
-export function targetFingerprint(agentId: AgentId, entry: AgentEntry): string {
-  const identity = entry.cardIdentity;
-  return sha256Tagged(
-    canonicalize({
-      agentId,
-      cardUrl: entry.cardUrl,
-      cardIdentity:
-        identity === undefined
-          ? null
-          : { keyId: identity.keyId, jwk: { kty: "EC", crv: "P-256", x: identity.jwk.x, y: identity.jwk.y } },
-    }),
   );
 }

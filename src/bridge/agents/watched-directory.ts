@@ -2,21 +2,18 @@
 // Invariants: a version that cannot be used leaves the last good one in force, is told once with line and
 // mend, and is counted; reading is one synchronous step, so two readers never take up versions out of
 // order; a rewrite is noticed even when size and modification time stay the same.
+
 import { readFileSync, statSync } from "node:fs";
 import type { Logger } from "pino";
 import { AgentsFile } from "../../admission/agents-file.ts";
+import { targetFingerprint } from "../../admission/target-fingerprint.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type GhostMxid, ghostOf, parseAgentId, type ServerName } from "../../domain/identifiers.ts";
 import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
-import {
-  type AgentDirectory,
-  type AgentsSnapshot,
-  type AgentTarget,
-  targetFingerprint,
-} from "./directory.ts";
+import type { AgentDirectory, AgentsSnapshot, AgentTarget } from "./directory.ts";
 
 export interface WatchedDirectoryOptions {
   readonly file: string;

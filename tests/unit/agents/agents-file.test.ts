@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AgentsFile } from "../../../src/admission/agents-file.ts";
-import { isPinned, isSenderAllowed, targetFingerprint } from "../../../src/bridge/agents/directory.ts";
+import { targetFingerprint } from "../../../src/admission/target-fingerprint.ts";
+import { isPinned, isSenderAllowed } from "../../../src/bridge/agents/directory.ts";
 import type { AgentId, UserId } from "../../../src/domain/identifiers.ts";
 import { ConfigError, parseYaml } from "../../../src/runtime/load-yaml.ts";
 import { agentEntry, agentsYaml } from "../../support/agents-yaml.ts";
