@@ -15,6 +15,7 @@ export const GROUPS: Readonly<Record<string, string>> = {
   card: "signed Agent Cards",
   federation: "the partners of one organisation, on five planes",
   gateway: "run the A2A gateway of one organisation, or render its files",
+  offboarding: "the removal of one partner, signed by both organisations",
   records: "keys for offboarding records",
   issuer: "run the one-machine token issuer, or make its keys",
 };
@@ -76,6 +77,21 @@ export const COMMANDS: readonly CommandEntry[] = [
     path: ["issuer", "keygen"],
     summary: "make the issuer's signing keys",
     load: () => import("./issuer-keygen.ts"),
+  },
+  {
+    path: ["offboarding", "open"],
+    summary: "begin the private record of a removal, and open its run",
+    load: () => import("./offboarding-open.ts"),
+  },
+  {
+    path: ["offboarding", "show"],
+    summary: "show a private record, and what it lacks",
+    load: () => import("./offboarding-show.ts"),
+  },
+  {
+    path: ["offboarding", "set"],
+    summary: "fill in one field of a private record",
+    load: () => import("./offboarding-set.ts"),
   },
   {
     path: ["verify"],
