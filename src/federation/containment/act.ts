@@ -1,28 +1,14 @@
 // One act: a partner is contained, or restored, in one commit that holds the flag, the re-render and the
-// record. Invariants: all of it or nothing; one record an act, however often it is tried, by however many;
-// a file that somebody has edited stops it before the branch moves.
-import { DrawbridgeError } from "../../domain/errors.ts";
-import { advanceWithWorkTrees, finishWorkTrees } from "../change/pending-work-trees.ts";
-import { PLANE_NAMES } from "../planes/names.ts";
-import { type ReconcileContext, timestamp } from "../reconcile/context.ts";
+// record. Invariants: all of it or nothing; one record an act, however often it is tried, by however many.
+import { timestamp } from "../reconcile/context.ts";
 import { firstRenderedDifference } from "../reconcile/desired.ts";
-import type { PartnerEntry, Registry } from "../registry/partner.ts";
-import { renderPartner, renderShared } from "../render.ts";
-import { type CommitAuthor, writeCommit } from "../repository/commit.ts";
-import { blobIdOf, type Revision } from "../repository/repository.ts";
-import { type BaseContext, type ContainmentBase, containmentBase, type SetAside } from "./base.ts";
+import type { PartnerEntry } from "../registry/partner.ts";
+import type { Revision } from "../repository/repository.ts";
+import { type ContainmentBase, containmentBase, type SetAside } from "./base.ts";
+import { type CommitContext, commitPartner, untilCommitted } from "./commit-partner.ts";
 import { setContained } from "./edit-partner.ts";
 import { findPartner } from "./find-partner.ts";
 import { type Act, type ContainmentRecord, containmentRecord, recordPath, renderRecord } from "./record.ts";
-
-const ATTEMPTS_MAX = 50;
-
-export interface ActContext extends BaseContext, Pick<ReconcileContext, "clock"> {
-  readonly author: CommitAuthor;
-  readonly signingKeyFile?: string | undefined;
-  /** Told once, when another act of this machine is waited for. */
-  readonly onWait?: () => void;
-}
 
 export interface ActResult {
   readonly act: Act;
@@ -42,24 +28,12 @@ export interface ActResult {
  * @param name the partner's server name, or the name of its file
  * @throws DrawbridgeError `usage`, `work_tree_dirty`, `head_refused`, `repository_unusable`; RegistryError
  */
-export async function performAct(context: ActContext, act: Act, name: string): Promise<ActResult> {
-  const lock = await context.state.lock("commit", context.clock, context.onWait);
-  try {
-    await finishWorkTrees(context);
-    for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
-      const result = await tryAct(context, act, name);
-      if (result !== undefined) return result;
-    }
-  } finally {
-    await lock.release();
-  }
-  throw new DrawbridgeError("repository_unusable", "the branch moved at every attempt; nothing was changed", {
-    mend: "See who commits to it so often, and run the command again.",
-  });
+export async function performAct(context: CommitContext, act: Act, name: string): Promise<ActResult> {
+  return untilCommitted(context, () => tryAct(context, act, name));
 }
 
 /** Undefined when the branch moved meanwhile. */
-async function tryAct(context: ActContext, act: Act, name: string): Promise<ActResult | undefined> {
+async function tryAct(context: CommitContext, act: Act, name: string): Promise<ActResult | undefined> {
   const contained = act === "contain";
   const base = await containmentBase(context, contained);
   const partner = findPartner(base.registry, name);
@@ -72,20 +46,15 @@ async function tryAct(context: ActContext, act: Act, name: string): Promise<ActR
   }
   const record = containmentRecord(act, partner.partner, base.head, timestamp(context.clock.now()));
   const path = recordPath(record);
-  const changes = await changesOf(context, base, partner, contained);
-  changes.set(path, renderRecord(record));
-  const revision = await writeCommit(context.repository, {
-    parents: base.parents,
-    base: base.tree,
-    changes,
+  const committed = await commitPartner(context, base, {
+    entry: partner,
+    changed: { ...partner.partner, contained },
+    edit: (text) => setContained(text, contained),
+    files: new Map([[path, renderRecord(record)]]),
     message: commitMessage(record, partner, base),
-    author: context.author,
-    at: context.clock.now(),
-    signingKeyFile: context.signingKeyFile,
+    reason: `drawbridge: ${act}`,
   });
-  const workTreesBehind = await advanceWithWorkTrees(context, base.head, revision, `drawbridge: ${act}`);
-  if (workTreesBehind === undefined) return undefined;
-  return { ...common, revision, record, recordPath: path, workTreesBehind };
+  return committed === undefined ? undefined : { ...common, ...committed, record, recordPath: path };
 }
 
 /**
@@ -97,59 +66,20 @@ function isWhole({ files, registry, setAside }: ContainmentBase): boolean {
   return firstRenderedDifference(files, registry) === undefined;
 }
 
-async function changesOf(
-  { repository }: ActContext,
-  base: ContainmentBase,
-  entry: PartnerEntry,
-  contained: boolean,
-): Promise<Map<string, string | null>> {
-  const { files, registry, setAside } = base;
-  const changes = new Map<string, string | null>();
-  const blobOf = (path: string) => files.registry.get(path)?.blobId;
-  const wanted = [entry.file, ...(setAside?.paths ?? [])];
-  const texts = await repository.blobs(wanted.flatMap((path) => blobOf(path) ?? []));
-  for (const path of setAside?.paths ?? []) changes.set(path, texts.get(blobOf(path) ?? "") ?? null);
-  changes.set(entry.file, setContained(texts.get(blobOf(entry.file) ?? "") ?? "", contained));
-
-  const changed: PartnerEntry = { ...entry, partner: { ...entry.partner, contained } };
-  const after: Registry = {
-    ...registry,
-    partners: registry.partners.map((one) => (one === entry ? changed : one)),
-  };
-  const rendered = new Map([...renderShared(after), ...renderPartner(after, changed)]);
-  // Of the Kubernetes files only what speaks of all, or of this partner, can change; the others are not read.
-  const shared = await repository.listDirectly(
-    base.tree,
-    PLANE_NAMES.map((plane) => `kubernetes/${plane}`),
-  );
-  const committed = new Map(shared.map(({ path, blobId }) => [path, blobId]));
-  for (const [path, text] of rendered) {
-    const blobId = committed.get(path);
-    const same =
-      blobId === undefined ? files.rendered.get(path) === text : blobIdOf(text, base.tree) === blobId;
-    if (!same) changes.set(path, text);
-  }
-  const before = renderPartner(registry, entry).keys();
-  for (const path of [...files.rendered.keys(), ...committed.keys(), ...before]) {
-    if (!rendered.has(path)) changes.set(path, null);
-  }
-  return changes;
-}
-
-function commitMessage(
-  record: ContainmentRecord,
-  entry: PartnerEntry,
-  { setAside }: ContainmentBase,
-): string {
+function commitMessage(record: ContainmentRecord, entry: PartnerEntry, base: ContainmentBase): string {
   const lines = [
     `${record.act === "contain" ? "Contain" : "Restore"} ${record.server_name}`,
     "",
     `Partner ${entry.name}; planes ${record.planes.join(", ")}. Rendered at ${record.git_revision}.`,
+    ...setAsideLines(base),
   ];
-  if (setAside?.reason === "head_refused") {
-    lines.push(`What may not be taken up is set aside; this is built on ${setAside.lastGood}.`);
-  } else if (setAside !== undefined) {
-    lines.push(`Broken, and put back to ${setAside.lastGood}:`, ...setAside.paths);
-  }
   return `${lines.join("\n")}\n`;
+}
+
+/** What a commit's message says of what was set aside. */
+export function setAsideLines({ setAside }: ContainmentBase): readonly string[] {
+  if (setAside === undefined) return [];
+  return setAside.reason === "head_refused"
+    ? [`What may not be taken up is set aside; this is built on ${setAside.lastGood}.`]
+    : [`Broken, and put back to ${setAside.lastGood}:`, ...setAside.paths];
 }

@@ -45,15 +45,22 @@ export async function walkPlanes(
 ): Promise<readonly PlaneWalk[]> {
   const walks: PlaneWalk[] = [];
   for (const plane of stepsOf(act)) {
-    const pass = await runPass(context, { plane, force: true });
-    if (pass.refusal !== undefined) {
-      throw new DrawbridgeError("head_refused", pass.refusal.detail, { mend: pass.refusal.mend });
-    }
+    const pass = await bringPlane(context, plane);
     const walk = await walkOf(context, act, partner, plane, pass);
     walks.push(walk);
     options.onPlane?.(walk);
   }
   return walks;
+}
+
+/**
+ * Brings one plane to the branch's head, as far as it goes.
+ * @throws DrawbridgeError `head_refused` when what the branch holds is not taken up
+ */
+export async function bringPlane(context: ReconcileContext, plane: PlaneName): Promise<PassResult> {
+  const pass = await runPass(context, { plane, force: true });
+  if (pass.refusal === undefined) return pass;
+  throw new DrawbridgeError("head_refused", pass.refusal.detail, { mend: pass.refusal.mend });
 }
 
 async function walkOf(

@@ -1,9 +1,9 @@
-// Setting `contained` in a partner's file without touching anything else of it.
+// Setting `contained`, or one plane, in a partner's file without touching anything else of it.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
-import { setContained } from "../../../src/federation/containment/edit-partner.ts";
+import { setContained, setPlane } from "../../../src/federation/containment/edit-partner.ts";
 
 test("CON-1: the flag is set in place, and every other byte stays", () => {
   const cases: readonly (readonly [string, string])[] = [
@@ -69,5 +69,57 @@ test("CON-1: whatever else a file holds means the same afterwards", () => {
         assert.deepEqual(lost, []);
       },
     ),
+  );
+});
+
+test("OFF-2: a plane is closed in place, and every other byte stays", () => {
+  const cases: readonly (readonly [string, string])[] = [
+    [
+      "# Ours.\nplanes:\n    gateway:  open  # since May\n    card: open\nazp: 'b'\n",
+      "# Ours.\nplanes:\n    gateway:  closed  # since May\n    card: open\nazp: 'b'\n",
+    ],
+    [
+      "planes:\n    card: open # kept\n    rooms: open # too\nazp: 'b'\n",
+      "planes:\n    card: open # kept\n    rooms: open # too\n    gateway: closed\nazp: 'b'\n",
+    ],
+    [
+      "classification: internal # agreed\n\nazp: b\n",
+      "classification: internal # agreed\nplanes:\n  gateway: closed\n\nazp: b\n",
+    ],
+    [
+      "classification: internal\r\ncontained: true\r\nazp: b\r\n",
+      "classification: internal\r\ncontained: true\r\nplanes:\r\n  gateway: closed\r\nazp: b\r\n",
+    ],
+    [
+      "classification: internal\nplanes: {rooms: open}\n",
+      "classification: internal\nplanes: {rooms: open, gateway: closed}\n",
+    ],
+    ["classification: internal", "classification: internal\nplanes:\n  gateway: closed\n"],
+  ];
+  for (const [before, after] of cases) assert.equal(setPlane(before, "gateway", "closed"), after);
+});
+
+test("OFF-2: closing and opening a plane means that one plane alone, however the file is laid out", () => {
+  const layouts = fc.constantFrom(
+    "",
+    "planes: {}\n",
+    "planes: {gateway: open, rooms: closed}\n",
+    "planes:\n  rooms: closed # why\n  card: open\n",
+    "planes:\n  ? card\n  : open\n",
+  );
+  const plane = fc.constantFrom("transport", "rooms", "border", "card", "gateway");
+  fc.assert(
+    fc.property(layouts, fc.array(fc.tuple(plane, fc.boolean()), { maxLength: 8 }), (planes, changes) => {
+      let text = `version: 1\nclassification: internal\n${planes}azp: b # end\n`;
+      const wanted: Record<string, string> = { ...(parse(text) as { planes?: object }).planes };
+      for (const [name, open] of changes) {
+        wanted[name] = open ? "open" : "closed";
+        text = setPlane(text, name, open ? "open" : "closed");
+      }
+      const { planes: said = {}, ...others } = parse(text) as Record<string, unknown>;
+      assert.deepEqual(said, wanted);
+      assert.deepEqual(others, { version: 1, classification: "internal", azp: "b" });
+      assert.ok(text.includes("azp: b # end"));
+    }),
   );
 });
