@@ -82,7 +82,9 @@ function problems({ problems: wrong, parts }: RecordReport): string[] {
   const places = new Map<ReasonCode, string[]>();
   for (const { reason, where, detail } of wrong) {
     const place = detail === undefined ? where : `${where} (${detail})`;
-    places.set(reason, [...(places.get(reason) ?? []), place]);
+    const known = places.get(reason);
+    if (known === undefined) places.set(reason, [place]);
+    else known.push(place);
   }
   const lost = parts.filter(({ complete }) => !complete).map(({ part, title }) => `  ${part} ${title}`);
   return [

@@ -38,6 +38,16 @@ export function inOneForm(der: Uint8Array): Buffer | undefined {
   return found.s <= HALF ? Buffer.from(der) : encode(found.r, ORDER - found.s);
 }
 
+/** What many tokens return instead: r and s in 32 bytes each (IEEE P1363). In the one form; undefined if neither. */
+export function inOneFormFromAny(signature: Uint8Array): Buffer | undefined {
+  const der = inOneForm(signature);
+  if (der !== undefined || signature.length !== 64) return der;
+  const [r, s] = [signature.subarray(0, 32), signature.subarray(32)].map((half) =>
+    BigInt(`0x${Buffer.from(half).toString("hex")}`),
+  );
+  return r === undefined || s === undefined ? undefined : inOneForm(encode(r, s));
+}
+
 function encode(r: bigint, s: bigint): Buffer {
   const body = Buffer.concat([encodeInteger(r), encodeInteger(s)]);
   return Buffer.concat([Buffer.from([0x30, body.length]), body]);

@@ -12,7 +12,7 @@ import { completionSubjects } from "../subjects.ts";
 import { bindingProblems, completionProblems, evidenceOf, revisionsOf } from "../verify/completion.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { sequenceProblems, strayProblems } from "../verify/sequence.ts";
-import { type Evidence, stageProblems } from "../verify/stage.ts";
+import { type Evidence, placeOf, stageProblems } from "../verify/stage.ts";
 import { fieldOf } from "../verify/verify-envelope.ts";
 import { RecordRefused, refuseUnlessClean } from "./refused.ts";
 
@@ -64,7 +64,7 @@ export function wholeProblems(
   const { predicate } = completion;
   return [
     ...stages.flatMap((stage) => stageProblems(stage, evidence)),
-    ...stages.flatMap((stage) => strayProblems(predicate, stage)),
+    ...stages.flatMap((stage) => strayProblems(predicate, stage, placeOf(stage.predicate))),
     ...sequenceProblems(predicate, stages),
     ...completionProblems(completion),
     ...bindingProblems(predicate, stages, true),

@@ -5,10 +5,9 @@ import type { Envelope } from "../envelope.ts";
 import type { CompletionStatement } from "../predicates/completion.ts";
 import type { StageStatement } from "../predicates/stage.ts";
 import { STAGE_NAMES, statementOrder } from "../stages.ts";
-import { statementDigest } from "../statement.ts";
 import { keyProblems } from "../verify/completion.ts";
 import type { Problem } from "../verify/reasons.ts";
-import { strayProblems } from "../verify/sequence.ts";
+import { strayProblems, successionProblems } from "../verify/sequence.ts";
 import { placeOf, stageProblems } from "../verify/stage.ts";
 import { verifyEnvelope } from "../verify/verify-envelope.ts";
 import { wholeProblems } from "./completion-statement.ts";
@@ -19,6 +18,7 @@ import {
   counterpartyIn,
   type HeldStatements,
   isCompletion,
+  makerOf,
   type OwnRemoval,
   placeOfStatement,
   stagesIn,
@@ -51,7 +51,11 @@ export async function countersign(
   }
   if (opened.signers.some(({ organisation }) => organisation === removal.self)) return envelope;
   const { statement } = opened;
-  const problems = isCompletion(statement)
+  const where = placeOfStatement(statement);
+  const problems = strayProblems(removal, statement, where);
+  // Each organisation states its own part, and the other one countersigns it.
+  if (makerOf(statement) !== other) problems.push({ reason: "states_for_another", where });
+  const more = isCompletion(statement)
     ? [
         ...completionToSign(statement, removal, held),
         // Of both: the one who has signed, and the one who is about to.
@@ -60,26 +64,20 @@ export async function countersign(
           { organisation: removal.self, keyId: signer.keyId },
         ]),
       ]
-    : stageToSign(statement, removal, held);
-  refuseUnlessClean(`${placeOfStatement(statement)} must not be signed`, problems);
+    : stageToSign(statement, held);
+  refuseUnlessClean(`${where} must not be signed`, [...problems, ...more]);
   return addSignature(envelope, signer);
 }
 
-function stageToSign(statement: StageStatement, removal: OwnRemoval, held: HeldStatements): Problem[] {
-  const { organisation, stage, previous } = statement.predicate;
-  const where = placeOf(statement.predicate);
-  const problems = [
-    ...strayProblems(removal, statement),
-    ...stageProblems(statement, byDigest(held.evidence)),
-  ];
-  // Each organisation states its own part, and the other one countersigns it.
-  if (organisation !== counterpartyIn(removal)) problems.push({ reason: "not_a_party", where });
+function stageToSign(statement: StageStatement, held: HeldStatements): Problem[] {
+  const { organisation, stage } = statement.predicate;
+  const problems = stageProblems(statement, byDigest(held.evidence));
   const before = STAGE_NAMES[STAGE_NAMES.indexOf(stage) - 1];
   if (before !== undefined) {
     const earlier = stagesIn(held.envelopes).get(placeOf({ organisation, stage: before }));
     if (earlier === undefined)
       problems.push({ reason: "stage_missing", where: placeOf({ organisation, stage: before }) });
-    else if (statementDigest(earlier) !== previous) problems.push({ reason: "chain_broken", where });
+    else problems.push(...successionProblems(statement, earlier));
   }
   return problems;
 }
@@ -89,18 +87,9 @@ function completionToSign(
   removal: OwnRemoval,
   held: HeldStatements,
 ): Problem[] {
-  const { predicate } = completion;
-  const problems: Problem[] = [];
-  if (predicate.run !== removal.run) {
-    problems.push({ reason: "other_run", where: "completion", detail: predicate.run });
-  }
-  if (predicate.remover !== removal.remover || predicate.partner !== removal.partner) {
-    problems.push({ reason: "other_parties", where: "completion" });
-  }
-  if (predicate.kind !== removal.kind) problems.push({ reason: "other_kind", where: "completion" });
   const stages = stagesIn(held.envelopes);
   const ordered = statementOrder(removal.remover, removal.partner)
     .map((slot) => stages.get(placeOf(slot)))
     .filter((stage) => stage !== undefined);
-  return [...problems, ...wholeProblems(completion, ordered, byDigest(held.evidence))];
+  return wholeProblems(completion, ordered, byDigest(held.evidence));
 }

@@ -20,6 +20,7 @@ import {
   counterpartyIn,
   type HeldStatements,
   isCompletion,
+  makerOf,
   mergeSignatures,
   type OwnRemoval,
   placeOfStatement,
@@ -31,13 +32,23 @@ const REFUSED = "the exchange file is refused, and nothing of it was taken in";
 
 /**
  * The text of a file for the other organisation.
- * @param envelopes what it is to hold; of the evidence, what these rest on goes along
+ * @param envelopes what it is to hold, each signed by this organisation; of the evidence, what these rest on
+ *   goes along
+ * @throws RecordRefused (`record_refused`) when the other organisation would refuse an envelope
  */
 export function exportExchange(
-  { run, self }: Pick<OwnRemoval, "run" | "self">,
+  { run, self, parties }: OwnRemoval,
   envelopes: readonly Envelope[],
   evidence: readonly EvidenceItem[],
 ): string {
+  const problems = envelopes.flatMap((envelope, index) => {
+    const opened = verifyEnvelope<AnyStatement>(envelope, AnyStatement, parties, ({ predicate }) => ({
+      must: [self],
+      may: [predicate.remover, predicate.partner],
+    }));
+    return opened.valid ? [] : opened.problems.map((one) => ({ ...one, where: `envelopes[${index}]` }));
+  });
+  refuseUnlessClean("this must not be passed on", problems);
   const needed = evidenceOf([...stagesIn(envelopes).values()]);
   const file: ExchangeFile = {
     schema: EXCHANGE_SCHEMA,
@@ -69,7 +80,11 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
     problems.push({ reason: "exchange_from_another", where: "file", detail: file.from });
   if (file.run !== removal.run) problems.push({ reason: "other_run", where: "file", detail: file.run });
   const offered = readEvidence(file.evidence);
-  problems.push(...offered.problems.filter(({ reason }) => reason !== "evidence_out_of_order"));
+  // A list of items may be longer than a call has arguments.
+  const add = (more: readonly Problem[]) => {
+    for (const problem of more) problems.push(problem);
+  };
+  add(offered.problems.filter(({ reason }) => reason !== "evidence_out_of_order"));
   const items = new Map([...byDigest(held.evidence), ...offered.items]);
 
   const places = new Map<string, Envelope>();
@@ -85,12 +100,17 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
       may: [removal.self, other],
     }));
     if (!result.valid) {
-      problems.push(...result.problems.map((problem) => ({ ...problem, where })));
+      add(result.problems.map((problem) => ({ ...problem, where })));
       continue;
     }
     opened += 1;
-    problems.push(...statementProblems(result.statement, removal, items, offered.unusable));
+    add(statementProblems(result.statement, removal, items, offered.unusable));
     const place = placeOfStatement(result.statement);
+    // What is this organisation's to state is taken back only if it has stated it.
+    const hasSigned = result.signers.some(({ organisation }) => organisation === removal.self);
+    if (makerOf(result.statement) === removal.self && !hasSigned && !places.has(place)) {
+      problems.push({ reason: "states_for_another", where: place });
+    }
     const known = places.get(place);
     if (known !== undefined && known.payload !== envelope.payload) {
       problems.push({ reason: "statement_conflicts", where: place });
@@ -134,18 +154,11 @@ function statementProblems(
   items: ReadonlyMap<string, EvidenceItem>,
   unusable: ReadonlySet<string>,
 ): Problem[] {
-  if (!isCompletion(statement)) {
-    return [...strayProblems(removal, statement), ...stageProblems(statement, items, unusable)];
-  }
-  // Whether it binds what is held is asked when it is countersigned, with everything at hand.
-  const { run, kind, remover, partner } = statement.predicate;
-  const isOther =
-    run !== removal.run ||
-    kind !== removal.kind ||
-    remover !== removal.remover ||
-    partner !== removal.partner;
-  const stray: Problem[] = isOther ? [{ reason: "other_run", where: "completion", detail: run }] : [];
-  return [...stray, ...completionProblems(statement)];
+  return [
+    ...strayProblems(removal, statement, placeOfStatement(statement)),
+    // Whether it binds what is held is asked when it is countersigned, with everything at hand.
+    ...(isCompletion(statement) ? completionProblems(statement) : stageProblems(statement, items, unusable)),
+  ];
 }
 
 function signaturesOf(envelopes: readonly Envelope[]): number {

@@ -48,6 +48,11 @@ export function placeOfStatement(statement: AnyStatement): string {
   return isCompletion(statement) ? "completion" : placeOf(statement.predicate);
 }
 
+/** Who states it: an organisation its own stages, the remover the completion. */
+export function makerOf(statement: AnyStatement): string {
+  return isCompletion(statement) ? statement.predicate.remover : statement.predicate.organisation;
+}
+
 export function counterpartyIn({ self, remover, partner }: OwnRemoval): string {
   return self === remover ? partner : remover;
 }

@@ -5,16 +5,21 @@ import { spawn } from "node:child_process";
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { inOneFormFromAny } from "../ecdsa-signature.ts";
 import { keyIdOf, type RecordKey } from "../public-key.ts";
 
 export interface Signer {
   readonly keyId: string;
-  /** An ECDSA P-256 signature with SHA-256 over `data`, in DER form (RFC 3279, section 2.2.3). */
+  /**
+   * An ECDSA P-256 signature with SHA-256 over `data`, in DER form (RFC 3279, section 2.2.3). It verifies.
+   * @throws DrawbridgeError `program_failed` or `secret_unavailable`
+   */
   sign(data: Uint8Array): Promise<Buffer>;
 }
 
-const COMMAND_TIMEOUT_MS = 60_000;
-const SIGNATURE_BYTES_MAX = 512;
+/** Somebody may have to touch a token, or type a PIN. */
+const COMMAND_TIMEOUT_MS = 120_000;
+const SIGNATURE_BYTES_MAX = 72;
 
 /**
  * Signs with a PKCS #8 PEM file.
@@ -31,7 +36,11 @@ export function fileSigner(file: string): Signer {
           mend: "Run the command again if that was meant.",
         });
       }
-      return sign("sha256", data, { key, dsaEncoding: "der" });
+      const signature = sign("sha256", data, { key, dsaEncoding: "der" });
+      if (!verify("sha256", data, { key: createPublicKey(key), dsaEncoding: "der" }, signature)) {
+        throw unusable(file);
+      }
+      return signature;
     },
   };
 }
@@ -43,21 +52,31 @@ function readPrivateKey(file: string): KeyObject {
   } catch {
     // Told below, without what the file holds.
   }
-  throw new DrawbridgeError("secret_unavailable", `${file} holds no P-256 private key in PKCS #8 PEM`, {
+  throw unusable(file);
+}
+
+function unusable(file: string): DrawbridgeError {
+  return new DrawbridgeError("secret_unavailable", `${file} holds no P-256 private key in PKCS #8 PEM`, {
     mend: "Make one with `drawbridge records keygen`, readable by this user alone.",
   });
 }
 
 /**
- * Signs with a program: it gets the bytes to sign on standard input and writes the DER signature, raw, to
- * standard output.
+ * Signs with a program: it gets the bytes to sign on standard input, hashes and signs them, and writes the
+ * signature's bytes to standard output: DER, or r and s in 32 bytes each. Its standard error is the operator's.
  * @param command program and arguments, run without a shell
+ * @param timeoutMs after which the program is killed
  */
-export function commandSigner(command: readonly string[], publicKey: RecordKey): Signer {
+export function commandSigner(
+  command: readonly string[],
+  publicKey: RecordKey,
+  timeoutMs = COMMAND_TIMEOUT_MS,
+): Signer {
   return {
     keyId: publicKey.keyId,
     sign: async (data) => {
-      const signature = await run(command, data);
+      const signature = inOneFormFromAny(await run(command, data, timeoutMs));
+      if (signature === undefined) throw refused(command, "what it wrote is no ECDSA P-256 signature");
       if (!verify("sha256", data, { key: publicKey.key, dsaEncoding: "der" }, signature)) {
         throw refused(command, "its signature does not verify with the public key it is configured with");
       }
@@ -68,29 +87,35 @@ export function commandSigner(command: readonly string[], publicKey: RecordKey):
 
 function refused(command: readonly string[], why: string): DrawbridgeError {
   return new DrawbridgeError("program_failed", `the signer ${command[0] ?? ""}: ${why}`, {
-    mend: "Run it by hand with some bytes on its standard input; it must write the DER signature and exit 0.",
+    mend: "Run it by hand with some bytes on its standard input; it must write the signature's bytes (DER, or r and s) and nothing else, and exit 0.",
   });
 }
 
-function run(command: readonly string[], data: Uint8Array): Promise<Buffer> {
+async function run(command: readonly string[], data: Uint8Array, timeoutMs: number): Promise<Buffer> {
   const [program = "", ...args] = command;
+  if (program === "") throw refused(command, "no program is named");
   return new Promise((resolve, reject) => {
-    const child = spawn(program, args, {
-      stdio: ["pipe", "pipe", "inherit"],
-      timeout: COMMAND_TIMEOUT_MS,
-      killSignal: "SIGKILL",
-    });
+    const child = spawn(program, args, { stdio: ["pipe", "pipe", "inherit"] });
     const chunks: Buffer[] = [];
     let length = 0;
-    child.once("error", () => reject(refused(command, "it cannot be started")));
+    const fail = (why: string) => {
+      clearTimeout(timer);
+      child.kill("SIGKILL");
+      // A program that it has started may hold the pipe open for ever.
+      child.stdout.destroy();
+      reject(refused(command, why));
+    };
+    const timer = setTimeout(() => fail(`it has not ended within ${timeoutMs} ms`), timeoutMs);
+    child.once("error", () => fail("it cannot be started"));
     child.stdout.on("data", (chunk: Buffer) => {
       length += chunk.length;
-      if (length <= SIGNATURE_BYTES_MAX) chunks.push(chunk);
+      chunks.push(chunk);
+      if (length > SIGNATURE_BYTES_MAX) fail("it wrote more than a signature");
     });
     child.once("close", (code, signal) => {
+      clearTimeout(timer);
       if (code !== 0) reject(refused(command, `it ended with ${signal ?? `exit code ${code}`}`));
-      else if (length === 0 || length > SIGNATURE_BYTES_MAX)
-        reject(refused(command, "it wrote no signature"));
+      else if (length === 0) reject(refused(command, "it wrote no signature"));
       else resolve(Buffer.concat(chunks));
     });
     // A program that ends without reading is told by its exit code.

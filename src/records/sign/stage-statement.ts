@@ -6,7 +6,8 @@ import { STAGE_PREDICATE_TYPE, type StagePredicate, StageStatement } from "../pr
 import { CONDITIONS_OF_STAGE, positionOf, type StageName } from "../stages.ts";
 import { STATEMENT_TYPE, type Statement, statementDigest } from "../statement.ts";
 import { stageSubjects } from "../subjects.ts";
-import { type Evidence, stageProblems } from "../verify/stage.ts";
+import { strayProblems, successionProblems } from "../verify/sequence.ts";
+import { type Evidence, placeOf, stageProblems } from "../verify/stage.ts";
 import { fieldOf } from "../verify/verify-envelope.ts";
 import { RecordRefused, refuseUnlessClean } from "./refused.ts";
 
@@ -38,7 +39,11 @@ export function stageStatement({ previous, ...input }: StageInput, evidence: Evi
     const detail = fieldOf(parsed.error);
     throw new RecordRefused(what, [{ reason: "not_a_statement", where: "statement", detail }]);
   }
-  refuseUnlessClean(what, stageProblems(parsed.data, evidence));
+  refuseUnlessClean(what, [
+    ...stageProblems(parsed.data, evidence),
+    ...(previous === null ? [] : strayProblems(parsed.data.predicate, previous, placeOf(previous.predicate))),
+    ...(previous === null ? [] : successionProblems(parsed.data, previous)),
+  ]);
   return parsed.data;
 }
 

@@ -67,6 +67,10 @@ export const REASONS = {
     mend: FORGED,
   },
   not_a_statement: { sentence: "what was signed is no statement of the expected kind", mend: SIGN_AGAIN },
+  other_predicate_type: {
+    sentence: "the statement is of another type or version than belongs here",
+    mend: "Look for a version of Drawbridge that knows its `predicateType`; version 1 of a record has no other.",
+  },
   not_canonical: { sentence: "what was signed is not the canonical text of its statement", mend: SIGN_AGAIN },
   subjects_differ: {
     sentence: "the statement's subjects are not exactly the digests that it names",
@@ -151,6 +155,12 @@ export const REASONS = {
   evidence_out_of_time: {
     sentence: "an item was observed before the stage was opened or after it was closed",
     mend: "Probe again while the stage is open, and state it with what was found.",
+  },
+  seen_from_outside_alone: {
+    sentence: "no item of the stage is the operator's own, and looks from outside never suffice alone",
+    mend: "Probe it from inside as well, and state the stage with what was found.",
+    missing: true,
+    part: 4,
   },
   evidence_says_open: {
     sentence: "an item that the stage rests on says that the way is open",
@@ -256,6 +266,10 @@ export const REASONS = {
   exchange_from_another: {
     sentence: "the file is not from the other organisation of this removal",
     mend: "Import it where the removal that it belongs to is under way.",
+  },
+  states_for_another: {
+    sentence: "an organisation has stated what is the other one's to state",
+    mend: "Refuse it: each organisation states its own stages, and the remover the completion.",
   },
   statement_conflicts: {
     sentence: "another statement about the same is held already; an organisation states a thing once",

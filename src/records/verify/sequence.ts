@@ -15,9 +15,8 @@ export interface Removal {
   readonly partner: string;
 }
 
-/** Statements of another removal than this one. */
-export function strayProblems(removal: Removal, { predicate }: StageStatement): Problem[] {
-  const where = placeOf(predicate);
+/** What is of another removal than this one. */
+export function strayProblems(removal: Removal, { predicate }: Statement<Removal>, where: string): Problem[] {
   const problems: Problem[] = [];
   if (predicate.run !== removal.run) problems.push({ reason: "other_run", where, detail: predicate.run });
   if (predicate.remover !== removal.remover || predicate.partner !== removal.partner) {
@@ -75,6 +74,22 @@ function misplaced(expected: readonly string[], listed: readonly (StageStatement
   return problems;
 }
 
+/** Whether a statement follows on from the same organisation's stage before it, and was not closed first. */
+export function successionProblems({ predicate }: StageStatement, before: StageStatement): Problem[] {
+  const where = placeOf(predicate);
+  const problems: Problem[] = [];
+  const stage = STAGE_NAMES[STAGE_NAMES.indexOf(predicate.stage) - 1];
+  const isBefore =
+    before.predicate.stage === stage && before.predicate.organisation === predicate.organisation;
+  // That there is none named at all is told of the statement by itself.
+  const isNamed = predicate.previous === null || predicate.previous === statementDigest(before);
+  if (!isBefore || !isNamed) problems.push({ reason: "chain_broken", where });
+  if (predicate.closedAt < before.predicate.closedAt) {
+    problems.push({ reason: "times_out_of_order", where, detail: "closedAt" });
+  }
+  return problems;
+}
+
 /** One organisation's stages: each follows on from the one before, and none was closed before it. */
 function chainProblems(party: string, byPlace: ReadonlyMap<string, StageStatement>): Problem[] {
   const problems: Problem[] = [];
@@ -83,13 +98,7 @@ function chainProblems(party: string, byPlace: ReadonlyMap<string, StageStatemen
     const where = placeOf({ organisation: party, stage });
     const statement = byPlace.get(where);
     if (statement !== undefined && before !== undefined) {
-      const { previous, closedAt } = statement.predicate;
-      if (previous !== null && previous !== statementDigest(before)) {
-        problems.push({ reason: "chain_broken", where });
-      }
-      if (closedAt < before.predicate.closedAt) {
-        problems.push({ reason: "times_out_of_order", where, detail: "closedAt" });
-      }
+      problems.push(...successionProblems(statement, before));
     }
     before = statement;
   }

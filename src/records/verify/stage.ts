@@ -57,6 +57,7 @@ export function stageProblems(
   if (predicate.openedAt > predicate.closedAt) report("times_out_of_order", "openedAt, closedAt");
   checkConditions(predicate, report);
   for (const exit of predicate.exit) checkCondition(predicate, exit, evidence, unusable, report);
+  checkTiers(predicate, evidence, report);
   return problems;
 }
 
@@ -100,6 +101,7 @@ function checkCondition(
 ): void {
   let seen = false;
   let wholly = true;
+  const listed = new Set(predicate.outOfReach.map(({ subject }) => subject));
   for (const digest of new Set(digests)) {
     const item = evidence.get(digest);
     if (item === undefined) {
@@ -107,13 +109,26 @@ function checkCondition(
       if (!unusable.has(digest)) report("evidence_missing", digest);
       continue;
     }
-    checkItem(predicate, item, report);
+    checkItem(predicate, item, listed, report);
     if (item.verdict === "closed" && item.vantage !== "nobody") seen = true;
   }
   if (verdict === "met" && !seen && wholly) report("condition_unproved", condition);
 }
 
-function checkItem(predicate: StagePredicate, item: EvidenceItem, report: Report): void {
+/** What anybody can see from outside is the weakest of the three tiers of evidence. */
+function checkTiers(predicate: StagePredicate, evidence: Evidence, report: Report): void {
+  const items = predicate.exit.flatMap((exit) => exit.evidence).map((digest) => evidence.get(digest));
+  const closed = items.filter((item) => item?.verdict === "closed" && item.vantage !== "nobody");
+  if (items.includes(undefined) || closed.length === 0 || !applies(predicate)) return;
+  if (!closed.some((item) => item?.vantage === "operator")) report("seen_from_outside_alone");
+}
+
+function checkItem(
+  predicate: StagePredicate,
+  item: EvidenceItem,
+  outOfReach: ReadonlySet<string>,
+  report: Report,
+): void {
   const plane = PLANE_OF_STAGE[predicate.stage];
   if (item.partner !== counterpartyOf(predicate)) report("evidence_about_another", item.digest);
   // Duties are about what each of the planes has left behind.
@@ -123,10 +138,7 @@ function checkItem(predicate: StagePredicate, item: EvidenceItem, report: Report
     report("evidence_out_of_time", item.digest);
   }
   if (item.verdict === "open") report("evidence_says_open", item.digest);
-  if (item.verdict === "unknown") {
-    const subject = item.subject ?? item.probe;
-    if (!predicate.outOfReach.some((entry) => entry.subject === subject)) {
-      report("unreached_not_listed", item.digest);
-    }
+  if (item.verdict === "unknown" && !outOfReach.has(item.subject ?? item.probe)) {
+    report("unreached_not_listed", item.digest);
   }
 }

@@ -56,7 +56,12 @@ export function verifyEnvelope<S extends Statement<unknown>>(
   if (problems.length > 0) return { valid: false, problems };
 
   const statement = schema.safeParse(strictJson(payload));
-  if (!statement.success) return invalid("not_a_statement", fieldOf(statement.error));
+  if (!statement.success) {
+    const { issues } = statement.error;
+    const isOfAnotherType = issues.some(({ path }) => path.length === 1 && path[0] === "predicateType");
+    if (isOfAnotherType) return invalid("other_predicate_type");
+    return invalid("not_a_statement", fieldOf(statement.error));
+  }
   if (!statementBytes(statement.data).equals(payload)) return invalid("not_canonical");
   const owed = signatureProblems(signers, rule(statement.data));
   if (owed.length > 0) return { valid: false, problems: owed };

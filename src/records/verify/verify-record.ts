@@ -16,7 +16,7 @@ import { readEvidence } from "./evidence.ts";
 import type { Problem } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
 import { type Removal, sequenceProblems, strayProblems } from "./sequence.ts";
-import { stageProblems } from "./stage.ts";
+import { placeOf, stageProblems } from "./stage.ts";
 import { byBothParties, type Signature, verifyEnvelope } from "./verify-envelope.ts";
 
 /**
@@ -36,13 +36,15 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   const shape = shapeOf(value);
   if (shape === undefined) return failed({ reason: "record_malformed", where: "file" });
   const problems: Problem[] = [];
+  // A list of items may be longer than a call has arguments.
+  const add = (more: readonly Problem[]) => {
+    for (const problem of more) problems.push(problem);
+  };
   if (!Buffer.from(`${canonicalize(value)}\n`, "utf8").equals(bytes)) {
     problems.push({ reason: "record_reformatted", where: "file" });
   }
   const shared = keysOfTwoParties(trust.parties);
-  problems.push(
-    ...shared.map((detail) => ({ reason: "key_of_two_parties", where: "trust", detail }) as const),
-  );
+  add(shared.map((detail) => ({ reason: "key_of_two_parties", where: "trust", detail })));
 
   const signers: Signature[] = [];
   const gathered = { parties: trust.parties, problems, signers };
@@ -53,22 +55,22 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   );
   const stages = listed.filter((stage) => stage !== undefined);
   const evidence = readEvidence(shape.evidence);
-  problems.push(...evidence.problems);
-  for (const stage of stages) problems.push(...stageProblems(stage, evidence.items, evidence.unusable));
+  add(evidence.problems);
+  for (const stage of stages) add(stageProblems(stage, evidence.items, evidence.unusable));
 
   const isWhole = stages.length === listed.length;
   const removal: Removal | undefined = completion?.predicate ?? stages[0]?.predicate;
   if (removal !== undefined) {
-    problems.push(...expectationProblems(removal, trust));
-    for (const stage of stages) problems.push(...strayProblems(removal, stage));
-    problems.push(...sequenceProblems(removal, listed));
+    add(expectationProblems(removal, trust));
+    for (const stage of stages) add(strayProblems(removal, stage, placeOf(stage.predicate)));
+    add(sequenceProblems(removal, listed));
   }
   if (completion !== undefined) {
-    problems.push(...keyProblems(completion.predicate, completionSigners));
-    problems.push(...completionProblems(completion));
-    problems.push(...bindingProblems(completion.predicate, stages, isWhole));
+    add(keyProblems(completion.predicate, completionSigners));
+    add(completionProblems(completion));
+    add(bindingProblems(completion.predicate, stages, isWhole));
   }
-  if (isWhole) problems.push(...surplusEvidence(evidence.items.keys(), evidenceOf(stages)));
+  if (isWhole) add(surplusEvidence(evidence.items.keys(), evidenceOf(stages)));
   return reportOf({ digest, problems, completion, stages, items: evidence.items, signers });
 }
 

@@ -18,6 +18,7 @@ import {
 import { addSignature, signStatement } from "../../../src/records/sign/sign-statement.ts";
 import { nothingApplies, stageStatement } from "../../../src/records/sign/stage-statement.ts";
 import { STAGE_NAMES, type StageName, statementOrder } from "../../../src/records/stages.ts";
+import { statementDigest } from "../../../src/records/statement.ts";
 import type { ReasonCode } from "../../../src/records/verify/reasons.ts";
 import { placeOf } from "../../../src/records/verify/stage.ts";
 import { verifyRecord } from "../../../src/records/verify/verify-record.ts";
@@ -105,6 +106,16 @@ function complete(held: HeldStatements) {
     .filter(({ probe }) => probe === "deletion_recorded")
     .map(({ digest }) => digest);
   return completionStatement(completionInput(RUN, A, B, purged), ordered(held), byDigest(held.evidence));
+}
+
+/** The statement of A about that stage, after all before it. */
+async function upTo(last: StageName) {
+  let held = NOTHING;
+  for (const stage of STAGE_NAMES.slice(0, STAGE_NAMES.indexOf(last) + 1))
+    held = (await state(A, held, stage)).held;
+  const statement = stagesIn(held.envelopes).get(placeOf({ organisation: "a.test", stage: last }));
+  assert.ok(statement !== undefined);
+  return statement;
 }
 
 async function refusedWith(action: () => unknown, ...reasons: ReasonCode[]): Promise<void> {
@@ -223,7 +234,16 @@ test("OFF-2: nothing is countersigned before it was found to be signed, of this 
   // What the other organisation says about this one's part.
   const mine = await state(B, NOTHING, "a2a_stop");
   const byA = await addSignature({ ...mine.envelope, signatures: [] }, A.signer);
-  await refusedWith(() => sign(byA, mine.held), "not_a_party");
+  await refusedWith(() => sign(byA, mine.held), "states_for_another");
+  // And it is not taken in, unless this organisation has signed it as well and lost it.
+  const planted = exportExchange(seenBy(A), [byA], mine.held.evidence);
+  await refusedWith(() => importExchange(bytes(planted), seenBy(B), NOTHING), "states_for_another");
+  const returned = exportExchange(
+    seenBy(A),
+    [await addSignature(mine.envelope, A.signer)],
+    mine.held.evidence,
+  );
+  assert.equal(importExchange(bytes(returned), seenBy(B), NOTHING).added.statements, 1);
 });
 
 test("OFF-2: a completion is countersigned only when everything that it binds is held", async () => {
@@ -251,8 +271,7 @@ test("OFF-2: a stage whose exit condition does not hold cannot be stated", async
   const open = new Map<string, EvidenceItem[]>(items);
   const slot = { organisation: "a.test", stage: "transport" } as const;
   const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, open);
-  const [stop] = stagesIn((await state(A, NOTHING, "a2a_stop")).held.envelopes).values();
-  assert.ok(stop !== undefined);
+  const stop = await upTo("policy_border");
   const evidence = byDigest([...open.values()].flat());
   await refusedWith(
     () => stageStatement({ ...input, previous: stop }, evidence),
@@ -279,11 +298,47 @@ test("a stage that an organisation has nothing in is stated as that, except wher
   const { predicate } = stageStatement(nothing, byDigest(items));
   assert.ok(predicate.exit.every(({ verdict }) => verdict === "not_applicable"));
   const room = [...itemsOf("a.test", "b.test", "room").values()].flat();
-  const first = [...stagesIn((await state(A, NOTHING, "a2a_stop")).held.envelopes).values()][0] ?? null;
+  const first = await upTo("a2a_discovery");
   const forRoom = stageInput(RUN, "a.test", "b.test", { organisation: "a.test", stage: "room" }, new Map());
   await refusedWith(
     () => stageStatement({ ...forRoom, exit: nothingApplies("room", room), previous: first }, byDigest(room)),
     "stage_not_closed",
+  );
+});
+
+test("OFF-2: a stage is stated and countersigned only after the one before it, of the same run, and not earlier", async () => {
+  const items = itemsOf("a.test", "b.test", "room");
+  const slot = { organisation: "a.test", stage: "room" } as const;
+  const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, items);
+  const evidence = byDigest([...items.values()].flat());
+  const previous = await upTo("a2a_discovery");
+  const statement = stageStatement({ ...input, previous }, evidence);
+  await refusedWith(
+    async () => stageStatement({ ...input, previous: await upTo("a2a_stop") }, evidence),
+    "chain_broken",
+  );
+  await refusedWith(() => stageStatement({ ...input, previous: null }, evidence), "chain_broken");
+  const after = (changes: object) => ({ ...previous, predicate: { ...previous.predicate, ...changes } });
+  const later = after({ closedAt: minute(59) });
+  await refusedWith(() => stageStatement({ ...input, previous: later }, evidence), "times_out_of_order");
+  const otherRun = after({ run: "f".repeat(32) });
+  await refusedWith(() => stageStatement({ ...input, previous: otherRun }, evidence), "other_run");
+  // Nor does the other organisation sign it, whatever this one's program has let through.
+  const predicate = { ...statement.predicate, previous: statementDigest(later) };
+  const envelope = await signStatement({ ...statement, predicate }, A.signer);
+  const held = {
+    envelopes: [await signStatement(later, A.signer), envelope],
+    evidence: [...evidence.values()],
+  };
+  await refusedWith(() => countersign(envelope, seenBy(B), held, B.signer), "times_out_of_order");
+});
+
+test("OFF-2: nothing is passed on that this organisation has not signed", async () => {
+  const { envelope, held } = await state(A, NOTHING, "a2a_stop");
+  await refusedWith(() => exportExchange(seenBy(B), [envelope], held.evidence), "signature_missing");
+  await refusedWith(
+    () => exportExchange(seenBy(A), [{ ...envelope, payload: "e30=" }], held.evidence),
+    "signature_invalid",
   );
 });
 

@@ -30,8 +30,13 @@ const OTHER_DIGEST = `sha256:${"f".repeat(64)}`;
 
 const reached = new Set<ReasonCode>();
 after(() => {
-  // The three of the exchange are reached by its own tests.
-  const elsewhere = ["exchange_malformed", "exchange_from_another", "statement_conflicts"];
+  // Those of the exchange are reached by its own tests.
+  const elsewhere = [
+    "exchange_malformed",
+    "exchange_from_another",
+    "states_for_another",
+    "statement_conflicts",
+  ];
   const missed = Object.keys(REASONS).filter((code) => !reached.has(code as ReasonCode));
   assert.deepEqual(missed, elsewhere, "each reason is reached by a test here");
 });
@@ -514,6 +519,13 @@ test("OFF-3: what one fault brings with it is told as well, and nothing else", a
       { item: (item) => (item.vantage === "partner" ? { ...item, verdict: "open" } : item) },
     ],
     [
+      ["seen_from_outside_alone"],
+      {
+        item: (item, _, stage) =>
+          stage === "transport" && item.vantage === "operator" ? { ...item, vantage: "witness" } : item,
+      },
+    ],
+    [
       ["stage_out_of_scope"],
       { stage: (one) => ({ ...one, kind: "partial" }), ...completion(() => ({ kind: "partial" })) },
     ],
@@ -568,16 +580,21 @@ test("OFF-3: the payload counts only as the canonical text of a statement of its
   assert.deepEqual(await verifyWith(JSON.stringify(first, null, 1)), ["not_canonical"]);
   for (const payload of [
     text.replace('"position":1', '"position":1,"position":1'),
-    text.replace("stage:v1", "stage:v2"),
     text.replace('"attested":[]', '"attested":["a word of text"]'),
     text.replace('"attested":[]', '"attested":[],"more":1'),
     text.replace('"attested":[]', '"__proto__":{},"attested":[]'),
-    canonicalize(JSON.parse(JSON.stringify((await removalOf(A, B)).completion))),
     "[]",
     "",
   ]) {
     assert.deepEqual(await verifyWith(payload), ["not_a_statement"], payload.slice(0, 100));
   }
+  // Of a version that is yet to come, and of a kind that belongs elsewhere.
+  const { completion: other } = await removalOf(A, B);
+  for (const payload of [
+    text.replace("stage:v1", "stage:v2"),
+    canonicalize(JSON.parse(JSON.stringify(other))),
+  ])
+    assert.deepEqual(await verifyWith(payload), ["other_predicate_type"]);
 });
 
 test("OFF-3: a signature by a third organisation makes an envelope invalid, trusted or not", async () => {
@@ -675,6 +692,14 @@ test("OFF-3: a file that readers could understand differently is refused, and so
   assert.deepEqual(verifyText(text.trimEnd()), ["record_reformatted"]);
   assert.deepEqual(verifyText(JSON.stringify(JSON.parse(text), null, 2)), ["record_reformatted"]);
   assert.deepEqual(verifyText(text.replace("12.5", "12.50")), ["record_reformatted"]);
+});
+
+test("OFF-3: hundreds of thousands of broken items are told, and break nothing", async () => {
+  const { file: record, trust } = await removalOf(A, B);
+  const { fileText } = await import("../../../src/records/record-file.ts");
+  const evidence = Array.from({ length: 300_000 }, () => null);
+  const reasons = reasonsFor(Buffer.from(fileText({ ...record, evidence })), trust);
+  assert.deepEqual(reasons, ["evidence_malformed", "evidence_out_of_order", "evidence_missing"]);
 });
 
 test("OFF-3: several faults are told at once", async () => {
