@@ -52,6 +52,7 @@ const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   issuer_unavailable: ExitCode.unavailable,
   work_tree_dirty: ExitCode.refused,
   head_refused: ExitCode.refused,
+  guard_refused: ExitCode.refused,
   lease_lost: ExitCode.failed,
   card_rejected: ExitCode.failed,
   state_unreadable: ExitCode.failed,

@@ -11,6 +11,7 @@ export interface CommandEntry {
 
 /** What the first word of a two-word command is about. */
 export const GROUPS: Readonly<Record<string, string>> = {
+  agent: "the identity of one agent: rotated, pinned, withdrawn",
   bridge: "run the bridge of one organisation, or prepare it",
   card: "signed Agent Cards",
   federation: "the partners of one organisation, on five planes",
@@ -152,6 +153,21 @@ export const COMMANDS: readonly CommandEntry[] = [
     path: ["federation", "report-abuse"],
     summary: "take in a report of abuse, by references alone",
     load: () => import("./federation-report-abuse.ts"),
+  },
+  {
+    path: ["agent", "rotate"],
+    summary: "give an agent of ours a new signing key, and prove the old one fails",
+    load: () => import("./agent-rotate.ts"),
+  },
+  {
+    path: ["agent", "pin"],
+    summary: "pin a partner's agent to its new key, and retire the old one",
+    load: () => import("./agent-pin.ts"),
+  },
+  {
+    path: ["agent", "withdraw"],
+    summary: "take one agent away between us and a partner",
+    load: () => import("./agent-withdraw.ts"),
   },
   // After the commands of its group: the first entry whose words match is the one that is called.
   { path: ["bridge"], summary: "run the bridge of one organisation", load: () => import("./bridge.ts") },

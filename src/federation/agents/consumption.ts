@@ -1,0 +1,117 @@
+// Whose entry pins an agent: a partner's file, or the organisation's own for agents that no partner publishes.
+import { DrawbridgeError } from "../../domain/errors.ts";
+import type { ChangeBase } from "../change/commit-change.ts";
+import type { FileEdit } from "../change/edit-file.ts";
+import { findPartner } from "../containment/find-partner.ts";
+import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
+import type { Partner, Registry } from "../registry/partner.ts";
+import {
+  type PinnedIdentity,
+  type RetiredCardKey,
+  retiredKeyOf,
+  thumbprintOf,
+  withCardKeys,
+} from "../registry/retired.ts";
+
+type Consumes = Partner["card"]["consumes"];
+
+/** A file of the registry that pins agents. */
+export interface Consumer {
+  readonly file: string;
+  readonly serverName: string;
+  readonly consumes: Consumes;
+  /** Where `consumes` stands in the file. */
+  readonly path: readonly string[];
+  readonly retired: readonly RetiredCardKey[];
+  /** Verify-only key IDs of the file; undefined where it has none. */
+  readonly keyIds: readonly string[] | undefined;
+}
+
+/**
+ * @param name a partner, or the organisation's own server
+ * @throws DrawbridgeError `usage`
+ */
+export function consumerOf(registry: Registry, name: string): Consumer {
+  const { organisation } = registry;
+  if (name === organisation.serverName) {
+    return {
+      file: ORGANISATION_FILE,
+      serverName: name,
+      consumes: organisation.consumes,
+      path: ["consumes"],
+      retired: organisation.retired.cardKeys,
+      keyIds: undefined,
+    };
+  }
+  const { file, partner } = findPartner(registry, name);
+  return {
+    file,
+    serverName: partner.serverName,
+    consumes: partner.card.consumes,
+    path: ["card", "consumes"],
+    retired: partner.retired.cardKeys,
+    keyIds: partner.keyIds.card,
+  };
+}
+
+/** @throws DrawbridgeError `usage` when the entry does not consume it */
+export function consumedAgent(consumer: Consumer, agent: string): Consumes[string] {
+  const found = Object.hasOwn(consumer.consumes, agent) ? consumer.consumes[agent] : undefined;
+  if (found !== undefined) return found;
+  const names = Object.keys(consumer.consumes);
+  throw new DrawbridgeError("usage", `${consumer.file} consumes no agent ${JSON.stringify(agent)}`, {
+    mend: names.length === 0 ? "It consumes none; nothing was changed." : `Name one of ${names.join(", ")}.`,
+  });
+}
+
+/**
+ * Puts a pin on the retired list, unless another entry still pins the same key, and takes its ID out of the
+ * verify-only list; `instead` comes into its place.
+ */
+export function retireEdits(
+  { registry }: Pick<ChangeBase, "registry">,
+  consumer: Consumer,
+  agent: string,
+  old: PinnedIdentity,
+  instead?: PinnedIdentity,
+): FileEdit[] {
+  if (isPinnedElsewhere(registry, consumer, agent, old)) return addedKeyId(consumer, instead);
+  const edits: FileEdit[] = [
+    { path: ["retired", "cardKeys"], value: withCardKeys(consumer.retired, [retiredKeyOf(old)]) },
+  ];
+  const { keyIds } = consumer;
+  if (keyIds?.includes(old.keyId)) {
+    const kept = keyIds.filter((keyId) => keyId !== old.keyId);
+    const now = instead === undefined || kept.includes(instead.keyId) ? kept : [...kept, instead.keyId];
+    edits.push({ path: ["keyIds", "card"], value: now });
+  }
+  return edits;
+}
+
+function addedKeyId({ keyIds }: Consumer, instead: PinnedIdentity | undefined): FileEdit[] {
+  if (instead === undefined || keyIds === undefined || keyIds.length === 0) return [];
+  return keyIds.includes(instead.keyId)
+    ? []
+    : [{ path: ["keyIds", "card"], value: [...keyIds, instead.keyId] }];
+}
+
+function isPinnedElsewhere(
+  { organisation, partners }: Registry,
+  { file }: Consumer,
+  agent: string,
+  { jwk }: PinnedIdentity,
+): boolean {
+  const thumbprint = thumbprintOf(jwk);
+  const others = [
+    { file: ORGANISATION_FILE, consumes: organisation.consumes },
+    ...partners.map((entry) => ({ file: entry.file, consumes: entry.partner.card.consumes })),
+  ];
+  return others.some((other) =>
+    Object.entries(other.consumes).some(
+      ([name, { cardIdentity }]) =>
+        !(other.file === file && name === agent) &&
+        cardIdentity !== undefined &&
+        thumbprintOf(cardIdentity.jwk) === thumbprint,
+    ),
+  );
+}

@@ -1,0 +1,99 @@
+// What may not happen to an agent's identity, each rule by its name. Pure.
+// Invariant: a refusal names its rule and the way out, and nothing was changed when it is told.
+import { DrawbridgeError } from "../../domain/errors.ts";
+import type { Registry } from "../registry/partner.ts";
+import { type PinnedIdentity, type RetiredCardKey, thumbprintOf } from "../registry/retired.ts";
+
+export const GUARDS = {
+  missing_key:
+    "Put the private key back from where it is kept. If it is lost for good, say so with --lost: then the public key is withdrawn, and every partner must pin the new one.",
+  other_key: "Name the private key whose public half the registry lists under cardKeys.",
+  nothing_to_rotate: "Make a first key with drawbridge card keygen, and list it under cardKeys.",
+  pinned_jwk: "Take another key. To change a pin, say which key it replaces: --replaces KEY-ID.",
+  retired_key: "Take a fresh key: one that was given up may be in other hands.",
+  private_jwk: "Ask for the public JWK alone, and have the operator rotate the key: this one has been shown.",
+  in_version_control: "Keep the private key outside every work tree, readable by its user alone.",
+  planes_1_to_3_untouched: "Report this: a change of one agent's identity must not reach these planes.",
+} as const;
+export type Guard = keyof typeof GUARDS;
+
+export function refuse(rule: Guard, message: string): DrawbridgeError {
+  return new DrawbridgeError("guard_refused", `${message}; nothing was changed [${rule}]`, {
+    mend: GUARDS[rule],
+  });
+}
+
+/** Where a key is pinned now, as a path of the registry; undefined when it is nowhere. */
+export function pinnedWhere({ organisation, partners }: Registry, thumbprint: string): string | undefined {
+  for (const [agent, { cardKeys }] of Object.entries(organisation.agents)) {
+    if (cardKeys.some(({ jwk }) => thumbprintOf(jwk) === thumbprint)) return `agents.${agent}.cardKeys`;
+  }
+  for (const [agent, { cardIdentity }] of Object.entries(organisation.consumes)) {
+    if (cardIdentity && thumbprintOf(cardIdentity.jwk) === thumbprint) return `consumes.${agent}`;
+  }
+  for (const { name, partner } of partners) {
+    for (const [agent, { cardIdentity }] of Object.entries(partner.card.consumes)) {
+      if (cardIdentity && thumbprintOf(cardIdentity.jwk) === thumbprint) return `${name}: consumes.${agent}`;
+    }
+  }
+  return undefined;
+}
+
+/** Refuses a key that anybody has retired, or whose ID its own owner has. @throws DrawbridgeError */
+export function refuseRetired(
+  { organisation, partners }: Registry,
+  { keyId, jwk }: PinnedIdentity,
+  own: readonly RetiredCardKey[],
+): void {
+  const thumbprint = thumbprintOf(jwk);
+  const everywhere = [organisation.retired, ...partners.map(({ partner }) => partner.retired)];
+  const isKey = everywhere.some(({ cardKeys }) => cardKeys.some((key) => key.thumbprint === thumbprint));
+  if (isKey) throw refuse("retired_key", "this key is on the retired list");
+  if (own.some((key) => key.keyId === keyId)) {
+    throw refuse("retired_key", `the key ID ${keyId} is on the retired list`);
+  }
+}
+
+export interface RotationFacts {
+  readonly agent: string;
+  readonly registry: Registry;
+  /** Public keys of the agent in the registry. */
+  readonly published: readonly PinnedIdentity[];
+  /** The public half of the private key that is to be given up; undefined when there is no such file. */
+  readonly present: { readonly x: string; readonly y: string } | undefined;
+  /** The operator has said that the private key is lost. */
+  readonly isLost: boolean;
+  readonly fresh: PinnedIdentity;
+  /** The first of the private key files that lies under version control. */
+  readonly inVersionControl: string | undefined;
+}
+
+/** @throws DrawbridgeError `guard_refused` by the first rule that forbids this rotation */
+export function guardRotation(facts: RotationFacts): void {
+  const { agent, registry, published, present, isLost, fresh, inVersionControl } = facts;
+  if (inVersionControl !== undefined) {
+    throw refuse("in_version_control", `${inVersionControl} lies in a work tree or a repository`);
+  }
+  if (published.length === 0) {
+    throw refuse("nothing_to_rotate", `${agent} has no public key in the registry`);
+  }
+  if (present === undefined && !isLost) {
+    throw refuse("missing_key", `the private key of ${agent} is missing while its public key is published`);
+  }
+  if (present !== undefined) {
+    const held = thumbprintOf(present);
+    if (!published.some(({ jwk }) => thumbprintOf(jwk) === held)) {
+      throw refuse("other_key", `this private key is not the one that ${agent} is published with`);
+    }
+  }
+  const where = pinnedWhere(registry, thumbprintOf(fresh.jwk));
+  if (where !== undefined) throw refuse("pinned_jwk", `the new key is pinned already (${where})`);
+  const sameId = [
+    ...published,
+    ...Object.values(registry.organisation.agents).flatMap((one) => one.cardKeys),
+  ];
+  if (sameId.some(({ keyId }) => keyId === fresh.keyId)) {
+    throw refuse("pinned_jwk", `the key ID ${fresh.keyId} is in use already`);
+  }
+  refuseRetired(registry, fresh, registry.organisation.retired.cardKeys);
+}

@@ -1,0 +1,91 @@
+// An agent's private key and its card as they lie on this machine. Invariants: a private key is never under
+// version control, never shown and never kept anywhere but in its own file, of mode 0600; public keys that
+// somebody hands over are read strictly, and refused when anything private is in them.
+import { createPrivateKey, createPublicKey } from "node:crypto";
+import { chmodSync, readFileSync } from "node:fs";
+import { PublicEs256Jwk } from "../../admission/agents-file.ts";
+import type { CardSigner } from "../../cards/sign.ts";
+import { importSigningKey } from "../../cards/signing-keys.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { isJsonObject, type Json } from "../../domain/json.ts";
+import { parseStrictJson } from "../../domain/strict-json.ts";
+import { PRIVATE, readIfPresent } from "../../runtime/write-file.ts";
+import { inspectPlace } from "../offboarding/private-record/place.ts";
+import type { PinnedIdentity } from "../registry/retired.ts";
+import { refuse } from "./guards.ts";
+
+const PUBLIC_FILE_BYTES_MAX = 1024 * 1024;
+const VERSION_CONTROL: ReadonlySet<string> = new Set(["record.in_work_tree", "record.in_repository"]);
+
+/** Whether a path lies in a work tree or a repository, whichever way it leads there. */
+export function isUnderVersionControl(path: string): boolean {
+  return inspectPlace(path).problems.some(({ rule }) => VERSION_CONTROL.has(rule));
+}
+
+export interface PrivateKeyFile {
+  readonly text: string;
+  /** Public half. */
+  readonly x: string;
+  readonly y: string;
+}
+
+/**
+ * @returns undefined when there is no such file
+ * @throws DrawbridgeError `secret_unavailable` when it is no ES256 private key
+ */
+export async function readPrivateKey(file: string): Promise<PrivateKeyFile | undefined> {
+  const text = readIfPresent(file);
+  if (text === undefined) return undefined;
+  await importSigningKey(text);
+  const isPem = text.trimStart().startsWith("-----BEGIN");
+  const key = isPem ? createPrivateKey(text) : createPrivateKey({ key: JSON.parse(text), format: "jwk" });
+  const { x = "", y = "" } = createPublicKey(key).export({ format: "jwk" });
+  chmodSync(file, PRIVATE);
+  return { text, x, y };
+}
+
+export async function signerOf({ text }: PrivateKeyFile, keyId: string): Promise<CardSigner> {
+  return { key: await importSigningKey(text), keyId };
+}
+
+/**
+ * The public key of an agent's operator: a JWK, or a JWK set of which one key is meant.
+ * @param keyId chooses among several, and names a key that has no `kid`
+ * @throws DrawbridgeError `guard_refused`, `config_invalid`, `config_unreadable`
+ */
+export function readPublicIdentity(file: string, keyId: string | undefined): PinnedIdentity {
+  let value: Json;
+  try {
+    const text = readFileSync(file);
+    value = parseStrictJson(text, PUBLIC_FILE_BYTES_MAX);
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? "not strict JSON";
+    throw new DrawbridgeError("config_unreadable", `cannot read ${file}: ${code}`, {
+      mend: "Name the file with the agent operator's public JWK, or JWK set.",
+    });
+  }
+  const set = isJsonObject(value) ? value["keys"] : undefined;
+  const candidates = Array.isArray(set) ? set : [value];
+  if (candidates.some((one) => isJsonObject(one) && Object.hasOwn(one, "d"))) {
+    throw refuse("private_jwk", `${file} holds a private key`);
+  }
+  const keys = candidates
+    .flatMap((one) => PublicEs256Jwk.safeParse(withoutUses(one)).data ?? [])
+    .filter(({ kid }) => keyId === undefined || kid === undefined || kid === keyId);
+  const [key, second] = keys;
+  const id = key?.kid ?? keyId;
+  if (key === undefined || second !== undefined || id === undefined) {
+    const what = key === undefined ? "has no such ES256 key" : second ? "has several keys" : "names no kid";
+    throw new DrawbridgeError("config_invalid", `${file} ${what}`, {
+      mend: "Say which one is meant with --key-id; it must be an EC P-256 public JWK.",
+    });
+  }
+  return { keyId: id, jwk: { x: key.x, y: key.y } };
+}
+
+/** `key_ops` says nothing that is kept. */
+function withoutUses(value: Json): unknown {
+  if (!isJsonObject(value)) return value;
+  const { key_ops: _operations, ...kept } = value;
+  return kept;
+}

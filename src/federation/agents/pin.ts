@@ -1,0 +1,149 @@
+// The consumer's side of a rotation: the entry pins the new identity, and the old one is retired.
+// Invariants: a pin is replaced only by name; a retired key is never pinned; what was pinned before is
+// remembered until the proof is complete, so that a run after a kill proves the same.
+import { z } from "zod";
+import { CardIdentity } from "../../admission/agents-file.ts";
+import { targetFingerprint } from "../../admission/target-fingerprint.ts";
+import type { ChangeBase, Proposal } from "../change/commit-change.ts";
+import { editFile } from "../change/edit-file.ts";
+import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
+import {
+  bringIntoForce,
+  commitIdentity,
+  type IdentityContext,
+  type IdentityResult,
+  isComplete,
+} from "./change-card.ts";
+import { consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
+import { refuse, refuseRetired } from "./guards.ts";
+import { type AgentParts, isSignedByPin, proveByBridge, proveIdentities, sealFor } from "./proof.ts";
+import { untouchedItems } from "./untouched.ts";
+
+export interface PinOptions {
+  /** A partner, or the organisation's own server for an agent of its own. */
+  readonly partner: string;
+  readonly agent: string;
+  readonly identity: PinnedIdentity;
+  /** The key ID that stands there now; needed to change a pin. */
+  readonly replaces?: string | undefined;
+}
+
+/** What is to be committed; undefined when the agent is pinned so already. @throws DrawbridgeError */
+export function proposePin(base: ChangeBase, options: PinOptions): Proposal | undefined {
+  const { agent, identity, replaces } = options;
+  const { registry } = base;
+  const consumer = consumerOf(registry, options.partner);
+  const current = consumedAgent(consumer, agent).cardIdentity;
+  if (isSame(current, identity)) return undefined;
+  refuseRetired(registry, identity, consumer.retired);
+  if (current !== undefined && current.keyId !== replaces) {
+    throw refuse("pinned_jwk", `${agent} is pinned to ${current.keyId} already`);
+  }
+  const { keyId, jwk } = identity;
+  const pin = { keyId, jwk: { kty: "EC", crv: "P-256", x: jwk.x, y: jwk.y } };
+  const text = editFile(base.textOf(consumer.file), [
+    { path: [...consumer.path, agent, "cardIdentity"], value: pin },
+    ...(current === undefined ? [] : retireEdits(base, consumer, agent, current, identity)),
+  ]);
+  const instead = current === undefined ? "" : ` in place of ${current.keyId}`;
+  return {
+    edits: new Map([[consumer.file, text]]),
+    message: `Pin ${agent} of ${consumer.serverName}\n\nKey ${keyId}${instead}. Planes 1 to 3 are untouched.\n`,
+  };
+}
+
+function isSame(one: PinnedIdentity | undefined, other: PinnedIdentity): boolean {
+  return one?.keyId === other.keyId && thumbprintOf(one.jwk) === thumbprintOf(other.jwk);
+}
+
+const Remembered = z.strictObject({
+  version: z.literal(1),
+  fresh: CardIdentity,
+  old: CardIdentity.nullable(),
+  /** The card that the old key had signed, as served before the change; base64. */
+  oldCard: z.string().nullable(),
+});
+
+/**
+ * Changes a pin and proves it.
+ * @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`, `work_tree_dirty`; RegistryError
+ */
+export async function pinAgent(
+  context: IdentityContext,
+  parts: AgentParts,
+  options: PinOptions,
+): Promise<IdentityResult> {
+  const { agent, identity } = options;
+  const { state } = context;
+  const memory = memoryFile(options);
+  const kept = state.read(Remembered, memory, () => undefined);
+  const known = kept !== undefined && isSame(kept.fresh, identity) ? kept : undefined;
+  let old: PinnedIdentity | undefined = known?.old ?? undefined;
+  let oldCard = known?.oldCard ?? null;
+
+  let cardUrl = "";
+  const peek = (base: ChangeBase) => {
+    const consumer = consumerOf(base.registry, options.partner);
+    const entry = consumedAgent(consumer, agent);
+    cardUrl = entry.cardUrl;
+    return { consumer, entry };
+  };
+  const committed = await commitIdentity(
+    context,
+    "drawbridge: pin",
+    (base) => {
+      const { entry } = peek(base);
+      const proposal = proposePin(base, options);
+      if (proposal !== undefined) old = entry.cardIdentity;
+      return proposal;
+    },
+    () => state.write(memory, memoryOf(identity, old, oldCard)),
+  );
+  const { consumer } = peek(committed.change?.before ?? committed.base);
+  const served = await parts.fetch(cardUrl);
+  if (served.fetched && old !== undefined && oldCard === null && (await isSignedByPin(served.bytes, old))) {
+    oldCard = Buffer.from(served.bytes).toString("base64");
+    state.write(memory, memoryOf(identity, old, oldCard));
+  }
+
+  const seal = sealFor(consumer.serverName, agent, parts.clock);
+  const force = await bringIntoForce(context, ["card"]);
+  const oldCards = oldCard === null ? [] : [Buffer.from(oldCard, "base64")];
+  const identities = await proveIdentities({ seal, agent, old, fresh: identity, oldCards, served });
+  const fingerprint = targetFingerprint(agent, { cardUrl, cardIdentity: asCardIdentity(identity) });
+  const bridge = await proveByBridge(parts, { agent, seal, wanted: "verified" }, fingerprint);
+  const conditions = [...force.conditions, ...identities.conditions, ...bridge.conditions];
+  const complete = isComplete(conditions);
+  if (complete) state.remove(memory);
+  return {
+    act: "pin",
+    agent,
+    partner: consumer.serverName,
+    revision: committed.revision,
+    committed: committed.change !== undefined,
+    keyId: identity.keyId,
+    oldKeyId: old?.keyId ?? null,
+    untouched: committed.untouched,
+    items: [...untouchedItems(committed.untouched, seal), ...identities.items, ...bridge.items],
+    conditions,
+    complete,
+    workTreesBehind: committed.workTreesBehind,
+  };
+}
+
+function memoryFile({ partner, agent }: PinOptions): string {
+  return `agents/pin-${encodeURIComponent(partner)}-${agent}.json`;
+}
+
+function asCardIdentity({ keyId, jwk }: PinnedIdentity): CardIdentity {
+  return { keyId, jwk: { kty: "EC", crv: "P-256", x: jwk.x, y: jwk.y } };
+}
+
+function memoryOf(fresh: PinnedIdentity, old: PinnedIdentity | undefined, oldCard: string | null) {
+  return {
+    version: 1,
+    fresh: asCardIdentity(fresh),
+    old: old === undefined ? null : asCardIdentity(old),
+    oldCard,
+  } as const;
+}

@@ -1,0 +1,276 @@
+// The publisher's side: an agent's card gets a new signing key (A2A revocation of one agent, section 8.9).
+// Invariants: the old private key is gone before anything is signed anew; the public key in the registry, our
+// own pins and the retired list change in one commit; a kill at any instant leads to the same end, with one new
+// key and one commit; it is complete only when the old identity was seen failing and the new one verifying.
+import { renameSync, rmSync } from "node:fs";
+import { dirname } from "node:path";
+import type { CardIdentity } from "../../admission/agents-file.ts";
+import { readCardJson } from "../../cards/read-json.ts";
+import { signCard } from "../../cards/sign.ts";
+import { generateCardKey } from "../../cards/signing-keys.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { isJsonObject } from "../../domain/json.ts";
+import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
+import { type ChangeBase, changeBase, type Proposal } from "../change/commit-change.ts";
+import { editFile } from "../change/edit-file.ts";
+import { timestamp } from "../reconcile/context.ts";
+import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
+import type { Registry } from "../registry/partner.ts";
+import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired.ts";
+import {
+  bringIntoForce,
+  commitIdentity,
+  type IdentityContext,
+  type IdentityResult,
+  isComplete,
+} from "./change-card.ts";
+import { guardRotation } from "./guards.ts";
+import { isUnderVersionControl, readPrivateKey, signerOf } from "./key-files.ts";
+import { type AgentParts, isSignedByPin, proveIdentities, sealFor } from "./proof.ts";
+import { endRotation, isAt, type Rotation, readRotation, writeRotation } from "./rotation.ts";
+import { untouchedItems } from "./untouched.ts";
+
+export interface RotateOptions {
+  readonly agent: string;
+  /** Where the agent reads its private key; the new one comes into its place. */
+  readonly keyFile: string;
+  /** The card: signed anew and written back. */
+  readonly cardFile: string;
+  readonly keyId: string;
+  /** A private key made elsewhere; a fresh one is made when absent. */
+  readonly newKeyFile?: string | undefined;
+  /** The old private key is lost for good. */
+  readonly isLost: boolean;
+  /** Where the card is served; undefined: nobody asks there, and the proof rests on the file. */
+  readonly cardUrl: (registry: Registry) => string | undefined;
+}
+
+/**
+ * Rotates, or goes on with a rotation that was cut.
+ * @throws DrawbridgeError `usage`, `guard_refused`, `card_rejected`, `head_refused`, `work_tree_dirty`
+ */
+export async function rotateAgent(
+  context: IdentityContext,
+  parts: AgentParts,
+  options: RotateOptions,
+): Promise<IdentityResult> {
+  const { state, clock } = context;
+  const lock = await state.lock(`rotate ${options.agent}`, clock, context.onWait);
+  try {
+    let rotation = readRotation(state, options.agent) ?? (await stage(context, options));
+    if (rotation.fresh.keyId !== options.keyId || rotation.keyFile !== options.keyFile) {
+      throw new DrawbridgeError(
+        "usage",
+        `a rotation of ${options.agent} to ${rotation.fresh.keyId} is open`,
+        {
+          mend: "Finish it first: run the command that began it again. Nothing was changed.",
+        },
+      );
+    }
+    if (!isAt(rotation, "cleared")) rotation = clearOld(context, rotation);
+    if (!isAt(rotation, "signed")) rotation = await signAnew(context, rotation);
+    return await publishAndProve(context, parts, options, rotation);
+  } finally {
+    await lock.release();
+  }
+}
+
+/** Guards, and the new key beside the old one; nothing that is in use changes. */
+async function stage(context: IdentityContext, options: RotateOptions): Promise<Rotation> {
+  const { agent, keyFile, cardFile, keyId, newKeyFile, isLost } = options;
+  const { registry } = await changeBase(context);
+  const offered = Object.hasOwn(registry.organisation.agents, agent)
+    ? registry.organisation.agents[agent]
+    : undefined;
+  if (offered === undefined) {
+    throw new DrawbridgeError("usage", `this organisation offers no agent ${JSON.stringify(agent)}`, {
+      mend: `Name one of ${Object.keys(registry.organisation.agents).join(", ") || "those in registry/organisation.yaml"}.`,
+    });
+  }
+  const present = await readPrivateKey(keyFile);
+  const { text, ...point } = await newKey(keyId, newKeyFile);
+  const fresh = identity(keyId, point);
+  const files = [keyFile, ...(newKeyFile === undefined ? [] : [newKeyFile])];
+  guardRotation({
+    agent,
+    registry,
+    published: offered.cardKeys,
+    present,
+    isLost,
+    fresh,
+    inVersionControl: files.find(isUnderVersionControl),
+  });
+  const card = cardAt(cardFile);
+  const old = offered.cardKeys.filter(
+    ({ jwk }) => present === undefined || thumbprintOf(jwk) === thumbprintOf(present),
+  );
+  const oldCards: Buffer[] = [];
+  for (const pin of old) if (await isSignedByPin(card, pin)) oldCards.push(card);
+  if (present !== undefined) {
+    // What a thief of the old key could make: a card in the new key's name.
+    oldCards.push(await sign(withoutSignatures(card), await signerOf(present, keyId), cardFile));
+  }
+  // Whether the card can be signed is known before anything is given up.
+  await sign(withoutSignatures(card), await signerOf({ text, ...point }, keyId), cardFile);
+  writeWhole(stagedKey(keyFile), text, PRIVATE);
+  return writeRotation(context.state, {
+    version: 1,
+    agent,
+    step: "staged",
+    begunAt: timestamp(context.clock.now()),
+    fresh,
+    old,
+    isLost,
+    oldCards: oldCards.map((bytes) => bytes.toString("base64")),
+    keyFile,
+    cardFile,
+  });
+}
+
+async function newKey(keyId: string, file: string | undefined) {
+  if (file !== undefined) {
+    const given = await readPrivateKey(file);
+    if (given !== undefined) return given;
+    throw new DrawbridgeError("secret_unavailable", `cannot read ${file}`, {
+      mend: "Name the new private key's file, or leave it out to have one made.",
+    });
+  }
+  const { privateJwk, publicJwk } = await generateCardKey(keyId);
+  return { text: privateJwk, x: publicJwk.x, y: publicJwk.y };
+}
+
+/** Gone before anything is signed by the new one. */
+function clearOld({ state }: IdentityContext, rotation: Rotation): Rotation {
+  rmSync(rotation.keyFile, { force: true });
+  flushFolder(dirname(rotation.keyFile));
+  return writeRotation(state, { ...rotation, step: "cleared" });
+}
+
+/** The new key comes into the old one's place, and the card carries its signature alone. */
+async function signAnew({ state }: IdentityContext, rotation: Rotation): Promise<Rotation> {
+  const { keyFile, cardFile, fresh } = rotation;
+  if (readIfPresent(stagedKey(keyFile)) !== undefined) {
+    renameSync(stagedKey(keyFile), keyFile);
+    flushFolder(dirname(keyFile));
+  }
+  const key = await readPrivateKey(keyFile);
+  if (key === undefined || thumbprintOf(key) !== thumbprintOf(fresh.jwk)) {
+    throw new DrawbridgeError("secret_unavailable", `${keyFile} is not the key that this rotation has made`, {
+      mend: "Put the new private key back; if it is lost, remove the rotation's file in the state folder and rotate anew with --lost.",
+    });
+  }
+  const signed = await sign(withoutSignatures(cardAt(cardFile)), await signerOf(key, fresh.keyId), cardFile);
+  writeWhole(cardFile, signed, PUBLIC);
+  return writeRotation(state, { ...rotation, step: "signed" });
+}
+
+/** What is to be committed; undefined when it is. */
+export function proposeRotation(base: ChangeBase, { agent, fresh, old }: Rotation): Proposal | undefined {
+  const { organisation } = base.registry;
+  const cardKeys = organisation.agents[agent]?.cardKeys ?? [];
+  const gone = new Set(old.map(({ jwk }) => thumbprintOf(jwk)));
+  const isGone = ({ jwk }: CardIdentity) => gone.has(thumbprintOf(jwk));
+  const isPublished = cardKeys.some(({ jwk }) => thumbprintOf(jwk) === thumbprintOf(fresh.jwk));
+  if (isPublished && !cardKeys.some(isGone)) return undefined;
+  const own = Object.entries(organisation.consumes).filter(
+    ([, { cardIdentity }]) => cardIdentity !== undefined && isGone(cardIdentity),
+  );
+  const text = editFile(base.textOf(ORGANISATION_FILE), [
+    {
+      path: ["agents", agent, "cardKeys"],
+      value: [...cardKeys.filter((key) => !isGone(key) && key.keyId !== fresh.keyId), fresh],
+    },
+    ...own.map(([name]) => ({ path: ["consumes", name, "cardIdentity"], value: fresh })),
+    {
+      path: ["retired", "cardKeys"],
+      value: withCardKeys(organisation.retired.cardKeys, old.map(retiredKeyOf)),
+    },
+  ]);
+  const names = old.map(({ keyId }) => keyId).join(", ");
+  return {
+    edits: new Map([[ORGANISATION_FILE, text]]),
+    message: `Rotate the card key of ${agent}\n\n${fresh.keyId} replaces ${names}. Planes 1 to 3 are untouched.\n`,
+  };
+}
+
+async function publishAndProve(
+  context: IdentityContext,
+  parts: AgentParts,
+  options: RotateOptions,
+  rotation: Rotation,
+): Promise<IdentityResult> {
+  const { agent, fresh, old } = rotation;
+  const committed = await commitIdentity(context, "drawbridge: rotate", (base) =>
+    proposeRotation(base, rotation),
+  );
+  writeRotation(context.state, { ...rotation, step: "published" });
+  const { registry } = committed.change?.before ?? committed.base;
+  const { serverName } = registry.organisation;
+  const seal = sealFor(serverName, agent, parts.clock);
+  const force = await bringIntoForce(context, ["card"]);
+  const url = options.cardUrl(registry);
+  const served =
+    url === undefined
+      ? ({ fetched: true, bytes: cardAt(rotation.cardFile) } as const)
+      : await parts.fetch(url);
+  const oldCards = rotation.oldCards.map((card) => Buffer.from(card, "base64"));
+  const proof = await proveIdentities({ seal, agent, old: old[0], fresh, oldCards, served });
+  const conditions = [...force.conditions, ...proof.conditions];
+  const complete = isComplete(conditions);
+  if (complete) endRotation(context.state, agent);
+  return {
+    act: "rotate",
+    agent,
+    partner: serverName,
+    revision: committed.revision,
+    committed: committed.change !== undefined,
+    keyId: fresh.keyId,
+    oldKeyId: old[0]?.keyId ?? null,
+    untouched: committed.untouched,
+    items: [...untouchedItems(committed.untouched, seal), ...proof.items],
+    conditions,
+    complete,
+    workTreesBehind: committed.workTreesBehind,
+  };
+}
+
+function stagedKey(keyFile: string): string {
+  return `${keyFile}.next`;
+}
+
+function identity(keyId: string, { x, y }: { readonly x: string; readonly y: string }): CardIdentity {
+  return { keyId, jwk: { kty: "EC", crv: "P-256", x, y } };
+}
+
+function cardAt(file: string): Buffer {
+  const text = readIfPresent(file);
+  if (text !== undefined) return Buffer.from(text);
+  throw new DrawbridgeError("config_unreadable", `cannot read ${file}`, {
+    mend: "Name the agent's card, as a JSON file; nothing was changed.",
+  });
+}
+
+/** The card itself: a signature by the old key must not stay on it. */
+function withoutSignatures(card: Uint8Array): Uint8Array {
+  const value = readable(card);
+  if (!isJsonObject(value)) return card;
+  const { signatures: _old, ...members } = value;
+  return Buffer.from(JSON.stringify(members));
+}
+
+function readable(card: Uint8Array) {
+  try {
+    return readCardJson(card);
+  } catch {
+    return undefined;
+  }
+}
+
+async function sign(card: Uint8Array, signer: Parameters<typeof signCard>[1], file: string): Promise<Buffer> {
+  const signed = await signCard(card, signer);
+  if (signed.signed) return signed.bytes;
+  const places = signed.problems.map(({ reason, at }) => `${file}: ${at || "/"}: ${reason}`);
+  throw new DrawbridgeError("card_rejected", `not an A2A 1.0 card\n${places.join("\n")}`, {
+    mend: "Correct the card; `drawbridge card lint` lists everything. Nothing was changed.",
+  });
+}

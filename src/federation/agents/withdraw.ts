@@ -1,0 +1,163 @@
+// Takes one agent away between us and one partner: its entry here, so that our bridge carries it no more; or,
+// for an agent of ours, the partner's right to invoke it (planes 4 and 5). Planes 1 to 3 stay as they are.
+// Invariants: nothing else of the partner changes; a pin that goes is retired.
+
+import { AgentsFile } from "../../admission/agents-file.ts";
+import { InvocationFile } from "../../admission/invocation-file.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { parseYaml } from "../../runtime/load-yaml.ts";
+import type { ChangeBase, Proposal } from "../change/commit-change.ts";
+import { editFile } from "../change/edit-file.ts";
+import { findPartner } from "../containment/find-partner.ts";
+import { CARD_AGENTS } from "../planes/card/render.ts";
+import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
+import type { PlaneName } from "../planes/names.ts";
+import type { PassResult } from "../reconcile/pass.ts";
+import type { Registry } from "../registry/partner.ts";
+import type { PinnedIdentity } from "../registry/retired.ts";
+import {
+  bringIntoForce,
+  commitIdentity,
+  type IdentityContext,
+  type IdentityResult,
+  isComplete,
+} from "./change-card.ts";
+import { consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
+import { type AgentParts, type Condition, type Proof, proveByBridge, type Seal, sealFor } from "./proof.ts";
+import { untouchedItems } from "./untouched.ts";
+
+export interface WithdrawOptions {
+  readonly partner: string;
+  readonly agent: string;
+}
+
+/** `pinned`: its agent, which our bridge carries; `offered`: ours, which it may invoke. */
+type Kind = "pinned" | "offered" | "gone";
+
+function kindOf(registry: Registry, { partner, agent }: WithdrawOptions): Kind {
+  const { consumes } = consumerOf(registry, partner);
+  if (Object.hasOwn(consumes, agent)) return "pinned";
+  if (partner === registry.organisation.serverName) return "gone";
+  const invokes = findPartner(registry, partner).partner.gateway?.invokes ?? [];
+  return invokes.includes(agent) ? "offered" : "gone";
+}
+
+/** What is to be committed; undefined when it is gone already. @throws DrawbridgeError `usage` */
+export function proposeWithdrawal(base: ChangeBase, options: WithdrawOptions): Proposal | undefined {
+  const { registry } = base;
+  const { agent } = options;
+  const kind = kindOf(registry, options);
+  if (kind === "gone") return undefined;
+  const consumer = consumerOf(registry, options.partner);
+  const message = (what: string) =>
+    `${what} ${consumer.serverName}\n\nOf one agent alone: planes 1 to 3 are untouched.\n`;
+  if (kind === "offered") {
+    const { file, partner } = findPartner(registry, options.partner);
+    const kept = (partner.gateway?.invokes ?? []).filter((one) => one !== agent);
+    const text = editFile(base.textOf(file), [{ path: ["gateway", "invokes"], value: kept }]);
+    return { edits: new Map([[file, text]]), message: message(`Let ${agent} be invoked no more by`) };
+  }
+  const { cardIdentity } = consumedAgent(consumer, agent);
+  const text = editFile(base.textOf(consumer.file), [
+    { path: [...consumer.path, agent], value: undefined },
+    ...(cardIdentity === undefined ? [] : retireEdits(base, consumer, agent, cardIdentity)),
+  ]);
+  return { edits: new Map([[consumer.file, text]]), message: message(`Withdraw ${agent} of`) };
+}
+
+/**
+ * @throws DrawbridgeError `usage` when neither we nor the partner ever knew the agent; and what committing throws
+ */
+export async function withdrawAgent(
+  context: IdentityContext,
+  parts: AgentParts,
+  options: WithdrawOptions,
+): Promise<IdentityResult> {
+  const { agent } = options;
+  let kind = "gone" as Kind;
+  let pin: PinnedIdentity | undefined;
+  const committed = await commitIdentity(context, "drawbridge: withdraw", (base) => {
+    kind = kindOf(base.registry, options);
+    if (kind === "pinned") {
+      pin = consumedAgent(consumerOf(base.registry, options.partner), agent).cardIdentity;
+    }
+    return proposeWithdrawal(base, options);
+  });
+  const { registry } = committed.base;
+  const { serverName } = consumerOf(registry, options.partner);
+  const isOurs = Object.hasOwn(registry.organisation.agents, agent);
+  if (kind === "gone" && !isOurs && (await parts.decision?.(agent)) === undefined) {
+    throw new DrawbridgeError("usage", `${serverName} has no agent ${JSON.stringify(agent)} here`, {
+      mend: "Name an agent that its file consumes or invokes; nothing was changed.",
+    });
+  }
+  const seal = sealFor(serverName, agent, parts.clock);
+  const planes: readonly PlaneName[] = isOurs && kind !== "pinned" ? ["gateway", "card"] : ["card"];
+  const force = await bringIntoForce(context, planes);
+  const azp = partnerAzp(registry, options.partner);
+  const seen = planes.includes("gateway")
+    ? notInvoked(force.pass, agent, azp, seal)
+    : notCarried(force.pass, agent, seal);
+  const bridge = planes.includes("gateway")
+    ? { items: [], conditions: [] }
+    : await proveByBridge(parts, { agent, seal, wanted: "quarantined" });
+  const conditions = [...force.conditions, ...seen.conditions, ...bridge.conditions];
+  return {
+    act: "withdraw",
+    agent,
+    partner: serverName,
+    revision: committed.revision,
+    committed: committed.change !== undefined,
+    keyId: null,
+    oldKeyId: pin?.keyId ?? null,
+    untouched: committed.untouched,
+    items: [...untouchedItems(committed.untouched, seal), ...seen.items, ...bridge.items],
+    conditions,
+    complete: isComplete(conditions),
+    workTreesBehind: committed.workTreesBehind,
+  };
+}
+
+function partnerAzp(registry: Registry, partner: string): string | undefined {
+  return partner === registry.organisation.serverName
+    ? undefined
+    : findPartner(registry, partner).partner.azp;
+}
+
+/** What the gateway has in force, by its own digest, has the caller out of this agent. */
+function notInvoked(pass: PassResult | undefined, agent: string, azp: string | undefined, seal: Seal): Proof {
+  const text = pass?.desired?.planes.gateway.files.get(GATEWAY_INVOCATION) ?? "";
+  const clients = parseYaml(InvocationFile, text, `rendered/${GATEWAY_INVOCATION}`).agents[agent]?.clients;
+  const isOut = azp === undefined || clients?.includes(azp) !== true;
+  const reason = clients === undefined ? "no_route" : isOut ? "azp_not_admitted" : "azp_admitted";
+  const digest = pass?.desired?.planes.gateway.digest;
+  return outcome(seal, "gateway", "callers_of_agent", "gateway", isOut, reason, digest);
+}
+
+/** The file that the bridge has in force does not name it. */
+function notCarried(pass: PassResult | undefined, agent: string, seal: Seal): Proof {
+  const text = pass?.desired?.planes.card.files.get(CARD_AGENTS) ?? "";
+  const isOut = !Object.hasOwn(parseYaml(AgentsFile, text, `rendered/${CARD_AGENTS}`).agents, agent);
+  const reason = isOut ? "not_in_agents_file" : "in_agents_file";
+  return outcome(seal, "card", "agents_file", "bridge", isOut, reason, pass?.desired?.planes.card.digest);
+}
+
+function outcome(
+  seal: Seal,
+  plane: PlaneName,
+  probe: string,
+  layer: string,
+  isOut: boolean,
+  reason: string,
+  digest: string | undefined,
+): Proof {
+  const condition: Condition = {
+    condition: "agent_withdrawn",
+    verdict: isOut ? "met" : "not_met",
+    found: reason,
+    mend: "Render and commit the registry, then run this again.",
+  };
+  const verdict = isOut ? "closed" : "open";
+  const references = digest === undefined ? [] : [digest];
+  return { items: [seal({ plane, probe, layer, verdict, reason, references })], conditions: [condition] };
+}
