@@ -55,6 +55,10 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "OFF-3":
     "The record of a removal is complete in six parts, signed by both, bound by digest to its evidence, and verified offline, also by others' tools.",
   "OFF-4": "A removal is probed from outside, as the partner and by a neutral third server.",
+  "RDM-1":
+    "A removed partner comes back as a new one: in order, with fresh identities, each plane seen to be open, the rooms by choice.",
+  "PRT-1":
+    "One agent's identity is rotated, pinned or withdrawn under guards; planes 1 to 3 stay as they are, the old identity fails, the new one verifies.",
   "NOT-1": "The bridge's notices are content-free, bounded, and never repeated after a crash.",
   "AUD-1": "Audit records are content-free by schema, durable, and written once.",
   "AUD-2":
