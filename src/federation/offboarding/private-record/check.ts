@@ -108,7 +108,7 @@ function brokenValues(node: unknown, path: Path, lineOf: LineOf): RecordProblem[
     return node.items.flatMap(({ key, value }) => {
       const name = isScalar(key) ? String(key.value) : "";
       const below = [...path, name];
-      const inKey = brokenByText(name).map((one) => ({ ...one, field: dotted(path), line: lineOf(path) }));
+      const inKey = brokenByComment(name).map((one) => ({ ...one, field: dotted(path), line: lineOf(path) }));
       // A secret must not be told by way of its place.
       return inKey.length > 0 ? inKey : brokenValues(value, below, lineOf);
     });

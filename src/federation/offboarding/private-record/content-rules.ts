@@ -22,6 +22,8 @@ interface TextRule {
 
 const VALUE_LENGTH_MAX = 512;
 const COMMENT_LENGTH_MAX = 200;
+/** What is longer is refused for its length, so that no pattern need look at all of it. */
+const SEARCHED_MAX = 1_000;
 
 const TEXT_RULES: readonly TextRule[] = [
   {
@@ -57,7 +59,7 @@ const TEXT_RULES: readonly TextRule[] = [
     rule: "personal.name",
     holds: "what looks like a person's name where a role is expected",
     pattern:
-      /^\s*(?:(?:mr|mrs|ms|dr|herr|frau|prof)\.?\s+)?\p{Lu}[\p{Ll}'-]+(?:\s+\p{Lu}\.?)?\s+\p{Lu}[\p{L}'-]+\s*$/iu,
+      /^\s*(?:(?:Mr|Mrs|Ms|Dr|Herr|Frau|Prof)\.?\s+)?\p{Lu}[\p{L}'-]+(?:\s+\p{Lu}\.?)?\s+\p{Lu}[\p{L}'-]+\s*$/u,
     rolesOnly: true,
   },
   {
@@ -90,12 +92,14 @@ function broken(rule: string, holds: string): BrokenRule {
 }
 
 /** What a comment, or a line that no field could be made of, holds that may not stand there. */
-export function brokenByText(text: string): readonly BrokenRule[] {
+export function brokenByText(whole: string): readonly BrokenRule[] {
+  const text = whole.slice(0, SEARCHED_MAX);
   return [
     ...TEXT_RULES.filter(({ rolesOnly, pattern }) => rolesOnly !== true && pattern.test(text)).map(
       ({ rule, holds }) => broken(rule, holds),
     ),
-    ...secretsInText(text, "").map(asBroken),
+    // As a comment, because some secrets are told by what a comment says of them.
+    ...secretsInText(` # ${text}`, "").map(asBroken),
   ];
 }
 
@@ -112,15 +116,16 @@ export function brokenByValue(
   value: string | number | bigint,
   path: readonly PropertyKey[],
 ): readonly BrokenRule[] {
-  const text = String(value);
+  const whole = String(value);
+  const text = whole.slice(0, SEARCHED_MAX);
   const isRoom =
     parseRoomId(value) !== undefined && /^(?:affected|obligations)\./.test(path.map(String).join("."));
   const found: BrokenRule[] = [];
-  if (text.includes("\n") || text.length > VALUE_LENGTH_MAX) {
+  if (whole.includes("\n") || whole.length > VALUE_LENGTH_MAX) {
     found.push(broken("content.free_text", "a text of several lines, or a long one"));
   }
   // A room ID is compared with the grammar of room IDs, and is as random as a key otherwise.
-  if (!isRoom) found.push(...brokenByWords(text, path), ...secretsIn(value, path));
+  if (!isRoom) found.push(...brokenByWords(text, path), ...secretsIn(text, path));
   return unique(found);
 }
 
@@ -132,10 +137,10 @@ function brokenByWords(text: string, path: readonly PropertyKey[]): readonly Bro
 }
 
 /** The registry's rules for secrets, on one value under its key. */
-function secretsIn(value: string | number | bigint, path: readonly PropertyKey[]): readonly BrokenRule[] {
+function secretsIn(value: string, path: readonly PropertyKey[]): readonly BrokenRule[] {
   const key = path.findLast((step) => typeof step === "string") ?? "";
   const document = new Document({ [key]: value });
-  const text = `${key}: ${String(value)}`;
+  const text = `${key}: ${value}`;
   return [...secretsInText(text, ""), ...secretsInValues(document.contents, new LineCounter(), "")].map(
     asBroken,
   );

@@ -46,6 +46,7 @@ export function recordFacts(run: Parameters<typeof recordOfRun>[0]): RecordFacts
     references: { change: change.reference, rollback: change.rollback },
     retention: { state: retention.state, until: retention.until ?? null },
     backupsExpireBy: backups.expireBy,
+    purgeWaiver: obligations.purge.waiver ?? null,
     readmission: {
       possible: readmission.possible,
       owner: readmission.owner ?? null,
