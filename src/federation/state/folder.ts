@@ -48,7 +48,7 @@ export class StateFolder {
     damaged?: (file: string) => void,
   ): z.output<Schema> | undefined {
     const file = join(this.path, name);
-    const text = readIfPresent(file);
+    const text = this.readText(name);
     if (text === undefined) return undefined;
     const result = schema.safeParse(parseJson(text));
     if (result.success) return result.data;
@@ -61,8 +61,17 @@ export class StateFolder {
     });
   }
 
+  readText(name: string): string | undefined {
+    return readIfPresent(join(this.path, name));
+  }
+
   write(name: string, value: unknown): void {
-    writeWhole(join(this.path, name), `${JSON.stringify(value, null, 2)}\n`, PRIVATE);
+    this.writeText(name, `${JSON.stringify(value, null, 2)}\n`);
+  }
+
+  /** Whole, and flushed, when it returns. */
+  writeText(name: string, text: string): void {
+    writeWhole(join(this.path, name), text, PRIVATE);
   }
 
   /** Names of the folders in one of this folder's folders, sorted; none when it is not there. */

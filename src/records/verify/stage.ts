@@ -138,7 +138,9 @@ function checkItem(
     report("evidence_out_of_time", item.digest);
   }
   if (item.verdict === "open") report("evidence_says_open", item.digest);
-  if (item.verdict === "unknown" && !outOfReach.has(item.subject ?? item.probe)) {
+  // Of a plane that this kind of removal leaves alone, nothing has to be said.
+  const isLeftAlone = STAGES_LEFT_ALONE[predicate.kind].includes(predicate.stage);
+  if (item.verdict === "unknown" && !isLeftAlone && !outOfReach.has(item.subject ?? item.probe)) {
     report("unreached_not_listed", item.digest);
   }
 }

@@ -22,6 +22,8 @@ export interface RecordFacts {
   readonly retention: CompletionPredicate["duties"]["retention"];
   /** The day by which backups have expired, `YYYY-MM-DD`. */
   readonly backupsExpireBy: string;
+  /** Why nothing is purged, as a code; null when it is. */
+  readonly purgeWaiver: string | null;
   readonly readmission: CompletionPredicate["readmission"];
 }
 

@@ -97,6 +97,7 @@ export function borderRuntime(config: FederationConfig, { clock }: Dependencies)
               ...(status.policy_digest === null ? [] : [status.policy_digest]),
               `server_not_allowed=${server_not_allowed}`,
               `invite_rule_denied=${invite_rule_denied}`,
+              `started_at=${status.started_at}`,
             ],
           };
         }),

@@ -1,0 +1,54 @@
+// Stage 6 closes no plane: what was deleted is recorded, or waived by name; retention and the backups' end are
+// written down; the declared state passes every test that needs no server.
+import type { Observation, Rule } from "./observation.ts";
+import { DUTIES, PURGE_WAIVED, STATIC_TESTS } from "./stated-probes.ts";
+
+const HOW_TO_PURGE =
+  "Run drawbridge offboarding purge; or drawbridge offboarding set obligations.purge.waiver WORD.";
+
+const OWN: ReadonlySet<string> = new Set([PURGE_WAIVED, DUTIES, STATIC_TESTS]);
+
+export function dutiesRules({ items, duties, staticProblems = [] }: Observation): readonly Rule[] {
+  const waived = duties?.known === true && duties.purgeWaived;
+  const purges = [...new Set(items.map(({ probe }) => probe).filter((probe) => !OWN.has(probe)))];
+  const [firstProblem] = staticProblems;
+  return [
+    {
+      condition: "deletion_recorded",
+      probes: purges,
+      needs: [],
+      mend: HOW_TO_PURGE,
+      ...(waived && purges.length === 0 && { shownAbsentBy: PURGE_WAIVED }),
+      ...(!waived &&
+        !items.some(({ probe, verdict }) => verdict === "closed" && purges.includes(probe)) && {
+          objection: {
+            verdict: "not_met" as const,
+            found: "no purge is recorded, and none is waived",
+            mend: HOW_TO_PURGE,
+          },
+        }),
+    },
+    {
+      condition: "duties_recorded",
+      probes: [DUTIES],
+      needs: duties?.known === true ? [DUTIES] : [],
+      mend: "Complete the private record: drawbridge offboarding set.",
+      ...(duties?.known === false && {
+        objection: { verdict: "not_met" as const, found: duties.found, mend: duties.mend },
+      }),
+    },
+    {
+      condition: "static_tests_pass",
+      probes: [STATIC_TESTS],
+      needs: firstProblem === undefined ? [STATIC_TESTS] : [],
+      mend: "Run drawbridge federation check in a work tree.",
+      ...(firstProblem !== undefined && {
+        objection: {
+          verdict: "not_met" as const,
+          found: firstProblem,
+          mend: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
+        },
+      }),
+    },
+  ];
+}

@@ -1,0 +1,241 @@
+// Looks at one stage of one's own: brings its plane to the head where that is asked for, asks the operator's
+// own parts, tries from outside, and reads what the records of other programs say since the stage was opened.
+// Invariant: everything that a condition may rest on is a sealed item, without content.
+import { resolve } from "node:path";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { EvidenceItem } from "../../../records/evidence-item.ts";
+import { PLANE_OF_STAGE } from "../../../records/stages.ts";
+import { checkRepository } from "../../check.ts";
+import { bringPlane } from "../../containment/run.ts";
+import { currentState } from "../../current.ts";
+import { collectStream } from "../../evidence/collect-stream.ts";
+import type { PlaneName } from "../../planes/names.ts";
+import type { Drift } from "../../planes/plane.ts";
+import { probeFromInside } from "../../probes/inside.ts";
+import { type DesiredState, desiredPlane } from "../../reconcile/desired.ts";
+import type { Partner, PartnerEntry } from "../../registry/partner.ts";
+import { type Applied, readPlane } from "../../state/records.ts";
+import type { OffboardingContext } from "../run/context.ts";
+import { dutiesEvidence } from "../run/evidence.ts";
+import { counterpartyOf, type Run } from "../run/run.ts";
+import type { StageRecord } from "../run/stage-record.ts";
+import { publicForOthers } from "./a2a-discovery.ts";
+import type { LeftOpen, Observation } from "./observation.ts";
+import { Stated } from "./stated.ts";
+
+const VIOLATIONS_MAX = 20;
+const VIOLATION_WITHIN_MS = 3_000;
+const POLL_MS = 100;
+
+export interface Look {
+  readonly observation: Observation;
+  /** What was in force; null where there is no plane. */
+  readonly revision: string | null;
+  readonly render: string | null;
+}
+
+/**
+ * @param how `apply`: the plane is brought to the head first; `look`: nothing is touched, and what was changed
+ *   by hand is told
+ * @throws DrawbridgeError `head_refused`, `repository_unusable`, `secret_unavailable`
+ */
+export async function observeStage(
+  context: OffboardingContext,
+  run: Run,
+  record: Pick<StageRecord, "stage" | "openedAt" | "startedBefore">,
+  how: "apply" | "look",
+): Promise<Look> {
+  const plane = PLANE_OF_STAGE[record.stage];
+  return plane === null ? observeDuties(context, run) : observePlane(context, run, { ...record, plane }, how);
+}
+
+async function observePlane(
+  context: OffboardingContext,
+  run: Run,
+  record: Pick<StageRecord, "stage" | "openedAt" | "startedBefore"> & { readonly plane: PlaneName },
+  how: "apply" | "look",
+): Promise<Look> {
+  const { config } = context;
+  const { stage, plane } = record;
+  const other = counterpartyOf(run);
+  const { desired, applied } = await reached(context, plane, how);
+  const entry = desired.registry.partners.find(({ partner }) => partner.serverName === other);
+  const runs = { gateway: config.gateway !== undefined, bridge: config.card !== undefined };
+  const seen =
+    entry === undefined
+      ? { items: [], drift: [] }
+      : await look(context, run, record, { desired, entry, applied, runs }, how);
+  const leftOver = (applied?.outOfReach ?? []).filter(({ partner }) => partner === other);
+  const observation: Observation = {
+    stage,
+    plane,
+    partner: entry?.partner,
+    runs,
+    applied,
+    drift: seen.drift,
+    items: seen.items,
+    outOfReach: [
+      ...leftOver.map(({ subject, reason, mend }) => ({ subject, reason, mend })),
+      ...unclearRooms(seen.items, leftOver),
+    ],
+    fromOutside: context.outside !== undefined,
+    policyBefore: { digest: run.baseline.policyDigest, excluded: run.baseline.policyExcluded },
+    startedBefore: record.startedBefore,
+    duties: undefined,
+    staticProblems: undefined,
+  };
+  return { observation, revision: desired.revision, render: desired.planes[plane].digest };
+}
+
+async function reached(
+  { federation }: OffboardingContext,
+  plane: PlaneName,
+  how: "apply" | "look",
+): Promise<{ readonly desired: DesiredState; readonly applied: Applied | null }> {
+  if (how === "apply") {
+    const pass = await bringPlane(federation, plane);
+    const applied = pass.planes.find((report) => report.plane === plane)?.record.applied ?? null;
+    if (pass.desired !== undefined) return { desired: pass.desired, applied };
+  }
+  const { desired } = await currentState(federation);
+  return { desired, applied: readPlane(federation.state, plane).applied };
+}
+
+interface Reached {
+  readonly desired: DesiredState;
+  readonly entry: PartnerEntry;
+  readonly applied: Applied | null;
+  readonly runs: Observation["runs"];
+}
+
+async function look(
+  context: OffboardingContext,
+  run: Run,
+  { plane, openedAt }: { readonly plane: PlaneName; readonly openedAt: string },
+  { desired, entry, applied, runs }: Reached,
+  how: "apply" | "look",
+): Promise<{ readonly items: readonly EvidenceItem[]; readonly drift: readonly Drift[] }> {
+  const { federation, config } = context;
+  const { planes, clock } = federation;
+  const stated = new Stated(run, plane, clock);
+  const drift = how === "look" ? await driftOf(context, plane, desired) : [];
+  const inside = await probeFromInside(planes, desired, entry, [plane], clock);
+  const outside = (await context.outside?.(entry, [plane], inside)) ?? [];
+  const own = [
+    stated.reconciled(applied, entry.partner, desired),
+    ...(plane === "gateway" ? stated.gateway(entry.partner, desired, runs) : []),
+    ...(plane === "card" ? stated.card(entry.partner, desired, runs, publicForOthers(inside)) : []),
+  ];
+  const violations =
+    plane === "border"
+      ? await violationsSince(config, entry.partner, openedAt, stated, context.outside !== undefined, clock)
+      : [];
+  return { items: [...own, ...inside, ...outside, ...violations], drift };
+}
+
+async function driftOf(
+  { federation }: OffboardingContext,
+  plane: PlaneName,
+  desired: DesiredState,
+): Promise<readonly Drift[]> {
+  try {
+    return await federation.planes[plane].drift(desiredPlane(desired, plane));
+  } catch (error) {
+    // Nothing is taken as clean: what cannot be looked at, the probes tell as unknown.
+    if (error instanceof DrawbridgeError) return [];
+    throw error;
+  }
+}
+
+/** Rooms of which something cannot be told, unless the plane itself has named them. */
+function unclearRooms(items: readonly EvidenceItem[], named: readonly LeftOpen[]): readonly LeftOpen[] {
+  const known = new Set(named.map(({ subject }) => subject));
+  const unclear = items.filter(
+    ({ plane, vantage, verdict, subject }) =>
+      plane === "rooms" &&
+      verdict === "unknown" &&
+      subject?.startsWith("!") === true &&
+      vantage !== "partner",
+  );
+  const bySubject = new Map(unclear.map((item) => [item.subject ?? "", item]));
+  return [...bySubject]
+    .filter(([subject, { probe }]) => !known.has(subject) && probe.startsWith("room_"))
+    .map(([subject, { reason }]) => ({
+      subject,
+      reason: reason ?? "unknown",
+      mend: "Run the step again; or waive the room by name.",
+    }));
+}
+
+/** Denials of the counterparty since the stage was opened; the border writes them a moment after it denies. */
+async function violationsSince(
+  config: OffboardingContext["config"],
+  partner: Partner,
+  openedAt: string,
+  stated: Stated,
+  wasTried: boolean,
+  clock: OffboardingContext["federation"]["clock"],
+): Promise<readonly EvidenceItem[]> {
+  const file = resolve(config.directory, config.border.violationsFile);
+  const about = { serverName: partner.serverName, azp: partner.azp, agents: new Set<string>() };
+  const window = { since: openedAt, until: "9999-12-31T23:59:59.999Z" };
+  for (const deadline = clock.now() + VIOLATION_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
+    const { items } = await collectStream("border_violations", file, about, window);
+    const denials = items.flatMap((item) => stated.violation(item) ?? []).slice(-VIOLATIONS_MAX);
+    if (denials.length > 0 || !wasTried || clock.now() >= deadline) return denials;
+  }
+}
+
+async function observeDuties(context: OffboardingContext, run: Run): Promise<Look> {
+  const { federation } = context;
+  const { desired } = await currentState(federation);
+  const other = counterpartyOf(run);
+  const entry = desired.registry.partners.find(({ partner }) => partner.serverName === other);
+  const stated = new Stated(run, "transport", federation.clock);
+  const staticProblems = await staticProblemsOf(context, desired.revision);
+  const items = [...dutiesEvidence(run)];
+  if (staticProblems.length === 0) items.push(stated.staticTests(desired.revision));
+  let duties: NonNullable<Observation["duties"]>;
+  try {
+    const facts = context.facts(run);
+    duties = { known: true, purgeWaived: facts.purgeWaiver !== null };
+    items.push(...stated.duties(facts));
+  } catch (error) {
+    if (!(error instanceof DrawbridgeError)) throw error;
+    duties = { known: false, found: error.message.split("\n")[0] ?? "", mend: error.mend ?? "" };
+  }
+  const unclear = items.filter(({ verdict }) => verdict === "unknown");
+  const observation: Observation = {
+    stage: "data_duties",
+    plane: null,
+    partner: entry?.partner,
+    runs: { gateway: false, bridge: false },
+    applied: null,
+    drift: [],
+    items,
+    outOfReach: unclear.map(({ subject, probe, reason }) => ({
+      subject: subject ?? probe,
+      reason: reason ?? "unknown",
+      mend: "Delete it by hand, or waive it by name.",
+    })),
+    fromOutside: false,
+    policyBefore: { digest: null, excluded: false },
+    startedBefore: null,
+    duties,
+    staticProblems,
+  };
+  return { observation, revision: null, render: null };
+}
+
+/** What the tests that need no server find in a revision: the first line of each that does not pass. */
+export async function staticProblemsOf(
+  { federation }: OffboardingContext,
+  revision: DesiredState["revision"],
+): Promise<readonly string[]> {
+  const { repository } = federation;
+  const registry = await repository.read(revision, ["registry"]);
+  const rendered = await repository.read(revision, ["rendered", "kubernetes"]);
+  return checkRepository(registry, rendered)
+    .filter(({ result }) => result !== "ok")
+    .map(({ name, found }) => `${name}: ${found[0] ?? "failed"}`);
+}

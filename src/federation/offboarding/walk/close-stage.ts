@@ -1,0 +1,70 @@
+// Closes one plane for the counterparty in a commit of its own. Invariants: one commit a stage of a run,
+// however often it is tried: it is found again by what its message says; the branch moves only from what the
+// commit was built on.
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { StageName } from "../../../records/stages.ts";
+import { setAsideLines } from "../../containment/act.ts";
+import { containmentBase } from "../../containment/base.ts";
+import { commitPartner, untilCommitted } from "../../containment/commit-partner.ts";
+import { setPlane } from "../../containment/edit-partner.ts";
+import { findPartner } from "../../containment/find-partner.ts";
+import { PLANE_NUMBERS, type PlaneName } from "../../planes/names.ts";
+import type { Federation } from "../../reconcile/open.ts";
+import { gitLine } from "../../repository/git.ts";
+import { parseRevision, type Repository, type Revision } from "../../repository/repository.ts";
+import { counterpartyOf, type Run } from "../run/run.ts";
+
+/**
+ * @returns the commit that closes the plane in this run
+ * @throws DrawbridgeError `usage`, `work_tree_dirty`, `head_refused`, `repository_unusable`; RegistryError
+ */
+export async function commitStage(
+  federation: Federation,
+  run: Run,
+  stage: StageName,
+  plane: PlaneName,
+): Promise<{ readonly revision: Revision; readonly workTreesBehind: readonly string[] }> {
+  return untilCommitted(federation, async () => {
+    const found = await stageCommit(federation.repository, run, stage);
+    if (found !== undefined) return { revision: found, workTreesBehind: [] };
+    // An emergency is not to be held up by what somebody else has broken.
+    const base = await containmentBase(federation, run.kind === "emergency");
+    const entry = findPartner(base.registry, counterpartyOf(run));
+    const { partner } = entry;
+    return commitPartner(federation, base, {
+      entry,
+      changed: { ...partner, planes: { ...partner.planes, [plane]: "closed" } },
+      edit: (text) => setPlane(text, plane, "closed"),
+      files: new Map(),
+      message: [
+        `Close the ${plane} plane for ${partner.serverName}`,
+        "",
+        `Plane ${PLANE_NUMBERS[plane]}, stage ${stage} of a removal (${run.kind}, ${run.trigger}).`,
+        ...setAsideLines(base),
+        "",
+        ...trailers(run, stage),
+        "",
+      ].join("\n"),
+      reason: `drawbridge: offboarding ${stage}`,
+    });
+  });
+}
+
+function trailers(run: Run, stage: StageName): readonly string[] {
+  return [`Offboarding-Run: ${run.run}`, `Offboarding-Stage: ${stage}`];
+}
+
+/** The first commit of the branch that says that it is this stage of this run. */
+async function stageCommit(
+  repository: Repository,
+  run: Run,
+  stage: StageName,
+): Promise<Revision | undefined> {
+  const patterns = trailers(run, stage).map((trailer) => `--grep=${trailer}`);
+  const args = ["log", "--format=%H", "--fixed-strings", "--all-match", ...patterns, repository.ref, "--"];
+  const listed = await gitLine(args, repository.call());
+  if (listed === "") return undefined;
+  const revision = parseRevision(listed.split("\n").at(-1));
+  if (revision === undefined) throw new DrawbridgeError("internal", "git log printed no commit");
+  return revision;
+}
