@@ -1,13 +1,13 @@
 // What the three commands share: one commit that leaves planes 1 to 3 alone, the planes that it does change
 // brought into force, and what was seen. Invariant: a change that is committed already is not committed again.
-import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/evidence-item.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
+import { bringPlane } from "../containment/run.ts";
 import type { PlaneName } from "../planes/names.ts";
 import { timestamp } from "../reconcile/context.ts";
 import type { Federation } from "../reconcile/open.ts";
-import { type PassResult, runPass } from "../reconcile/pass.ts";
+import type { PassResult } from "../reconcile/pass.ts";
 import type { Condition } from "./proof.ts";
 import { requireUntouched, type Untouched } from "./untouched.ts";
 
@@ -66,10 +66,7 @@ export async function bringIntoForce(
   const conditions: Condition[] = [];
   let last: PassResult | undefined;
   for (const plane of planes) {
-    const pass = await runPass(context, { plane, force: true });
-    if (pass.refusal !== undefined) {
-      throw new DrawbridgeError("head_refused", pass.refusal.detail, { mend: pass.refusal.mend });
-    }
+    const pass = await bringPlane(context, plane);
     last = pass;
     const applied = pass.planes.find((report) => report.plane === plane)?.record.applied;
     const outcome = applied?.outcome ?? "never";

@@ -2,26 +2,17 @@
 // it. Invariants: all of it or nothing; what comes out is a valid registry, or every problem is told and
 // nothing changes; a head that may not be taken up is never built on; nobody else commits meanwhile.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import type { BaseContext } from "../containment/base.ts";
+import { type CommitContext, untilCommitted } from "../containment/commit-partner.ts";
 import { assess } from "../reconcile/assess.ts";
-import type { ReconcileContext } from "../reconcile/context.ts";
 import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
 import { planeOfPath, renderAll } from "../render.ts";
-import { type CommitAuthor, writeCommit } from "../repository/commit.ts";
+import { writeCommit } from "../repository/commit.ts";
 import { blobIdOf, type Revision } from "../repository/repository.ts";
 import { readHead } from "../state/records.ts";
-import { advanceWithWorkTrees, finishWorkTrees } from "./pending-work-trees.ts";
-
-const ATTEMPTS_MAX = 50;
-
-export interface ChangeContext
-  extends Pick<ReconcileContext, "repository" | "state" | "cache" | "clock" | "allowedSignersFile"> {
-  readonly author: CommitAuthor;
-  readonly signingKeyFile?: string | undefined;
-  /** Told once, when another change of this machine is waited for. */
-  readonly onWait?: () => void;
-}
+import { advanceWithWorkTrees } from "./pending-work-trees.ts";
 
 /** What a change is made to. */
 export interface ChangeBase {
@@ -71,23 +62,11 @@ export interface Committed {
  * @throws DrawbridgeError `head_refused`, `work_tree_dirty`, `repository_unusable`; RegistryError; and what
  *   `propose` and `examine` throw
  */
-export async function commitChange(context: ChangeContext, options: ChangeOptions): Promise<Committed> {
-  const lock = await context.state.lock("commit", context.clock, context.onWait);
-  try {
-    await finishWorkTrees(context);
-    for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
-      const result = await tryChange(context, options);
-      if (result !== undefined) return result;
-    }
-  } finally {
-    await lock.release();
-  }
-  throw new DrawbridgeError("repository_unusable", "the branch moved at every attempt; nothing was changed", {
-    mend: "See who commits to it so often, and run the command again.",
-  });
+export function commitChange(context: CommitContext, options: ChangeOptions): Promise<Committed> {
+  return untilCommitted(context, () => tryChange(context, options));
 }
 
-async function tryChange(context: ChangeContext, options: ChangeOptions): Promise<Committed | undefined> {
+async function tryChange(context: CommitContext, options: ChangeOptions): Promise<Committed | undefined> {
   const base = await changeBase(context);
   const proposal = options.propose(base);
   if (proposal === undefined) {
@@ -110,7 +89,7 @@ async function tryChange(context: ChangeContext, options: ChangeOptions): Promis
 }
 
 /** The branch's head, if it may be taken up. @throws DrawbridgeError `head_refused` */
-export async function changeBase(context: Omit<ChangeContext, "clock" | "author">): Promise<ChangeBase> {
+export async function changeBase(context: BaseContext): Promise<ChangeBase> {
   const { repository, cache, state, allowedSignersFile } = context;
   const head = await repository.requireHead();
   const accepted = readHead(state).accepted?.revision;
@@ -135,7 +114,7 @@ export async function changeBase(context: Omit<ChangeContext, "clock" | "author"
  * @throws RegistryError
  */
 export async function workOut(
-  { repository, cache }: Pick<ChangeContext, "repository" | "cache">,
+  { repository, cache }: Pick<CommitContext, "repository" | "cache">,
   before: ChangeBase,
   edits: ReadonlyMap<string, string>,
 ): Promise<Change> {

@@ -1,15 +1,14 @@
 // A change of one partner's file, committed with everything that it changes in the renders.
 // Invariants: all of it or nothing; the branch moves only from what the change was built on; a file that
 // somebody has edited stops it before the branch moves.
-import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { advanceWithWorkTrees, finishWorkTrees } from "../change/pending-work-trees.ts";
 import { PLANE_NAMES } from "../planes/names.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import type { Partner, PartnerEntry, Registry } from "../registry/partner.ts";
 import { renderPartner, renderShared } from "../render.ts";
 import { type CommitAuthor, writeCommit } from "../repository/commit.ts";
-import { blobIdOf, parseRevision, type Revision } from "../repository/repository.ts";
-import { bringAlong, requireClean, workTreesOf } from "../repository/work-trees.ts";
+import { blobIdOf, type Revision } from "../repository/repository.ts";
 import type { BaseContext, ContainmentBase } from "./base.ts";
 
 const ATTEMPTS_MAX = 50;
@@ -85,13 +84,8 @@ export async function commitPartner(
     at: context.clock.now(),
     signingKeyFile: context.signingKeyFile,
   });
-  const folders = await workTreesOf(context.repository);
-  if (folders.length > 0) {
-    await requireClean(folders, await context.repository.changedPaths(base.head, revision));
-    context.state.write(PENDING_FILE, { version: 1, from: base.head, to: revision, folders });
-  }
-  if (!(await context.repository.advance(base.head, revision, change.reason))) return undefined;
-  return { revision, workTreesBehind: folders.length > 0 ? await finishWorkTrees(context) : [] };
+  const workTreesBehind = await advanceWithWorkTrees(context, base.head, revision, change.reason);
+  return workTreesBehind === undefined ? undefined : { revision, workTreesBehind };
 }
 
 async function changesOf(
@@ -130,37 +124,4 @@ async function changesOf(
     if (!rendered.has(path)) changes.set(path, null);
   }
   return changes;
-}
-
-const PENDING_FILE = "pending-work-trees.json";
-const Pending = z.strictObject({
-  version: z.literal(1),
-  from: z.string(),
-  to: z.string(),
-  folders: z.array(z.string()),
-});
-
-/**
- * Brings work trees along that a change has left behind, this one or one that was killed.
- * @returns those that could not be
- */
-async function finishWorkTrees({ repository, state }: CommitContext): Promise<readonly string[]> {
-  const pending = state.read(Pending, PENDING_FILE, () => undefined);
-  if (pending === undefined) return [];
-  const [from, to] = [parseRevision(pending.from), parseRevision(pending.to)];
-  const head = await repository.head();
-  const behind: string[] = [];
-  if (
-    from !== undefined &&
-    to !== undefined &&
-    head !== undefined &&
-    (await repository.isAncestor(to, head))
-  ) {
-    const present = new Set(await workTreesOf(repository));
-    for (const folder of pending.folders) {
-      if (present.has(folder) && !(await bringAlong(folder, from, to))) behind.push(folder);
-    }
-  }
-  state.remove(PENDING_FILE);
-  return behind;
 }
