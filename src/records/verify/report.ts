@@ -65,6 +65,11 @@ export interface Missing {
   readonly what: string;
 }
 
+const NO_RUN_EXPECTED: Missing = {
+  where: "trust",
+  what: "no run is expected, so an earlier removal of the same two verifies as well; compare the run above",
+};
+
 interface Found {
   readonly digest: string;
   readonly problems: readonly Problem[];
@@ -72,9 +77,12 @@ interface Found {
   readonly stages: readonly Statement<StagePredicate>[];
   readonly items: ReadonlyMap<string, EvidenceItem>;
   readonly signers: readonly Signature[];
+  /** Whether the auditor has said which run is meant. */
+  readonly isRunExpected: boolean;
 }
 
-export function reportOf({ digest, problems, completion, stages, items, signers }: Found): RecordReport {
+export function reportOf(found: Found): RecordReport {
+  const { digest, problems, completion, stages, items, signers, isRunExpected } = found;
   const faulty = new Set(problems.map(({ where }) => where));
   const sound = stages.map(({ predicate }) => predicate).filter((stage) => !faulty.has(placeOf(stage)));
   const removal = completion?.predicate ?? stages[0]?.predicate;
@@ -102,7 +110,11 @@ export function reportOf({ digest, problems, completion, stages, items, signers 
     }),
     proved: sound.flatMap((stage) => proofsOf(stage, items)),
     attested: [...sound.flatMap(attestedByStage), ...attestedAtTheEnd(completion?.predicate)],
-    missing: [...notReached(completion?.predicate), ...missingBy(problems)],
+    missing: [
+      ...(isRunExpected ? [] : [NO_RUN_EXPECTED]),
+      ...notReached(completion?.predicate),
+      ...missingBy(problems),
+    ],
     problems: problems.map((problem) => ({
       ...problem,
       sentence: REASONS[problem.reason].sentence,

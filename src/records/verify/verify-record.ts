@@ -24,9 +24,9 @@ import { byBothParties, type Signature, verifyEnvelope } from "./verify-envelope
  * It never throws for what the file holds.
  */
 export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
-  const digest = sha256Tagged(bytes);
+  const about = { digest: sha256Tagged(bytes), isRunExpected: trust.expect?.run !== undefined };
   const failed = (problem: Problem) =>
-    reportOf({ digest, problems: [problem], stages: [], items: new Map(), signers: [] });
+    reportOf({ ...about, problems: [problem], stages: [], items: new Map(), signers: [] });
   let value: Json;
   try {
     value = parseStrictJson(bytes, RECORD_BYTES_MAX);
@@ -71,7 +71,7 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
     add(bindingProblems(completion.predicate, stages, isWhole));
   }
   if (isWhole) add(surplusEvidence(evidence.items.keys(), evidenceOf(stages)));
-  return reportOf({ digest, problems, completion, stages, items: evidence.items, signers });
+  return reportOf({ ...about, problems, completion, stages, items: evidence.items, signers });
 }
 
 interface Shape {

@@ -2,9 +2,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import type { CompletionPredicate } from "../../../src/records/predicates/completion.ts";
 import { fileText, type RecordFile } from "../../../src/records/record-file.ts";
 import type { Trust } from "../../../src/records/trust.ts";
-import { REASONS } from "../../../src/records/verify/reasons.ts";
+import { REASONS, type ReasonCode } from "../../../src/records/verify/reasons.ts";
 import { verifyRecord } from "../../../src/records/verify/verify-record.ts";
 import { party, RUN, removalOf } from "../../support/removal.ts";
 
@@ -172,6 +173,69 @@ test("OFF-3: no item of evidence can be left out, doubled, moved, added or chang
       assertRefused(asFile({ ...file, evidence }), "an item more");
     }
   }
+});
+
+test("OFF-3: each way to forge a record is told by a reason of its own, and no two alike", async () => {
+  const { file } = here;
+  const [first, ...rest] = file.stages;
+  assert.ok(first !== undefined);
+  const [one, other] = first.signatures;
+  assert.ok(one !== undefined && other !== undefined);
+  const swapped = [
+    { ...one, sig: other.sig },
+    { ...other, sig: one.sig },
+  ];
+  const raised = Buffer.from(here.bytes);
+  raised[9] = 0xff;
+  const lacking = (change: Partial<CompletionPredicate>) =>
+    removalOf(A, B, { completion: (predicate) => ({ ...predicate, ...change }) });
+  const exchanged: Trust = {
+    parties: [
+      { organisation: "a.test", keys: B.trusted.keys },
+      { organisation: "b.test", keys: A.trusted.keys },
+    ],
+    expect: EXPECT,
+  };
+  const oneKey: Trust = {
+    parties: [A.trusted, { organisation: "b.test", keys: A.trusted.keys }],
+    expect: EXPECT,
+  };
+  const stageFrom = ({ file: source }: typeof here, index: number) =>
+    asFile({ ...file, stages: file.stages.with(index, source.stages[index] ?? first) });
+  const { duties } = here.completion.predicate;
+  const ways: readonly (readonly [ReasonCode, Uint8Array, Trust?])[] = [
+    ["record_unreadable", raised],
+    ["signature_invalid", asFile({ ...file, stages: [{ ...first, signatures: swapped }, ...rest] })],
+    ["signature_missing", asFile({ ...file, stages: [{ ...first, signatures: [one] }, ...rest] })],
+    ["stage_missing", asFile({ ...file, stages: rest })],
+    ["attestation_missing", (await lacking({ attestations: [] })).bytes],
+    ["kind_contradicts_trigger", (await lacking({ kind: "emergency" })).bytes],
+    ["static_tests_missing", (await lacking({ staticTests: [] })).bytes],
+    ["evidence_missing", asFile({ ...file, evidence: file.evidence.slice(1) })],
+    [
+      "purge_not_shown",
+      (await lacking({ duties: { ...duties, purge: { ...duties.purge, evidence: [] } } })).bytes,
+    ],
+    [
+      "readmission_undecided",
+      (await lacking({ readmission: { possible: true, owner: null, conditions: [] } })).bytes,
+    ],
+    ["other_parties", stageFrom(withC, 0)],
+    ["other_run", stageFrom(older, 0)],
+    ["run_not_expected", older.bytes],
+    ["parties_not_expected", withC.bytes],
+    ["stage_out_of_place", asFile({ ...file, stages: [...rest, first] })],
+    ["key_not_attested", here.bytes, exchanged],
+    ["key_of_two_parties", here.bytes, oneKey],
+  ];
+  const answers = new Set<string>();
+  for (const [reason, bytes, by = trust] of ways) {
+    const told = [...new Set(verifyRecord(bytes, by).problems.map((problem) => problem.reason))];
+    assert.ok(told.includes(reason), `${reason}: ${told.join(", ")}`);
+    answers.add(told.toSorted().join(" "));
+  }
+  assert.equal(new Set(ways.map(([reason]) => reason)).size, ways.length);
+  assert.equal(answers.size, ways.length, "no two ways are answered alike");
 });
 
 test("OFF-3: more than a thousand changes were tried", () => {
