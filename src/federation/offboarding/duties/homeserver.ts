@@ -1,0 +1,171 @@
+// What the homeserver's admin interface can tell of a partner's data, and what of it it can delete.
+// Invariants: what passes through here is counted and never kept; nothing is fetched from other servers by
+// looking (a room is read forwards, because backwards Synapse backfills).
+import { z } from "zod";
+import { parseUserId, type RoomId, serverOf } from "../../../domain/identifiers.ts";
+import { type ApiCall, expectSuccess, type HomeserverApi, refused } from "../../homeserver/api.ts";
+
+export interface EventCounts {
+  readonly own: number;
+  readonly partner: number;
+  readonly others: number;
+}
+
+export interface MediaInfo {
+  readonly isQuarantined: boolean;
+  /** Milliseconds since the epoch: when it was last used, or cached. */
+  readonly lastAccessMs: number;
+}
+
+const ADMIN = ["_synapse", "admin"] as const;
+const PAGE = 1_000;
+const Page = z.object({
+  chunk: z.array(z.object({ sender: z.string(), origin_server_ts: z.number() })),
+  end: z.string().optional(),
+});
+const Media = z.object({
+  media_info: z.object({
+    last_access_ts: z.number().nullish(),
+    created_ts: z.number().nullish(),
+    quarantined_by: z.string().nullish(),
+  }),
+});
+const RoomMedia = z.object({ remote: z.array(z.string()) });
+
+export class DutiesHomeserver {
+  readonly #api: HomeserverApi;
+  readonly #token: string;
+
+  constructor(api: HomeserverApi, token: string) {
+    this.#api = api;
+    this.#token = token;
+  }
+
+  /** Events in a room's timeline up to a time, by whose they are; undefined when the room is not known. */
+  async countEvents(
+    room: RoomId,
+    own: string,
+    partner: string,
+    untilMs: number,
+  ): Promise<EventCounts | undefined> {
+    const counts = { own: 0, partner: 0, others: 0 };
+    const path = [...ADMIN, "v1", "rooms", room, "messages"];
+    for (let from: string | undefined; ; ) {
+      const query = { dir: "f", limit: String(PAGE), ...(from !== undefined && { from }) };
+      const operation = "read a room's events";
+      const answer = await this.#call("GET", operation, path, query);
+      if (answer.status === 404) return undefined;
+      const page = parse(Page, expectSuccess(answer, operation), operation);
+      for (const { sender, origin_server_ts } of page.chunk) {
+        if (origin_server_ts > untilMs) continue;
+        const user = parseUserId(sender);
+        const server = user === undefined ? undefined : serverOf(user);
+        counts[server === own ? "own" : server === partner ? "partner" : "others"] += 1;
+      }
+      if (page.end === undefined || page.end === from || page.chunk.length === 0) return counts;
+      from = page.end;
+    }
+  }
+
+  /** Files of another server that are named by events of a room which are not encrypted. */
+  async mediaInRoom(room: RoomId, server: string): Promise<readonly string[]> {
+    const operation = "list a room's media";
+    const answer = await this.#call("GET", operation, [...ADMIN, "v1", "room", room, "media"]);
+    if (answer.status === 404) return [];
+    const { remote } = parse(RoomMedia, expectSuccess(answer, operation), operation);
+    return remote.map((uri) => mediaIdIn(uri, server)).filter((id) => id !== undefined);
+  }
+
+  /** A cached file; undefined when it is not cached. */
+  async media(server: string, mediaId: string): Promise<MediaInfo | undefined> {
+    const operation = "look at a file";
+    const answer = await this.#call("GET", operation, [...ADMIN, "v1", "media", server, mediaId]);
+    if (answer.status === 404) return undefined;
+    const { media_info: info } = parse(Media, expectSuccess(answer, operation), operation);
+    return {
+      isQuarantined: typeof info.quarantined_by === "string",
+      lastAccessMs: info.last_access_ts ?? info.created_ts ?? 0,
+    };
+  }
+
+  async releaseFromQuarantine(server: string, mediaId: string): Promise<void> {
+    const operation = "release a file from quarantine";
+    const path = [...ADMIN, "v1", "media", "unquarantine", server, mediaId];
+    expectSuccess(await this.#call("POST", operation, path, undefined, {}), operation);
+  }
+
+  /** Deletes every cached file of any server that was last used before; those in quarantine stay. */
+  async purgeMediaCache(beforeMs: number): Promise<number> {
+    const operation = "purge cached files";
+    const path = [...ADMIN, "v1", "purge_media_cache"];
+    const answer = await this.#call("POST", operation, path, { before_ts: String(beforeMs) }, {});
+    const { deleted } = expectSuccess(answer, operation);
+    return typeof deleted === "number" ? deleted : 0;
+  }
+
+  /**
+   * Deletes other servers' events of a room up to a time; state and the last event stay.
+   * @returns what to ask after; undefined when there is nothing to delete
+   */
+  async purgeHistory(room: RoomId, untilMs: number): Promise<string | undefined> {
+    const operation = "purge a room's history";
+    const body = { purge_up_to_ts: untilMs, delete_local_events: false };
+    const answer = await this.#call(
+      "POST",
+      operation,
+      [...ADMIN, "v1", "purge_history", room],
+      undefined,
+      body,
+    );
+    if (answer.status === 404) return undefined;
+    const { purge_id: id } = expectSuccess(answer, operation);
+    if (typeof id !== "string") throw refused(operation, answer);
+    return id;
+  }
+
+  /** How a purge of history goes; undefined when the homeserver remembers none. */
+  async historyPurge(id: string): Promise<"active" | "complete" | "failed" | undefined> {
+    const operation = "read a purge's status";
+    const answer = await this.#call("GET", operation, [...ADMIN, "v1", "purge_history_status", id]);
+    if (answer.status === 404) return undefined;
+    const { status } = expectSuccess(answer, operation);
+    return status === "complete" || status === "failed" ? status : "active";
+  }
+
+  /** Whether the homeserver remembers the server as a destination, which nothing can delete. */
+  async isDestination(server: string): Promise<boolean> {
+    const operation = "look at a destination";
+    const answer = await this.#call("GET", operation, [...ADMIN, "v1", "federation", "destinations", server]);
+    if (answer.status === 404) return false;
+    expectSuccess(answer, operation);
+    return true;
+  }
+
+  #call(
+    method: ApiCall["method"],
+    operation: string,
+    path: readonly string[],
+    query?: Readonly<Record<string, string>>,
+    body?: unknown,
+  ) {
+    return this.#api.request(this.#token, {
+      ...{ method, operation, path },
+      ...(query !== undefined && { query }),
+      ...(body !== undefined && { body }),
+    });
+  }
+}
+
+/** The media ID of an `mxc://` URI of exactly this server. */
+export function mediaIdIn(uri: unknown, server: string): string | undefined {
+  const prefix = `mxc://${server}/`;
+  if (typeof uri !== "string" || !uri.startsWith(prefix)) return undefined;
+  const id = uri.slice(prefix.length);
+  return /^[A-Za-z0-9._~-]{1,255}$/.test(id) ? id : undefined;
+}
+
+function parse<Schema extends z.ZodType>(schema: Schema, body: unknown, operation: string): z.output<Schema> {
+  const parsed = schema.safeParse(body);
+  if (parsed.success) return parsed.data;
+  throw refused(`${operation} in the form that is documented`, { status: 200, errcode: undefined, body: {} });
+}

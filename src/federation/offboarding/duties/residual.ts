@@ -1,0 +1,78 @@
+// What remains of a partnership although every plane is closed: counts and times, never content.
+// Invariant: what cannot be known is null, and why is said beside it.
+
+import { TOKEN_LIFE_S } from "../../planes/gateway/issuer-adapter.ts";
+import { joinedByServer, presentOf } from "../../planes/rooms/room-state.ts";
+import { readPlane } from "../../state/records.ts";
+import type { Residual } from "../run/context.ts";
+import type { Run } from "../run/run.ts";
+import { readStage } from "../run/stage-record.ts";
+import { countEvents, type DutiesContext, type DutiesSession, partnerRooms, withDuties } from "./session.ts";
+
+export interface ResidualReport {
+  readonly statement: Residual;
+  /** Rooms from which events of ours went to the partner's server: it keeps them. */
+  readonly replicatedRooms: number;
+  /** Why something is null or left out, as codes, by what it is about. */
+  readonly unknown: Readonly<Record<string, string>>;
+}
+
+/** The residual statement (specification 8.7, the stage of data duties): what a completion states. */
+export async function residualStatement(context: DutiesContext, run: Run): Promise<Residual> {
+  return (await residualReport(context, run)).statement;
+}
+
+/** The same, with what could not be known and why. @throws DrawbridgeError as the homeserver does */
+export function residualReport(context: DutiesContext, run: Run): Promise<ResidualReport> {
+  return withDuties(context, run, (session) => residualOf(session, tokensLiveUntil(context, run)));
+}
+
+/** @param tokensUntil when the last token ends, or why there is no such time */
+export async function residualOf(
+  session: DutiesSession,
+  tokensUntil: { readonly until: string } | { readonly reason: string },
+): Promise<ResidualReport> {
+  const { partner, own, tables, clock } = session;
+  const found = await partnerRooms(session);
+  const now = clock.now();
+  const byRoom = await tables?.eventsByRoom(partner);
+  const rooms: { room: string; events: number }[] = [];
+  const thirds = new Map<string, number>();
+  for (const { room, state } of found) {
+    const events =
+      byRoom === undefined ? (await countEvents(session, room, now)).partner : (byRoom.get(room) ?? 0);
+    rooms.push({ room, events });
+    if (presentOf(state, partner).length === 0) continue;
+    for (const server of joinedByServer(state).keys()) {
+      if (server !== partner && server !== own) thirds.set(server, (thirds.get(server) ?? 0) + 1);
+    }
+  }
+  const counts = await tables?.counts(partner);
+  const unknown: Record<string, string> = {
+    // The gateway counts calls, and forgets whose a stream was once the client is gone.
+    streams: "not_told_by_gateway",
+    ...(counts === undefined && { deviceKeys: "database_not_read" }),
+    ...("reason" in tokensUntil && { tokensLiveUntil: tokensUntil.reason }),
+  };
+  return {
+    statement: {
+      rooms,
+      deviceKeys: counts?.["device_lists_remote_cache"] ?? null,
+      tokensLiveUntil: "until" in tokensUntil ? tokensUntil.until : null,
+      thirdServers: [...thirds]
+        .map(([server, n]) => ({ server, rooms: n }))
+        .sort((left, right) => (left.server < right.server ? -1 : 1)),
+    },
+    replicatedRooms: found.filter(({ isReplicated }) => isReplicated).length,
+    unknown,
+  };
+}
+
+/** A token issued before the client was disabled lives this long at most. */
+function tokensLiveUntil({ config }: DutiesContext, run: Run): { until: string } | { reason: string } {
+  if (config.gateway === undefined) return { reason: "no_gateway" };
+  // The proof comes after the client was disabled, so the bound is never too early.
+  const closedAt = readStage(run, "a2a_stop")?.proof?.at ?? readPlane(run.state, "gateway").inForce?.at;
+  if (closedAt === undefined) return { reason: "gateway_not_closed" };
+  return { until: new Date(Date.parse(closedAt) + TOKEN_LIFE_S * 1_000).toISOString() };
+}

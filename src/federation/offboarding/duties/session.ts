@@ -1,0 +1,104 @@
+// What the data duties of a run are worked on with: the homeserver as its administrator sees it, and its
+// database where the deployment lets it be counted.
+import { resolve } from "node:path";
+import type { Clock } from "../../../domain/clock.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
+import { parseRoomId, parseServerName } from "../../../domain/identifiers.ts";
+import { readSecret } from "../../../runtime/secrets.ts";
+import { HomeserverApi } from "../../homeserver/api.ts";
+import { HomeserverOperator } from "../../homeserver/client.ts";
+import { Pacer } from "../../homeserver/pacer.ts";
+import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts";
+import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
+import { sideBySide } from "../../planes/rooms/side-by-side.ts";
+import type { OffboardingContext } from "../run/context.ts";
+import { counterpartyOf, type Run } from "../run/run.ts";
+import { DutiesHomeserver, type EventCounts } from "./homeserver.ts";
+import { HomeserverTables } from "./tables.ts";
+
+export type DutiesContext = Pick<OffboardingContext, "config" | "say"> & {
+  readonly federation: Pick<OffboardingContext["federation"], "clock">;
+};
+
+export interface DutiesSession {
+  readonly own: ServerName;
+  readonly partner: ServerName;
+  readonly operator: HomeserverOperator;
+  readonly homeserver: DutiesHomeserver;
+  /** Undefined where the deployment does not let the database be read. */
+  readonly tables: HomeserverTables | undefined;
+  readonly clock: Clock;
+  readonly say: (text: string) => void;
+}
+
+/** Runs `work` with a session, and closes it. @throws DrawbridgeError as the homeserver and database do */
+export async function withDuties<T>(
+  { config, federation: { clock }, say }: DutiesContext,
+  run: Run,
+  work: (session: DutiesSession) => Promise<T>,
+): Promise<T> {
+  const { homeserver, directory, rooms } = config;
+  const own = parseServerName(run.self);
+  const partner = parseServerName(counterpartyOf(run));
+  if (own === undefined || partner === undefined) throw new RangeError("a run is of servers");
+  const api = new HomeserverApi({ url: homeserver.url, clock, pacer: new Pacer(clock, rooms.pace) });
+  const token = readSecret(homeserver.operatorToken, resolve(directory));
+  const session = {
+    ...{ own, partner, clock, say },
+    operator: new HomeserverOperator(api, token),
+    homeserver: new DutiesHomeserver(api, token),
+  };
+  try {
+    const operatorId = await session.operator.whoami();
+    if (!operatorId.endsWith(`:${own}`)) {
+      throw new DrawbridgeError("config_invalid", `the operator's token is not one of ${own}`, {
+        mend: "Correct homeserver.url and homeserver.operatorToken.",
+      });
+    }
+    if (homeserver.databaseUrl === undefined) return await work({ ...session, tables: undefined });
+    const url = readSecret(homeserver.databaseUrl, resolve(directory));
+    return await HomeserverTables.with(url, (tables) => work({ ...session, tables }));
+  } finally {
+    await api.close();
+  }
+}
+
+export interface PartnerRoom {
+  readonly room: RoomId;
+  readonly state: RoomState;
+  /** Whether something of ours was sent to the partner's server from here, as the homeserver remembers. */
+  readonly isReplicated: boolean;
+}
+
+/** Every room that the partner takes part in or took part in, as far as the homeserver knows; sorted. */
+export async function partnerRooms(session: DutiesSession): Promise<readonly PartnerRoom[]> {
+  const { operator, partner, tables } = session;
+  const replicated = new Set(await operator.destinationRooms(partner));
+  const counted = [...((await tables?.eventsByRoom(partner))?.keys() ?? [])]
+    .map(parseRoomId)
+    .filter((room) => room !== undefined);
+  const listed = (await operator.rooms()).map(({ roomId }) => roomId);
+  const found: PartnerRoom[] = [];
+  await sideBySide([...new Set([...listed, ...replicated, ...counted])], ROOMS_AT_ONCE, async (room) => {
+    const events = await operator.roomState(room);
+    if (events === undefined) return;
+    const state = readRoomState(room, events);
+    const isPartners =
+      replicated.has(room) ||
+      counted.includes(room) ||
+      [...state.members.keys()].some((user) => user.endsWith(`:${partner}`));
+    if (isPartners) found.push({ room, state, isReplicated: replicated.has(room) });
+  });
+  return found.sort((left, right) => (left.room < right.room ? -1 : 1));
+}
+
+/** A room's events up to a time: from the database where it may be read, else by reading the room. */
+export async function countEvents(
+  { homeserver, tables, own, partner }: DutiesSession,
+  room: RoomId,
+  untilMs: number,
+): Promise<EventCounts> {
+  if (tables !== undefined) return tables.countEvents(room, own, partner, untilMs);
+  return (await homeserver.countEvents(room, own, partner, untilMs)) ?? { own: 0, partner: 0, others: 0 };
+}
