@@ -91,6 +91,9 @@ test("OFF-2: a statement is on disk before the signer sees it, and stays when th
   assert.equal(count(), 1);
   assert.equal(statSync(file).mode & 0o777, 0o600);
   assert.deepEqual(JSON.parse(keptAt(file).read() ?? ""), envelope);
+  // Nor does a new key make a second signature.
+  const { signer } = party("a.test");
+  assert.deepEqual(await signOnce(keptAt(file), make, seenBy(A), signer), envelope);
 });
 
 test("OFF-2: killed at any moment of countersigning, one countersignature is handed out", async () => {
