@@ -95,6 +95,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import("./offboarding-set.ts"),
   },
   {
+    path: ["offboarding", "purge"],
+    summary: "show what can be purged of a partner's data, and purge it",
+    load: () => import("./offboarding-purge.ts"),
+  },
+  {
     path: ["verify"],
     summary: "verify the record of a removal, offline",
     load: () => import("./verify.ts"),

@@ -1,0 +1,149 @@
+// What a purge leaves as evidence: what was asked, what is gone, what stays, in counts.
+// Invariant: what the homeserver cannot delete is named by one item that somebody has to answer for; nothing
+// that stays is left out because it is small.
+import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../../records/evidence-item.ts";
+import type { PrivateRecord } from "../private-record/schema.ts";
+import type { PurgePlan } from "./plan.ts";
+import type { PurgeBegun, RoomResult } from "./purge.ts";
+
+export interface PurgeOutcome {
+  readonly plan: PurgePlan;
+  readonly begun: PurgeBegun;
+  readonly after: Readonly<Record<string, number>> | null;
+  readonly isDestination: boolean;
+  readonly at: string;
+  readonly backups: PrivateRecord["obligations"]["backups"];
+}
+
+/** Rows that stay only because rooms stay, as the record says. */
+const GONE_WITH_ROOMS = new Set(["events", "room_memberships", "receipts_linearized", "destination_rooms"]);
+const MEDIA_TABLES = new Set(["remote_media_cache", "remote_media_cache_thumbnails"]);
+/** The subject that a waiver names. */
+export const NOT_PURGEABLE = "rows_not_purgeable";
+
+type Part = Pick<EvidenceItemBody, "probe" | "subject" | "references"> & Partial<EvidenceItemBody>;
+
+export function purgeEvidence(outcome: PurgeOutcome): readonly EvidenceItem[] {
+  const { plan, begun, after, at, backups } = outcome;
+  const item = (part: Part) =>
+    evidenceItem({
+      schema: "svc.federation.evidence_item.v1",
+      // Rooms are where the data came from; no plane is closed by deleting it.
+      plane: "rooms",
+      partner: plan.partner,
+      vantage: "operator",
+      verdict: "closed",
+      layer: "homeserver",
+      status: null,
+      reason: null,
+      at,
+      durationMs: null,
+      ...part,
+    });
+  const { media } = plan;
+  const stays = plan.staying.filter(({ events }) => (events ?? 0) > 0);
+  const left = leftOver(outcome);
+  return [
+    item({
+      probe: "purge_media",
+      subject: plan.partner,
+      reason: media.purge ? null : "kept_by_contract",
+      references: [
+        plan.digest,
+        `files=${media.files.length}`,
+        `released_from_quarantine=${media.files.filter(({ quarantined }) => quarantined).length}`,
+        `kept_in_quarantine=${media.keptInQuarantine}`,
+        `other_servers_files=${media.otherFiles ?? "unknown"}`,
+      ],
+    }),
+    ...begun.rooms.map((room) => item(roomPart(room, plan))),
+    ...(stays.length === 0
+      ? []
+      : [
+          item({
+            probe: "history_kept",
+            subject: plan.partner,
+            reason: stays.every(({ reason }) => reason === "kept_by_contract")
+              ? "kept_by_contract"
+              : "not_named_in_the_record",
+            references: [
+              `rooms=${stays.length}`,
+              `partner_events=${stays.reduce((sum, { events }) => sum + (events ?? 0), 0)}`,
+            ],
+          }),
+        ]),
+    ...(begun.before === null || after === null
+      ? []
+      : [
+          item({
+            probe: "rows_before",
+            subject: plan.partner,
+            layer: "database",
+            references: rows(begun.before),
+          }),
+          item({ probe: "rows_after", subject: plan.partner, layer: "database", references: rows(after) }),
+        ]),
+    ...(left.length === 0
+      ? []
+      : [
+          item({
+            probe: "rows_left",
+            subject: NOT_PURGEABLE,
+            verdict: "unknown",
+            layer: after === null ? "homeserver" : "database",
+            reason: "no_admin_interface",
+            references: left,
+          }),
+        ]),
+    item({
+      probe: "backup_expiry",
+      subject: plan.partner,
+      // Attested: nobody has looked.
+      vantage: "nobody",
+      layer: "attestation",
+      reason: "attested",
+      references: [`owner=${backups.owner}`, `by=${backups.expireBy}`],
+    }),
+  ];
+}
+
+function roomPart({ room, how, before, after }: RoomResult, plan: PurgePlan): Part {
+  const planned = plan.rooms.find((one) => one.room === room);
+  return {
+    probe: how === "room" ? "purge_room" : "purge_history",
+    subject: room,
+    references: [
+      plan.digest,
+      `events_before=${before}`,
+      `partner_events_before=${planned?.events.partner ?? 0}`,
+      // Of others: purging history leaves state and the last event.
+      `events_after=${after}`,
+    ],
+  };
+}
+
+function rows(counts: Readonly<Record<string, number>>): string[] {
+  return Object.entries(counts).map(([table, n]) => `${table}=${n}`);
+}
+
+/** What stays against the record's will, because nothing of the homeserver's can delete it. */
+function leftOver({ plan, begun, after, isDestination }: PurgeOutcome): string[] {
+  const history = begun.rooms.filter(({ how, after: n }) => how === "history" && n > 0);
+  const found = history.map(({ room, after: n }) => `${room}=${n}`).slice(0, 200);
+  if (after === null) {
+    const unseen = plan.media.purge && !plan.media.isWhole ? ["media_of_encrypted_rooms=unknown"] : [];
+    return [
+      ...found,
+      ...unseen,
+      "device_lists_remote_cache=unknown",
+      ...(isDestination ? ["destinations=1"] : []),
+    ];
+  }
+  const roomsStay = plan.staying.some(({ events }) => events !== null) || history.length > 0;
+  for (const [table, n] of Object.entries(after)) {
+    if (n === 0 || (GONE_WITH_ROOMS.has(table) && roomsStay)) continue;
+    const isKept = MEDIA_TABLES.has(table) && (!plan.media.purge || plan.media.keptInQuarantine > 0);
+    if (!isKept) found.push(`${table}=${n}`);
+  }
+  return found;
+}

@@ -1,0 +1,195 @@
+// What a purge would delete, found without deleting anything.
+// Invariants: the digest covers every file and room that would go, with its counts; a room that the partner
+// was never in is never purged, whatever the record says; what stays is named with its reason.
+import { z } from "zod";
+import { canonicalize } from "../../../domain/canonicalize.ts";
+import { sha256Tagged } from "../../../domain/digest.ts";
+import { parseRoomId } from "../../../domain/identifiers.ts";
+import { Digest, Identifier, OrganisationName, RunId, Word } from "../../../records/fields.ts";
+import { joinedByServer } from "../../planes/rooms/room-state.ts";
+import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
+import { sideBySide } from "../../planes/rooms/side-by-side.ts";
+import { type PrivateRecord, RoomPurge } from "../private-record/schema.ts";
+import { mediaIdIn } from "./homeserver.ts";
+import { countEvents, type DutiesSession, type PartnerRoom, partnerRooms } from "./session.ts";
+
+const Count = z.int().min(0);
+const PlannedFile = z.strictObject({ mediaId: Identifier, quarantined: z.boolean() });
+const PlannedRoom = z.strictObject({
+  room: Identifier,
+  how: RoomPurge.exclude(["keep"]),
+  /** Up to the time of the plan. */
+  events: z.strictObject({ own: Count, partner: Count, others: Count }),
+  /** Users of ours who are still in it; a purge of the whole room takes them out. */
+  localMembers: Count,
+  /** Other servers than the partner's and ours whose users are in it. */
+  otherServers: z.array(OrganisationName),
+});
+export type PlannedRoom = z.output<typeof PlannedRoom>;
+
+export const PurgePlan = z.strictObject({
+  schema: z.literal("svc.federation.purge_plan.v1"),
+  run: RunId,
+  partner: OrganisationName,
+  /** What is younger is not purged. */
+  at: z.iso.datetime(),
+  media: z.strictObject({
+    purge: z.boolean(),
+    /** Cached files of the partner that would go. */
+    files: z.array(PlannedFile),
+    /** Those that stay, because the record keeps what is in quarantine. */
+    keptInQuarantine: Count,
+    /** Everything cached from anybody and last used before goes: the homeserver cannot purge one server's. */
+    beforeMs: z.int().nullable(),
+    /** Files of other servers that go with them, and are fetched again when used; null where unknown. */
+    otherFiles: Count.nullable(),
+    /** Whether files in encrypted rooms are known too, which only the database tells. */
+    isWhole: z.boolean(),
+  }),
+  rooms: z.array(PlannedRoom),
+  /** What stays, and why. */
+  staying: z.array(z.strictObject({ subject: Identifier, reason: Word, events: Count.nullable() })),
+  digest: Digest,
+});
+export type PurgePlan = z.output<typeof PurgePlan>;
+
+/**
+ * @param atMs what is younger is not purged
+ * @param beforeMs a bound that was shown before; found anew when absent
+ */
+export async function planPurge(
+  session: DutiesSession,
+  run: string,
+  record: PrivateRecord,
+  { atMs, beforeMs }: { readonly atMs: number; readonly beforeMs?: number | null },
+): Promise<PurgePlan> {
+  const { partner } = session;
+  const { purge } = record.obligations;
+  session.say("looking for the partner's rooms");
+  const found = await partnerRooms(session);
+  const media = await planMedia(session, found, purge, beforeMs);
+  const rooms: PlannedRoom[] = [];
+  const staying: PurgePlan["staying"] = [];
+  const named = new Map(purge.rooms.map(({ room, how }) => [room, how]));
+  const known = new Set<string>(found.map(({ room }) => room));
+  for (const { room, how } of purge.rooms) {
+    if (how !== "keep" && !known.has(room)) {
+      // Purged before, never the partner's, or a slip of the pen.
+      staying.push({ subject: room, reason: "not_a_room_of_the_partner_here", events: null });
+    }
+  }
+  await sideBySide(found, ROOMS_AT_ONCE, async (one) => {
+    const how = named.get(one.room);
+    const events = await countEvents(session, one.room, atMs);
+    if (how === undefined || how === "keep") {
+      const reason = how === "keep" ? "kept_by_contract" : "not_named_in_the_record";
+      staying.push({ subject: one.room, reason, events: events.partner });
+      return;
+    }
+    rooms.push({ room: one.room, how, events, ...whoIsIn(one, session) });
+  });
+  rooms.sort((left, right) => (left.room < right.room ? -1 : 1));
+  staying.sort((left, right) => (left.subject < right.subject ? -1 : 1));
+  const what = { run, partner, at: new Date(atMs).toISOString(), media, rooms };
+  return {
+    schema: "svc.federation.purge_plan.v1",
+    ...what,
+    staying,
+    digest: sha256Tagged(canonicalize(what)),
+  };
+}
+
+function whoIsIn({ state }: PartnerRoom, { own, partner }: DutiesSession) {
+  const joined = joinedByServer(state);
+  return {
+    localMembers: joined.get(own)?.length ?? 0,
+    otherServers: [...joined.keys()].filter((server) => server !== own && server !== partner),
+  };
+}
+
+async function planMedia(
+  session: DutiesSession,
+  rooms: readonly PartnerRoom[],
+  { remoteMedia, quarantinedMedia }: PrivateRecord["obligations"]["purge"],
+  shownBeforeMs: number | null | undefined,
+): Promise<PurgePlan["media"]> {
+  const { tables, partner } = session;
+  const isWhole = tables !== undefined;
+  const nothing = { files: [], keptInQuarantine: 0, beforeMs: null, otherFiles: null, isWhole };
+  if (remoteMedia === "keep") return { purge: false, ...nothing };
+  session.say("looking for the partner's cached files");
+  const all = tables === undefined ? await filesInRooms(session, rooms) : await tables.files(partner);
+  const going = all.filter(({ isQuarantined }) => !isQuarantined || quarantinedMedia === "purge");
+  const keptInQuarantine = all.length - going.length;
+  if (going.length === 0) return { purge: true, ...nothing, keptInQuarantine };
+  const beforeMs = shownBeforeMs ?? Math.max(...going.map(({ lastAccessMs }) => lastAccessMs)) + 1;
+  return {
+    purge: true,
+    files: going.map(({ mediaId, isQuarantined }) => ({ mediaId, quarantined: isQuarantined })),
+    keptInQuarantine,
+    beforeMs,
+    otherFiles: (await tables?.otherFiles(partner, beforeMs)) ?? null,
+    isWhole,
+  };
+}
+
+/** Files named by messages and profiles in rooms, as far as they are cached. */
+async function filesInRooms(session: DutiesSession, rooms: readonly PartnerRoom[]) {
+  const { homeserver, operator, partner } = session;
+  const ids = new Set<string>();
+  await sideBySide(rooms, ROOMS_AT_ONCE, async ({ room }) => {
+    for (const id of await homeserver.mediaInRoom(room, partner)) ids.add(id);
+    for (const { content } of (await operator.roomState(room)) ?? []) {
+      for (const uri of [content["avatar_url"], content["url"]]) {
+        const id = mediaIdIn(uri, partner);
+        if (id !== undefined) ids.add(id);
+      }
+    }
+  });
+  const found: { mediaId: string; isQuarantined: boolean; lastAccessMs: number }[] = [];
+  await sideBySide([...ids], ROOMS_AT_ONCE, async (mediaId) => {
+    const info = await homeserver.media(partner, mediaId);
+    if (info !== undefined) found.push({ mediaId, ...info });
+  });
+  return found.sort((left, right) => (left.mediaId < right.mediaId ? -1 : 1));
+}
+
+/** What would go now and was not shown, as words for a person; empty when nothing. */
+export function beyondWhatWasShown(shown: PurgePlan, now: PurgePlan): readonly string[] {
+  const files = new Map(shown.media.files.map((file) => [file.mediaId, file.quarantined]));
+  const newFiles = now.media.files.filter(
+    ({ mediaId, quarantined }) => !files.has(mediaId) || (quarantined && files.get(mediaId) === false),
+  );
+  const rooms = new Map(shown.rooms.map((room) => [room.room, room]));
+  return [
+    ...(newFiles.length > 0 ? [`${newFiles.length} cached files more, or newly in quarantine`] : []),
+    ...((now.media.otherFiles ?? 0) > (shown.media.otherFiles ?? 0) ? ["cached files of other servers"] : []),
+    ...now.rooms
+      .filter((room) => {
+        const before = rooms.get(room.room);
+        return before === undefined || isMore(before, room);
+      })
+      .map(({ room }) => `room ${room}`),
+  ];
+}
+
+function isMore(shown: PlannedRoom, now: PlannedRoom): boolean {
+  return (
+    now.how !== shown.how ||
+    (["own", "partner", "others"] as const).some((whose) => now.events[whose] > shown.events[whose]) ||
+    now.localMembers > shown.localMembers ||
+    now.otherServers.some((server) => !shown.otherServers.includes(server))
+  );
+}
+
+/** Whether a plan would delete anything, or look whether there is anything. */
+export function purgesAnything({ media, rooms }: PurgePlan): boolean {
+  return media.purge || rooms.length > 0;
+}
+
+/** @throws RangeError for a room ID that a plan of ours cannot hold */
+export function roomOf(planned: PlannedRoom) {
+  const room = parseRoomId(planned.room);
+  if (room === undefined) throw new RangeError("a plan holds room IDs");
+  return room;
+}

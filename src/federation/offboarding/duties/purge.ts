@@ -1,0 +1,271 @@
+// Purges what a dry run has shown, and proves it by counts before and after.
+// Invariants: nothing goes that was not shown; each step is remembered once it is verified, so that a purge
+// that was cut off goes on where it was; evidence is made once, when everything is verified.
+import { z } from "zod";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { EvidenceItem } from "../../../records/evidence-item.ts";
+import { recordOfRun } from "../private-record/facts.ts";
+import type { PrivateRecord } from "../private-record/schema.ts";
+import { addEvidence } from "../run/evidence.ts";
+import { type Run, runFile } from "../run/run.ts";
+import { readStage } from "../run/stage-record.ts";
+import { purgeEvidence } from "./evidence.ts";
+import {
+  beyondWhatWasShown,
+  type PlannedRoom,
+  PurgePlan,
+  planPurge,
+  purgesAnything,
+  roomOf,
+} from "./plan.ts";
+import { countEvents, type DutiesContext, type DutiesSession, withDuties } from "./session.ts";
+
+const Counts = z.record(z.string(), z.int().min(0));
+const RoomResult = z.strictObject({
+  room: z.string(),
+  how: z.enum(["room", "history"]),
+  before: z.int().min(0),
+  /** Events of others that stay: state, and the last one; 0 when the room is gone. */
+  after: z.int().min(0),
+});
+export type RoomResult = z.output<typeof RoomResult>;
+
+const PurgeState = z.strictObject({
+  version: z.literal(1),
+  /** What the last dry run has shown. */
+  plan: PurgePlan,
+  /** Null until the purge of this plan begins. */
+  begun: z
+    .strictObject({
+      at: z.iso.datetime(),
+      /** The partner's rows by table; null where the database is not read. */
+      before: Counts.nullable(),
+      mediaDone: z.boolean(),
+      rooms: z.array(RoomResult),
+      /** Purges of history under way, by room. */
+      underWay: z.record(z.string(), z.string()),
+    })
+    .nullable(),
+  done: z
+    .strictObject({ at: z.iso.datetime(), after: Counts.nullable(), items: z.array(EvidenceItem) })
+    .nullable(),
+});
+export type PurgeState = z.output<typeof PurgeState>;
+export type PurgeBegun = NonNullable<PurgeState["begun"]>;
+
+const FILE = "purge.json";
+const POLL_MS = 200;
+const STEP_MAX_MS = 3_600_000;
+
+export function readPurge(run: Run): PurgeState | undefined {
+  return run.state.read(PurgeState, runFile(run.run, FILE));
+}
+
+function write(run: Run, state: PurgeState): void {
+  run.state.write(runFile(run.run, FILE), state);
+}
+
+/**
+ * Shows what a purge would delete, and remembers what was shown. Nothing is deleted.
+ * @throws DrawbridgeError `usage` when a purge is under way; RecordError; as the homeserver does
+ */
+export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePlan> {
+  const known = readPurge(run);
+  if (known?.begun != null && known.done === null) {
+    throw new DrawbridgeError("usage", "a purge of this run is under way", {
+      mend: `End it first: drawbridge offboarding purge … --run ${known.plan.digest}`,
+    });
+  }
+  const record = recordOfRun(run);
+  const atMs = context.federation.clock.now();
+  const plan = await withDuties(context, run, (session) => planPurge(session, run.run, record, { atMs }));
+  write(run, { version: 1, plan, begun: null, done: null });
+  return plan;
+}
+
+/**
+ * Purges what the dry run of this digest has shown. Doing it again changes nothing.
+ * @throws DrawbridgeError `usage` when it is not that, or no longer; as the homeserver does, and then it is
+ *   done again to go on
+ */
+export async function runPurge(context: DutiesContext, run: Run, digest: string): Promise<PurgeState> {
+  const lock = await run.state.lock(`purge ${run.run}`, context.federation.clock);
+  try {
+    const known = readPurge(run);
+    if (known?.plan.digest !== digest) {
+      throw new DrawbridgeError("usage", "this is not the digest of the last dry run", {
+        mend: "Run drawbridge offboarding purge without --run, read it, and give the digest that it ends with.",
+      });
+    }
+    if (known.done !== null) {
+      addEvidence(run, known.done.items);
+      return known;
+    }
+    requireStageOpen(run);
+    const record = recordOfRun(run);
+    return await withDuties(context, run, async (session) => {
+      const begun = known.begun ?? (await begin(session, run, record, known));
+      return finish(session, run, record, await goOn(session, run, { ...known, begun }));
+    });
+  } finally {
+    await lock.release();
+  }
+}
+
+/** What is purged too early could still come in again. */
+function requireStageOpen(run: Run): void {
+  if (readStage(run, "data_duties") !== undefined) return;
+  throw new DrawbridgeError("usage", "the planes are not all closed and signed yet: nothing was purged", {
+    mend: "Go on with drawbridge offboarding next, until the stage data_duties is open.",
+  });
+}
+
+async function begin(
+  session: DutiesSession,
+  run: Run,
+  record: PrivateRecord,
+  known: PurgeState,
+): Promise<PurgeBegun> {
+  const { plan } = known;
+  const now = await planPurge(session, run.run, record, {
+    atMs: Date.parse(plan.at),
+    beforeMs: plan.media.beforeMs,
+  });
+  const more = beyondWhatWasShown(plan, now);
+  if (more.length > 0) {
+    throw new DrawbridgeError("usage", `more would go than was shown: ${more.join(", ")}`, {
+      mend: "Run drawbridge offboarding purge without --run again, and read it. Nothing was purged.",
+    });
+  }
+  const before = (await session.tables?.counts(session.partner)) ?? null;
+  const at = new Date(session.clock.now()).toISOString();
+  const begun = { at, before, mediaDone: false, rooms: [], underWay: {} };
+  write(run, { ...known, begun });
+  return begun;
+}
+
+async function goOn(
+  session: DutiesSession,
+  run: Run,
+  known: PurgeState & { readonly begun: PurgeBegun },
+): Promise<PurgeState & { readonly begun: PurgeBegun }> {
+  const { plan } = known;
+  let state = known;
+  const remember = (begun: PurgeBegun) => {
+    state = { ...state, begun };
+    write(run, state);
+  };
+  // Files first: with a room goes what tells of the files in it.
+  if (!state.begun.mediaDone) {
+    await purgeMedia(session, plan);
+    remember({ ...state.begun, mediaDone: true });
+  }
+  for (const [index, room] of plan.rooms.entries()) {
+    if (state.begun.rooms.some((done) => done.room === room.room)) continue;
+    session.say(`room ${index + 1} of ${plan.rooms.length}: ${room.room} (${room.how})`);
+    const after =
+      room.how === "room"
+        ? await purgeRoom(session, room)
+        : await purgeHistory(session, room, Date.parse(plan.at), state.begun.underWay[room.room], (id) =>
+            remember({ ...state.begun, underWay: { ...state.begun.underWay, [room.room]: id } }),
+          );
+    const before = room.events.own + room.events.partner + room.events.others;
+    remember({
+      ...state.begun,
+      rooms: [...state.begun.rooms, { room: room.room, how: room.how, before, after }],
+    });
+  }
+  return state;
+}
+
+async function purgeMedia({ homeserver, partner, say }: DutiesSession, { media }: PurgePlan): Promise<void> {
+  const { files, beforeMs } = media;
+  if (!media.purge || beforeMs === null) return;
+  say(`${files.length} cached files`);
+  for (const { mediaId, quarantined } of files) {
+    // Quarantined again in the meantime, or released before a crash: both are looked at.
+    if (quarantined && (await homeserver.media(partner, mediaId))?.isQuarantined === true) {
+      await homeserver.releaseFromQuarantine(partner, mediaId);
+    }
+  }
+  await homeserver.purgeMediaCache(beforeMs);
+  let left = 0;
+  for (const { mediaId } of files) if ((await homeserver.media(partner, mediaId)) !== undefined) left += 1;
+  if (left === 0) return;
+  throw notGone(
+    `${left} of ${files.length} cached files`,
+    "They were used since the dry run, or are in quarantine",
+  );
+}
+
+async function purgeRoom({ operator, clock }: DutiesSession, planned: PlannedRoom): Promise<number> {
+  const room = roomOf(planned);
+  if ((await operator.roomState(room)) === undefined) return 0;
+  await operator.deleteRoom(room, true);
+  await poll(clock, `room ${room}`, async () => (await operator.deletion(room))?.state !== "running");
+  if ((await operator.roomState(room)) === undefined) return 0;
+  throw notGone(`room ${room}`, "Read the homeserver's log at this time");
+}
+
+/** @returns how many events of others stay: state, and the room's last event */
+async function purgeHistory(
+  session: DutiesSession,
+  planned: PlannedRoom,
+  untilMs: number,
+  underWay: string | undefined,
+  begun: (id: string) => void,
+): Promise<number> {
+  const { homeserver, clock } = session;
+  const room = roomOf(planned);
+  const known = underWay === undefined ? undefined : await homeserver.historyPurge(underWay);
+  const id =
+    known === undefined || known === "failed" ? await homeserver.purgeHistory(room, untilMs) : underWay;
+  if (id !== undefined) {
+    begun(id);
+    let status: string | undefined;
+    await poll(clock, `the history of ${room}`, async () => {
+      status = await homeserver.historyPurge(id);
+      return status !== "active";
+    });
+    if (status === "failed")
+      throw notGone(`the history of ${room}`, "Read the homeserver's log at this time");
+  }
+  const { partner, others } = await countEvents(session, room, untilMs);
+  return partner + others;
+}
+
+async function poll(
+  clock: DutiesSession["clock"],
+  what: string,
+  isDone: () => Promise<boolean>,
+): Promise<void> {
+  const deadline = clock.now() + STEP_MAX_MS;
+  while (!(await isDone())) {
+    if (clock.now() > deadline) throw notGone(what, "The homeserver is still at work on it");
+    await clock.sleep(POLL_MS);
+  }
+}
+
+function notGone(what: string, why: string): DrawbridgeError {
+  return new DrawbridgeError("program_failed", `not purged yet: ${what}`, {
+    mend: `${why}; then run the same command again: it goes on where it was.`,
+  });
+}
+
+async function finish(
+  session: DutiesSession,
+  run: Run,
+  record: PrivateRecord,
+  state: PurgeState & { readonly begun: PurgeBegun },
+): Promise<PurgeState> {
+  const after = (await session.tables?.counts(session.partner)) ?? null;
+  const isDestination = await session.homeserver.isDestination(session.partner);
+  const at = new Date(session.clock.now()).toISOString();
+  const items = purgesAnything(state.plan)
+    ? purgeEvidence({ ...state, after, isDestination, at, backups: record.obligations.backups })
+    : [];
+  const done = { ...state, done: { at, after, items: [...items] } };
+  write(run, done);
+  addEvidence(run, items);
+  return done;
+}
