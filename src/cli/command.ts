@@ -53,6 +53,7 @@ const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   work_tree_dirty: ExitCode.refused,
   head_refused: ExitCode.refused,
   guard_refused: ExitCode.refused,
+  offboarding_blocked: ExitCode.failed,
   lease_lost: ExitCode.failed,
   card_rejected: ExitCode.failed,
   state_unreadable: ExitCode.failed,

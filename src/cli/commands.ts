@@ -17,6 +17,7 @@ export const GROUPS: Readonly<Record<string, string>> = {
   federation: "the partners of one organisation, on five planes",
   gateway: "run the A2A gateway of one organisation, or render its files",
   offboarding: "the removal of one partner, signed by both organisations",
+  readmission: "a removed partner comes back, as a new one",
   records: "keys for offboarding records",
   issuer: "run the one-machine token issuer, or make its keys",
 };
@@ -100,6 +101,56 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import("./offboarding-purge.ts"),
   },
   {
+    path: ["offboarding", "plan"],
+    summary: "tell what each remaining step changes, interrupts and restarts",
+    load: () => import("./offboarding-plan.ts"),
+  },
+  {
+    path: ["offboarding", "next"],
+    summary: "close the plane whose turn it is, and show that it is closed",
+    load: () => import("./offboarding-next.ts"),
+  },
+  {
+    path: ["offboarding", "status"],
+    summary: "tell where a removal is, what waits for whom, and the next command",
+    load: () => import("./offboarding-status.ts"),
+  },
+  {
+    path: ["offboarding", "sign"],
+    summary: "sign what was shown here, and what the other organisation stated",
+    load: () => import("./offboarding-sign.ts"),
+  },
+  {
+    path: ["offboarding", "export"],
+    summary: "write what is signed here for the other organisation",
+    load: () => import("./offboarding-export.ts"),
+  },
+  {
+    path: ["offboarding", "import"],
+    summary: "take in what the other organisation has signed",
+    load: () => import("./offboarding-import.ts"),
+  },
+  {
+    path: ["offboarding", "waive"],
+    summary: "answer for something that could not be reached",
+    load: () => import("./offboarding-waive.ts"),
+  },
+  {
+    path: ["offboarding", "complete"],
+    summary: "look at every plane again, and state that the removal is whole",
+    load: () => import("./offboarding-complete.ts"),
+  },
+  {
+    path: ["offboarding", "abort"],
+    summary: "end a removal without completing it",
+    load: () => import("./offboarding-abort.ts"),
+  },
+  {
+    path: ["offboarding", "verify"],
+    summary: "verify the record of a removal of this deployment",
+    load: () => import("./offboarding-verify.ts"),
+  },
+  {
     path: ["verify"],
     summary: "verify the record of a removal, offline",
     load: () => import("./verify.ts"),
@@ -173,6 +224,26 @@ export const COMMANDS: readonly CommandEntry[] = [
     path: ["agent", "withdraw"],
     summary: "take one agent away between us and a partner",
     load: () => import("./agent-withdraw.ts"),
+  },
+  {
+    path: ["readmission", "open"],
+    summary: "retire all that was pinned, take in what is fresh, record the gate",
+    load: () => import("./readmission-open.ts"),
+  },
+  {
+    path: ["readmission", "plan"],
+    summary: "show what each step that is left would change, and the rooms it touches",
+    load: () => import("./readmission-plan.ts"),
+  },
+  {
+    path: ["readmission", "next"],
+    summary: "open the next plane, and see that it is open",
+    load: () => import("./readmission-next.ts"),
+  },
+  {
+    path: ["readmission", "status"],
+    summary: "tell where a re-admission is, and the next command",
+    load: () => import("./readmission-status.ts"),
   },
   // After the commands of its group: the first entry whose words match is the one that is called.
   { path: ["bridge"], summary: "run the bridge of one organisation", load: () => import("./bridge.ts") },

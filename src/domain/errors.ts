@@ -19,6 +19,7 @@ export type ErrorCode =
   | "repository_unusable"
   | "work_tree_dirty"
   | "head_refused"
+  | "offboarding_blocked"
   | "guard_refused"
   | "usage"
   | "not_running"

@@ -29,8 +29,9 @@ export interface RecordFacts {
 
 export type Residual = CompletionPredicate["residual"];
 
-/** Looks at this organisation from outside, as the counterparty. */
+/** Looks at this organisation, `own`, from outside, as the counterparty. */
 export type LookFromOutside = (
+  own: string,
   partner: PartnerEntry,
   planes: readonly PlaneName[],
   inside: readonly EvidenceItem[],

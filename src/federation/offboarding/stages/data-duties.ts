@@ -1,5 +1,6 @@
 // Stage 6 closes no plane: what was deleted is recorded, or waived by name; retention and the backups' end are
 // written down; the declared state passes every test that needs no server.
+import type { EvidenceItem } from "../../../records/evidence-item.ts";
 import type { Observation, Rule } from "./observation.ts";
 import { DUTIES, PURGE_WAIVED, STATIC_TESTS } from "./stated-probes.ts";
 
@@ -51,4 +52,9 @@ export function dutiesRules({ items, duties, staticProblems = [] }: Observation)
       }),
     },
   ];
+}
+
+/** Of the items of this stage, those that show a purge. */
+export function purgesAmong(items: readonly EvidenceItem[]): readonly EvidenceItem[] {
+  return items.filter(({ probe }) => !OWN.has(probe));
 }

@@ -120,7 +120,7 @@ async function look(
   const stated = new Stated(run, plane, clock);
   const drift = how === "look" ? await driftOf(context, plane, desired) : [];
   const inside = await probeFromInside(planes, desired, entry, [plane], clock);
-  const outside = (await context.outside?.(entry, [plane], inside)) ?? [];
+  const outside = (await context.outside?.(run.self, entry, [plane], inside)) ?? [];
   const own = [
     stated.reconciled(applied, entry.partner, desired),
     ...(plane === "gateway" ? stated.gateway(entry.partner, desired, runs) : []),

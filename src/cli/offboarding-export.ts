@@ -1,0 +1,37 @@
+// drawbridge offboarding export: everything that this organisation has signed, as a file for the other one.
+import { resolve } from "node:path";
+import process from "node:process";
+import type { Command } from "commander";
+import { counterpartyOf } from "../federation/offboarding/run/run.ts";
+import { exportStatements } from "../federation/offboarding/walk/exchange.ts";
+import { PRIVATE, writeWhole } from "../runtime/write-file.ts";
+import type { CommandModule } from "./command.ts";
+import { CONFIG_OPTION, say } from "./federation-options.ts";
+import { JSON_OPTION, openOffboarding, RUN_OPTION, type RunOptions } from "./offboarding-options.ts";
+import { renderJson } from "./output.ts";
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .argument("<file>", "where to write it")
+      .option(...CONFIG_OPTION)
+      .option(...RUN_OPTION)
+      .option(...JSON_OPTION)
+      .addHelpText(
+        "after",
+        `
+The file holds statements, signatures and content-free evidence; it may travel by any channel, and be sent again.
+  0  written
+  1  nothing is signed yet; nothing was written`,
+      )
+      .action(async (file: string, options: RunOptions) => {
+        const { run, text, statements } = await exportStatements(await openOffboarding(options), options.run);
+        const path = resolve(file);
+        writeWhole(path, text, PRIVATE);
+        const other = counterpartyOf(run);
+        if (options.json === true) process.stdout.write(renderJson({ file: path, for: other, statements }));
+        else process.stdout.write(`${path}\n`);
+        say(`${statements} statements for ${other}; there: drawbridge offboarding import FILE`);
+      });
+  },
+};

@@ -1,0 +1,51 @@
+// drawbridge offboarding sign: signs what was shown here, and what the other organisation has stated.
+import process from "node:process";
+import type { Command } from "commander";
+import { sign } from "../federation/offboarding/walk/sign.ts";
+import type { CommandModule } from "./command.ts";
+import { CONFIG_OPTION } from "./federation-options.ts";
+import {
+  AS_OPTION,
+  JSON_OPTION,
+  nextLine,
+  openOffboarding,
+  RUN_OPTION,
+  type RunOptions,
+  statusNow,
+} from "./offboarding-options.ts";
+import { renderJson } from "./output.ts";
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .option(...CONFIG_OPTION)
+      .option(...RUN_OPTION)
+      .option(...AS_OPTION)
+      .option(...JSON_OPTION)
+      .addHelpText(
+        "after",
+        `
+Signs every stage of one's own that was shown closed, and countersigns what was imported. Before a completion
+is countersigned, every plane is looked at again (with --as from outside as well). Nothing is signed twice.
+  0  signed
+  1  something does not hold and is named, or there is nothing to sign
+  2  the signing key cannot be used`,
+      )
+      .action(async (options: RunOptions) => {
+        const context = await openOffboarding(options);
+        const { run, signed, countersigned, recordFile } = await sign(context, options.run);
+        const status = statusNow(context, run.run);
+        if (options.json === true) {
+          process.stdout.write(renderJson({ signed, countersigned, recordFile, status }));
+          return;
+        }
+        const lines = [
+          ...signed.map((stage) => `signed: ${stage} of ${run.self}`),
+          ...countersigned.map((place) => `countersigned: ${place}`),
+          ...(recordFile === null ? [] : [`COMPLETE; the record verifies: ${recordFile}`]),
+          nextLine(status, options),
+        ];
+        process.stdout.write(`${lines.join("\n")}\n`);
+      });
+  },
+};

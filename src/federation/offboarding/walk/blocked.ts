@@ -1,0 +1,28 @@
+// What keeps a step from being done: each with what was tried, what it got and what to do.
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { StageName } from "../../../records/stages.ts";
+import type { PlaneName } from "../../planes/names.ts";
+
+export interface Block {
+  readonly stage: StageName | null;
+  readonly plane: PlaneName | null;
+  readonly condition: string;
+  readonly probe: string;
+  readonly found: string;
+  readonly mend: string;
+}
+
+/** One line a block; the mend is that of the first. */
+export class OffboardingBlocked extends DrawbridgeError {
+  readonly blocks: readonly Block[];
+
+  constructor(what: string, blocks: readonly Block[]) {
+    const lines = blocks.map(({ stage, plane, condition, probe, found }) => {
+      const where = [stage, plane === null ? undefined : `plane ${plane}`].filter(Boolean).join(", ");
+      return `  ${where === "" ? "" : `${where}: `}${condition} [${probe}]: ${found}`;
+    });
+    super("offboarding_blocked", [what, ...lines].join("\n"), { mend: blocks[0]?.mend ?? "" });
+    this.name = "OffboardingBlocked";
+    this.blocks = blocks;
+  }
+}

@@ -1,0 +1,165 @@
+// Completes a removal at the remover: looks at every plane again, states what both have done and what remains,
+// and signs it. Invariants: nothing is stated while a plane is open, a signature is missing or something out of
+// reach is waived by nobody; the statement is made once.
+import type { CompletionPredicate } from "../../../records/predicates/completion.ts";
+import type { StagePredicate, StageStatement } from "../../../records/predicates/stage.ts";
+import { completionStatement } from "../../../records/sign/completion-statement.ts";
+import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/removal-files.ts";
+import { signOnce } from "../../../records/sign/sign-once.ts";
+import type { Signer } from "../../../records/sign/signer.ts";
+import { statementOrder } from "../../../records/stages.ts";
+import { placeOf } from "../../../records/verify/stage.ts";
+import { timestamp } from "../../reconcile/context.ts";
+import { type OffboardingContext, type Residual, signerOf } from "../run/context.ts";
+import { envelopeAt, type Held, readHeld, withEnvelope, writeHeld } from "../run/held.ts";
+import { keptStatement } from "../run/kept.ts";
+import { counterpartyOf, type Run } from "../run/run.ts";
+import { purgesAmong } from "../stages/data-duties.ts";
+import { type Block, OffboardingBlocked } from "./blocked.ts";
+import { finishRecord } from "./finish.ts";
+import { OWNER_WORD, STATIC_TESTS_COMMAND } from "./prove-stage.ts";
+import { recheck } from "./recheck.ts";
+import { removalOf, requireOpen, withRun } from "./removal.ts";
+import { type RunView, viewOf } from "./view.ts";
+
+export interface CompleteResult {
+  readonly run: Run;
+  /** Null while the partner's signature is missing. */
+  readonly recordFile: string | null;
+  readonly view: RunView;
+}
+
+/** @throws OffboardingBlocked with everything that is in the way; RecordRefused */
+export function complete(context: OffboardingContext, named?: string): Promise<CompleteResult> {
+  return withRun(context, named, async (run, trust) => {
+    const removal = removalOf(run, trust);
+    const view = viewOf(run, trust.parties);
+    if (view.completion.state === "none") {
+      requireOpen(run);
+      const missing = missingSignatures(view);
+      if (missing.length > 0) throw new OffboardingBlocked("the removal is not completed", missing);
+      await recheck(context, run, "the removal is not completed");
+      const residual = await context.residual(context, run);
+      const signer = signerOf(context.config);
+      const make = () => statementOf(context, run, removal, signer, residual);
+      const envelope = await signOnce(keptStatement(run, "completion"), make, removal, signer);
+      const held = readHeld(run);
+      writeHeld(run, held, withEnvelope(held, envelope), timestamp(context.federation.clock.now()));
+    }
+    const recordFile = finishRecord(context, run, trust);
+    return { run, recordFile, view: viewOf(run, trust.parties) };
+  });
+}
+
+function missingSignatures({ run, stages }: RunView): readonly Block[] {
+  const block = (stage: Block["stage"], condition: string, found: string, mend: string): Block => ({
+    ...{ stage, plane: null, condition, probe: "signatures", found, mend },
+  });
+  if (run.self !== run.remover) {
+    const found = `${run.remover} completes the removal; this organisation countersigns it`;
+    return [block(null, "remover", found, "Wait for its file; then import it, and sign.")];
+  }
+  const other = counterpartyOf(run);
+  const look = "See drawbridge offboarding status: it says whose turn it is, and the command.";
+  return stages.flatMap(({ stage, own, other: theirs }) => [
+    ...(own.state === "countersigned"
+      ? []
+      : [block(stage, "signed_by_both", `${run.self}'s part is ${own.state}`, look)]),
+    ...(theirs.state === "countersigned"
+      ? []
+      : [block(stage, "signed_by_both", `${other}'s part is ${theirs.state}`, look)]),
+  ]);
+}
+
+function statementOf(
+  context: OffboardingContext,
+  run: Run,
+  removal: OwnRemoval,
+  signer: Signer,
+  residual: Residual,
+) {
+  const held = readHeld(run);
+  const found = stagesIn(held.envelopes);
+  const stages = statementOrder(run.remover, run.partner).flatMap((slot) => found.get(placeOf(slot)) ?? []);
+  const facts = context.facts(run);
+  const other = counterpartyOf(run);
+  const theirs = stages.find(({ predicate }) => predicate.organisation === other && isDuties(predicate));
+  if (theirs === undefined) throw new RangeError("the other organisation's duties are not held");
+  const ends = stages.map(({ predicate }) => predicate.closedAt);
+  const now = [timestamp(context.federation.clock.now()), ...ends].sort().at(-1) ?? "";
+  const { run: id, kind, trigger, remover, partner } = run;
+  const testedAt = (organisation: string, at: string) => ({
+    ...{ organisation, command: STATIC_TESTS_COMMAND, passed: true as const, at },
+  });
+  return completionStatement(
+    {
+      ...{ run: id, kind, trigger, remover, partner },
+      attestations: [
+        { organisation: run.self, owner: facts.owner, keyId: signer.keyId, attestedAt: now },
+        {
+          organisation: other,
+          owner: ownerIn(theirs.predicate),
+          keyId: keyOf(held, other, removal),
+          attestedAt: theirs.predicate.closedAt,
+        },
+      ],
+      references: facts.references,
+      staticTests: [testedAt(run.self, now), testedAt(other, theirs.predicate.closedAt)],
+      duties: {
+        purge: purgeOf(run, stages, held, facts.purgeWaiver),
+        retention: facts.retention,
+        backupExpiry: { state: "attested", by: facts.backupsExpireBy },
+        replicatedHistory: "not_retracted",
+      },
+      residual,
+      outOfReach: outOfReachOf(stages),
+      readmission: facts.readmission,
+      completedAt: now,
+    },
+    stages,
+    byDigest(held.evidence),
+  );
+}
+
+function isDuties({ stage }: StagePredicate): boolean {
+  return stage === "data_duties";
+}
+
+/** Who attests for the other organisation, as it has signed itself. */
+function ownerIn({ organisation, attested }: StagePredicate): string {
+  const word = attested.find((one) => one.startsWith(OWNER_WORD));
+  if (word !== undefined) return word.slice(OWNER_WORD.length);
+  throw new OffboardingBlocked("the removal is not completed", [
+    {
+      ...{ stage: "data_duties", plane: null, condition: "owner_named", probe: "statement" },
+      found: `${organisation} has not said who attests for it`,
+      mend: "It has to name its owner in its private record before it signs stage data_duties.",
+    },
+  ]);
+}
+
+function keyOf(held: Held, organisation: string, { parties }: OwnRemoval): string {
+  const envelope = envelopeAt(held, placeOf({ organisation, stage: "data_duties" }));
+  const keys = parties.find((party) => party.organisation === organisation)?.keys ?? [];
+  const used = envelope?.signatures.find(({ keyid }) => keys.some(({ keyId }) => keyId === keyid));
+  return used?.keyid ?? "";
+}
+
+function purgeOf(
+  run: Run,
+  stages: readonly StageStatement[],
+  held: Held,
+  waiver: string | null,
+): CompletionPredicate["duties"]["purge"] {
+  const own = stages.find(({ predicate }) => predicate.organisation === run.self && isDuties(predicate));
+  const named = new Set(own?.predicate.exit.flatMap(({ evidence }) => evidence));
+  const shown = purgesAmong(held.evidence.filter(({ digest }) => named.has(digest)));
+  return shown.length > 0
+    ? { state: "done", evidence: shown.map(({ digest }) => digest), waiver: null }
+    : { state: "waived", evidence: [], waiver };
+}
+
+function outOfReachOf(stages: readonly StageStatement[]): CompletionPredicate["outOfReach"] {
+  const all = stages.flatMap(({ predicate }) => predicate.outOfReach);
+  return [...new Map(all.map((entry) => [`${entry.subject} ${entry.reason}`, entry])).values()];
+}

@@ -1,0 +1,38 @@
+// Looks at every plane again before a removal is completed. Invariants: nothing is brought in order on the way,
+// because what somebody has opened by hand is to be noticed; whatever is open, or cannot be told, is named.
+import { PLANE_OF_STAGE, STAGE_NAMES } from "../../../records/stages.ts";
+import type { OffboardingContext } from "../run/context.ts";
+import type { Run } from "../run/run.ts";
+import { readStage } from "../run/stage-record.ts";
+import { readWaivers } from "../run/waivers.ts";
+import { judgeStage } from "../stages/judge.ts";
+import { observeStage } from "../stages/observe.ts";
+import { type Block, OffboardingBlocked } from "./blocked.ts";
+import { isLeftAlone } from "./view.ts";
+
+/**
+ * @param what cannot be done if something does not hold
+ * @throws OffboardingBlocked
+ */
+export async function recheck(context: OffboardingContext, run: Run, what: string): Promise<void> {
+  const waivers = readWaivers(run);
+  const blocks: Block[] = [];
+  for (const stage of STAGE_NAMES) {
+    if (isLeftAlone(run, stage)) continue;
+    context.say(`looking again: ${stage}`);
+    const plane = PLANE_OF_STAGE[stage];
+    const record = readStage(run, stage);
+    if (record === undefined) continue;
+    const { observation } = await observeStage(context, run, record, "look");
+    for (const { condition, verdict, probe, found, mend } of judgeStage(observation)) {
+      // That the homeserver was restarted after stage 4 was shown is what stage 5 does.
+      if (verdict === "met" || verdict === "not_applicable" || condition === "no_restart") continue;
+      blocks.push({ stage, plane, condition, probe, found, mend });
+    }
+    for (const { subject, reason, mend } of observation.outOfReach) {
+      if (waivers.has(subject)) continue;
+      blocks.push({ stage, plane, condition: "out_of_reach", probe: subject, found: reason, mend });
+    }
+  }
+  if (blocks.length > 0) throw new OffboardingBlocked(what, blocks);
+}
