@@ -28,6 +28,8 @@ export interface FederatedServer {
   readonly signingKey: string;
   readonly proxyUrl: string;
   readonly caFile: string;
+  /** Its own role at its own database. */
+  readonly databaseUrl: string;
   /** Read beside homeserver.yaml at each start; absent until a test writes it. */
   readonly includeFile: string;
   /** Files of the border module. */
@@ -170,6 +172,7 @@ export async function startFederation<Name extends string>(
       signingKey,
       proxyUrl: `http://127.0.0.1:${place.proxy}`,
       caFile,
+      databaseUrl: `postgres://${database.name}:${database.password}@127.0.0.1:${new URL(adminUrl).port}/${database.name}`,
       includeFile,
       border,
       log: () => readFileSync(program.logFile, "utf8"),
