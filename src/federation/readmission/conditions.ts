@@ -1,0 +1,175 @@
+// Is a plane really open to the partner? Pure. Invariants: state is not enforcement: what the parts enforce is
+// asked for; what nobody saw open is not open; an item that says closed is enough to say no; a rule names what
+// was found and what to do.
+import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { PlaneName } from "../planes/names.ts";
+import { wasLeftOut } from "../probes/finding.ts";
+import type { Judged } from "../probes/intent.ts";
+import type { TouchedRoom } from "./readmission.ts";
+
+export interface OpenCondition {
+  readonly condition: string;
+  readonly verdict: "met" | "not_met" | "unknown" | "not_applicable";
+  readonly found: string;
+  readonly mend: string;
+}
+
+export interface SeenOpen {
+  readonly plane: PlaneName;
+  /** The reconciler's outcome, and why it is not better. */
+  readonly outcome: string;
+  readonly reason: string | null;
+  readonly inside: readonly EvidenceItem[];
+  /** What was tried from outside, held against the registry. */
+  readonly outside: readonly Judged[];
+  /** Rooms that the partner was closed out of. */
+  readonly touched: readonly TouchedRoom[];
+  /** The partner's agents here, by the fingerprint of what is pinned; undefined where nothing is. */
+  readonly targets: ReadonlyMap<string, string | undefined>;
+  /** Agents of ours that it may invoke. */
+  readonly invokes: readonly string[];
+  /** Whether this organisation runs a bridge, and a gateway. */
+  readonly hasBridge: boolean;
+  readonly hasGateway: boolean;
+}
+
+export function judgeOpen(seen: SeenOpen): readonly OpenCondition[] {
+  const { plane, outcome, reason } = seen;
+  const inForce: OpenCondition = {
+    condition: "in_force",
+    verdict: outcome === "in_force" ? "met" : "not_met",
+    found: reason ?? outcome,
+    mend: `See drawbridge federation status; then run this again: it applies the ${plane} plane once more.`,
+  };
+  return [inForce, ...enforced(seen), ...fromOutside(seen)];
+}
+
+function enforced(seen: SeenOpen): readonly OpenCondition[] {
+  switch (seen.plane) {
+    case "rooms":
+      return roomsEnforced(seen);
+    case "card":
+      return [...trusted(seen), ...published(seen)];
+    case "gateway":
+      return invocable(seen);
+    default:
+      return [
+        allOpen("enforced", seen.inside, "Look at the part that it names: it lets nobody in by itself."),
+      ];
+  }
+}
+
+/** Every item says open, and there is one. */
+function allOpen(condition: string, items: readonly EvidenceItem[], mend: string): OpenCondition {
+  const closed = items.find(({ verdict }) => verdict === "closed");
+  if (closed !== undefined) return { condition, verdict: "not_met", found: foundIn(closed), mend };
+  const unclear = items.find(({ verdict }) => verdict === "unknown");
+  if (unclear !== undefined) return { condition, verdict: "unknown", found: foundIn(unclear), mend };
+  if (items.length === 0) return { condition, verdict: "unknown", found: "nothing was seen", mend };
+  return { condition, verdict: "met", found: `${items.length} open`, mend: "" };
+}
+
+function none(condition: string, found: string): OpenCondition {
+  return { condition, verdict: "not_applicable", found, mend: "" };
+}
+
+/** What says that the partner is heard in a room; who is in it is up to people. */
+const HEARD: ReadonlySet<string> = new Set(["room_acl", "room_enforcement", "room_acl_at_retained"]);
+const STALE =
+  "The ACL is lifted, and a server goes on denying: run this again; if it stays, restart the homeserver.";
+
+function roomsEnforced({ inside, touched }: SeenOpen): readonly OpenCondition[] {
+  const kept = new Set(touched.filter(({ state }) => state === "kept").map(({ room }) => room));
+  const about = inside.filter(({ probe }) => HEARD.has(probe));
+  const reopened = about.filter(({ subject }) => subject !== null && kept.has(subject));
+  // What the state says is one thing; an answer of the enforcing cache is wanted for each room.
+  const silent = [...kept].find(
+    (room) => !reopened.some(({ subject, probe }) => subject === room && probe === "room_enforcement"),
+  );
+  const rest = inside.filter((item) => !(item.subject !== null && kept.has(item.subject)));
+  const spoken = rest.filter(({ probe }) => HEARD.has(probe) || !probe.startsWith("room_"));
+  // A room that others keep closed to the partner is theirs to open.
+  const stale = spoken.find(({ verdict, reason }) => verdict === "unknown" || reason === "stale_at_home");
+  const closed = spoken.find(({ verdict, subject }) => verdict === "closed" && subject === null);
+  const others =
+    stale !== undefined || closed !== undefined
+      ? allOpen(
+          "other_rooms_hear_it",
+          [stale ?? closed].filter((one) => one !== undefined),
+          STALE,
+        )
+      : spoken.length === 0
+        ? none("other_rooms_hear_it", "no other room was seen")
+        : met("other_rooms_hear_it", `${spoken.length} seen`);
+  const first =
+    kept.size === 0
+      ? none("kept_rooms_hear_it", "no room was kept")
+      : silent === undefined
+        ? allOpen("kept_rooms_hear_it", reopened, STALE)
+        : {
+            condition: "kept_rooms_hear_it",
+            verdict: "unknown" as const,
+            found: `${silent}: nobody said what is enforced`,
+            mend: "Load the border module and check border.statusToken, then run this again.",
+          };
+  return [first, others];
+}
+
+function met(condition: string, found: string): OpenCondition {
+  return { condition, verdict: "met", found, mend: "" };
+}
+
+function trusted({ inside, targets, hasBridge }: SeenOpen): readonly OpenCondition[] {
+  const condition = "agent_card_verified";
+  if (!hasBridge || targets.size === 0) return [none(condition, "our bridge carries none of its agents")];
+  return [...targets].map(([agent, fingerprint]): OpenCondition => {
+    const mend =
+      "Have the partner serve the card that its new key has signed; drawbridge agent pin changes the pin. Then run this again.";
+    if (fingerprint === undefined) {
+      return { condition, verdict: "not_met", found: `${agent} has no pin`, mend };
+    }
+    const item = inside.find(({ probe, subject }) => probe === "card_trust" && subject === agent);
+    if (item?.verdict === "open" && item.references.includes(fingerprint)) {
+      return met(condition, `${agent} ${item.reason ?? ""}`.trim());
+    }
+    const isAboutIt = item?.references.includes(fingerprint) === true;
+    const verdict = isAboutIt && item?.verdict === "closed" ? "not_met" : "unknown";
+    const found = isAboutIt ? (item?.reason ?? "unknown") : "not decided about the new pin";
+    return { condition, verdict, found: `${agent}: ${found}`, mend };
+  });
+}
+
+function published({ inside, invokes, hasGateway }: SeenOpen): readonly OpenCondition[] {
+  const condition = "card_published";
+  if (!hasGateway || invokes.length === 0) return [none(condition, "it consumes none of our agents")];
+  const fetched = inside.filter(({ probe }) => probe === "card_fetch");
+  return [allOpen(condition, fetched, "See that the gateway runs and the agent serves its signed card.")];
+}
+
+function invocable({ inside, invokes, hasGateway }: SeenOpen): readonly OpenCondition[] {
+  const condition = "may_invoke";
+  if (!hasGateway || invokes.length === 0) return [none(condition, "it may invoke none of our agents")];
+  return [
+    allOpen(condition, inside, "See that gateway and issuer run, and that the new client is declared."),
+  ];
+}
+
+function fromOutside({ outside, plane }: SeenOpen): readonly OpenCondition[] {
+  const tried = outside.filter(({ item }) => item.plane === plane && !wasLeftOut(item));
+  if (tried.length === 0) return [];
+  const condition = "from_outside";
+  const mend = "It was tried as the partner: compare with what the partner's operator sees.";
+  const wrong = tried.find(({ outcome }) => outcome === "otherwise");
+  if (wrong !== undefined) return [{ condition, verdict: "not_met", found: foundIn(wrong.item), mend }];
+  const unclear = tried.find(({ outcome }) => outcome === "unclear");
+  if (unclear !== undefined) return [{ condition, verdict: "unknown", found: foundIn(unclear.item), mend }];
+  return [met(condition, `${tried.length} as wanted`)];
+}
+
+function foundIn({ probe, subject, verdict, reason }: EvidenceItem): string {
+  return `${probe}${subject === null ? "" : ` ${subject}`}: ${verdict}${reason === null ? "" : ` (${reason})`}`;
+}
+
+export function isMet({ verdict }: OpenCondition): boolean {
+  return verdict === "met" || verdict === "not_applicable";
+}

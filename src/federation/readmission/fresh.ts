@@ -1,0 +1,95 @@
+// What a partner that comes back brings anew: its client, its keys. A file that the operator writes from what
+// the partner has handed over by another way than Matrix.
+// Invariants: unknown keys are refused; secrets are references; what was retired is refused here already.
+// Published as docs/reference/schemas/readmission-identities.schema.json.
+import { z } from "zod";
+import { CardIdentity } from "../../admission/agents-file.ts";
+import { DeclaredClientId } from "../../admission/clients-file.ts";
+import { SecretReference } from "../../runtime/secrets.ts";
+import { refuse, refuseRetired } from "../agents/guards.ts";
+import type { FileEdit } from "../change/edit-file.ts";
+import { AgentName } from "../registry/organisation.ts";
+import type { PartnerEntry, Registry } from "../registry/partner.ts";
+import { retireAll } from "../registry/retired.ts";
+
+const KeyIdentifier = z.string().regex(/^[\x21-\x7e]{1,128}$/);
+
+export const FreshIdentities = z.strictObject({
+  version: z.literal(1),
+  /** A client ID that was never used before. */
+  azp: DeclaredClientId,
+  /** Of that client; needed where the partner may invoke agents here. */
+  clientSecret: SecretReference.optional(),
+  /** Verify-only, of its homeserver. */
+  serverKeys: z.array(KeyIdentifier).default([]),
+  /** Its agents that our bridge carries, by their name here. One that is left out stays without a pin. */
+  agents: z
+    .record(
+      AgentName,
+      z.strictObject({
+        cardIdentity: CardIdentity,
+        /** Our client at its issuer, where that is a new one too. */
+        clientId: z.string().min(1).max(255).optional(),
+        clientSecret: SecretReference.optional(),
+      }),
+    )
+    .default({}),
+});
+export type FreshIdentities = z.output<typeof FreshIdentities>;
+
+/**
+ * What becomes of a partner's file: everything that it pinned is retired, and only what is fresh stands in it.
+ * @throws DrawbridgeError `guard_refused`
+ */
+export function freshEdits(registry: Registry, entry: PartnerEntry, fresh: FreshIdentities): FileEdit[] {
+  const { partner } = entry;
+  const retired = retireAll(partner);
+  if (retired.clients.includes(fresh.azp)) {
+    throw refuse("retired_client", `${fresh.azp} is a client of before`);
+  }
+  if (partner.gateway !== undefined && fresh.clientSecret === undefined) {
+    throw refuse("fresh_secret", `${entry.name} may invoke agents here, and its new client names no secret`);
+  }
+  for (const id of fresh.serverKeys) {
+    if (retired.serverKeys.includes(id)) throw refuse("retired_key", `${id} is a server's key of before`);
+  }
+  const edits: FileEdit[] = [
+    { path: ["retired"], value: plain(retired) },
+    { path: ["azp"], value: fresh.azp },
+  ];
+  if (partner.contained) edits.push({ path: ["contained"], value: false });
+  const { server, card } = partner.keyIds;
+  if (server.length > 0 || fresh.serverKeys.length > 0) {
+    edits.push({ path: ["keyIds", "server"], value: fresh.serverKeys });
+  }
+  const signers = [...new Set(Object.values(fresh.agents).map(({ cardIdentity }) => cardIdentity.keyId))];
+  if (card.length > 0) edits.push({ path: ["keyIds", "card"], value: signers });
+  if (partner.gateway !== undefined) {
+    edits.push({ path: ["gateway", "clientSecret"], value: fresh.clientSecret });
+  }
+  for (const [agent, entryOfAgent] of Object.entries(partner.card.consumes)) {
+    const path = ["card", "consumes", agent];
+    const given = Object.hasOwn(fresh.agents, agent) ? fresh.agents[agent] : undefined;
+    if (given === undefined) {
+      edits.push({ path: [...path, "cardIdentity"], value: undefined });
+      continue;
+    }
+    refuseRetired(registry, given.cardIdentity, retired.cardKeys);
+    const own = retired.cardKeys.some(({ keyId }) => keyId === given.cardIdentity.keyId);
+    if (own) throw refuse("retired_key", `${given.cardIdentity.keyId} is a key ID of before`);
+    edits.push({ path: [...path, "cardIdentity"], value: plain(given.cardIdentity) });
+    if (entryOfAgent.credentials === undefined) continue;
+    const { clientId, clientSecret } = given;
+    const at = [...path, "credentials"];
+    if (clientId !== undefined) edits.push({ path: [...at, "clientId"], value: clientId });
+    if (clientSecret !== undefined) edits.push({ path: [...at, "clientSecret"], value: clientSecret });
+  }
+  const unknown = Object.keys(fresh.agents).find((agent) => !Object.hasOwn(partner.card.consumes, agent));
+  if (unknown !== undefined) throw refuse("unknown_agent", `${entry.name} consumes no agent ${unknown}`);
+  return edits;
+}
+
+/** Without what is undefined, as YAML has it. */
+function plain(value: unknown): unknown {
+  return JSON.parse(JSON.stringify(value));
+}

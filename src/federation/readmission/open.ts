@@ -1,0 +1,147 @@
+// Opens a re-admission: the partnership is new. What was pinned is retired, what is fresh stands in its place,
+// and the contractual gate is recorded, in one commit that opens no plane.
+// Invariants: only who is wholly out comes back so; one re-admission of a partner at a time; a kill between
+// two writes is understood, and never leads to a second commit.
+import type { Random } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { Identifier } from "../../records/fields.ts";
+import { refuse } from "../agents/guards.ts";
+import { type ChangeBase, changeBase, commitChange } from "../change/commit-change.ts";
+import { editFile } from "../change/edit-file.ts";
+import { findPartner } from "../containment/find-partner.ts";
+import { counterpartyOf, listRuns } from "../offboarding/run/run.ts";
+import { PLANE_NAMES } from "../planes/names.ts";
+import { timestamp } from "../reconcile/context.ts";
+import type { Federation } from "../reconcile/open.ts";
+import type { PartnerEntry } from "../registry/partner.ts";
+import { retireAll } from "../registry/retired.ts";
+import { parseRevision } from "../repository/repository.ts";
+import { type FreshIdentities, freshEdits } from "./fresh.ts";
+import { lastReadmission, READMISSION_ORDER, type Readmission, saveReadmission } from "./readmission.ts";
+import { type ReadmissionRecord, recordPath, renderRecord } from "./record.ts";
+
+export interface ReadmissionContext extends Federation {
+  readonly random: Random;
+  readonly onWait?: () => void;
+}
+
+export interface OpenOptions {
+  readonly partner: string;
+  readonly gate: string;
+  readonly fresh: FreshIdentities;
+}
+
+export interface Opened {
+  readonly readmission: Readmission;
+  /** Whether this run opened it. */
+  readonly isNew: boolean;
+  readonly workTreesBehind: readonly string[];
+}
+
+/** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`, `work_tree_dirty`; RegistryError */
+export async function openReadmission(context: ReadmissionContext, options: OpenOptions): Promise<Opened> {
+  const { state, clock, repository } = context;
+  if (!Identifier.safeParse(options.gate).success) {
+    throw new DrawbridgeError("usage", "the gate is no reference", {
+      mend: "Name where the approval is filed, such as CHG-2041: visible characters, at most 512.",
+    });
+  }
+  const lock = await state.lock("readmission", clock, context.onWait);
+  try {
+    const { registry } = await changeBase(context);
+    const { serverName } = findPartner(registry, options.partner).partner;
+    const known = lastReadmission(state, serverName);
+    if (known !== undefined && !known.done) {
+      const opened = parseRevision(known.opened);
+      const head = await repository.requireHead();
+      if (opened !== undefined && (await repository.isAncestor(opened, head))) {
+        if (known.gate === options.gate) return { readmission: known, isNew: false, workTreesBehind: [] };
+        throw new DrawbridgeError("usage", `a re-admission of ${serverName} is open, with another gate`, {
+          mend: `Go on with it: drawbridge readmission next ${options.partner}. Nothing was changed.`,
+        });
+      }
+    }
+    return await commitOpening(context, options, known?.done === false ? known.id : undefined);
+  } finally {
+    await lock.release();
+  }
+}
+
+async function commitOpening(
+  context: ReadmissionContext,
+  options: OpenOptions,
+  pending: string | undefined,
+): Promise<Opened> {
+  const { state, clock } = context;
+  const id = pending ?? context.random.bytes(16).toString("hex");
+  const at = timestamp(clock.now());
+  let readmission: Readmission | undefined;
+  const committed = await commitChange(context, {
+    reason: "drawbridge: readmission",
+    propose: (base) => {
+      const entry = findPartner(base.registry, options.partner);
+      requireRemoved(context, entry);
+      const text = editFile(base.textOf(entry.file), freshEdits(base.registry, entry, options.fresh));
+      const record = recordOf(base, entry, { id, at, options });
+      return {
+        edits: new Map([[entry.file, text]]),
+        records: new Map([[recordPath(record), renderRecord(record)]]),
+        message: `Open the re-admission of ${entry.partner.serverName}\n\nEverything pinned before is retired; no plane is opened.\n\nReadmission: ${id}\n`,
+      };
+    },
+    intend: (revision, { before }) => {
+      const { partner } = findPartner(before.registry, options.partner);
+      readmission = saveReadmission(state, {
+        ...{ version: 1, id, partner: partner.serverName, gate: options.gate, openedAt: at },
+        opened: revision,
+        retired: retiredNames(partner),
+        rooms: null,
+        touched: null,
+        stages: READMISSION_ORDER.map((plane) => ({ plane, revision: null, provedAt: null, evidence: [] })),
+        completion: null,
+        done: false,
+      });
+    },
+  });
+  if (readmission === undefined) throw new DrawbridgeError("internal", "a re-admission was not committed");
+  return { readmission, isNew: true, workTreesBehind: committed.workTreesBehind };
+}
+
+/** @throws DrawbridgeError `guard_refused` */
+function requireRemoved({ state }: ReadmissionContext, { name, partner }: PartnerEntry): void {
+  const open = PLANE_NAMES.filter((plane) => partner.planes[plane] === "open");
+  if (open.length > 0) {
+    throw refuse(
+      "not_removed",
+      `${name} is not removed: ${open.join(", ")} ${open.length === 1 ? "is" : "are"} declared open`,
+    );
+  }
+  const run = listRuns(state).find((one) => one.ended === null && counterpartyOf(one) === partner.serverName);
+  if (run !== undefined) throw refuse("removal_open", `the removal ${run.run} of ${name} has not ended`);
+}
+
+function retiredNames(partner: PartnerEntry["partner"]): Readmission["retired"] {
+  const { cardKeys, clients, serverKeys } = retireAll(partner);
+  return { card_keys: cardKeys.map(({ keyId }) => keyId), clients, server_keys: serverKeys };
+}
+
+function recordOf(
+  base: ChangeBase,
+  { partner }: PartnerEntry,
+  { id, at, options }: { readonly id: string; readonly at: string; readonly options: OpenOptions },
+): ReadmissionRecord {
+  return {
+    schema: "svc.federation.readmission.v1",
+    act: "opened",
+    readmission: id,
+    server_name: partner.serverName,
+    azp: options.fresh.azp,
+    gate: options.gate,
+    git_revision: base.head,
+    timestamp: at,
+    retired: retiredNames(partner),
+    rooms: null,
+    rooms_replaced: 0,
+    planes: [],
+  };
+}

@@ -1,0 +1,112 @@
+// One re-admission as this organisation remembers it, in a folder of its own below the state folder.
+// Invariants: a file is whole or absent; a commit is remembered before the branch moves to it; a plane is
+// proved once, and only after the planes before it.
+import { z } from "zod";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import type { EvidenceItem } from "../../records/evidence-item.ts";
+import { Digest, GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/fields.ts";
+import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
+import type { StateFolder } from "../state/folder.ts";
+import { RoomsChoice } from "./record.ts";
+
+/** The specification's order: planes 1, 2, 3, 4, 5. */
+export const READMISSION_ORDER: readonly PlaneName[] = PLANE_NAMES;
+
+const Stage = z.strictObject({
+  plane: z.enum(PLANE_NAMES),
+  /** The commit that opens it; null before. */
+  revision: GitRevision.nullable(),
+  /** When it was seen to be open, with all that was seen; null before. */
+  provedAt: Instant.nullable(),
+  evidence: z.array(Digest),
+});
+export type Stage = z.output<typeof Stage>;
+
+const TouchedRoom = z.strictObject({
+  room: Identifier,
+  /** `kept`: closed, and still there; `replaced`, `gone`: it does not come back. */
+  state: z.enum(["kept", "replaced", "gone"]),
+  /** The room in its place; null where there is none. */
+  replacement: Identifier.nullable(),
+  /** Whether the partner's server has learned of its users' bans, without which they can never join again. */
+  mendable: z.enum(["yes", "no", "unknown"]),
+});
+export type TouchedRoom = z.output<typeof TouchedRoom>;
+
+/** Published as docs/reference/schemas/readmission.schema.json. */
+export const Readmission = z.strictObject({
+  version: z.literal(1),
+  id: RunId,
+  partner: OrganisationName,
+  /** Where the contractual approval is filed. */
+  gate: Identifier,
+  openedAt: Instant,
+  /** The commit that retires what was pinned and holds what is fresh. */
+  opened: GitRevision,
+  retired: z.strictObject({
+    card_keys: z.array(Identifier),
+    clients: z.array(Identifier),
+    server_keys: z.array(Identifier),
+  }),
+  rooms: RoomsChoice.nullable(),
+  /** Rooms that the partner was closed out of, as they were found before step 2; null before. */
+  touched: z.array(TouchedRoom).nullable(),
+  stages: z.array(Stage).length(PLANE_NAMES.length),
+  /** The commit with the record of completion; null before it is about to be made. */
+  completion: z.strictObject({ revision: GitRevision, at: Instant }).nullable(),
+  done: z.boolean(),
+});
+export type Readmission = z.output<typeof Readmission>;
+
+const FOLDER = "readmission";
+
+function fileOf(id: string, name: string): string {
+  return `${FOLDER}/${id}/${name}`;
+}
+
+export function saveReadmission(state: StateFolder, readmission: Readmission): Readmission {
+  state.write(fileOf(readmission.id, "readmission.json"), readmission);
+  return readmission;
+}
+
+/** Keeps what was last seen of a plane. */
+export function saveEvidence(
+  state: StateFolder,
+  { id }: Readmission,
+  plane: PlaneName,
+  items: readonly EvidenceItem[],
+): void {
+  state.write(fileOf(id, `evidence-${plane}.json`), { version: 1, items });
+}
+
+/** Every re-admission of this deployment, the oldest first. */
+function listReadmissions(state: StateFolder): readonly Readmission[] {
+  return state
+    .folders(FOLDER)
+    .flatMap((id) => state.read(Readmission, fileOf(id, "readmission.json")) ?? [])
+    .sort((left, right) => (left.openedAt < right.openedAt ? -1 : 1));
+}
+
+/** The last one of a partner. */
+export function lastReadmission(state: StateFolder, partner: string): Readmission | undefined {
+  return listReadmissions(state).findLast((one) => one.partner === partner);
+}
+
+/** @throws DrawbridgeError `usage` when none was opened */
+export function requireReadmission(state: StateFolder, partner: string): Readmission {
+  const found = lastReadmission(state, partner);
+  if (found !== undefined) return found;
+  throw new DrawbridgeError("usage", `no re-admission of ${partner} was opened`, {
+    mend: "Open one: drawbridge readmission open PARTNER --gate REFERENCE --fresh FILE.",
+  });
+}
+
+/** The first plane that was not seen to be open yet; undefined after the last. */
+export function currentStage({ stages }: Readmission): Stage | undefined {
+  return stages.find(({ provedAt }) => provedAt === null);
+}
+
+export function withStage(readmission: Readmission, stage: Stage): Readmission {
+  const stages = readmission.stages.map((one) => (one.plane === stage.plane ? stage : one));
+  return { ...readmission, stages };
+}

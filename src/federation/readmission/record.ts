@@ -1,0 +1,50 @@
+// svc.federation.readmission.v1: that a partner comes back as a new one, and, at the end, what proved it.
+// Invariants: content-free; one record an act, committed; every field is an identifier, a digest or a time.
+// Published as docs/reference/schemas/svc.federation.readmission.v1.schema.json.
+import { z } from "zod";
+import { Digest, GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/fields.ts";
+import { PLANE_NAMES } from "../planes/names.ts";
+
+export const ROOMS_CHOICES = ["new", "reopen"] as const;
+export const RoomsChoice = z.enum(ROOMS_CHOICES);
+export type RoomsChoice = z.output<typeof RoomsChoice>;
+
+export const ReadmissionRecord = z.strictObject({
+  schema: z.literal("svc.federation.readmission.v1"),
+  act: z.enum(["opened", "completed"]),
+  readmission: RunId,
+  server_name: OrganisationName,
+  /** The partner's new client. */
+  azp: Identifier,
+  /** Where the contractual approval is filed. */
+  gate: Identifier,
+  /** The commit that this one was made on. */
+  git_revision: GitRevision,
+  timestamp: Instant,
+  /** Refused from now on. */
+  retired: z.strictObject({
+    card_keys: z.array(Identifier),
+    clients: z.array(Identifier),
+    server_keys: z.array(Identifier),
+  }),
+  /** `new`: shared rooms are new ones; `reopen`: kept ones were opened again. Null before it was chosen. */
+  rooms: RoomsChoice.nullable(),
+  /** Shared rooms that a new one stands for, since the removal or by the re-admission. */
+  rooms_replaced: z.int().min(0),
+  /** Planes that were seen to be open, in order, with all that was seen. */
+  planes: z.array(
+    z.strictObject({ plane: z.enum(PLANE_NAMES), revision: GitRevision, evidence: z.array(Digest) }),
+  ),
+});
+export type ReadmissionRecord = z.output<typeof ReadmissionRecord>;
+
+/** Where a record stands in the repository. */
+export function recordPath({ readmission, act, timestamp, server_name }: ReadmissionRecord): string {
+  const at = timestamp.replaceAll(/[-:]/g, "");
+  const server = server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
+  return `records/readmission/${at}-${server}-${readmission.slice(0, 8)}-${act}.json`;
+}
+
+export function renderRecord(record: ReadmissionRecord): string {
+  return `${JSON.stringify(ReadmissionRecord.parse(record), null, 2)}\n`;
+}

@@ -1,0 +1,80 @@
+// What becomes of the rooms that the partner was closed out of: chosen, shown and done before plane 2 opens.
+// Invariants: new rooms unless it is said otherwise; a room whose memberships cannot be mended is replaced
+// whatever was chosen; where that cannot be told, nothing is opened again.
+import { currentState } from "../current.ts";
+import type { OpenCondition } from "./conditions.ts";
+import { type Readmission, saveReadmission, type TouchedRoom } from "./readmission.ts";
+import type { RoomsChoice } from "./record.ts";
+import type { WalkContext } from "./walk.ts";
+
+/** What becomes of the rooms is settled, and done as far as it must be, before the plane opens. */
+export async function prepareRooms(
+  context: WalkContext,
+  found: Readmission,
+  choice: RoomsChoice | undefined,
+): Promise<Readmission> {
+  const { state, say } = context;
+  const rooms = choice ?? found.rooms ?? "new";
+  const { desired } = await currentState(context);
+  const touched = await context.rooms.look(desired, found.partner);
+  const kept = touched.filter((one) => one.state === "kept");
+  const replaced = rooms === "new" ? kept : kept.filter(({ mendable }) => mendable === "no");
+  for (const line of tellRooms(rooms, touched)) say(line);
+  let readmission = saveReadmission(state, { ...found, rooms, touched: [...touched] });
+  const isBlocked = rooms === "reopen" && kept.some(({ mendable }) => mendable === "unknown");
+  if (replaced.length === 0 || isBlocked) return readmission;
+  const names = replaced.map(({ room }) => room);
+  const now = new Map(
+    (await context.rooms.replace(desired, found.partner, names)).map((one) => [one.room, one]),
+  );
+  readmission = saveReadmission(state, {
+    ...readmission,
+    touched: touched.map((one) => now.get(one.room) ?? one),
+  });
+  for (const { room, replacement } of now.values()) {
+    say(replacement === null ? `${room} is left` : `${room} is replaced by ${replacement}`);
+  }
+  return readmission;
+}
+
+/** The choice, and the rooms that it touches. */
+export function tellRooms(choice: RoomsChoice, touched: readonly TouchedRoom[]): readonly string[] {
+  const kept = touched.filter(({ state }) => state === "kept");
+  if (touched.length === 0) return ["Rooms: the partner was closed out of none that is remembered."];
+  const fate = ({ state, replacement, mendable }: TouchedRoom) => {
+    if (state !== "kept")
+      return replacement === null ? "does not come back" : `its people are in ${replacement}`;
+    if (mendable === "no")
+      return "is replaced: the partner never learned of its bans, and could never join again";
+    if (choice === "new") return "is replaced by a new room; its history stays here and is not shared";
+    return mendable === "yes"
+      ? "is opened again: what was said meanwhile comes in with the partner's next event, and it can read back what we said"
+      : "cannot be told: the partner's server does not say whether it holds its bans";
+  };
+  return [
+    `Rooms (${choice}): ${kept.length} kept, ${touched.length - kept.length} gone before.`,
+    ...touched.map((one) => `  ${one.room} ${fate(one)}`),
+  ];
+}
+
+/** Why plane 2 cannot be opened yet; undefined when it can. */
+export function blockedRooms({ rooms, touched }: Readmission): OpenCondition | undefined {
+  const left = (touched ?? []).filter(({ state }) => state === "kept");
+  const unknown = left.find(({ mendable }) => mendable === "unknown");
+  if (rooms === "reopen" && unknown !== undefined) {
+    return {
+      condition: "memberships_can_be_mended",
+      verdict: "unknown",
+      found: `${unknown.room}: the partner's server does not say whether it holds its bans`,
+      mend: "Have the partner open its transport to us first, and run this again; or choose --rooms new.",
+    };
+  }
+  const unfinished = left.find(({ mendable }) => rooms === "new" || mendable === "no");
+  if (unfinished === undefined) return undefined;
+  return {
+    condition: "rooms_are_replaced",
+    verdict: "not_met",
+    found: `${unfinished.room} is not replaced yet`,
+    mend: "Read the homeserver's log at this time, then run this again: it goes on where it stopped.",
+  };
+}

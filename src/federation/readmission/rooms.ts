@@ -1,0 +1,127 @@
+// The rooms that a partner was closed out of, and new ones in place of those that are not to come back.
+// Invariants: whether memberships can be mended is asked of the partner's server, never concluded; what it does
+// not answer is unknown; history is never purged here; a new room that was begun is gone on with, not made twice.
+import { join, resolve } from "node:path";
+import type { Clock } from "../../domain/clock.ts";
+import { type RoomId, type ServerName, serverOf } from "../../domain/identifiers.ts";
+import type { FederationConfig } from "../config.ts";
+import { listRooms } from "../planes/rooms/inventory.ts";
+import { type RoomRecord, readJournal } from "../planes/rooms/journal.ts";
+import { withSession } from "../planes/rooms/open-session.ts";
+import { replaceRoom } from "../planes/rooms/replace-room.ts";
+import type { RoomState } from "../planes/rooms/room-state.ts";
+import { ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "../planes/rooms/session.ts";
+import { sideBySide } from "../planes/rooms/side-by-side.ts";
+import { type DesiredState, desiredPlane } from "../reconcile/desired.ts";
+import type { StateFolder } from "../state/folder.ts";
+import type { TouchedRoom } from "./readmission.ts";
+
+export interface ReadmissionRooms {
+  /** Rooms that the partner was closed out of. @throws DrawbridgeError */
+  look(desired: DesiredState, partner: string): Promise<readonly TouchedRoom[]>;
+  /**
+   * Puts new rooms in the place of these, while the partner is still closed out.
+   * @returns them as they are now
+   */
+  replace(desired: DesiredState, partner: string, rooms: readonly string[]): Promise<readonly TouchedRoom[]>;
+}
+
+const ASK_TIMEOUT_MS = 10_000;
+
+interface Sources {
+  readonly clock: Clock;
+  readonly state: StateFolder;
+  readonly note: (text: string) => void;
+}
+
+export function readmissionRooms(
+  config: FederationConfig,
+  { clock, state, note }: Sources,
+): ReadmissionRooms {
+  const folder = join(resolve(config.directory, config.state), "rooms");
+  const work = <T>(desired: DesiredState, writes: boolean, act: (session: RoomsSession) => Promise<T>) =>
+    withSession(config, desiredPlane(desired, "rooms"), { clock, note, writes }, act);
+  return {
+    async look(desired, partner) {
+      const server = partner as ServerName;
+      const { rooms } = readJournal(folder, server);
+      if (rooms.length === 0) return [];
+      return work(desired, false, (session) =>
+        sideBySide(rooms, ROOMS_AT_ONCE, (record) => touchedRoom(session, server, record)),
+      );
+    },
+    async replace(desired, partner, rooms) {
+      const server = partner as ServerName;
+      // The reconciler works on the same rooms.
+      const lock = await state.lock("plane rooms", clock);
+      try {
+        return await work(desired, true, (session) =>
+          replaceAll(session, server, rooms as readonly RoomId[]),
+        );
+      } finally {
+        await lock.release();
+      }
+    },
+  };
+}
+
+async function touchedRoom(
+  session: RoomsSession,
+  partner: ServerName,
+  record: RoomRecord,
+): Promise<TouchedRoom> {
+  const { room, gone, replace, replacement } = record;
+  const to = replacement?.to ?? null;
+  if (gone !== undefined) {
+    const state = to === null ? "gone" : "replaced";
+    return { room, state, replacement: to, mendable: "yes" };
+  }
+  if (replace !== undefined && to !== null) return { room, state: "kept", replacement: to, mendable: "no" };
+  return { room, state: "kept", replacement: null, mendable: await mendable(session, partner, record) };
+}
+
+/** Whether the partner's server holds every ban of its users: an event that it never got cannot be built on. */
+async function mendable(
+  session: RoomsSession,
+  partner: ServerName,
+  { bans }: RoomRecord,
+): Promise<TouchedRoom["mendable"]> {
+  const events = [...bans].filter(([user]) => serverOf(user) === partner).map(([, { event }]) => event);
+  const answers = await sideBySide(events, 2, async (event) => {
+    if (event === undefined) return "unknown" as const;
+    try {
+      const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;
+      const { status } = await session.signed.request(partner, "GET", path, undefined, ASK_TIMEOUT_MS);
+      return status === 200 ? "yes" : status === 404 ? "no" : "unknown";
+    } catch {
+      return "unknown" as const;
+    }
+  });
+  if (answers.includes("no")) return "no";
+  return answers.includes("unknown") ? "unknown" : "yes";
+}
+
+async function replaceAll(
+  session: RoomsSession,
+  partner: ServerName,
+  rooms: readonly RoomId[],
+): Promise<readonly TouchedRoom[]> {
+  const concerned = session.intent.closing
+    .filter(({ serverName }) => serverName === partner)
+    // `removed` would purge the old room: its history is ours, and stays.
+    .map((one) => ({ ...one, mode: "contained" as const }));
+  const listed = await listRooms(session, []);
+  const read = await sideBySide([...new Set([...listed, ...rooms])], ROOMS_AT_ONCE, (room) =>
+    readRoom(session, room),
+  );
+  const states = read.filter((state): state is RoomState => state !== undefined);
+  return sideBySide(rooms, 2, async (room) => {
+    const state = states.find(({ roomId }) => roomId === room);
+    if (state !== undefined && recordOf(session, partner, room)?.gone === undefined) {
+      await replaceRoom(session, state, concerned, states);
+    }
+    const record = recordOf(session, partner, room);
+    if (record === undefined) return { room, state: "gone", replacement: null, mendable: "yes" };
+    return touchedRoom(session, partner, record);
+  });
+}
