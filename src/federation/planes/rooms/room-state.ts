@@ -106,6 +106,20 @@ export function presentOf(room: RoomState, server: string): readonly UserId[] {
     .sort();
 }
 
+/** The same, each with how the user is in the room. */
+export function presencesOf(
+  room: RoomState,
+  server: string,
+): { readonly user: UserId; readonly before: "join" | "invite" | "knock" }[] {
+  return presentOf(room, server).map((user) => ({ user, before: presenceOf(room, user) }));
+}
+
+/** How a user who is present is in the room. */
+export function presenceOf(room: RoomState, user: UserId): "join" | "invite" | "knock" {
+  const membership = room.members.get(user)?.membership;
+  return membership === "join" || membership === "knock" ? membership : "invite";
+}
+
 /** Users who have joined, by server; both sorted. */
 export function joinedByServer(room: RoomState): ReadonlyMap<string, readonly UserId[]> {
   const found = new Map<string, UserId[]>();
