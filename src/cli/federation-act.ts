@@ -72,6 +72,8 @@ async function run(act: Act, name: string, options: Options): Promise<ExitCode> 
 }
 
 function walk(act: Act, result: ActResult, federation: Parameters<typeof walkPlanes>[0]) {
+  const order = act === "contain" ? "closing" : "opening";
+  say(`In ${order} order: ${stepsOf(act).map(planeLabel).join(", ")}.`);
   return walkPlanes(federation, act, result.partner, {
     onPlane: (one) => say(`${planeLabel(one.plane)}: ${wordOf(act, one)}`),
   });

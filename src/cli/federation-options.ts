@@ -52,7 +52,7 @@ export const progressReporter: Reporter = {
 function textOf(event: ReconcileEvent): string | undefined {
   switch (event.event) {
     case "head_accepted":
-      return `revision ${short(event.revision)} is taken up, in ${event.order} order`;
+      return `revision ${short(event.revision)} is taken up${event.order === null ? "" : `, in ${event.order} order`}`;
     case "head_refused":
       return [
         `REFUSED: ${event.detail} [${event.reason}]`,
