@@ -70,6 +70,21 @@ test("CON-1: restore names first what it cannot mend", async (t) => {
   assert.deepEqual(planes, ["border", "rooms", "card", "gateway"]);
 });
 
+test("CON-1: a walk says its own order, and the status which planes were never applied", async (t) => {
+  const { drawbridge } = await deployment(t);
+  for (const [act, order] of [
+    ["contain", "In closing order: 5 gateway, 4 card, 2 rooms, 3 border."],
+    ["restore", "In opening order: 3 border, 2 rooms, 4 card, 5 gateway."],
+  ] as const) {
+    const { stderr } = await drawbridge("federation", act, "lighthouse", "--run");
+    const orders = stderr.split("\n").filter((line) => /(?:closing|opening) order/.test(line));
+    assert.deepEqual(orders, [order]);
+  }
+  const { stdout } = await drawbridge("federation", "status");
+  assert.match(stdout, /^1 transport .* never applied .*not looked for/m);
+  assert.match(stdout, /^Never applied: 1 transport\b.*\nmend: drawbridge reconcile --once/m);
+});
+
 test("CON-1: exit codes say what kind of no it is", async (t) => {
   const { drawbridge, directory, repository } = await deployment(t, "work tree");
   const unknown = await drawbridge("federation", "contain", "lighthosue");
