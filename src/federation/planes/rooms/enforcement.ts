@@ -29,7 +29,7 @@ const HOME_POLL_MS = 25;
 const RETAINED_POLL_FIRST_MS = 25;
 const RETAINED_POLL_MAX_MS = 1_000;
 const RETAINED_AT_ONCE = 8;
-/** A server that has not shown the event by then is sent a new one, which has it look for what it lacks. */
+/** A server that has shown no event for so long is sent new ones, which have it look for what it lacks. */
 const RESEND_AFTER_MS = 3_000;
 
 /**
@@ -140,26 +140,54 @@ async function askServer(
   const deadline = startedAt + session.enforcementTimeoutMs;
   let missing = rooms;
   let pollMs = RETAINED_POLL_FIRST_MS;
+  let progressAt = startedAt;
   let isResent = false;
   for (;;) {
-    const shown = await sideBySide(missing, RETAINED_AT_ONCE, async (room) => {
+    const { shown, asked } = await askUntilNone(missing, async (room) => {
       const remainingMs = deadline - clock.now();
       const event = proofs.get(room)?.event;
       if (event === undefined || remainingMs <= 0) return false;
       return hasEvent(session, server, event, Math.max(remainingMs, RETAINED_POLL_FIRST_MS));
     });
-    missing = missing.filter((_, index) => shown[index] !== true);
+    // Whoever was not asked this time is asked first next time.
+    missing = [...missing.slice(asked), ...missing.slice(0, asked).filter((room) => !shown.has(room))];
     if (missing.length === 0) return [];
     if (clock.now() >= deadline) {
       return missing.map((room) => ({ room, server, reason: "unproven_at_retained" }));
     }
-    if (!isResent && clock.now() - startedAt >= RESEND_AFTER_MS) {
+    if (shown.size > 0) {
+      progressAt = clock.now();
+      pollMs = RETAINED_POLL_FIRST_MS;
+    }
+    if (!isResent && clock.now() - progressAt >= RESEND_AFTER_MS) {
       isResent = true;
-      await Promise.all(missing.map((room) => resendOnce(session, room, proofs, counts)));
+      await sideBySide(missing, RETAINED_AT_ONCE, (room) => resendOnce(session, room, proofs, counts));
     }
     await clock.sleep(pollMs);
     pollMs = Math.min(pollMs * 2, RETAINED_POLL_MAX_MS);
   }
+}
+
+/**
+ * Asks about rooms in turn, and stops at the first few of which none is shown: a server takes events in about
+ * the order in which they were made, and one that is behind is not kept busy with questions.
+ */
+async function askUntilNone(
+  rooms: readonly RoomId[],
+  ask: (room: RoomId) => Promise<boolean>,
+): Promise<{ readonly shown: ReadonlySet<RoomId>; readonly asked: number }> {
+  const shown = new Set<RoomId>();
+  let asked = 0;
+  while (asked < rooms.length) {
+    const some = rooms.slice(asked, asked + RETAINED_AT_ONCE);
+    asked += some.length;
+    const answers = await Promise.all(some.map(ask));
+    some.forEach((room, index) => {
+      if (answers[index] === true) shown.add(room);
+    });
+    if (!answers.includes(true)) break;
+  }
+  return { shown, asked };
 }
 
 /** Whether a server has an event: `GET /_matrix/federation/v1/event/ID`, signed by our own server. */
