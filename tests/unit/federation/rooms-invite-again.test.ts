@@ -7,6 +7,7 @@ import { inviteAgain } from "../../../src/federation/planes/rooms/invite-again.t
 import { foldEntry, type RoomRecord } from "../../../src/federation/planes/rooms/journal.ts";
 import type { Member, RoomState } from "../../../src/federation/planes/rooms/room-state.ts";
 import type { RoomsSession } from "../../../src/federation/planes/rooms/session.ts";
+import { ManualClock } from "../../support/manual-clock.ts";
 
 const OWN = "a.test";
 const PARTNER = "b.test" as ServerName;
@@ -59,6 +60,7 @@ function scene({ notInvitedAgain = [] as string[], answer = "taken" as Answer } 
     intent: { own: OWN, allow: [OWN, PARTNER], retained: [PARTNER], closing: [], notInvitedAgain },
     operatorId: `@operator:${OWN}`,
     journals: new Map(),
+    clock: new ManualClock(0),
     tokens: {
       unusable: new Set(),
       as: async (userId: UserId) => ({
