@@ -1,7 +1,7 @@
 // An evidence pack as one page that a person reads. Pure. Invariant: it says nothing that the pack does not.
 import { CLOSING_ORDER, PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
 import type { EvidenceItem } from "./item.ts";
-import { LEAK_TITLES, type LeakCell, type LeakColumn, leakRows } from "./leak-rows.ts";
+import { LEAK_TITLES, type LeakCell, type LeakColumn, leakRows, leakSummary } from "./leak-rows.ts";
 import type { EvidencePack } from "./pack.ts";
 
 const NOT_TRIED = "none";
@@ -84,6 +84,8 @@ function leaks(pack: EvidencePack): string {
   }
   const columns = Object.keys(LEAK_TITLES) as LeakColumn[];
   return [
+    leakSummary(rows),
+    "",
     table(
       ["room", ...columns.map((column) => LEAK_TITLES[column])],
       rows.map(({ room, cells }) => [`\`${room}\``, ...columns.map((column) => CELLS[cells[column]])]),
