@@ -16,6 +16,7 @@ export const command: CommandModule = {
         `
 Read from records alone; no server is asked.
   0  every plane is in force at the head
+  2  a configuration that is wrong, or a record that is damaged
   4  the head is refused; the last good revision stays in force
   5  a plane is behind the head, incomplete, deferred or failed`,
       )

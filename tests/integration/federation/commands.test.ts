@@ -99,6 +99,12 @@ test("CON-1: exit codes say what kind of no it is", async (t) => {
   const status = await drawbridge("federation", "status");
   assert.equal(status.code, 4);
   assert.match(status.stdout, /REFUSED/);
+  const elsewhere = await run(process.execPath, [
+    ...[join(ROOT, "src/cli/main.ts"), "federation", "contain", "lighthouse"],
+    ...["--config", "/nonexistent.yaml"],
+  ]);
+  assert.equal(elsewhere.code, 2);
+  assert.match(elsewhere.stderr, /there is no \/nonexistent\.yaml\nmend: Name .* with --config/);
   assert.equal((await drawbridge("reconcile", "--plane", "card")).code, 2);
   assert.equal((await drawbridge("reconcile", "--once", "--plane", "sixth")).code, 2);
 });
@@ -123,6 +129,10 @@ test("CON-1: a walk over parts that are down names every plane that is not close
     /lighthouse/,
     "the border has its file, so it closes at the next start at the latest",
   );
+  const again = await drawbridge("federation", "contain", "lighthouse", "--run");
+  assert.equal(again.code, 5);
+  assert.match(again.stdout, /^STILL TO BE CLOSED: 2 rooms, 3 border\. Mend what is named above/m);
+  assert.match(again.stdout, /^ {2}drawbridge federation contain lighthouse --config '.+' --run$/m);
   const status = await drawbridge("federation", "status", "--json");
   assert.equal(status.code, 5);
   const { contained } = JSON.parse(status.stdout);
