@@ -10,12 +10,12 @@ import { renderContained, renderRestored } from "../break-glass/render.ts";
 import { restore } from "../break-glass/restore.ts";
 import type { Scene } from "../break-glass/scene.ts";
 import type { Lab } from "../lab.ts";
-import { type CompleteOrganisation, isComplete, parseOrganisation, partnerOf } from "../organisations.ts";
+import { type CompleteOrganisation, partnerOf } from "../organisations.ts";
 import { progressOn } from "../progress.ts";
 import { lockLab } from "../running.ts";
 import { readSeed } from "../seed/seed.ts";
 import { liveSupervisor } from "../supervisor/client.ts";
-import { namedLab, type ParsedOptions, parseOptions } from "./options.ts";
+import { completeOrganisation, namedLab, type ParsedOptions, parseOptions } from "./options.ts";
 
 const USAGE = `
 Usage: ./task fed:break-glass contain|restore PARTNER [--org ORG] [--traffic] [--json] [--name LAB]
@@ -44,11 +44,12 @@ export async function breakGlass(args: readonly string[]): Promise<number> {
   if (options === undefined) return 0;
   const [act, named] = options.positionals;
   const lab = namedLab(options);
-  if (act === "status") return status(lab, organisationOf(lab, options.text("org") ?? "org-a"), options);
+  if (act === "status")
+    return status(lab, completeOrganisation(lab, options.text("org") ?? "org-a", USAGE), options);
   if ((act !== "contain" && act !== "restore") || named === undefined) {
     throw wrong("say contain or restore, and a partner; or status");
   }
-  const scene = sceneOf(lab, organisationOf(lab, named), options.text("org"));
+  const scene = sceneOf(lab, completeOrganisation(lab, named, USAGE), options.text("org"));
   const progress = progressOn(process.stderr, systemClock);
   const lock = await lockLab(lab.paths, systemClock, progress);
   try {
@@ -68,15 +69,8 @@ export async function breakGlass(args: readonly string[]): Promise<number> {
   }
 }
 
-function organisationOf(lab: Lab, named: string): CompleteOrganisation {
-  const byServer = lab.organisations.find((name) => lab.serverNames[name] === named);
-  const organisation = byServer ?? parseOrganisation(named);
-  if (organisation !== undefined && isComplete(organisation)) return organisation;
-  throw wrong(`${named} is neither org-a nor org-b`);
-}
-
 function sceneOf(lab: Lab, partner: CompleteOrganisation, named: string | undefined): Scene {
-  const org = named === undefined ? partnerOf(partner) : organisationOf(lab, named);
+  const org = named === undefined ? partnerOf(partner) : completeOrganisation(lab, named, USAGE);
   if (org === partner) throw wrong("an organisation cannot contain itself");
   const found = readSeed(lab);
   if (found === undefined || liveSupervisor(lab) === undefined) {

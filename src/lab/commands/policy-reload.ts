@@ -4,18 +4,12 @@ import { resolve } from "node:path";
 import { PolicyFile, policyDigest } from "../../admission/policy-file.ts";
 import { renderJson } from "../../cli/output.ts";
 import { systemClock } from "../../domain/clock.ts";
-import { DrawbridgeError } from "../../domain/errors.ts";
 import { loadFederationConfig } from "../../federation/config.ts";
 import { type BorderStatus, borderStatus } from "../../federation/planes/border/status.ts";
 import { programsOf } from "../break-glass/programs.ts";
 import type { Lab } from "../lab.ts";
-import {
-  COMPLETE_ORGANISATIONS,
-  type CompleteOrganisation,
-  isComplete,
-  parseOrganisation,
-} from "../organisations.ts";
-import { namedLab, parseOptions } from "./options.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
+import { completeOrganisation, namedLab, parseOptions } from "./options.ts";
 
 const USAGE = `
 Usage: ./task fed:policy-reload [ORG] [--json] [--name LAB]
@@ -47,16 +41,11 @@ export async function policyReload(args: readonly string[]): Promise<number> {
   if (options === undefined) return 0;
   const lab = namedLab(options);
   const [named] = options.positionals;
-  const organisations = named === undefined ? COMPLETE_ORGANISATIONS : [organisationOf(named)];
+  const organisations =
+    named === undefined ? COMPLETE_ORGANISATIONS : [completeOrganisation(lab, named, USAGE)];
   const reloaded = await Promise.all(organisations.map((organisation) => reload(lab, organisation)));
   process.stdout.write(options.flag("json") ? renderJson(reloaded) : textOf(reloaded));
   return reloaded.every(({ holds }) => holds) ? 0 : 1;
-}
-
-function organisationOf(named: string): CompleteOrganisation {
-  const organisation = parseOrganisation(named);
-  if (organisation !== undefined && isComplete(organisation)) return organisation;
-  throw new DrawbridgeError("usage", `${named} has no policy: name org-a or org-b`, { mend: USAGE.trim() });
 }
 
 async function reload(lab: Lab, organisation: CompleteOrganisation): Promise<Reloaded> {
