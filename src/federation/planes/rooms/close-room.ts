@@ -3,7 +3,7 @@
 // our own acts should have left is looked at once more by `verifyRoom`, which goes by what was read alone.
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
-import type { ServerAcl } from "./acl.ts";
+import type { FoundAcl, ServerAcl } from "./acl.ts";
 import { deniedByEnforcement } from "./acl.ts";
 import { aclNames } from "./acl-content.ts";
 import { afterAct } from "./after-act.ts";
@@ -23,6 +23,8 @@ export interface SettledRoom {
   /** Whether anything was done. */
   readonly changed: boolean;
   readonly aclChanged: boolean;
+  /** The ACL that stood there when the room was first read. */
+  readonly aclBefore: FoundAcl | undefined;
 }
 
 /** Rooms whose members come back as fast as they are banned are given up, and reported. */
@@ -52,9 +54,12 @@ async function settleRoom(
   let changed = false;
   let aclChanged = false;
   let known: RoomState | undefined;
+  let first: RoomState | undefined;
   for (let round = 0; ; round++) {
     const state = known ?? (await readRoom(session, room));
     if (state === undefined) return undefined;
+    first ??= state;
+    const aclBefore = first.acl?.content;
     const plan = planFor(session, state);
     const settled = (obstacles: readonly Obstacle[]): SettledRoom => ({
       room,
@@ -63,6 +68,7 @@ async function settleRoom(
       obstacles,
       changed,
       aclChanged,
+      aclBefore,
     });
     const { actor } = plan;
     if (actor === undefined || plan.acts.length === 0) return settled(plan.obstacles);

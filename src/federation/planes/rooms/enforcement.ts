@@ -3,7 +3,7 @@
 // Invariants: a room counts as enforced only by an answer that was received after its last change; a stale
 // entry is mended and asked for again; nobody is waited for beyond the time-out.
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
-import { deniedByEnforcement } from "./acl.ts";
+import { deniedByEnforcement, type FoundAcl } from "./acl.ts";
 import type { RoomReason } from "./reasons.ts";
 import { joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
@@ -34,11 +34,13 @@ const RESEND_AFTER_MS = 3_000;
 
 /**
  * Asks the homeserver what it enforces, mends what is stale, and asks again.
+ * @param before the ACL that stood there before the last change of it; undefined where there was none
  * @returns undefined once it enforces what the state says
  */
 export async function enforceAtHome(
   session: RoomsSession,
   state: RoomState,
+  before: FoundAcl | undefined,
   counts: EnforcementCounts,
 ): Promise<EnforcementGap | undefined> {
   const { intent, home, clock } = session;
@@ -47,7 +49,7 @@ export async function enforceAtHome(
   const deadline = clock.now() + session.enforcementTimeoutMs;
   counts.checked += 1;
   let isStale = false;
-  for (const server of serversToAskOf(session, state)) {
+  for (const server of serversToAskOf(session, state, before)) {
     const expected = state.acl === undefined || !deniedByEnforcement(state.acl.content, server);
     for (;;) {
       const seen = await home.enforcement(state.roomId, server).catch((error: unknown) => {
@@ -79,14 +81,29 @@ export async function enforceAtHome(
 /** How many partners are asked about in a room that concerns none of them in particular. */
 const ASKED_MAX = 4;
 
-/** Servers about which the last change of the ACL said something new; ourselves where it did not. */
-function serversToAskOf(session: RoomsSession, state: RoomState): readonly string[] {
-  const closing = session.intent.closing.map(({ serverName }) => serverName);
-  const here = [...session.journals].filter(
-    ([server, journal]) => journal.room(state.roomId) !== undefined || presentOf(state, server).length > 0,
+/**
+ * Servers of which the homeserver's answer tells whether its cache is the last ACL or the one before: whoever
+ * is treated otherwise by it, and whoever the room concerns.
+ */
+function serversToAskOf(
+  session: RoomsSession,
+  state: RoomState,
+  before: FoundAcl | undefined,
+): readonly string[] {
+  const { own, retained } = session.intent;
+  const partners = [...session.journals.keys()];
+  const here = partners.filter(
+    (server) =>
+      session.journals.get(server)?.room(state.roomId) !== undefined || presentOf(state, server).length > 0,
   );
-  if (here.length > 0) return here.map(([server]) => server);
-  return closing.length > 0 ? closing.slice(0, ASKED_MAX) : [session.intent.own];
+  const isDenied = (acl: FoundAcl | undefined, server: string) =>
+    acl !== undefined && deniedByEnforcement(acl, server);
+  const changed = [...partners, ...retained].find(
+    (server) => isDenied(before, server) !== isDenied(state.acl?.content, server),
+  );
+  const asked = new Set(changed === undefined ? here : [changed, ...here]);
+  if (asked.size > 0) return [...asked];
+  return partners.length > 0 ? partners.slice(0, ASKED_MAX) : [own];
 }
 
 /** Servers other than ours that keep users in a room and must enforce its ACL. */
@@ -241,5 +258,5 @@ async function resend(
   counts.resent += 1;
   proof.event = event;
   const again = await readRoom(session, room);
-  if (again !== undefined) await enforceAtHome(session, again, counts);
+  if (again !== undefined) await enforceAtHome(session, again, state.acl.content, counts);
 }

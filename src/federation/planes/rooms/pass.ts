@@ -48,14 +48,15 @@ export async function closeRooms(session: RoomsSession): Promise<PassResult> {
   const keep = async (one: SettledRoom) => {
     settled.set(one.room, one);
     if (one.changed) changed = true;
-    const gap = await enforceAtHome(session, one.state, counts);
+    const gap = await enforceAtHome(session, one.state, one.aclBefore, counts);
     if (gap === undefined) homeGaps.delete(one.room);
     else homeGaps.set(one.room, gap);
   };
   const settle = async (room: RoomId) => {
     const one = await settleRoom(session, room);
     if (one === undefined) return;
-    if (isTouched(one)) await keep(one);
+    // An ACL that was set by a pass which was killed then may be stale as well.
+    if (isTouched(one) || (session.journals.size > 0 && one.state.acl !== undefined)) await keep(one);
     else settled.set(room, one);
   };
   const settleAll = async (rooms: readonly RoomId[]) => {

@@ -36,7 +36,7 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
       for (const { reason } of room.obstacles) miss(record.room, reason);
       if (room.state === undefined) return;
       states.push(room.state);
-      const gap = await enforceAtHome(session, room.state, counts);
+      const gap = await enforceAtHome(session, room.state, room.state.acl?.content, counts);
       if (gap !== undefined) miss(record.room, gap.reason);
     });
     for (const gap of await enforceAtRetained(session, states, counts)) {
