@@ -65,13 +65,15 @@ async function run(act: Act, name: string, options: Options): Promise<ExitCode> 
     process.stdout.write(renderJson(jsonOf(result, walks, limitsOf(act, serverName, closedAtMs))));
   } else {
     if (walks === undefined) tellSteps(act, result, options.config);
-    else tellOutcome(act, walks);
+    else tellOutcome(act, walks, result, options.config);
     if (act === "contain") tellLimits(act, serverName, closedAtMs);
   }
   return walks === undefined || walks.every(({ done }) => done) ? ExitCode.ok : ExitCode.incomplete;
 }
 
 function walk(act: Act, result: ActResult, federation: Parameters<typeof walkPlanes>[0]) {
+  const order = act === "contain" ? "closing" : "opening";
+  say(`In ${order} order: ${stepsOf(act).map(planeLabel).join(", ")}.`);
   return walkPlanes(federation, act, result.partner, {
     onPlane: (one) => say(`${planeLabel(one.plane)}: ${wordOf(act, one)}`),
   });
@@ -119,7 +121,7 @@ function wordOf(act: Act, { done, outcome, reason }: PlaneWalk): string {
   return `${act === "contain" ? "NOT CLOSED YET" : "NOT IN FORCE YET"} (${why})`;
 }
 
-function tellOutcome(act: Act, walks: readonly PlaneWalk[]): void {
+function tellOutcome(act: Act, walks: readonly PlaneWalk[], { partner }: ActResult, config: string): void {
   const lines = walks.flatMap((one) => [
     `${planeLabel(one.plane)}: ${wordOf(act, one)}`,
     ...one.outOfReach.map(({ subject, reason, mend }) => `  not reached: ${subject} (${reason}); ${mend}`),
@@ -130,6 +132,13 @@ function tellOutcome(act: Act, walks: readonly PlaneWalk[]): void {
           `  cannot be told: ${probe} ${subject ?? ""} (${reason ?? "unknown"})`,
       ),
   ]);
+  const left = walks.filter(({ done }) => !done).map(({ plane }) => planeLabel(plane));
+  if (left.length > 0) {
+    lines.push(
+      `${act === "contain" ? "STILL TO BE CLOSED" : "STILL TO BE OPENED"}: ${left.join(", ")}. Mend what is named above, then give the same command again:`,
+      `  drawbridge federation ${act} ${partner.name} --config ${shellWord(config)} --run`,
+    );
+  }
   process.stdout.write(`${lines.join("\n")}\n`);
 }
 

@@ -31,6 +31,14 @@ export const command: CommandModule = {
     command
       .argument("[directory]", "work tree of the organisation's repository", ".")
       .option("--json", "print the checks as JSON", false)
+      .addHelpText(
+        "after",
+        `
+Reads files alone: no server is asked, nothing is written.
+  0  every check holds
+  1  one does not, or could not be made
+  2  the folder holds no registry`,
+      )
       .action(run);
   },
 };

@@ -1,6 +1,9 @@
 // What the commands of federation control share: how they open a deployment, and how they tell progress.
+import { existsSync } from "node:fs";
+import { resolve } from "node:path";
 import process from "node:process";
 import { systemClock, systemRandom } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
 import { type FederationConfig, loadFederationConfig } from "../federation/config.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../federation/planes/names.ts";
 import type { ReconcileEvent, Reporter } from "../federation/reconcile/events.ts";
@@ -17,6 +20,11 @@ export async function openForCommand(
   file: string,
   reporter: Reporter = progressReporter,
 ): Promise<{ readonly config: FederationConfig; readonly federation: Federation }> {
+  if (!existsSync(file)) {
+    throw new DrawbridgeError("config_unreadable", `there is no ${resolve(file)}`, {
+      mend: "Name the deployment's federation.yaml with --config, or go to the folder that holds it.",
+    });
+  }
   const config = loadFederationConfig(file);
   const federation = await openFederation(config, { clock: systemClock, random: systemRandom, reporter });
   return { config, federation };
@@ -52,7 +60,7 @@ export const progressReporter: Reporter = {
 function textOf(event: ReconcileEvent): string | undefined {
   switch (event.event) {
     case "head_accepted":
-      return `revision ${short(event.revision)} is taken up, in ${event.order} order`;
+      return `revision ${short(event.revision)} is taken up${event.order === null ? "" : `, in ${event.order} order`}`;
     case "head_refused":
       return [
         `REFUSED: ${event.detail} [${event.reason}]`,

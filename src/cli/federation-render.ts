@@ -40,6 +40,13 @@ export const command: CommandModule = {
     command
       .option("-d, --directory <worktree>", "work tree of the organisation's repository", ".")
       .option("--check", "write nothing; exit 1 and list the files that differ from the registry", false)
+      .addHelpText(
+        "after",
+        `
+  0  written, or nothing was to do; with --check: every file is what the registry renders
+  1  with --check: the files that are listed differ
+  2  there is no registry, or it is invalid; nothing was written`,
+      )
       .action(run);
   },
 };

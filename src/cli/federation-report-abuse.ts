@@ -53,7 +53,11 @@ async function run(file: string, options: Options): Promise<void> {
     ...{ category, severity, requested_action, evidence_refs },
   };
   process.stdout.write(`${JSON.stringify(line)}\n`);
-  say(`${filed.isNew ? "Filed" : "Filed before"}: ${filed.path} in commit ${short(filed.revision)}`);
+  say(
+    filed.isNew
+      ? `Filed: ${filed.path} in commit ${short(filed.revision)}`
+      : `Filed before: ${filed.path}; nothing was added.`,
+  );
   if (requested_action !== "contain") return;
   const commands = [
     ["contain", partner.name, "--config", options.config, "--run"],
@@ -105,10 +109,10 @@ export const command: CommandModule = {
         `
 A report refers to events, policies and keys, and quotes nothing; one that does is refused. It is kept in the
 repository below records/abuse, once however often it comes. The line that is printed is all that is logged.
-  0  filed; with --run: and contained, with a pack below evidence/ beside the configuration
+  0  filed, or filed before; with --run: and contained, with a pack below evidence/ beside the configuration
   2  the report, its subject or a configuration is wrong; nothing was filed
-  4  a work tree is in the way, or the head is refused
-  5  with --run: something is not closed yet, and is named`,
+  4  an edited file of a work tree is in the way, or the head is refused
+  5  with --run: something is not closed yet, and is named; the pack is made all the same`,
       )
       .action(run);
   },

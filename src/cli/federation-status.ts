@@ -16,6 +16,7 @@ export const command: CommandModule = {
         `
 Read from records alone; no server is asked.
   0  every plane is in force at the head
+  2  a configuration that is wrong, or a record that is damaged
   4  the head is refused; the last good revision stays in force
   5  a plane is behind the head, incomplete, deferred or failed`,
       )
@@ -53,12 +54,21 @@ function textOf({ head, accepted, refused, contained, planes, drift }: Federatio
         short(one.revision),
         short(one.digest),
         one.at ?? "-",
-        `${one.outcome}${one.reason === null ? "" : ` (${one.reason})`}`,
-        one.drift === null ? "?" : String(one.drift),
+        one.outcome === "never"
+          ? "never applied"
+          : `${one.outcome}${one.reason === null ? "" : ` (${one.reason})`}`,
+        one.drift === null ? "not looked for" : String(one.drift),
         one.retryAt ?? "-",
       ]),
     ),
   );
+  const never = planes.filter(({ outcome }) => outcome === "never").map(({ plane }) => planeLabel(plane));
+  if (never.length > 0) {
+    sections.push(
+      `Never applied: ${never.join(", ")}. Whatever stands there was put there by somebody else, and is not known here.\n` +
+        "mend: drawbridge reconcile --once applies all planes; contain and restore walk 5, 4, 2 and 3 alone.\n",
+    );
+  }
   const left = planes.flatMap(({ plane, outOfReach }) => outOfReach.map((one) => [plane, one] as const));
   if (left.length > 0) {
     const rows = left.map(([plane, one]) => [

@@ -19,6 +19,7 @@ import { ROOT } from "./temporary.ts";
 import { startTestServer, TEST_POSTGRES_URL } from "./test-server.ts";
 
 const START_TIMEOUT_MS = 120_000;
+const PYTHON_FOLDERS = [join(ROOT, "border/src"), join(ROOT, "tests/support/python")];
 
 export interface FederatedServer {
   readonly name: ServerName;
@@ -74,7 +75,10 @@ export interface Federation<Name extends string> {
 export interface FederationOptions {
   /** Servers that load the border module with this policy (text of policy.json, by server name of all). */
   readonly border?: Readonly<Record<string, (names: Readonly<Record<string, ServerName>>) => string>>;
-  readonly borderOptions?: Readonly<Record<string, string>>;
+  /** A class of tests/support/python that is loaded instead of the border module's own. */
+  readonly borderClass?: string;
+  /** An administrator's URL of a database server that is there already. */
+  readonly postgresUrl?: string;
 }
 
 /** Starts one Synapse for each name; their server names are `NAME.test:PORT`. */
@@ -84,7 +88,7 @@ export async function startFederation<Name extends string>(
 ): Promise<Federation<Name>> {
   const { python } = findPrograms();
   const root = mkdtempSync(join(tmpdir(), "drawbridge-federation-"));
-  const shared = process.env[TEST_POSTGRES_URL];
+  const shared = options.postgresUrl ?? process.env[TEST_POSTGRES_URL];
   const postgres = shared ? undefined : await startTestServer();
   const adminUrl = shared || postgres?.url || "";
   const sources = { clock: systemClock, random: systemRandom };
@@ -159,7 +163,9 @@ export async function startFederation<Name extends string>(
       logLevel: "WARNING",
       ...(policy !== undefined && { border }),
     });
-    for (const [file, text] of Object.entries(rendered)) write(file, text);
+    for (const [file, text] of Object.entries(rendered)) {
+      write(file, text.replace("drawbridge_border.BorderModule", options.borderClass ?? "$&"));
+    }
 
     const url = `http://127.0.0.1:${place.client}`;
     const includeFile = join(directory, "include/transport.yaml");
@@ -244,7 +250,7 @@ class HomeserverProgram {
         stdio: ["ignore", log, log],
         env: {
           ...process.env,
-          PYTHONPATH: [join(ROOT, "border/src"), process.env["PYTHONPATH"]].filter(Boolean).join(delimiter),
+          PYTHONPATH: [...PYTHON_FOLDERS, process.env["PYTHONPATH"]].filter(Boolean).join(delimiter),
         },
       },
     );

@@ -33,13 +33,17 @@ export function findPartner(registry: Registry, name: string): PartnerEntry {
   });
 }
 
+/** The nearest names alone: somebody in a hurry takes the one that he is offered. */
 function closeNames(registry: Registry, name: string): readonly string[] {
   const wanted = name.toLowerCase();
-  return registry.partners
+  const near = registry.partners
     .flatMap((entry) => [entry.name, entry.partner.serverName])
     .map((candidate) => ({ candidate, distance: nearness(wanted, candidate.toLowerCase()) }))
-    .filter(({ distance }) => distance <= Math.max(2, Math.floor(name.length / 3)))
-    .sort((left, right) => left.distance - right.distance || (left.candidate < right.candidate ? -1 : 1))
+    .filter(({ distance }) => distance <= Math.max(2, Math.floor(name.length / 3)));
+  const least = near.reduce((best, { distance }) => Math.min(best, distance), Number.POSITIVE_INFINITY);
+  return near
+    .filter(({ distance }) => distance === least)
+    .sort((left, right) => (left.candidate < right.candidate ? -1 : 1))
     .slice(0, SUGGESTIONS_MAX)
     .map(({ candidate }) => candidate);
 }

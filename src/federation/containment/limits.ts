@@ -22,7 +22,8 @@ export function limitsOfContainment(serverName: string, closedAtMs: number | und
 
 export function limitsOfRestore(serverName: string): readonly string[] {
   return [
-    `Rooms that were replaced or retired stay so: ${serverName} must be invited to the new ones.`,
+    `Nobody of ${serverName} is put back into a room: who was in it is invited again, and comes back by accepting.`,
+    "Rooms that were replaced or retired stay so: the invitations are to the rooms that replace them.",
     "History that it has replicated was never taken back, and what it learned before stays known.",
     "What was said while it was contained arrives with its next events in rooms that were kept, on both sides.",
   ];

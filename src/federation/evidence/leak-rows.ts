@@ -62,3 +62,23 @@ export function leakRows(items: readonly EvidenceItem[]): readonly { room: strin
   }
   return [...rooms].map(([room, own]) => ({ room, cells: leakCells(own) }));
 }
+
+/** What the rows say together, for people. */
+export function leakSummary(rows: readonly { readonly cells: LeakCells }[]): string {
+  const columnsWith = (cell: LeakCell) =>
+    (Object.keys(LEAK_COLUMNS) as LeakColumn[]).filter((column) =>
+      rows.some(({ cells }) => cells[column] === cell),
+    );
+  const titles = (columns: readonly LeakColumn[]) => columns.map((column) => LEAK_TITLES[column]).join(", ");
+  const rooms = rows.length === 1 ? "the one room" : `the ${rows.length} rooms`;
+  const [open, unclear] = [columnsWith("yes"), columnsWith("unknown")];
+  const untried = columnsWith("not_tried").filter((column) => !open.includes(column));
+  const leaking = rows.filter(({ cells }) => Object.values(cells).includes("yes")).length;
+  return [
+    leaking === 0
+      ? `Nothing was seen to cross in ${rooms} looked at.`
+      : `**Still crossing** in ${leaking} of ${rooms} looked at: ${titles(open)}.`,
+    ...(unclear.length === 0 ? [] : [`Could not be told everywhere: ${titles(unclear)}.`]),
+    ...(untried.length === 0 ? [] : [`Not tried everywhere: ${titles(untried)}.`]),
+  ].join(" ");
+}

@@ -2,7 +2,7 @@
 
 import type { EvidenceItem } from "../../records/evidence-item.ts";
 import { CLOSING_ORDER, PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
-import { LEAK_TITLES, type LeakCell, type LeakColumn, leakRows } from "./leak-rows.ts";
+import { LEAK_TITLES, type LeakCell, type LeakColumn, leakRows, leakSummary } from "./leak-rows.ts";
 import type { EvidencePack } from "./pack.ts";
 
 const NOT_TRIED = "none";
@@ -85,6 +85,8 @@ function leaks(pack: EvidencePack): string {
   }
   const columns = Object.keys(LEAK_TITLES) as LeakColumn[];
   return [
+    leakSummary(rows),
+    "",
     table(
       ["room", ...columns.map((column) => LEAK_TITLES[column])],
       rows.map(({ room, cells }) => [`\`${room}\``, ...columns.map((column) => CELLS[cells[column]])]),

@@ -17,6 +17,8 @@ const StateEvent = z.object({
   state_key: z.string(),
   sender: z.string(),
   event_id: z.string(),
+  /** By its sender's server, in milliseconds; a server can write here what it likes. */
+  origin_server_ts: z.number().optional(),
   content: z.record(z.string(), z.unknown()),
 });
 /** A current state event of a room, as the homeserver holds it. */

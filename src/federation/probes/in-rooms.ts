@@ -301,11 +301,18 @@ export class RoomProbes {
   async #history(eventId: string | undefined): Promise<EvidenceItem[]> {
     const { server, witness, targetName } = this.#people;
     const hasWitness = (await witness?.isJoined(this.#room)) !== false;
+    // A server that has not received it yet would answer as one that refuses.
+    const isAtWitness =
+      eventId === undefined ||
+      witness === undefined ||
+      !hasWitness ||
+      (await this.#within(() => witness.sees(this.#room, eventId)));
     const ask = (at: string | undefined, how: "event" | "backfill") => {
       if (server === undefined) return leftOut("signing_key");
       if (at === undefined) return leftOut("witness");
       if (!hasWitness && at !== targetName) return NO_WITNESS;
       if (eventId === undefined) return notApplicable("no_fresh_event");
+      if (!isAtWitness && at !== targetName) return notApplicable("witness_lacks_event");
       return how === "event" ? server.event(at, eventId) : server.backfill(at, this.#room, eventId);
     };
     const there = witness?.serverName;

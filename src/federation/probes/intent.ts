@@ -1,6 +1,7 @@
 // What the registry would have each probe find, and whether it was found.
 // Invariants: a probe whose way leads through a closed plane is to be refused, and where all are open it is to
-// pass; what was not tried proves nothing, so a closed plane needs an item that shows it closed.
+// pass; what was not tried proves nothing, so a closed plane needs an item that shows it closed; an open plane
+// lets the partner's people into a room and puts nobody there, so that nobody is in it contradicts nothing.
 import { PublicationFile } from "../../admission/publication-file.ts";
 import type { EvidenceItem } from "../../records/evidence-item.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
@@ -15,8 +16,11 @@ export type Wanted = "open" | "closed";
 export interface Judged {
   readonly item: EvidenceItem;
   readonly wanted: Wanted;
-  /** `as_wanted`; `otherwise`: the opposite was found; `unclear`: nothing can be said; `left_out`: not tried. */
-  readonly outcome: "as_wanted" | "otherwise" | "unclear" | "left_out";
+  /**
+   * `as_wanted`; `otherwise`: the opposite was found; `unclear`: nothing can be said; `nobody_there`: open, and
+   * nothing passes because one of the two has no member in the room; `left_out`: not tried.
+   */
+  readonly outcome: "as_wanted" | "otherwise" | "unclear" | "nobody_there" | "left_out";
 }
 
 export interface Judgement {
@@ -49,7 +53,12 @@ function wantedOf(item: EvidenceItem, { partner }: PartnerEntry, published: Read
 function outcomeOf(item: EvidenceItem, wanted: Wanted): Judged["outcome"] {
   if (wasLeftOut(item)) return "left_out";
   if (item.verdict === "unknown") return "unclear";
-  return item.verdict === wanted ? "as_wanted" : "otherwise";
+  if (item.verdict === wanted) return "as_wanted";
+  return isForWantOfMembers(item) ? "nobody_there" : "otherwise";
+}
+
+function isForWantOfMembers({ probe, layer, verdict }: EvidenceItem): boolean {
+  return verdict === "closed" && (probe === "room_members" || layer === "room_membership");
 }
 
 /** Holds what was found against the registry. */
@@ -69,6 +78,6 @@ export function judge(
   const unproven = planes.filter(
     (plane) => planeState(partner.partner, plane) === "closed" && !shownClosed(plane),
   );
-  const isGood = ({ outcome }: Judged) => outcome === "as_wanted" || outcome === "left_out";
+  const isGood = ({ outcome }: Judged) => outcome !== "otherwise" && outcome !== "unclear";
   return { items, unproven, holds: unproven.length === 0 && items.every(isGood) };
 }

@@ -10,15 +10,20 @@ import {
   type LeakColumn,
 } from "../evidence/leak-rows.ts";
 
-/** What was done, in the order in which it is told. */
+/**
+ * What was done, in the order in which it is told: planes alone as federation control closes them, parts of the
+ * rooms plane done by hand, and the end states.
+ */
 export const MEASURES = {
   none: "nothing",
-  border: "border alone",
-  transport: "whitelist alone",
-  acl: "ACL, B's member still joined",
-  ban_acl: "ban, then ACL",
-  no_acl: "whitelist, border and ban, no ACL",
-  all: "ban, ACL (or replaced), border, whitelist",
+  transport: "plane 1 (whitelist) alone",
+  border: "plane 3 (border) alone",
+  acl: "by hand: ACL, B's member still joined",
+  ban_acl: "by hand: ban, then ACL",
+  no_acl: "by hand: ban, no ACL; planes 1 and 3",
+  rooms: "plane 2 (rooms) alone",
+  contained: "planes 2 and 3: contained",
+  all: "planes 2, 3 and 1: removed",
 } as const;
 export type Measure = keyof typeof MEASURES;
 
@@ -46,6 +51,13 @@ export const LeakTable = z.strictObject({
 export type LeakTable = z.output<typeof LeakTable>;
 
 const CELLS: Readonly<Record<LeakCell, string>> = { yes: "**yes**", no: "no", unknown: "?", not_tried: "–" };
+
+const TABLE_ON_PAGE = /^\| measure \| rooms made by .*\n(?:\|.*\n)+/m;
+
+/** A page with this table in the place of the one that it shows. */
+export function replaceLeakTable(page: string, table: LeakTable): string {
+  return page.replace(TABLE_ON_PAGE, () => renderLeakTable(table));
+}
 
 /** As Markdown. Rows that came out alike stand in one line. */
 export function renderLeakTable(table: LeakTable): string {

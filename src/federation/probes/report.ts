@@ -7,9 +7,16 @@ const MARKS: Readonly<Record<Judged["outcome"], string>> = {
   as_wanted: "ok",
   otherwise: "WRONG",
   unclear: "?",
+  nobody_there: "-",
   left_out: "-",
 };
-const URGENCY: readonly Judged["outcome"][] = ["otherwise", "unclear", "as_wanted", "left_out"];
+const URGENCY: readonly Judged["outcome"][] = [
+  "otherwise",
+  "unclear",
+  "as_wanted",
+  "nobody_there",
+  "left_out",
+];
 
 export const PROBE_HEADER = ["", "plane", "probe", "on", "seen by", "verdict", "what answered"] as const;
 
@@ -45,6 +52,13 @@ export function probeSummary(judgement: Judgement, { name, partner }: PartnerEnt
   ];
   for (const plane of judgement.unproven) {
     lines.push(`Plane ${planeLabel(plane)} is closed in the registry, and nothing here shows it closed.`);
+  }
+  const empty = judgement.items.filter(({ outcome }) => outcome === "nobody_there");
+  if (empty.length > 0) {
+    const rooms = new Set(empty.map(({ item }) => item.subject ?? ""));
+    lines.push(
+      `Marked -: nobody of ${name}, or nobody here, is in ${[...rooms].join(", ")}. An open plane lets people in and puts nobody there.`,
+    );
   }
   const leftOut = judgement.items.filter(({ outcome }) => outcome === "left_out");
   if (leftOut.length > 0) {

@@ -6,7 +6,12 @@ import type { DriftRecord } from "../state/drift-records.ts";
 import type { RefusalReason } from "../state/records.ts";
 
 export type ReconcileEvent =
-  | { readonly event: "head_accepted"; readonly revision: string; readonly order: "closing" | "opening" }
+  | {
+      readonly event: "head_accepted";
+      readonly revision: string;
+      /** In which the planes are walked; null where one plane alone is applied. */
+      readonly order: "closing" | "opening" | null;
+    }
   /** The branch holds what is not taken up; the last good revision stays in force. */
   | {
       readonly event: "head_refused";

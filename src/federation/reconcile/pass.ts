@@ -42,6 +42,7 @@ export interface PassResult {
   readonly refusal: Refusal | undefined;
   /** What the planes were brought to: the head, or the last good revision; undefined when there is none. */
   readonly revision: Revision | undefined;
+  /** Undefined where nothing is walked: no good revision, or one plane alone. */
   readonly direction: Direction | undefined;
   readonly desired: DesiredState | undefined;
   readonly planes: readonly PlaneReport[];
@@ -72,9 +73,10 @@ async function onePass(
   states.set(desired.revision, desired);
 
   const direction = await directionTo(context, desired, stateOf);
+  const order = options.plane === undefined ? direction : undefined;
   if (isNew) {
     const { revision } = desired;
-    context.reporter.event({ event: "head_accepted", revision, order: direction });
+    context.reporter.event({ event: "head_accepted", revision, order: order ?? null });
   }
   const reports: PlaneReport[] = [];
   for (const plane of orderOf(direction)) {
@@ -85,7 +87,7 @@ async function onePass(
     if (report.step === "superseded" && mayRestart) return "superseded";
     reports.push(report);
   }
-  return { head, refusal, revision: desired.revision, direction, desired, planes: reports };
+  return { head, refusal, revision: desired.revision, direction: order, desired, planes: reports };
 }
 
 type StateOf = (revision: Revision) => Promise<DesiredState | undefined>;

@@ -61,6 +61,8 @@ export const Partner = z.strictObject({
       whenRemoved: z.enum(["read_only", "retire", "replace"]).default("replace"),
       /** A room that cannot be closed is replaced by a new one, or only listed as out of reach. */
       whenUnclosable: z.enum(["replace", "list"]).default("replace"),
+      /** Once containment is taken back: whoever was in a room, or invited, is invited again; or nobody is. */
+      whenRestored: z.enum(["invite", "none"]).default("invite"),
     })
     .prefault({}),
   /** Its agents that our bridge carries as ghosts, by name. */

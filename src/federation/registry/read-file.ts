@@ -10,6 +10,7 @@ import {
   LineCounter,
   type Pair,
   parseDocument,
+  visit,
   type YAMLMap,
 } from "yaml";
 import type { z } from "zod";
@@ -43,6 +44,8 @@ export function readRegistryFile<Schema extends z.ZodType>(
   let json: unknown;
   try {
     document = parseDocument(text, { lineCounter: lines, uniqueKeys: false, strict: true, merge: false });
+    // Also what can be made out of a broken file: a secret in it has been committed all the same.
+    secrets.push(...secretsInValues(document.contents, lines, file));
     if (document.errors.length > 0) {
       const problems = document.errors.map(({ code, pos }) => ({
         ...yamlProblem(file, `not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`),
@@ -50,20 +53,21 @@ export function readRegistryFile<Schema extends z.ZodType>(
       }));
       return { value: undefined, problems: besides(secrets, problems), lineOf: () => 1 };
     }
-    secrets.push(...secretsInValues(document.contents, lines, file));
     const twice = repeatedKeys(document.contents).map((offset) => ({
       ...yamlProblem(file, "the key is written twice"),
       line: lines.linePos(offset).line,
     }));
-    if (twice.length > 0) return { value: undefined, problems: besides(secrets, twice), lineOf: () => 1 };
+    const aliases = aliasesIn(document).map((offset) => ({
+      ...yamlProblem(file, "has an alias (*name), which a registry file cannot have"),
+      line: lines.linePos(offset).line,
+    }));
+    const refused = [...twice, ...aliases];
+    if (refused.length > 0) return { value: undefined, problems: besides(secrets, refused), lineOf: () => 1 };
     json = document.toJS({ maxAliasCount: 0 });
-  } catch (error) {
+  } catch {
     // The parser's own messages may quote the text.
-    const message =
-      error instanceof ReferenceError
-        ? "has an alias (*name), which a registry file cannot have"
-        : "not valid YAML: too deep or malformed";
-    return { ...failed(file, message), problems: [...secrets, ...failed(file, message).problems] };
+    const refused = failed(file, "not valid YAML: too deep or malformed");
+    return { ...refused, problems: [...secrets, ...refused.problems] };
   }
   const lineOf = lineLookup(document, lines);
   const result = schema.safeParse(json);
@@ -144,6 +148,12 @@ function dotted(path: Path): string {
         .slice(0, 64),
     )
     .join(".");
+}
+
+function aliasesIn(document: Document.Parsed): number[] {
+  const offsets: number[] = [];
+  visit(document, { Alias: (_, { range }) => void offsets.push(range?.[0] ?? 0) });
+  return offsets;
 }
 
 /** Where keys stand that a map has already. The parser's own check is quadratic. */

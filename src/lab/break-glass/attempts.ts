@@ -21,7 +21,7 @@ export interface PartnerAttempts {
 }
 
 /** How long a message is waited for before the next one is sent. */
-const ARRIVAL_MS = 3_000;
+const ARRIVAL_MS = 10_000;
 const ARRIVAL_POLL_MS = 50;
 
 /**

@@ -15,8 +15,8 @@ export interface AttemptFinding {
 /** Something that the partner keeps trying. */
 export interface WatchedAttempt {
   readonly kind: string;
-  /** The plane that is the first to stop it. */
-  readonly plane: PlaneName;
+  /** The plane that is the first to stop it; null where none has anything to do with it. */
+  readonly plane: PlaneName | null;
   /** Rest between two of them; 50 ms when absent. */
   readonly pauseMs?: number;
   readonly attempt: () => Promise<AttemptFinding>;
@@ -30,7 +30,7 @@ export interface Timed extends AttemptFinding {
 /** Of one kind of attempt, since the decision. */
 export interface Observed {
   readonly kind: string;
-  readonly plane: PlaneName;
+  readonly plane: PlaneName | null;
   readonly passed: number;
   readonly refused: number;
   readonly unclear: number;
@@ -77,10 +77,11 @@ export class Watch {
     this.#loops.push(...this.#attempts.map((attempt) => this.#keepTrying(attempt)));
   }
 
-  /** Counts from now on. */
-  decide(): void {
+  /** Counts from now on; returns when that is. */
+  decide(): number {
     this.#decidedAt = this.#clock.now();
     for (const { kind } of this.#attempts) this.#tallies.set(kind, emptyTally());
+    return this.#decidedAt;
   }
 
   /** Waits until `isSo` holds of every kind of attempt; false when it does not within the time. */

@@ -3,6 +3,7 @@ import { parseArgs } from "node:util";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type Lab, readLab } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
+import { type CompleteOrganisation, isComplete, parseOrganisation } from "../organisations.ts";
 
 type OptionSpec = Readonly<Record<string, { readonly type: "string" | "boolean"; readonly short?: string }>>;
 
@@ -48,6 +49,17 @@ export function parseOptions(
       return typeof value === "string" ? value : undefined;
     },
   };
+}
+
+/**
+ * The organisation that an argument names, as `org-a`, `a` or by its server name; one that has all five planes.
+ * @throws DrawbridgeError `usage`
+ */
+export function completeOrganisation(lab: Lab, named: string, usage: string): CompleteOrganisation {
+  const byServer = lab.organisations.find((name) => lab.serverNames[name] === named);
+  const organisation = byServer ?? parseOrganisation(named);
+  if (organisation !== undefined && isComplete(organisation)) return organisation;
+  throw new DrawbridgeError("usage", `${named} is neither org-a nor org-b`, { mend: usage.trim() });
 }
 
 export const DEFAULT_LAB = "default";

@@ -90,8 +90,10 @@ export function failuresOf({ asked, passages, refusals }: Omit<Proof, "failures"
   }
   for (const refusal of refusals) {
     if (isRefused(refusal)) continue;
+    const { at, attempt, expected, received, layer } = refusal;
+    const by = (name: string | undefined) => (layer === undefined ? "" : ` by ${name ?? "nobody known"}`);
     failures.push(
-      `org-c at ${refusal.at}, ${refusal.attempt}: expected ${refusal.expected}, received ${refusal.received}`,
+      `org-c at ${at}, ${attempt}: expected ${expected}${by(layer?.expected)}, received ${received}${by(layer?.answered)}`,
     );
   }
   return failures;

@@ -1,5 +1,6 @@
 // Where org C is stopped on each plane when it tries to take part. Every answer was received just now: what
 // no request of C's could show, because another plane answers first, is asked of the part that enforces it.
+// Invariant: a homeserver's refusal counts for a plane only if it is in the words of that plane.
 import { join } from "node:path";
 import { importJWK, SignJWT } from "jose";
 import { AgentsFile } from "../../admission/agents-file.ts";
@@ -13,6 +14,8 @@ import { loadFederationConfig } from "../../federation/config.ts";
 import { signedRequest } from "../../federation/homeserver/signed-request.ts";
 import { borderStatus } from "../../federation/planes/border/status.ts";
 import type { PlaneName } from "../../federation/planes/names.ts";
+import { homeserverRefusal, type MatrixAnswer } from "../../federation/probes/answers.ts";
+import type { AnsweringLayer } from "../../federation/probes/finding.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { readIfPresent } from "../../runtime/write-file.ts";
 import { outsiderFiles } from "../configuration/outsider.ts";
@@ -37,7 +40,8 @@ export type Attempt = (typeof ATTEMPTS)[number];
 /** The plane that an attempt is about. */
 export const ATTEMPT_PLANES: Readonly<Record<Attempt, PlaneName>> = {
   federation_send: "transport",
-  join: "rooms",
+  // The transport answers before the room's ACL is looked at.
+  join: "transport",
   room_acl: "rooms",
   border: "border",
   forged_card: "card",
@@ -57,6 +61,8 @@ export interface Refusal {
   readonly received: Answer;
   /** The error code in the body, or what the answer says of itself. */
   readonly code: string | undefined;
+  /** The layer of the homeserver that has to refuse, where it can be told, and the one that did. */
+  readonly layer?: { readonly expected: AnsweringLayer; readonly answered: AnsweringLayer | undefined };
 }
 
 interface Sources {
@@ -96,20 +102,16 @@ export async function attemptEverything(lab: Lab, seed: Seed, sources: Sources):
 }
 
 export function isRefused(refusal: Refusal): boolean {
-  return refusal.received === refusal.expected;
+  const { received, expected, layer } = refusal;
+  return received === expected && layer?.answered === layer?.expected;
 }
 
 async function tryJoin(lab: Lab, seed: Seed, at: CompleteOrganisation, sources: Sources): Promise<Refusal> {
   const person = personOf(lab, seed, "org-c", sources);
   const answer = await person.join(roomOf(seed, at)?.roomId ?? "", [lab.serverNames[at]]);
-  const errcode = answer.body["errcode"];
-  return {
-    attempt: "join",
-    at,
-    expected: 403,
-    received: answer.status,
-    code: typeof errcode === "string" ? errcode : undefined,
-  };
+  const { errcode } = answer.body;
+  const refused = { ...answer, errcode: typeof errcode === "string" ? errcode : undefined };
+  return { attempt: "join", at, ...byTransport(refused) };
 }
 
 async function trySend(lab: Lab, at: CompleteOrganisation, { clock, random }: Sources): Promise<Refusal> {
@@ -128,12 +130,15 @@ async function trySend(lab: Lab, at: CompleteOrganisation, { clock, random }: So
     `/_matrix/federation/v1/send/${txnId}`,
     { origin: name, origin_server_ts: clock.now(), pdus: [], edus: [] },
   );
+  return { attempt: "federation_send", at, ...byTransport(answer) };
+}
+
+function byTransport(answer: MatrixAnswer): Pick<Refusal, "expected" | "received" | "code" | "layer"> {
   return {
-    attempt: "federation_send",
-    at,
     expected: 403,
     received: answer.status,
     code: answer.errcode,
+    layer: { expected: "transport", answered: homeserverRefusal(answer)?.layer },
   };
 }
 

@@ -186,8 +186,10 @@ function renderRefusal(refusals: readonly Refusal[], palette: Palette): string {
   const [first] = refusals;
   if (first === undefined) return "";
   const mark = refusals.every(isRefused) ? palette.green("✓") : palette.red("✗");
-  const same = refusals.every((r) => r.received === first.received && r.code === first.code);
-  const status = same ? String(first.received) : refusals.map((r) => `${r.received} at ${r.at}`).join(", ");
+  const seen = (r: Refusal) =>
+    r.layer?.answered === undefined ? `${r.received}` : `${r.received} by ${r.layer.answered}`;
+  const same = refusals.every((r) => seen(r) === seen(first) && r.code === first.code);
+  const status = same ? seen(first) : refusals.map((r) => `${seen(r)} at ${r.at}`).join(", ");
   const codes = new Set(refusals.flatMap(({ code }) => (code === undefined ? [] : [code])));
   return `    ${mark} org-c    ${status}  ${ATTEMPT_TITLES[first.attempt]}  ${palette.dim([...codes].join("; "))}`.trimEnd();
 }

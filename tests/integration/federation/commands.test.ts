@@ -70,6 +70,21 @@ test("CON-1: restore names first what it cannot mend", async (t) => {
   assert.deepEqual(planes, ["border", "rooms", "card", "gateway"]);
 });
 
+test("CON-1: a walk says its own order, and the status which planes were never applied", async (t) => {
+  const { drawbridge } = await deployment(t);
+  for (const [act, order] of [
+    ["contain", "In closing order: 5 gateway, 4 card, 2 rooms, 3 border."],
+    ["restore", "In opening order: 3 border, 2 rooms, 4 card, 5 gateway."],
+  ] as const) {
+    const { stderr } = await drawbridge("federation", act, "lighthouse", "--run");
+    const orders = stderr.split("\n").filter((line) => /(?:closing|opening) order/.test(line));
+    assert.deepEqual(orders, [order]);
+  }
+  const { stdout } = await drawbridge("federation", "status");
+  assert.match(stdout, /^1 transport .* never applied .*not looked for/m);
+  assert.match(stdout, /^Never applied: 1 transport\b.*\nmend: drawbridge reconcile --once/m);
+});
+
 test("CON-1: exit codes say what kind of no it is", async (t) => {
   const { drawbridge, directory, repository } = await deployment(t, "work tree");
   const unknown = await drawbridge("federation", "contain", "lighthosue");
@@ -84,6 +99,12 @@ test("CON-1: exit codes say what kind of no it is", async (t) => {
   const status = await drawbridge("federation", "status");
   assert.equal(status.code, 4);
   assert.match(status.stdout, /REFUSED/);
+  const elsewhere = await run(process.execPath, [
+    ...[join(ROOT, "src/cli/main.ts"), "federation", "contain", "lighthouse"],
+    ...["--config", "/nonexistent.yaml"],
+  ]);
+  assert.equal(elsewhere.code, 2);
+  assert.match(elsewhere.stderr, /there is no \/nonexistent\.yaml\nmend: Name .* with --config/);
   assert.equal((await drawbridge("reconcile", "--plane", "card")).code, 2);
   assert.equal((await drawbridge("reconcile", "--once", "--plane", "sixth")).code, 2);
 });
@@ -108,6 +129,10 @@ test("CON-1: a walk over parts that are down names every plane that is not close
     /lighthouse/,
     "the border has its file, so it closes at the next start at the latest",
   );
+  const again = await drawbridge("federation", "contain", "lighthouse", "--run");
+  assert.equal(again.code, 5);
+  assert.match(again.stdout, /^STILL TO BE CLOSED: 2 rooms, 3 border\. Mend what is named above/m);
+  assert.match(again.stdout, /^ {2}drawbridge federation contain lighthouse --config '.+' --run$/m);
   const status = await drawbridge("federation", "status", "--json");
   assert.equal(status.code, 5);
   const { contained } = JSON.parse(status.stdout);

@@ -122,6 +122,8 @@ test("CON-1: an unknown partner is told with close names, and the own server is 
   };
   assert.match(await mendOf("lighthosue"), /Did you mean lighthouse/);
   assert.match(await mendOf("matrix.lighthouse.example"), /Did you mean matrix\.lighthouse\.example:8448/);
+  // `dredgers` is one edit from `dredger`, and others are further away: they are not offered.
+  assert.match(await mendOf("dredgers"), /Did you mean dredger\?/);
   assert.match(await mendOf("nobody-at-all.test"), /no partner is called/);
   assert.match(await mendOf("\u001b[2Jx"), /no partner is called \?\[2Jx/);
   const own = loadRegistry(registryFiles()).organisation.serverName;

@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { systemClock } from "../../../src/domain/clock.ts";
 import type { EvidenceItem } from "../../../src/records/evidence-item.ts";
 import { endGateway, eventually } from "../../support/gateway.ts";
-import { type GatewayDeployment, gatewayDeployment } from "../../support/gateway-deployment.ts";
+import { type GatewayDeployment, gatewayDeployment, ORG_B } from "../../support/gateway-deployment.ts";
 
 const CLOSED = { gateway: "closed" } as const;
 const CARD_CLOSED = { card: "closed" } as const;
@@ -131,6 +131,7 @@ test("PLN-4: plane 4 alone withdraws what nobody else consumes, and calls go on"
     ["card_fetch", "docs-qa", "open", "consumed_by_others"],
     ["card_fetch", "reports", "closed", "card_withdrawn"],
     ["card_trust", "org-b-agent", "closed", "agent_card_untrusted"],
+    ["may_ask", ORG_B, "closed", "not_in_agents_file"],
   ]);
 
   assert.equal((await deployment.apply("card")).state, "in_force");

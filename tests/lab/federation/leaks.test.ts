@@ -74,8 +74,14 @@ test("OFF-4: without an ACL the partner's other people join through a third serv
   each("no_acl", "history_from_third", "yes");
 });
 
-test("OFF-4: the end state leaks nothing, in no room of anybody", () => {
-  for (const column of COLUMNS) each("all", column, "no");
+test("OFF-4, PLN-2: the rooms plane alone closes every room, those that the partner's user made by new ones", () => {
+  for (const column of COLUMNS) each("rooms", column, "no");
+});
+
+test("OFF-4: the end states leak nothing, in no room of anybody: contained, and removed", () => {
+  for (const measure of ["contained", "all"] as const) {
+    for (const column of COLUMNS) each(measure, column, "no");
+  }
 });
 
 test("OFF-4: the table that is published is what was measured", () => {

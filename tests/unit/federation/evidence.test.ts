@@ -5,7 +5,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { sha256Tagged } from "../../../src/domain/digest.ts";
 import { collectStream } from "../../../src/federation/evidence/collect-stream.ts";
-import { leakCells } from "../../../src/federation/evidence/leak-rows.ts";
+import { leakCells, leakSummary } from "../../../src/federation/evidence/leak-rows.ts";
 import {
   type EvidencePackBody,
   LIMITS,
@@ -219,4 +219,26 @@ test("OFF-4: a leak is denied only where every attempt was refused, and never wh
     ["yes", "no", "unknown", "no"],
   );
   assert.deepEqual([cells.partner_to_target, cells.target_to_partner], ["not_tried", "not_tried"]);
+});
+
+test("OFF-4: what the rows say together names what crosses, what nobody could tell and what nobody tried", () => {
+  const closed = Object.fromEntries(Object.keys(leakCells([])).map((column) => [column, "no"])) as ReturnType<
+    typeof leakCells
+  >;
+  assert.equal(leakSummary([{ cells: closed }]), "Nothing was seen to cross in the one room looked at.");
+  assert.equal(
+    leakSummary([
+      { cells: closed },
+      {
+        cells: {
+          ...closed,
+          join_via_third: "yes",
+          history_from_third: "unknown",
+          partner_to_target: "not_tried",
+        },
+      },
+    ]),
+    "**Still crossing** in 1 of the 2 rooms looked at: join at D. Could not be told everywhere: history from D. " +
+      "Not tried everywhere: B→A.",
+  );
 });

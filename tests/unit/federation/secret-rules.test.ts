@@ -69,6 +69,34 @@ test("REG-1: a secret is found in a file that is not even YAML, and in the texts
   );
 });
 
+test("REG-1: what else is wrong with a file hides no secret in it", () => {
+  const secret = "clientSecret: hunter2hunter2";
+  const files: Record<string, string> = {
+    "an alias": `version: 1\nx: &a {${secret}}\ny: *a\n`,
+    "an alias of nothing": `version: 1\n${secret}\ny: *nowhere\n`,
+    "an alias of the secret itself": `version: 1\nclientSecret: &s hunter2hunter2\ny: *s\n`,
+    "a merge key": `version: 1\n${secret}\n<<: *defaults\n`,
+    "a key written twice": `version: 1\n${secret}\nversion: 1\n`,
+    "an unknown tag": `version: 1\n${secret}\nx: !!foo bar\n`,
+    "an unknown key": `version: 1\n${secret}\ncolour: red\n`,
+    "an open bracket": `version: 1\n${secret}\ny: [\n`,
+  };
+  for (const [what, text] of Object.entries(files)) {
+    const problems = problemsOf(new Map([[PARTNER, text]]));
+    const secrets = problems.filter(({ rule }) => rule === "secret.named_value");
+    assert.deepEqual(
+      secrets.map(({ line }) => line),
+      [2],
+      what,
+    );
+    assert.ok(
+      problems.some(({ line, rule }) => line !== 2 && !rule.startsWith("secret.")),
+      `${what} is told as well`,
+    );
+    for (const { message, mend } of problems) assert.doesNotMatch(`${message} ${mend}`, /hunter2/);
+  }
+});
+
 test("REG-1: public key coordinates, key identifiers, digests and references are no secrets", () => {
   const jwk = key.publicKey.export({ format: "jwk" });
   const text = [

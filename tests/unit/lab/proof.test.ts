@@ -72,7 +72,11 @@ const EXPECTED: Readonly<Record<Attempt, Refusal["expected"]>> = {
 const REFUSALS: Refusal[] = ATTEMPTS.flatMap((attempt) =>
   (["org-a", "org-b"] as const).map((organisation) => {
     const expected = EXPECTED[attempt];
-    return { attempt, at: organisation, expected, received: expected, code: "M_FORBIDDEN" };
+    const layer = { expected: "transport", answered: "transport" } as const;
+    return {
+      ...{ attempt, at: organisation, expected, received: expected, code: "M_FORBIDDEN" },
+      ...(ATTEMPT_PLANES[attempt] === "transport" ? { layer } : {}),
+    };
   }),
 );
 const PASSED = [
@@ -119,6 +123,17 @@ test("NEG-1: org-c being let in anywhere is a failure of the proof", () => {
   for (const [index, refusal] of REFUSALS.entries()) {
     const changed = REFUSALS.with(index, { ...refusal, received: 200 });
     assert.equal(failuresOf({ ...FOUND, refusals: changed }).length, 1, refusal.attempt);
+  }
+});
+
+test("NEG-1: org-c being stopped by another layer than the summary says is a failure of the proof", () => {
+  for (const [index, refusal] of REFUSALS.entries()) {
+    if (refusal.layer === undefined) continue;
+    for (const answered of ["room_acl", undefined] as const) {
+      const changed = REFUSALS.with(index, { ...refusal, layer: { ...refusal.layer, answered } });
+      const [failure] = failuresOf({ ...FOUND, refusals: changed });
+      assert.match(failure ?? "", /expected 403 by transport, received 403 by (room_acl|nobody known)$/);
+    }
   }
 });
 

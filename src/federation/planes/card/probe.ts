@@ -1,13 +1,16 @@
-// What an operator sees of plane 4 from inside, for one partner: are our cards still public, and does our
-// bridge still trust the partner's.
+// What an operator sees of plane 4 from inside, for one partner: are our cards still public, does our bridge
+// still trust the partner's, and may its people ask any ghost.
 // Invariant: a card is public or not for everybody; one that stays because another partner consumes it is told
 // as open, with that reason.
 import { resolve } from "node:path";
 import { request } from "undici";
+import { AgentsFile } from "../../../admission/agents-file.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { type EvidenceItem, evidenceItem } from "../../../records/evidence-item.ts";
+import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../../config.ts";
+import { serverOfSender } from "../../registry/cross-checks.ts";
 import { type PartnerEntry, planeState } from "../../registry/partner.ts";
 import { openPartners } from "../admitted.ts";
 import type { DesiredPlane } from "../plane.ts";
@@ -20,7 +23,7 @@ const AUDITED_WITHIN_MS = 3_000;
 const POLL_MS = 100;
 
 export interface ProbeOptions {
-  readonly config: FederationConfig;
+  readonly config: Pick<FederationConfig, "card" | "directory" | "gateway">;
   readonly desired: DesiredPlane;
   readonly partner: PartnerEntry;
   readonly clock: Clock;
@@ -53,7 +56,11 @@ export async function probePlane(options: ProbeOptions): Promise<readonly Eviden
       durationMs: clock.now() - begun,
     });
   };
-  return [...(await ourCards(options, seal)), ...(await theirCards(options, seal))];
+  return [
+    ...(await ourCards(options, seal)),
+    ...(await theirCards(options, seal)),
+    ...(await whoMayAsk(options, seal)),
+  ];
 }
 
 /** Each agent of ours that the partner could invoke. */
@@ -126,6 +133,31 @@ async function theirCards(options: ProbeOptions, seal: Seal): Promise<EvidenceIt
     );
   }
   return items;
+}
+
+/** Whether the agents.yaml that the bridge has in force lets the partner's people ask anybody. */
+async function whoMayAsk({ config, desired, partner }: ProbeOptions, seal: Seal): Promise<EvidenceItem[]> {
+  const { serverName } = partner.partner;
+  const text = desired.files.get(CARD_AGENTS);
+  if (config.card === undefined || text === undefined) return [];
+  const { agents } = parseYaml(AgentsFile, text, `rendered/${CARD_AGENTS}`);
+  const mayAsk = Object.values(agents).some(
+    ({ allowedServers, allowedSenders }) =>
+      allowedServers.includes(serverName) && allowedSenders.some((one) => serverOfSender(one) === serverName),
+  );
+  // An open plane admits nobody by itself: the lists of each agent may leave the partner out.
+  if (!mayAsk && planeState(partner.partner, "card") === "open") return [];
+  const inForce = await bridgeAgentsDigest(config.card.bridgeHealthUrl);
+  const item = await seal("may_ask", "bridge", serverName, () => {
+    if (inForce === undefined) return { verdict: "unknown", reason: "bridge_not_running", references: [] };
+    if (inForce !== sha256Tagged(text)) {
+      return { verdict: "unknown", reason: "not_in_force", references: [inForce] };
+    }
+    return mayAsk
+      ? { verdict: "open", reason: "in_agents_file", references: [inForce] }
+      : { verdict: "closed", reason: "not_in_agents_file", references: [inForce] };
+  });
+  return [item];
 }
 
 /** The bridge writes its audit a moment after it has taken up the file. */

@@ -1,42 +1,65 @@
-// Closes one room: plans, acts, reads the room again, until nothing is left to do or nothing more can be done.
-// Invariants: what is about to be done is in the journal before it is done; a room counts as settled only when
-// its state, read after the last act, leaves nothing to do.
-import type { RoomId, ServerName, UserId } from "../../../domain/identifiers.ts";
+// Closes one room: plans, acts, plans again, until nothing is left to do or nothing more can be done.
+// Invariants: what is about to be done is in the journal before it is done; whatever was done by the state that
+// our own acts should have left is looked at once more by `verifyRoom`, which goes by what was read alone.
+import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
-import type { ServerAcl } from "./acl.ts";
+import type { FoundAcl, ServerAcl } from "./acl.ts";
 import { deniedByEnforcement } from "./acl.ts";
 import { aclNames } from "./acl-content.ts";
+import { afterAct } from "./after-act.ts";
 import type { JournalEntry } from "./journal.ts";
 import type { Obstacle, RoomAct, RoomPlan } from "./plan.ts";
 import { isOurs } from "./plan.ts";
 import { inviteLevel, record as recordOfValue } from "./power.ts";
-import type { RoomState } from "./room-state.ts";
+import { presenceOf, type RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";
 
 export interface SettledRoom {
   readonly room: RoomId;
-  /** As it was read last. */
+  /** As it was read last, and as our acts since have left it. */
   readonly state: RoomState;
   readonly plan: RoomPlan;
   readonly obstacles: readonly Obstacle[];
   /** Whether anything was done. */
   readonly changed: boolean;
   readonly aclChanged: boolean;
+  /** The ACL that stood there when the room was first read. */
+  readonly aclBefore: FoundAcl | undefined;
 }
 
 /** Rooms whose members come back as fast as they are banned are given up, and reported. */
 const ROUNDS_MAX = 8;
 
 /**
- * Brings one room as far as it goes.
+ * Brings one room as far as it goes. It is read once: behind our acts its state is taken to be what they made.
  * @returns undefined when the homeserver does not know the room
  */
-export async function closeRoom(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
+export function closeRoom(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
+  return settleRoom(session, room, "acts");
+}
+
+/**
+ * The same, read again behind each round of acts: nobody who came in the meantime is missed.
+ * @returns undefined when the homeserver does not know the room
+ */
+export function verifyRoom(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
+  return settleRoom(session, room, "reads");
+}
+
+async function settleRoom(
+  session: RoomsSession,
+  room: RoomId,
+  goesBy: "acts" | "reads",
+): Promise<SettledRoom | undefined> {
   let changed = false;
   let aclChanged = false;
+  let known: RoomState | undefined;
+  let first: RoomState | undefined;
   for (let round = 0; ; round++) {
-    const state = await readRoom(session, room);
+    const state = known ?? (await readRoom(session, room));
     if (state === undefined) return undefined;
+    first ??= state;
+    const aclBefore = first.acl?.content;
     const plan = planFor(session, state);
     const settled = (obstacles: readonly Obstacle[]): SettledRoom => ({
       room,
@@ -45,23 +68,36 @@ export async function closeRoom(session: RoomsSession, room: RoomId): Promise<Se
       obstacles,
       changed,
       aclChanged,
+      aclBefore,
     });
     const { actor } = plan;
     if (actor === undefined || plan.acts.length === 0) return settled(plan.obstacles);
     if (round === ROUNDS_MAX) return settled(obstaclesOf(plan, "unsettled", session));
     const acting = await actingAs(session, actor);
     if (acting === undefined) continue; // Somebody else will act, or nobody can.
+    let left = state;
     try {
-      for (const act of plan.acts) {
+      for (const act of withRaisedInvite(plan.acts)) {
         if (act.kind === "set_acl") aclChanged = true;
-        await perform(session, state, plan, acting, act);
+        const event = await perform(session, state, plan, acting, act);
+        left = afterAct(left, act, acting.userId, event);
         changed = true;
       }
     } catch (error) {
       if (!isRefusal(error)) throw error;
       return settled(obstaclesOf(plan, "refused", session));
     }
+    if (goesBy === "acts") known = left;
   }
+}
+
+/** Both write the same levels: what is written last keeps the invite level that was raised a moment ago. */
+function withRaisedInvite(acts: readonly RoomAct[]): readonly RoomAct[] {
+  const raised = acts.find((act) => act.kind === "raise_invite");
+  if (raised === undefined) return acts;
+  return acts.map((act) =>
+    act.kind === "read_only" ? { ...act, content: { ...act.content, invite: raised.level } } : act,
+  );
 }
 
 function obstaclesOf(
@@ -81,7 +117,7 @@ async function perform(
   plan: RoomPlan,
   acting: ActingUser,
   act: RoomAct,
-): Promise<void> {
+): Promise<EventId> {
   const room = state.roomId;
   const concerned = plan.concerned.map(({ serverName }) => serverName as ServerName);
   switch (act.kind) {
@@ -94,8 +130,7 @@ async function perform(
         before: inheritedInvite(session, partner, room, current, isWritten ? current : null),
         level: act.level,
       }));
-      await acting.putState(room, "m.room.power_levels", "", act.content);
-      return;
+      return acting.putState(room, "m.room.power_levels", "", act.content);
     }
     case "ban": {
       const journal = journalOf(session, act.partner);
@@ -104,12 +139,12 @@ async function perform(
         const users = plan.acts
           .filter((one) => one.kind === "ban" && one.partner === act.partner)
           .map((one) => (one as Extract<RoomAct, { kind: "ban" }>).user)
-          .map((user) => ({ user, before: presence(state, user) }));
+          .map((user) => ({ user, before: presenceOf(state, user) }));
         await journal.append({ act: "bans", room, actor: acting.userId, users });
       }
       const event = await acting.setMembership(room, act.user, "ban");
       await journal.append({ act: "banned", room, user: act.user, event });
-      return;
+      return event;
     }
     case "set_acl": {
       const partners = aclPartners(session, state, act.content, concerned);
@@ -117,7 +152,7 @@ async function perform(
       await announce(session, partners, () => ({ act: "acl", room, before }));
       const event = await acting.putState(room, "m.room.server_acl", "", { ...act.content });
       await announce(session, partners, () => ({ act: "acl_set", room, event }));
-      return;
+      return event;
     }
     case "read_only": {
       const readOnly = plan.concerned
@@ -129,11 +164,7 @@ async function perform(
         before: inheritedLevels(session, partner, room) ?? levelsOf(state),
         level: act.level,
       }));
-      // The invite level may have been raised a moment ago, by the act before.
-      const raised = plan.acts.find(({ kind }) => kind === "raise_invite");
-      const invite = raised?.kind === "raise_invite" ? { invite: raised.level } : {};
-      await acting.putState(room, "m.room.power_levels", "", { ...act.content, ...invite });
-      return;
+      return acting.putState(room, "m.room.power_levels", "", act.content);
     }
   }
 }
@@ -144,11 +175,6 @@ async function announce(
   entry: (partner: ServerName) => JournalEntry,
 ): Promise<void> {
   await Promise.all(partners.map((partner) => journalOf(session, partner).append(entry(partner))));
-}
-
-function presence(state: RoomState, user: UserId): "join" | "invite" | "knock" {
-  const membership = state.members.get(user)?.membership;
-  return membership === "join" || membership === "knock" ? membership : "invite";
 }
 
 /** In a room of ours the registry says what the ACL is; elsewhere it must be known whose denial is ours. */

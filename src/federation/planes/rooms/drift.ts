@@ -23,12 +23,21 @@ export async function roomsDrift(session: RoomsSession): Promise<readonly Drift[
   const found = await sideBySide(rooms, ROOMS_AT_ONCE, async (room) => {
     const state = await readRoom(session, room);
     if (state === undefined || !joinedByServer(state).has(session.intent.own)) return [];
-    const kinds = new Set(planFor(session, state).acts.map(({ kind }) => kind));
-    return [...kinds].map(
-      (kind): Drift => ({ plane: "rooms", subject: room, kind: KINDS[kind], found: digestOf(state, kind) }),
+    const acts = new Map(planFor(session, state).acts.map((act) => [act.kind, act]));
+    return [...acts].map(
+      ([kind, act]): Drift => ({
+        plane: "rooms",
+        subject: room,
+        kind: kindOf(act),
+        found: digestOf(state, kind),
+      }),
     );
   });
   return found.flat();
+}
+
+function kindOf(act: RoomAct): string {
+  return act.kind === "set_acl" && act.newcomers !== undefined ? "acl_newcomers" : KINDS[act.kind];
 }
 
 function digestOf(state: RoomState, kind: RoomAct["kind"]): string | null {

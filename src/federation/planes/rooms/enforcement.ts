@@ -3,7 +3,7 @@
 // Invariants: a room counts as enforced only by an answer that was received after its last change; a stale
 // entry is mended and asked for again; nobody is waited for beyond the time-out.
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
-import { deniedByEnforcement } from "./acl.ts";
+import { deniedByEnforcement, type FoundAcl } from "./acl.ts";
 import type { RoomReason } from "./reasons.ts";
 import { joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
@@ -29,16 +29,18 @@ const HOME_POLL_MS = 25;
 const RETAINED_POLL_FIRST_MS = 25;
 const RETAINED_POLL_MAX_MS = 1_000;
 const RETAINED_AT_ONCE = 8;
-/** A server that has not shown the event by then is sent a new one, which has it look for what it lacks. */
+/** A server that has shown no event for so long is sent new ones, which have it look for what it lacks. */
 const RESEND_AFTER_MS = 3_000;
 
 /**
  * Asks the homeserver what it enforces, mends what is stale, and asks again.
+ * @param before the ACL that stood there before the last change of it; undefined where there was none
  * @returns undefined once it enforces what the state says
  */
 export async function enforceAtHome(
   session: RoomsSession,
   state: RoomState,
+  before: FoundAcl | undefined,
   counts: EnforcementCounts,
 ): Promise<EnforcementGap | undefined> {
   const { intent, home, clock } = session;
@@ -47,7 +49,7 @@ export async function enforceAtHome(
   const deadline = clock.now() + session.enforcementTimeoutMs;
   counts.checked += 1;
   let isStale = false;
-  for (const server of serversToAskOf(session, state)) {
+  for (const server of serversToAskOf(session, state, before)) {
     const expected = state.acl === undefined || !deniedByEnforcement(state.acl.content, server);
     for (;;) {
       const seen = await home.enforcement(state.roomId, server).catch((error: unknown) => {
@@ -79,14 +81,29 @@ export async function enforceAtHome(
 /** How many partners are asked about in a room that concerns none of them in particular. */
 const ASKED_MAX = 4;
 
-/** Servers about which the last change of the ACL said something new; ourselves where it did not. */
-function serversToAskOf(session: RoomsSession, state: RoomState): readonly string[] {
-  const closing = session.intent.closing.map(({ serverName }) => serverName);
-  const here = [...session.journals].filter(
-    ([server, journal]) => journal.room(state.roomId) !== undefined || presentOf(state, server).length > 0,
+/**
+ * Servers of which the homeserver's answer tells whether its cache is the last ACL or the one before: whoever
+ * is treated otherwise by it, and whoever the room concerns.
+ */
+function serversToAskOf(
+  session: RoomsSession,
+  state: RoomState,
+  before: FoundAcl | undefined,
+): readonly string[] {
+  const { own, retained } = session.intent;
+  const partners = [...session.journals.keys()];
+  const here = partners.filter(
+    (server) =>
+      session.journals.get(server)?.room(state.roomId) !== undefined || presentOf(state, server).length > 0,
   );
-  if (here.length > 0) return here.map(([server]) => server);
-  return closing.length > 0 ? closing.slice(0, ASKED_MAX) : [session.intent.own];
+  const isDenied = (acl: FoundAcl | undefined, server: string) =>
+    acl !== undefined && deniedByEnforcement(acl, server);
+  const changed = [...partners, ...retained].find(
+    (server) => isDenied(before, server) !== isDenied(state.acl?.content, server),
+  );
+  const asked = new Set(changed === undefined ? here : [changed, ...here]);
+  if (asked.size > 0) return [...asked];
+  return partners.length > 0 ? partners.slice(0, ASKED_MAX) : [own];
 }
 
 /** Servers other than ours that keep users in a room and must enforce its ACL. */
@@ -140,26 +157,54 @@ async function askServer(
   const deadline = startedAt + session.enforcementTimeoutMs;
   let missing = rooms;
   let pollMs = RETAINED_POLL_FIRST_MS;
+  let progressAt = startedAt;
   let isResent = false;
   for (;;) {
-    const shown = await sideBySide(missing, RETAINED_AT_ONCE, async (room) => {
+    const { shown, asked } = await askUntilNone(missing, async (room) => {
       const remainingMs = deadline - clock.now();
       const event = proofs.get(room)?.event;
       if (event === undefined || remainingMs <= 0) return false;
       return hasEvent(session, server, event, Math.max(remainingMs, RETAINED_POLL_FIRST_MS));
     });
-    missing = missing.filter((_, index) => shown[index] !== true);
+    // Whoever was not asked this time is asked first next time.
+    missing = [...missing.slice(asked), ...missing.slice(0, asked).filter((room) => !shown.has(room))];
     if (missing.length === 0) return [];
     if (clock.now() >= deadline) {
       return missing.map((room) => ({ room, server, reason: "unproven_at_retained" }));
     }
-    if (!isResent && clock.now() - startedAt >= RESEND_AFTER_MS) {
+    if (shown.size > 0) {
+      progressAt = clock.now();
+      pollMs = RETAINED_POLL_FIRST_MS;
+    }
+    if (!isResent && clock.now() - progressAt >= RESEND_AFTER_MS) {
       isResent = true;
-      await Promise.all(missing.map((room) => resendOnce(session, room, proofs, counts)));
+      await sideBySide(missing, RETAINED_AT_ONCE, (room) => resendOnce(session, room, proofs, counts));
     }
     await clock.sleep(pollMs);
     pollMs = Math.min(pollMs * 2, RETAINED_POLL_MAX_MS);
   }
+}
+
+/**
+ * Asks about rooms in turn, and stops at the first few of which none is shown: a server takes events in about
+ * the order in which they were made, and one that is behind is not kept busy with questions.
+ */
+async function askUntilNone(
+  rooms: readonly RoomId[],
+  ask: (room: RoomId) => Promise<boolean>,
+): Promise<{ readonly shown: ReadonlySet<RoomId>; readonly asked: number }> {
+  const shown = new Set<RoomId>();
+  let asked = 0;
+  while (asked < rooms.length) {
+    const some = rooms.slice(asked, asked + RETAINED_AT_ONCE);
+    asked += some.length;
+    const answers = await Promise.all(some.map(ask));
+    some.forEach((room, index) => {
+      if (answers[index] === true) shown.add(room);
+    });
+    if (!answers.includes(true)) break;
+  }
+  return { shown, asked };
 }
 
 /** Whether a server has an event: `GET /_matrix/federation/v1/event/ID`, signed by our own server. */
@@ -213,5 +258,5 @@ async function resend(
   counts.resent += 1;
   proof.event = event;
   const again = await readRoom(session, room);
-  if (again !== undefined) await enforceAtHome(session, again, counts);
+  if (again !== undefined) await enforceAtHome(session, again, state.acl.content, counts);
 }

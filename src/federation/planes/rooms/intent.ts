@@ -28,5 +28,7 @@ export const RoomsIntent = z.strictObject({
   retained: z.array(ServerNameField),
   /** Partners that must be out of every room, sorted by server name. */
   closing: z.array(ClosingPartner),
+  /** Open partners of whom nobody is invited again when they are let back; not written when there is none. */
+  notInvitedAgain: z.array(ServerNameField).default([]),
 });
 export type RoomsIntent = z.output<typeof RoomsIntent>;

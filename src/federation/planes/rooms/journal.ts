@@ -34,6 +34,9 @@ const Levels = z.strictObject({
   events: z.record(z.string(), z.number()),
 });
 
+/** Users of the partner, and how they were in the room. */
+const Presences = z.array(z.strictObject({ user: User, before: z.enum(["join", "invite", "knock"]) }));
+
 const Entry = z.discriminatedUnion("act", [
   /** The invite level is about to be raised; `before` is null where none was written. */
   z.strictObject({
@@ -47,7 +50,7 @@ const Entry = z.discriminatedUnion("act", [
     act: z.literal("bans"),
     room: Room,
     actor: User,
-    users: z.array(z.strictObject({ user: User, before: z.enum(["join", "invite", "knock"]) })),
+    users: Presences,
   }),
   z.strictObject({ act: z.literal("banned"), room: Room, user: User, event: Event }),
   /** The ACL is about to be set; `before` is null where there was none. */
@@ -56,7 +59,13 @@ const Entry = z.discriminatedUnion("act", [
   /** The room is about to become read-only. */
   z.strictObject({ act: z.literal("read_only"), room: Room, before: Levels, level: z.number() }),
   /** The room is about to be replaced. `creator` will make the new one; null: nobody is left to move. */
-  z.strictObject({ act: z.literal("replace"), room: Room, creator: User.nullable() }),
+  z.strictObject({
+    act: z.literal("replace"),
+    room: Room,
+    creator: User.nullable(),
+    /** Of the partner, who were in it then. */
+    users: Presences.default([]),
+  }),
   z.strictObject({
     act: z.literal("replacement"),
     room: Room,
@@ -75,6 +84,8 @@ const Entry = z.discriminatedUnion("act", [
     moved: z.int(),
     invited: z.int(),
   }),
+  /** The partner was removed for good since: nobody of it is invited again. */
+  z.strictObject({ act: z.literal("removed"), room: Room }),
   /** Everything that could be taken back was. */
   z.strictObject({ act: z.literal("lifted"), room: Room }),
 ]);
@@ -98,6 +109,7 @@ export interface RoomRecord {
   readonly replace?: EntryOf<"replace">;
   readonly replacement?: EntryOf<"replacement">;
   readonly gone?: EntryOf<"gone">;
+  readonly removed?: true;
 }
 
 /** The record after one more entry; undefined once it is lifted. */
@@ -136,6 +148,8 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
       return { ...record, replacement: entry };
     case "gone":
       return { ...record, gone: entry };
+    case "removed":
+      return { ...record, removed: true };
     case "lifted":
       return undefined;
   }

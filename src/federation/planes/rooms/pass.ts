@@ -4,7 +4,7 @@
 // not where it should be is named with its reason.
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
 import type { OutOfReach } from "../plane.ts";
-import { closeRoom, type SettledRoom } from "./close-room.ts";
+import { closeRoom, type SettledRoom, verifyRoom } from "./close-room.ts";
 import {
   type EnforcementCounts,
   type EnforcementGap,
@@ -45,16 +45,19 @@ export async function closeRooms(session: RoomsSession): Promise<PassResult> {
   const seen = new Set<RoomId>();
   let changed = false;
 
+  const keep = async (one: SettledRoom) => {
+    settled.set(one.room, one);
+    if (one.changed) changed = true;
+    const gap = await enforceAtHome(session, one.state, one.aclBefore, counts);
+    if (gap === undefined) homeGaps.delete(one.room);
+    else homeGaps.set(one.room, gap);
+  };
   const settle = async (room: RoomId) => {
     const one = await settleRoom(session, room);
     if (one === undefined) return;
-    settled.set(room, one);
-    if (one.changed) changed = true;
-    if (one.aclChanged || one.plan.concerned.length > 0) {
-      const gap = await enforceAtHome(session, one.state, counts);
-      if (gap === undefined) homeGaps.delete(room);
-      else homeGaps.set(room, gap);
-    }
+    // An ACL that was set by a pass which was killed then may be stale as well.
+    if (isTouched(one) || (session.journals.size > 0 && one.state.acl !== undefined)) await keep(one);
+    else settled.set(room, one);
   };
   const settleAll = async (rooms: readonly RoomId[]) => {
     for (const room of rooms) seen.add(room);
@@ -79,20 +82,26 @@ export async function closeRooms(session: RoomsSession): Promise<PassResult> {
     wave = [...new Set([...more, ...listed])].filter((room) => !seen.has(room));
   }
 
-  const touched = () =>
-    [...settled.values()].filter((one) => one.aclChanged || one.plan.concerned.length > 0);
-  const kept = touched().filter((one) => endOf(one) !== "replace");
-  const retainedGaps = await enforceAtRetained(
-    session,
-    kept.map(({ state }) => state),
-    counts,
-  );
+  const touched = [...settled.values()].filter(isTouched);
+  const statesOfKept = (rooms: readonly SettledRoom[]) =>
+    rooms.filter((one) => endOf(one) !== "replace").map(({ state }) => state);
+  const firstGaps = await enforceAtRetained(session, statesOfKept(touched), counts);
   const ended = await endRooms(session, settled, statesOf(), settle);
   if (ended.changed) changed = true;
 
-  // A second look: what was set last may have been overtaken by somebody else, or by a stale read.
-  const again = touched().filter(({ room, aclChanged }) => aclChanged && !ended.rooms.has(room));
-  await sideBySide(again, ROOMS_AT_ONCE, ({ room }) => settle(room));
+  // A second look, which reads: somebody may have come, or set another ACL, since the room was read.
+  const again = touched.filter((one) => one.changed && !ended.rooms.has(one.room));
+  const overtaken = new Map<RoomId, SettledRoom>();
+  await sideBySide(again, ROOMS_AT_ONCE, async ({ room }) => {
+    const one = await verifyRoom(session, room);
+    if (one === undefined) return;
+    await keep(one);
+    if (one.aclChanged) overtaken.set(room, one);
+  });
+  const retainedGaps = [
+    ...firstGaps.filter(({ room }) => !overtaken.has(room)),
+    ...(await enforceAtRetained(session, statesOfKept([...overtaken.values()]), counts)),
+  ];
 
   if (counts.checked > 0) {
     note(
@@ -108,6 +117,11 @@ export async function closeRooms(session: RoomsSession): Promise<PassResult> {
     changed,
     outOfReach: outOfReach(session, [...obstacles, ...ended.obstacles], gaps, settled),
   };
+}
+
+/** Whether anything about a partner, or of the ACL, is to be seen to be in force. */
+function isTouched({ aclChanged, plan }: SettledRoom): boolean {
+  return aclChanged || plan.concerned.length > 0;
 }
 
 /** Users of the partners whom this plane banned: they may be in rooms that nothing else names. */

@@ -6,6 +6,7 @@ import { type ServerName, serverOf, type UserId } from "../../../domain/identifi
 import { aclAllow, deniedByEnforcement, type ServerAcl, serverAcl } from "./acl.ts";
 import { isSameAcl } from "./acl-content.ts";
 import type { ClosingPartner, RoomsIntent } from "./intent.ts";
+import { cameAfterAcl, inAnotherOrder } from "./newcomers.ts";
 import { banLevel, inviteLevel, levelOf, mayBan, maySend, type PowerContent, readOnly } from "./power.ts";
 import type { RoomReason } from "./reasons.ts";
 import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
@@ -13,7 +14,12 @@ import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-s
 export type RoomAct =
   | { readonly kind: "raise_invite"; readonly level: number; readonly content: PowerContent }
   | { readonly kind: "ban"; readonly partner: ServerName; readonly user: UserId }
-  | { readonly kind: "set_acl"; readonly content: ServerAcl }
+  | {
+      readonly kind: "set_acl";
+      readonly content: ServerAcl;
+      /** It stands there already; only these servers are to be told of it. */
+      readonly newcomers?: readonly ServerName[];
+    }
   | { readonly kind: "read_only"; readonly level: number; readonly content: PowerContent };
 
 export interface Obstacle {
@@ -38,6 +44,8 @@ export interface PlanContext {
   readonly journaled: ReadonlySet<string>;
   /** Users for whom the homeserver lends no token. */
   readonly unusable: ReadonlySet<UserId>;
+  /** Unix time in milliseconds. Absent: nobody is looked for who came after an ACL. */
+  readonly now?: number;
 }
 
 /** Levels are integers up to this one (Matrix appendices, canonical JSON). */
@@ -85,7 +93,7 @@ export function planRoom(room: RoomState, context: PlanContext): RoomPlan {
   if (acts.some(({ kind }) => kind === "ban")) return { actor, acts, obstacles, concerned };
 
   const acl = planAcl(room, actor, context, concerned);
-  if ("content" in acl) acts.push({ kind: "set_acl", content: acl.content });
+  if ("content" in acl) acts.push({ kind: "set_acl", ...acl });
   else for (const one of acl.obstacles) block(one.partner, one.reason);
 
   const ending = concerned.filter(({ after }) => after === "read_only" || after === "retire");
@@ -144,12 +152,21 @@ function whyNotBanned(room: RoomState, actor: UserId, user: UserId): RoomReason 
 function planAcl(
   room: RoomState,
   actor: UserId,
-  { intent }: PlanContext,
+  { intent, now }: PlanContext,
   concerned: readonly ClosingPartner[],
-): { readonly content: ServerAcl } | { readonly obstacles: readonly Obstacle[] } {
+):
+  | { readonly content: ServerAcl; readonly newcomers?: readonly ServerName[] }
+  | { readonly obstacles: readonly Obstacle[] } {
   const closing = intent.closing.map(({ serverName }) => serverName);
   const desired = desiredAcl(room, intent);
-  if (desired === undefined || isSameAcl(room.acl?.content, desired)) return { obstacles: [] };
+  if (desired === undefined) return { obstacles: [] };
+  if (isSameAcl(room.acl?.content, desired)) {
+    const newcomers = now === undefined ? [] : cameAfterAcl(room, intent, now);
+    const content = newcomers.length === 0 ? undefined : inAnotherOrder(namesOf(room));
+    return content !== undefined && maySend(room.power, actor, "m.room.server_acl")
+      ? { content, newcomers }
+      : { obstacles: [] };
+  }
   const isOwnRoom = isOurs(room, intent.own);
   const affected = isOwnRoom ? closing : concerned.map(({ serverName }) => serverName);
   const stillOpen = affected.filter((server) => !isDenied(room, server)) as ServerName[];

@@ -22,6 +22,8 @@ export const ROOM_REASONS = {
     "Nothing says what the homeserver enforces: load the border module, and check border.statusToken.",
   unproven_at_retained:
     "This server did not show the ACL in time and may let the partner in: ask its operator, then reconcile again.",
+  not_invited:
+    "The partner's server did not answer, so its users are not invited again: see that it runs, then reconcile again.",
   not_replaced: "The new room could not be completed: read the homeserver's log, then reconcile again.",
   not_deleted: "The homeserver did not finish taking the old room away: read its log, then reconcile again.",
 } as const;

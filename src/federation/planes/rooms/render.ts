@@ -1,6 +1,7 @@
 // Plane 2 as a file: what the rooms plane must bring about in every governed room.
 // Invariant: a closing partner's host is never the host of a server that `allow` names (the registry refuses
 // two servers of one host).
+import type { z } from "zod";
 import { closedPlanes } from "../../registry/partner.ts";
 import { admittedServers, oncePerRegistry, openPartners } from "../admitted.ts";
 import { jsonFile } from "../emit-yaml.ts";
@@ -13,11 +14,15 @@ export const ROOMS_INTENT = "rooms/rooms.json";
 
 const intentOf = oncePerRegistry((registry): string => {
   const closing = registry.partners.filter(({ partner }) => closedPlanes(partner).includes("rooms"));
-  const intent: RoomsIntent = {
+  const open = openPartners(registry, "rooms").map(({ partner }) => partner);
+  const notInvitedAgain = open
+    .filter(({ rooms }) => rooms.whenRestored === "none")
+    .map(({ serverName }) => serverName);
+  const intent: z.input<typeof RoomsIntent> = {
     version: 1,
     own: registry.organisation.serverName,
     allow: aclAllow(admittedServers(registry, "rooms")),
-    retained: openPartners(registry, "rooms").map(({ partner }) => partner.serverName),
+    retained: open.map(({ serverName }) => serverName),
     closing: closing.map(({ name, partner }) => {
       // Removal outlasts containment: what is closed for good is not left open to a restore.
       const removed = partner.planes.rooms === "closed";
@@ -29,6 +34,7 @@ const intentOf = oncePerRegistry((registry): string => {
         unclosable: partner.rooms.whenUnclosable,
       };
     }),
+    ...(notInvitedAgain.length === 0 ? {} : { notInvitedAgain }),
   };
   return jsonFile(intent);
 });

@@ -1,7 +1,7 @@
 // Takes back in one room what was done because of one partner, from the journal.
 // Invariants: the ACL first, so that nobody is let back into a room whose ACL still denies them; exactly the
 // bans that this plane made are lifted, never one that somebody else made since; what another closing partner
-// still needs stays; the record goes only when everything that can be taken back was.
+// still needs stays.
 import type { ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
 import { aclAllow, deniedByEnforcement, type ServerAcl } from "./acl.ts";
@@ -38,7 +38,7 @@ export async function reopenAcl(
   });
 }
 
-/** The second half: bans, invite level, read-only; then the record is closed. */
+/** The second half: bans, invite level, read-only. Whoever was banned is outside then. */
 export async function reopenMembers(
   session: RoomsSession,
   partner: ServerName,
@@ -59,7 +59,6 @@ export async function reopenMembers(
       await acting.putState(state.roomId, "m.room.power_levels", "", levels);
       changed = true;
     }
-    await journalOf(session, partner).append({ act: "lifted", room: record.room });
     return { changed };
   });
 }

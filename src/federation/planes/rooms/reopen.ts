@@ -1,9 +1,11 @@
 // Lets partners back into the rooms that they were taken out of, from the journals.
-// Invariant: in each room the ACL is restored and seen to be enforced, stale entries mended, before a ban is
-// lifted; what cannot come back is named.
+// Invariants: in each room the ACL is restored and seen to be enforced, stale entries mended, before a ban is
+// lifted; people are invited when all bans are; a record ends only when everything that can be taken back was;
+// what cannot come back is named.
 import type { ServerName } from "../../../domain/identifiers.ts";
 import type { OutOfReach } from "../plane.ts";
 import { type EnforcementCounts, enforceAtHome, enforceAtRetained } from "./enforcement.ts";
+import { type InvitationCounts, inviteAgain, replacementOf } from "./invite-again.ts";
 import type { RoomRecord } from "./journal.ts";
 import { ROOM_REASONS, type RoomReason } from "./reasons.ts";
 import { reopenAcl, reopenMembers } from "./reopen-room.ts";
@@ -25,8 +27,6 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
       outOfReach.push({ partner, subject, reason, mend: ROOM_REASONS[reason] });
     const records = journalOf(session, partner).rooms;
     const ended = records.filter(({ gone, replace }) => gone !== undefined || replace !== undefined);
-    await forget(session, partner, ended);
-
     const restorable = records.filter((record) => !ended.includes(record));
     const counts: EnforcementCounts = { checked: 0, stale: 0, mended: 0, resent: 0 };
     const states: RoomState[] = [];
@@ -36,35 +36,53 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
       for (const { reason } of room.obstacles) miss(record.room, reason);
       if (room.state === undefined) return;
       states.push(room.state);
-      const gap = await enforceAtHome(session, room.state, counts);
+      const gap = await enforceAtHome(session, room.state, room.state.acl?.content, counts);
       if (gap !== undefined) miss(record.room, gap.reason);
     });
     for (const gap of await enforceAtRetained(session, states, counts)) {
       miss(`${gap.room} at ${gap.server}`, gap.reason);
     }
+    const back: (readonly [RoomRecord, RoomState])[] = [];
     const blocked = new Set(outOfReach.map(({ subject }) => subject));
     await sideBySide(restorable, ROOMS_AT_ONCE, async (record) => {
       if (blocked.has(record.room)) return;
       const room = await reopenMembers(session, partner, record);
       if (room.changed) changed = true;
       for (const { reason } of room.obstacles) miss(record.room, reason);
+      if (room.state !== undefined && room.obstacles.length === 0) back.push([record, room.state]);
     });
+    for (const record of ended) {
+      const state = await replacementOf(session, record);
+      const instead = state === undefined ? "nothing replaces it" : `its users are in ${state.roomId}`;
+      session.note(`${record.room} does not come back for ${partner}: ${instead}`);
+      if (state === undefined) await journalOf(session, partner).append({ act: "lifted", room: record.room });
+      else back.push([record, state]);
+    }
+    const invitations: InvitationCounts = { invited: 0, refused: 0 };
+    await sideBySide(back, ROOMS_AT_ONCE, async ([record, state]) => {
+      const reason = await inviteAgain(session, partner, record, state, invitations);
+      if (reason === undefined)
+        await journalOf(session, partner).append({ act: "lifted", room: record.room });
+      else miss(state.roomId, reason);
+    });
+    if (invitations.invited > 0) changed = true;
     session.note(
-      `${partner}: ${restorable.length} rooms reopened, ${counts.stale} stale at home, ${counts.mended} mended`,
+      `${partner}: ${restorable.length} rooms reopened, ${counts.stale} stale at home, ${counts.mended} mended; ` +
+        `${invitations.invited} invited again, ${invitations.refused} refused`,
     );
   }
   return { changed, outOfReach };
 }
 
-/** Rooms that were left or replaced stay so: they are named, and their records end. */
-async function forget(
-  session: RoomsSession,
-  partner: ServerName,
-  ended: readonly RoomRecord[],
-): Promise<void> {
-  for (const { room, replacement } of ended) {
-    const instead = replacement === undefined ? "nothing replaces it" : `its users are in ${replacement.to}`;
-    session.note(`${room} does not come back for ${partner}: ${instead}`);
-    await journalOf(session, partner).append({ act: "lifted", room });
+/**
+ * Notes of every room of a partner that is removed for good that it is: whoever admits it again makes a new
+ * partnership, and invites whom that is meant for.
+ */
+export async function noteRemovals(session: RoomsSession): Promise<void> {
+  for (const { serverName, mode } of session.intent.closing) {
+    if (mode !== "removed") continue;
+    const journal = journalOf(session, serverName as ServerName);
+    const unmarked = journal.rooms.filter(({ removed }) => removed === undefined);
+    await journal.append(...unmarked.map(({ room }) => ({ act: "removed", room }) as const));
   }
 }

@@ -8,7 +8,7 @@ import type { ClosingPartner } from "./intent.ts";
 import type { JournalEntry, RoomRecord } from "./journal.ts";
 import type { Obstacle } from "./plan.ts";
 import { levelOf } from "./power.ts";
-import { joinedByServer, type RoomState } from "./room-state.ts";
+import { joinedByServer, presencesOf, type RoomState } from "./room-state.ts";
 import { isRefusal, journalOf, type RoomsSession, recordOf } from "./session.ts";
 import { sideBySide } from "./side-by-side.ts";
 
@@ -55,7 +55,12 @@ export async function replaceRoom(
   try {
     const creator =
       known?.replace === undefined ? await chooseCreator(session, state) : known.replace.creator;
-    if (known?.replace === undefined) await note({ act: "replace", room: state.roomId, creator });
+    if (known?.replace === undefined) {
+      for (const partner of partners) {
+        const users = presencesOf(state, partner);
+        await journalOf(session, partner).append({ act: "replace", room: state.roomId, creator, users });
+      }
+    }
     let moved = { moved: 0, invited: 0 };
     let replacement: RoomId | undefined;
     if (creator !== null) {

@@ -20,6 +20,8 @@ export interface Member {
   /** Who set it. */
   readonly sender: string;
   readonly eventId: EventId;
+  /** When, by the clock of its sender's server. */
+  readonly at?: number | undefined;
 }
 
 export interface RoomState {
@@ -31,7 +33,9 @@ export interface RoomState {
   readonly federates: boolean;
   readonly members: ReadonlyMap<UserId, Member>;
   readonly power: Power;
-  readonly acl: { readonly content: FoundAcl; readonly eventId: EventId } | undefined;
+  readonly acl:
+    | { readonly content: FoundAcl; readonly eventId: EventId; readonly at?: number | undefined }
+    | undefined;
   readonly joinRule: string;
   /** State that a replacement takes over, by type; state key empty. */
   readonly single: ReadonlyMap<string, Readonly<Record<string, unknown>>>;
@@ -52,7 +56,8 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]): Ro
       const eventId = parseEventId(event.event_id);
       const membership = event.content["membership"];
       if (user === undefined || eventId === undefined || !MEMBERSHIPS.has(membership)) continue;
-      members.set(user, { membership: membership as Membership, sender: event.sender, eventId });
+      const at = event.origin_server_ts;
+      members.set(user, { membership: membership as Membership, sender: event.sender, eventId, at });
     } else if (event.state_key === "") {
       single.set(event.type, event.content);
       if (event.type === "m.room.create") creator = parseUserId(event.sender);
@@ -78,7 +83,7 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]): Ro
     acl:
       aclEvent === undefined || aclId === undefined
         ? undefined
-        : { content: aclEvent.content, eventId: aclId },
+        : { content: aclEvent.content, eventId: aclId, at: aclEvent.origin_server_ts },
     joinRule: typeof joinRule === "string" ? joinRule : "invite",
     single,
     predecessor: parseRoomId(predecessor?.room_id),
@@ -104,6 +109,20 @@ export function presentOf(room: RoomState, server: string): readonly UserId[] {
     .filter(([user, member]) => PRESENT.has(member.membership) && serverOf(user) === server)
     .map(([user]) => user)
     .sort();
+}
+
+/** The same, each with how the user is in the room. */
+export function presencesOf(
+  room: RoomState,
+  server: string,
+): { readonly user: UserId; readonly before: "join" | "invite" | "knock" }[] {
+  return presentOf(room, server).map((user) => ({ user, before: presenceOf(room, user) }));
+}
+
+/** How a user who is present is in the room. */
+export function presenceOf(room: RoomState, user: UserId): "join" | "invite" | "knock" {
+  const membership = room.members.get(user)?.membership;
+  return membership === "join" || membership === "knock" ? membership : "invite";
 }
 
 /** Users who have joined, by server; both sorted. */

@@ -8,7 +8,7 @@ import { roomsDrift } from "./drift.ts";
 import { withSession } from "./open-session.ts";
 import { closeRooms } from "./pass.ts";
 import { roomsEvidence } from "./probe.ts";
-import { reopenRooms } from "./reopen.ts";
+import { noteRemovals, reopenRooms } from "./reopen.ts";
 
 interface Dependencies {
   readonly clock: Clock;
@@ -26,6 +26,7 @@ export function roomsRuntime(config: FederationConfig, { clock }: Dependencies):
         { clock, note: (text) => progress.note(text), writes: true },
         async (session) => {
           const closed = await closeRooms(session);
+          await noteRemovals(session);
           const closing = new Set<string>(session.intent.closing.map(({ serverName }) => serverName));
           const reopening = [...session.journals.keys()].filter((server) => !closing.has(server));
           const reopened = await reopenRooms(session, reopening as ServerName[]);

@@ -50,6 +50,7 @@ export function planFor(session: RoomsSession, room: RoomState): RoomPlan {
     intent: session.intent,
     operator: session.operatorId,
     unusable: session.tokens.unusable,
+    now: session.clock.now(),
     journaled: new Set(
       session.intent.closing
         .map(({ serverName }) => serverName)

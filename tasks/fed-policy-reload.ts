@@ -1,0 +1,11 @@
+// Has the lab's homeservers take their policy files at once. See src/lab.
+import { policyReload } from "../src/lab/commands/policy-reload.ts";
+import type { Task } from "./task.ts";
+
+export const task: Task = {
+  name: "fed:policy-reload",
+  summary:
+    "Have the homeservers take their policy files at once, without a restart, and prove that they have.",
+  needs: {},
+  run: policyReload,
+};
