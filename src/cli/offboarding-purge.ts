@@ -136,12 +136,12 @@ function resultText(state: PurgeState): string {
   return `${[...lines, ...table, ...stays].join("\n")}\n`;
 }
 
-function residualText({ statement, replicatedRooms, unknown }: ResidualReport): string {
+function residualText({ statement, unknown }: ResidualReport): string {
   const { rooms, deviceKeys, tokensLiveUntil, thirdServers } = statement;
   const why = (field: string) => `not known (${unknown[field] ?? "unknown"})`;
   const lines = [
     `Events of the partner that are here: ${rooms.reduce((sum, { events }) => sum + events, 0)} in ${rooms.length} rooms.`,
-    `Rooms of which its server has events of ours: ${replicatedRooms}. They are not retracted.`,
+    "What its server has of those rooms, ours among it, is not retracted.",
     `Device keys of its users that are cached here: ${deviceKeys ?? why("deviceKeys")}.`,
     `Tokens of its client end at: ${tokensLiveUntil ?? why("tokensLiveUntil")}.`,
     `Streams still open: ${why("streams")}.`,

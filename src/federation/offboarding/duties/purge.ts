@@ -55,6 +55,8 @@ export type PurgeBegun = NonNullable<PurgeState["begun"]>;
 
 const FILE = "purge.json";
 const POLL_MS = 200;
+const IDLE_POLLS = 10;
+const DELETIONS_MAX = 3;
 const STEP_MAX_MS = 3_600_000;
 
 export function readPurge(run: Run): PurgeState | undefined {
@@ -200,10 +202,18 @@ async function purgeMedia({ homeserver, partner, say }: DutiesSession, { media }
 
 async function purgeRoom({ operator, clock }: DutiesSession, planned: PlannedRoom): Promise<number> {
   const room = roomOf(planned);
-  if ((await operator.roomState(room)) === undefined) return 0;
-  await operator.deleteRoom(room, true);
-  await poll(clock, `room ${room}`, async () => (await operator.deletion(room))?.state !== "running");
-  if ((await operator.roomState(room)) === undefined) return 0;
+  const isGone = async () => (await operator.roomState(room)) === undefined;
+  // A deletion fails while somebody of ours joins or speaks; the room is blocked by then, so the next goes on.
+  for (let attempt = 0; attempt < DELETIONS_MAX && !(await isGone()); attempt++) {
+    await operator.deleteRoom(room, true);
+    let idle = 0;
+    await poll(clock, `room ${room}`, async () => {
+      // Between two of its steps a deletion is listed as none.
+      idle = (await operator.deletion(room))?.state === "running" ? 0 : idle + 1;
+      return idle >= IDLE_POLLS || (await isGone());
+    });
+  }
+  if (await isGone()) return 0;
   throw notGone(`room ${room}`, "Read the homeserver's log at this time");
 }
 

@@ -11,8 +11,6 @@ import { countEvents, type DutiesContext, type DutiesSession, partnerRooms, with
 
 export interface ResidualReport {
   readonly statement: Residual;
-  /** Rooms from which events of ours went to the partner's server: it keeps them. */
-  readonly replicatedRooms: number;
   /** Why something is null or left out, as codes, by what it is about. */
   readonly unknown: Readonly<Record<string, string>>;
 }
@@ -63,7 +61,6 @@ export async function residualOf(
         .map(([server, n]) => ({ server, rooms: n }))
         .sort((left, right) => (left.server < right.server ? -1 : 1)),
     },
-    replicatedRooms: found.filter(({ isReplicated }) => isReplicated).length,
     unknown,
   };
 }

@@ -67,28 +67,26 @@ export async function withDuties<T>(
 export interface PartnerRoom {
   readonly room: RoomId;
   readonly state: RoomState;
-  /** Whether something of ours was sent to the partner's server from here, as the homeserver remembers. */
-  readonly isReplicated: boolean;
 }
 
 /** Every room that the partner takes part in or took part in, as far as the homeserver knows; sorted. */
 export async function partnerRooms(session: DutiesSession): Promise<readonly PartnerRoom[]> {
   const { operator, partner, tables } = session;
-  const replicated = new Set(await operator.destinationRooms(partner));
+  const sentTo = new Set(await operator.destinationRooms(partner));
   const counted = [...((await tables?.eventsByRoom(partner))?.keys() ?? [])]
     .map(parseRoomId)
     .filter((room) => room !== undefined);
   const listed = (await operator.rooms()).map(({ roomId }) => roomId);
   const found: PartnerRoom[] = [];
-  await sideBySide([...new Set([...listed, ...replicated, ...counted])], ROOMS_AT_ONCE, async (room) => {
+  await sideBySide([...new Set([...listed, ...sentTo, ...counted])], ROOMS_AT_ONCE, async (room) => {
     const events = await operator.roomState(room);
     if (events === undefined) return;
     const state = readRoomState(room, events);
     const isPartners =
-      replicated.has(room) ||
+      sentTo.has(room) ||
       counted.includes(room) ||
       [...state.members.keys()].some((user) => user.endsWith(`:${partner}`));
-    if (isPartners) found.push({ room, state, isReplicated: replicated.has(room) });
+    if (isPartners) found.push({ room, state });
   });
   return found.sort((left, right) => (left.room < right.room ? -1 : 1));
 }

@@ -1,7 +1,7 @@
 // Counts a partner's rows in the homeserver's database, where the deployment lets it be read.
 // Invariants: the session can only read, and each statement has a deadline; what comes back is counts and
 // identifiers of rooms and files; a table or column that this Synapse does not have is left out.
-import { Client } from "pg";
+import { DatabaseError, Pool } from "pg";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { EventCounts } from "./homeserver.ts";
 
@@ -39,40 +39,35 @@ const SERVER_TABLES = [
 ] as const;
 
 const DEADLINE_MS = 120_000;
+const CONNECT_MS = 10_000;
+const SESSIONS = 2;
 
 export class HomeserverTables {
-  readonly #client: Client;
+  readonly #client: Pool;
 
-  private constructor(client: Client) {
+  private constructor(client: Pool) {
     this.#client = client;
   }
 
-  /** Runs `work` with a session that can only read. @throws DrawbridgeError `database_unavailable` */
+  /** Runs `work` with sessions that can only read. @throws DrawbridgeError `database_unavailable` */
   static async with<T>(url: string, work: (tables: HomeserverTables) => Promise<T>): Promise<T> {
-    const client = new Client({
+    const pool = new Pool({
       connectionString: url,
       options: "-c default_transaction_read_only=on",
       statement_timeout: DEADLINE_MS,
-      connectionTimeoutMillis: 10_000,
+      connectionTimeoutMillis: CONNECT_MS,
+      max: SESSIONS,
     });
-    client.on("error", () => undefined);
+    pool.on("error", () => undefined);
     try {
-      await client.connect();
-      return await work(new HomeserverTables(client));
+      await pool.query("SELECT 1").catch((cause: unknown) => {
+        throw unreadable(cause);
+      });
+      return await work(new HomeserverTables(pool));
     } catch (cause) {
-      if (cause instanceof DrawbridgeError) throw cause;
-      const code = (cause as { code?: unknown }).code;
-      const detail = typeof code === "string" ? code : "no connection";
-      throw new DrawbridgeError(
-        "database_unavailable",
-        `the homeserver's database cannot be read: ${detail}`,
-        {
-          mend: "Correct homeserver.databaseUrl: the URL of a role that may select; or leave it out.",
-          cause,
-        },
-      );
+      throw cause instanceof DatabaseError ? unreadable(cause) : cause;
     } finally {
-      await client.end().catch(() => undefined);
+      await pool.end();
     }
   }
 
@@ -152,4 +147,13 @@ export class HomeserverTables {
     const { rows } = await this.#client.query<{ n: string }>(statement, [...values]);
     return Number(rows[0]?.n ?? 0);
   }
+}
+
+function unreadable(cause: unknown): DrawbridgeError {
+  const code = (cause as { code?: unknown }).code;
+  const detail = typeof code === "string" ? code : "no connection";
+  return new DrawbridgeError("database_unavailable", `the homeserver's database cannot be read: ${detail}`, {
+    mend: "Correct homeserver.databaseUrl: the URL of a role that may select; or leave it out.",
+    cause,
+  });
 }
