@@ -265,10 +265,8 @@ test("OFF-2: a purge deletes what was shown and nothing else, goes on after a cu
   ]);
   await client.end();
   assert.equal(rows.length, 0);
-  assert.ok(
-    left.rows.every(({ type }) => type === "m.room.member"),
-    JSON.stringify(left.rows),
-  );
+  // Synapse leaves the state and the last message; the evidence counts them.
+  assert.deepEqual(left.rows.map(({ type }) => type).sort(), ["m.room.member", "m.room.message"]);
 
   assert.equal(done.begun?.before?.["remote_media_cache"], 2);
   assert.equal(done.done?.after?.["remote_media_cache"], 0);

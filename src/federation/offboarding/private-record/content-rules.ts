@@ -2,6 +2,7 @@
 // Invariants: each rule has a name and is told without the value; comments are searched as values are.
 import { Document, LineCounter } from "yaml";
 import { parseRoomId } from "../../../domain/identifiers.ts";
+import { RunId } from "../../../records/fields.ts";
 import { secretsInText, secretsInValues } from "../../registry/secret-rules.ts";
 import { recordField } from "./fields.ts";
 
@@ -118,14 +119,15 @@ export function brokenByValue(
 ): readonly BrokenRule[] {
   const whole = String(value);
   const text = whole.slice(0, SEARCHED_MAX);
-  const isRoom =
-    parseRoomId(value) !== undefined && /^(?:affected|obligations)\./.test(path.map(String).join("."));
+  const place = path.map(String).join(".");
+  const isRoom = parseRoomId(value) !== undefined && /^(?:affected|obligations)\./.test(place);
+  const isRun = place === "run" && RunId.safeParse(value).success;
   const found: BrokenRule[] = [];
   if (whole.includes("\n") || whole.length > VALUE_LENGTH_MAX) {
     found.push(broken("content.free_text", "a text of several lines, or a long one"));
   }
-  // A room ID is compared with the grammar of room IDs, and is as random as a key otherwise.
-  if (!isRoom) found.push(...brokenByWords(text, path), ...secretsIn(text, path));
+  // IDs of rooms and runs have a grammar of their own, and are as random as a key otherwise.
+  if (!isRoom && !isRun) found.push(...brokenByWords(text, path), ...secretsIn(text, path));
   return unique(found);
 }
 

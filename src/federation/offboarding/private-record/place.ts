@@ -51,7 +51,7 @@ function statOf(file: string): Stats | undefined {
 
 /** Both the path that was written and the one it leads to: either may be committed. */
 function versionControlled(asked: string, file: string): RecordProblem[] {
-  const folders = new Set([...ancestors(asked), ...ancestors(file)]);
+  const folders = new Set([...ancestors(asked), ...ancestors(file)].map(realPath));
   const problems: RecordProblem[] = [];
   for (const folder of folders) {
     const control = CONTROL_FOLDERS.find((name) => existsSync(join(folder, name)));
