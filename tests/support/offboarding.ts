@@ -353,7 +353,7 @@ function fromOutsideOf(
       case "border":
         if (!isOpen) appendFileSync(join(world.parts, "violations.jsonl"), violationLine(world));
         return [item({ probe: "invite", layer: "border" })];
-      case "transport":
+      default:
         return [item({ probe: "federation_send", layer: "transport", reason: "federation_denied" })];
     }
   });

@@ -1,0 +1,75 @@
+// A removal whose two sides are killed by SIGKILL at random instants, again and again: it goes on from where it
+// was, and ends as if nothing had been.
+import assert from "node:assert/strict";
+import { cpSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { test } from "node:test";
+import { runPass } from "../../../../src/federation/reconcile/pass.ts";
+import { A, B, makeParties, openRunAt, openSide } from "../../../support/offboarding.ts";
+import { assertOneEnd } from "../../../support/offboarding-end.ts";
+import { viewAt } from "../../../support/offboarding-steps.ts";
+import { ROOT, start, temporaryFolder } from "../../../support/temporary.ts";
+
+const PROGRAM = join(ROOT, "tests/support/offboarding-process.ts");
+const KILLS_MIN = 50;
+
+/** Runs both sides, killed after a time if one is given. */
+async function drive(directory: string, killAfterMs?: number) {
+  const running = start(process.execPath, [PROGRAM, directory]);
+  await running.printed("begun");
+  const begun = performance.now();
+  const timer =
+    killAfterMs === undefined ? undefined : setTimeout(() => running.child.kill("SIGKILL"), killAfterMs);
+  const { signal, stdout, stderr } = await running.finished;
+  clearTimeout(timer);
+  assert.equal(stderr, "");
+  return {
+    killed: signal === "SIGKILL",
+    done: stdout.endsWith("done\n"),
+    durationMs: performance.now() - begun,
+  };
+}
+
+test("OFF-2: fifty kills of a removal at random instants lead to one end, each statement signed once", async (t) => {
+  const folder = temporaryFolder(t);
+  const seed = join(folder, "seed");
+  await makeParties(seed);
+  const copy = async (name: string) => {
+    const directory = join(folder, name);
+    cpSync(seed, directory, { recursive: true });
+    // Keys are pinned by absolute paths, which a copy shares.
+    const sides = [await openSide(directory, A), await openSide(directory, B)];
+    for (const side of sides) await runPass(side.federation);
+    const [a, b] = sides;
+    assert.ok(a !== undefined && b !== undefined);
+    const { run } = await openRunAt(a);
+    await openRunAt(b, { run });
+    return { directory, sides };
+  };
+  const whole = await copy("whole");
+  const { durationMs, done } = await drive(whole.directory);
+  assert.ok(done);
+  await assertOneEnd(whole.directory, whole.sides);
+
+  let kills = 0;
+  const met = new Map<string, number>();
+  for (let walk = 0; kills < KILLS_MIN; walk++) {
+    const { directory, sides } = await copy(`walk ${walk}`);
+    for (let ended = false; !ended; ) {
+      // Short enough to meet every walk often, long enough for it to get on.
+      const { killed } = await drive(directory, (durationMs / 12) * (0.3 + Math.random()));
+      ended = !killed;
+      if (!killed) break;
+      kills += 1;
+      const [a] = sides;
+      const at =
+        a === undefined ? undefined : viewAt(a).stages.find(({ own }) => own.state !== "countersigned");
+      const how = at === undefined ? "completion" : `${at.stage} ${at.own.state}`;
+      met.set(how, (met.get(how) ?? 0) + 1);
+    }
+    await assertOneEnd(directory, sides);
+  }
+  for (const [how, count] of met) t.diagnostic(`${count} killed at ${how}`);
+  assert.ok(met.size > 5, "the kills met it at different instants");
+});
