@@ -50,6 +50,8 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
     "An evidence pack holds digests, identifiers and times of the three streams, and states its limits.",
   "ABU-1": "An abuse report refers to events and never quotes them; `contain` leads to containment.",
   "CHK-1": "The registry, its renders and containment are checked without any server.",
+  "OFF-1":
+    "The private record of a removal lies outside version control, and refuses secrets, content and personal contacts by rules with names.",
   "OFF-2":
     "A stage is stated only when its exit condition was seen to hold, and signed by both organisations, who share nothing but files.",
   "OFF-3":

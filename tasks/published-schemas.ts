@@ -15,6 +15,8 @@ import { DocsQaConfigFile } from "../src/docs-qa/config.ts";
 import { AbuseReport } from "../src/federation/abuse/report.ts";
 import { ContainmentRecord } from "../src/federation/containment/record.ts";
 import { EvidencePack } from "../src/federation/evidence/pack.ts";
+import { PurgePlan } from "../src/federation/offboarding/duties/plan.ts";
+import { PrivateRecord } from "../src/federation/offboarding/private-record/schema.ts";
 import { RoomsIntent } from "../src/federation/planes/rooms/intent.ts";
 import { ProbeFile } from "../src/federation/probes/config.ts";
 import { LeakTable } from "../src/federation/probes/leaks.ts";
@@ -60,6 +62,8 @@ const PUBLISHED: readonly PublishedSchema[] = [
   { name: "registry-partner", title: "registry/partners/NAME.yaml", schema: Partner },
   { name: "policy", title: "The border module's policy.json", schema: PolicyFile },
   { name: "rooms-intent", title: "What the rooms plane must bring about", schema: RoomsIntent },
+  { name: "offboarding-private-record", title: "The private record of a removal", schema: PrivateRecord },
+  { name: "svc.federation.purge_plan.v1", title: "What a purge would delete", schema: PurgePlan },
   { name: "docs-qa", title: "The sample agent's configuration", schema: DocsQaConfigFile },
   { name: "svc.delegation.v1", title: "An audit line about a delegation", schema: DelegationAudit },
   { name: "svc.agent_card.v1", title: "An audit line about an Agent Card", schema: AgentCardAudit },
