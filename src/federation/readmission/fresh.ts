@@ -10,7 +10,7 @@ import { refuse, refuseRetired } from "../agents/guards.ts";
 import type { FileEdit } from "../change/edit-file.ts";
 import { AgentName } from "../registry/organisation.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
-import { retireAll } from "../registry/retired.ts";
+import { retireAll, thumbprintOf } from "../registry/retired.ts";
 
 const KeyIdentifier = z.string().regex(/^[\x21-\x7e]{1,128}$/);
 
@@ -75,8 +75,10 @@ export function freshEdits(registry: Registry, entry: PartnerEntry, fresh: Fresh
       continue;
     }
     refuseRetired(registry, given.cardIdentity, retired.cardKeys);
-    const own = retired.cardKeys.some(({ keyId }) => keyId === given.cardIdentity.keyId);
-    if (own) throw refuse("retired_key", `${given.cardIdentity.keyId} is a key ID of before`);
+    const thumbprint = thumbprintOf(given.cardIdentity.jwk);
+    if (retired.cardKeys.some((key) => key.thumbprint === thumbprint)) {
+      throw refuse("retired_key", `the key ${given.cardIdentity.keyId} is one of before, under another name`);
+    }
     edits.push({ path: [...path, "cardIdentity"], value: plain(given.cardIdentity) });
     if (entryOfAgent.credentials === undefined) continue;
     const { clientId, clientSecret } = given;

@@ -1,0 +1,101 @@
+// A re-admission, and a rotation, killed at instants spread over the whole of them: each kill has a copy of the
+// same start, and what is taken up again ends in the same, with one commit a step.
+import assert from "node:assert/strict";
+import { cpSync, existsSync, readFileSync, rmSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import process from "node:process";
+import { type TestContext, test } from "node:test";
+import { importPinnedKey } from "../../../src/cards/pinned-keys.ts";
+import { verifyCard } from "../../../src/cards/verify.ts";
+import { systemClock } from "../../../src/domain/clock.ts";
+import { readPrivateKey } from "../../../src/federation/agents/key-files.ts";
+import { PLANE_NAMES } from "../../../src/federation/planes/names.ts";
+import { loadRegistry } from "../../../src/federation/registry/load.ts";
+import { thumbprintOf } from "../../../src/federation/registry/retired.ts";
+import { Repository } from "../../../src/federation/repository/repository.ts";
+import { identitiesIn } from "../../support/identities.ts";
+import { removedPartner, SERVER } from "../../support/readmission.ts";
+import { operatorGit } from "../../support/repository.ts";
+import { ROOT, start, temporaryFolder } from "../../support/temporary.ts";
+
+async function run(program: string, directory: string, killAfterMs?: number) {
+  const running = start(process.execPath, [join(ROOT, "tests/support", program), directory]);
+  await running.printed("begun");
+  const begun = performance.now();
+  const kill = () => running.child.kill("SIGKILL");
+  const timer = killAfterMs === undefined ? undefined : setTimeout(kill, killAfterMs);
+  const { signal, stdout, stderr } = await running.finished;
+  clearTimeout(timer);
+  assert.equal(stderr, "");
+  assert.doesNotMatch(stdout, /drift/);
+  return { killed: signal === "SIGKILL", durationMs: performance.now() - begun, stdout };
+}
+
+/** Kills it `kills` times over its whole length, each time twice, and has it end. */
+async function killOver(
+  t: TestContext,
+  program: string,
+  directory: string,
+  kills: number,
+  check: (directory: string) => Promise<void>,
+): Promise<void> {
+  const copy = (name: string) => {
+    const folder = join(dirname(directory), name);
+    cpSync(directory, folder, { recursive: true, preserveTimestamps: true });
+    return folder;
+  };
+  const whole = await run(program, copy("whole"));
+  assert.equal(whole.stdout, "begun\ndone\n");
+  let killed = 0;
+  for (let n = 0; n < kills; n++) {
+    const folder = copy(`kill ${n}`);
+    const first = await run(program, folder, (whole.durationMs * (n + Math.random())) / kills);
+    if (first.killed) killed++;
+    await run(program, folder, Math.random() * whole.durationMs);
+    assert.equal((await run(program, folder)).stdout, "begun\ndone\n", basename(folder));
+    await check(folder);
+    rmSync(folder, { recursive: true, force: true });
+  }
+  t.diagnostic(`${killed} of ${kills} were killed at work`);
+  assert.ok(killed > kills / 2, "most kills met it at work");
+}
+
+test("RDM-1: a re-admission killed at random instants ends complete, with one commit a step", async (t) => {
+  const directory = join(temporaryFolder(t), "start");
+  const before = await (await removedPartner(directory, systemClock)).requireHead();
+  await killOver(t, "readmission-process.ts", directory, 10, async (folder) => {
+    const repository = await Repository.open(join(folder, "control"), "main");
+    const subjects = operatorGit(repository.path, "log", "--reverse", "--format=%s", `${before}..main`);
+    assert.deepEqual(subjects.split("\n"), [
+      `Open the re-admission of ${SERVER}`,
+      ...PLANE_NAMES.map((plane, index) => `Open plane ${index + 1} (${plane}) to ${SERVER}`),
+      `Complete the re-admission of ${SERVER}`,
+    ]);
+    const records = await repository.list(await repository.requireHead(), ["records/readmission"]);
+    assert.equal(records.length, 2, records.map(({ path }) => path).join());
+    const replaced = readFileSync(join(folder, "replaced"), "utf8").trim().split("\n");
+    assert.deepEqual([...new Set(replaced)], ["!a"]);
+  });
+});
+
+test("PRT-1: a rotation killed at random instants ends with one new key, one commit and no old key", async (t) => {
+  const directory = join(temporaryFolder(t), "start");
+  const { repository: origin, own } = await identitiesIn(directory);
+  const before = await origin.requireHead();
+  await killOver(t, "rotation-process.ts", directory, 10, async (folder) => {
+    const repository = await Repository.open(join(folder, "control"), "main");
+    assert.equal(operatorGit(repository.path, "rev-list", "--count", `${before}..main`), "1");
+    const registry = loadRegistry(await repository.read(await repository.requireHead(), ["registry"]));
+    const [published, ...others] = registry.organisation.agents["docs-qa"]?.cardKeys ?? [];
+    assert.ok(published !== undefined && others.length === 0);
+    const keyFile = join(folder, "secrets", "docs-qa.jwk");
+    const key = (await readPrivateKey(keyFile)) ?? assert.fail();
+    assert.equal(thumbprintOf(key), thumbprintOf(published.jwk), "the private key is the published one's");
+    assert.notEqual(thumbprintOf(key), thumbprintOf(own.identity.jwk));
+    assert.equal(existsSync(`${keyFile}.next`), false);
+    const card = readFileSync(join(folder, "docs-qa", "agent-card.json"));
+    const pin = await importPinnedKey(published.keyId, published.jwk);
+    assert.equal((await verifyCard(card, [pin])).accepted, true);
+    assert.equal(registry.organisation.retired.cardKeys.length, 1);
+  });
+});

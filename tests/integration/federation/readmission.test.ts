@@ -1,0 +1,263 @@
+// A removed partner comes back, on a real repository over scripted planes: in order, as a new one, seen to be open.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { DrawbridgeError } from "../../../src/domain/errors.ts";
+import type { Guard } from "../../../src/federation/agents/guards.ts";
+import { performAct } from "../../../src/federation/containment/act.ts";
+import { PLANE_NAMES, type PlaneName } from "../../../src/federation/planes/names.ts";
+import { FreshIdentities } from "../../../src/federation/readmission/fresh.ts";
+import { openReadmission } from "../../../src/federation/readmission/open.ts";
+import { planReadmission } from "../../../src/federation/readmission/plan.ts";
+import { ReadmissionRecord } from "../../../src/federation/readmission/record.ts";
+import { nextStep, type WalkContext } from "../../../src/federation/readmission/walk.ts";
+import { loadRegistry } from "../../../src/federation/registry/load.ts";
+import { renderAll } from "../../../src/federation/render.ts";
+import type { Repository } from "../../../src/federation/repository/repository.ts";
+import { evidenceItem } from "../../../src/records/evidence-item.ts";
+import { commitRegistry, LIGHTHOUSE } from "../../support/control-repository.ts";
+import { FRESH, GATE, kept, readmission, SERVER, scriptedRooms } from "../../support/readmission.ts";
+import { operatorGit } from "../../support/repository.ts";
+
+const PARTNER = { partner: "lighthouse" } as const;
+const OPEN = { ...PARTNER, gate: GATE, fresh: FRESH };
+
+async function entryOf(repository: Repository) {
+  const files = await repository.read(await repository.requireHead(), ["registry", "rendered", "kubernetes"]);
+  const registry = loadRegistry(files);
+  const rendered = [...files].filter(([path]) => !path.startsWith("registry/")).sort();
+  assert.deepEqual(rendered, [...renderAll(registry)].sort(), "what is committed is what is rendered");
+  return registry.partners.find(({ name }) => name === "lighthouse")?.partner ?? assert.fail();
+}
+
+async function refusedBy(guard: Guard, work: Promise<unknown>): Promise<void> {
+  await assert.rejects(work, (error) => {
+    assert.ok(error instanceof DrawbridgeError && error.code === "guard_refused", String(error));
+    assert.ok(error.message.endsWith(`[${guard}]`), error.message);
+    return true;
+  });
+}
+
+async function records(repository: Repository): Promise<ReadmissionRecord[]> {
+  const files = await repository.read(await repository.requireHead(), ["records/readmission"]);
+  const all = [...files.values()].map((text) => ReadmissionRecord.parse(JSON.parse(text)));
+  return all.sort((left, right) => (left.act < right.act ? 1 : -1));
+}
+
+async function walkAll(context: WalkContext, rooms?: "new" | "reopen") {
+  const steps = [];
+  for (const _plane of PLANE_NAMES) steps.push(await nextStep(context, { ...PARTNER, rooms }));
+  return steps;
+}
+
+test("RDM-1: the five planes open in the specification's order, one commit each, seen before the next", async (t) => {
+  const { context, repository, parts } = await readmission(t);
+  const before = await repository.requireHead();
+  await openReadmission(context, OPEN);
+  parts.applied.length = 0;
+  const steps = await walkAll(context);
+  assert.deepEqual(
+    steps.map(({ plane, proved }) => [plane, proved]),
+    ["transport", "rooms", "border", "card", "gateway"].map((plane) => [plane, true]),
+  );
+  assert.deepEqual(
+    parts.applied.filter((plane, index) => parts.applied.indexOf(plane) === index),
+    ["transport", "rooms", "border", "card", "gateway"],
+  );
+  assert.equal(steps.at(-1)?.done, true);
+  const subjects = operatorGit(repository.path, "log", "--reverse", "--format=%s", `${before}..main`);
+  assert.deepEqual(subjects.split("\n"), [
+    `Open the re-admission of ${SERVER}`,
+    ...PLANE_NAMES.map((plane, index) => `Open plane ${index + 1} (${plane}) to ${SERVER}`),
+    `Complete the re-admission of ${SERVER}`,
+  ]);
+  const partner = await entryOf(repository);
+  assert.ok(PLANE_NAMES.every((plane) => partner.planes[plane] === "open"));
+  const after = await nextStep(context, PARTNER);
+  assert.deepEqual([after.plane, after.done], [null, true], "nothing is left to do");
+});
+
+test("RDM-1: the gate, what is retired and every item's digest are recorded", async (t) => {
+  const { context, repository } = await readmission(t);
+  await openReadmission(context, OPEN);
+  const steps = await walkAll(context);
+  const [opened, completed] = await records(repository);
+  assert.deepEqual([opened?.act, opened?.gate, opened?.azp], ["opened", GATE, "lighthouse-bridge-2"]);
+  assert.deepEqual(opened?.retired, {
+    card_keys: ["lighthouse-card-3"],
+    clients: ["lighthouse-bridge"],
+    server_keys: ["ed25519:a_Lh7Q"],
+  });
+  assert.deepEqual([completed?.act, completed?.rooms], ["completed", "new"]);
+  const seen = steps
+    .at(-1)
+    ?.readmission.stages.map(({ plane, revision, evidence }) => ({ plane, revision, evidence }));
+  assert.deepEqual(completed?.planes, seen);
+  assert.ok(completed?.planes.every(({ evidence }) => evidence.length > 0));
+});
+
+test("RDM-1: as a new partnership, old pins and keys are retired and refused", async (t) => {
+  const { context, repository } = await readmission(t);
+  const fresh = (changes: object) => FreshIdentities.parse({ ...structuredClone(FRESH), ...changes });
+  const open = (changes: object) => openReadmission(context, { ...OPEN, fresh: fresh(changes) });
+  await refusedBy("retired_client", open({ azp: "lighthouse-bridge" }));
+  await refusedBy("retired_key", open({ serverKeys: ["ed25519:a_Lh7Q"] }));
+  const old = (await entryOf(repository)).card.consumes["lighthouse-weather"]?.cardIdentity ?? assert.fail();
+  const agents = (cardIdentity: object) => ({ agents: { "lighthouse-weather": { cardIdentity } } });
+  await refusedBy("retired_key", open(agents(old)));
+  const renamed = {
+    keyId: "lighthouse-card-9",
+    jwk: { kty: "EC", crv: "P-256", x: old.jwk.x, y: old.jwk.y },
+  };
+  const before = await repository.requireHead();
+  await refusedBy("retired_key", open(agents(renamed)));
+  await refusedBy("unknown_agent", open({ agents: { nobody: { cardIdentity: renamed } } }));
+  await refusedBy("fresh_secret", open({ clientSecret: undefined }));
+  assert.equal(await repository.head(), before, "nothing was committed");
+
+  await openReadmission(context, OPEN);
+  const partner = await entryOf(repository);
+  assert.equal(partner.azp, "lighthouse-bridge-2");
+  assert.deepEqual(partner.keyIds, { server: ["ed25519:a_New1"], card: ["lighthouse-card-4"] });
+  assert.equal(partner.card.consumes["lighthouse-weather"]?.cardIdentity?.keyId, "lighthouse-card-4");
+  assert.ok(
+    PLANE_NAMES.every((plane) => partner.planes[plane] === "closed"),
+    "opening opens no plane",
+  );
+});
+
+test("RDM-1: who is not wholly out is not re-admitted, and a gate is no sentence", async (t) => {
+  const { context, repository } = await readmission(t);
+  const before = await repository.requireHead();
+  await refusedBy("not_removed", openReadmission(context, { ...OPEN, partner: "pilot-station" }));
+  await assert.rejects(openReadmission(context, { ...OPEN, gate: "approved by legal" }), /no reference/);
+  assert.equal(await repository.head(), before);
+});
+
+test("RDM-1: opening it again with the same gate changes nothing; with another one it is refused", async (t) => {
+  const { context, repository } = await readmission(t);
+  await openReadmission(context, OPEN);
+  const head = await repository.head();
+  assert.equal((await openReadmission(context, OPEN)).isNew, false);
+  await assert.rejects(openReadmission(context, { ...OPEN, gate: "CHG-1" }), /with another gate/);
+  assert.equal(await repository.head(), head);
+});
+
+test("RDM-1: a plane that is in force as state, and enforced otherwise, is not open, and nothing goes on", async (t) => {
+  const { context, repository, parts } = await readmission(t);
+  await openReadmission(context, OPEN);
+  const runtime = parts.planes.transport;
+  const closed = evidenceItem({
+    ...{ schema: "svc.federation.evidence_item.v1", plane: "transport", partner: SERVER, probe: "whitelist" },
+    ...{ vantage: "operator", subject: SERVER, layer: "homeserver", status: 200, reason: "not_in_whitelist" },
+    ...{ references: [], at: "2026-01-02T03:04:05.000Z", durationMs: null, verdict: "closed" },
+  });
+  const stale: WalkContext = {
+    ...context,
+    planes: { ...parts.planes, transport: { ...runtime, probe: async () => [closed] } },
+  };
+  for (let times = 0; times < 2; times++) {
+    const step = await nextStep(stale, PARTNER);
+    assert.deepEqual([step.plane, step.proved], ["transport", false]);
+    assert.deepEqual(
+      step.conditions.map(({ condition, verdict }) => [condition, verdict]),
+      [
+        ["in_force", "met"],
+        ["enforced", "not_met"],
+      ],
+    );
+  }
+  const commits = operatorGit(repository.path, "log", "--format=%s", "--grep=Readmission-Plane", "main");
+  assert.deepEqual(
+    commits.split("\n"),
+    [`Open plane 1 (transport) to ${SERVER}`],
+    "one commit, however often",
+  );
+  assert.equal((await nextStep(context, PARTNER)).proved, true, "and on, once it is enforced");
+});
+
+test("RDM-1: rooms that were kept are replaced by new ones, before plane 2 opens", async (t) => {
+  const rooms = scriptedRooms(kept("!a"), kept("!b", "no"), {
+    ...kept("!c"),
+    state: "replaced",
+    replacement: "!c-new",
+  });
+  const { context, said, repository } = await readmission(t, rooms);
+  await openReadmission(context, OPEN);
+  await nextStep(context, PARTNER);
+  const replace = rooms.replace;
+  rooms.replace = async (...args) => {
+    assert.equal((await entryOf(repository)).planes.rooms, "closed");
+    return replace(...args);
+  };
+  const step = await nextStep(context, PARTNER);
+  assert.deepEqual([step.plane, step.proved, rooms.replaced], ["rooms", true, ["!a", "!b"]]);
+  assert.equal(step.readmission.rooms, "new");
+  assert.match(said.join("\n"), /Rooms \(new\): 2 kept, 1 gone before\.\n {2}!a is replaced by a new room/);
+});
+
+test("RDM-1: with --rooms reopen only rooms whose memberships cannot be mended are replaced, and named", async (t) => {
+  const rooms = scriptedRooms(kept("!a"), kept("!b", "no"));
+  const { context, said, repository } = await readmission(t, rooms);
+  await openReadmission(context, OPEN);
+  const steps = await walkAll(context, "reopen");
+  assert.deepEqual(rooms.replaced, ["!b"]);
+  assert.match(said.join("\n"), /!a is opened again: what was said meanwhile comes in/);
+  assert.match(said.join("\n"), /!b is replaced: the partner never learned of its bans/);
+  // A kept room is open only when its enforcement was asked for; files cannot say so.
+  const [, second] = steps;
+  assert.deepEqual(
+    second?.conditions.map(({ condition, verdict }) => [condition, verdict]),
+    [
+      ["in_force", "met"],
+      ["kept_rooms_hear_it", "unknown"],
+      ["other_rooms_hear_it", "met"],
+    ],
+  );
+  assert.equal((await entryOf(repository)).planes.border, "closed");
+});
+
+test("RDM-1: where the partner's server does not say what it holds, no room is opened again", async (t) => {
+  const rooms = scriptedRooms(kept("!a", "unknown"));
+  const { context, repository } = await readmission(t, rooms);
+  await openReadmission(context, OPEN);
+  await nextStep(context, PARTNER);
+  const step = await nextStep(context, { ...PARTNER, rooms: "reopen" });
+  assert.deepEqual([step.proved, step.conditions[0]?.condition], [false, "memberships_can_be_mended"]);
+  assert.equal((await entryOf(repository)).planes.rooms, "closed");
+  const other = await nextStep(context, { ...PARTNER, rooms: "new" });
+  assert.deepEqual([other.proved, rooms.replaced], [true, ["!a"]]);
+});
+
+test("RDM-1: a plane that was closed again, or a containment, stops the walk until somebody has looked", async (t) => {
+  const { context, repository, federation } = await readmission(t);
+  await openReadmission(context, OPEN);
+  await nextStep(context, PARTNER);
+  await performAct(federation, "contain", "lighthouse");
+  await refusedBy("closed_again", nextStep(context, PARTNER));
+  await performAct(federation, "restore", "lighthouse");
+  assert.equal((await nextStep(context, PARTNER)).plane, "rooms");
+  const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
+  await commitRegistry(
+    repository,
+    new Map([[LIGHTHOUSE, text.replace("transport: open", "transport: closed")]]),
+  );
+  await refusedBy("closed_again", nextStep(context, PARTNER));
+});
+
+test("RDM-1: the plan shows each step's difference and its rooms, and changes nothing", async (t) => {
+  const { context, repository, parts } = await readmission(t, scriptedRooms(kept("!a")));
+  await openReadmission(context, OPEN);
+  await nextStep(context, PARTNER);
+  const head = await repository.head();
+  parts.applied.length = 0;
+  const plan = await planReadmission(context, "lighthouse", undefined);
+  const files = (plane: PlaneName) =>
+    plan.steps.find((step) => step.plane === plane)?.files.map(({ path }) => path) ?? [];
+  assert.deepEqual(files("transport"), [], "it is open already");
+  assert.ok(files("border").includes("rendered/border/policy.json"));
+  assert.ok(files("gateway").includes("rendered/gateway/clients.yaml"));
+  const policy = plan.steps[2]?.files.find(({ path }) => path === "rendered/border/policy.json");
+  assert.ok(policy?.added.some((line) => line.includes(SERVER)));
+  assert.deepEqual([plan.rooms, plan.touched.length], ["new", 1]);
+  assert.deepEqual([await repository.head(), parts.applied], [head, []]);
+});

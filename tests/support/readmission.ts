@@ -1,0 +1,113 @@
+// A partner that was removed, and everything for its re-admission over planes and rooms that tests script.
+import { join } from "node:path";
+import type { TestContext } from "node:test";
+import type { Clock } from "../../src/domain/clock.ts";
+import { systemRandom } from "../../src/domain/clock.ts";
+import { editFile } from "../../src/federation/change/edit-file.ts";
+import { FreshIdentities } from "../../src/federation/readmission/fresh.ts";
+import type { TouchedRoom } from "../../src/federation/readmission/readmission.ts";
+import type { ReadmissionRooms } from "../../src/federation/readmission/rooms.ts";
+import type { WalkContext } from "../../src/federation/readmission/walk.ts";
+import { runPass } from "../../src/federation/reconcile/pass.ts";
+import type { Repository } from "../../src/federation/repository/repository.ts";
+import { commitRegistry, controlRepository, LIGHTHOUSE, openControl } from "./control-repository.ts";
+import { HastyClock } from "./identities.ts";
+import { registryFiles } from "./registry-folder.ts";
+import { AT } from "./repository.ts";
+import { temporaryFolder } from "./temporary.ts";
+
+export const SERVER = "matrix.lighthouse.example:8448";
+export const GATE = "CHG-2041";
+const ALL_CLOSED = {
+  transport: "closed",
+  rooms: "closed",
+  border: "closed",
+  card: "closed",
+  gateway: "closed",
+};
+
+/** What the sample partner brings anew. */
+export const FRESH: FreshIdentities = FreshIdentities.parse({
+  version: 1,
+  azp: "lighthouse-bridge-2",
+  clientSecret: { file: "secrets/lighthouse-bridge-2" },
+  serverKeys: ["ed25519:a_New1"],
+  agents: {
+    "lighthouse-weather": {
+      cardIdentity: {
+        keyId: "lighthouse-card-4",
+        jwk: {
+          kty: "EC",
+          crv: "P-256",
+          x: "zjvmdgmjf8N-7es89cvuKS2STP1mNugyRlOv34M37is",
+          y: "jaLs0WzS1Ga_4WaIRQZEVZ_o-r8YTDV5r11WTgMN2Pc",
+        },
+      },
+    },
+  },
+});
+
+/** A repository in which the sample partner is removed; a reconciler had it in force. */
+export async function removedPartner(directory: string, clock: Clock): Promise<Repository> {
+  const repository = await controlRepository(join(directory, "control"));
+  const { federation } = await openControl(directory, repository, clock);
+  await runPass(federation);
+  const text = editFile(registryFiles().get(LIGHTHOUSE) ?? "", [{ path: ["planes"], value: ALL_CLOSED }]);
+  await commitRegistry(repository, new Map([[LIGHTHOUSE, text]]));
+  await runPass(federation);
+  return repository;
+}
+
+export function kept(room: string, mendable: TouchedRoom["mendable"] = "yes"): TouchedRoom {
+  return { room, state: "kept", replacement: null, mendable };
+}
+
+export interface ScriptedRooms extends ReadmissionRooms {
+  /** As they are now; a replacement changes them. */
+  touched: TouchedRoom[];
+  /** Every room that was replaced, in order. */
+  readonly replaced: string[];
+}
+
+export function scriptedRooms(...touched: readonly TouchedRoom[]): ScriptedRooms {
+  const replaced: string[] = [];
+  const rooms: ScriptedRooms = {
+    touched: [...touched],
+    replaced,
+    look: async () => rooms.touched,
+    replace: async (_desired, _partner, names) => {
+      replaced.push(...names);
+      rooms.touched = rooms.touched.map((one) =>
+        names.includes(one.room) ? { ...one, state: "replaced", replacement: `${one.room}-new` } : one,
+      );
+      return rooms.touched.filter(({ room }) => names.includes(room));
+    },
+  };
+  return rooms;
+}
+
+/** The walk's context over a repository, with planes of files. */
+export async function walkIn(
+  directory: string,
+  repository: Repository,
+  clock: Clock,
+  rooms: ReadmissionRooms = scriptedRooms(),
+) {
+  const opened = await openControl(directory, repository, clock);
+  const said: string[] = [];
+  const context: WalkContext = {
+    ...opened.federation,
+    config: {},
+    random: systemRandom,
+    rooms,
+    say: (text) => said.push(text),
+  };
+  return { ...opened, context, said, repository };
+}
+
+export async function readmission(t: Pick<TestContext, "after">, rooms?: ReadmissionRooms) {
+  const directory = temporaryFolder(t);
+  const clock = new HastyClock(AT);
+  const repository = await removedPartner(directory, clock);
+  return { ...(await walkIn(directory, repository, clock, rooms)), directory, clock };
+}
