@@ -20,6 +20,9 @@ import { PrivateRecord } from "../src/federation/offboarding/private-record/sche
 import { RoomsIntent } from "../src/federation/planes/rooms/intent.ts";
 import { ProbeFile } from "../src/federation/probes/config.ts";
 import { LeakTable } from "../src/federation/probes/leaks.ts";
+import { FreshIdentities } from "../src/federation/readmission/fresh.ts";
+import { Readmission } from "../src/federation/readmission/readmission.ts";
+import { ReadmissionRecord } from "../src/federation/readmission/record.ts";
 import { Organisation } from "../src/federation/registry/organisation.ts";
 import { Partner } from "../src/federation/registry/partner.ts";
 import { DriftRecord } from "../src/federation/state/drift-records.ts";
@@ -109,6 +112,21 @@ const PUBLISHED: readonly PublishedSchema[] = [
     name: "svc.federation.offboarding_exchange.v1",
     title: "Statements that pass from one organisation to the other",
     schema: ExchangeFile,
+  },
+  {
+    name: "svc.federation.readmission.v1",
+    title: "The record of a partner's re-admission, at its beginning and its end",
+    schema: ReadmissionRecord,
+  },
+  {
+    name: "readmission-identities",
+    title: "What a partner that is re-admitted brings anew",
+    schema: FreshIdentities,
+  },
+  {
+    name: "readmission",
+    title: "What is remembered of a re-admission that is under way",
+    schema: Readmission,
   },
   { name: "records-trust", title: "Whose keys a record is verified with", schema: TrustFile },
   { name: "fed-status", title: "What fed:status --json says of a lab", schema: FedStatus },
