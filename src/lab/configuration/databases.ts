@@ -8,6 +8,7 @@ import type { Lab } from "../lab.ts";
 import {
   COMPLETE_ORGANISATIONS,
   type CompleteOrganisation,
+  isComplete,
   type OrganisationName,
 } from "../organisations.ts";
 
@@ -15,6 +16,8 @@ export interface OwnedDatabase {
   /** Name of the database and of the role that owns it. */
   readonly name: string;
   readonly password: string;
+  /** A role that may only read it; none where nobody counts in it. */
+  readonly reader?: { readonly name: string; readonly password: string };
 }
 
 export function synapseDatabaseName(organisation: OrganisationName): string {
@@ -49,13 +52,35 @@ export async function bridgeDatabaseUrl(
   return `postgres://${name}:${password}@127.0.0.1:${lab.ports.postgres}/${name}`;
 }
 
+function readerPasswordFile(lab: Lab, organisation: OrganisationName): string {
+  return `${lab.paths.organisation(organisation).databaseUrl}-password`;
+}
+
+/** The URL under which a homeserver's database is read by who may not write it: a secret. */
+export async function readerDatabaseUrl(
+  lab: Lab,
+  organisation: CompleteOrganisation,
+  random: Random,
+): Promise<string> {
+  const password = await keepSecret(readerPasswordFile(lab, organisation), () => randomSecret(random));
+  const name = synapseDatabaseName(organisation);
+  return `postgres://${readerName(name)}:${password}@127.0.0.1:${lab.ports.postgres}/${name}`;
+}
+
+function readerName(database: string): string {
+  return `${database}_reader`;
+}
+
 /** All databases of a lab that was provisioned. */
 export function databasesOf(lab: Lab): OwnedDatabase[] {
   const entry = (name: string, file: string) => ({ name, password: (readIfPresent(file) ?? "").trim() });
   return [
-    ...lab.organisations.map((organisation) =>
-      entry(synapseDatabaseName(organisation), lab.paths.organisation(organisation).databasePassword),
-    ),
+    ...lab.organisations.map((organisation) => {
+      const name = synapseDatabaseName(organisation);
+      const database = entry(name, lab.paths.organisation(organisation).databasePassword);
+      if (!isComplete(organisation)) return database;
+      return { ...database, reader: entry(readerName(name), readerPasswordFile(lab, organisation)) };
+    }),
     ...COMPLETE_ORGANISATIONS.map((organisation) =>
       entry(bridgeDatabaseName(organisation), bridgePasswordFile(lab, organisation)),
     ),
@@ -81,6 +106,33 @@ export async function createDatabases(adminUrl: string, databases: readonly Owne
            ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'`,
       );
     }
+  } finally {
+    await admin.end();
+  }
+  for (const { name, reader } of databases) {
+    if (reader !== undefined) await admitReader(adminUrl, name, reader);
+  }
+}
+
+/** The role can read what the owner has made, and what it will make. */
+async function admitReader(
+  adminUrl: string,
+  database: string,
+  reader: { readonly name: string; readonly password: string },
+): Promise<void> {
+  const url = new URL(adminUrl);
+  url.pathname = `/${database}`;
+  const admin = new pg.Client({ connectionString: url.href });
+  await admin.connect();
+  try {
+    const [role, owner] = [admin.escapeIdentifier(reader.name), admin.escapeIdentifier(database)];
+    const known = await admin.query("SELECT 1 FROM pg_roles WHERE rolname = $1", [reader.name]);
+    if (known.rowCount === 0) await admin.query(`CREATE ROLE ${role} LOGIN`);
+    await admin.query(`ALTER ROLE ${role} PASSWORD ${admin.escapeLiteral(reader.password)}`);
+    await admin.query(`GRANT SELECT ON ALL TABLES IN SCHEMA public TO ${role}`);
+    await admin.query(
+      `ALTER DEFAULT PRIVILEGES FOR ROLE ${owner} IN SCHEMA public GRANT SELECT ON TABLES TO ${role}`,
+    );
   } finally {
     await admin.end();
   }

@@ -8,6 +8,7 @@ import { homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
 import { HOMESERVER_FILES } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
 import { CLONE } from "../layout.ts";
+import { RECORDS_PRIVATE_KEY } from "../offboard/material.ts";
 import {
   ADMITTED_ORGANISATIONS,
   AGENT,
@@ -52,6 +53,7 @@ export function federationConfig(
       signingKeyFile: at(join(paths.homeserver, HOMESERVER_FILES.signingKey)),
       federationProxy: homeserver.connectProxy,
       federationCaFile: at(lab.paths.caCertificate),
+      databaseUrl: { file: at(paths.databaseUrl) },
     },
     transport: {
       includeFile: at(paths.transportFile),
@@ -74,6 +76,10 @@ export function federationConfig(
       accessLog: at(paths.accessLog),
       url: services.gatewayUrl,
       issuer: { adapter: "declared_clients", clientsFile: at(paths.clientsFile) },
+    },
+    offboarding: {
+      signingKey: { file: at(join(paths.recordsKeys, RECORDS_PRIVATE_KEY)) },
+      trustFile: at(paths.trustFile),
     },
   };
 }

@@ -16,6 +16,7 @@ import { type ConfigurationFile, keepSecret, randomSecret, writeConfiguration } 
 import { HOMESERVER_FILES } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
 import { CLONE } from "../layout.ts";
+import { provisionRecordsKeys, trustFile } from "../offboard/material.ts";
 import {
   COMPLETE_ORGANISATIONS,
   type CompleteOrganisation,
@@ -26,7 +27,7 @@ import {
 import type { LabPrograms } from "../programs.ts";
 import { BRIDGE_SECRETS, bridgeConfig } from "./bridge.ts";
 import { provisionRepository } from "./control-repository.ts";
-import { bridgeDatabaseUrl } from "./databases.ts";
+import { bridgeDatabaseUrl, readerDatabaseUrl } from "./databases.ts";
 import { federationConfig, probeConfig, vantagesOf } from "./federation.ts";
 import { provisionHomeserver } from "./homeservers.ts";
 import { provisionOutsider } from "./outsider.ts";
@@ -66,12 +67,14 @@ export async function provision(
   const identities = { "org-a": await identityOf(lab, "org-a"), "org-b": await identityOf(lab, "org-b") };
   for (const organisation of COMPLETE_ORGANISATIONS) {
     await provisionIssuer(lab, organisation, sources);
+    await provisionReader(lab, organisation, sources);
     files.push(...(await provisionBridge(lab, organisation, sources)));
     files.push(...serviceFiles(lab, organisation, programs, identities));
     files.push(...federationFiles(lab, organisation, programs));
     provisionDocuments(lab, organisation);
   }
   await provisionOutsider(lab, sources);
+  provisionRecordsKeys(lab);
   const kept = writeConfiguration(files, paths.manifest);
   const putRight: string[] = [];
   for (const organisation of COMPLETE_ORGANISATIONS) {
@@ -135,6 +138,16 @@ async function provisionIssuer(
   }
 }
 
+/** How federation control counts what a removal leaves in the homeserver's database. */
+async function provisionReader(
+  lab: Lab,
+  organisation: CompleteOrganisation,
+  { random }: ProvisionSources,
+): Promise<void> {
+  const { databaseUrl } = lab.paths.organisation(organisation);
+  writeWhole(databaseUrl, `${await readerDatabaseUrl(lab, organisation, random)}\n`, PRIVATE);
+}
+
 async function provisionBridge(
   lab: Lab,
   organisation: CompleteOrganisation,
@@ -195,10 +208,15 @@ function federationFiles(
   organisation: CompleteOrganisation,
   programs: LabPrograms,
 ): ConfigurationFile[] {
-  const { federationConfig: file } = lab.paths.organisation(organisation);
+  const { federationConfig: file, trustFile: trust } = lab.paths.organisation(organisation);
   const title = `Where the parts of ${organisation} stand that its registry's planes are applied to`;
   return [
     yamlFile(file, title, federationConfig(lab, organisation, programs)),
+    yamlFile(
+      trust,
+      `Whose signatures ${organisation} takes, by the keys that were handed over`,
+      trustFile(lab, organisation),
+    ),
     ...probeFiles(lab, organisation),
   ];
 }

@@ -1,0 +1,101 @@
+// An operator of one organisation who removes the other, or is removed: types the product's own commands about
+// one deployment, and passes files on. Invariant: nothing of the other organisation is reached but by a file.
+import { join } from "node:path";
+import { z } from "zod";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { typed } from "../break-glass/operator.ts";
+import type { Lab } from "../lab.ts";
+import { type CompleteOrganisation, partnerOf } from "../organisations.ts";
+
+const Block = z.object({
+  stage: z.string().nullable(),
+  plane: z.string().nullable(),
+  condition: z.string(),
+  probe: z.string(),
+  found: z.string(),
+  mend: z.string(),
+});
+
+/** Of `drawbridge offboarding status`, what the lab goes by. */
+export const RunStatus = z.object({
+  run: z.string(),
+  kind: z.string(),
+  remover: z.string(),
+  partner: z.string(),
+  self: z.string(),
+  ended: z.object({ how: z.enum(["completed", "aborted"]) }).nullable(),
+  stages: z.array(
+    z.object({
+      stage: z.string(),
+      planeNumber: z.int().nullable(),
+      own: z.object({ state: z.string() }),
+      openedAt: z.string().nullable(),
+      provedAt: z.string().nullable(),
+      blocks: z.array(Block),
+    }),
+  ),
+  next: z.array(z.string()),
+  waiting: z.object({ for: z.string(), what: z.string(), stage: z.string().nullable() }).nullable(),
+  recordFile: z.string().nullable(),
+});
+export type RunStatus = z.output<typeof RunStatus>;
+
+export interface Said {
+  readonly code: number;
+  readonly said: unknown;
+}
+
+export class Operator {
+  readonly organisation: CompleteOrganisation;
+  readonly counterparty: CompleteOrganisation;
+  readonly #lab: Lab;
+
+  constructor(lab: Lab, organisation: CompleteOrganisation) {
+    this.#lab = lab;
+    this.organisation = organisation;
+    this.counterparty = partnerOf(organisation);
+  }
+
+  /** How this organisation is looked at as the counterparty. */
+  get probeFile(): string {
+    return this.#lab.paths.organisation(this.organisation).probeFile(this.counterparty);
+  }
+
+  /** Where a file for the counterparty is put. */
+  get outbox(): string {
+    return join(this.#lab.paths.organisation(this.organisation).federation, `for-${this.counterparty}.json`);
+  }
+
+  /**
+   * Types a command that prints JSON about this deployment.
+   * @throws DrawbridgeError `program_failed` when it prints none: what it said stands on standard error
+   */
+  async type(...words: readonly string[]): Promise<Said> {
+    const { federation, federationConfig } = this.#lab.paths.organisation(this.organisation);
+    const { code, stdout } = await typed([...words, "--config", federationConfig, "--json"], federation);
+    return { code, said: parsed(stdout, words, code) };
+  }
+
+  /** The same where nothing but success will do. */
+  async must(...words: readonly string[]): Promise<unknown> {
+    const { code, said } = await this.type(...words);
+    if (code !== 0) throw failed(words, code);
+    return said;
+  }
+}
+
+function parsed(stdout: string, words: readonly string[], code: number): unknown {
+  try {
+    return JSON.parse(stdout);
+  } catch {
+    throw failed(words, code);
+  }
+}
+
+function failed(words: readonly string[], code: number): DrawbridgeError {
+  return new DrawbridgeError(
+    "program_failed",
+    `drawbridge ${words.slice(0, 2).join(" ")} ended with ${code}`,
+    { mend: "What it said stands above." },
+  );
+}

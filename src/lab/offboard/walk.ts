@@ -1,0 +1,192 @@
+// Walks a removal to its end as its two operators would: each does what `status` says is next, and hands the
+// other a file when it waits. Invariant: whatever was done before is found, so a walk that was cut goes on.
+import { z } from "zod";
+import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { NOT_PURGEABLE } from "../../federation/offboarding/duties/evidence.ts";
+import type { CompleteOrganisation } from "../organisations.ts";
+import { type Operator, RunStatus, type Said } from "./operator.ts";
+
+/** A stage as it was just shown closed. */
+export interface ClosedStage {
+  readonly organisation: CompleteOrganisation;
+  readonly stage: string;
+  readonly planeNumber: number | null;
+  readonly openedAt: number;
+  readonly closedAt: number;
+}
+
+export interface WalkHooks {
+  readonly clock: Clock;
+  readonly closed: (stage: ClosedStage) => void;
+  readonly note: (text: string) => void;
+  readonly doing: (text: string) => void;
+}
+
+const WithStatus = z.object({ status: RunStatus });
+const PurgePlan = z.object({ digest: z.string() });
+/** An exit condition may hold only once other programs have followed: it is shown again this often. */
+const SHOWN_AT_MOST = 12;
+const PAUSE_MS = 1_000;
+/** What a homeserver keeps of a server that it has known, and no interface of its deletes. */
+const WAIVED_BECAUSE = "homeserver_keeps_it";
+
+/** @throws DrawbridgeError `program_failed` when a stage cannot be shown closed, or nobody can go on */
+export async function walk(
+  operators: readonly [Operator, Operator],
+  run: string,
+  hooks: WalkHooks,
+): Promise<void> {
+  const sides = operators.map((operator) => new Side(operator, run, hooks));
+  for (let idle = 0; !sides.every((side) => side.isDone); ) {
+    if (idle > 1) throw stuck(sides);
+    idle += 1;
+    for (const side of sides) {
+      if (!(await side.goOn())) continue;
+      idle = 0;
+      for (const other of sides) if (other !== side) await other.takeIn(await side.handOver());
+    }
+  }
+}
+
+class Side {
+  readonly operator: Operator;
+  readonly #run: string;
+  readonly #hooks: WalkHooks;
+  readonly #told = new Set<string>();
+  #status: RunStatus | undefined;
+  #isPurged = false;
+
+  constructor(operator: Operator, run: string, hooks: WalkHooks) {
+    this.operator = operator;
+    this.#run = run;
+    this.#hooks = hooks;
+  }
+
+  get isDone(): boolean {
+    return this.#status?.ended?.how === "completed";
+  }
+
+  get waitsFor(): string {
+    const waiting = this.#status?.waiting;
+    return `${this.operator.organisation}: ${waiting?.what ?? "nothing"} ${waiting?.stage ?? ""}`.trim();
+  }
+
+  /** Does everything that is its turn. @returns whether it has signed anything that the other has to see */
+  async goOn(): Promise<boolean> {
+    let signed = false;
+    for (let shown = 0; ; ) {
+      const { next, ended } = await this.#look();
+      const [verb] = next;
+      if (ended !== null || (verb !== "next" && verb !== "sign" && verb !== "complete")) return signed;
+      this.#hooks.doing(`${this.operator.organisation}: offboarding ${verb}`);
+      if (verb !== "next") {
+        this.#take(await this.#type(verb, "--as", this.operator.probeFile), [0]);
+        signed = true;
+        continue;
+      }
+      await this.#purgeInTime();
+      const isShown = this.#take(await this.#type("next", "--as", this.operator.probeFile), [0, 5]);
+      if (isShown) {
+        shown = 0;
+        continue;
+      }
+      shown += 1;
+      await this.#waive();
+      if (shown >= SHOWN_AT_MOST) throw notShown(this.operator, this.#status);
+      await this.#hooks.clock.sleep(PAUSE_MS);
+    }
+  }
+
+  async handOver(): Promise<string> {
+    await this.operator.must("offboarding", "export", this.operator.outbox, "--run", this.#run);
+    return this.operator.outbox;
+  }
+
+  async takeIn(file: string): Promise<void> {
+    this.#take(await this.#type("import", file), [0]);
+  }
+
+  async #look(): Promise<RunStatus> {
+    if (this.#status === undefined) {
+      this.#status = RunStatus.parse((await this.#type("status")).said);
+      for (const { stage, provedAt } of this.#status.stages) if (provedAt !== null) this.#told.add(stage);
+    }
+    return this.#status;
+  }
+
+  #type(verb: string, ...words: readonly string[]): Promise<Said> {
+    return this.operator.type("offboarding", verb, ...words, "--run", this.#run);
+  }
+
+  /** @returns whether it ended with 0 */
+  #take({ code, said }: Said, codes: readonly number[]): boolean {
+    if (!codes.includes(code)) {
+      throw new DrawbridgeError(
+        "program_failed",
+        `a command of ${this.operator.organisation} ended with ${code}`,
+      );
+    }
+    this.#status = WithStatus.parse(said).status;
+    for (const { stage, planeNumber, openedAt, provedAt } of this.#status.stages) {
+      if (openedAt === null || provedAt === null || this.#told.has(stage)) continue;
+      this.#told.add(stage);
+      this.#hooks.closed({
+        ...{ organisation: this.operator.organisation, stage, planeNumber },
+        openedAt: Date.parse(openedAt),
+        closedAt: Date.parse(provedAt),
+      });
+    }
+    return code === 0;
+  }
+
+  /** What the record says is purged before the data duties are shown, by a dry run and its digest. */
+  async #purgeInTime(): Promise<void> {
+    const pending = this.#status?.stages.find(({ own }) => own.state === "pending")?.stage;
+    if (pending !== "data_duties" || this.#isPurged || this.#isBusy()) return;
+    this.#isPurged = true;
+    const { operator } = this;
+    const { digest } = PurgePlan.parse(
+      await operator.must("offboarding", "purge", operator.counterparty, "--dry-run"),
+    );
+    const { code } = await operator.type("offboarding", "purge", operator.counterparty, "--run", digest);
+    this.#hooks.note(
+      `${operator.organisation} has purged what its record says${code === 5 ? ", and names what stays" : ""}`,
+    );
+  }
+
+  #isBusy(): boolean {
+    return (
+      this.#status?.stages.some(({ own }) => own.state === "closing" || own.state === "proving") === true
+    );
+  }
+
+  /** Of what is out of reach, only what no interface can reach is waived; its owner answers for it by role. */
+  async #waive(): Promise<void> {
+    const blocks = this.#status?.stages.flatMap((stage) => stage.blocks) ?? [];
+    for (const { condition, probe, found } of blocks) {
+      if (condition !== "out_of_reach" || probe !== NOT_PURGEABLE) continue;
+      this.#take(await this.#type("waive", probe, "--reason", WAIVED_BECAUSE), [0]);
+      this.#hooks.note(`${this.operator.organisation} waives ${probe} (${found})`);
+    }
+  }
+}
+
+function stuck(sides: readonly Side[]): DrawbridgeError {
+  return new DrawbridgeError(
+    "program_failed",
+    `neither side can go on: ${sides.map(({ waitsFor }) => waitsFor).join("; ")}`,
+    { mend: "See drawbridge offboarding status on both sides." },
+  );
+}
+
+function notShown({ organisation }: Operator, status: RunStatus | undefined): DrawbridgeError {
+  const blocks = status?.stages.flatMap((stage) => stage.blocks) ?? [];
+  const lines = blocks.map(
+    ({ stage, condition, found, mend }) => `  ${stage} ${condition}: ${found} (${mend})`,
+  );
+  return new DrawbridgeError(
+    "program_failed",
+    [`${organisation} cannot show a stage closed:`, ...lines].join("\n"),
+  );
+}
