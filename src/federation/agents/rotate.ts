@@ -27,7 +27,7 @@ import {
 import { guardRotation } from "./guards.ts";
 import { isUnderVersionControl, readPrivateKey, signerOf } from "./key-files.ts";
 import { type AgentParts, isSignedByPin, proveIdentities, sealFor } from "./proof.ts";
-import { endRotation, isAt, type Rotation, readRotation, writeRotation } from "./rotation.ts";
+import { isAt, type Rotation, readRotation, writeRotation } from "./rotation.ts";
 import { untouchedItems } from "./untouched.ts";
 
 export interface RotateOptions {
@@ -57,7 +57,10 @@ export async function rotateAgent(
   const { state, clock } = context;
   const lock = await state.lock(`rotate ${options.agent}`, clock, context.onWait);
   try {
-    let rotation = readRotation(state, options.agent) ?? (await stage(context, options));
+    const last = readRotation(state, options.agent);
+    // The same command again proves the same again; another key is another rotation.
+    const isOver = last === undefined || (last.step === "proved" && last.fresh.keyId !== options.keyId);
+    let rotation = isOver ? await stage(context, options) : last;
     if (rotation.fresh.keyId !== options.keyId || rotation.keyFile !== options.keyFile) {
       throw new DrawbridgeError(
         "usage",
@@ -203,7 +206,7 @@ async function publishAndProve(
   const committed = await commitIdentity(context, "drawbridge: rotate", (base) =>
     proposeRotation(base, rotation),
   );
-  writeRotation(context.state, { ...rotation, step: "published" });
+  if (!isAt(rotation, "published")) writeRotation(context.state, { ...rotation, step: "published" });
   const { registry } = committed.change?.before ?? committed.base;
   const { serverName } = registry.organisation;
   const seal = sealFor(serverName, agent, parts.clock);
@@ -217,7 +220,7 @@ async function publishAndProve(
   const proof = await proveIdentities({ seal, agent, old: old[0], fresh, oldCards, served });
   const conditions = [...force.conditions, ...proof.conditions];
   const complete = isComplete(conditions);
-  if (complete) endRotation(context.state, agent);
+  if (complete) writeRotation(context.state, { ...rotation, step: "proved" });
   return {
     act: "rotate",
     agent,

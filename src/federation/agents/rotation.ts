@@ -4,7 +4,7 @@ import { z } from "zod";
 import { CardIdentity } from "../../admission/agents-file.ts";
 import type { StateFolder } from "../state/folder.ts";
 
-const STEPS = ["staged", "cleared", "signed", "published"] as const;
+const STEPS = ["staged", "cleared", "signed", "published", "proved"] as const;
 
 const Rotation = z.strictObject({
   version: z.literal(1),
@@ -27,7 +27,7 @@ function fileOf(agent: string): string {
   return `agents/rotate-${agent}.json`;
 }
 
-/** A rotation that is under way. @throws DrawbridgeError `config_invalid` when its file is damaged */
+/** The last rotation, under way or proved. @throws DrawbridgeError `config_invalid` when its file is damaged */
 export function readRotation(state: StateFolder, agent: string): Rotation | undefined {
   return state.read(Rotation, fileOf(agent));
 }
@@ -35,10 +35,6 @@ export function readRotation(state: StateFolder, agent: string): Rotation | unde
 export function writeRotation(state: StateFolder, rotation: Rotation): Rotation {
   state.write(fileOf(rotation.agent), rotation);
   return rotation;
-}
-
-export function endRotation(state: StateFolder, agent: string): void {
-  state.remove(fileOf(agent));
 }
 
 /** Whether a step lies behind, or is, another one. */

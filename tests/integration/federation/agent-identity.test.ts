@@ -62,6 +62,13 @@ test("PRT-1: a rotation clears the old key, signs by the new one alone, and prov
   assert.equal(statSync(keyFile).mode & 0o777, 0o600);
   assert.equal(existsSync(`${keyFile}.next`), false);
 
+  const again = await rotateAgent(federation, parts, rotation);
+  assert.deepEqual(
+    [again.complete, again.committed],
+    [true, false],
+    "the same command again changes nothing",
+  );
+
   const by = (probe: string) => result.items.filter((item) => item.probe === probe);
   assert.deepEqual(
     by("old_identity").map(({ verdict, reason }) => [verdict, reason]),
