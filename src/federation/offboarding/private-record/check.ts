@@ -62,8 +62,10 @@ export function checkRecordText(text: string): CheckedRecord {
     ...schema.filter(({ field }) => field === "" || !spoiled.has(field)),
     ...contradictions(values, lineOf),
   ];
+  const wanted = wantedBesides(values);
   const missing = RECORD_FIELDS.filter(
-    ({ path, optional }) => optional !== true && valueAt(values, path.split(".")) == null,
+    ({ path, optional }) =>
+      (optional !== true || wanted.has(path)) && valueAt(values, path.split(".")) == null,
   ).map(({ path }) => path);
   const isComplete = result.success && problems.length === 0 && missing.length === 0;
   return { record: isComplete ? result.data : undefined, missing, problems, values };
@@ -170,22 +172,12 @@ function contradictions(values: unknown, lineOf: LineOf): RecordProblem[] {
   if (from !== undefined && until !== undefined && until <= from) {
     report("record.window", "maintenance.until", "is not after maintenance.from", "Correct one of the two.");
   }
-  const state = at("obligations.retention.state");
-  const day = at("obligations.retention.until");
-  if ((state === "kept" && day == null) || (state === "ended" && day != null)) {
+  if (at("obligations.retention.state") === "ended" && at("obligations.retention.until") != null) {
     report(
       "record.retention",
       "obligations.retention.until",
-      state === "kept" ? "is missing although copies are kept" : "stands there although nothing is kept",
-      "Give the day for `kept`, and none for `ended`.",
-    );
-  }
-  if (at("readmission.possible") === true && at("readmission.owner") == null) {
-    report(
-      "record.readmission",
-      "readmission.owner",
-      "is missing although re-admission is possible",
-      "Name the role that would decide it.",
+      "stands there although nothing is kept",
+      "Take the day away (--clear), or write kept.",
     );
   }
   problems.push(...purgeContradictions(at("obligations.purge"), lineOf));
@@ -218,18 +210,36 @@ function purgeContradictions(purge: unknown, lineOf: LineOf): RecordProblem[] {
       ),
     );
   }
-  const purges = purgesMedia || rooms.some((entry: unknown) => isObject(entry) && entry["how"] !== "keep");
-  if (purges === (waiver != null)) {
+  if (purgesNothing(purge) === false && waiver != null) {
     problems.push(
       problem(
         "record.purge_waiver",
         "waiver",
-        purges ? "stands there although something is purged" : "is missing although nothing is purged",
-        "Give a code such as contract_14_2 where nothing is purged, and none where something is.",
+        "stands there although something is purged",
+        "Take the waiver away (--clear), or keep everything.",
       ),
     );
   }
   return problems;
+}
+
+/** Undefined as long as that is not decided. */
+function purgesNothing({ rooms, remoteMedia }: Record<string, unknown>): boolean | undefined {
+  if (!Array.isArray(rooms) || remoteMedia == null) return undefined;
+  return (
+    remoteMedia !== "purge" && !rooms.some((entry: unknown) => isObject(entry) && entry["how"] !== "keep")
+  );
+}
+
+/** Fields that are missing only because of what stands in others. */
+function wantedBesides(values: unknown): ReadonlySet<string> {
+  const at = (path: string) => valueAt(values, path.split("."));
+  const purge = at("obligations.purge");
+  return new Set([
+    ...(at("obligations.retention.state") === "kept" ? ["obligations.retention.until"] : []),
+    ...(isObject(purge) && purgesNothing(purge) === true ? ["obligations.purge.waiver"] : []),
+    ...(at("readmission.possible") === true ? ["readmission.owner"] : []),
+  ]);
 }
 
 function text(value: unknown): string | undefined {
