@@ -49,22 +49,28 @@ export async function openReadmission(context: ReadmissionContext, options: Open
   const lock = await state.lock("readmission", clock, context.onWait);
   try {
     const { registry } = await changeBase(context);
-    const { serverName } = findPartner(registry, options.partner).partner;
+    const { serverName, planes } = findPartner(registry, options.partner).partner;
     const known = lastReadmission(state, serverName);
-    if (known !== undefined && !known.done) {
+    // One that is complete is another's past once all planes are closed again.
+    const isRemoved = PLANE_NAMES.every((plane) => planes[plane] === "closed");
+    if (known !== undefined && !(known.done && isRemoved)) {
       const opened = parseRevision(known.opened);
       const head = await repository.requireHead();
       if (opened !== undefined && (await repository.isAncestor(opened, head))) {
         if (known.gate === options.gate) return { readmission: known, isNew: false, workTreesBehind: [] };
-        throw new DrawbridgeError("usage", `a re-admission of ${serverName} is open, with another gate`, {
-          mend: `Go on with it: drawbridge readmission next ${options.partner}. Nothing was changed.`,
-        });
+        if (!known.done) throw otherGate(serverName, options.partner);
       }
     }
     return await commitOpening(context, options, known?.done === false ? known.id : undefined);
   } finally {
     await lock.release();
   }
+}
+
+function otherGate(serverName: string, named: string): DrawbridgeError {
+  return new DrawbridgeError("usage", `a re-admission of ${serverName} is open, with another gate`, {
+    mend: `Go on with it: drawbridge readmission next ${named}. Nothing was changed.`,
+  });
 }
 
 async function commitOpening(

@@ -74,6 +74,7 @@ test("RDM-1: the five planes open in the specification's order, one commit each,
   assert.ok(PLANE_NAMES.every((plane) => partner.planes[plane] === "open"));
   const after = await nextStep(context, PARTNER);
   assert.deepEqual([after.plane, after.done], [null, true], "nothing is left to do");
+  assert.equal((await openReadmission(context, OPEN)).isNew, false, "nor is it opened a second time");
 });
 
 test("RDM-1: the gate, what is retired and every item's digest are recorded", async (t) => {
@@ -260,4 +261,24 @@ test("RDM-1: the plan shows each step's difference and its rooms, and changes no
   assert.ok(policy?.added.some((line) => line.includes(SERVER)));
   assert.deepEqual([plan.rooms, plan.touched.length], ["new", 1]);
   assert.deepEqual([await repository.head(), parts.applied], [head, []]);
+});
+
+test("RDM-1: after a second removal the partner comes back again, and what was pinned in between is retired too", async (t) => {
+  const { context, repository } = await readmission(t);
+  await openReadmission(context, OPEN);
+  await walkAll(context);
+  const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
+  await commitRegistry(repository, new Map([[LIGHTHOUSE, text.replace(/: open$/gm, ": closed")]]));
+  await refusedBy("retired_client", openReadmission(context, OPEN));
+  const second = FreshIdentities.parse({
+    version: 1,
+    azp: "lighthouse-bridge-3",
+    clientSecret: { file: "secrets/lighthouse-bridge-3" },
+  });
+  const { isNew, readmission: again } = await openReadmission(context, { ...OPEN, fresh: second });
+  assert.equal(isNew, true);
+  assert.deepEqual(again.retired.clients, ["lighthouse-bridge", "lighthouse-bridge-2"]);
+  assert.deepEqual(again.retired.card_keys, ["lighthouse-card-3", "lighthouse-card-4"]);
+  const { consumes } = (await entryOf(repository)).card;
+  assert.equal(consumes["lighthouse-weather"]?.cardIdentity, undefined, "without a fresh key it has no pin");
 });
