@@ -84,6 +84,29 @@ issuer: https://${other}/issuer
 ${lacks.includes("card") ? "" : consumes}${lacks.includes("gateway") ? "" : gateway}`;
 }
 
+/** The deployment as a file, for its commands; what its real parts are is scripted there too. */
+function deploymentYaml(): string {
+  return `version: 1
+repository: {path: control}
+homeserver: {url: "http://127.0.0.1:9", operatorToken: {env: UNUSED}, signingKeyFile: unused}
+transport: {includeFile: unused, restart: {command: ["false"]}}
+border: {policyFile: unused, statusToken: {env: UNUSED}, violationsFile: parts/violations.jsonl}
+card: {agentsFile: unused, bridgeAuditFile: unused, bridgeHealthUrl: "http://127.0.0.1:9"}
+gateway:
+  publicationFile: unused
+  invocationFile: unused
+  stateFile: unused
+  accessLog: unused
+  url: http://127.0.0.1:9
+  issuer: {adapter: declared_clients, clientsFile: unused}
+offboarding: {signingKey: {file: records-key.pem}, trustFile: trust.yaml}
+`;
+}
+
+function probeYaml(own: string, other: string): string {
+  return `version: 1\ntarget: {serverName: ${own}}\nas: {serverName: ${other}}\n`;
+}
+
 /** What stands at an organisation: its repository, its state, its keys. Made once, opened as often as needed. */
 export async function makeParties(
   directory: string,
@@ -106,6 +129,8 @@ export async function makeParties(
       ["registry/abuse-report.schema.json", abuseReportSchema()],
       [`registry/partners/${other[0]}.yaml`, partnerYaml(own, other, options.lacks?.[own] ?? [])],
     ]);
+    writeFile(join(folder, "federation.yaml"), deploymentYaml());
+    writeFile(join(folder, "probe.yaml"), probeYaml(own, other));
     await bareRepository(join(folder, "control"), Object.fromEntries(rendered(registry)));
   }
 }
@@ -201,7 +226,7 @@ export function openRunAt(
   });
 }
 
-interface World {
+export interface World {
   readonly own: string;
   readonly other: string;
   readonly parts: string;
@@ -240,7 +265,7 @@ function textOf({ parts }: World, path: string): string {
 }
 
 /** What the files of a plane's real part say of the counterparty. */
-function admits(world: World, plane: PlaneName, { azp }: Partner): boolean {
+function admits(world: World, plane: PlaneName, { azp }: Pick<Partner, "azp">): boolean {
   const { other } = world;
   switch (plane) {
     case "gateway":
@@ -260,7 +285,8 @@ function policyOf(world: World): PolicyFile {
   return PolicyFile.parse(JSON.parse(textOf(world, "border/policy.json")));
 }
 
-function scriptedPlanes(world: World): PlaneRuntimes {
+/** Planes whose real parts are files below `parts`. */
+export function scriptedPlanes(world: World): PlaneRuntimes {
   const plane = (name: PlaneName): PlaneRuntime => ({
     name,
     async apply(desired) {
@@ -331,9 +357,10 @@ function inside(world: World, plane: PlaneName, partner: Partner): readonly Evid
   }
 }
 
-function fromOutsideOf(
+/** What the counterparty would find. */
+export function fromOutsideOf(
   world: World,
-  partner: Partner,
+  partner: Pick<Partner, "azp">,
   planes: readonly PlaneName[],
 ): readonly EvidenceItem[] {
   return planes.flatMap((plane) => {

@@ -55,7 +55,7 @@ const moves = fc.array(
   fc.record({
     own: fc.constantFrom(A, B),
     step: fc.constantFrom<Step>("next", "next", "sign", "export", "import", "complete"),
-    fault: fc.option(fc.record({ after: fc.nat({ max: 8 }), done: fc.boolean() }), {
+    fault: fc.option(fc.record({ after: fc.nat({ max: 4 }), done: fc.boolean() }), {
       nil: undefined,
       freq: 2,
     }),

@@ -1,0 +1,135 @@
+// The commands of a removal as two operators run them: what they print, how they end, and the record at the end.
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { test } from "node:test";
+import { parse, stringify } from "yaml";
+import { STAGE_NAMES } from "../../../../src/records/stages.ts";
+import { A, B, makeParties } from "../../../support/offboarding.ts";
+import { ROOT, run, temporaryFolder } from "../../../support/temporary.ts";
+
+const SCRIPTED = join(ROOT, "tests/support/offboarding-cli.ts");
+
+/** What the owners fill in. */
+const FILLED: Readonly<Record<string, unknown>> = {
+  "partner.legalEntity": "The Other Harbour",
+  "revocation.kind": "full",
+  "revocation.trigger": "contract_end",
+  "security.incidentOwner": "security-2",
+  "security.containmentAuthority": "security-1",
+  "technical.owner": "operations-4",
+  "technical.rollbackOwner": "operations-5",
+  "change.reference": "CHG-2026-118",
+  "change.rollback": "CHG-2026-118/rollback",
+  "affected.rooms": [],
+  "maintenance.from": "2026-11-21T22:00:00Z",
+  "maintenance.until": "2026-11-21T23:00:00Z",
+  "maintenance.expectedInterruption": "30s",
+  "obligations.retention.state": "ended",
+  "obligations.purge.remoteMedia": "keep",
+  "obligations.purge.quarantinedMedia": "keep",
+  "obligations.purge.rooms": [],
+  "obligations.purge.waiver": "no_data_kept",
+  "obligations.backups.owner": "operations-6",
+  "obligations.backups.expireBy": "2027-02-21",
+  "attestation.own": "change-owner",
+  "attestation.partner": "change-owner",
+  "readmission.possible": false,
+  "readmission.conditions": [],
+};
+
+test("OFF-2: two operators walk a removal by their command lines, and status says whose turn it is", async (t) => {
+  const directory = temporaryFolder(t);
+  await makeParties(directory);
+  const transcript: string[] = [];
+  const at = async (own: string, ...words: readonly string[]) => {
+    const folder = join(directory, own);
+    const looks = ["next", "sign", "complete"].includes(words[0] ?? "");
+    const more = looks ? ["--as", join(folder, "probe.yaml")] : [];
+    const group = words[0] === "reconcile" ? [] : ["offboarding"];
+    const all = [...group, ...words, "--config", join(folder, "federation.yaml"), ...more];
+    const ended = await run(process.execPath, ["--import", SCRIPTED, join(ROOT, "src/cli/main.ts"), ...all]);
+    transcript.push(
+      `${own}$ drawbridge ${[...group, ...words].join(" ")}`,
+      `${ended.stdout}${ended.stderr}[${ended.code}]`,
+      "",
+    );
+    return ended;
+  };
+  const done = async (own: string, ...words: readonly string[]) => {
+    const ended = await at(own, ...words);
+    assert.equal(ended.code, 0, `${words.join(" ")}: ${ended.stdout}${ended.stderr}`);
+    return ended.stdout;
+  };
+  const fill = (file: string) => {
+    const record = parse(readFileSync(file, "utf8"));
+    for (const [path, value] of Object.entries(FILLED)) {
+      const steps = path.split(".");
+      const last = steps.pop() ?? "";
+      const place = steps.reduce((object, step) => object[step], record);
+      place[last] = value;
+    }
+    writeFileSync(file, stringify(record));
+  };
+  let id = "";
+  for (const own of [A, B]) {
+    mkdirSync(join(directory, own, "parts"));
+    await at(own, "reconcile", "--once");
+    const record = join(directory, own, "private.yaml");
+    const open = ["open", own === A ? B : A, "--record", record, ...(own === A ? [] : ["--join", id])];
+    assert.equal((await at(own, ...open)).code, 5);
+    fill(record);
+    id = (await done(own, ...open)).trim();
+    assert.match(id, /^[0-9a-f]{32}$/);
+  }
+  assert.match(await done(A, "plan"), /5 transport, plane 1 transport\n.*\n {2}RESTARTS: the homeserver/);
+  assert.equal((await at(A, "export", join(directory, "nothing.json"))).code, 1);
+
+  const hand = async (from: string, to: string) => {
+    const file = join(directory, `from-${from}.json`);
+    await done(from, "export", file);
+    return done(to, "import", file);
+  };
+  for (const [index, stage] of STAGE_NAMES.entries()) {
+    assert.match(await done(A, "next"), new RegExp(`^${stage}: closed, and shown`));
+    await done(A, "sign");
+    await done(B, "next");
+    await hand(A, B);
+    await done(B, "sign");
+    await hand(B, A);
+    await done(A, "sign");
+    await hand(A, B);
+    if (index === 1) {
+      const status = JSON.parse(await done(A, "status", "--json"));
+      const states = status.stages.map(
+        ({ own, other }: { own: { state: string }; other: { state: string } }) =>
+          `${own.state} ${other.state}`,
+      );
+      assert.deepEqual(states.slice(0, 3), [
+        "countersigned countersigned",
+        "countersigned countersigned",
+        "pending unknown",
+      ]);
+      assert.deepEqual(status.next, ["next"]);
+      assert.match(await done(B, "status"), /Next: drawbridge offboarding next --config/);
+    }
+  }
+  await done(A, "complete");
+  assert.match(await done(A, "status"), /Waiting for b\.test: completion countersignature, since /);
+  await hand(A, B);
+  assert.match(await done(B, "sign"), /COMPLETE; the record verifies/);
+  assert.match(await hand(B, A), /COMPLETE; the record verifies/);
+  assert.match(await done(A, "verify"), /^VERIFIED: both organisations signed this removal/);
+  const { file } = JSON.parse(await done(B, "verify", "--json"));
+  const shown = await run(process.execPath, [
+    join(ROOT, "src/cli/main.ts"),
+    "verify",
+    file,
+    "--trust",
+    join(directory, A, "trust.yaml"),
+  ]);
+  assert.equal(shown.code, 0, shown.stdout);
+  const { DRAWBRIDGE_TRANSCRIPT: where } = process.env;
+  if (where !== undefined) writeFileSync(where, transcript.join("\n"));
+});
