@@ -22,6 +22,7 @@ import type { StageRecord } from "../run/stage-record.ts";
 import { publicForOthers } from "./a2a-discovery.ts";
 import type { LeftOpen, Observation } from "./observation.ts";
 import { Stated } from "./stated.ts";
+import { NOT_OUR_ROOM } from "./stated-probes.ts";
 
 const VIOLATIONS_MAX = 20;
 const VIOLATION_WITHIN_MS = 3_000;
@@ -77,6 +78,7 @@ async function observePlane(
     outOfReach: [
       ...leftOver.map(({ subject, reason, mend }) => ({ subject, reason, mend })),
       ...unclearRooms(seen.items, leftOver),
+      ...roomsOfOthers(seen.items, leftOver),
     ],
     fromOutside: context.outside !== undefined,
     policyBefore: { digest: run.baseline.policyDigest, excluded: run.baseline.policyExcluded },
@@ -165,6 +167,33 @@ function unclearRooms(items: readonly EvidenceItem[], named: readonly LeftOpen[]
       reason: reason ?? "unknown",
       mend: "Run the step again; or waive the room by name.",
     }));
+}
+
+const ENTRY: ReadonlySet<string> = new Set(["make_join", "message_to_target", "state_to_target"]);
+
+/**
+ * Rooms of third parties that our people are in and that let the counterparty in: the rooms plane governs none
+ * of them, and says nothing of them. What they relay by way of others stays when the transport is closed.
+ */
+function roomsOfOthers(items: readonly EvidenceItem[], named: readonly LeftOpen[]): readonly LeftOpen[] {
+  const governed = new Set([
+    ...items.filter(({ plane, vantage }) => plane === "rooms" && vantage === "operator").map(subjectOf),
+    ...named.map(({ subject }) => subject),
+  ]);
+  const entered = items.filter(
+    ({ probe, vantage, verdict }) => vantage === "partner" && verdict === "open" && ENTRY.has(probe),
+  );
+  return [...new Set(entered.map(subjectOf))]
+    .filter((room) => room.startsWith("!") && !governed.has(room))
+    .map((subject) => ({
+      subject,
+      reason: NOT_OUR_ROOM,
+      mend: "Have its owner exclude the counterparty, or take your people out of it.",
+    }));
+}
+
+function subjectOf({ subject }: EvidenceItem): string {
+  return subject ?? "";
 }
 
 /** Denials of the counterparty since the stage was opened; the border writes them a moment after it denies. */

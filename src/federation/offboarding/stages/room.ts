@@ -7,6 +7,7 @@ const ACL_PROBES = ["room_acl", "room_left"];
 
 export function roomRules({ items, outOfReach }: Observation): readonly Rule[] {
   const hasRooms = items.some(({ probe }) => ACL_PROBES.includes(probe)) || outOfReach.length > 0;
+  const beyond = new Set(outOfReach.map(({ subject }) => subject));
   const again = "drawbridge reconcile --once --plane rooms; what stays out of reach is waived by name.";
   return [
     {
@@ -43,7 +44,10 @@ export function roomRules({ items, outOfReach }: Observation): readonly Rule[] {
       needs: ["make_join"],
       mend: `It can still come in: ${again}`,
       ignoresUnclear: true,
-      optional: !items.some(({ probe, verdict }) => probe === "make_join" && verdict !== "unknown"),
+      optional: !items.some(
+        ({ probe, verdict, subject }) =>
+          probe === "make_join" && verdict !== "unknown" && !beyond.has(subject ?? probe),
+      ),
     },
   ];
 }

@@ -20,3 +20,5 @@ export const PURGE_WAIVED = "purge_waived";
 export const DUTIES = "duties";
 /** The tests that need no server. */
 export const STATIC_TESTS = "check_federation";
+/** Why a room of a third party is out of reach: nobody here may close it. */
+export const NOT_OUR_ROOM = "not_our_room";
