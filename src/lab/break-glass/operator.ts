@@ -7,25 +7,38 @@ import { findPrograms } from "../programs.ts";
 export interface Typed {
   readonly code: number;
   readonly stdout: string;
+  /** Empty where it went to this program's own. */
+  readonly stderr: string;
 }
 
-/** Runs `drawbridge` with these arguments; its progress goes to this program's standard error. */
-export function typed(args: readonly string[], directory: string): Promise<Typed> {
+/**
+ * Runs `drawbridge` with these arguments.
+ * @param progress where its standard error goes: to this program's own, or kept
+ */
+export function typed(
+  args: readonly string[],
+  directory: string,
+  progress: "inherit" | "pipe" = "inherit",
+): Promise<Typed> {
   const { node, drawbridge } = findPrograms();
   return new Promise((resolve, reject) => {
     const child = spawn(node, [drawbridge, ...args], {
       cwd: directory,
-      stdio: ["ignore", "pipe", "inherit"],
+      stdio: ["ignore", "pipe", progress],
       env: process.env,
     });
-    let stdout = "";
-    child.stdout.setEncoding("utf8");
-    child.stdout.on("data", (chunk: string) => {
+    let [stdout, stderr] = ["", ""];
+    child.stdout?.setEncoding("utf8");
+    child.stdout?.on("data", (chunk: string) => {
       stdout += chunk;
+    });
+    child.stderr?.setEncoding("utf8");
+    child.stderr?.on("data", (chunk: string) => {
+      stderr += chunk;
     });
     child.once("error", (cause) =>
       reject(new DrawbridgeError("program_failed", "drawbridge does not start", { cause })),
     );
-    child.once("close", (code) => resolve({ code: code ?? 1, stdout }));
+    child.once("close", (code) => resolve({ code: code ?? 1, stdout, stderr }));
   });
 }

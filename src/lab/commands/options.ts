@@ -4,6 +4,8 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { type Lab, readLab } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
 import { type CompleteOrganisation, isComplete, parseOrganisation } from "../organisations.ts";
+import { readSeed, type Seed } from "../seed/seed.ts";
+import { liveSupervisor } from "../supervisor/client.ts";
 
 type OptionSpec = Readonly<Record<string, { readonly type: "string" | "boolean"; readonly short?: string }>>;
 
@@ -74,5 +76,17 @@ export function namedLab(options: ParsedOptions): Lab {
   if (lab !== undefined) return lab;
   throw new DrawbridgeError("not_running", `there is no lab ${name}`, {
     mend: "Start one with ./task fed:up.",
+  });
+}
+
+/**
+ * The people and rooms of a lab that runs.
+ * @throws DrawbridgeError `not_running`
+ */
+export function runningSeed(lab: Lab): Seed {
+  const found = readSeed(lab);
+  if (found !== undefined && liveSupervisor(lab) !== undefined) return found;
+  throw new DrawbridgeError("not_running", `the lab ${lab.name} is not running`, {
+    mend: "Start it with ./task fed:up.",
   });
 }

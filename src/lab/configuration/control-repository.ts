@@ -3,6 +3,7 @@
 // addresses of this machine follow when the lab gets other ports.
 import { existsSync, mkdirSync } from "node:fs";
 import { parse } from "yaml";
+import type { Clock } from "../../domain/clock.ts";
 import { loadRegistry } from "../../federation/registry/load.ts";
 import { renderAll } from "../../federation/render.ts";
 import { writeCommit } from "../../federation/repository/commit.ts";
@@ -27,19 +28,8 @@ export async function provisionRepository(
   const path = lab.paths.organisation(organisation).controlRepository;
   const repository = await openRepository(path);
   const head = await repository.head();
-  const commit = async (parent: Revision, registry: ReadonlyMap<string, string>, message: string) => {
-    const changes = await changesTo(repository, parent, registry);
-    if (changes.size === 0) return;
-    const author = { name: `Operator of ${organisation}`, email: `operator@${organisation}.test` };
-    const next = await writeCommit(repository, {
-      parents: [parent],
-      changes,
-      message: `${message}\n`,
-      author,
-      at: clock.now(),
-    });
-    await repository.advance(parent, next, message);
-  };
+  const commit = (parent: Revision, registry: ReadonlyMap<string, string>, message: string) =>
+    commitRegistry(repository, organisation, clock, { parent, registry, message });
   if (head === undefined) {
     const root = await emptyRoot(repository, clock.now());
     await commit(root, registryFiles(lab, organisation, identities), "Admit the partners");
@@ -51,6 +41,44 @@ export async function provisionRepository(
   const from = lab.portBase - moved;
   const registry = new Map([...found].map(([file, text]) => [file, moveAddresses(text, from, moved)]));
   await commit(head, registry, "Follow the lab to other ports");
+}
+
+/** Changes the registry of a branch as its operator would: edited, rendered, committed and pushed. */
+export async function changeRegistry(
+  lab: Lab,
+  organisation: CompleteOrganisation,
+  message: string,
+  clock: Clock,
+  edit: (registry: ReadonlyMap<string, string>) => ReadonlyMap<string, string>,
+): Promise<void> {
+  const repository = await openRepository(lab.paths.organisation(organisation).controlRepository);
+  const parent = await repository.requireHead();
+  const registry = edit(await repository.read(parent, ["registry"]));
+  await commitRegistry(repository, organisation, clock, { parent, registry, message });
+}
+
+async function commitRegistry(
+  repository: Repository,
+  organisation: CompleteOrganisation,
+  clock: Clock,
+  change: {
+    readonly parent: Revision;
+    readonly registry: ReadonlyMap<string, string>;
+    readonly message: string;
+  },
+): Promise<void> {
+  const { parent, registry, message } = change;
+  const changes = await changesTo(repository, parent, registry);
+  if (changes.size === 0) return;
+  const author = { name: `Operator of ${organisation}`, email: `operator@${organisation}.test` };
+  const next = await writeCommit(repository, {
+    parents: [parent],
+    changes,
+    message: `${message}\n`,
+    author,
+    at: clock.now(),
+  });
+  await repository.advance(parent, next, message);
 }
 
 async function openRepository(path: string): Promise<Repository> {

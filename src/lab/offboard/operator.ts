@@ -43,6 +43,7 @@ export type RunStatus = z.output<typeof RunStatus>;
 export interface Said {
   readonly code: number;
   readonly said: unknown;
+  readonly stderr: string;
 }
 
 export class Operator {
@@ -68,34 +69,40 @@ export class Operator {
 
   /**
    * Types a command that prints JSON about this deployment.
-   * @throws DrawbridgeError `program_failed` when it prints none: what it said stands on standard error
+   * @throws DrawbridgeError `program_failed` when it prints none, with what it said instead
    */
   async type(...words: readonly string[]): Promise<Said> {
     const { federation, federationConfig } = this.#lab.paths.organisation(this.organisation);
-    const { code, stdout } = await typed([...words, "--config", federationConfig, "--json"], federation);
-    return { code, said: parsed(stdout, words, code) };
+    const args = [...words, "--config", federationConfig, "--json"];
+    const { code, stdout, stderr } = await typed(args, federation, "pipe");
+    try {
+      return { code, said: JSON.parse(stdout), stderr };
+    } catch {
+      throw failed(this.organisation, words, { code, stderr });
+    }
   }
 
   /** The same where nothing but success will do. */
   async must(...words: readonly string[]): Promise<unknown> {
-    const { code, said } = await this.type(...words);
-    if (code !== 0) throw failed(words, code);
-    return said;
+    const answer = await this.type(...words);
+    if (answer.code !== 0) throw failed(this.organisation, words, answer);
+    return answer.said;
   }
 }
 
-function parsed(stdout: string, words: readonly string[], code: number): unknown {
-  try {
-    return JSON.parse(stdout);
-  } catch {
-    throw failed(words, code);
-  }
-}
-
-function failed(words: readonly string[], code: number): DrawbridgeError {
+/** What a command of an operator's ended with, where it should not have. */
+export function failed(
+  organisation: CompleteOrganisation,
+  words: readonly string[],
+  { code, stderr }: Pick<Said, "code" | "stderr">,
+): DrawbridgeError {
+  const lines = stderr.trimEnd().split("\n").slice(-30);
   return new DrawbridgeError(
     "program_failed",
-    `drawbridge ${words.slice(0, 2).join(" ")} ended with ${code}`,
-    { mend: "What it said stands above." },
+    [
+      `${organisation}: drawbridge ${words.slice(0, 2).join(" ")} ended with ${code}`,
+      ...lines.map((line) => `  | ${line}`),
+    ].join("\n"),
+    { mend: "Do what it says; then run the same task again: it goes on where it stopped." },
   );
 }

@@ -4,8 +4,9 @@ import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { NOT_PURGEABLE } from "../../federation/offboarding/duties/evidence.ts";
+import { NOT_OUR_ROOM } from "../../federation/offboarding/stages/stated-probes.ts";
 import type { CompleteOrganisation } from "../organisations.ts";
-import { type Operator, RunStatus, type Said } from "./operator.ts";
+import { failed, type Operator, RunStatus, type Said } from "./operator.ts";
 
 /** A stage as it was just shown closed. */
 export interface ClosedStage {
@@ -28,15 +29,21 @@ const PurgePlan = z.object({ digest: z.string() });
 /** An exit condition may hold only once other programs have followed: it is shown again this often. */
 const SHOWN_AT_MOST = 12;
 const PAUSE_MS = 1_000;
-/** What a homeserver keeps of a server that it has known, and no interface of its deletes. */
-const WAIVED_BECAUSE = "homeserver_keeps_it";
+/** What no operator can reach, and why its owner answers for it all the same. */
+const WAIVED: ReadonlyMap<string, string> = new Map([
+  [NOT_PURGEABLE, "homeserver_keeps_it"],
+  [NOT_OUR_ROOM, "room_of_a_third_party"],
+]);
 
-/** @throws DrawbridgeError `program_failed` when a stage cannot be shown closed, or nobody can go on */
+/**
+ * @returns the file of the remover's record
+ * @throws DrawbridgeError `program_failed` when a stage cannot be shown closed, or nobody can go on
+ */
 export async function walk(
   operators: readonly [Operator, Operator],
   run: string,
   hooks: WalkHooks,
-): Promise<void> {
+): Promise<string> {
   const sides = operators.map((operator) => new Side(operator, run, hooks));
   for (let idle = 0; !sides.every((side) => side.isDone); ) {
     if (idle > 1) throw stuck(sides);
@@ -47,6 +54,10 @@ export async function walk(
       for (const other of sides) if (other !== side) await other.takeIn(await side.handOver());
     }
   }
+  const [file] = sides.flatMap((side) => side.recordFile ?? []);
+  if (file === undefined)
+    throw new DrawbridgeError("program_failed", "the removal has ended without a record");
+  return file;
 }
 
 class Side {
@@ -55,7 +66,6 @@ class Side {
   readonly #hooks: WalkHooks;
   readonly #told = new Set<string>();
   #status: RunStatus | undefined;
-  #isPurged = false;
 
   constructor(operator: Operator, run: string, hooks: WalkHooks) {
     this.operator = operator;
@@ -65,6 +75,10 @@ class Side {
 
   get isDone(): boolean {
     return this.#status?.ended?.how === "completed";
+  }
+
+  get recordFile(): string | undefined {
+    return this.#status?.recordFile ?? undefined;
   }
 
   get waitsFor(): string {
@@ -85,14 +99,13 @@ class Side {
         signed = true;
         continue;
       }
-      await this.#purgeInTime();
       const isShown = this.#take(await this.#type("next", "--as", this.operator.probeFile), [0, 5]);
       if (isShown) {
         shown = 0;
         continue;
       }
       shown += 1;
-      await this.#waive();
+      await this.#mend();
       if (shown >= SHOWN_AT_MOST) throw notShown(this.operator, this.#status);
       await this.#hooks.clock.sleep(PAUSE_MS);
     }
@@ -120,13 +133,9 @@ class Side {
   }
 
   /** @returns whether it ended with 0 */
-  #take({ code, said }: Said, codes: readonly number[]): boolean {
-    if (!codes.includes(code)) {
-      throw new DrawbridgeError(
-        "program_failed",
-        `a command of ${this.operator.organisation} ended with ${code}`,
-      );
-    }
+  #take(answer: Said, codes: readonly number[]): boolean {
+    const { code, said } = answer;
+    if (!codes.includes(code)) throw failed(this.operator.organisation, ["offboarding"], answer);
     this.#status = WithStatus.parse(said).status;
     for (const { stage, planeNumber, openedAt, provedAt } of this.#status.stages) {
       if (openedAt === null || provedAt === null || this.#told.has(stage)) continue;
@@ -140,33 +149,26 @@ class Side {
     return code === 0;
   }
 
-  /** What the record says is purged before the data duties are shown, by a dry run and its digest. */
-  async #purgeInTime(): Promise<void> {
-    const pending = this.#status?.stages.find(({ own }) => own.state === "pending")?.stage;
-    if (pending !== "data_duties" || this.#isPurged || this.#isBusy()) return;
-    this.#isPurged = true;
+  /** What the record says is purged, by a dry run and its digest; what was not gone yet is purged again. */
+  async #purge(): Promise<void> {
     const { operator } = this;
     const { digest } = PurgePlan.parse(
       await operator.must("offboarding", "purge", operator.counterparty, "--dry-run"),
     );
     const { code } = await operator.type("offboarding", "purge", operator.counterparty, "--run", digest);
     this.#hooks.note(
-      `${operator.organisation} has purged what its record says${code === 5 ? ", and names what stays" : ""}`,
+      `${operator.organisation} has purged what its record says${code === 0 ? "" : ", and names what is left"}`,
     );
   }
 
-  #isBusy(): boolean {
-    return (
-      this.#status?.stages.some(({ own }) => own.state === "closing" || own.state === "proving") === true
-    );
-  }
-
-  /** Of what is out of reach, only what no interface can reach is waived; its owner answers for it by role. */
-  async #waive(): Promise<void> {
+  /** Purges what is to be purged. Of what is out of reach, only what no interface can reach is waived; its owner answers for it by role. */
+  async #mend(): Promise<void> {
     const blocks = this.#status?.stages.flatMap((stage) => stage.blocks) ?? [];
+    if (blocks.some(({ condition }) => condition === "deletion_recorded")) await this.#purge();
     for (const { condition, probe, found } of blocks) {
-      if (condition !== "out_of_reach" || probe !== NOT_PURGEABLE) continue;
-      this.#take(await this.#type("waive", probe, "--reason", WAIVED_BECAUSE), [0]);
+      const reason = WAIVED.get(probe) ?? WAIVED.get(found);
+      if (condition !== "out_of_reach" || reason === undefined) continue;
+      this.#take(await this.#type("waive", probe, "--reason", reason), [0]);
       this.#hooks.note(`${this.operator.organisation} waives ${probe} (${found})`);
     }
   }

@@ -177,7 +177,9 @@ const ENTRY: ReadonlySet<string> = new Set(["make_join", "message_to_target", "s
  */
 function roomsOfOthers(items: readonly EvidenceItem[], named: readonly LeftOpen[]): readonly LeftOpen[] {
   const governed = new Set([
-    ...items.filter(({ plane, vantage }) => plane === "rooms" && vantage === "operator").map(subjectOf),
+    ...items
+      .filter(({ probe, vantage }) => vantage === "operator" && probe.startsWith("room_"))
+      .map(subjectOf),
     ...named.map(({ subject }) => subject),
   ]);
   const entered = items.filter(

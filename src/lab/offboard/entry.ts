@@ -1,0 +1,26 @@
+// What an organisation's branch says of the other one: its entry in the registry.
+import { parse } from "yaml";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { PLANE_NAMES } from "../../federation/planes/names.ts";
+import { Partner } from "../../federation/registry/partner.ts";
+import { Repository } from "../../federation/repository/repository.ts";
+import { BRANCH } from "../configuration/control-repository.ts";
+import type { Lab } from "../lab.ts";
+import { type CompleteOrganisation, partnerOf } from "../organisations.ts";
+
+/** @throws DrawbridgeError `repository_unusable`; `config_invalid` when there is no such entry */
+export async function entryOf(lab: Lab, organisation: CompleteOrganisation): Promise<Partner> {
+  const repository = await Repository.open(lab.paths.organisation(organisation).controlRepository, BRANCH);
+  const file = `registry/partners/${partnerOf(organisation)}.yaml`;
+  const files = await repository.read(await repository.requireHead(), [file]);
+  const found = Partner.safeParse(parse(files.get(file) ?? ""));
+  if (found.success) return found.data;
+  throw new DrawbridgeError("config_invalid", `${organisation} has no valid ${file}`, {
+    mend: "See drawbridge federation check.",
+  });
+}
+
+/** Whether every plane is declared closed. */
+export function isRemoved({ planes }: Partner): boolean {
+  return PLANE_NAMES.every((plane) => planes[plane] === "closed");
+}

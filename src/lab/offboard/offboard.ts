@@ -1,0 +1,178 @@
+// Removes one organisation from the other between their two operators, while the removed one keeps trying and
+// everybody else goes on talking; and says what was seen of it.
+import { readFileSync } from "node:fs";
+import { z } from "zod";
+import { loadProbeConfig } from "../../federation/probes/config.ts";
+import { RecordFile } from "../../records/record-file.ts";
+import { partnerAttempts } from "../break-glass/attempts.ts";
+import { comparePrograms, type ProgramsAfter, programsOf } from "../break-glass/programs.ts";
+import { SOURCES } from "../break-glass/scene.ts";
+import { type Observed, Watch } from "../break-glass/watch.ts";
+import type { Lab } from "../lab.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
+import { formatDuration, type Progress } from "../progress.ts";
+import { roomOf, type Seed } from "../seed/seed.ts";
+import { type Neighbours, NeighbourTraffic } from "./neighbours.ts";
+import { openBoth } from "./open-both.ts";
+import { Operator } from "./operator.ts";
+import type { Kind } from "./private-record.ts";
+import { type Signer, signersOf } from "./signers.ts";
+import { type Verified, verify } from "./verify.ts";
+import { type ClosedStage, walk } from "./walk.ts";
+
+export interface StageSeen extends ClosedStage {
+  /** Since the decision. */
+  readonly closedAfterMs: number;
+  /** The longest that a message of the organisation's neighbours was on its way meanwhile; null where nobody looked. */
+  readonly interruptionMs: number | null;
+}
+
+export interface Offboarded {
+  readonly run: string;
+  readonly kind: Kind;
+  readonly remover: CompleteOrganisation;
+  readonly partner: CompleteOrganisation;
+  /** Milliseconds since the Unix epoch. */
+  readonly decidedAt: number;
+  readonly completedAt: number;
+  readonly record: { readonly file: string; readonly signers: readonly Signer[] };
+  readonly stages: readonly StageSeen[];
+  /** What the partner tried all the while. */
+  readonly attempts: readonly Observed[];
+  readonly neighbours: readonly Neighbours[];
+  readonly programs: Readonly<Record<CompleteOrganisation, ProgramsAfter>>;
+  readonly verified: Verified;
+  /** Whether the record verifies twice over, nothing gets through, nobody lost anything, nothing else restarted. */
+  readonly holds: boolean;
+}
+
+/** The walk takes minutes: what is tried more often loads the machine, and shows no more. */
+const TRY_EVERY_MS = 1_500;
+const SETTLE_MS = 60_000;
+const RESTARTED = ["homeserver"];
+
+const Envelopes = z.object({ stages: z.array(z.object({ payload: z.string() })) });
+const StageTimes = z.object({
+  predicate: z.object({
+    organisation: z.string(),
+    stage: z.string(),
+    openedAt: z.string(),
+    closedAt: z.string(),
+  }),
+});
+
+/**
+ * @param org who removes, and @param kind how
+ * @throws DrawbridgeError `usage` when the partner is removed already; `program_failed`
+ */
+export async function offboard(
+  scene: { readonly lab: Lab; readonly seed: Seed; readonly org: CompleteOrganisation; readonly kind: Kind },
+  progress: Progress,
+): Promise<Offboarded> {
+  const { lab, seed, org, kind } = scene;
+  const { clock } = SOURCES;
+  const remover = new Operator(lab, org);
+  const partner = new Operator(lab, remover.counterparty);
+  const before = await programsIn(lab);
+  const run = await openBoth(scene, remover, partner, progress);
+  const traffic = await NeighbourTraffic.open(lab, seed, SOURCES);
+  const { watch, close } = await tryAll(seed, remover);
+  const seen: ClosedStage[] = [];
+  traffic.start();
+  watch.start();
+  const decidedAt = watch.decide();
+  let recordFile: string;
+  let attempts: readonly Observed[];
+  let neighbours: readonly Neighbours[];
+  try {
+    recordFile = await walk([remover, partner], run, {
+      clock,
+      note: (text) => progress.note(text),
+      doing: (text) => progress.doing(text),
+      closed(stage) {
+        seen.push(stage);
+        progress.done(lineOf(stage, decidedAt), stage.closedAt - stage.openedAt);
+      },
+    });
+    await watch.until(isShut, SETTLE_MS);
+  } finally {
+    attempts = await watch.stop();
+    neighbours = await traffic.stop();
+    await close();
+  }
+  const completedAt = clock.now();
+  progress.doing("two verifiers read the record");
+  const verified = await verify(lab, recordFile, [remover, partner]);
+  const stages = stagesIn(recordFile, lab).map((stage): StageSeen => {
+    const live = seen.find((one) => one.organisation === stage.organisation && one.stage === stage.stage);
+    return {
+      ...stage,
+      planeNumber: live?.planeNumber ?? null,
+      closedAfterMs: stage.closedAt - decidedAt,
+      interruptionMs:
+        live === undefined ? null : traffic.longestWithin(stage.organisation, stage.openedAt, stage.closedAt),
+    };
+  });
+  const after = await programsIn(lab);
+  const programs = Object.fromEntries(
+    COMPLETE_ORGANISATIONS.map((name) => [name, comparePrograms(before[name], after[name])]),
+  ) as Offboarded["programs"];
+  return {
+    ...{ run, kind, remover: org, partner: partner.organisation, decidedAt, completedAt },
+    record: { file: recordFile, signers: signersOf(lab, recordFile) },
+    ...{ stages, attempts, neighbours, programs, verified },
+    holds:
+      verified.drawbridge &&
+      verified.foreign &&
+      attempts.every(isShut) &&
+      neighbours.every(({ lost, messages }) => lost === 0 && messages > 0) &&
+      Object.values(programs).every(({ restarted }) => restarted.every((name) => RESTARTED.includes(name))),
+  };
+}
+
+/** Nothing of this kind gets through any more. */
+export function isShut({ lastPass, lastRefusal }: Observed): boolean {
+  return lastRefusal !== null && (lastPass === null || lastRefusal.afterMs > lastPass.afterMs);
+}
+
+function lineOf({ organisation, stage, planeNumber, closedAt }: ClosedStage, decidedAt: number): string {
+  const plane = planeNumber === null ? "" : ` (plane ${planeNumber})`;
+  return `${organisation}: ${stage}${plane} closed ${formatDuration(closedAt - decidedAt)} after the decision`;
+}
+
+async function tryAll(seed: Seed, { organisation, probeFile }: Operator) {
+  const room = roomOf(seed, organisation);
+  if (room === undefined) throw new TypeError(`${organisation} has no room`);
+  const { attempts, close } = partnerAttempts(
+    loadProbeConfig(probeFile),
+    room.roomId as Parameters<typeof partnerAttempts>[1],
+    true,
+    SOURCES,
+  );
+  const slowly = attempts.map((attempt) => ({ ...attempt, pauseMs: TRY_EVERY_MS }));
+  return { watch: new Watch(slowly, SOURCES.clock), close };
+}
+
+async function programsIn(lab: Lab) {
+  const found = await Promise.all(
+    COMPLETE_ORGANISATIONS.map(async (name) => [name, await programsOf(lab, name)] as const),
+  );
+  return Object.fromEntries(found) as Record<CompleteOrganisation, Awaited<ReturnType<typeof programsOf>>>;
+}
+
+/** The stages as the record has them, in its order. */
+function stagesIn(file: string, lab: Lab): readonly Omit<ClosedStage, "planeNumber">[] {
+  const { stages } = Envelopes.parse(RecordFile.parse(JSON.parse(readFileSync(file, "utf8"))));
+  return stages.map(({ payload }) => {
+    const { predicate } = StageTimes.parse(JSON.parse(Buffer.from(payload, "base64").toString("utf8")));
+    const organisation = COMPLETE_ORGANISATIONS.find(
+      (name) => lab.serverNames[name] === predicate.organisation,
+    );
+    if (organisation === undefined) throw new TypeError("the record is about somebody else");
+    return {
+      ...{ organisation, stage: predicate.stage },
+      openedAt: Date.parse(predicate.openedAt),
+      closedAt: Date.parse(predicate.closedAt),
+    };
+  });
+}

@@ -1,0 +1,48 @@
+// A removal begins at its remover, who gives its ID to the partner; each has a private record of its own.
+// Invariant: a removal that was cut off is gone on with, never begun a second time.
+import { z } from "zod";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { SOURCES } from "../break-glass/scene.ts";
+import type { Lab } from "../lab.ts";
+import type { Progress } from "../progress.ts";
+import type { Seed } from "../seed/seed.ts";
+import { entryOf, isRemoved } from "./entry.ts";
+import { type Operator, RunStatus } from "./operator.ts";
+import { type Kind, openRun } from "./private-record.ts";
+
+/**
+ * Opens the run at both, or finds the one that is open.
+ * @throws DrawbridgeError `usage` when the partner is removed already, or another kind of removal is open
+ */
+export async function openBoth(
+  { lab, seed, kind }: { readonly lab: Lab; readonly seed: Seed; readonly kind: Kind },
+  remover: Operator,
+  partner: Operator,
+  progress: Progress,
+): Promise<string> {
+  const now = SOURCES.clock.now();
+  const open = await openRunOf(remover);
+  if (open !== undefined && open.kind !== kind) {
+    throw new DrawbridgeError("usage", `a removal is open, and is ${open.kind}`, {
+      mend: "Go on with that one: run the task with the same options as before.",
+    });
+  }
+  if (open === undefined && isRemoved(await entryOf(lab, remover.organisation))) {
+    throw new DrawbridgeError("usage", `${partner.organisation} is removed already`, {
+      mend: "Take it back first: ./task fed:readmit.",
+    });
+  }
+  const run = open?.run ?? (await openRun(remover, { lab, seed, kind, now }));
+  if ((await openRunOf(partner))?.run !== run) await openRun(partner, { lab, seed, kind, now, join: run });
+  if (open !== undefined) progress.note(`A removal was cut off; going on with it: run ${run}.`);
+  else progress.done(`run ${run} is open at both, each with a private record of its own`);
+  return run;
+}
+
+async function openRunOf(operator: Operator): Promise<RunStatus | undefined> {
+  const { said } = await operator.type("offboarding", "status", "--all");
+  return z
+    .array(RunStatus)
+    .parse(said)
+    .find(({ ended }) => ended === null);
+}

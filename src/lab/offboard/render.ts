@@ -1,0 +1,96 @@
+// A removal as a person reads it at its end. Pure.
+import { renderTable } from "../../cli/output.ts";
+import { PLANE_NUMBERS, SAFE_ORDER } from "../../federation/planes/names.ts";
+import { PLANE_OF_STAGE, positionOf, STAGE_NAMES, type StageName } from "../../records/stages.ts";
+import type { Observed } from "../break-glass/watch.ts";
+import { formatDuration, type Palette } from "../progress.ts";
+import { isShut, type Offboarded, type StageSeen } from "./offboard.ts";
+
+export function renderOffboarded(seen: Offboarded, palette: Palette): string {
+  const { bold, dim, green, red } = palette;
+  const { remover, partner, run, kind, decidedAt, completedAt, stages, record, verified, holds } = seen;
+  const tick = (isGood: boolean) => (isGood ? green("✓") : red("✗"));
+  return [
+    "",
+    bold(`${remover} has removed ${partner}: all five planes closed, on both sides, signed by both.`),
+    dim(`${kind}, run ${run}; ${formatDuration(completedAt - decidedAt)} from the decision to the record`),
+    "",
+    bold("The stages, as the record has them"),
+    stageTable(stages),
+    bold(`What ${partner} kept trying at ${remover}`),
+    attemptTable(seen.attempts),
+    bold("Everybody else"),
+    ...seen.neighbours.map(
+      ({ organisation, with: other, messages, lost, longestMs, medianMs }) =>
+        `  ${tick(lost === 0)} ${organisation} and ${other}: ${messages} messages, ${
+          lost === 0 ? "none lost" : `${lost} LOST`
+        }; half within ${formatDuration(medianMs)}, the slowest ${formatDuration(longestMs)}`,
+    ),
+    ...Object.entries(seen.programs).map(
+      ([name, { restarted }]) =>
+        `  ${tick(restarted.every((one) => one === "homeserver"))} restarted at ${name}: ${restarted.join(", ") || "nothing"}`,
+    ),
+    "",
+    bold("The record"),
+    `  ${record.file}`,
+    ...record.signers.map(
+      ({ name, keyId, publicKeyFile }) =>
+        `  signed by ${name}, key ${keyId.slice(0, 16)}… ${dim(publicKeyFile)}`,
+    ),
+    `  ${tick(verified.drawbridge)} drawbridge verify`,
+    `  ${tick(verified.foreign)} Python securesystemslib, which knows nothing of Drawbridge:`,
+    ...verified.foreignSaid.split("\n").map((line) => dim(`      ${line}`)),
+    "",
+    holds ? green("Everything is as it should be.") : red("Not everything is as it should be; see above."),
+    "",
+    bold("Next"),
+    `  drawbridge verify ${record.file} --trust FILE   ${dim("one screen: what is proved, and by whom")}`,
+    `  ./task fed:readmit                     ${dim(`take ${partner} back, as a new partner`)}`,
+    "",
+  ].join("\n");
+}
+
+function stageTable(stages: readonly StageSeen[]): string {
+  const rows = stages.map(({ organisation, stage, closedAfterMs, openedAt, closedAt, interruptionMs }) => [
+    `  ${titleOf(stage)}`,
+    organisation,
+    formatDuration(closedAfterMs),
+    formatDuration(closedAt - openedAt),
+    interruptionMs === null ? "-" : formatDuration(interruptionMs),
+  ]);
+  return renderTable(["  STAGE", "AT", "CLOSED, SINCE THE DECISION", "TOOK", "OTHERS WAITED AT MOST"], rows);
+}
+
+function titleOf(stage: string): string {
+  const name = STAGE_NAMES.find((one) => one === stage) as StageName;
+  const plane = PLANE_OF_STAGE[name];
+  return `${positionOf(name)} ${name}${plane === null ? "" : `, plane ${PLANE_NUMBERS[plane]} ${plane}`}`;
+}
+
+function attemptTable(attempts: readonly Observed[]): string {
+  const order = [...SAFE_ORDER, "transport"];
+  const rows = attempts
+    .toSorted((one, other) => order.indexOf(one.plane ?? "") - order.indexOf(other.plane ?? ""))
+    .map((one) => [
+      `  ${isShut(one) ? "shut" : "OPEN"}`,
+      one.kind,
+      after(one.firstRefusal),
+      after(one.lastPass),
+      by(one.lastRefusal),
+      String(one.passed),
+      String(one.refused),
+    ]);
+  return renderTable(
+    ["  ", "TRIED", "FIRST REFUSED", "LAST LET IN", "REFUSED BY", "LET IN", "REFUSED"],
+    rows,
+  );
+}
+
+function after(timed: { readonly afterMs: number } | null): string {
+  return timed === null ? "-" : formatDuration(timed.afterMs);
+}
+
+function by(timed: Observed["lastRefusal"]): string {
+  if (timed === null) return "-";
+  return [timed.layer, timed.status, timed.reason].filter((part) => part !== null).join(" ");
+}

@@ -1,0 +1,33 @@
+// A re-admission as a person reads it at its end. Pure.
+import { renderTable } from "../../cli/output.ts";
+import { PLANE_NAMES, PLANE_NUMBERS } from "../../federation/planes/names.ts";
+import { formatDuration, type Palette } from "../progress.ts";
+import { renderQuestion } from "../proof/render.ts";
+import type { Readmitted } from "./readmit.ts";
+
+export function renderReadmitted(seen: Readmitted, palette: Palette): string {
+  const { bold, dim, green, red } = palette;
+  const { by, partner, gate, decidedAt, planes, rooms, answered, holds } = seen;
+  const rows = planes
+    .toSorted((one, other) => one.seenAt - other.seenAt)
+    .map(({ organisation, plane, seenAt, tookMs }) => [
+      `  ${PLANE_NUMBERS[PLANE_NAMES.find((name) => name === plane) ?? "transport"]} ${plane}`,
+      organisation,
+      formatDuration(seenAt - decidedAt),
+      formatDuration(tookMs),
+    ]);
+  return [
+    "",
+    bold(`${by} and ${partner} are partners again, as new ones: what was pinned before is refused for ever.`),
+    dim(`gate ${gate}`),
+    "",
+    bold("The planes, in the order in which they were seen to be open"),
+    renderTable(["  PLANE", "AT", "SINCE THE DECISION", "TOOK"], rows),
+    bold("The rooms they share now"),
+    ...rooms.map(({ organisation, room }) => `  ${organisation}: ${room}`),
+    "",
+    ...answered.flatMap((one) => [...renderQuestion(one, palette), ""]),
+    holds ? green("Both questions were answered.") : red("A question was not answered; see above."),
+    "",
+  ].join("\n");
+}
