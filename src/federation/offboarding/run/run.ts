@@ -7,8 +7,7 @@ import { Digest, GitRevision, Instant, OrganisationName, RunId, Word } from "../
 import { KINDS, TRIGGERS } from "../../../records/stages.ts";
 import type { StateFolder } from "../../state/folder.ts";
 
-/** Published as docs/reference/schemas/offboarding-run.schema.json. */
-export const RunRecord = z.strictObject({
+const RunRecord = z.strictObject({
   version: z.literal(1),
   run: RunId,
   kind: z.enum(KINDS),

@@ -87,6 +87,20 @@ test("OFF-2: a step whose exit condition does not hold is not signed, and names 
   assert.deepEqual((await sign(a.context)).signed, ["a2a_stop"]);
 });
 
+test("OFF-2: a plane that a commit opens between its proof and the signature is not signed for", async (t) => {
+  const { a } = await openParties(t);
+  await next(a.context);
+  const { repository } = a.federation;
+  const file = "registry/partners/b.yaml";
+  const text = (await repository.read(await repository.requireHead(), ["registry/partners"])).get(file) ?? "";
+  await commitRegistry(repository, new Map([[file, text.replace("gateway: closed", "gateway: open")]]));
+  await assert.rejects(
+    sign(a.context),
+    /in_force \[registry\]: the registry declares the gateway plane open/,
+  );
+  assert.equal(viewAt(a).held.envelopes.length, 0);
+});
+
 test("OFF-2: what nobody has tried as the counterparty is not shown closed", async (t) => {
   const { a } = await openParties(t, { fromOutside: false });
   const { did, record } = await next(a.context);
