@@ -7,7 +7,7 @@ import { RecordFile } from "../../records/record-file.ts";
 import { partnerAttempts } from "../break-glass/attempts.ts";
 import { comparePrograms, type ProgramsAfter, programsOf } from "../break-glass/programs.ts";
 import { SOURCES } from "../break-glass/scene.ts";
-import { type Observed, Watch } from "../break-glass/watch.ts";
+import { type AttemptFinding, type Observed, Watch, type WatchedAttempt } from "../break-glass/watch.ts";
 import type { Lab } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
 import { formatDuration, type Progress } from "../progress.ts";
@@ -35,7 +35,12 @@ export interface Offboarded {
   /** Milliseconds since the Unix epoch. */
   readonly decidedAt: number;
   readonly completedAt: number;
-  readonly record: { readonly file: string; readonly signers: readonly Signer[] };
+  readonly record: {
+    readonly file: string;
+    /** Both public keys, for `drawbridge verify`. */
+    readonly trustFile: string;
+    readonly signers: readonly Signer[];
+  };
   readonly stages: readonly StageSeen[];
   /** What the partner tried all the while. */
   readonly attempts: readonly Observed[];
@@ -74,13 +79,14 @@ export async function offboard(
   const remover = new Operator(lab, org);
   const partner = new Operator(lab, remover.counterparty);
   const before = await programsIn(lab);
-  const run = await openBoth(scene, remover, partner, progress);
+  const { run, cutOffSince } = await openBoth(scene, remover, partner, progress);
   const traffic = await NeighbourTraffic.open(lab, seed, SOURCES);
   const { watch, close } = await tryAll(seed, remover);
   const seen: ClosedStage[] = [];
   traffic.start();
   watch.start();
-  const decidedAt = watch.decide();
+  const triedSince = watch.decide();
+  const decidedAt = cutOffSince ?? triedSince;
   let recordFile: string;
   let attempts: readonly Observed[];
   let neighbours: readonly Neighbours[];
@@ -119,7 +125,11 @@ export async function offboard(
   ) as Offboarded["programs"];
   return {
     ...{ run, kind, remover: org, partner: partner.organisation, decidedAt, completedAt },
-    record: { file: recordFile, signers: signersOf(lab, recordFile) },
+    record: {
+      file: recordFile,
+      trustFile: lab.paths.organisation(org).trustFile,
+      signers: signersOf(lab, recordFile),
+    },
     ...{ stages, attempts, neighbours, programs, verified },
     holds:
       verified.drawbridge &&
@@ -149,8 +159,18 @@ async function tryAll(seed: Seed, { organisation, probeFile }: Operator) {
     true,
     SOURCES,
   );
-  const slowly = attempts.map((attempt) => ({ ...attempt, pauseMs: TRY_EVERY_MS }));
+  const slowly = attempts.map((one) => ({ ...one, pauseMs: TRY_EVERY_MS, attempt: () => answered(one) }));
   return { watch: new Watch(slowly, SOURCES.clock), close };
+}
+
+/** A person who wants to join hears from the own homeserver alone that no server lets it in any more. */
+async function answered({ kind, attempt }: WatchedAttempt): Promise<AttemptFinding> {
+  const found = await attempt();
+  const { verdict, status } = found;
+  if (kind !== "join of a person" || verdict !== "unknown" || status === null || status === 429) return found;
+  return status < 400
+    ? found
+    : { ...found, verdict: "closed", reason: found.reason ?? "no_server_lets_it_in" };
 }
 
 async function programsIn(lab: Lab) {

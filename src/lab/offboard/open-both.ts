@@ -1,5 +1,5 @@
 // A removal begins at its remover, who gives its ID to the partner; each has a private record of its own.
-// Invariant: a removal that was cut off is gone on with, never begun a second time.
+// Invariant: a removal that was cut off is cutOffSince on with, never begun a second time.
 import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { SOURCES } from "../break-glass/scene.ts";
@@ -10,6 +10,12 @@ import { entryOf, isRemoved } from "./entry.ts";
 import { type Operator, RunStatus } from "./operator.ts";
 import { type Kind, openRun } from "./private-record.ts";
 
+export interface OpenedRun {
+  readonly run: string;
+  /** When one that was cut off was opened, in milliseconds since the Unix epoch; null for a new one. */
+  readonly cutOffSince: number | null;
+}
+
 /**
  * Opens the run at both, or finds the one that is open.
  * @throws DrawbridgeError `usage` when the partner is removed already, or another kind of removal is open
@@ -19,7 +25,7 @@ export async function openBoth(
   remover: Operator,
   partner: Operator,
   progress: Progress,
-): Promise<string> {
+): Promise<OpenedRun> {
   const now = SOURCES.clock.now();
   const open = await openRunOf(remover);
   if (open !== undefined && open.kind !== kind) {
@@ -36,7 +42,7 @@ export async function openBoth(
   if ((await openRunOf(partner))?.run !== run) await openRun(partner, { lab, seed, kind, now, join: run });
   if (open !== undefined) progress.note(`A removal was cut off; going on with it: run ${run}.`);
   else progress.done(`run ${run} is open at both, each with a private record of its own`);
-  return run;
+  return { run, cutOffSince: open === undefined ? null : Date.parse(open.openedAt) };
 }
 
 async function openRunOf(operator: Operator): Promise<RunStatus | undefined> {

@@ -23,6 +23,7 @@ export const RunStatus = z.object({
   remover: z.string(),
   partner: z.string(),
   self: z.string(),
+  openedAt: z.string(),
   ended: z.object({ how: z.enum(["completed", "aborted"]) }).nullable(),
   stages: z.array(
     z.object({

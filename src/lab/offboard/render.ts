@@ -44,8 +44,8 @@ export function renderOffboarded(seen: Offboarded, palette: Palette): string {
     holds ? green("Everything is as it should be.") : red("Not everything is as it should be; see above."),
     "",
     bold("Next"),
-    `  drawbridge verify ${record.file} --trust FILE   ${dim("one screen: what is proved, and by whom")}`,
-    `  ./task fed:readmit                     ${dim(`take ${partner} back, as a new partner`)}`,
+    `  bin/drawbridge verify ${record.file} --trust ${record.trustFile}`,
+    `  ./task fed:readmit   ${dim(`takes ${partner} back, as a new partner`)}`,
     "",
   ].join("\n");
 }

@@ -45,6 +45,7 @@ export async function walk(
   hooks: WalkHooks,
 ): Promise<string> {
   const sides = operators.map((operator) => new Side(operator, run, hooks));
+  for (const side of sides) await side.look();
   for (let idle = 0; !sides.every((side) => side.isDone); ) {
     if (idle > 1) throw stuck(sides);
     idle += 1;
@@ -90,7 +91,7 @@ class Side {
   async goOn(): Promise<boolean> {
     let signed = false;
     for (let shown = 0; ; ) {
-      const { next, ended } = await this.#look();
+      const { next, ended } = await this.look();
       const [verb] = next;
       if (ended !== null || (verb !== "next" && verb !== "sign" && verb !== "complete")) return signed;
       this.#hooks.doing(`${this.operator.organisation}: offboarding ${verb}`);
@@ -120,7 +121,8 @@ class Side {
     this.#take(await this.#type("import", file), [0]);
   }
 
-  async #look(): Promise<RunStatus> {
+  /** Where it stands; asked once, since every command tells it. */
+  async look(): Promise<RunStatus> {
     if (this.#status === undefined) {
       this.#status = RunStatus.parse((await this.#type("status")).said);
       for (const { stage, provedAt } of this.#status.stages) if (provedAt !== null) this.#told.add(stage);

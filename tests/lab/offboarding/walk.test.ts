@@ -1,0 +1,104 @@
+// A whole removal between two organisations on a running lab, typed by both operators as people would; the way
+// back; and the removal of the partner that came back.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import type { Offboarded } from "../../../src/lab/offboard/offboard.ts";
+import type { Readmitted } from "../../../src/lab/readmit/readmit.ts";
+import { STAGE_NAMES } from "../../../src/records/stages.ts";
+import { loadTrust } from "../../../src/records/trust.ts";
+import { verifyRecord } from "../../../src/records/verify/verify-record.ts";
+import { Fed } from "../../support/fed.ts";
+
+/** In the order in which they are closed: no stage before the one before it is signed by both. */
+const STAGES = STAGE_NAMES.flatMap((stage) => [`org-a ${stage}`, `org-b ${stage}`]);
+
+describe("two operators", () => {
+  let fed: Fed;
+  const removals: Offboarded[] = [];
+
+  before(async () => {
+    fed = new Fed();
+    await fed.up("--with-witness");
+  });
+  after(async () => {
+    await fed.good("fed:down", "--purge");
+    fed.remove();
+  });
+
+  async function remove(...args: string[]): Promise<Offboarded> {
+    const seen = JSON.parse(await fed.good("fed:offboard", "--json", ...args)) as Offboarded;
+    removals.push(seen);
+    return seen;
+  }
+
+  test("OFF-2: a removal closes every plane on both sides, in order, while nobody else loses a message", async () => {
+    const { stages, attempts, neighbours, programs } = await remove("PARTNER=org-b");
+    assert.deepEqual(
+      stages.map(({ organisation, stage }) => `${organisation} ${stage}`),
+      STAGES,
+    );
+    const closed = stages.map(({ closedAt }) => closedAt);
+    assert.deepEqual(
+      closed,
+      closed.toSorted((one, other) => one - other),
+    );
+    for (const { stage, interruptionMs } of stages) assert.ok(interruptionMs !== null, stage);
+    for (const { kind, lastRefusal, lastPass } of attempts) {
+      assert.ok(lastRefusal !== null, `${kind} was never refused`);
+      assert.ok(lastPass === null || lastPass.afterMs < lastRefusal.afterMs, `${kind} still gets through`);
+    }
+    for (const { organisation, messages, lost } of neighbours) {
+      assert.ok(messages > 0, organisation);
+      assert.equal(lost, 0, organisation);
+    }
+    for (const { restarted } of Object.values(programs)) assert.deepEqual(restarted, ["homeserver"]);
+  });
+
+  test("OFF-3: both organisations signed the record, and two verifiers accept it", () => {
+    const [removal] = removals;
+    assert.ok(removal !== undefined);
+    const { record, verified } = removal;
+    assert.ok(verified.drawbridge && verified.foreign);
+    assert.match(
+      verified.foreignSaid,
+      /^VERIFIED: org-a\.test:\d+ removed org-b\.test:\d+, run [0-9a-f]{32}\n/,
+    );
+    assert.deepEqual(
+      record.signers.map(({ name }) => name),
+      ["org-a", "org-b"],
+    );
+    const trust = loadTrust(
+      join(fed.state, "lab", "default", "org-b", "federation", "records", "trust.yaml"),
+    );
+    const bytes = readFileSync(record.file);
+    assert.equal(verifyRecord(bytes, trust).verified, true);
+    const middle = Math.floor(bytes.length / 2);
+    const altered = Buffer.from(bytes);
+    altered[middle] = (bytes[middle] ?? 0) ^ 1;
+    assert.equal(verifyRecord(altered, trust).verified, false);
+  });
+
+  test("OFF-2: who is removed is not removed again", async () => {
+    const { code, stderr } = await fed.task("fed:offboard");
+    assert.equal(code, 2, stderr);
+    assert.match(stderr, /org-b is removed already/);
+  });
+
+  test("RDM-1: a partner comes back plane by plane, and its people's questions are answered again", async () => {
+    const { planes, answered } = JSON.parse(await fed.good("fed:readmit", "--json")) as Readmitted;
+    assert.equal(planes.length, 10);
+    assert.deepEqual(
+      answered.map(({ audit }) => audit.outcome),
+      ["completed", "completed"],
+    );
+  });
+
+  test("OFF-2: the partner that came back is removed again, in an emergency", async () => {
+    const { record, verified, run } = await remove("PARTNER=org-b", "--emergency");
+    assert.ok(verified.drawbridge && verified.foreign);
+    assert.notEqual(run, removals[0]?.run);
+    assert.notEqual(record.file, removals[0]?.record.file);
+  });
+});
