@@ -1,14 +1,18 @@
 // Looks at every plane again before a removal is completed. Invariants: nothing is brought in order on the way,
 // because what somebody has opened by hand is to be noticed; whatever is open, or cannot be told, is named.
 import { PLANE_OF_STAGE, STAGE_NAMES } from "../../../records/stages.ts";
+import type { PlaneName } from "../../planes/names.ts";
+import { recentDrift } from "../../state/drift-records.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import type { Run } from "../run/run.ts";
-import { readStage } from "../run/stage-record.ts";
+import { readStage, type StageRecord } from "../run/stage-record.ts";
 import { readWaivers } from "../run/waivers.ts";
 import { judgeStage } from "../stages/judge.ts";
 import { observeStage } from "../stages/observe.ts";
 import { type Block, OffboardingBlocked } from "./blocked.ts";
 import { isLeftAlone } from "./view.ts";
+
+const DRIFT_MAX = 1_000;
 
 /**
  * @param what cannot be done if something does not hold
@@ -23,6 +27,7 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
     const plane = PLANE_OF_STAGE[stage];
     const record = readStage(run, stage);
     if (record === undefined) continue;
+    tellRepaired(context, record, plane);
     const { observation } = await observeStage(context, run, record, "look");
     for (const { condition, verdict, probe, found, mend } of judgeStage(observation)) {
       // That the homeserver was restarted after stage 4 was shown is what stage 5 does.
@@ -35,4 +40,16 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
     }
   }
   if (blocks.length > 0) throw new OffboardingBlocked(what, blocks);
+}
+
+/** What was opened by hand since the stage was shown and put right by the reconciler blocks nothing, and is told. */
+function tellRepaired(
+  { federation, say }: OffboardingContext,
+  { proof }: StageRecord,
+  plane: PlaneName | null,
+): void {
+  for (const { plane: changed, subject, kind, at } of recentDrift(federation.state, DRIFT_MAX)) {
+    if (changed !== plane || proof === null || at < proof.at) continue;
+    say(`NOTE: the ${changed} plane was changed by hand and put right at ${at}: ${subject} (${kind})`);
+  }
 }

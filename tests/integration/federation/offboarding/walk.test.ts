@@ -148,7 +148,7 @@ test("OFF-2: a plane that is opened by hand after its sign-off blocks completion
   assert.ok(blocked instanceof OffboardingBlocked);
   assert.deepEqual(new Set(blocked.blocks.map(({ plane }) => plane)), new Set(["border"]));
   assert.match(blocked.message, /border plane was changed by hand: .*policy\.json \(edited\)/);
-  assert.match(blocked.message, /policy_digest_changed \[policy_in_force\]: policy_in_force: open/);
+  assert.match(blocked.message, /policy_digest_changed \[policy_check\]: policy_check on b\.test: open/);
   assert.equal(viewAt(a).completion.state, "none");
   assert.equal(readFileSync(file, "utf8"), JSON.stringify(policy), "it is noticed, not put right on the way");
 });
