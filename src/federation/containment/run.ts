@@ -52,8 +52,25 @@ export async function walkPlanes(
     const walk = await walkOf(context, act, partner, plane, pass);
     walks.push(walk);
     options.onPlane?.(walk);
+    await replaceOthers(context, act, partner, pass, walks);
   }
   return walks;
+}
+
+/** What a pass has looked at once more: the rooms, when the border has closed behind them. */
+async function replaceOthers(
+  context: ReconcileContext,
+  act: Act,
+  partner: PartnerEntry,
+  pass: PassResult,
+  walks: PlaneWalk[],
+): Promise<void> {
+  const current = walks.at(-1)?.plane;
+  for (const { plane } of pass.planes) {
+    const index = walks.findIndex((walk) => walk.plane === plane);
+    if (plane === current || index < 0) continue;
+    walks[index] = await walkOf(context, act, partner, plane, pass);
+  }
 }
 
 async function walkOf(
