@@ -31,16 +31,22 @@ export interface Bench {
 export interface BenchResult {
   readonly bench: Pick<Bench, "description" | "name">;
   readonly rows: readonly BenchRow[];
+  /** The machine's load averages over one minute when it began and when it had ended. */
+  readonly load: readonly [before: number, after: number];
 }
 
-/** The page docs/reference/benchmarks.md. */
-export function renderBenchmarks(results: readonly BenchResult[]): string {
+/**
+ * The page docs/reference/benchmarks.md: what was measured now, and of `before`, the page as it is, what was not.
+ */
+export function renderBenchmarks(results: readonly BenchResult[], before = ""): string {
   const machine = `${cpus()[0]?.model.trim() ?? "unknown processor"}, ${availableParallelism()} cores, ${Math.round(totalmem() / 1024 ** 3)} GiB, ${process.platform}, Node.js ${process.versions.node}`;
-  const sections = results.map(({ bench, rows }) =>
+  const measured = results.map(({ bench, rows, load }) =>
     [
       `## ${bench.name}`,
       "",
       bench.description,
+      "",
+      `Measured on ${new Date().toISOString().slice(0, 10)} on ${machine}; load average ${load.map((one) => one.toFixed(1)).join(" before, ")} after.`,
       "",
       "| measure | ours | reference | bar | outcome | met |",
       "|---|---|---|---|---|---|",
@@ -51,13 +57,14 @@ export function renderBenchmarks(results: readonly BenchResult[]): string {
       "",
     ].join("\n"),
   );
+  const sections = new Map(
+    [...before.split(/^(?=## )/m).slice(1), ...measured].map((text) => [text.split("\n")[0], text]),
+  );
   return [
     "# Benchmarks",
     "",
-    "Written by `./task bench --write`. Each number stands beside a reference measured in the same run.",
+    "Written by `./task bench --write`. Each number stands beside a reference measured in the same run. A load average far above the number of cores means that other work ran besides, and that times are longer than they would be alone.",
     "",
-    `Machine: ${machine}. Measured on ${new Date().toISOString().slice(0, 10)}.`,
-    "",
-    ...sections,
+    ...[...sections.values()].map((text) => `${text.trimEnd()}\n`),
   ].join("\n");
 }

@@ -14,7 +14,7 @@ const Times = z.object({ empty: z.number(), border: z.number() });
 const Found = z.object({ "10": Times, "100000": Times });
 
 export const bench: Bench = {
-  name: "border",
+  name: "Border callback",
   description:
     "`should_drop_federated_event` of the border module for an event that comes in, against a callback that " +
     "returns at once, with 10 and with 100,000 allowed servers. It looks at the policy file's state each time.",

@@ -12,10 +12,10 @@ import { rendered } from "../tests/support/control-repository.ts";
 import { registryFiles } from "../tests/support/registry-folder.ts";
 import { AUTHOR, operatorGit } from "../tests/support/repository.ts";
 import type { Bench, BenchContext, BenchRow } from "./bench.ts";
-import { median, ms } from "./support/measure.ts";
+import { median, ms, processorMs } from "./support/measure.ts";
 
 const SIZES = [10, 1_000, 10_000];
-const ROUNDS = 5;
+const ROUNDS = 9;
 const BAR_MS = 1_000;
 
 /** The sample organisation with so many partners that invoke one of its agents. */
@@ -70,9 +70,11 @@ async function measure(partners: number, progress: (text: string) => void) {
     };
     const coldMs = await contain(0);
     const warm: number[] = [];
+    const processorBefore = processorMs();
     for (let round = 1; round <= ROUNDS; round++) warm.push(await contain(round));
+    const workMs = (processorMs() - processorBefore) / ROUNDS;
     progress(`${partners} partners: cold ${ms(coldMs)}, warm ${warm.map(ms).join(", ")}`);
-    return { coldMs, warmMs: median(warm), worstMs: Math.max(...warm) };
+    return { coldMs, workMs, warmMs: median(warm), bestMs: Math.min(...warm), worstMs: Math.max(...warm) };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
@@ -82,14 +84,14 @@ async function run({ progress }: BenchContext): Promise<readonly BenchRow[]> {
   const rows: BenchRow[] = [];
   let reference: number | undefined;
   for (const partners of SIZES) {
-    const { coldMs, warmMs, worstMs } = await measure(partners, progress);
+    const { coldMs, workMs, warmMs, bestMs, worstMs } = await measure(partners, progress);
     reference ??= warmMs;
     rows.push({
       measure: `contain, ${partners.toLocaleString("en")} partners, known ones kept`,
       ours: `${ms(warmMs)} (cold ${ms(coldMs)})`,
       reference: `${ms(reference)} at ${SIZES[0]}`,
       bar: `≤ ${BAR_MS} ms`,
-      outcome: `${ms(worstMs)} at worst`,
+      outcome: `${ms(bestMs)} to ${ms(worstMs)}, of it ${ms(workMs)} of processor time`,
       met: warmMs <= BAR_MS,
     });
   }
@@ -101,6 +103,9 @@ export const bench: Bench = {
   description:
     "One partner of many is contained: the revision is read, the registry checked, every shared file and the " +
     "partner's own rendered, and all of it committed to a bare repository with one record, each act flushed to " +
-    "disk. Cold reads every partner from git; else those that were read before come from the state folder.",
+    "disk; the median of nine. Cold reads every partner from git, as the first act on a machine does; else those " +
+    "that the reconciler or an earlier act has read come from the state folder. Rooms are no part of it: how many " +
+    "there are decides how long the reconciler then takes, and not the commit. Processor time counts git's too; " +
+    "it says what the act costs whatever else the machine does.",
   run,
 };

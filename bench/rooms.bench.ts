@@ -25,7 +25,7 @@ async function sendBare({ alice, bob, servers }: RoomsScene, rooms: readonly Roo
   await sideBySide(rooms, AT_ONCE, async (room) => {
     const state = `/rooms/${encodeURIComponent(room)}/state`;
     const levels = await alice.call("GET", `${state}/m.room.power_levels/`);
-    await alice.call("PUT", `${state}/m.room.power_levels/`, { ...levels, invite: 51 });
+    await alice.call("PUT", `${state}/m.room.power_levels/`, { ...levels, invite: 50 });
     const member = `${state}/m.room.member/${encodeURIComponent(bob.userId)}`;
     await alice.call("PUT", member, { membership: "ban" });
     await alice.call("PUT", `${state}/m.room.server_acl/`, { ...acl });

@@ -1,5 +1,6 @@
 // Runs the benchmarks one after the other, so that none disturbs another.
-import { globSync, writeFileSync } from "node:fs";
+import { globSync, readFileSync, writeFileSync } from "node:fs";
+import { loadavg } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { type Bench, type BenchResult, renderBenchmarks } from "../bench/bench.ts";
@@ -31,14 +32,15 @@ export const task: Task = {
       try {
         process.stderr.write(`${bench.name} …\n`);
         const progress = (message: string) => void process.stderr.write(`  ${message}\n`);
-        results.push({ bench, rows: await bench.run({ postgresUrl: server.url, progress }) });
+        const loadBefore = loadavg()[0] ?? 0;
+        const rows = await bench.run({ postgresUrl: server.url, progress });
+        results.push({ bench, rows, load: [loadBefore, loadavg()[0] ?? 0] });
       } finally {
         await server.stop();
       }
     }
-    const page = renderBenchmarks(results);
-    process.stdout.write(page);
-    if (args.includes("--write")) writeFileSync(PAGE, page);
+    process.stdout.write(renderBenchmarks(results));
+    if (args.includes("--write")) writeFileSync(PAGE, renderBenchmarks(results, readFileSync(PAGE, "utf8")));
     return results.every(({ rows }) => rows.every(({ met }) => met)) ? 0 : 1;
   },
 };

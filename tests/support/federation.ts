@@ -44,6 +44,8 @@ export interface FederatedServer {
   pid(): number;
   user(name: string, admin?: boolean): Promise<FederatedUser>;
   stop(): Promise<void>;
+  /** Loads another class than the border module's own, of tests/support/python; at its next start. */
+  loadBorder(className: string): void;
   start(): Promise<void>;
 }
 
@@ -75,8 +77,8 @@ export interface Federation<Name extends string> {
 export interface FederationOptions {
   /** Servers that load the border module with this policy (text of policy.json, by server name of all). */
   readonly border?: Readonly<Record<string, (names: Readonly<Record<string, ServerName>>) => string>>;
-  /** A class of tests/support/python that is loaded instead of the border module's own. */
-  readonly borderClass?: string;
+  /** Servers with an application service, by the text of its registration file. */
+  readonly registration?: Readonly<Record<string, string>>;
   /** An administrator's URL of a database server that is there already. */
   readonly postgresUrl?: string;
 }
@@ -131,6 +133,7 @@ export async function startFederation<Name extends string>(
       statusTokenFile: join(directory, "secrets/status-token"),
     };
     const policy = options.border?.[name];
+    const registration = options.registration?.[name];
     const certificate = await authority.issue(`${name}.test`);
     mkdirSync(join(directory, HOMESERVER_FILES.media), { recursive: true });
     write(HOMESERVER_FILES.registrationSecret, registrationSecret);
@@ -141,6 +144,7 @@ export async function startFederation<Name extends string>(
     write(HOMESERVER_FILES.privateKey, certificate.privateKey);
     write("secrets/status-token", secret());
     mkdirSync(dirname(border.policyFile), { recursive: true });
+    if (registration !== undefined) write("registration.yaml", registration);
     if (policy !== undefined) writeWhole(border.policyFile, policy(serverNames), 0o644);
     const rendered = renderHomeserver({
       serverName: place.name,
@@ -159,13 +163,11 @@ export async function startFederation<Name extends string>(
         password: database.password,
         name: database.name,
       },
-      registrationFiles: [],
+      registrationFiles: registration === undefined ? [] : [join(directory, "registration.yaml")],
       logLevel: "WARNING",
       ...(policy !== undefined && { border }),
     });
-    for (const [file, text] of Object.entries(rendered)) {
-      write(file, text.replace("drawbridge_border.BorderModule", options.borderClass ?? "$&"));
-    }
+    for (const [file, text] of Object.entries(rendered)) write(file, text);
 
     const url = `http://127.0.0.1:${place.client}`;
     const includeFile = join(directory, "include/transport.yaml");
@@ -185,6 +187,11 @@ export async function startFederation<Name extends string>(
       pid: () => program.pid(),
       user: (localpart, admin = false) => registerUser(url, registrationSecret, localpart, admin),
       stop: () => program.stop(),
+      loadBorder: (className) => {
+        const file = join(directory, HOMESERVER_FILES.config);
+        const text = readFileSync(file, "utf8");
+        writeFileSync(file, text.replace("drawbridge_border.BorderModule", className), { mode: 0o600 });
+      },
       start: () => program.start(),
     };
   };
@@ -296,7 +303,12 @@ async function registerUser(
   });
   if (!response.ok) throw new Error(`registering ${name}: HTTP ${response.status}`);
   const made = (await response.json()) as { user_id: UserId; access_token: string };
-  return new Person(url, made.user_id, made.access_token);
+  return personAt(url, made.user_id, made.access_token);
+}
+
+/** A person at a homeserver, by a token that it gave out. */
+export function personAt(url: string, userId: UserId, accessToken: string): FederatedUser {
+  return new Person(url, userId, accessToken);
 }
 
 class Person implements FederatedUser {

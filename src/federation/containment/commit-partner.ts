@@ -97,7 +97,14 @@ async function changesOf(
   const changes = new Map<string, string | null>();
   const blobOf = (path: string) => files.registry.get(path)?.blobId;
   const wanted = [entry.file, ...(setAside?.paths ?? [])];
-  const texts = await repository.blobs(wanted.flatMap((path) => blobOf(path) ?? []));
+  const [texts, shared] = await Promise.all([
+    repository.blobs(wanted.flatMap((path) => blobOf(path) ?? [])),
+    // Of the Kubernetes files only what speaks of all, or of this partner, can change; the others are not read.
+    repository.listDirectly(
+      base.tree,
+      PLANE_NAMES.map((plane) => `kubernetes/${plane}`),
+    ),
+  ]);
   for (const path of setAside?.paths ?? []) changes.set(path, texts.get(blobOf(path) ?? "") ?? null);
   changes.set(entry.file, edit(texts.get(blobOf(entry.file) ?? "") ?? ""));
 
@@ -107,11 +114,6 @@ async function changesOf(
     partners: registry.partners.map((one) => (one === entry ? changed : one)),
   };
   const rendered = new Map([...renderShared(after), ...renderPartner(after, changed)]);
-  // Of the Kubernetes files only what speaks of all, or of this partner, can change; the others are not read.
-  const shared = await repository.listDirectly(
-    base.tree,
-    PLANE_NAMES.map((plane) => `kubernetes/${plane}`),
-  );
   const committed = new Map(shared.map(({ path, blobId }) => [path, blobId]));
   for (const [path, text] of rendered) {
     const blobId = committed.get(path);

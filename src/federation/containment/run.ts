@@ -49,6 +49,7 @@ export async function walkPlanes(
     const walk = await walkOf(context, act, partner, plane, pass);
     walks.push(walk);
     options.onPlane?.(walk);
+    await replaceOthers(context, act, partner, pass, walks);
   }
   return walks;
 }
@@ -61,6 +62,22 @@ export async function bringPlane(context: ReconcileContext, plane: PlaneName): P
   const pass = await runPass(context, { plane, force: true });
   if (pass.refusal === undefined) return pass;
   throw new DrawbridgeError("head_refused", pass.refusal.detail, { mend: pass.refusal.mend });
+}
+
+/** What a pass has looked at once more: the rooms, when the border has closed behind them. */
+async function replaceOthers(
+  context: ReconcileContext,
+  act: Act,
+  partner: PartnerEntry,
+  pass: PassResult,
+  walks: PlaneWalk[],
+): Promise<void> {
+  const current = walks.at(-1)?.plane;
+  for (const { plane } of pass.planes) {
+    const index = walks.findIndex((walk) => walk.plane === plane);
+    if (plane === current || index < 0) continue;
+    walks[index] = await walkOf(context, act, partner, plane, pass);
+  }
 }
 
 async function walkOf(

@@ -3,7 +3,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { RegistryError } from "../registry/problems.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
-import { isSignedByAllowed } from "../repository/signature.ts";
+import { canReadSigners, isSignedByAllowed } from "../repository/signature.ts";
 import type { PartnerCache } from "../state/partner-cache.ts";
 import type { RefusalReason } from "../state/records.ts";
 import {
@@ -49,6 +49,13 @@ export async function assessOrigin(revision: Revision, options: AssessOptions): 
     allowedSignersFile !== undefined &&
     !(await isSignedByAllowed(repository, revision, allowedSignersFile))
   ) {
+    if (!canReadSigners(allowedSignersFile)) {
+      return {
+        reason: "signature_not_allowed",
+        detail: `${allowedSignersFile} cannot be read, so that no signature can be told`,
+        mend: "Put the allowed signers file there, readable by this user, or correct `repository.allowedSignersFile`.",
+      };
+    }
     return {
       reason: "signature_not_allowed",
       detail: `${revision} is not signed by a key that the allowed signers file lists`,

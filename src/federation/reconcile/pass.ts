@@ -1,9 +1,11 @@
 // One pass: what the branch says is taken up if it is good, and every plane is brought to it, in closing or
 // opening order. Invariants: a bad head changes nothing and is told; planes that fail, wait or reach not
 // everything do not keep the others from being applied, except that the transport is not cut before the
-// rooms have been told to close, because what they say would not arrive any more.
+// rooms have been told to close, because what they say would not arrive any more. What a closing partner's
+// server sent before the border closed may still have been worked off after the rooms were closed: they are
+// looked at once more then.
 import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
-import type { Registry } from "../registry/partner.ts";
+import { planeState, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { type PlaneRecord, readHead, readPlane, writeHead } from "../state/records.ts";
 import { type Assessment, assess, type Refusal } from "./assess.ts";
@@ -86,6 +88,14 @@ async function onePass(
     const report = await stepOrHold(context, plane, desired, direction, options, stateOf);
     if (report.step === "superseded" && mayRestart) return "superseded";
     reports.push(report);
+    if (plane === "border" && direction === "closing" && roomsPrecedeBorder(context, desired)) {
+      const again = await stepPlane(context, context.planes.rooms, desired, {
+        ...{ force: true, again: true, lookForDrift: false, stateOf },
+      });
+      if (again.step === "superseded" && mayRestart) return "superseded";
+      const known = reports.findIndex((one) => one.plane === "rooms");
+      reports.splice(known < 0 ? reports.length : known, known < 0 ? 0 : 1, { plane: "rooms", ...again });
+    }
   }
   return { head, refusal, revision: desired.revision, direction: order, desired, planes: reports };
 }
@@ -218,6 +228,19 @@ async function stepOrHold(
   const { force = false, lookForDrift = false } = options;
   const result = await stepPlane(context, runtime, desired, { force, lookForDrift, stateOf });
   return { plane, ...result };
+}
+
+/** Whether the rooms were closed to somebody before the border had closed, and not looked at since. */
+function roomsPrecedeBorder(context: ReconcileContext, desired: DesiredState): boolean {
+  if (desired.registry.partners.every(({ partner }) => planeState(partner, "rooms") === "open")) return false;
+  const rooms = readPlane(context.state, "rooms").applied;
+  const border = readPlane(context.state, "border").applied;
+  return (
+    rooms?.digest === desired.planes.rooms.digest &&
+    border?.outcome === "in_force" &&
+    border.digest === desired.planes.border.digest &&
+    Date.parse(rooms.at) < Date.parse(border.at)
+  );
 }
 
 /** Whether this revision's bans and ACLs were sent as far as they go. */

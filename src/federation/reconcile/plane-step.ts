@@ -27,6 +27,8 @@ const LOOKED_AT_FIRST: ReadonlySet<PlaneName> = new Set(["gateway", "card", "bor
 export interface StepOptions {
   /** Tries again what was left, whether it is time or not. */
   readonly force: boolean;
+  /** Applies also what is in force. */
+  readonly again?: boolean;
   readonly lookForDrift: boolean;
   /** The desired state of an older revision, for what may still stand there; undefined when it is gone. */
   readonly stateOf: (revision: Revision) => Promise<DesiredState | undefined>;
@@ -80,7 +82,7 @@ async function stepLocked(
   const drift = looked?.drift?.length ?? 0;
   const known: PlaneRecord = looked === undefined ? record : { ...record, looked: looked.mark };
 
-  if (inForce && drift === 0) {
+  if (inForce && drift === 0 && options.again !== true) {
     const current = known.applied === null ? known : withRevision(known, desired.revision);
     if (current !== record) writePlane(state, current);
     return { step: "current", record: current, drift, changed: false };

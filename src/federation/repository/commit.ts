@@ -72,18 +72,17 @@ async function writeTree(repository: Repository, commit: NewCommit, folder: stri
     text === null ? [] : [{ path, text, file: join(folder, `${index}`) }],
   );
   for (const { file, text } of written) writeFileSync(file, text, { mode: 0o600 });
-  const ids =
+  const hashed =
     written.length === 0
-      ? []
-      : (
-          await gitLine(
-            ["hash-object", "-w", "--no-filters", "--stdin-paths"],
-            repository.call({ input: written.map(({ file }) => `${file}\n`).join("") }),
-          )
-        ).split("\n");
+      ? ""
+      : gitLine(
+          ["hash-object", "-w", "--no-filters", "--stdin-paths"],
+          repository.call({ input: written.map(({ file }) => `${file}\n`).join("") }),
+        );
   const call = { env: { GIT_INDEX_FILE: join(folder, "index") } };
   const base = commit.base ?? commit.parents[0];
-  await gitOk(["read-tree", base], repository.call(call));
+  const [idLines] = await Promise.all([hashed, gitOk(["read-tree", base], repository.call(call))]);
+  const ids = idLines.split("\n");
   const nothing = "0".repeat(base.length);
   const lines = [
     ...written.map(({ path }, index) => `100644 ${ids[index]}\t${path}\0`),

@@ -2,11 +2,13 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { Progress } from "../progress.ts";
 import { comparePrograms, type ProgramsAfter, programsOf } from "./programs.ts";
-import { about, isAsContained, probe, type Said, type Scene, whileTrying } from "./scene.ts";
+import { about, isAsContained, probe, type Said, type Scene, SOURCES, whileTrying } from "./scene.ts";
 import type { Observed } from "./watch.ts";
 
 const WARM_UP_MS = 30_000;
 const SETTLE_MS = 20_000;
+/** Within this the reconciler has looked for drift several times over, and has put right what it found. */
+const AGREE_MS = 60_000;
 
 export interface Contained {
   readonly act: "contain";
@@ -15,10 +17,28 @@ export interface Contained {
   readonly decidedAt: number;
   /** What the product's own commands said. */
   readonly acted: Said["said"];
+  /** The look at which everything agreed, or the last one. */
   readonly probed: Said["said"];
+  /** Earlier looks that found something else: what was under way when a room closed may arrive after it. */
+  readonly earlierLooks: readonly Said["said"][];
   readonly programs: ProgramsAfter;
-  /** Whether every plane closed, nothing else did, no program was restarted, and the probes agree. */
-  readonly holds: boolean;
+  /** What is not as it should be: a plane that is open, something else that is not, a restart, a probe. */
+  readonly problems: readonly string[];
+}
+
+/** Looks until everything is as the registry says, so long as the reconciler may still put it right. */
+async function probeUntilAgreed(scene: Scene): Promise<readonly Said[]> {
+  const looks: Said[] = [];
+  for (const deadline = SOURCES.clock.now() + AGREE_MS; ; ) {
+    const look = await probe(scene);
+    looks.push(look);
+    if (look.code === 0 || SOURCES.clock.now() > deadline) return looks;
+  }
+}
+
+function describe({ kind, plane, passed, refused, unclear }: Observed): string {
+  const wanted = plane === null || plane === "transport" ? "was refused, or not answered" : "is not refused";
+  return `${kind} ${wanted}: ${passed} let in, ${refused} refused, ${unclear} unclear`;
 }
 
 /** @throws DrawbridgeError `program_failed` when the partner is not let in everywhere to begin with */
@@ -43,14 +63,18 @@ export async function contain(scene: Scene, traffic: boolean, progress: Progress
   });
   progress.done(`${org} has contained ${partner}`);
   progress.doing("the probes from outside");
-  const probed = await probe(scene);
+  const looks = await probeUntilAgreed(scene);
+  const probed = looks.at(-1) ?? { code: 1, said: {} };
   const programs = comparePrograms(before, await programsOf(lab, org));
   return {
-    ...{ act: "contain", observed, decidedAt, acted: acted.said, probed: probed.said, programs },
-    holds:
-      acted.code === 0 &&
-      probed.code === 0 &&
-      observed.every(isAsContained) &&
-      programs.restarted.length === 0,
+    ...{ act: "contain", observed, decidedAt, acted: acted.said, programs },
+    probed: probed.said,
+    earlierLooks: looks.slice(0, -1).map(({ said }) => said),
+    problems: [
+      ...(acted.code === 0 ? [] : [`federation contain --run ended with ${acted.code}`]),
+      ...observed.filter((one) => !isAsContained(one)).map(describe),
+      ...programs.restarted.map((name) => `${name} was restarted`),
+      ...(probed.code === 0 ? [] : ["the probes do not agree with the registry"]),
+    ],
   };
 }

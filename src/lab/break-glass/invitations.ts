@@ -21,8 +21,10 @@ interface Sources {
 }
 
 /** While its ghosts come back, the partner's homeserver resolves the room's old state with the new. */
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 90_000;
 const POLL_MS = 300;
+/** In a quiet room it goes on showing the old one, until the next event: after this long somebody speaks. */
+const QUIET_MS = 8_000;
 
 /**
  * Every person of `partner` whom rooms of `from` have invited accepts; a ghost accepts by its bridge.
@@ -36,8 +38,10 @@ export async function acceptInvitations(
   sources: Sources,
 ): Promise<readonly Accepted[]> {
   const { clock } = sources;
+  const host = personOf(lab, seed, from, sources);
   const people = new Map(peopleOf(lab, seed, partner, sources).map((person) => [person.userId, person]));
-  let open = (await invitationsBy(personOf(lab, seed, from, sources))).filter(({ user }) => people.has(user));
+  let open = (await invitationsBy(host)).filter(({ user }) => people.has(user));
+  let spokenAt = clock.now();
   const accepted: Accepted[] = [];
   for (const deadline = clock.now() + TIMEOUT_MS; open.length > 0; await clock.sleep(POLL_MS)) {
     for (const user of new Set(open.map((one) => one.user))) {
@@ -49,6 +53,11 @@ export async function acceptInvitations(
     }
     open = open.filter((one) => !accepted.includes(one));
     if (open.length > 0 && clock.now() > deadline) throw notAccepted(open);
+    if (clock.now() - spokenAt < QUIET_MS) continue;
+    spokenAt = clock.now();
+    for (const room of new Set(open.map((one) => one.room))) {
+      await host.send(room, { msgtype: "m.notice", body: "You are invited again" });
+    }
   }
   return accepted;
 }

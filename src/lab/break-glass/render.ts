@@ -36,6 +36,7 @@ export function renderContained({ org, partner }: Scene, seen: Contained): strin
   return [
     tableOf("contain", seen.observed),
     actedLine("closed", seen),
+    ...seen.earlierLooks.map(earlierLook),
     probesOf(partner, seen.probed),
     programsLine(org, seen.programs),
     bystanderLine(partner, seen.observed),
@@ -109,6 +110,16 @@ function actedLine(
       : `${planeLabel(plane)} NOT (${outcome ?? "not applied"})`,
   );
   return `The product had them ${word}: ${planes.join(", ")}\n`;
+}
+
+/** What one look found open that the next did not any more. */
+function earlierLook(probed: Contained["probed"]): string {
+  const found = Probed.parse(probed)
+    .items.filter(({ outcome }) => outcome === "otherwise" || outcome === "unclear")
+    .map(
+      ({ item }) => `  ${item.at}  ${item.probe} ${item.subject ?? ""}: ${item.verdict}, ${answer(item)}\n`,
+    );
+  return `At an earlier look not everything was closed:\n${found.join("")}`;
 }
 
 function probesOf(partner: string, probed: Contained["probed"]): string {

@@ -21,8 +21,8 @@ export interface Restored {
   readonly accepted: readonly Accepted[];
   readonly answered: AskResult;
   readonly programs: ProgramsAfter;
-  /** Whether every plane opened, no program was restarted, and the question was answered. */
-  readonly holds: boolean;
+  /** What is not as it should be: a plane that is closed, a restart, a question without an answer. */
+  readonly problems: readonly string[];
 }
 
 /** @throws DrawbridgeError `agent_unavailable` when nothing came of the question */
@@ -58,10 +58,11 @@ export async function restore(scene: Scene, progress: Progress): Promise<Restore
   const programs = comparePrograms(before, await programsOf(lab, org));
   return {
     ...{ act: "restore", observed, decidedAt, acted: acted.said, accepted, answered, programs },
-    holds:
-      acted.code === 0 &&
-      observed.every(isIn) &&
-      answered.audit.outcome === "completed" &&
-      programs.restarted.length === 0,
+    problems: [
+      ...(acted.code === 0 ? [] : [`federation restore --run ended with ${acted.code}`]),
+      ...observed.filter((one) => !isIn(one)).map(({ kind }) => `${kind} is not let in`),
+      ...programs.restarted.map((name) => `${name} was restarted`),
+      ...(answered.audit.outcome === "completed" ? [] : ["the question was not answered"]),
+    ],
   };
 }

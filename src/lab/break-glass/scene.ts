@@ -8,6 +8,7 @@ import type { CompleteOrganisation } from "../organisations.ts";
 import { roomOf, type Seed } from "../seed/seed.ts";
 import { partnerAttempts } from "./attempts.ts";
 import { bystanderMessages } from "./bystanders.ts";
+import { heldToken } from "./held-token.ts";
 import { typed } from "./operator.ts";
 import { questionsOf } from "./questions.ts";
 import { type Observed, Watch } from "./watch.ts";
@@ -68,7 +69,8 @@ export async function whileTrying<T>(
   const { attempts, close } = partnerAttempts(config, room(org), traffic, SOURCES);
   const bystanders = await bystanderMessages(lab, seed, partner, SOURCES);
   const questions = traffic ? [questionsOf(lab, seed, partner, org, room(partner), SOURCES)] : [];
-  const watch = new Watch([...attempts, ...questions, ...bystanders], SOURCES.clock);
+  const held = heldToken(lab, org, partner, SOURCES.random);
+  const watch = new Watch([held, ...attempts, ...questions, ...bystanders], SOURCES.clock);
   watch.start();
   try {
     return await work(watch);

@@ -189,7 +189,8 @@ async function tryForgedCard(lab: Lab, at: CompleteOrganisation, { clock }: Sour
     : { ...about, received: "rejected", code: verdict.reason };
 }
 
-async function requestToken(lab: Lab, at: CompleteOrganisation, clientId: string, secretFile: string) {
+/** Asks an issuer for a token, as the client of a secret. */
+export async function requestToken(lab: Lab, at: CompleteOrganisation, clientId: string, secretFile: string) {
   const endpoints = serviceEndpoints(lab, at);
   const secret = (readIfPresent(secretFile) ?? "").trim();
   const response = await fetch(endpoints.tokenEndpoint, {

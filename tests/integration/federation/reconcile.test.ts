@@ -51,6 +51,11 @@ async function control(t: TestContext, settings: Readonly<Record<string, unknown
   return { ...opened, directory, repository, clock, pass, close, target };
 }
 
+function lighthouseWith(line: string): string {
+  const anchor = "classification: confidential\n";
+  return partnerFile(LIGHTHOUSE, anchor, `${anchor}${line}\n`);
+}
+
 const CLOSING = ["gateway", "card", "rooms", "border", "transport"];
 
 test("GIT-1: what the branch says is brought to every plane, and a second pass has nothing to do", async (t) => {
@@ -288,6 +293,35 @@ test("GIT-1: the transport is not cut before the rooms were told, unless that pl
   assert.equal(planes.find(({ plane }) => plane === "transport")?.step, "held");
   await pass({ plane: "transport", force: true });
   assert.deepEqual(parts.applied, ["transport"]);
+});
+
+test("PLN-2: rooms that were closed before the border are looked at again behind it, once, also after a kill", async (t) => {
+  const { pass, parts, clock, federation, repository } = await control(t);
+  parts.onApply = () => clock.advance(5);
+  await pass();
+  await pass();
+  assert.deepEqual(parts.applied, [], "nobody is closed");
+  await commitRegistry(repository, new Map([[LIGHTHOUSE, lighthouseWith("contained: true")]]));
+  await pass();
+  assert.deepEqual(parts.applied, ["gateway", "card", "rooms", "border", "rooms"]);
+  await pass();
+  assert.deepEqual(parts.applied, []);
+
+  await commitRegistry(repository, new Map([[LIGHTHOUSE, lighthouseWith("contained: false")]]));
+  await pass();
+  await commitRegistry(repository, new Map([[LIGHTHOUSE, lighthouseWith("contained: true")]]));
+  await pass({ plane: "rooms" });
+  parts.onApply = async (plane) => {
+    await clock.advance(5);
+    if (plane === "rooms") throw new Error("as if killed");
+  };
+  await pass({ plane: "border" });
+  assert.deepEqual(parts.applied, ["border", "rooms"]);
+  const { applied } = readPlane(federation.state, "rooms");
+  assert.equal(applied?.outcome, "failed", "closed is not said before the second look");
+  parts.onApply = () => clock.advance(5);
+  await pass({ force: true });
+  assert.equal(readPlane(federation.state, "rooms").applied?.outcome, "in_force");
 });
 
 test("GIT-1: a head that moves during a pass is taken up at the next plane", async (t) => {

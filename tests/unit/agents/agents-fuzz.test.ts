@@ -5,6 +5,7 @@ import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
+import { parse } from "yaml";
 import { openAgentDirectory } from "../../../src/bridge/agents/watched-directory.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import type { ServerName } from "../../../src/domain/identifiers.ts";
@@ -52,8 +53,14 @@ test("AGT-1: random bytes and mangled files never let anybody in whom they do no
   const mangled = fc
     .tuple(fc.nat(GOOD.length - 1), fc.nat(40), fc.string({ maxLength: 12 }))
     .map(([at, length, insert]) => Buffer.from(GOOD.slice(0, at) + insert + GOOD.slice(at + length)));
+  const entry: Record<string, unknown> = parse(GOOD).agents.one;
+  const oneKeyIsOther = fc
+    .tuple(fc.constantFrom(...Object.keys(entry)), fc.jsonValue({ maxDepth: 2 }))
+    .map(([key, value]) =>
+      Buffer.from(JSON.stringify({ version: 1, agents: { one: { ...entry, [key]: value } } })),
+    );
   await fc.assert(
-    fc.asyncProperty(fc.oneof(anyFile, mangled), async (content) => {
+    fc.asyncProperty(fc.oneof(anyFile, mangled, oneKeyIsOther), async (content) => {
       const before = await put(GOOD);
       const after = await put(content);
       const text = content.toString("utf8");
@@ -64,6 +71,6 @@ test("AGT-1: random bytes and mangled files never let anybody in whom they do no
       }
       assert.deepEqual([...(await put(GOOD)).byGhost.keys()], [ONE]);
     }),
-    { numRuns: 150 },
+    { numRuns: 300 },
   );
 });

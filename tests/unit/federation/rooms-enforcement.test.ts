@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { EventId, RoomId } from "../../../src/domain/identifiers.ts";
+import type { EventId, RoomId, UserId } from "../../../src/domain/identifiers.ts";
 import { deniedByEnforcement, type FoundAcl } from "../../../src/federation/planes/rooms/acl.ts";
-import { enforceAtHome } from "../../../src/federation/planes/rooms/enforcement.ts";
+import { enforceAtHome, enforceAtRetained } from "../../../src/federation/planes/rooms/enforcement.ts";
 import type { RoomState } from "../../../src/federation/planes/rooms/room-state.ts";
 import type { RoomsSession } from "../../../src/federation/planes/rooms/session.ts";
 
@@ -55,4 +55,64 @@ test("PLN-2: a room that stays stale is never taken for closed", async () => {
   const gap = await enforceAtHome(session(Number.POSITIVE_INFINITY, CLOSING), STATE, CLOSING, seen);
   assert.equal(gap?.reason, "stale_at_home");
   assert.equal(seen.mended, 0);
+});
+
+const CAROL = "@carol:c.test" as UserId;
+
+/** Rooms with a user of c.test, and what that server shows: `shows(room number, now)`. */
+function retained(count: number, shows: (room: number, now: number) => boolean) {
+  let now = 0;
+  const seen = { questions: 0, read: 0 };
+  const rooms = Array.from({ length: count }, (_, n) => ({
+    ...STATE,
+    roomId: `!${n}` as RoomId,
+    members: new Map([[CAROL, { membership: "join" }]]),
+    acl: { ...STATE.acl, eventId: `$${n}` },
+  }));
+  const withServer = {
+    intent: { own: "a.test", closing: [], retained: ["c.test"] },
+    enforcementTimeoutMs: 20_000,
+    clock: {
+      now: () => now,
+      sleep: async (ms: number) => {
+        now += ms;
+      },
+    },
+    signed: {
+      request: async (_: string, __: string, path: string) => {
+        seen.questions += 1;
+        now += 2;
+        return { status: shows(Number(decodeURIComponent(path).split("$")[1]), now) ? 200 : 404 };
+      },
+    },
+    operator: {
+      // Nobody is left who could send it again; that it is tried is what counts.
+      roomState: async () => {
+        seen.read += 1;
+        return undefined;
+      },
+    },
+  } as unknown as RoomsSession;
+  return { rooms: rooms as unknown as RoomState[], withServer, seen };
+}
+
+test("PLN-2: a retained server that is behind is waited for, with few questions and no ACL sent again", async () => {
+  const { rooms, withServer, seen } = retained(100, (room, now) => now >= room * 100);
+  assert.deepEqual(await enforceAtRetained(withServer, rooms, counts()), []);
+  assert.equal(seen.read, 0);
+  assert.ok(seen.questions < 1_000, String(seen.questions));
+});
+
+test("PLN-2: of rooms that a retained server never shows, those are named and no other is kept waiting", async () => {
+  const { rooms, withServer, seen } = retained(100, (room) => room >= 20);
+  const gaps = await enforceAtRetained(withServer, rooms, counts());
+  assert.deepEqual(
+    gaps.map(({ room }) => room).sort(),
+    rooms
+      .slice(0, 20)
+      .map(({ roomId }) => roomId)
+      .sort(),
+  );
+  assert.ok(gaps.every(({ reason }) => reason === "unproven_at_retained"));
+  assert.equal(seen.read, 20, "the ACL of each was to be sent again, once");
 });

@@ -27,6 +27,8 @@ export interface EnforcementCounts {
 
 const HOME_POLL_MS = 25;
 const RETAINED_POLL_FIRST_MS = 25;
+/** While a server goes on showing events. */
+const RETAINED_POLL_BEHIND_MS = 200;
 const RETAINED_POLL_MAX_MS = 1_000;
 const RETAINED_AT_ONCE = 8;
 /** A server that has shown no event for so long is sent new ones, which have it look for what it lacks. */
@@ -156,25 +158,26 @@ async function askServer(
   const startedAt = clock.now();
   const deadline = startedAt + session.enforcementTimeoutMs;
   let missing = rooms;
+  let from = 0;
   let pollMs = RETAINED_POLL_FIRST_MS;
   let progressAt = startedAt;
   let isResent = false;
   for (;;) {
-    const { shown, asked } = await askUntilNone(missing, async (room) => {
+    const { shown, asked } = await askUntilNone(missing, from, async (room) => {
       const remainingMs = deadline - clock.now();
       const event = proofs.get(room)?.event;
       if (event === undefined || remainingMs <= 0) return false;
       return hasEvent(session, server, event, Math.max(remainingMs, RETAINED_POLL_FIRST_MS));
     });
-    // Whoever was not asked this time is asked first next time.
-    missing = [...missing.slice(asked), ...missing.slice(0, asked).filter((room) => !shown.has(room))];
+    from = (from + asked) % missing.length;
+    missing = missing.filter((room) => !shown.has(room));
     if (missing.length === 0) return [];
     if (clock.now() >= deadline) {
       return missing.map((room) => ({ room, server, reason: "unproven_at_retained" }));
     }
     if (shown.size > 0) {
       progressAt = clock.now();
-      pollMs = RETAINED_POLL_FIRST_MS;
+      pollMs = Math.min(pollMs, RETAINED_POLL_BEHIND_MS);
     }
     if (!isResent && clock.now() - progressAt >= RESEND_AFTER_MS) {
       isResent = true;
@@ -186,18 +189,32 @@ async function askServer(
 }
 
 /**
- * Asks about rooms in turn, and stops at the first few of which none is shown: a server takes events in about
- * the order in which they were made, and one that is behind is not kept busy with questions.
+ * Asks about few rooms at a time, and stops at the first few of which none is shown, so that a server that is
+ * behind is not kept busy with questions. Half of them are the longest missing, because a server takes events
+ * in about the order in which they were made; half are others, because some it may never show.
+ * @param from where the others begin
  */
 async function askUntilNone(
   rooms: readonly RoomId[],
+  from: number,
   ask: (room: RoomId) => Promise<boolean>,
 ): Promise<{ readonly shown: ReadonlySet<RoomId>; readonly asked: number }> {
   const shown = new Set<RoomId>();
+  const inOrder = new Set(rooms);
+  const others = new Set([...rooms.slice(from), ...rooms.slice(0, from)]);
   let asked = 0;
-  while (asked < rooms.length) {
-    const some = rooms.slice(asked, asked + RETAINED_AT_ONCE);
-    asked += some.length;
+  const next = (queue: Set<RoomId>, count: number) => {
+    const some = [...queue].slice(0, count);
+    for (const room of some) {
+      inOrder.delete(room);
+      others.delete(room);
+    }
+    return some;
+  };
+  while (inOrder.size > 0) {
+    const longest = next(inOrder, RETAINED_AT_ONCE / 2);
+    const some = [...longest, ...next(others, RETAINED_AT_ONCE - longest.length)];
+    asked += some.length - longest.length;
     const answers = await Promise.all(some.map(ask));
     some.forEach((room, index) => {
       if (answers[index] === true) shown.add(room);

@@ -4,7 +4,7 @@ import type { Clock } from "../../../domain/clock.ts";
 import type { ServerName } from "../../../domain/identifiers.ts";
 import type { FederationConfig } from "../../config.ts";
 import type { PlaneRuntime } from "../plane.ts";
-import { roomsDrift } from "./drift.ts";
+import { type DriftCursor, roomsDrift } from "./drift.ts";
 import { withSession } from "./open-session.ts";
 import { closeRooms } from "./pass.ts";
 import { roomsEvidence } from "./probe.ts";
@@ -17,6 +17,7 @@ interface Dependencies {
 /** The rooms plane of one deployment. */
 export function roomsRuntime(config: FederationConfig, { clock }: Dependencies): PlaneRuntime {
   const quiet = { clock, note: () => undefined, writes: false } as const;
+  const cursor: DriftCursor = {};
   return {
     name: "rooms",
     apply: (desired, progress) =>
@@ -37,7 +38,7 @@ export function roomsRuntime(config: FederationConfig, { clock }: Dependencies):
             : { state: "incomplete", changed, outOfReach };
         },
       ),
-    drift: (desired) => withSession(config, desired, quiet, roomsDrift),
+    drift: (desired) => withSession(config, desired, quiet, (session) => roomsDrift(session, cursor)),
     probe: (desired, { partner }) =>
       withSession(config, desired, quiet, (session) =>
         roomsEvidence(session, partner.serverName as ServerName),
