@@ -57,8 +57,10 @@ function outcomeOf(item: EvidenceItem, wanted: Wanted): Judged["outcome"] {
   return isForWantOfMembers(item) ? "nobody_there" : "otherwise";
 }
 
-function isForWantOfMembers({ probe, layer, verdict }: EvidenceItem): boolean {
-  return verdict === "closed" && (probe === "room_members" || layer === "room_membership");
+/** The partner's own server may have given a room up, and let nobody of its own in any more: so after a removal. */
+function isForWantOfMembers({ probe, layer, verdict, reason }: EvidenceItem): boolean {
+  const isGivenUp = reason === "room_blocked" && probe.startsWith("remote_join");
+  return verdict === "closed" && (probe === "room_members" || layer === "room_membership" || isGivenUp);
 }
 
 /** Holds what was found against the registry. */

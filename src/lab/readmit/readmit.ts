@@ -36,7 +36,12 @@ export interface Readmitted {
   readonly holds: boolean;
 }
 
-const Status = z.object({ readmission: z.object({ done: z.boolean() }) });
+const Status = z.object({
+  readmission: z.object({
+    done: z.boolean(),
+    stages: z.array(z.object({ plane: z.string(), provedAt: z.string().nullable() })),
+  }),
+});
 const Step = z.object({
   plane: z.string().nullable(),
   proved: z.boolean(),
@@ -62,6 +67,7 @@ export async function readmit(
   for (const plane of PLANE_NAMES) {
     await Promise.all(
       operators.map(async (operator) => {
+        if (await isSeenOpen(operator, plane)) return;
         const startedAt = SOURCES.clock.now();
         progress.doing(`plane ${PLANE_NUMBERS[plane]} ${plane} opens`);
         await openPlane(operator);
@@ -150,6 +156,13 @@ async function isOpen(operator: Operator): Promise<boolean> {
   } catch {
     return false;
   }
+}
+
+/** Of one that was cut off: what was opened before is not opened again. */
+async function isSeenOpen(operator: Operator, plane: string): Promise<boolean> {
+  const { said } = await operator.type("readmission", "status", operator.counterparty);
+  const { stages } = Status.parse(said).readmission;
+  return stages.some((stage) => stage.plane === plane && stage.provedAt !== null);
 }
 
 /** The next plane of one side, until it is seen to be open. */

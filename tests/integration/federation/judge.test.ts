@@ -55,6 +55,17 @@ const REFUSED = item({
   ...{ layer: "room_acl", reason: "server_banned" },
 });
 
+test("OFF-4: a room that the partner's own server has given up contradicts no open plane", () => {
+  const { entry, desired } = sample();
+  const givenUp = item({
+    ...{ plane: "rooms", probe: "remote_join_via_witness", verdict: "closed" },
+    ...{ layer: "homeserver", reason: "room_blocked" },
+  });
+  const found = judge([givenUp], desired, entry, ["rooms"]);
+  assert.equal(found.holds, true);
+  assert.equal(found.items[0]?.outcome, "nobody_there");
+});
+
 test("OFF-4: nobody being in a room contradicts no open plane, and a refusal does", () => {
   const { entry, desired } = sample();
   const found = judge(NOBODY, desired, entry, ["rooms"]);
