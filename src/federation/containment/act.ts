@@ -1,16 +1,14 @@
 // One act: a partner is contained, or restored, in one commit that holds the flag, the re-render and the
 // record. Invariants: all of it or nothing; one record an act, however often it is tried, by however many;
 // a file that somebody has edited stops it before the branch moves.
-import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { type BranchContext, commitToBranch, finishWorkTrees } from "../commit-to-branch.ts";
 import { PLANE_NAMES } from "../planes/names.ts";
 import { type ReconcileContext, timestamp } from "../reconcile/context.ts";
 import { firstRenderedDifference } from "../reconcile/desired.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
 import { renderPartner, renderShared } from "../render.ts";
-import { type CommitAuthor, writeCommit } from "../repository/commit.ts";
-import { blobIdOf, parseRevision, type Revision } from "../repository/repository.ts";
-import { bringAlong, requireClean, workTreesOf } from "../repository/work-trees.ts";
+import { blobIdOf, type Revision } from "../repository/repository.ts";
 import { type BaseContext, type ContainmentBase, containmentBase, type SetAside } from "./base.ts";
 import { setContained } from "./edit-partner.ts";
 import { findPartner } from "./find-partner.ts";
@@ -18,9 +16,7 @@ import { type Act, type ContainmentRecord, containmentRecord, recordPath, render
 
 const ATTEMPTS_MAX = 50;
 
-export interface ActContext extends BaseContext, Pick<ReconcileContext, "clock"> {
-  readonly author: CommitAuthor;
-  readonly signingKeyFile?: string | undefined;
+export interface ActContext extends BaseContext, BranchContext, Pick<ReconcileContext, "clock"> {
   /** Told once, when another act of this machine is waited for. */
   readonly onWait?: () => void;
 }
@@ -41,7 +37,8 @@ export interface ActResult {
 /**
  * Contains or restores a partner; the real parts are the reconciler's.
  * @param name the partner's server name, or the name of its file
- * @throws DrawbridgeError `usage`, `work_tree_dirty`, `head_refused`, `repository_unusable`; RegistryError
+ * @throws DrawbridgeError `usage`, `work_tree_dirty`, `head_refused`, `config_invalid`, `repository_unusable`;
+ *   RegistryError
  */
 export async function performAct(context: ActContext, act: Act, name: string): Promise<ActResult> {
   const lock = await context.state.lock("commit", context.clock, context.onWait);
@@ -75,23 +72,15 @@ async function tryAct(context: ActContext, act: Act, name: string): Promise<ActR
   const path = recordPath(record);
   const changes = await changesOf(context, base, partner, contained);
   changes.set(path, renderRecord(record));
-  const revision = await writeCommit(context.repository, {
+  const committed = await commitToBranch(context, {
     parents: base.parents,
     base: base.tree,
     changes,
     message: commitMessage(record, partner, base),
-    author: context.author,
     at: context.clock.now(),
-    signingKeyFile: context.signingKeyFile,
+    reason: act,
   });
-  const folders = await workTreesOf(context.repository);
-  if (folders.length > 0) {
-    await requireClean(folders, await context.repository.changedPaths(base.head, revision));
-    context.state.write(PENDING_FILE, { version: 1, from: base.head, to: revision, folders });
-  }
-  if (!(await context.repository.advance(base.head, revision, `drawbridge: ${act}`))) return undefined;
-  const workTreesBehind = folders.length > 0 ? await finishWorkTrees(context) : [];
-  return { ...common, revision, record, recordPath: path, workTreesBehind };
+  return committed === undefined ? undefined : { ...common, ...committed, record, recordPath: path };
 }
 
 /**
@@ -160,37 +149,4 @@ function commitMessage(
     lines.push(`Broken, and put back to ${setAside.lastGood}:`, ...setAside.paths);
   }
   return `${lines.join("\n")}\n`;
-}
-
-const PENDING_FILE = "pending-work-trees.json";
-const Pending = z.strictObject({
-  version: z.literal(1),
-  from: z.string(),
-  to: z.string(),
-  folders: z.array(z.string()),
-});
-
-/**
- * Brings work trees along that an act has left behind, this one or one that was killed.
- * @returns those that could not be
- */
-async function finishWorkTrees({ repository, state }: ActContext): Promise<readonly string[]> {
-  const pending = state.read(Pending, PENDING_FILE, () => undefined);
-  if (pending === undefined) return [];
-  const [from, to] = [parseRevision(pending.from), parseRevision(pending.to)];
-  const head = await repository.head();
-  const behind: string[] = [];
-  if (
-    from !== undefined &&
-    to !== undefined &&
-    head !== undefined &&
-    (await repository.isAncestor(to, head))
-  ) {
-    const present = new Set(await workTreesOf(repository));
-    for (const folder of pending.folders) {
-      if (present.has(folder) && !(await bringAlong(folder, from, to))) behind.push(folder);
-    }
-  }
-  state.remove(PENDING_FILE);
-  return behind;
 }

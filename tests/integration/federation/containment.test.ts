@@ -256,6 +256,25 @@ test("CON-1: what a head holds that may not be taken up does not come in with a 
   assert.equal((await runPass(federation)).refusal, undefined);
 });
 
+test("CON-1: an act that the reconciler would refuse for its signature is not committed, and says why", async (t) => {
+  const keys = temporaryFolder(t);
+  const [mine, other] = [signingKey(keys, "mine"), signingKey(keys, "other")];
+  const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+  const refused = async (settings: Readonly<Record<string, string>>, message: RegExp) => {
+    const { contain, repository, federation } = await control(t, {
+      settings: { allowedSignersFile, ...settings },
+    });
+    await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
+    await runPass(federation);
+    const head = await repository.head();
+    await assert.rejects(contain(), { code: "config_invalid", message });
+    assert.equal(await repository.head(), head);
+    assert.equal((await runPass(federation)).refusal, undefined);
+  };
+  await refused({}, /signingKeyFile is not set; nothing was changed/);
+  await refused({ signingKeyFile: other.file }, /the key of repository\.signingKeyFile is not among them/);
+});
+
 test("CON-1: a branch that was put somewhere else does not keep a partner in", async (t) => {
   const { contain, repository, federation, assertWhole } = await control(t);
   await runPass(federation);
