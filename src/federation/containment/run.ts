@@ -45,16 +45,24 @@ export async function walkPlanes(
 ): Promise<readonly PlaneWalk[]> {
   const walks: PlaneWalk[] = [];
   for (const plane of stepsOf(act)) {
-    const pass = await runPass(context, { plane, force: true });
-    if (pass.refusal !== undefined) {
-      throw new DrawbridgeError("head_refused", pass.refusal.detail, { mend: pass.refusal.mend });
+    let pass = await passOver(context, plane, false);
+    let walk = await walkOf(context, act, partner, plane, pass);
+    if (!walk.done && walk.outcome === "in_force") {
+      // Recorded as in force, and a real part says otherwise: somebody has changed it since.
+      pass = await passOver(context, plane, true);
+      walk = await walkOf(context, act, partner, plane, pass);
     }
-    const walk = await walkOf(context, act, partner, plane, pass);
     walks.push(walk);
     options.onPlane?.(walk);
     await replaceOthers(context, act, partner, pass, walks);
   }
   return walks;
+}
+
+async function passOver(context: ReconcileContext, plane: PlaneName, again: boolean): Promise<PassResult> {
+  const pass = await runPass(context, { plane, force: true, again });
+  if (pass.refusal === undefined) return pass;
+  throw new DrawbridgeError("head_refused", pass.refusal.detail, { mend: pass.refusal.mend });
 }
 
 /** What a pass has looked at once more: the rooms, when the border has closed behind them. */

@@ -310,6 +310,51 @@ test("CON-1: the walk closes planes 5, 4, 2 and 3 and opens them in reverse, eac
   assert.deepEqual(parts.applied, ["border", "rooms", "card", "gateway"]);
 });
 
+test("CON-1: a walk over what is contained already closes what somebody opened by hand since", async (t) => {
+  const { contain, federation, parts, folder, events } = await control(t);
+  await runPass(federation);
+  const policy = join(folder, "border/policy.json");
+  const open = readFileSync(policy, "utf8");
+  const walk = async () => walkPlanes(federation, "contain", (await contain()).partner);
+  await walk();
+  const closed = readFileSync(policy, "utf8");
+
+  writeFileSync(policy, open);
+  parts.applied.length = 0;
+  assert.ok((await walk()).every(({ done }) => done));
+  assert.equal(readFileSync(policy, "utf8"), closed);
+  assert.deepEqual(parts.applied, ["border"]);
+  assert.equal(events.filter(({ event }) => event === "drift").length, 1);
+
+  // Where nothing is seen to drift, and a real part says that the partner passes.
+  const { probe } = federation.planes.gateway;
+  const says = { opened: true };
+  Object.assign(federation.planes.gateway, {
+    probe: async (...asked: Parameters<typeof probe>) =>
+      (await probe(...asked)).map((item) => (says.opened ? { ...item, verdict: "open" } : item)),
+  });
+  parts.applied.length = 0;
+  parts.onApply = async () => {
+    says.opened = false;
+  };
+  assert.ok((await walk()).every(({ done }) => done));
+  assert.equal(parts.applied[0], "gateway");
+});
+
+test("CON-1: a plane in force by its record alone, and not to be seen, is not called closed", async (t) => {
+  const { contain, federation, parts } = await control(t);
+  await runPass(federation);
+  const { partner } = await contain();
+  await walkPlanes(federation, "contain", partner);
+  const down = () => Promise.reject(new DrawbridgeError("homeserver_unavailable", "down"));
+  Object.assign(federation.planes.border, { drift: down });
+  parts.instead.set("border", async () => ({
+    ...{ state: "deferred", reason: "homeserver_unavailable", retryAfterMs: 1 },
+  }));
+  const border = (await walkPlanes(federation, "contain", partner)).find(({ plane }) => plane === "border");
+  assert.deepEqual([border?.done, border?.reason], [false, "homeserver_unavailable"]);
+});
+
 test("CON-1: a plane that does not close is named, and the others close", async (t) => {
   const { contain, federation, parts } = await control(t);
   await runPass(federation);

@@ -12,7 +12,7 @@ import { PUBLIC, readIfPresent } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { absentPlane } from "../absent-plane.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
-import { readGatewayState, untilInForce } from "../gateway-state.ts";
+import { gatewayNotRunning, readGatewayState, untilInForce } from "../gateway-state.ts";
 import type { DesiredPlane, Drift, OutOfReach, PlaneOutcome, PlaneProgress, PlaneRuntime } from "../plane.ts";
 import type { IssuerAdapter, IssuerIntent } from "./issuer-adapter.ts";
 import { issuerAdapter } from "./issuers.ts";
@@ -65,6 +65,7 @@ export function gatewayRuntime(config: FederationConfig, { clock }: Dependencies
         found.push({ subject: "invocation", kind: "not_in_force", found: state.invocation });
       }
       found.push(...(await issuer.drift(intent)));
+      if (found.length === 0 && state === undefined) throw gatewayNotRunning();
       return found.map((drift) => ({ plane: "gateway", ...drift }));
     },
 

@@ -56,7 +56,12 @@ export function transportRuntime(config: FederationConfig, { clock }: Dependenci
       const drift = fileDrift(target, include.text);
       if (drift !== undefined) return [{ plane: "transport", ...drift }];
       const running = await runningWhitelist(config);
-      return running === undefined || isInForce(running, include)
+      if (running === undefined) {
+        throw new DrawbridgeError("homeserver_unavailable", "the homeserver does not tell its whitelist", {
+          mend: "Start the homeserver.",
+        });
+      }
+      return isInForce(running, include)
         ? []
         : [
             {
