@@ -140,10 +140,12 @@ def put_nothing(_path: Path) -> None:
     """The file is gone."""
 
 
-def put_link(path: Path) -> None:
-    target = path.with_name("elsewhere.json")
-    target.write_bytes(policy_text([OWN, PARTNER]))
-    path.symlink_to(target)
+def put_circle(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def put_link_to_nothing(path: Path) -> None:
+    path.symlink_to("nowhere.json")
 
 
 def put_pipe(path: Path) -> None:
@@ -158,7 +160,8 @@ def put_folder(path: Path) -> None:
     ("put", "alarm"),
     [
         (put_nothing, "policy_absent"),
-        (put_link, "policy_not_a_file"),
+        (put_circle, "policy_not_a_file"),
+        (put_link_to_nothing, "policy_absent"),
         (put_pipe, "policy_not_a_file"),
         (put_folder, "policy_not_a_file"),
     ],
@@ -176,8 +179,28 @@ def test_what_is_no_readable_file_denies_everybody_until_there_is_one(
 
     if path.is_dir():
         path.rmdir()
+    path.unlink(missing_ok=True)
     replace(path, policy_text([OWN, PARTNER]))
     assert watched.seen() == ("in_force", None, {OWN, PARTNER})
+
+
+def test_a_mounted_config_map_is_followed(tmp_path: Path) -> None:
+    """As the kubelet lays it out: the file leads through a link that is replaced at each change."""
+
+    def put(generation: str, servers: list[str]) -> None:
+        folder = tmp_path / generation
+        folder.mkdir()
+        (folder / "policy.json").write_bytes(policy_text(servers))
+        (tmp_path / "..data_tmp").symlink_to(generation)
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+
+    put("..1", [OWN, PARTNER])
+    path = tmp_path / "policy.json"
+    path.symlink_to("..data/policy.json")
+    watched = Watched(path)
+    assert watched.seen() == ("in_force", None, {OWN, PARTNER})
+    put("..2", [OWN])
+    assert watched.seen() == ("in_force", None, {OWN})
 
 
 def test_a_file_that_may_not_be_read_denies_everybody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

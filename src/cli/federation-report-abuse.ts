@@ -4,7 +4,6 @@ import { readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import process from "node:process";
 import type { Command } from "commander";
-import { systemClock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { fileReport } from "../federation/abuse/file-report.ts";
 import { readReport } from "../federation/abuse/report.ts";
@@ -45,7 +44,7 @@ async function run(file: string, options: Options): Promise<void> {
   const { federation } = await openForCommand(options.config);
   const { desired } = await currentState(federation);
   const partner = findPartner(desired.registry, report.subject.server_name);
-  const filed = await fileReport(report, digest, { ...federation, at: systemClock.now() });
+  const filed = await fileReport(report, digest, federation);
   const { reporter, subject, category, severity, requested_action, evidence_refs } = report;
   const line = {
     event: "abuse_report",

@@ -1,7 +1,7 @@
 """What the homeserver asks the module, and the module's answers.
 
 Invariants: no callback raises: an internal error denies and is counted; a callback that lets pass does no I/O
-but one lstat; answers are NOT_SPAM or a code, never a bool where the homeserver reads bools the other way
+but one stat; answers are NOT_SPAM or a code, never a bool where the homeserver reads bools the other way
 round.
 """
 

@@ -1,7 +1,7 @@
 """The bytes of a policy file, and by what one sees that it has changed.
 
-Invariants: no link is followed and no pipe or device is waited for; no more than the largest policy and one
-byte is read.
+Invariants: no pipe or device is waited for; no more than the largest policy and one byte is read. Links are
+followed: a mounted ConfigMap is a chain of them, and changes where it leads.
 """
 
 import errno
@@ -38,7 +38,7 @@ class PolicyBytes(NamedTuple):
 def read_policy_file(path: str) -> PolicyBytes:
     """Read the file; of one that is too large, one byte more than is allowed. Raises UnreadableError."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise UnreadableError(reason_of(error)) from None
     try:

@@ -2,7 +2,7 @@
 
 Invariants: a file that is absent, unreadable, empty of servers or without the local one denies everybody; a
 file whose content is refused changes nothing but raises an alarm, and denies everybody if nothing was in
-force before; servers are never taken from a file in part. A look that finds nothing new costs one lstat(2).
+force before; servers are never taken from a file in part. A look that finds nothing new costs one stat(2).
 """
 
 import hashlib
@@ -73,7 +73,7 @@ class WatchedPolicy:
     def current(self) -> InForce:
         """What is in force by the file as it is at this moment."""
         try:
-            found = os.lstat(self._path)
+            found = os.stat(self._path)
         except OSError as error:
             return self._close(reason_of(error))
         if (found.st_ctime_ns, found.st_ino) == self._signature:

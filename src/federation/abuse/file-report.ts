@@ -1,13 +1,14 @@
 // Keeps an abuse report in the organisation's repository, one file a report.
 // Invariants: the file's name is the report's digest, so that a report which comes twice is kept once; the commit
-// names references and nothing else; the branch moves from the commit that was built on, or not at all.
+// names references and nothing else; a head that may not be taken up is never built on, because this machine's
+// signature on top would let it in.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { type CommitAuthor, writeCommit } from "../repository/commit.ts";
-import type { Repository, Revision } from "../repository/repository.ts";
-import { bringAlong, requireClean, workTreesOf } from "../repository/work-trees.ts";
+import { type BranchContext, commitToBranch, untilCommitted } from "../change/commit-to-branch.ts";
+import { assessOrigin } from "../reconcile/assess.ts";
+import type { ReconcileContext } from "../reconcile/context.ts";
+import type { Revision } from "../repository/repository.ts";
+import { readHead } from "../state/records.ts";
 import type { AbuseReport } from "./report.ts";
-
-const ATTEMPTS_MAX = 20;
 
 export interface FiledReport {
   readonly path: string;
@@ -16,46 +17,47 @@ export interface FiledReport {
   readonly isNew: boolean;
 }
 
-interface FileOptions {
-  readonly repository: Repository;
-  readonly author: CommitAuthor;
-  readonly signingKeyFile: string | undefined;
-  /** Milliseconds since the Unix epoch. */
-  readonly at: number;
-}
+type FileContext = BranchContext & Pick<ReconcileContext, "cache">;
 
 function pathOf(report: AbuseReport, digest: string): string {
   const server = report.subject.server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
   return `records/abuse/${server}-${digest.slice("sha256:".length, "sha256:".length + 32)}.json`;
 }
 
-/** @throws DrawbridgeError `repository_unusable`, `work_tree_dirty` */
+/** @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable`, `work_tree_dirty` */
 export async function fileReport(
   report: AbuseReport,
   digest: string,
-  options: FileOptions,
+  context: FileContext,
 ): Promise<FiledReport> {
-  const { repository } = options;
+  return untilCommitted(context, () => tryFile(report, digest, context));
+}
+
+/** Undefined when the branch moved meanwhile. */
+async function tryFile(
+  report: AbuseReport,
+  digest: string,
+  context: FileContext,
+): Promise<FiledReport | undefined> {
+  const { repository, state, cache, allowedSignersFile } = context;
   const path = pathOf(report, digest);
-  for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
-    const head = await repository.requireHead();
-    if ((await repository.list(head, [path])).length > 0) return { path, revision: head, isNew: false };
-    const revision = await writeCommit(repository, {
-      parents: [head],
-      base: head,
-      changes: new Map([[path, `${JSON.stringify(report, null, 2)}\n`]]),
-      message: `File an abuse report about ${report.subject.server_name}\n\n${report.category}, ${report.severity}, requested: ${report.requested_action}. Report ${digest}.\n`,
-      author: options.author,
-      at: options.at,
-      signingKeyFile: options.signingKeyFile,
-    });
-    const folders = await workTreesOf(repository);
-    await requireClean(folders, [path]);
-    if (!(await repository.advance(head, revision, "drawbridge: report-abuse"))) continue;
-    for (const folder of folders) await bringAlong(folder, head, revision);
-    return { path, revision, isNew: true };
-  }
-  throw new DrawbridgeError("repository_unusable", "the branch moved at every attempt; nothing was filed", {
-    mend: "See who commits to it so often, and run the command again.",
+  const head = await repository.requireHead();
+  if ((await repository.list(head, [path])).length > 0) return { path, revision: head, isNew: false };
+  const accepted = readHead(state).accepted?.revision;
+  const refusal = await assessOrigin(head, {
+    ...{ repository, cache, accepted, allowedSignersFile, allowRewind: false },
   });
+  if (refusal !== undefined) {
+    throw new DrawbridgeError("head_refused", `${refusal.detail}; nothing was filed`, {
+      mend: `${refusal.mend} Then file it again; drawbridge federation contain does not wait for that.`,
+    });
+  }
+  const committed = await commitToBranch(context, {
+    parents: [head],
+    base: head,
+    changes: new Map([[path, `${JSON.stringify(report, null, 2)}\n`]]),
+    message: `File an abuse report about ${report.subject.server_name}\n\n${report.category}, ${report.severity}, requested: ${report.requested_action}. Report ${digest}.\n`,
+    reason: "drawbridge: report-abuse",
+  });
+  return committed === undefined ? undefined : { path, revision: committed.revision, isNew: true };
 }

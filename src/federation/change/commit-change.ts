@@ -3,16 +3,15 @@
 // nothing changes; a head that may not be taken up is never built on; nobody else commits meanwhile.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { BaseContext } from "../containment/base.ts";
-import { type CommitContext, untilCommitted } from "../containment/commit-partner.ts";
+import type { CommitContext } from "../containment/commit-partner.ts";
 import { assess } from "../reconcile/assess.ts";
 import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
 import { planeOfPath, renderAll } from "../render.ts";
-import { writeCommit } from "../repository/commit.ts";
 import { blobIdOf, type Revision } from "../repository/repository.ts";
 import { readHead } from "../state/records.ts";
-import { advanceWithWorkTrees } from "./pending-work-trees.ts";
+import { commitToBranch, untilCommitted } from "./commit-to-branch.ts";
 
 /** What a change is made to. */
 export interface ChangeBase {
@@ -75,17 +74,14 @@ async function tryChange(context: CommitContext, options: ChangeOptions): Promis
   const change = await workOut(context, base, proposal.edits);
   options.examine?.(change);
   const changes = new Map([...change.changes, ...(proposal.records ?? [])]);
-  const revision = await writeCommit(context.repository, {
+  const committed = await commitToBranch(context, {
     parents: [base.head],
     changes,
     message: proposal.message,
-    author: context.author,
-    at: context.clock.now(),
-    signingKeyFile: context.signingKeyFile,
+    reason: options.reason,
+    intend: (revision) => options.intend?.(revision, change),
   });
-  options.intend?.(revision, change);
-  const behind = await advanceWithWorkTrees(context, base.head, revision, options.reason);
-  return behind === undefined ? undefined : { revision, change, base, workTreesBehind: behind };
+  return committed === undefined ? undefined : { ...committed, change, base };
 }
 
 /** The branch's head, if it may be taken up. @throws DrawbridgeError `head_refused` */

@@ -1,11 +1,12 @@
 // One act: a partner is contained, or restored, in one commit that holds the flag, the re-render and the
 // record. Invariants: all of it or nothing; one record an act, however often it is tried, by however many.
+import { untilCommitted } from "../change/commit-to-branch.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { firstRenderedDifference } from "../reconcile/desired.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { type ContainmentBase, containmentBase, type SetAside } from "./base.ts";
-import { type CommitContext, commitPartner, untilCommitted } from "./commit-partner.ts";
+import { type CommitContext, commitPartner } from "./commit-partner.ts";
 import { setContained } from "./edit-partner.ts";
 import { findPartner } from "./find-partner.ts";
 import { type Act, type ContainmentRecord, containmentRecord, recordPath, renderRecord } from "./record.ts";
@@ -26,7 +27,8 @@ export interface ActResult {
 /**
  * Contains or restores a partner; the real parts are the reconciler's.
  * @param name the partner's server name, or the name of its file
- * @throws DrawbridgeError `usage`, `work_tree_dirty`, `head_refused`, `repository_unusable`; RegistryError
+ * @throws DrawbridgeError `usage`, `work_tree_dirty`, `head_refused`, `config_invalid`, `repository_unusable`;
+ *   RegistryError
  */
 export async function performAct(context: CommitContext, act: Act, name: string): Promise<ActResult> {
   return untilCommitted(context, () => tryAct(context, act, name));

@@ -1,24 +1,13 @@
 // A change of one partner's file, committed with everything that it changes in the renders.
-// Invariants: all of it or nothing; the branch moves only from what the change was built on; a file that
-// somebody has edited stops it before the branch moves.
-import { DrawbridgeError } from "../../domain/errors.ts";
-import { advanceWithWorkTrees, finishWorkTrees } from "../change/pending-work-trees.ts";
+// Invariant: all of it or nothing.
+import { type BranchContext, type Committed, commitToBranch } from "../change/commit-to-branch.ts";
 import { PLANE_NAMES } from "../planes/names.ts";
-import type { ReconcileContext } from "../reconcile/context.ts";
 import type { Partner, PartnerEntry, Registry } from "../registry/partner.ts";
 import { renderPartner, renderShared } from "../render.ts";
-import { type CommitAuthor, writeCommit } from "../repository/commit.ts";
-import { blobIdOf, type Revision } from "../repository/repository.ts";
+import { blobIdOf } from "../repository/repository.ts";
 import type { BaseContext, ContainmentBase } from "./base.ts";
 
-const ATTEMPTS_MAX = 50;
-
-export interface CommitContext extends BaseContext, Pick<ReconcileContext, "clock"> {
-  readonly author: CommitAuthor;
-  readonly signingKeyFile?: string | undefined;
-  /** Told once, when another change of this machine is waited for. */
-  readonly onWait?: () => void;
-}
+export interface CommitContext extends BaseContext, BranchContext {}
 
 export interface PartnerChange {
   /** As it is on the base. */
@@ -33,40 +22,10 @@ export interface PartnerChange {
   readonly reason: string;
 }
 
-export interface Committed {
-  readonly revision: Revision;
-  /** Work trees that were edited so quickly that they could not be brought along. */
-  readonly workTreesBehind: readonly string[];
-}
-
-/**
- * Tries until an attempt is not overtaken by somebody else's commit; one change of this machine at a time.
- * @param attempt undefined when the branch moved meanwhile
- * @throws DrawbridgeError `repository_unusable`
- */
-export async function untilCommitted<Result>(
-  context: CommitContext,
-  attempt: () => Promise<Result | undefined>,
-): Promise<Result> {
-  const lock = await context.state.lock("commit", context.clock, context.onWait);
-  try {
-    await finishWorkTrees(context);
-    for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
-      const result = await attempt();
-      if (result !== undefined) return result;
-    }
-  } finally {
-    await lock.release();
-  }
-  throw new DrawbridgeError("repository_unusable", "the branch moved at every attempt; nothing was changed", {
-    mend: "See who commits to it so often, and run the command again.",
-  });
-}
-
 /**
  * Commits a change on top of its base; to be called within `untilCommitted`.
  * @returns undefined when the branch moved meanwhile
- * @throws DrawbridgeError `work_tree_dirty`, `repository_unusable`
+ * @throws DrawbridgeError `config_invalid`, `work_tree_dirty`, `repository_unusable`
  */
 export async function commitPartner(
   context: CommitContext,
@@ -75,17 +34,9 @@ export async function commitPartner(
 ): Promise<Committed | undefined> {
   const changes = await changesOf(context, base, change);
   for (const [path, text] of change.files) changes.set(path, text);
-  const revision = await writeCommit(context.repository, {
-    parents: base.parents,
-    base: base.tree,
-    changes,
-    message: change.message,
-    author: context.author,
-    at: context.clock.now(),
-    signingKeyFile: context.signingKeyFile,
-  });
-  const workTreesBehind = await advanceWithWorkTrees(context, base.head, revision, change.reason);
-  return workTreesBehind === undefined ? undefined : { revision, workTreesBehind };
+  const { parents, tree } = base;
+  const { message, reason } = change;
+  return commitToBranch(context, { parents, base: tree, changes, message, reason });
 }
 
 async function changesOf(

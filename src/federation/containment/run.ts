@@ -45,8 +45,13 @@ export async function walkPlanes(
 ): Promise<readonly PlaneWalk[]> {
   const walks: PlaneWalk[] = [];
   for (const plane of stepsOf(act)) {
-    const pass = await bringPlane(context, plane);
-    const walk = await walkOf(context, act, partner, plane, pass);
+    let pass = await bringPlane(context, plane);
+    let walk = await walkOf(context, act, partner, plane, pass);
+    if (!walk.done && walk.outcome === "in_force") {
+      // Recorded as in force, and a real part says otherwise: somebody has changed it since.
+      pass = await bringPlane(context, plane, { again: true });
+      walk = await walkOf(context, act, partner, plane, pass);
+    }
     walks.push(walk);
     options.onPlane?.(walk);
     await replaceOthers(context, act, partner, pass, walks);
@@ -56,10 +61,15 @@ export async function walkPlanes(
 
 /**
  * Brings one plane to the branch's head, as far as it goes.
+ * @param options `again` applies also what is recorded as in force
  * @throws DrawbridgeError `head_refused` when what the branch holds is not taken up
  */
-export async function bringPlane(context: ReconcileContext, plane: PlaneName): Promise<PassResult> {
-  const pass = await runPass(context, { plane, force: true });
+export async function bringPlane(
+  context: ReconcileContext,
+  plane: PlaneName,
+  { again = false }: { readonly again?: boolean } = {},
+): Promise<PassResult> {
+  const pass = await runPass(context, { plane, force: true, again });
   if (pass.refusal === undefined) return pass;
   throw new DrawbridgeError("head_refused", pass.refusal.detail, { mend: pass.refusal.mend });
 }

@@ -1,21 +1,42 @@
 // A rendered file at the place where a real part reads it: put there, and compared with what was put there.
 // Invariants: the file is whole at every instant; one that says the right thing already is not touched, so
-// that nobody who watches it reloads for nothing; what differs is told by digest, never by text.
+// that nobody who watches it reloads for nothing; what differs is told by digest, never by text; a pipe or a
+// device in its place is replaced and never waited for.
 import { chmodSync, statSync } from "node:fs";
 import { sha256Tagged } from "../../domain/digest.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import { readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 
 /**
  * Brings a file to a text and a mode.
  * @returns whether its text changed
+ * @throws DrawbridgeError `config_invalid` when a folder is in the way
  */
 export function applyFile(target: string, text: string, mode: number): boolean {
-  if (readIfPresent(target) !== text) {
+  if (kindOf(target) === "folder") {
+    throw new DrawbridgeError("config_invalid", `${target} is a folder, where a file is to be`, {
+      mend: "Move the folder away, or correct the path in federation.yaml.",
+    });
+  }
+  if (standingText(target) !== text) {
     writeWhole(target, text, mode);
     return true;
   }
   if ((statSync(target).mode & 0o777) !== mode) chmodSync(target, mode);
   return false;
+}
+
+/** What stands at a path, links followed. */
+function kindOf(path: string): "file" | "folder" | "other" | undefined {
+  const stat = statSync(path, { throwIfNoEntry: false });
+  if (stat === undefined) return undefined;
+  return stat.isFile() ? "file" : stat.isDirectory() ? "folder" : "other";
+}
+
+/** The text at a target; empty for what is no file, undefined when there is nothing. */
+export function standingText(target: string): string | undefined {
+  const kind = kindOf(target);
+  return kind === "folder" || kind === "other" ? "" : readIfPresent(target);
 }
 
 /** What stands at a target instead of what was put there; spread into a plane's `Drift`. */
@@ -25,8 +46,8 @@ export interface FileDrift {
   readonly kind: "edited" | "missing";
   /** SHA-256, tagged, of what stands there; null when there is nothing. */
   readonly found: string | null;
-  /** The reconciler keeps a copy of this file before it puts it right. */
-  readonly file: string;
+  /** The reconciler keeps a copy of this file before it puts it right; absent for what is no file. */
+  readonly file?: string;
 }
 
 /**
@@ -39,6 +60,8 @@ export function fileDrift(
   desiredText: string,
   lastAppliedDigest?: string,
 ): FileDrift | undefined {
+  const kind = kindOf(target);
+  if (kind === "folder" || kind === "other") return { subject: target, kind: "edited", found: null };
   const text = readIfPresent(target);
   if (text === undefined) return { subject: target, kind: "missing", found: null, file: target };
   if (text === desiredText) return undefined;

@@ -55,6 +55,13 @@ export async function untilInForce({ stateFile, file, text }: Awaited, clock: Cl
   }
 }
 
+/** For a look that needs a gateway. */
+export function gatewayNotRunning(): DrawbridgeError {
+  return new DrawbridgeError("not_running", "no gateway runs that says what it has in force", {
+    mend: "Start the gateway.",
+  });
+}
+
 function refusal(what: string): DrawbridgeError {
   return new DrawbridgeError("gateway_refused", what, {
     mend: "The gateway's log says why at config_refused; what it served before is still in force.",

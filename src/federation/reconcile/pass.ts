@@ -23,6 +23,8 @@ export interface PassOptions {
   readonly allowRewind?: boolean;
   /** Tries again what was left, whether it is time or not. */
   readonly force?: boolean;
+  /** Applies also what is in force. */
+  readonly again?: boolean;
   readonly lookForDrift?: boolean;
   /** Aborts between two planes. */
   readonly signal?: AbortSignal;
@@ -225,8 +227,8 @@ async function stepOrHold(
       return { plane, step: "held", record, drift: 0, changed: false };
     }
   }
-  const { force = false, lookForDrift = false } = options;
-  const result = await stepPlane(context, runtime, desired, { force, lookForDrift, stateOf });
+  const { force = false, again = false, lookForDrift = false } = options;
+  const result = await stepPlane(context, runtime, desired, { force, again, lookForDrift, stateOf });
   return { plane, ...result };
 }
 

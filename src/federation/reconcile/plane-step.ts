@@ -25,7 +25,7 @@ const BACKOFF: Readonly<Record<"failed" | "incomplete" | "deferred", Backoff>> =
 const LOOKED_AT_FIRST: ReadonlySet<PlaneName> = new Set(["gateway", "card", "border", "transport"]);
 
 export interface StepOptions {
-  /** Tries again what was left, whether it is time or not. */
+  /** Tries again what was left, whether it is time or not, and takes nothing for in force that was not looked at. */
   readonly force: boolean;
   /** Applies also what is in force. */
   readonly again?: boolean;
@@ -77,18 +77,20 @@ async function stepLocked(
   const { digest } = desired.planes[plane];
   const settled = record.applying === null && record.applied?.digest === digest;
   const inForce = settled && record.applied?.outcome === "in_force";
-  const looks = options.lookForDrift || (!settled && LOOKED_AT_FIRST.has(plane));
+  const { force, again = false } = options;
+  const looks = options.lookForDrift || (settled ? force && !again : LOOKED_AT_FIRST.has(plane));
   const looked = looks ? await look(context, runtime, desired, record, options) : undefined;
   const drift = looked?.drift?.length ?? 0;
   const known: PlaneRecord = looked === undefined ? record : { ...record, looked: looked.mark };
 
-  if (inForce && drift === 0 && options.again !== true) {
+  const isUnseen = force && looked !== undefined && looked.drift === undefined;
+  if (inForce && drift === 0 && !isUnseen && !again) {
     const current = known.applied === null ? known : withRevision(known, desired.revision);
     if (current !== record) writePlane(state, current);
     return { step: "current", record: current, drift, changed: false };
   }
   const retryAt = settled ? (known.applied?.retryAt ?? null) : null;
-  if (!options.force && drift === 0 && retryAt !== null && clock.now() < Date.parse(retryAt)) {
+  if (!force && drift === 0 && retryAt !== null && clock.now() < Date.parse(retryAt)) {
     if (known !== record) writePlane(state, known);
     return { step: "waiting", record: known, drift, changed: false };
   }

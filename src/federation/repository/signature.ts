@@ -1,5 +1,6 @@
 // Who signed a commit: git's own SSH signatures against a list of allowed signers (ssh-keygen(1)).
 // Invariant: no signature, another format, an unknown key, or a key outside its dates is not allowed.
+import { accessSync, constants } from "node:fs";
 import { git } from "./git.ts";
 import type { Repository, Revision } from "./repository.ts";
 
@@ -16,4 +17,14 @@ export async function isSignedByAllowed(
     }),
   );
   return answer.code === 0;
+}
+
+/** Whether the list of allowed signers can be read; without it no commit counts as signed. */
+export function canReadSigners(allowedSignersFile: string): boolean {
+  try {
+    accessSync(allowedSignersFile, constants.R_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }

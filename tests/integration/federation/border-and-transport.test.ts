@@ -125,6 +125,7 @@ test("PLN-3: a module that keeps another policy is an error, a homeserver that i
     reason: "homeserver_unavailable",
     retryAfterMs: 5_000,
   });
+  await assert.rejects(plane.drift(border(B)), { code: "homeserver_unavailable" }, "not seen is not well");
 });
 
 const MISTAKES: readonly (readonly [what: string, servers: readonly string[], says: RegExp])[] = [

@@ -256,6 +256,25 @@ test("CON-1: what a head holds that may not be taken up does not come in with a 
   assert.equal((await runPass(federation)).refusal, undefined);
 });
 
+test("CON-1: an act that the reconciler would refuse for its signature is not committed, and says why", async (t) => {
+  const keys = temporaryFolder(t);
+  const [mine, other] = [signingKey(keys, "mine"), signingKey(keys, "other")];
+  const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+  const refused = async (settings: Readonly<Record<string, string>>, message: RegExp) => {
+    const { contain, repository, federation } = await control(t, {
+      settings: { allowedSignersFile, ...settings },
+    });
+    await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
+    await runPass(federation);
+    const head = await repository.head();
+    await assert.rejects(contain(), { code: "config_invalid", message });
+    assert.equal(await repository.head(), head);
+    assert.equal((await runPass(federation)).refusal, undefined);
+  };
+  await refused({}, /signingKeyFile is not set; nothing was changed/);
+  await refused({ signingKeyFile: other.file }, /the key of repository\.signingKeyFile is not among them/);
+});
+
 test("CON-1: a branch that was put somewhere else does not keep a partner in", async (t) => {
   const { contain, repository, federation, assertWhole } = await control(t);
   await runPass(federation);
@@ -289,6 +308,51 @@ test("CON-1: the walk closes planes 5, 4, 2 and 3 and opens them in reverse, eac
   await clock.advance(1_000);
   assert.ok((await walk(await restore())).every(({ done }) => done));
   assert.deepEqual(parts.applied, ["border", "rooms", "card", "gateway"]);
+});
+
+test("CON-1: a walk over what is contained already closes what somebody opened by hand since", async (t) => {
+  const { contain, federation, parts, folder, events } = await control(t);
+  await runPass(federation);
+  const policy = join(folder, "border/policy.json");
+  const open = readFileSync(policy, "utf8");
+  const walk = async () => walkPlanes(federation, "contain", (await contain()).partner);
+  await walk();
+  const closed = readFileSync(policy, "utf8");
+
+  writeFileSync(policy, open);
+  parts.applied.length = 0;
+  assert.ok((await walk()).every(({ done }) => done));
+  assert.equal(readFileSync(policy, "utf8"), closed);
+  assert.deepEqual(parts.applied, ["border"]);
+  assert.equal(events.filter(({ event }) => event === "drift").length, 1);
+
+  // Where nothing is seen to drift, and a real part says that the partner passes.
+  const { probe } = federation.planes.gateway;
+  const says = { opened: true };
+  Object.assign(federation.planes.gateway, {
+    probe: async (...asked: Parameters<typeof probe>) =>
+      (await probe(...asked)).map((item) => (says.opened ? { ...item, verdict: "open" } : item)),
+  });
+  parts.applied.length = 0;
+  parts.onApply = async () => {
+    says.opened = false;
+  };
+  assert.ok((await walk()).every(({ done }) => done));
+  assert.equal(parts.applied[0], "gateway");
+});
+
+test("CON-1: a plane in force by its record alone, and not to be seen, is not called closed", async (t) => {
+  const { contain, federation, parts } = await control(t);
+  await runPass(federation);
+  const { partner } = await contain();
+  await walkPlanes(federation, "contain", partner);
+  const down = () => Promise.reject(new DrawbridgeError("homeserver_unavailable", "down"));
+  Object.assign(federation.planes.border, { drift: down });
+  parts.instead.set("border", async () => ({
+    ...{ state: "deferred", reason: "homeserver_unavailable", retryAfterMs: 1 },
+  }));
+  const border = (await walkPlanes(federation, "contain", partner)).find(({ plane }) => plane === "border");
+  assert.deepEqual([border?.done, border?.reason], [false, "homeserver_unavailable"]);
 });
 
 test("CON-1: a plane that does not close is named, and the others close", async (t) => {

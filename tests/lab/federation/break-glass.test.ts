@@ -5,13 +5,13 @@ import { existsSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import type { RoomId, UserId } from "../../../src/domain/identifiers.ts";
-import type { EvidenceItem } from "../../../src/records/evidence-item.ts";
 import { CLOSING_ORDER, type PlaneName } from "../../../src/federation/planes/names.ts";
 import type { Contained } from "../../../src/lab/break-glass/contain.ts";
 import type { Restored } from "../../../src/lab/break-glass/restore.ts";
 import type { Observed } from "../../../src/lab/break-glass/watch.ts";
 import { MatrixUser } from "../../../src/lab/matrix-user.ts";
 import type { FedStatus } from "../../../src/lab/status/schema.ts";
+import type { EvidenceItem } from "../../../src/records/evidence-item.ts";
 import { Fed } from "../../support/fed.ts";
 
 interface Walked {

@@ -3,9 +3,10 @@
 // commit was built on.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { StageName } from "../../../records/stages.ts";
+import { untilCommitted } from "../../change/commit-to-branch.ts";
 import { setAsideLines } from "../../containment/act.ts";
 import { containmentBase } from "../../containment/base.ts";
-import { commitPartner, untilCommitted } from "../../containment/commit-partner.ts";
+import { commitPartner } from "../../containment/commit-partner.ts";
 import { setPlane } from "../../containment/edit-partner.ts";
 import { findPartner } from "../../containment/find-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../../planes/names.ts";

@@ -1,4 +1,4 @@
-// The plane's Kubernetes target: a ConfigMap with the border module's policy; a mounted ConfigMap changes by rename, as the module expects.
+// The plane's Kubernetes target: a ConfigMap with the border module's policy; mounted as a folder (not by subPath), it changes by the rename of a link, which the module follows.
 import type { Registry } from "../../registry/partner.ts";
 import { configMap, resourceFile } from "../kubernetes.ts";
 import type { RenderedFiles } from "../plane.ts";

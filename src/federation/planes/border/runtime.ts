@@ -47,8 +47,8 @@ export function borderRuntime(config: FederationConfig, { clock }: Dependencies)
       const { text, policy } = policyOf(desired);
       const drift = fileDrift(target, text);
       if (drift !== undefined) return [{ plane: "border", ...drift }];
-      const status = await unlessDown(module.status());
-      return status === undefined || isInForce(status, policyDigest(policy))
+      const status = await module.status();
+      return isInForce(status, policyDigest(policy))
         ? []
         : [{ plane: "border", subject: "policy", kind: "not_in_force", found: status.policy_digest }];
     },

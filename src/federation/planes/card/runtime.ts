@@ -60,6 +60,7 @@ export function cardRuntime(config: FederationConfig, { clock }: Dependencies): 
 
     async drift(desired): Promise<readonly Drift[]> {
       const found: Drift[] = [];
+      const unseen: Part[] = [];
       for (const part of parts) {
         const text = textOf(desired, part.path);
         const file = fileDrift(part.target, text);
@@ -68,11 +69,16 @@ export function cardRuntime(config: FederationConfig, { clock }: Dependencies): 
           continue;
         }
         const digest = await part.digest();
-        if (digest !== undefined && digest !== sha256Tagged(text)) {
+        if (digest === undefined) unseen.push(part);
+        else if (digest !== sha256Tagged(text)) {
           found.push({ plane: "card", subject: part.name, kind: "not_in_force", found: digest });
         }
       }
-      return found;
+      const [absent] = unseen;
+      if (found.length > 0 || absent === undefined) return found;
+      throw new DrawbridgeError("not_running", `nobody says which ${absent.name} file is in force`, {
+        mend: `Start the program that reads ${absent.target}.`,
+      });
     },
 
     probe: (desired, partner) => probePlane({ config, desired, partner, clock }),

@@ -6,8 +6,8 @@ import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { type EvidenceItem, evidenceItem } from "../../../records/evidence-item.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
-import { readIfPresent } from "../../../runtime/write-file.ts";
 import type { PartnerEntry } from "../../registry/partner.ts";
+import { standingText } from "../file-target.ts";
 import { readGatewayState } from "../gateway-state.ts";
 import { type IssuerAdapter, TOKEN_LIFE_S } from "./issuer-adapter.ts";
 
@@ -61,7 +61,7 @@ function callersInForce({ stateFile, invocationFile, invocation, partner }: Prob
   const state = readGatewayState(stateFile);
   if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running", references: [] };
   const references = [state.invocation];
-  const text = readIfPresent(invocationFile);
+  const text = standingText(invocationFile);
   // Who may call can be told of a file in force alone.
   const inForce = [invocation, text].find(
     (one) => one !== undefined && sha256Tagged(one) === state.invocation,

@@ -8,11 +8,11 @@ import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
-import { PUBLIC, readIfPresent } from "../../../runtime/write-file.ts";
+import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { absentPlane } from "../absent-plane.ts";
-import { applyFile, fileDrift } from "../file-target.ts";
-import { readGatewayState, untilInForce } from "../gateway-state.ts";
+import { applyFile, fileDrift, standingText } from "../file-target.ts";
+import { gatewayNotRunning, readGatewayState, untilInForce } from "../gateway-state.ts";
 import type { DesiredPlane, Drift, OutOfReach, PlaneOutcome, PlaneProgress, PlaneRuntime } from "../plane.ts";
 import type { IssuerAdapter, IssuerIntent } from "./issuer-adapter.ts";
 import { issuerAdapter } from "./issuers.ts";
@@ -51,7 +51,7 @@ export function gatewayRuntime(config: FederationConfig, { clock }: Dependencies
         () => applyGateway(invocation, progress),
         () => applyIssuer(issuer, intent, desired, progress),
       ];
-      if (!closesAnybody(readIfPresent(target), invocation)) halves.reverse();
+      if (!closesAnybody(standingText(target), invocation)) halves.reverse();
       return outcomeOf(await eachToItsEnd(halves));
     },
 
@@ -65,6 +65,7 @@ export function gatewayRuntime(config: FederationConfig, { clock }: Dependencies
         found.push({ subject: "invocation", kind: "not_in_force", found: state.invocation });
       }
       found.push(...(await issuer.drift(intent)));
+      if (found.length === 0 && state === undefined) throw gatewayNotRunning();
       return found.map((drift) => ({ plane: "gateway", ...drift }));
     },
 

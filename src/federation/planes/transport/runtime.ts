@@ -8,11 +8,11 @@ import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { type EvidenceItem, evidenceItem } from "../../../records/evidence-item.ts";
-import { PUBLIC, readIfPresent } from "../../../runtime/write-file.ts";
+import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { assertAdmits } from "../admission-check.ts";
 import { borderStatus } from "../border/status.ts";
-import { applyFile, fileDrift } from "../file-target.ts";
+import { applyFile, fileDrift, standingText } from "../file-target.ts";
 import type { Drift, PlaneOutcome, PlaneProgress, PlaneRuntime } from "../plane.ts";
 import { type DesiredInclude, desiredInclude } from "./include-file.ts";
 import { TRANSPORT_INCLUDE } from "./render.ts";
@@ -39,7 +39,7 @@ export function transportRuntime(config: FederationConfig, { clock }: Dependenci
       const include = desiredInclude(desired);
       assertAdmits(desired.registry, "transport", TRANSPORT_INCLUDE, include.whitelist);
       const digest = sha256Tagged(include.text);
-      if (readIfPresent(target) !== include.text) record.write({ ...record.read(), pending: digest });
+      if (standingText(target) !== include.text) record.write({ ...record.read(), pending: digest });
       const changed = applyFile(target, include.text, PUBLIC);
 
       const running = await runningWhitelist(config);
@@ -56,7 +56,12 @@ export function transportRuntime(config: FederationConfig, { clock }: Dependenci
       const drift = fileDrift(target, include.text);
       if (drift !== undefined) return [{ plane: "transport", ...drift }];
       const running = await runningWhitelist(config);
-      return running === undefined || isInForce(running, include)
+      if (running === undefined) {
+        throw new DrawbridgeError("homeserver_unavailable", "the homeserver does not tell its whitelist", {
+          mend: "Start the homeserver.",
+        });
+      }
+      return isInForce(running, include)
         ? []
         : [
             {
