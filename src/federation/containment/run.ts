@@ -45,11 +45,11 @@ export async function walkPlanes(
 ): Promise<readonly PlaneWalk[]> {
   const walks: PlaneWalk[] = [];
   for (const plane of stepsOf(act)) {
-    let pass = await passOver(context, plane, false);
+    let pass = await passOver(context, act, plane, false);
     let walk = await walkOf(context, act, partner, plane, pass);
     if (!walk.done && walk.outcome === "in_force") {
       // Recorded as in force, and a real part says otherwise: somebody has changed it since.
-      pass = await passOver(context, plane, true);
+      pass = await passOver(context, act, plane, true);
       walk = await walkOf(context, act, partner, plane, pass);
     }
     walks.push(walk);
@@ -59,10 +59,19 @@ export async function walkPlanes(
   return walks;
 }
 
-async function passOver(context: ReconcileContext, plane: PlaneName, again: boolean): Promise<PassResult> {
+/** The act's own commit was good: what is refused here was pushed on top of it, before it was taken up. */
+async function passOver(
+  context: ReconcileContext,
+  act: Act,
+  plane: PlaneName,
+  again: boolean,
+): Promise<PassResult> {
   const pass = await runPass(context, { plane, force: true, again });
   if (pass.refusal === undefined) return pass;
-  throw new DrawbridgeError("head_refused", pass.refusal.detail, { mend: pass.refusal.mend });
+  const { detail, mend } = pass.refusal;
+  throw new DrawbridgeError("head_refused", `the act is committed and not in force: ${detail}`, {
+    mend: act === "contain" ? `Give the same command again: it works around that. ${mend}` : mend,
+  });
 }
 
 /** What a pass has looked at once more: the rooms, when the border has closed behind them. */
