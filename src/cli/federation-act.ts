@@ -22,13 +22,13 @@ are committed together; then the runtime steps are printed in the safe order, or
 a partner that is contained already changes nothing.
   0  contained; with --run: all four planes are closed
   2  unknown partner, the own server, or a configuration that is wrong; nothing was done
-  4  an edited file of a work tree is in the way, or the head is refused; nothing was done
+  4  an edited file of a work tree is in the way, or the head is refused; nothing was done unless it says so
   5  with --run: something is not closed yet, and is named`,
   restore: `
 Takes containment back: the flag, the re-render and one record in one commit, then the planes in reverse order.
   0  restored; with --run: all four planes are in force
   2  unknown partner, the own server, or a registry that is invalid; nothing was done
-  4  an edited file of a work tree is in the way, or the head is refused; nothing was done
+  4  an edited file of a work tree is in the way, or the head is refused; nothing was done unless it says so
   5  with --run: something is not in force yet, and is named`,
 };
 

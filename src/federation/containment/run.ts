@@ -44,12 +44,13 @@ export async function walkPlanes(
   options: WalkOptions = {},
 ): Promise<readonly PlaneWalk[]> {
   const walks: PlaneWalk[] = [];
+  const wayOut = act === "contain" ? "Give the same command again: it works around that." : undefined;
   for (const plane of stepsOf(act)) {
-    let pass = await bringPlane(context, plane);
+    let pass = await bringPlane(context, plane, { wayOut });
     let walk = await walkOf(context, act, partner, plane, pass);
     if (!walk.done && walk.outcome === "in_force") {
       // Recorded as in force, and a real part says otherwise: somebody has changed it since.
-      pass = await bringPlane(context, plane, { again: true });
+      pass = await bringPlane(context, plane, { wayOut, again: true });
       walk = await walkOf(context, act, partner, plane, pass);
     }
     walks.push(walk);
@@ -59,19 +60,29 @@ export async function walkPlanes(
   return walks;
 }
 
+export interface BringOptions {
+  /** Applies also what is recorded as in force. */
+  readonly again?: boolean;
+  /** What helps where something was pushed on top of what was committed, and is refused; said before the rest. */
+  readonly wayOut?: string | undefined;
+}
+
 /**
  * Brings one plane to the branch's head, as far as it goes.
- * @param options `again` applies also what is recorded as in force
- * @throws DrawbridgeError `head_refused` when what the branch holds is not taken up
+ * @throws DrawbridgeError `head_refused` when what the branch holds is not taken up: what this machine has
+ *   committed was good, and was pushed on before it was taken up
  */
 export async function bringPlane(
   context: ReconcileContext,
   plane: PlaneName,
-  { again = false }: { readonly again?: boolean } = {},
+  { again = false, wayOut }: BringOptions = {},
 ): Promise<PassResult> {
   const pass = await runPass(context, { plane, force: true, again });
   if (pass.refusal === undefined) return pass;
-  throw new DrawbridgeError("head_refused", pass.refusal.detail, { mend: pass.refusal.mend });
+  const { detail, mend } = pass.refusal;
+  throw new DrawbridgeError("head_refused", `what was committed is not in force: ${detail}`, {
+    mend: wayOut === undefined ? mend : `${wayOut} ${mend}`,
+  });
 }
 
 /** What a pass has looked at once more: the rooms, when the border has closed behind them. */

@@ -63,7 +63,8 @@ export class HomeserverApi {
       if (call.method !== "GET") await pacer.turn();
       const answer = await this.#exchange(token, call);
       if (answer !== undefined && answer.status === 429 && limitedMs < LIMITED_MAX_MS) {
-        const waitMs = Math.max(answer.retryAfterMs ?? 1_000, LIMITED_STEP_MIN_MS);
+        const askedMs = Math.max(answer.retryAfterMs ?? 1_000, LIMITED_STEP_MIN_MS);
+        const waitMs = Math.min(askedMs, LIMITED_MAX_MS - limitedMs);
         limitedMs += waitMs;
         await clock.sleep(waitMs);
         continue;

@@ -355,6 +355,22 @@ test("CON-1: a plane in force by its record alone, and not to be seen, is not ca
   assert.deepEqual([border?.done, border?.reason], [false, "homeserver_unavailable"]);
 });
 
+test("CON-1: what somebody pushes on top of an act, and may not stand, is worked around by the same command", async (t) => {
+  const { contain, repository, federation } = await control(t);
+  await runPass(federation);
+  const { partner } = await contain();
+  await commitRegistry(repository, new Map([[PILOTS, "version: 0\n"]]), { render: false });
+  await assert.rejects(walkPlanes(federation, "contain", partner), (error: unknown) => {
+    assert.ok(error instanceof DrawbridgeError);
+    assert.match(error.message, /what was committed is not in force/);
+    assert.match(error.mend ?? "", /^Give the same command again/);
+    return true;
+  });
+  const again = await contain();
+  assert.equal(again.setAside?.reason, "registry_invalid");
+  assert.ok((await walkPlanes(federation, "contain", again.partner)).every(({ done }) => done));
+});
+
 test("CON-1: a plane that does not close is named, and the others close", async (t) => {
   const { contain, federation, parts } = await control(t);
   await runPass(federation);

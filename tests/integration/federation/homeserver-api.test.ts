@@ -56,6 +56,16 @@ test("PLN-2: a homeserver that limits us without end is left, with its 429 as th
   assert.equal(server.seen.length, 4);
 });
 
+test("PLN-2: a homeserver that asks for a day is not waited for that long", async (t) => {
+  const headers = { "retry-after": "86400" };
+  const { clock, api, asleep } = await answering(t, { status: 429, headers, body: {} });
+  const answered = api.request("token", BAN);
+  const waited = await asleep();
+  assert.equal(waited, 600_000);
+  await clock.advance(waited);
+  assert.equal((await answered).status, 429);
+});
+
 test("PLN-2: what cannot be repeated safely is not, when no answer comes", async (t) => {
   for (const failure of ["reset", { status: 502 }] as const) {
     const { server, api } = await answering(t, failure);

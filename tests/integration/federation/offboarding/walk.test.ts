@@ -225,7 +225,11 @@ test("OFF-2: an emergency contains planes 5, 4, 2 and 3 at once, then walks ever
     ["contained", ["gateway", "card", "rooms", "border"].map((plane) => [plane, true])],
   );
   const applied = order().slice(before);
-  assert.deepEqual(applied, ["gateway", "card", "rooms", "border", "rooms"], "the rooms again, behind the border");
+  assert.deepEqual(
+    applied,
+    ["gateway", "card", "rooms", "border", "rooms"],
+    "the rooms again, behind the border",
+  );
   assert.deepEqual((await next(a.context)).stage, "a2a_stop");
   await driveToEnd(directory, [a, b]);
   await assertOneEnd(directory, [a, b]);
