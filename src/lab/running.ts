@@ -13,6 +13,7 @@ import { provision, provisionWitness } from "./configuration/provision.ts";
 import { keepSecret, randomSecret, readJson } from "./files.ts";
 import { admitWitness, type Lab, prepareLab, readLab } from "./lab.ts";
 import { CLONE, type LabPaths } from "./layout.ts";
+import { removePrivateRecords } from "./offboard/private-record.ts";
 import { WITNESS } from "./organisations.ts";
 import {
   endProcesses,
@@ -245,5 +246,6 @@ export async function endLab(lab: Lab, clock: Clock, progress: Progress): Promis
 /** Removes all of a lab's data, what PostgreSQL keeps elsewhere included. Its programs must have ended. */
 export async function purgeLab(lab: Lab, clock: Clock): Promise<void> {
   await removeEmbeddedPostgres(lab.paths.postgres, clock);
+  removePrivateRecords(lab.id);
   rmSync(lab.paths.directory, { recursive: true, force: true });
 }

@@ -33,7 +33,7 @@ const ALIAS = "neighbours";
 const PAUSE_MS = 400;
 const POLL_MS = 100;
 const RETRY_MS = 250;
-const REQUEST_MS = 10_000;
+const REQUEST_MS = 3_000;
 const SEEN_WITHIN_MS = 120_000;
 
 interface Sources {

@@ -2,16 +2,15 @@
 // everybody else goes on talking; and says what was seen of it.
 import { readFileSync } from "node:fs";
 import { z } from "zod";
-import { loadProbeConfig } from "../../federation/probes/config.ts";
 import { RecordFile } from "../../records/record-file.ts";
-import { partnerAttempts } from "../break-glass/attempts.ts";
 import { comparePrograms, type ProgramsAfter, programsOf } from "../break-glass/programs.ts";
 import { SOURCES } from "../break-glass/scene.ts";
-import { type AttemptFinding, type Observed, Watch, type WatchedAttempt } from "../break-glass/watch.ts";
+import type { Observed } from "../break-glass/watch.ts";
 import type { Lab } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
 import { formatDuration, type Progress } from "../progress.ts";
-import { roomOf, type Seed } from "../seed/seed.ts";
+import type { Seed } from "../seed/seed.ts";
+import { isShut, tryAll } from "./attempts.ts";
 import { type Neighbours, NeighbourTraffic } from "./neighbours.ts";
 import { openBoth } from "./open-both.ts";
 import { Operator } from "./operator.ts";
@@ -25,6 +24,12 @@ export interface StageSeen extends ClosedStage {
   readonly closedAfterMs: number;
   /** The longest that a message of the organisation's neighbours was on its way meanwhile; null where nobody looked. */
   readonly interruptionMs: number | null;
+}
+
+interface Contained {
+  readonly organisation: CompleteOrganisation;
+  /** Since the decision. */
+  readonly afterMs: number;
 }
 
 export interface Offboarded {
@@ -41,6 +46,8 @@ export interface Offboarded {
     readonly trustFile: string;
     readonly signers: readonly Signer[];
   };
+  /** Of an emergency: its first step at each. */
+  readonly contained: readonly Contained[];
   readonly stages: readonly StageSeen[];
   /** What the partner tried all the while. */
   readonly attempts: readonly Observed[];
@@ -51,8 +58,6 @@ export interface Offboarded {
   readonly holds: boolean;
 }
 
-/** The walk takes minutes: what is tried more often loads the machine, and shows no more. */
-const TRY_EVERY_MS = 1_500;
 const SETTLE_MS = 60_000;
 const RESTARTED = ["homeserver"];
 
@@ -81,8 +86,9 @@ export async function offboard(
   const before = await programsIn(lab);
   const { run, cutOffSince } = await openBoth(scene, remover, partner, progress);
   const traffic = await NeighbourTraffic.open(lab, seed, SOURCES);
-  const { watch, close } = await tryAll(seed, remover);
+  const { watch, close } = tryAll(seed, remover);
   const seen: ClosedStage[] = [];
+  const contained: Contained[] = [];
   traffic.start();
   watch.start();
   const triedSince = watch.decide();
@@ -95,6 +101,12 @@ export async function offboard(
       clock,
       note: (text) => progress.note(text),
       doing: (text) => progress.doing(text),
+      contained(organisation, at) {
+        contained.push({ organisation, afterMs: at - decidedAt });
+        progress.done(
+          `${organisation}: planes 5, 4, 2 and 3 closed at once ${formatDuration(at - decidedAt)} after the decision`,
+        );
+      },
       closed(stage) {
         seen.push(stage);
         progress.done(lineOf(stage, decidedAt), stage.closedAt - stage.openedAt);
@@ -130,7 +142,7 @@ export async function offboard(
       trustFile: lab.paths.organisation(org).trustFile,
       signers: signersOf(lab, recordFile),
     },
-    ...{ stages, attempts, neighbours, programs, verified },
+    ...{ contained, stages, attempts, neighbours, programs, verified },
     holds:
       verified.drawbridge &&
       verified.foreign &&
@@ -140,37 +152,9 @@ export async function offboard(
   };
 }
 
-/** Nothing of this kind gets through any more. */
-export function isShut({ lastPass, lastRefusal }: Observed): boolean {
-  return lastRefusal !== null && (lastPass === null || lastRefusal.afterMs > lastPass.afterMs);
-}
-
 function lineOf({ organisation, stage, planeNumber, closedAt }: ClosedStage, decidedAt: number): string {
   const plane = planeNumber === null ? "" : ` (plane ${planeNumber})`;
   return `${organisation}: ${stage}${plane} closed ${formatDuration(closedAt - decidedAt)} after the decision`;
-}
-
-async function tryAll(seed: Seed, { organisation, probeFile }: Operator) {
-  const room = roomOf(seed, organisation);
-  if (room === undefined) throw new TypeError(`${organisation} has no room`);
-  const { attempts, close } = partnerAttempts(
-    loadProbeConfig(probeFile),
-    room.roomId as Parameters<typeof partnerAttempts>[1],
-    true,
-    SOURCES,
-  );
-  const slowly = attempts.map((one) => ({ ...one, pauseMs: TRY_EVERY_MS, attempt: () => answered(one) }));
-  return { watch: new Watch(slowly, SOURCES.clock), close };
-}
-
-/** A person who wants to join hears from the own homeserver alone that no server lets it in any more. */
-async function answered({ kind, attempt }: WatchedAttempt): Promise<AttemptFinding> {
-  const found = await attempt();
-  const { verdict, status } = found;
-  if (kind !== "join of a person" || verdict !== "unknown" || status === null || status === 429) return found;
-  return status < 400
-    ? found
-    : { ...found, verdict: "closed", reason: found.reason ?? "no_server_lets_it_in" };
 }
 
 async function programsIn(lab: Lab) {

@@ -24,6 +24,8 @@ export const RunStatus = z.object({
   partner: z.string(),
   self: z.string(),
   openedAt: z.string(),
+  /** Of an emergency: when planes 5, 4, 2 and 3 were closed at once. */
+  containedAt: z.string().nullable(),
   ended: z.object({ how: z.enum(["completed", "aborted"]) }).nullable(),
   stages: z.array(
     z.object({

@@ -4,7 +4,8 @@ import { PLANE_NUMBERS, SAFE_ORDER } from "../../federation/planes/names.ts";
 import { PLANE_OF_STAGE, positionOf, STAGE_NAMES, type StageName } from "../../records/stages.ts";
 import type { Observed } from "../break-glass/watch.ts";
 import { formatDuration, type Palette } from "../progress.ts";
-import { isShut, type Offboarded, type StageSeen } from "./offboard.ts";
+import { isShut } from "./attempts.ts";
+import type { Offboarded, StageSeen } from "./offboard.ts";
 
 export function renderOffboarded(seen: Offboarded, palette: Palette): string {
   const { bold, dim, green, red } = palette;
@@ -15,6 +16,10 @@ export function renderOffboarded(seen: Offboarded, palette: Palette): string {
     bold(`${remover} has removed ${partner}: all five planes closed, on both sides, signed by both.`),
     dim(`${kind}, run ${run}; ${formatDuration(completedAt - decidedAt)} from the decision to the record`),
     "",
+    ...seen.contained.map(
+      ({ organisation, afterMs }) =>
+        `${organisation} had planes 5, 4, 2 and 3 closed ${formatDuration(afterMs)} after the decision.`,
+    ),
     bold("The stages, as the record has them"),
     stageTable(stages),
     bold(`What ${partner} kept trying at ${remover}`),

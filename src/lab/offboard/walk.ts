@@ -20,6 +20,8 @@ export interface ClosedStage {
 export interface WalkHooks {
   readonly clock: Clock;
   readonly closed: (stage: ClosedStage) => void;
+  /** Of an emergency: its first step is done. */
+  readonly contained: (organisation: CompleteOrganisation, at: number) => void;
   readonly note: (text: string) => void;
   readonly doing: (text: string) => void;
 }
@@ -138,7 +140,12 @@ class Side {
   #take(answer: Said, codes: readonly number[]): boolean {
     const { code, said } = answer;
     if (!codes.includes(code)) throw failed(this.operator.organisation, ["offboarding"], answer);
+    const before = this.#status?.containedAt ?? null;
     this.#status = WithStatus.parse(said).status;
+    const { containedAt } = this.#status;
+    if (before === null && containedAt !== null) {
+      this.#hooks.contained(this.operator.organisation, Date.parse(containedAt));
+    }
     for (const { stage, planeNumber, openedAt, provedAt } of this.#status.stages) {
       if (openedAt === null || provedAt === null || this.#told.has(stage)) continue;
       this.#told.add(stage);

@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { parseDocument, stringify } from "yaml";
-import type { z } from "zod";
+import { z } from "zod";
 import { generateCardKey } from "../../cards/signing-keys.ts";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { editFile } from "../../federation/change/edit-file.ts";
@@ -30,6 +30,8 @@ export interface FreshCardKey {
   readonly jwk: { readonly kty: "EC"; readonly crv: "P-256"; readonly x: string; readonly y: string };
 }
 
+const CardPoint = z.object({ x: z.string(), y: z.string() });
+
 /** The client of an organisation's bridge at its partner, in its n-th partnership. */
 export function clientIn(organisation: CompleteOrganisation, generation: number): string {
   return `${clientIds.bridgeOf(organisation)}-${generation}`;
@@ -43,9 +45,12 @@ export async function rotateCardKey(
 ): Promise<FreshCardKey> {
   const { agentConfig, agentKey } = lab.paths.organisation(organisation);
   const keyId = `${organisation}-card-${generation}`;
-  const { privateJwk, publicJwk } = await generateCardKey(keyId);
-  const { kty, crv, x, y } = publicJwk;
-  const fresh: FreshCardKey = { keyId, jwk: { kty, crv, x, y } };
+  const made = await keepSecret(
+    `${agentKey}-${generation}`,
+    async () => (await generateCardKey(keyId)).privateJwk,
+  );
+  const { x, y } = CardPoint.parse(JSON.parse(made));
+  const fresh: FreshCardKey = { keyId, jwk: { kty: "EC", crv: "P-256", x, y } };
   await changeRegistry(
     lab,
     organisation,
@@ -57,7 +62,7 @@ export async function rotateCardKey(
       return new Map([...registry, [file, editFile(registry.get(file) ?? "", [edit])]]);
     },
   );
-  writeWhole(agentKey, privateJwk, PRIVATE);
+  writeWhole(agentKey, `${made}\n`, PRIVATE);
   editYaml(agentConfig, ["signing", "keyId"], keyId);
   await supervisorClient(lab).execute({ action: "restart", unit: unitName(organisation, "agent") });
   return fresh;

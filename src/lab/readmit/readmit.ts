@@ -1,20 +1,18 @@
 // Takes a removed organisation back between the two operators: new identities first, then plane by plane in the
 // order of the specification, on both sides; then one of its people asks again.
 import { z } from "zod";
-import { DrawbridgeError } from "../../domain/errors.ts";
 import { PLANE_NAMES, PLANE_NUMBERS } from "../../federation/planes/names.ts";
 import { SOURCES } from "../break-glass/scene.ts";
 import { ghostFor } from "../endpoints.ts";
-import { writeJson } from "../files.ts";
 import type { Lab } from "../lab.ts";
-import { entryOf, isRemoved } from "../offboard/entry.ts";
 import { failed, Operator } from "../offboard/operator.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf, TRAITS } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
 import { type AskResult, ask } from "../proof/ask.ts";
 import { waitUntilReconciled } from "../reconciled.ts";
-import { personOf, roomOf, type Seed, seed as seedRooms } from "../seed/seed.ts";
-import { type FreshCardKey, rotateCardKey, writeFresh } from "./identities.ts";
+import { roomOf, type Seed } from "../seed/seed.ts";
+import { openBoth, ReadmissionStatus } from "./open-both.ts";
+import { shareRooms } from "./rooms.ts";
 
 export interface OpenedPlane {
   readonly organisation: CompleteOrganisation;
@@ -36,12 +34,6 @@ export interface Readmitted {
   readonly holds: boolean;
 }
 
-const Status = z.object({
-  readmission: z.object({
-    done: z.boolean(),
-    stages: z.array(z.object({ plane: z.string(), provedAt: z.string().nullable() })),
-  }),
-});
 const Step = z.object({
   plane: z.string().nullable(),
   proved: z.boolean(),
@@ -82,7 +74,7 @@ export async function readmit(
   }
   await waitUntilReconciled(lab, SOURCES.clock, progress);
   progress.doing("people come back into shared rooms");
-  const seeded = await seedRooms(await withoutGoneRooms(lab, seed), SOURCES, progress);
+  const seeded = await shareRooms(lab, seed, progress);
   progress.done("people and ghosts are back in shared rooms");
   const answered: AskResult[] = [];
   for (const publisher of [org, partnerOf(org)]) {
@@ -112,56 +104,10 @@ export async function readmit(
   };
 }
 
-/** Opens the re-admission at both, or finds it open. @returns the gate */
-async function openBoth(lab: Lab, operators: readonly Operator[], progress: Progress): Promise<string> {
-  const entries = await Promise.all(operators.map(({ organisation }) => entryOf(lab, organisation)));
-  // Each removal retires a client; the first partnership had one without a number.
-  const pending = await Promise.all(operators.map(isOpen));
-  const generation = Math.max(
-    ...entries.map(({ retired }, index) => retired.clients.length + (pending[index] === true ? 1 : 2)),
-  );
-  const gate = `CONTRACT-77-${generation}`;
-  if (pending.every((one) => one)) {
-    progress.note("A re-admission was cut off; going on with it.");
-    return gate;
-  }
-  if (!entries.every(isRemoved) && !pending.some((one) => one)) {
-    throw new DrawbridgeError("usage", "neither organisation is removed from the other", {
-      mend: "Remove one first: ./task fed:offboard.",
-    });
-  }
-  progress.doing("new keys and clients");
-  const keys = Object.fromEntries(
-    await Promise.all(
-      COMPLETE_ORGANISATIONS.map(async (name) => [name, await rotateCardKey(lab, name, generation)] as const),
-    ),
-  ) as Record<CompleteOrganisation, FreshCardKey>;
-  progress.done(`each agent signs its card with a new key, each bridge has a new client (${generation})`);
-  for (const operator of operators) {
-    const fresh = await writeFresh(lab, operator.organisation, generation, keys);
-    const words = ["readmission", "open", operator.counterparty, "--gate", gate, "--fresh", fresh];
-    await operator.must(...words);
-    progress.done(
-      `${operator.organisation} retires what it pinned of ${operator.counterparty}, and pins what is new`,
-    );
-  }
-  return gate;
-}
-
-/** Whether this side's re-admission was opened and has not come to its end. */
-async function isOpen(operator: Operator): Promise<boolean> {
-  try {
-    const { said } = await operator.type("readmission", "status", operator.counterparty);
-    return !Status.parse(said).readmission.done;
-  } catch {
-    return false;
-  }
-}
-
 /** Of one that was cut off: what was opened before is not opened again. */
 async function isSeenOpen(operator: Operator, plane: string): Promise<boolean> {
   const { said } = await operator.type("readmission", "status", operator.counterparty);
-  const { stages } = Status.parse(said).readmission;
+  const { stages } = ReadmissionStatus.parse(said).readmission;
   return stages.some((stage) => stage.plane === plane && stage.provedAt !== null);
 }
 
@@ -179,16 +125,4 @@ async function openPlane(operator: Operator): Promise<void> {
     }
     await SOURCES.clock.sleep(PAUSE_MS);
   }
-}
-
-/** Rooms that were replaced are gone from the lab's list: their addresses lead to what is in their place. */
-async function withoutGoneRooms(lab: Lab, seed: Seed): Promise<Lab> {
-  const rooms = [];
-  for (const room of seed.rooms) {
-    const creator = personOf(lab, seed, room.createdBy, SOURCES);
-    const found = await creator.request("GET", `/directory/room/${encodeURIComponent(room.alias)}`);
-    if (found.body["room_id"] === room.roomId) rooms.push(room);
-  }
-  writeJson(lab.paths.seed, { ...seed, rooms } satisfies Seed);
-  return lab;
 }

@@ -2,8 +2,11 @@
 import { renderTable } from "../../cli/output.ts";
 import { PLANE_NAMES, PLANE_NUMBERS } from "../../federation/planes/names.ts";
 import { formatDuration, type Palette } from "../progress.ts";
-import { renderQuestion } from "../proof/render.ts";
+import { renderQuestion, renderViews } from "../proof/render.ts";
 import type { Readmitted } from "./readmit.ts";
+
+/** An answer only has to be recognised. */
+const ANSWER_LINES_MAX = 6;
 
 export function renderReadmitted(seen: Readmitted, palette: Palette): string {
   const { bold, dim, green, red } = palette;
@@ -26,7 +29,11 @@ export function renderReadmitted(seen: Readmitted, palette: Palette): string {
     bold("The rooms they share now"),
     ...rooms.map(({ organisation, room }) => `  ${organisation}: ${room}`),
     "",
-    ...answered.flatMap((one) => [...renderQuestion(one, palette), ""]),
+    ...answered.flatMap((one, index) => [
+      ...renderQuestion(one, palette),
+      ...renderViews(one, index === 0 ? partner : by, palette, ANSWER_LINES_MAX),
+      "",
+    ]),
     holds ? green("Both questions were answered.") : red("A question was not answered; see above."),
     "",
   ].join("\n");

@@ -26,6 +26,11 @@ const POLL_MS = 100;
 /** Synapse's words, once an administrator has had a room purged and blocked. */
 const BLOCKED = /^This room has been blocked on this server/;
 
+/** The address of the room that an organisation has made for its partners. */
+export function sharedAlias(lab: Lab, organisation: OrganisationName): string {
+  return `#${ALIAS_LOCALPART}:${lab.serverNames[organisation]}`;
+}
+
 /** Both forms of each name: enforcement strips the port, the check against locking oneself out does not. */
 export function sharedRoomAcl(lab: Lab): Readonly<Record<string, unknown>> {
   return {
@@ -70,7 +75,7 @@ async function openRoom(
   sources: SeedSources,
 ): Promise<SeededRoom> {
   const creator = personOf(lab, seed, organisation, sources);
-  const alias = `#${ALIAS_LOCALPART}:${lab.serverNames[organisation]}`;
+  const alias = sharedAlias(lab, organisation);
   const described = (roomId: RoomId): SeededRoom => ({
     roomId,
     alias,

@@ -101,6 +101,8 @@ const NOT_SAID: ReadonlySet<string> = new Set(
 test("the reference names every reason that the sources give, and no word with an underscore is forgotten", () => {
   const files = globSync(["src/federation/**/*.ts", "src/cli/federation*.ts", "src/cli/reconcile.ts"], {
     cwd: ROOT,
+    // Removal, re-admission and an agent's identity have pages of their own.
+    exclude: ["src/federation/{offboarding,readmission,agents}/**"],
   });
   assert.ok(files.length > 50);
   const found = new Set<string>();

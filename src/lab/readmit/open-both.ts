@@ -1,0 +1,80 @@
+// A re-admission begins with new identities, and is opened at both organisations.
+// Invariant: one that was cut off is gone on with; an identity that was made for it is made once.
+import { z } from "zod";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import type { Lab } from "../lab.ts";
+import { entryOf, isRemoved } from "../offboard/entry.ts";
+import type { Operator } from "../offboard/operator.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
+import type { Progress } from "../progress.ts";
+import { type FreshCardKey, rotateCardKey, writeFresh } from "./identities.ts";
+
+/** What the lab reads of `drawbridge readmission status`. */
+export const ReadmissionStatus = z.object({
+  readmission: z.object({
+    gate: z.string(),
+    done: z.boolean(),
+    stages: z.array(z.object({ plane: z.string(), provedAt: z.string().nullable() })),
+  }),
+});
+type Last = z.output<typeof ReadmissionStatus>["readmission"] | undefined;
+
+/**
+ * Opens the re-admission at both, or finds it open, or done.
+ * @returns the gate
+ * @throws DrawbridgeError `usage` when neither is removed from the other
+ */
+export async function openBoth(
+  lab: Lab,
+  operators: readonly Operator[],
+  progress: Progress,
+): Promise<string> {
+  const sides = await Promise.all(
+    operators.map(async (operator) => {
+      const entry = await entryOf(lab, operator.organisation);
+      const last = await lastOf(operator);
+      const isOpen = last !== undefined && !last.done;
+      // Each re-admission retires a client; the first partnership had one without a number.
+      const generation = entry.retired.clients.length + (isRemoved(entry) && !isOpen ? 2 : 1);
+      return { operator, last, isOpen, isRemoved: isRemoved(entry), generation };
+    }),
+  );
+  const known = sides.find(
+    ({ last, isOpen, isRemoved: closed }) => last !== undefined && (isOpen || !closed),
+  );
+  if (known === undefined && !sides.every(({ isRemoved: closed }) => closed)) {
+    throw new DrawbridgeError("usage", "neither organisation is removed from the other", {
+      mend: "Remove one first: ./task fed:offboard.",
+    });
+  }
+  const generation = Math.max(...sides.map((side) => side.generation));
+  const gate = known?.last?.gate ?? `CONTRACT-77-${generation}`;
+  const waiting = sides.filter((side) => side.isRemoved && !side.isOpen);
+  if (known !== undefined) progress.note("A re-admission is under way already; going on with it.");
+  if (waiting.length === 0) return gate;
+  progress.doing("new keys and clients");
+  const keys = Object.fromEntries(
+    await Promise.all(
+      COMPLETE_ORGANISATIONS.map(async (name) => [name, await rotateCardKey(lab, name, generation)] as const),
+    ),
+  ) as Record<CompleteOrganisation, FreshCardKey>;
+  progress.done(`each agent signs its card with a new key, each bridge has a new client (${generation})`);
+  for (const { operator } of waiting) {
+    const { organisation, counterparty } = operator;
+    const fresh = await writeFresh(lab, organisation, generation, keys);
+    await operator.must("readmission", "open", counterparty, "--gate", gate, "--fresh", fresh);
+    progress.done(`${organisation} retires what it pinned of ${counterparty}, and pins what is new`);
+  }
+  return gate;
+}
+
+/** This side's last re-admission; undefined where there was none. */
+async function lastOf(operator: Operator): Promise<Last> {
+  try {
+    const { said } = await operator.type("readmission", "status", operator.counterparty);
+    return ReadmissionStatus.parse(said).readmission;
+  } catch (error) {
+    if (error instanceof DrawbridgeError) return undefined;
+    throw error;
+  }
+}
