@@ -7,7 +7,10 @@ import { durationMs } from "../domain/duration.ts";
 import { parseAgentId, parseServerName, parseUserId } from "../domain/identifiers.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
-const Coordinate = z.string().regex(/^[A-Za-z0-9_-]{43}$/, { error: "must be 32 bytes in base64url" });
+/** The last digit has two bits that say nothing: with those set, one key had several spellings and thumbprints. */
+const Coordinate = z
+  .string()
+  .regex(/^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$/, { error: "must be 32 bytes in the one form of base64url" });
 
 /** Key IDs go into audit records, which hold no control characters and nothing that looks like two values. */
 const KeyId = z

@@ -22,6 +22,14 @@ function problemOf(text: string): string {
   }
 }
 
+/** The same bytes: the last digit of base64url has two bits that say nothing. */
+function otherSpelling(coordinate: string): string {
+  const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  const other = `${coordinate.slice(0, -1)}${digits[digits.indexOf(coordinate.at(-1) ?? "") + 1]}`;
+  assert.deepEqual(Buffer.from(other, "base64url"), Buffer.from(coordinate, "base64url"));
+  return other;
+}
+
 test("AGT-1: a pinned entry parses; without identity, or with an empty list, it parses and is no pin", () => {
   assert.equal(isPinned(agentEntry(key)), true);
   assert.equal(isPinned(agentEntry(undefined)), false);
@@ -40,6 +48,7 @@ test("AGT-1: a problem is told with its line and path", () => {
     ["kty: EC", "kty: RSA", "agents.docs.cardIdentity.jwk.kty"],
     ["crv: P-256", "crv: P-256\n        d: AAAA", "agents.docs.cardIdentity.jwk.d"],
     [`x: "${key.jwk.x}"`, `x: "${key.jwk.y}"`, "agents.docs.cardIdentity.jwk"],
+    [`x: "${key.jwk.x}"`, `x: "${otherSpelling(key.jwk.x)}"`, "agents.docs.cardIdentity.jwk.x"],
     [`x: "${key.jwk.x}"`, 'x: "FILL IN"', "agents.docs.cardIdentity.jwk.x"],
     ["crv: P-256", "crv: P-256\n        kid: another", "agents.docs.cardIdentity.keyId"],
     [`keyId: ${key.keyId}`, 'keyId: "k 1"', "agents.docs.cardIdentity.keyId"],
