@@ -75,7 +75,8 @@ const SECRET_NAME =
 /** A key whose value would be a secret: `clientSecret`, `access_token`, `password`; not `tokenEndpoint`. */
 const SECRET_KEY = new RegExp(`(?:${SECRET_NAME})$`, "i");
 const NAMED_IN_COMMENT = new RegExp(`(?:${SECRET_NAME})["']?\\s*[:=]\\s*["']?(?=\\S*[0-9!$%&*])\\S{6,}`, "i");
-const COMMENT = /(?:^|\s)#(.*)$/;
+/** To the end of the line, whatever stands before its line feed. */
+const COMMENT = /(?:^|\s)#(.*)$/s;
 
 /** Keys whose values are public by nature, however random they look: coordinates and key identifiers. */
 const PUBLIC_KEYS = new Set(["x", "y", "kid", "keyId", "serverKeys"]);

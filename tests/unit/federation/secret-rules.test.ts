@@ -69,6 +69,16 @@ test("REG-1: a secret is found in a file that is not even YAML, and in the texts
   );
 });
 
+test("REG-1: a comment is searched whatever ends its line", () => {
+  for (const end of ["\r", "\u2028", "\r x"]) {
+    const problems = problemsOf(withLine(PARTNER, 3, `# the old password: hunter2!${end}`));
+    assert.deepEqual(
+      problems.map(({ rule, line }) => [rule, line]),
+      [["secret.named_value", 3]],
+    );
+  }
+});
+
 test("REG-1: what else is wrong with a file hides no secret in it", () => {
   const secret = "clientSecret: hunter2hunter2";
   const files: Record<string, string> = {

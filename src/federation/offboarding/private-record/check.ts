@@ -1,7 +1,7 @@
 // Checks the text of a private record: what is wrong with it, and what is missing.
 // Invariants: a text with a problem yields no record; a text without one may still lack fields, which are then
 // named; hostile input ends in problems; no value is repeated in one.
-import { type Document, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument } from "yaml";
+import { type Document, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument, visit } from "yaml";
 import type { z } from "zod";
 import { refuseBeforeParsing, repeatedKeys } from "../../registry/read-file.ts";
 import { brokenByComment, brokenByText, brokenByValue } from "./content-rules.ts";
@@ -22,7 +22,8 @@ export interface CheckedRecord {
 type Path = readonly PropertyKey[];
 type LineOf = (path: Path) => number;
 
-const COMMENT = /(?:^|\s)#(.*)$/;
+/** To the end of the line, whatever stands before its line feed. */
+const COMMENT = /(?:^|\s)#(.*)$/s;
 
 export function checkRecordText(text: string): CheckedRecord {
   const refused = refuseBeforeParsing(text);
@@ -46,6 +47,8 @@ export function checkRecordText(text: string): CheckedRecord {
       yamlProblem("not valid YAML: too deep, malformed, or has aliases", 1),
     ]);
   }
+  const unsearched = namesBesides(text, document, lines);
+  if (unsearched.length > 0) return failed([...brokenLines(text), ...unsearched]);
   const twice = repeatedKeys(document.contents).map((offset) =>
     yamlProblem("a key is written twice", lines.linePos(offset).line),
   );
@@ -94,6 +97,22 @@ function brokenLines(text: string): RecordProblem[] {
   return text
     .split("\n")
     .flatMap((line, index) => brokenByText(line).map((one) => ({ ...one, field: "", line: index + 1 })));
+}
+
+/** Words of a text that are neither a value, a key nor a comment, and would be searched by nobody. */
+function namesBesides(text: string, document: Document.Parsed, lines: LineCounter): RecordProblem[] {
+  const problems = text
+    .split("\n")
+    .flatMap((line, index) => (line.startsWith("%") ? [yamlProblem("has a directive (%)", index + 1)] : []));
+  visit(document, {
+    Node: (_key, node) => {
+      const { anchor } = node as { readonly anchor?: string };
+      if (anchor === undefined && node.tag === undefined) return;
+      const line = node.range ? lines.linePos(node.range[0]).line : 1;
+      problems.push(yamlProblem("has an anchor (&) or a tag (!)", line));
+    },
+  });
+  return problems;
 }
 
 function brokenComments(text: string): RecordProblem[] {

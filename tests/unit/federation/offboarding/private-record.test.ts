@@ -169,6 +169,42 @@ test("OFF-1: what may not stand in a value may not stand in a comment, in a key 
   }
 });
 
+test("OFF-1: a comment is searched whatever ends its line, and nothing else can hold words unseen", () => {
+  const mail = "anna@harbour.example";
+  const ends = ["\r\n", "\u2028\n", "\r \n"];
+  for (const end of ends) {
+    for (const [rule, word] of [
+      ["personal.mail_address", mail],
+      ["secret.named_value", "password: hunter2!"],
+    ]) {
+      const text = COMPLETE_RECORD.replaceAll("\n", end === "\r\n" ? end : "\n");
+      const { record, problems } = checkRecordText(`# ${word}${end}${text}`);
+      assert.equal(record, undefined, JSON.stringify(end));
+      assert.deepEqual(
+        problems.map((problem) => [problem.rule, problem.line]),
+        [[rule, 1]],
+      );
+    }
+  }
+  assert.notEqual(checkRecordText(COMPLETE_RECORD.replaceAll("\n", "\r\n")).record, undefined);
+  const besides = [
+    COMPLETE_RECORD.replace("owner: S-1204", `owner: &${mail} S-1204`),
+    COMPLETE_RECORD.replace("owner: S-1204", `owner: !${mail} S-1204`),
+    COMPLETE_RECORD.replace("affected:", `affected: &${mail}`),
+    COMPLETE_RECORD.replace("  rooms: [", `  ? !${mail} rooms\n  : [`),
+    `%NOTE ${mail}\n---\n${COMPLETE_RECORD}`,
+  ];
+  for (const text of besides) {
+    const { record, problems } = checkRecordText(text);
+    assert.equal(record, undefined, text);
+    assert.ok(
+      problems.some(({ rule }) => rule === "record.form"),
+      JSON.stringify(problems),
+    );
+    assert.ok(!JSON.stringify(problems).includes(mail));
+  }
+});
+
 test("OFF-1: record.unknown_field refuses what is no field, and record.value what is no value of one", () => {
   const wrong = recordJson((record) => {
     record["password"] = "hunter2";
