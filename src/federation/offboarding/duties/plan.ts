@@ -18,7 +18,7 @@ const PlannedFile = z.strictObject({ mediaId: Identifier, quarantined: z.boolean
 const PlannedRoom = z.strictObject({
   room: Identifier,
   how: RoomPurge.exclude(["keep"]),
-  /** Up to the time of the plan. */
+  /** Of a history: up to the time of the plan. A room that goes as a whole is counted as a whole. */
   events: z.strictObject({ own: Count, partner: Count, others: Count }),
   /** Users of ours who are still in it; a purge of the whole room takes them out. */
   localMembers: Count,
@@ -31,7 +31,7 @@ export const PurgePlan = z.strictObject({
   schema: z.literal("svc.federation.purge_plan.v1"),
   run: RunId,
   partner: OrganisationName,
-  /** What is younger is not purged. */
+  /** Of a history, what is younger is not purged. */
   at: z.iso.datetime(),
   media: z.strictObject({
     purge: z.boolean(),
@@ -54,7 +54,7 @@ export const PurgePlan = z.strictObject({
 export type PurgePlan = z.output<typeof PurgePlan>;
 
 /**
- * @param atMs what is younger is not purged
+ * @param atMs of a history, what is younger is not purged
  * @param beforeMs a bound that was shown before; found anew when absent
  */
 export async function planPurge(
@@ -80,7 +80,8 @@ export async function planPurge(
   }
   await sideBySide(found, ROOMS_AT_ONCE, async (one) => {
     const how = named.get(one.room);
-    const events = await countEvents(session, one.room, atMs);
+    // A deleted room goes with what was said in it since, so that has to be seen as well.
+    const events = await countEvents(session, one.room, how === "room" ? Number.MAX_SAFE_INTEGER : atMs);
     if (how === undefined || how === "keep") {
       const reason = how === "keep" ? "kept_by_contract" : "not_named_in_the_record";
       staying.push({ subject: one.room, reason, events: events.partner });
@@ -170,6 +171,18 @@ export function beyondWhatWasShown(shown: PurgePlan, now: PurgePlan): readonly s
         return before === undefined || isMore(before, room);
       })
       .map(({ room }) => `room ${room}`),
+  ];
+}
+
+/** What was shown and the record no longer asks for, as words for a person; empty when nothing. */
+export function noLongerAsked(shown: PurgePlan, { obligations }: PrivateRecord): readonly string[] {
+  const { remoteMedia, quarantinedMedia, rooms } = obligations.purge;
+  const asked = new Map(rooms.map(({ room, how }) => [room, how]));
+  const isReleased = shown.media.files.some(({ quarantined }) => quarantined);
+  return [
+    ...(shown.media.purge && remoteMedia === "keep" ? ["cached files"] : []),
+    ...(isReleased && quarantinedMedia === "keep" ? ["files in quarantine"] : []),
+    ...shown.rooms.filter(({ room, how }) => asked.get(room) !== how).map(({ room }) => `room ${room}`),
   ];
 }
 

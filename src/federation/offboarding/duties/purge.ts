@@ -12,6 +12,7 @@ import { readStage } from "../run/stage-record.ts";
 import { purgeEvidence } from "./evidence.ts";
 import {
   beyondWhatWasShown,
+  noLongerAsked,
   type PlannedRoom,
   PurgePlan,
   planPurge,
@@ -72,17 +73,30 @@ function write(run: Run, state: PurgeState): void {
  * @throws DrawbridgeError `usage` when a purge is under way; RecordError; as the homeserver does
  */
 export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePlan> {
-  const known = readPurge(run);
-  if (known?.begun != null && known.done === null) {
-    throw new DrawbridgeError("usage", "a purge of this run is under way", {
-      mend: `End it first: drawbridge offboarding purge … --run ${known.plan.digest}`,
-    });
+  const { clock } = context.federation;
+  refuseWhileUnderWay(run);
+  // A purge that begins meanwhile would be forgotten by what is written here.
+  const lock = await run.state.lock(`purge ${run.run}`, clock);
+  try {
+    const known = refuseWhileUnderWay(run);
+    // Of a purge that was cut off between its end and its evidence.
+    if (known?.done != null) addEvidence(run, known.done.items);
+    const record = recordOfRun(run);
+    const atMs = clock.now();
+    const plan = await withDuties(context, run, (session) => planPurge(session, run.run, record, { atMs }));
+    write(run, { version: 1, plan, begun: null, done: null });
+    return plan;
+  } finally {
+    await lock.release();
   }
-  const record = recordOfRun(run);
-  const atMs = context.federation.clock.now();
-  const plan = await withDuties(context, run, (session) => planPurge(session, run.run, record, { atMs }));
-  write(run, { version: 1, plan, begun: null, done: null });
-  return plan;
+}
+
+function refuseWhileUnderWay(run: Run): PurgeState | undefined {
+  const known = readPurge(run);
+  if (known?.begun == null || known.done !== null) return known;
+  throw new DrawbridgeError("usage", "a purge of this run is under way", {
+    mend: `End it first: drawbridge offboarding purge … --run ${known.plan.digest}`,
+  });
 }
 
 /**
@@ -129,6 +143,12 @@ async function begin(
   known: PurgeState,
 ): Promise<PurgeBegun> {
   const { plan } = known;
+  const kept = noLongerAsked(plan, record);
+  if (kept.length > 0) {
+    throw new DrawbridgeError("usage", `the record no longer has this purged: ${kept.join(", ")}`, {
+      mend: "Run drawbridge offboarding purge without --run again, and read it. Nothing was purged.",
+    });
+  }
   const now = await planPurge(session, run.run, record, {
     atMs: Date.parse(plan.at),
     beforeMs: plan.media.beforeMs,

@@ -23,6 +23,8 @@ const ROOM = "!quay:harbour.example";
 class Homeserver {
   readonly files = new Map([["blob", { quarantined: false }]]);
   isRoomThere = true;
+  /** Times of events of ours besides. */
+  readonly later: number[] = [];
   /** Whether purging the cache does anything. */
   purges = true;
   /** Answers before the rest. */
@@ -74,8 +76,9 @@ class Homeserver {
     if (path.endsWith("/media"))
       return { body: { local: [], remote: [`mxc://${PARTNER}/blob`, "mxc://other/blob"] } };
     if (path.endsWith("/messages")) {
-      const event = (sender: string) => ({ sender, origin_server_ts: 1 });
-      return { body: { chunk: [event(`@bob:${PARTNER}`), event("@alice:harbour.example")] } };
+      const event = (sender: string, at = 1) => ({ sender, origin_server_ts: at });
+      const ours = this.later.map((at) => event("@alice:harbour.example", at));
+      return { body: { chunk: [event(`@bob:${PARTNER}`), event("@alice:harbour.example"), ...ours] } };
     }
     if (path.endsWith("/state")) {
       const member = (user: string) => ({
@@ -117,7 +120,12 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
     homeserver: { url, operatorToken: { file: "token" } },
     rooms: { pace: 0 },
   } as unknown as FederationConfig;
-  return { homeserver, run, context: { config, federation: { clock }, say: () => undefined } };
+  return {
+    homeserver,
+    run,
+    privateRecordFile,
+    context: { config, federation: { clock }, say: () => undefined },
+  };
 }
 
 test("OFF-2: a file that does not go is told, nothing is stated, and the next run ends it", async (t) => {
@@ -169,6 +177,50 @@ test("OFF-2: a homeserver that fails in the middle leaves a purge that goes on, 
   homeserver.seen.length = 0;
   await runPurge(context, run, digest);
   assert.deepEqual([dutiesEvidence(run), homeserver.seen], [items, []]);
+});
+
+test("OFF-2: what was said since the dry run in a room that would go with it is more than was shown", async (t) => {
+  const later = Date.parse(AT) + 60_000;
+  const { homeserver, run, context } = await purging(t);
+  const { digest } = await dryRun(context, run);
+  homeserver.later.push(later);
+  await assert.rejects(runPurge(context, run, digest), {
+    code: "usage",
+    message: /more would go than was shown/,
+  });
+  assert.ok(homeserver.isRoomThere);
+  const again = await dryRun(context, run);
+  assert.equal(again.rooms[0]?.events.own, 2);
+  await runPurge(context, run, again.digest);
+  assert.ok(!homeserver.isRoomThere);
+});
+
+test("OFF-2: what is younger than the dry run stays when only a room's history goes, and is no obstacle", async (t) => {
+  const { homeserver, run, context } = await purging(t, { rooms: [{ room: ROOM, how: "history" }] });
+  const { digest } = await dryRun(context, run);
+  homeserver.later.push(Date.parse(AT) + 60_000);
+  await runPurge(context, run, digest);
+  assert.ok(homeserver.isRoomThere);
+});
+
+test("OFF-2: what the record keeps since the dry run is not purged by the dry run's digest", async (t) => {
+  const changes = [
+    { rooms: [{ room: ROOM, how: "keep" }] },
+    { rooms: [{ room: ROOM, how: "history" }] },
+    { quarantinedMedia: "keep" },
+    { remoteMedia: "keep", quarantinedMedia: "keep" },
+  ];
+  for (const change of changes) {
+    const { homeserver, run, context, privateRecordFile } = await purging(t);
+    homeserver.files.set("blob", { quarantined: true });
+    const { digest } = await dryRun(context, run);
+    const rooms = [{ room: ROOM, how: "room" }];
+    const purge = { remoteMedia: "purge", quarantinedMedia: "purge", rooms, ...change };
+    writeFile(privateRecordFile, recordWith("obligations.purge", purge), 0o600);
+    const refused = { code: "usage", message: /the record no longer has this purged/ };
+    await assert.rejects(runPurge(context, run, digest), refused, JSON.stringify(change));
+    assert.ok(homeserver.isRoomThere && homeserver.files.size === 1);
+  }
 });
 
 test("OFF-2: more of anything than was shown is refused, and less is not", () => {
