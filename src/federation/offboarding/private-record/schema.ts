@@ -13,6 +13,8 @@ import { AgentName, ServerNameField } from "../../registry/organisation.ts";
 const Room = z.string().refine((value) => parseRoomId(value) !== undefined, { error: "must be a room ID" });
 const Instant = z.iso.datetime({ error: "must be a time in UTC, such as 2026-01-31T03:00:00Z" });
 const ITEMS_MAX = 10_000;
+/** Statements have it with a prefix (`owner:`), in a word of 128 characters. */
+const Owner = Word.refine((value) => value.length <= 120, { error: "must be 120 characters at most" });
 
 /** What becomes of a room's history here: all of it and the room, other servers' events, or nothing. */
 export const RoomPurge = z.enum(["room", "history", "keep"]);
@@ -72,7 +74,7 @@ export const PrivateRecord = z.strictObject({
     backups: z.strictObject({ owner: Word, expireBy: Day }),
   }),
   /** Who attests the completion, in both organisations. */
-  attestation: z.strictObject({ own: Word, partner: Word }),
+  attestation: z.strictObject({ own: Owner, partner: Owner }),
   readmission: z.strictObject({
     possible: z.boolean(),
     owner: Word.nullish(),

@@ -51,6 +51,7 @@ export function readStage(run: Run, stage: StageName): StageRecord | undefined {
 }
 
 export function writeStage(run: Run, record: StageRecord): StageRecord {
-  run.state.write(fileOf(run, record.stage), record);
+  // What could not be read again would end the run for good.
+  run.state.write(fileOf(run, record.stage), StageRecord.parse(record));
   return record;
 }

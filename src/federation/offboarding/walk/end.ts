@@ -10,9 +10,13 @@ import { keepWaiver, readWaivers } from "../run/waivers.ts";
 import { requireOpen, withRun } from "./removal.ts";
 import { viewOf } from "./view.ts";
 
-function wordOf(option: string, text: string): string {
-  const parsed = Word.safeParse(text);
-  if (parsed.success) return parsed.data;
+/**
+ * A word of the command line that comes into a signed statement.
+ * @param prefix what stands before it there
+ * @throws DrawbridgeError `usage`
+ */
+export function wordOf(option: string, text: string, prefix = ""): string {
+  if (text !== "" && Word.safeParse(`${prefix}${text}`).success) return text;
   throw new DrawbridgeError("usage", `${option} ${JSON.stringify(text)} is no word`, {
     mend: "Write a code or a reference: letters, digits and . _ : -, without a person's contact.",
   });

@@ -7,8 +7,9 @@ import type { OffboardingContext } from "../run/context.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import type { StageRecord } from "../run/stage-record.ts";
 import { allHold } from "../stages/judge.ts";
+import { wordOf } from "./end.ts";
 import { type Moves, movesOf } from "./moves.ts";
-import { workStage } from "./prove-stage.ts";
+import { AHEAD_WORD, workStage } from "./prove-stage.ts";
 import { requireOpen, withRun } from "./removal.ts";
 import { markContained, type RunView, viewOf } from "./view.ts";
 
@@ -34,7 +35,8 @@ export function next(
 ): Promise<NextResult> {
   return withRun(context, options.run, async (run, { parties }) => {
     requireOpen(run);
-    const { ahead = null } = options;
+    // It is refused before it is written down: what is there is read again by every later step.
+    const ahead = options.ahead === undefined ? null : wordOf("--ahead", options.ahead, AHEAD_WORD);
     const moves = movesOf(viewOf(run, parties), ahead !== null);
     const after = (did: NextResult["did"], more: Partial<NextResult> = {}): NextResult => {
       const view = viewOf(run, parties);

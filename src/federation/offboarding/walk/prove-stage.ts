@@ -127,7 +127,7 @@ function proofOf(
     outOfReach: [...observation.outOfReach],
     items: [...new Map(items.map((item) => [item.digest, item])).values()],
     attested: [
-      ...(ahead === null ? [] : [`ahead:${ahead}`]),
+      ...(ahead === null ? [] : [`${AHEAD_WORD}${ahead}`]),
       ...(stage === "data_duties" ? attestedDuties(context, run) : []),
     ],
   };
@@ -137,6 +137,8 @@ function copyOf(judged: Judged): Proof["conditions"][number] {
   return { ...judged, evidence: [...judged.evidence] };
 }
 
+/** Prefix of the word that says why a stage was opened before both had signed the one before it. */
+export const AHEAD_WORD = "ahead:";
 /** Prefix of the word by which an organisation says who attests for it. */
 export const OWNER_WORD = "owner:";
 /** The tests that need no server, as they are named in records. */

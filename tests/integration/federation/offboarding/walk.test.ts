@@ -252,6 +252,19 @@ test("OFF-2: an organisation goes ahead of the other's signatures only with a re
   assert.equal(statements.filter((text) => text.includes('"ahead:partner_is_silent"')).length, 5);
 });
 
+test("OFF-2: a reason to go ahead that no statement can hold is refused, and the run stays as it was", async (t) => {
+  const { a } = await openParties(t);
+  await next(a.context);
+  const head = await a.federation.repository.head();
+  for (const ahead of ["because it is silent", "x".repeat(123), ""]) {
+    await assert.rejects(next(a.context, { ahead }), { code: "usage", message: /--ahead/ });
+  }
+  assert.equal(await a.federation.repository.head(), head);
+  assert.equal(viewAt(a).stages[1]?.own.state, "pending");
+  assert.equal((await next(a.context, { ahead: "x".repeat(122) })).did, "proved");
+  assert.deepEqual((await sign(a.context)).signed, ["a2a_stop", "a2a_discovery"]);
+});
+
 test("OFF-2: what an organisation does not have is stated as that, with what shows it", async (t) => {
   const { directory, a, b } = await openParties(t, { lacks: { [B]: ["card", "gateway"] } });
   await driveToEnd(directory, [a, b]);
