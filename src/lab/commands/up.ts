@@ -1,6 +1,8 @@
 // fed:up: brings the lab to running, whatever state it is in, and proves that it works.
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { labDirectory, labPaths } from "../layout.ts";
+import { removals } from "../offboard/entry.ts";
+import { partnerOf } from "../organisations.ts";
 import { paletteFor, progressOn } from "../progress.ts";
 import { prove } from "../proof/proof.ts";
 import { renderProof } from "../proof/render.ts";
@@ -50,6 +52,13 @@ export async function up(args: readonly string[]): Promise<number> {
       for (const { at, partner } of contained) {
         progress.note(`  ./task fed:break-glass restore ${partner} --org ${at}`);
       }
+      return 1;
+    }
+    const removed = await removals(lab);
+    if (removed.length > 0) {
+      for (const at of removed) progress.note(`${partnerOf(at)} is removed at ${at}.`);
+      progress.note("The lab runs, and nothing is proved of it: it would be refused. To take it back:");
+      progress.note("  ./task fed:readmit");
       return 1;
     }
     const seeded = await seed(lab, sources, progress);

@@ -8,7 +8,7 @@ import { roomOf, type Seed } from "../seed/seed.ts";
 import type { Operator } from "./operator.ts";
 
 /** A walk takes minutes: what is tried more often loads the machine, and shows no more. */
-const TRY_EVERY_MS = 1_500;
+const TRY_EVERY_MS = 2_000;
 
 /** Nothing of this kind gets through any more. */
 export function isShut({ lastPass, lastRefusal }: Observed): boolean {

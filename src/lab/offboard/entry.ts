@@ -6,7 +6,7 @@ import { Partner } from "../../federation/registry/partner.ts";
 import { Repository } from "../../federation/repository/repository.ts";
 import { BRANCH } from "../configuration/control-repository.ts";
 import type { Lab } from "../lab.ts";
-import { type CompleteOrganisation, partnerOf } from "../organisations.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";
 
 /** @throws DrawbridgeError `repository_unusable`; `config_invalid` when there is no such entry */
 export async function entryOf(lab: Lab, organisation: CompleteOrganisation): Promise<Partner> {
@@ -23,4 +23,12 @@ export async function entryOf(lab: Lab, organisation: CompleteOrganisation): Pro
 /** Whether every plane is declared closed. */
 export function isRemoved({ planes }: Partner): boolean {
   return PLANE_NAMES.every((plane) => planes[plane] === "closed");
+}
+
+/** The organisations that have removed the other. */
+export async function removals(lab: Lab): Promise<readonly CompleteOrganisation[]> {
+  const entries = await Promise.all(
+    COMPLETE_ORGANISATIONS.map(async (at) => [at, await entryOf(lab, at)] as const),
+  );
+  return entries.filter(([, entry]) => isRemoved(entry)).map(([at]) => at);
 }

@@ -30,7 +30,7 @@ export interface Neighbours {
 }
 
 const ALIAS = "neighbours";
-const PAUSE_MS = 400;
+const PAUSE_MS = 600;
 const POLL_MS = 100;
 const RETRY_MS = 250;
 const REQUEST_MS = 3_000;

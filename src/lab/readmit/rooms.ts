@@ -1,14 +1,22 @@
 // The rooms that two organisations share again. What a removal has replaced is gone from the lab's list, its
-// address leads to what is in its place; that is open to whoever is invited, so the partner's people and ghosts are invited.
-import { parseRoomId } from "../../domain/identifiers.ts";
+// address leads to what is in its place; that is open to whoever is invited, so the partner's people and ghosts are
+// invited. The person comes first: what happens in a room while a server is joining it may not reach that server.
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { parseRoomId, type RoomId, type UserId } from "../../domain/identifiers.ts";
 import { SOURCES } from "../break-glass/scene.ts";
 import { agentsOf, ghostFor } from "../endpoints.ts";
 import { writeJson } from "../files.ts";
 import type { Lab } from "../lab.ts";
+import type { MatrixUser } from "../matrix-user.ts";
 import { COMPLETE_ORGANISATIONS, type OrganisationName, partnerOf } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
 import { sharedAlias } from "../seed/rooms.ts";
 import { personOf, type Seed, seed as seedRooms } from "../seed/seed.ts";
+
+const JOINED_WITHIN_MS = 90_000;
+const POLL_MS = 500;
+/** An invitation that has not arrived by then is made again. */
+const INVITE_AGAIN_MS = 10_000;
 
 /** @throws DrawbridgeError `homeserver_refused`, `program_failed` when people or ghosts do not come */
 export async function shareRooms(lab: Lab, before: Seed, progress: Progress): Promise<Seed> {
@@ -20,13 +28,13 @@ export async function shareRooms(lab: Lab, before: Seed, progress: Progress): Pr
   };
   for (const organisation of COMPLETE_ORGANISATIONS) {
     const room = await roomAt(organisation);
-    if (room === undefined) continue;
     const partner = partnerOf(organisation);
-    const inviter = personOf(lab, before, organisation, SOURCES);
-    const ghosts = agentsOf(partner).map(({ publisher }) => ghostFor(lab, partner, publisher));
-    for (const user of [personOf(lab, before, partner, SOURCES).userId, ...ghosts]) {
-      // Refused where that one is in the room already.
-      await inviter.request("POST", `/rooms/${encodeURIComponent(room)}/invite`, { user_id: user });
+    const host = personOf(lab, before, organisation, SOURCES);
+    const guest = personOf(lab, before, partner, SOURCES);
+    // A room that its own organisation has kept may be one that the partner's server has given up for good.
+    if (room === undefined || !(await bringGuest(room, host, guest, lab.serverNames[organisation]))) continue;
+    for (const { publisher } of agentsOf(partner)) {
+      await bringGhost(room, host, guest, ghostFor(lab, partner, publisher));
     }
   }
   const rooms: Seed["rooms"][number][] = [];
@@ -35,4 +43,45 @@ export async function shareRooms(lab: Lab, before: Seed, progress: Progress): Pr
   }
   writeJson(lab.paths.seed, { ...before, rooms } satisfies Seed);
   return seedRooms(lab, SOURCES, progress);
+}
+
+/** @returns false when the guest's own homeserver lets nobody into the room any more */
+async function bringGuest(room: RoomId, host: MatrixUser, guest: MatrixUser, via: string): Promise<boolean> {
+  const { clock } = SOURCES;
+  // Refused where that person is in the room already.
+  await host.request("POST", pathOf(room, "invite"), { user_id: guest.userId });
+  for (const deadline = clock.now() + JOINED_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
+    const { status, body } = await guest.join(room, [via]);
+    if (status === 200) break;
+    if (String(body["error"]).startsWith("This room has been blocked")) return false;
+    if (clock.now() > deadline) throw notIn(room, guest.userId, `${status} ${String(body["errcode"])}`);
+  }
+  // Answered only when the homeserver has the room's whole state.
+  await guest.members(room);
+  return true;
+}
+
+/** Until the guest sees the ghost invited, or in the room. */
+async function bringGhost(room: RoomId, host: MatrixUser, guest: MatrixUser, ghost: UserId): Promise<void> {
+  const { clock } = SOURCES;
+  const member = pathOf(room, `state/m.room.member/${encodeURIComponent(ghost)}`);
+  let inviteAt = clock.now();
+  for (const deadline = clock.now() + JOINED_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
+    const { status, body } = await guest.request("GET", member);
+    if (status === 200 && (body["membership"] === "join" || body["membership"] === "invite")) return;
+    if (clock.now() > deadline) throw notIn(room, ghost, String(body["membership"] ?? body["errcode"]));
+    if (clock.now() < inviteAt) continue;
+    await host.request("POST", pathOf(room, "invite"), { user_id: ghost });
+    inviteAt = clock.now() + INVITE_AGAIN_MS;
+  }
+}
+
+function pathOf(room: RoomId, rest: string): string {
+  return `/rooms/${encodeURIComponent(room)}/${rest}`;
+}
+
+function notIn(room: RoomId, user: string, found: string): DrawbridgeError {
+  return new DrawbridgeError("program_failed", `${user} does not come into ${room}: ${found}`, {
+    mend: "See ./task fed:status, and the bridge's log; then run the same task again.",
+  });
 }
