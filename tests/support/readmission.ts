@@ -4,12 +4,15 @@ import type { TestContext } from "node:test";
 import type { Clock } from "../../src/domain/clock.ts";
 import { systemRandom } from "../../src/domain/clock.ts";
 import { editFile } from "../../src/federation/change/edit-file.ts";
+import { createRun, type Run } from "../../src/federation/offboarding/run/run.ts";
+import { writeStage } from "../../src/federation/offboarding/run/stage-record.ts";
 import { FreshIdentities } from "../../src/federation/readmission/fresh.ts";
 import type { TouchedRoom } from "../../src/federation/readmission/readmission.ts";
 import type { ReadmissionRooms } from "../../src/federation/readmission/rooms.ts";
 import type { WalkContext } from "../../src/federation/readmission/walk.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
+import type { StateFolder } from "../../src/federation/state/folder.ts";
 import { commitRegistry, controlRepository, LIGHTHOUSE, openControl } from "./control-repository.ts";
 import { HastyClock } from "./identities.ts";
 import { registryFiles } from "./registry-folder.ts";
@@ -56,6 +59,29 @@ export async function removedPartner(directory: string, clock: Clock): Promise<R
   await commitRegistry(repository, new Map([[LIGHTHOUSE, text]]));
   await runPass(federation);
   return repository;
+}
+
+/** Of what the sample partner brings, everything exchanged for something that was never used. */
+export const FRESHER: FreshIdentities = FreshIdentities.parse({
+  version: 1,
+  azp: "lighthouse-bridge-3",
+  clientSecret: { file: "secrets/lighthouse-bridge-3" },
+  serverKeys: ["ed25519:a_New2"],
+});
+
+/** A removal of the sample partner that has begun its first stage. */
+export function begunRemoval(state: StateFolder, openedAt: string): Run {
+  const run = createRun(state, {
+    ...{ version: 1, run: "5".repeat(32), kind: "full", trigger: "contract_end" },
+    ...{ remover: "harbour.example", partner: SERVER, self: "harbour.example" },
+    ...{ privateRecordFile: "/nowhere", openedAt, ended: null },
+    baseline: { revision: "0".repeat(40), policyDigest: null, policyExcluded: false },
+  });
+  writeStage(run, {
+    ...{ version: 1, stage: "a2a_stop", openedAt, ahead: null, startedBefore: null },
+    ...{ commit: null, proof: null },
+  });
+  return run;
 }
 
 export function kept(room: string, mendable: TouchedRoom["mendable"] = "yes"): TouchedRoom {

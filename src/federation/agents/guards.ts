@@ -18,6 +18,8 @@ export const GUARDS = {
   unknown_agent: "Correct its name, or register the agent first, without a pin.",
   not_removed: "Re-admission follows a removal: close all five planes first, with drawbridge offboarding.",
   removal_open: "End the removal first: drawbridge offboarding status says what is left, abort ends it.",
+  removed_since:
+    "Open another re-admission, with a gate and identities of its own: drawbridge readmission open.",
   closed_again: "Find out in git log who closed it. Re-admission goes on from an open plane only.",
   planes_1_to_3_untouched: "Report this: a change of one agent's identity must not reach these planes.",
 } as const;

@@ -9,7 +9,6 @@ import { refuse } from "../agents/guards.ts";
 import { type ChangeBase, changeBase, commitChange } from "../change/commit-change.ts";
 import { editFile } from "../change/edit-file.ts";
 import { findPartner } from "../containment/find-partner.ts";
-import { counterpartyOf, listRuns } from "../offboarding/run/run.ts";
 import { PLANE_NAMES } from "../planes/names.ts";
 import { timestamp } from "../reconcile/context.ts";
 import type { Federation } from "../reconcile/open.ts";
@@ -19,6 +18,7 @@ import { parseRevision } from "../repository/repository.ts";
 import { type FreshIdentities, freshEdits } from "./fresh.ts";
 import { lastReadmission, READMISSION_ORDER, type Readmission, saveReadmission } from "./readmission.ts";
 import { type ReadmissionRecord, recordPath, renderRecord } from "./record.ts";
+import { isOvertaken, isRemoved, refuseWhileRemoving } from "./removals.ts";
 
 export interface ReadmissionContext extends Federation {
   readonly random: Random;
@@ -49,11 +49,14 @@ export async function openReadmission(context: ReadmissionContext, options: Open
   const lock = await state.lock("readmission", clock, context.onWait);
   try {
     const { registry } = await changeBase(context);
-    const { serverName, planes } = findPartner(registry, options.partner).partner;
-    const known = lastReadmission(state, serverName);
-    // One that is complete is another's past once all planes are closed again.
-    const isRemoved = PLANE_NAMES.every((plane) => planes[plane] === "closed");
-    if (known !== undefined && !(known.done && isRemoved)) {
+    const entry = findPartner(registry, options.partner);
+    const { serverName } = entry.partner;
+    const last = lastReadmission(state, serverName);
+    // One that is complete is another's past once all planes are closed again; so is one that a removal ended.
+    const isPast =
+      last !== undefined && ((last.done && isRemoved(entry.partner)) || isOvertaken(state, last, entry));
+    const known = isPast ? undefined : last;
+    if (known !== undefined) {
       const opened = parseRevision(known.opened);
       const head = await repository.requireHead();
       if (opened !== undefined && (await repository.isAncestor(opened, head))) {
@@ -114,7 +117,8 @@ async function commitOpening(
 }
 
 /** @throws DrawbridgeError `guard_refused` */
-function requireRemoved({ state }: ReadmissionContext, { name, partner }: PartnerEntry): void {
+function requireRemoved({ state }: ReadmissionContext, entry: PartnerEntry): void {
+  const { name, partner } = entry;
   const open = PLANE_NAMES.filter((plane) => partner.planes[plane] === "open");
   if (open.length > 0) {
     throw refuse(
@@ -122,8 +126,7 @@ function requireRemoved({ state }: ReadmissionContext, { name, partner }: Partne
       `${name} is not removed: ${open.join(", ")} ${open.length === 1 ? "is" : "are"} declared open`,
     );
   }
-  const run = listRuns(state).find((one) => one.ended === null && counterpartyOf(one) === partner.serverName);
-  if (run !== undefined) throw refuse("removal_open", `the removal ${run.run} of ${name} has not ended`);
+  refuseWhileRemoving(state, entry);
 }
 
 function retiredNames(partner: PartnerEntry["partner"]): Readmission["retired"] {

@@ -29,6 +29,7 @@ import {
   withStage,
 } from "./readmission.ts";
 import type { RoomsChoice } from "./record.ts";
+import { isOvertaken, refuseWhileRemoving } from "./removals.ts";
 import type { ReadmissionRooms } from "./rooms.ts";
 import { blockedRooms, prepareRooms } from "./rooms-choice.ts";
 
@@ -72,8 +73,12 @@ export async function nextStep(context: WalkContext, options: StepOptions): Prom
   const lock = await context.state.lock("readmission", context.clock, context.onWait);
   try {
     const base = await changeBase(context);
-    const { serverName } = findPartner(base.registry, options.partner).partner;
-    const readmission = requireReadmission(context.state, serverName);
+    const entry = findPartner(base.registry, options.partner);
+    const readmission = requireReadmission(context.state, entry.partner.serverName);
+    refuseWhileRemoving(context.state, entry);
+    if (isOvertaken(context.state, readmission, entry)) {
+      throw refuse("removed_since", `${entry.name} was removed after this re-admission was opened`);
+    }
     await requireOpened(context, base, readmission);
     const stage = currentStage(readmission);
     const nothing = { plane: null, conditions: [], proved: true, workTreesBehind: [] } as const;

@@ -1,9 +1,11 @@
 // A removed partner comes back, on a real repository over scripted planes: in order, as a new one, seen to be open.
 import assert from "node:assert/strict";
+import { rmSync } from "node:fs";
 import { test } from "node:test";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import type { Guard } from "../../../src/federation/agents/guards.ts";
 import { performAct } from "../../../src/federation/containment/act.ts";
+import { endRun } from "../../../src/federation/offboarding/run/run.ts";
 import { PLANE_NAMES, type PlaneName } from "../../../src/federation/planes/names.ts";
 import { FreshIdentities } from "../../../src/federation/readmission/fresh.ts";
 import { openReadmission } from "../../../src/federation/readmission/open.ts";
@@ -15,7 +17,16 @@ import { renderAll } from "../../../src/federation/render.ts";
 import type { Repository } from "../../../src/federation/repository/repository.ts";
 import { evidenceItem } from "../../../src/records/evidence-item.ts";
 import { commitRegistry, LIGHTHOUSE } from "../../support/control-repository.ts";
-import { FRESH, GATE, kept, readmission, SERVER, scriptedRooms } from "../../support/readmission.ts";
+import {
+  begunRemoval,
+  FRESH,
+  FRESHER,
+  GATE,
+  kept,
+  readmission,
+  SERVER,
+  scriptedRooms,
+} from "../../support/readmission.ts";
 import { operatorGit } from "../../support/repository.ts";
 
 const PARTNER = { partner: "lighthouse" } as const;
@@ -243,6 +254,36 @@ test("RDM-1: a plane that was closed again, or a containment, stops the walk unt
     new Map([[LIGHTHOUSE, text.replace("transport: open", "transport: closed")]]),
   );
   await refusedBy("closed_again", nextStep(context, PARTNER));
+});
+
+test("RDM-1: no plane opens while a removal is walked, and after it another re-admission is opened", async (t) => {
+  const { context, repository, clock } = await readmission(t);
+  const now = () => new Date(clock.now()).toISOString();
+  await openReadmission(context, OPEN);
+  await clock.sleep(1_000);
+  const removal = begunRemoval(context.state, now());
+  await refusedBy("removal_open", nextStep(context, PARTNER));
+  endRun(removal, { how: "completed", reason: null, at: now() });
+  await refusedBy("removed_since", nextStep(context, PARTNER));
+  assert.equal((await entryOf(repository)).planes.transport, "closed");
+  await refusedBy("retired_client", openReadmission(context, { ...OPEN, gate: "CHG-2099" }));
+  await clock.sleep(1_000);
+  const again = await openReadmission(context, { ...PARTNER, gate: "CHG-2099", fresh: FRESHER });
+  assert.deepEqual([again.isNew, again.readmission.gate], [true, "CHG-2099"]);
+  const retired = (await entryOf(repository)).retired.clients;
+  assert.deepEqual(retired, ["lighthouse-bridge", "lighthouse-bridge-2"]);
+  assert.equal((await nextStep(context, PARTNER)).plane, "transport");
+});
+
+test("RDM-1: a removal that was ended before it began leaves a re-admission as it was", async (t) => {
+  const { context, clock } = await readmission(t);
+  await openReadmission(context, OPEN);
+  await clock.sleep(1_000);
+  const openedAt = new Date(clock.now()).toISOString();
+  const removal = begunRemoval(context.state, openedAt);
+  rmSync(context.state.file(`offboarding/${removal.run}`, "stages"), { recursive: true });
+  endRun(removal, { how: "aborted", reason: "a_slip", at: openedAt });
+  assert.equal((await nextStep(context, PARTNER)).plane, "transport");
 });
 
 test("RDM-1: the plan shows each step's difference and its rooms, and changes nothing", async (t) => {
