@@ -101,7 +101,8 @@ function renderPage(tests: ReturnType<typeof testsById>): string {
     "# Behaviours and their proofs",
     "",
     "Made from the tests' names by `./task check --update`. `tests/unit` needs no server, `tests/integration` runs on",
-    "a real PostgreSQL (`./task test`), `tests/lab` on real Synapse, Envoy and the whole lab (`./task test:lab`).",
+    "a real PostgreSQL (`./task test`), `tests/lab` on real Synapse, Envoy and the whole lab (`./task test:lab`),",
+    "`tests/crash` kills what it tests (`./task test:crash-recovery`).",
     "",
     ...sections,
   ].join("\n");

@@ -5,16 +5,17 @@ import { cpSync, existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { type TestContext, test } from "node:test";
-import { systemClock } from "../../../src/domain/clock.ts";
-import { performAct } from "../../../src/federation/containment/act.ts";
-import { walkPlanes } from "../../../src/federation/containment/run.ts";
-import { PLANE_NAMES, SAFE_ORDER } from "../../../src/federation/planes/names.ts";
-import { runPass } from "../../../src/federation/reconcile/pass.ts";
-import { Repository } from "../../../src/federation/repository/repository.ts";
-import { readPlane } from "../../../src/federation/state/records.ts";
-import { controlRepository, openControl } from "../../support/control-repository.ts";
-import { operatorGit } from "../../support/repository.ts";
-import { ROOT, start, temporaryFolder } from "../../support/temporary.ts";
+import { systemClock } from "../../src/domain/clock.ts";
+import { performAct } from "../../src/federation/containment/act.ts";
+import { walkPlanes } from "../../src/federation/containment/run.ts";
+import { PLANE_NAMES, SAFE_ORDER } from "../../src/federation/planes/names.ts";
+import { runPass } from "../../src/federation/reconcile/pass.ts";
+import { Repository } from "../../src/federation/repository/repository.ts";
+import { readPlane } from "../../src/federation/state/records.ts";
+import { controlRepository, openControl } from "../support/control-repository.ts";
+import { killsOf } from "../support/kills.ts";
+import { operatorGit } from "../support/repository.ts";
+import { ROOT, start, temporaryFolder } from "../support/temporary.ts";
 
 const PROGRAM = join(ROOT, "tests/support/containment-process.ts");
 
@@ -99,8 +100,8 @@ async function killOver(t: TestContext, kind: "bare" | "work tree", kills: numbe
   assert.ok((reached.get("after its end") ?? 0) < kills / 2, "most kills met it at work");
 }
 
-test("CON-1: twenty kills of one containment and its walk lead to one end and one record", (t) =>
-  killOver(t, "bare", 20));
+test("CON-1: kills of one containment and its walk lead to one end and one record", (t) =>
+  killOver(t, "bare", killsOf(20)));
 
 test("CON-1: kills over a work tree leave neither a half nor somebody's edit", (t) =>
-  killOver(t, "work tree", 6));
+  killOver(t, "work tree", killsOf(6)));

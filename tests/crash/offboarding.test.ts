@@ -5,14 +5,15 @@ import { cpSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { test } from "node:test";
-import { runPass } from "../../../../src/federation/reconcile/pass.ts";
-import { A, B, makeParties, openRunAt, openSide } from "../../../support/offboarding.ts";
-import { assertOneEnd } from "../../../support/offboarding-end.ts";
-import { viewAt } from "../../../support/offboarding-steps.ts";
-import { ROOT, start, temporaryFolder } from "../../../support/temporary.ts";
+import { runPass } from "../../src/federation/reconcile/pass.ts";
+import { killsOf } from "../support/kills.ts";
+import { A, B, makeParties, openRunAt, openSide } from "../support/offboarding.ts";
+import { assertOneEnd } from "../support/offboarding-end.ts";
+import { viewAt } from "../support/offboarding-steps.ts";
+import { ROOT, start, temporaryFolder } from "../support/temporary.ts";
 
 const PROGRAM = join(ROOT, "tests/support/offboarding-process.ts");
-const KILLS_MIN = 50;
+const KILLS_MIN = killsOf(50);
 
 /** Runs both sides, killed after a time if one is given. */
 async function drive(directory: string, killAfterMs?: number) {
@@ -31,7 +32,7 @@ async function drive(directory: string, killAfterMs?: number) {
   };
 }
 
-test("OFF-2: fifty kills of a removal at random instants lead to one end, each statement signed once", async (t) => {
+test("OFF-2: kills of a removal at random instants lead to one end, each statement signed once", async (t) => {
   const folder = temporaryFolder(t);
   const seed = join(folder, "seed");
   await makeParties(seed);
@@ -71,5 +72,5 @@ test("OFF-2: fifty kills of a removal at random instants lead to one end, each s
     await assertOneEnd(directory, sides);
   }
   for (const [how, count] of met) t.diagnostic(`${count} killed at ${how}`);
-  assert.ok(met.size > 5, "the kills met it at different instants");
+  assert.ok(met.size > Math.min(5, KILLS_MIN / 4), "the kills met it at different instants");
 });

@@ -5,9 +5,9 @@ import { join } from "node:path";
 import process from "node:process";
 import { test } from "node:test";
 import { parse, stringify } from "yaml";
-import { STAGE_NAMES } from "../../../../src/records/stages.ts";
-import { A, B, makeParties } from "../../../support/offboarding.ts";
-import { ROOT, run, temporaryFolder } from "../../../support/temporary.ts";
+import { STAGE_NAMES } from "../../../src/records/stages.ts";
+import { A, B, makeParties } from "../../support/offboarding.ts";
+import { ROOT, run, temporaryFolder } from "../../support/temporary.ts";
 
 const SCRIPTED = join(ROOT, "tests/support/offboarding-cli.ts");
 
