@@ -104,7 +104,7 @@ function statementOf(
         },
       ],
       references: facts.references,
-      staticTests: [testedAt(run.self, now), testedAt(other, theirs.predicate.closedAt)],
+      staticTests: [testedAt(run.self, now), testedAt(other, testedIn(theirs.predicate))],
       duties: {
         purge: purgeOf(run, stages, held, facts.purgeWaiver),
         retention: facts.retention,
@@ -129,12 +129,26 @@ function isDuties({ stage }: StagePredicate): boolean {
 function ownerIn({ organisation, attested }: StagePredicate): string {
   const word = attested.find((one) => one.startsWith(OWNER_WORD));
   if (word !== undefined) return word.slice(OWNER_WORD.length);
-  throw new OffboardingBlocked("the removal is not completed", [
-    {
-      ...{ stage: "data_duties", plane: null, condition: "owner_named", probe: "statement" },
-      found: `${organisation} has not said who attests for it`,
-      mend: "It has to name its owner in its private record before it signs stage data_duties.",
-    },
+  throw unsaid(
+    "owner_named",
+    `${organisation} has not said who attests for it`,
+    "It has to name its owner in its private record before it signs stage data_duties.",
+  );
+}
+
+/** When the other organisation's static tests passed: it is said only if it has signed that itself. */
+function testedIn({ organisation, attested, closedAt }: StagePredicate): string {
+  if (attested.includes(STATIC_TESTS_COMMAND)) return closedAt;
+  throw unsaid(
+    "static_tests_pass",
+    `${organisation} has not said that its static tests pass`,
+    `Its statement of stage data_duties has to attest ${STATIC_TESTS_COMMAND}, as drawbridge offboarding does.`,
+  );
+}
+
+function unsaid(condition: string, found: string, mend: string): OffboardingBlocked {
+  return new OffboardingBlocked("the removal is not completed", [
+    { ...{ stage: "data_duties", plane: null, condition, probe: "statement" }, found, mend },
   ]);
 }
 

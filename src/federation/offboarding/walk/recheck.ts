@@ -13,6 +13,11 @@ import { type Block, OffboardingBlocked } from "./blocked.ts";
 import { isLeftAlone } from "./view.ts";
 
 const DRIFT_MAX = 1_000;
+/** A stage that was signed, of which nothing is left to look again by. */
+const FORGOTTEN = {
+  ...{ condition: "remembered", probe: "state", found: "what was done in this stage is not remembered here" },
+  mend: "Restore the run's folder below state/offboarding from a backup: every plane has to be looked at again.",
+};
 
 /**
  * @param what cannot be done if something does not hold
@@ -26,7 +31,10 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
     context.say(`looking again: ${stage}`);
     const plane = PLANE_OF_STAGE[stage];
     const record = readStage(run, stage);
-    if (record === undefined) continue;
+    if (record === undefined) {
+      blocks.push({ ...{ stage, plane }, ...FORGOTTEN });
+      continue;
+    }
     tellRepaired(context, record, plane);
     const { observation } = await observeStage(context, run, record, "look");
     for (const { condition, verdict, probe, found, mend } of judgeStage(observation)) {

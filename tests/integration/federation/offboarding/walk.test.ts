@@ -1,9 +1,10 @@
 // A whole removal between two organisations that share nothing but files: its order, and what stops it.
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { findRun } from "../../../../src/federation/offboarding/run/run.ts";
+import { readStage, writeStage } from "../../../../src/federation/offboarding/run/stage-record.ts";
 import { OffboardingBlocked } from "../../../../src/federation/offboarding/walk/blocked.ts";
 import { complete } from "../../../../src/federation/offboarding/walk/complete.ts";
 import { abort, waive } from "../../../../src/federation/offboarding/walk/end.ts";
@@ -151,6 +152,37 @@ test("OFF-2: a plane that is opened by hand after its sign-off blocks completion
   assert.match(blocked.message, /policy_digest_changed \[policy_check\]: policy_check on b\.test: open/);
   assert.equal(viewAt(a).completion.state, "none");
   assert.equal(readFileSync(file, "utf8"), JSON.stringify(policy), "it is noticed, not put right on the way");
+});
+
+test("OFF-2: a stage that is signed and of which nothing is remembered blocks completion", async (t) => {
+  const { a, walk } = await openParties(t);
+  await walk(6);
+  const run = findRun(a.federation.state);
+  rmSync(a.federation.state.file(`offboarding/${run.run}/stages`, "policy_border.json"));
+  await assert.rejects(complete(a.context), /policy_border, plane border: remembered \[state\]/);
+  assert.equal(viewAt(a).completion.state, "none");
+});
+
+test("OFF-2: of the other organisation nothing is stated that it has not signed", async (t) => {
+  for (const [word, condition] of [
+    ["check:federation", "static_tests_pass"],
+    ["owner:", "owner_named"],
+  ] as const) {
+    const { a, b, pass, walk } = await openParties(t);
+    await walk(5);
+    for (const side of [a, b]) await next(side.context);
+    const run = findRun(b.federation.state);
+    const record = readStage(run, "data_duties");
+    assert.ok(record?.proof);
+    const attested = record.proof.attested.filter((one) => !one.startsWith(word));
+    writeStage(run, { ...record, proof: { ...record.proof, attested } });
+    for (const side of [a, b]) await sign(side.context);
+    await pass(a, b);
+    await sign(b.context);
+    await pass(b, a);
+    await sign(a.context);
+    await assert.rejects(complete(a.context), new RegExp(`${condition} \\[statement\\]`));
+  }
 });
 
 test("OFF-2: a plane that a commit has opened again blocks the completion of either side", async (t) => {
