@@ -1,5 +1,6 @@
-// Walks a removal to its end as its two operators would: each does what `status` says is next, and hands the
-// other a file when it waits. Invariant: whatever was done before is found, so a walk that was cut goes on.
+// Walks a removal to its end as its two operators would: each does what `status` says is next, both at the same
+// time, and hands the other a file when it waits.
+// Invariant: whatever was done before is found, so a walk that was cut goes on.
 import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -31,6 +32,7 @@ const PurgePlan = z.object({ digest: z.string() });
 /** An exit condition may hold only once other programs have followed: it is shown again this often. */
 const SHOWN_AT_MOST = 12;
 const PAUSE_MS = 1_000;
+const SIGNED: readonly string[] = ["signed", "countersigned"];
 /** What no operator can reach, and why its owner answers for it all the same. */
 const WAIVED: ReadonlyMap<string, string> = new Map([
   [NOT_PURGEABLE, "homeserver_keeps_it"],
@@ -47,20 +49,31 @@ export async function walk(
   hooks: WalkHooks,
 ): Promise<string> {
   const sides = operators.map((operator) => new Side(operator, run, hooks));
-  for (const side of sides) await side.look();
-  for (let idle = 0; !sides.every((side) => side.isDone); ) {
-    if (idle > 1) throw stuck(sides);
-    idle += 1;
-    for (const side of sides) {
-      if (!(await side.goOn())) continue;
-      idle = 0;
-      for (const other of sides) if (other !== side) await other.takeIn(await side.handOver());
-    }
+  await atOnce(sides, (side) => side.look());
+  // What was signed before the walk was cut may never have reached the other side.
+  for (let handOverAll = false; !sides.every((side) => side.isDone); ) {
+    const signed = await atOnce(sides, (side) => side.goOn());
+    const givers = sides.filter((side, index) => signed[index] === true || (handOverAll && side.hasSigned));
+    if (givers.length === 0 && handOverAll) throw stuck(sides);
+    handOverAll = givers.length === 0;
+    const files = new Map(await atOnce(givers, async (side) => [side, await side.handOver()] as const));
+    await atOnce(sides, async (side) => {
+      for (const [giver, file] of files) if (giver !== side) await side.takeIn(file);
+    });
   }
   const [file] = sides.flatMap((side) => side.recordFile ?? []);
   if (file === undefined)
     throw new DrawbridgeError("program_failed", "the removal has ended without a record");
   return file;
+}
+
+/** Both sides to the end, even where one fails: no command is left behind that still changes something. */
+async function atOnce<T>(sides: readonly Side[], act: (side: Side) => Promise<T>): Promise<readonly T[]> {
+  const ended = await Promise.allSettled(sides.map(act));
+  return ended.map((one) => {
+    if (one.status === "rejected") throw one.reason;
+    return one.value;
+  });
 }
 
 class Side {
@@ -78,6 +91,11 @@ class Side {
 
   get isDone(): boolean {
     return this.#status?.ended?.how === "completed";
+  }
+
+  /** Whether there is anything to hand over. */
+  get hasSigned(): boolean {
+    return this.#status?.stages.some(({ own }) => SIGNED.includes(own.state)) ?? false;
   }
 
   get recordFile(): string | undefined {
@@ -108,9 +126,9 @@ class Side {
         continue;
       }
       shown += 1;
-      await this.#mend();
+      const isMended = await this.#mend();
       if (shown >= SHOWN_AT_MOST) throw notShown(this.operator, this.#status);
-      await this.#hooks.clock.sleep(PAUSE_MS);
+      if (!isMended) await this.#hooks.clock.sleep(PAUSE_MS);
     }
   }
 
@@ -170,16 +188,19 @@ class Side {
     );
   }
 
-  /** Purges what is to be purged. Of what is out of reach, only what no interface can reach is waived; its owner answers for it by role. */
-  async #mend(): Promise<void> {
+  /** Purges what is to be purged. Of what is out of reach, only what no interface can reach is waived; its owner answers for it by role. @returns whether there was anything */
+  async #mend(): Promise<boolean> {
     const blocks = this.#status?.stages.flatMap((stage) => stage.blocks) ?? [];
-    if (blocks.some(({ condition }) => condition === "deletion_recorded")) await this.#purge();
+    let isMended = blocks.some(({ condition }) => condition === "deletion_recorded");
+    if (isMended) await this.#purge();
     for (const { condition, probe, found } of blocks) {
       const reason = WAIVED.get(probe) ?? WAIVED.get(found);
       if (condition !== "out_of_reach" || reason === undefined) continue;
       this.#take(await this.#type("waive", probe, "--reason", reason), [0]);
+      isMended = true;
       this.#hooks.note(`${this.operator.organisation} waives ${probe} (${found})`);
     }
+    return isMended;
   }
 }
 
