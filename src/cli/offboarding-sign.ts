@@ -1,7 +1,10 @@
 // drawbridge offboarding sign: signs what was shown here, and what the other organisation has stated.
+import { resolve } from "node:path";
 import process from "node:process";
 import type { Command } from "commander";
+import { exportStatements } from "../federation/offboarding/walk/exchange.ts";
 import { sign } from "../federation/offboarding/walk/sign.ts";
+import { PRIVATE, writeWhole } from "../runtime/write-file.ts";
 import type { CommandModule } from "./command.ts";
 import { CONFIG_OPTION } from "./federation-options.ts";
 import {
@@ -15,12 +18,17 @@ import {
 } from "./offboarding-options.ts";
 import { renderJson } from "./output.ts";
 
+interface Options extends RunOptions {
+  readonly export?: string;
+}
+
 export const command: CommandModule = {
   register(program: Command): void {
     program
       .option(...CONFIG_OPTION)
       .option(...RUN_OPTION)
       .option(...AS_OPTION)
+      .option("--export <file>", "then write everything that is signed, for the other one")
       .option(...JSON_OPTION)
       .addHelpText(
         "after",
@@ -31,9 +39,13 @@ is countersigned, every plane is looked at again (with --as from outside as well
   1  something does not hold and is named, or there is nothing to sign
   2  the signing key cannot be used`,
       )
-      .action(async (options: RunOptions) => {
+      .action(async (options: Options) => {
         const context = await openOffboarding(options);
         const { run, signed, countersigned, recordFile } = await sign(context, options.run);
+        if (options.export !== undefined) {
+          const { text } = await exportStatements(context, run.run);
+          writeWhole(resolve(options.export), text, PRIVATE);
+        }
         const status = statusNow(context, run.run);
         if (options.json === true) {
           process.stdout.write(renderJson({ signed, countersigned, recordFile, status }));

@@ -82,6 +82,8 @@ class Side {
   readonly #hooks: WalkHooks;
   readonly #told = new Set<string>();
   #status: RunStatus | undefined;
+  /** What was signed last is there for the other side already. */
+  #isInOutbox = false;
 
   constructor(operator: Operator, run: string, hooks: WalkHooks) {
     this.operator = operator;
@@ -116,7 +118,10 @@ class Side {
       if (ended !== null || (verb !== "next" && verb !== "sign" && verb !== "complete")) return signed;
       this.#hooks.doing(`${this.operator.organisation}: offboarding ${verb}`);
       if (verb !== "next") {
-        this.#take(await this.#type(verb, "--as", this.operator.probeFile), [0]);
+        const words = ["--as", this.operator.probeFile];
+        if (verb === "sign") words.push("--export", this.operator.outbox);
+        this.#take(await this.#type(verb, ...words), [0]);
+        this.#isInOutbox = verb === "sign";
         signed = true;
         continue;
       }
@@ -133,7 +138,9 @@ class Side {
   }
 
   async handOver(): Promise<string> {
-    await this.operator.must("offboarding", "export", this.operator.outbox, "--run", this.#run);
+    if (!this.#isInOutbox) {
+      await this.operator.must("offboarding", "export", this.operator.outbox, "--run", this.#run);
+    }
     return this.operator.outbox;
   }
 
