@@ -14,6 +14,8 @@ export const ReadmissionStatus = z.object({
   readmission: z.object({
     gate: z.string(),
     done: z.boolean(),
+    /** Null before plane 2. */
+    touched: z.array(z.object({ room: z.string(), state: z.string() })).nullable(),
     stages: z.array(z.object({ plane: z.string(), provedAt: z.string().nullable() })),
   }),
 });

@@ -2,6 +2,7 @@
 // order of the specification, on both sides; then one of its people asks again.
 import { z } from "zod";
 import { PLANE_NAMES, PLANE_NUMBERS } from "../../federation/planes/names.ts";
+import type { RoomsChoice } from "../../federation/readmission/record.ts";
 import { SOURCES } from "../break-glass/scene.ts";
 import { ghostFor } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
@@ -10,7 +11,8 @@ import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf, TRAITS } 
 import type { Progress } from "../progress.ts";
 import { type AskResult, ask } from "../proof/ask.ts";
 import { waitUntilReconciled } from "../reconciled.ts";
-import { roomOf, type Seed } from "../seed/seed.ts";
+import { personOf, roomOf, type Seed } from "../seed/seed.ts";
+import { type Meanwhile, meanwhileIn } from "./meanwhile.ts";
 import { openBoth, ReadmissionStatus } from "./open-both.ts";
 import { shareRooms } from "./rooms.ts";
 
@@ -22,6 +24,12 @@ export interface OpenedPlane {
   readonly tookMs: number;
 }
 
+interface ReopenedRoom extends Meanwhile {
+  /** Whose room it is. */
+  readonly organisation: CompleteOrganisation;
+  readonly room: string;
+}
+
 export interface Readmitted {
   readonly partner: CompleteOrganisation;
   readonly by: CompleteOrganisation;
@@ -29,12 +37,15 @@ export interface Readmitted {
   readonly decidedAt: number;
   readonly planes: readonly OpenedPlane[];
   readonly rooms: readonly { readonly organisation: CompleteOrganisation; readonly room: string }[];
+  readonly choice: RoomsChoice | null;
+  /** The shared rooms that were opened again. */
+  readonly reopened: readonly ReopenedRoom[];
   /** A question by the partner's person to our agent, and the other way round. */
   readonly answered: readonly AskResult[];
   readonly holds: boolean;
 }
 
-const Step = z.object({
+const Step = ReadmissionStatus.extend({
   plane: z.string().nullable(),
   proved: z.boolean(),
   done: z.boolean(),
@@ -42,27 +53,48 @@ const Step = z.object({
     z.object({ condition: z.string(), verdict: z.string(), found: z.string(), mend: z.string() }),
   ),
 });
+type State = z.output<typeof ReadmissionStatus>["readmission"];
 /** One side may have to wait until the other has opened the same plane. */
 const TRIES = 10;
 const PAUSE_MS = 1_000;
 const ANSWER_TIMEOUT_MS = 120_000;
 
-/** @throws DrawbridgeError `usage` when the partner is not removed; `program_failed` */
+/**
+ * @param choice what becomes of rooms that were kept; undefined for what the commands say themselves
+ * @throws DrawbridgeError `usage` when the partner is not removed; `program_failed`
+ */
 export async function readmit(
-  { lab, seed, org }: { readonly lab: Lab; readonly seed: Seed; readonly org: CompleteOrganisation },
+  {
+    lab,
+    seed,
+    org,
+    choice,
+  }: {
+    readonly lab: Lab;
+    readonly seed: Seed;
+    readonly org: CompleteOrganisation;
+    readonly choice: RoomsChoice | undefined;
+  },
   progress: Progress,
 ): Promise<Readmitted> {
   const operators = COMPLETE_ORGANISATIONS.map((name) => new Operator(lab, name));
   const decidedAt = SOURCES.clock.now();
   const gate = await openBoth(lab, operators, progress);
   const planes: OpenedPlane[] = [];
+  const states = new Map(
+    await Promise.all(operators.map(async (operator) => [operator, await stateOf(operator)] as const)),
+  );
   for (const plane of PLANE_NAMES) {
     await Promise.all(
       operators.map(async (operator) => {
-        if (await isSeenOpen(operator, plane)) return;
+        // Of one that was cut off: what was opened before is not opened again.
+        if (states.get(operator)?.stages.some((one) => one.plane === plane && one.provedAt !== null)) return;
         const startedAt = SOURCES.clock.now();
         progress.doing(`plane ${PLANE_NUMBERS[plane]} ${plane} opens`);
-        await openPlane(operator);
+        states.set(
+          operator,
+          await openPlane(operator, plane === "rooms" && choice !== undefined ? ["--rooms", choice] : []),
+        );
         const seenAt = SOURCES.clock.now();
         planes.push({ organisation: operator.organisation, plane, seenAt, tookMs: seenAt - startedAt });
         progress.done(
@@ -76,6 +108,17 @@ export async function readmit(
   progress.doing("people come back into shared rooms");
   const seeded = await shareRooms(lab, seed, progress);
   progress.done("people and ghosts are back in shared rooms");
+  const reopened = await Promise.all(
+    operators.flatMap((operator) => {
+      const { organisation, counterparty } = operator;
+      const room = roomOf(seeded, organisation)?.roomId;
+      const isKept = states.get(operator)?.touched?.some((one) => one.room === room && one.state === "kept");
+      if (room === undefined || isKept !== true) return [];
+      const [host, guest] = [organisation, counterparty].map((name) => personOf(lab, seeded, name, SOURCES));
+      if (host === undefined || guest === undefined) return [];
+      return meanwhileIn(room, host, guest).then((found) => ({ organisation, room, ...found }));
+    }),
+  );
   const answered: AskResult[] = [];
   for (const publisher of [org, partnerOf(org)]) {
     const from = partnerOf(publisher);
@@ -95,7 +138,16 @@ export async function readmit(
     );
   }
   return {
-    ...{ partner: partnerOf(org), by: org, gate, decidedAt, planes, answered },
+    ...{
+      partner: partnerOf(org),
+      by: org,
+      gate,
+      decidedAt,
+      planes,
+      choice: choice ?? null,
+      reopened,
+      answered,
+    },
     rooms: COMPLETE_ORGANISATIONS.map((organisation) => ({
       organisation,
       room: roomOf(seeded, organisation)?.roomId ?? "",
@@ -104,20 +156,18 @@ export async function readmit(
   };
 }
 
-/** Of one that was cut off: what was opened before is not opened again. */
-async function isSeenOpen(operator: Operator, plane: string): Promise<boolean> {
+async function stateOf(operator: Operator): Promise<State> {
   const { said } = await operator.type("readmission", "status", operator.counterparty);
-  const { stages } = ReadmissionStatus.parse(said).readmission;
-  return stages.some((stage) => stage.plane === plane && stage.provedAt !== null);
+  return ReadmissionStatus.parse(said).readmission;
 }
 
 /** The next plane of one side, until it is seen to be open. */
-async function openPlane(operator: Operator): Promise<void> {
-  const words = ["readmission", "next", operator.counterparty, "--as", operator.probeFile];
+async function openPlane(operator: Operator, choice: readonly string[]): Promise<State> {
+  const words = ["readmission", "next", operator.counterparty, "--as", operator.probeFile, ...choice];
   for (let tries = 1; ; tries++) {
     const answer = await operator.type(...words);
-    const { proved, conditions } = Step.parse(answer.said);
-    if (proved) return;
+    const { readmission, proved, conditions } = Step.parse(answer.said);
+    if (proved) return readmission;
     if (tries >= TRIES) {
       const wrong = conditions.filter(({ mend }) => mend !== "");
       const lines = wrong.map(({ condition, found, mend }) => `${condition}: ${found} (${mend})`).join("\n");

@@ -1,6 +1,7 @@
 // A re-admission as a person reads it at its end. Pure.
 import { renderTable } from "../../cli/output.ts";
 import { PLANE_NAMES, PLANE_NUMBERS } from "../../federation/planes/names.ts";
+import { partnerOf } from "../organisations.ts";
 import { formatDuration, type Palette } from "../progress.ts";
 import { renderQuestion, renderViews } from "../proof/render.ts";
 import type { Readmitted } from "./readmit.ts";
@@ -10,7 +11,7 @@ const ANSWER_LINES_MAX = 6;
 
 export function renderReadmitted(seen: Readmitted, palette: Palette): string {
   const { bold, dim, green, red } = palette;
-  const { by, partner, gate, decidedAt, planes, rooms, answered, holds } = seen;
+  const { by, partner, gate, decidedAt, planes, rooms, choice, reopened, answered, holds } = seen;
   const rows = planes
     .toSorted((one, other) => one.seenAt - other.seenAt)
     .map(({ organisation, plane, seenAt, tookMs }) => [
@@ -28,6 +29,14 @@ export function renderReadmitted(seen: Readmitted, palette: Palette): string {
     renderTable(["  PLANE", "AT", "SINCE THE DECISION", "TOOK"], rows),
     bold("The rooms they share now"),
     ...rooms.map(({ organisation, room }) => `  ${organisation}: ${room}`),
+    ...reopened.map(
+      ({ organisation, room, cameIn, saidByOurs, readBack }) =>
+        `  ${room} was opened again: ${cameIn} messages of ${partnerOf(organisation)} came in; ` +
+        `of ${saidByOurs} that ${organisation} said meanwhile, ${readBack} can be read back`,
+    ),
+    ...(choice === "reopen" && reopened.length === 0
+      ? ["  None of them was opened again: the removal had replaced them, and that stays so."]
+      : []),
     "",
     ...answered.flatMap((one, index) => [
       ...renderQuestion(one, palette),
