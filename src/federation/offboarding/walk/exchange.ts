@@ -1,11 +1,13 @@
 // Passing statements on as files, and taking in what came back.
 import { exportExchange, type Imported, importExchange } from "../../../records/sign/exchange.ts";
+import { type HeldStatements, stagesIn } from "../../../records/sign/removal-files.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { isSignedBy, readHeld, writeHeld } from "../run/held.ts";
-import type { Run } from "../run/run.ts";
+import { counterpartyOf, type Run } from "../run/run.ts";
 import { OffboardingBlocked } from "./blocked.ts";
 import { finishRecord } from "./finish.ts";
+import { TRIGGER_WORD } from "./prove-stage.ts";
 import { removalOf, requireOpen, withRun } from "./removal.ts";
 import { type RunView, viewOf } from "./view.ts";
 
@@ -43,7 +45,8 @@ export interface ImportResult {
 
 /**
  * Takes in a file of the other organisation, whole or not at all.
- * @throws RecordRefused with everything that is wrong; nothing is changed then
+ * @throws RecordRefused with everything that is wrong, OffboardingBlocked when the two have opened their runs for
+ *   different reasons; nothing is changed then
  */
 export function importStatements(
   context: OffboardingContext,
@@ -54,8 +57,26 @@ export function importStatements(
     if (run.ended?.how === "aborted") requireOpen(run);
     const held = readHeld(run);
     const imported = importExchange(bytes, removalOf(run, trust), held);
+    requireSameTrigger(run, imported.held);
     writeHeld(run, held, imported.held, timestamp(context.federation.clock.now()));
     const recordFile = finishRecord(context, run, trust);
     return { run, added: imported.added, recordFile, view: viewOf(run, trust.parties) };
   });
+}
+
+/** The completion, which both sign, names one trigger: better told at the first stage than at the last. */
+function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
+  const other = counterpartyOf(run);
+  const said = [...stagesIn(envelopes).values()]
+    .filter(({ predicate }) => predicate.organisation === other)
+    .flatMap(({ predicate }) => predicate.attested)
+    .find((word) => word.startsWith(TRIGGER_WORD));
+  if (said === undefined || said === `${TRIGGER_WORD}${run.trigger}`) return;
+  throw new OffboardingBlocked("the file is refused, and nothing of it was taken in", [
+    {
+      ...{ stage: null, plane: null, condition: "same_trigger", probe: "import" },
+      found: `${other} has opened its run as ${said.slice(TRIGGER_WORD.length)}, this organisation as ${run.trigger}`,
+      mend: "Agree on one trigger; whoever has the other one aborts its run and opens it again.",
+    },
+  ]);
 }

@@ -1,6 +1,6 @@
 // One stage of one's own, from its beginning to its proof. Invariants: that it is begun is written before
 // anything is changed; what it was shown by is written as a whole; done again, it takes up what is done.
-import { PLANE_OF_STAGE, type StageName } from "../../../records/stages.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/stages.ts";
 import { currentState } from "../../current.ts";
 import { probeFromInside } from "../../probes/inside.ts";
 import { timestamp } from "../../reconcile/context.ts";
@@ -128,6 +128,7 @@ function proofOf(
     items: [...new Map(items.map((item) => [item.digest, item])).values()],
     attested: [
       ...(ahead === null ? [] : [`${AHEAD_WORD}${ahead}`]),
+      ...(stage === STAGE_NAMES[0] ? [`${TRIGGER_WORD}${run.trigger}`] : []),
       ...(stage === "data_duties" ? attestedDuties(context, run) : []),
     ],
   };
@@ -139,6 +140,8 @@ function copyOf(judged: Judged): Proof["conditions"][number] {
 
 /** Prefix of the word that says why a stage was opened before both had signed the one before it. */
 export const AHEAD_WORD = "ahead:";
+/** Prefix of the word by which an organisation says, in its first stage, why it removes the other. */
+export const TRIGGER_WORD = "trigger:";
 /** Prefix of the word by which an organisation says who attests for it. */
 export const OWNER_WORD = "owner:";
 /** The tests that need no server, as they are named in records. */

@@ -4,11 +4,12 @@ import { readFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
 import { exportStatements, importStatements } from "../../../../src/federation/offboarding/walk/exchange.ts";
 import { RecordRefused } from "../../../../src/records/sign/refused.ts";
+import type { Trigger } from "../../../../src/records/stages.ts";
 import { openParties } from "../../../support/offboarding-parties.ts";
 import { exportedFiles, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
 
-async function signedOnce(t: TestContext) {
-  const parties = await openParties(t);
+async function signedOnce(t: TestContext, partnersTrigger?: Trigger) {
+  const parties = await openParties(t, { partnersTrigger });
   const { directory, a } = parties;
   await stepAt(directory, a, "next");
   await stepAt(directory, a, "sign");
@@ -62,6 +63,21 @@ test("OFF-3: a file of another run, of a stranger, or a forged one is refused by
   assert.equal(JSON.stringify(viewAt(b).held), held);
   // One's own file is not the other's.
   await assert.rejects(importStatements(a.context, Buffer.from(text, "utf8")), RecordRefused);
+});
+
+test("OFF-3: two runs that were opened for different reasons are told apart at the first file", async (t) => {
+  const { directory, a, b, text } = await signedOnce(t, "planned_departure");
+  const before = JSON.stringify(viewAt(b).held);
+  await assert.rejects(importStatements(b.context, Buffer.from(text, "utf8")), {
+    code: "offboarding_blocked",
+    message: /same_trigger.*contract_end.*planned_departure/s,
+  });
+  assert.equal(JSON.stringify(viewAt(b).held), before);
+  await stepAt(directory, b, "next");
+  await stepAt(directory, b, "sign");
+  await stepAt(directory, b, "export");
+  const [back = ""] = exportedFiles(directory, b.own);
+  await assert.rejects(importStatements(a.context, readFileSync(back)), { code: "offboarding_blocked" });
 });
 
 test("OFF-3: nothing is passed on before something is signed", async (t) => {
