@@ -1,4 +1,6 @@
 // A removal as a person reads it at its end. Pure.
+
+import { shellWord } from "../../cli/federation-options.ts";
 import { renderTable } from "../../cli/output.ts";
 import { PLANE_NUMBERS, SAFE_ORDER } from "../../federation/planes/names.ts";
 import { PLANE_OF_STAGE, positionOf, STAGE_NAMES, type StageName } from "../../records/stages.ts";
@@ -49,7 +51,7 @@ export function renderOffboarded(seen: Offboarded, palette: Palette): string {
     holds ? green("Everything is as it should be.") : red("Not everything is as it should be; see above."),
     "",
     bold("Next"),
-    `  bin/drawbridge verify ${record.file} --trust ${record.trustFile}`,
+    `  bin/drawbridge verify ${shellWord(record.file)} --trust ${shellWord(record.trustFile)}`,
     `  ./task fed:readmit   ${dim(`takes ${partner} back, as a new partner`)}`,
     "",
   ].join("\n");

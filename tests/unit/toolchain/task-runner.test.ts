@@ -108,7 +108,7 @@ test("the list names every task with its summary, before anything is installed",
     assert.equal(file, `tasks/${task.name.replaceAll(":", "-")}.ts`);
     tasks.push(task);
   }
-  const wanted = tasks.map(({ name, summary }) => `  ${name.padEnd(12)} ${summary}`).sort();
+  const wanted = tasks.map(({ name, summary }) => `  ${name.padEnd(21)} ${summary}`).sort();
   const listed = await run(join(ROOT, "task"), []);
   assert.deepEqual(listed.stdout.trimEnd().split("\n").slice(2).sort(), wanted);
 
