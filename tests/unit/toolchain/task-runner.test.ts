@@ -115,7 +115,7 @@ test("the list names every task with its summary, before anything is installed",
   const { task, calls } = madeUpClone(t);
   const bare = await task();
   assert.equal(bare.code, 0);
-  assert.match(bare.stdout, /^ {2}plain {8}A plain one\.\n {2}with:python {2}One on two lines\.\n/m);
+  assert.match(bare.stdout, /^ {2}plain {17}A plain one\.\n {2}with:python {11}One on two lines\.\n/m);
   assert.deepEqual(calls(), []);
 });
 
@@ -134,7 +134,7 @@ test("an unknown task is an error that shows the list", async (t) => {
   for (const name of ["nope", "../plain", "--plain", "main"]) {
     const ended = await task(name);
     assert.equal(ended.code, 2, name);
-    assert.match(ended.stderr, /plain {8}A plain one.*error: there is no task/s);
+    assert.match(ended.stderr, /plain {17}A plain one.*error: there is no task/s);
   }
 });
 
