@@ -1,6 +1,7 @@
 // What was seen while the glass was broken, for people. Pure.
 import { z } from "zod";
 import { renderTable } from "../../cli/output.ts";
+import { leakRows, leakSummary } from "../../federation/evidence/leak-rows.ts";
 import {
   CLOSING_ORDER,
   OPENING_ORDER,
@@ -140,7 +141,10 @@ function probesOf(partner: string, probed: Contained["probed"]): string {
   const verdict = holds
     ? `The probes from outside agree: ${partner} is as the registry says.\n`
     : "The probes from outside do NOT all agree; see drawbridge federation probe.\n";
-  return `${renderTable(["", "PLANE", "PROBE", "ON", "VERDICT", "WHAT ANSWERED"], rows)}\n${verdict}`;
+  const table = renderTable(["", "PLANE", "PROBE", "ON", "VERDICT", "WHAT ANSWERED"], rows);
+  // What crosses in the shared rooms, directly and by what a third server relays; the page has it as Markdown.
+  const crossing = leakSummary(leakRows(outside.map(({ item }) => item))).replaceAll("**", "");
+  return `${table}\n${verdict}${crossing}\n`;
 }
 
 function programsLine(org: string, { after: running, restarted }: ProgramsAfter): string {
