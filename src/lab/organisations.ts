@@ -79,6 +79,11 @@ export function hostOf(organisation: OrganisationName): string {
 export const clientIds = {
   /** The client an organisation's bridge authenticates as, at its own issuer and at its partner's. */
   bridgeOf: (organisation: OrganisationName) => `${organisation}-bridge`,
+  /** Also one of a later partnership, which has a number behind it. */
+  isBridgeOf: (organisation: OrganisationName, azp: string) =>
+    azp === `${organisation}-bridge` ||
+    (azp.startsWith(`${organisation}-bridge-`) &&
+      /^[0-9]+$/.test(azp.slice(`${organisation}-bridge-`.length))),
   /** Known to the issuers of A and B since org C applied; no gateway ever admitted it. */
   applicant: "org-c-applicant",
 } as const;

@@ -18,10 +18,14 @@ const POLL_MS = 25;
 /** The two programs round their times on their own. */
 const ROUNDING_MS = 2;
 
-/** The first invocation between the question's admission and its end; the log lags a little behind. */
+/**
+ * The caller's first invocation between the question's admission and its end; the log lags a little behind.
+ * @param isCaller by `azp`; others try at the same time, and are refused
+ */
 export async function findInvocation(
   lines: () => string[],
   record: DelegationRecord,
+  isCaller: (azp: string) => boolean,
   clock: Clock,
 ): Promise<AccessLogLine | null> {
   if (!record.a2a_attempted) return null;
@@ -32,6 +36,7 @@ export async function findInvocation(
     for (const line of lines()) {
       const parsed = parseLine(line);
       if (parsed?.route?.startsWith("invoke:") !== true) continue;
+      if (parsed.azp === null || !isCaller(parsed.azp)) continue;
       const startedAt = Date.parse(parsed.start_time);
       if (startedAt >= from && startedAt <= to) return parsed;
     }

@@ -6,7 +6,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { Lab } from "../lab.ts";
 import type { MatrixUser, RoomEvent } from "../matrix-user.ts";
-import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, clientIds } from "../organisations.ts";
 import { personOf, type Seed, type SeededRoom } from "../seed/seed.ts";
 import { type AccessLogLine, findInvocation } from "./access-log.ts";
 import { type DelegationRecord, findRecord } from "./delegation-record.ts";
@@ -113,7 +113,12 @@ export async function ask(request: AskRequest, sources: AskSources): Promise<Ask
     views: Object.fromEntries(views),
     audit: record,
     answeredAt: answer?.at(-1)?.origin_server_ts ?? null,
-    gateway: await findInvocation(accessLog, record, clock),
+    gateway: await findInvocation(
+      accessLog,
+      record,
+      (azp) => clientIds.isBridgeOf(request.bridgeOf, azp),
+      clock,
+    ),
   };
 }
 
