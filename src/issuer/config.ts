@@ -1,6 +1,7 @@
 // The one-machine issuer's configuration. Published as docs/reference/schemas/issuer.schema.json.
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
+import { TOKEN_LIFE_S } from "../admission/token-life.ts";
 import { durationMs } from "../domain/duration.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
@@ -25,10 +26,11 @@ export const IssuerConfigFile = z.strictObject({
   url: Origin,
   /** The resource server tokens are for (RFC 8707); it becomes their `aud`. */
   audience: ResourceUri,
-  /** The specification's 300 seconds bound what a removed client can still do. */
-  accessTokenLifespan: durationMs("300s").refine((ms) => ms >= 1_000 && ms <= 3_600_000 && ms % 1_000 === 0, {
-    error: "must be whole seconds, at most an hour",
-  }),
+  /** It bounds what a removed client can still do; evidence and signed records state the longest one. */
+  accessTokenLifespan: durationMs(`${TOKEN_LIFE_S}s`).refine(
+    (ms) => ms >= 1_000 && ms <= TOKEN_LIFE_S * 1_000 && ms % 1_000 === 0,
+    { error: `must be whole seconds, at most ${TOKEN_LIFE_S}` },
+  ),
   /** Private ES256 signing keys, a JWK set; it must persist, or gateways refuse tokens after a restart. */
   signingKeys: SecretReference,
   clientsFile: z.string().min(1).default("clients.yaml"),

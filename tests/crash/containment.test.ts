@@ -3,7 +3,6 @@
 import assert from "node:assert/strict";
 import { cpSync, existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import process from "node:process";
 import { type TestContext, test } from "node:test";
 import { systemClock } from "../../src/domain/clock.ts";
 import { performAct } from "../../src/federation/containment/act.ts";
@@ -13,25 +12,16 @@ import { runPass } from "../../src/federation/reconcile/pass.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import { readPlane } from "../../src/federation/state/records.ts";
 import { controlRepository, openControl } from "../support/control-repository.ts";
-import { killsOf } from "../support/kills.ts";
+import { killsOf, runUntilKilled } from "../support/kills.ts";
 import { operatorGit } from "../support/repository.ts";
-import { ROOT, start, temporaryFolder } from "../support/temporary.ts";
+import { temporaryFolder } from "../support/temporary.ts";
 
-const PROGRAM = join(ROOT, "tests/support/containment-process.ts");
-
-/** Runs it, killed after a time if one is given; says how long it worked and whether it was killed. */
-async function contain(directory: string, killAfterMs?: number) {
-  const running = start(process.execPath, [PROGRAM, directory, join(directory, "control"), "lighthouse"]);
-  await running.printed("begun");
-  const begun = performance.now();
-  const kill = () => running.child.kill("SIGKILL");
-  const timer = killAfterMs === undefined ? undefined : setTimeout(kill, killAfterMs);
-  const { signal, stdout, stderr } = await running.finished;
-  clearTimeout(timer);
-  assert.equal(stderr, "");
-  assert.doesNotMatch(stdout, /drift/);
-  return { killed: signal === "SIGKILL", durationMs: performance.now() - begun, stdout };
-}
+const contain = (directory: string, killAfterMs?: number) =>
+  runUntilKilled(
+    "containment-process.ts",
+    [directory, join(directory, "control"), "lighthouse"],
+    killAfterMs,
+  );
 
 /** How far a killed one came, by what it left. */
 async function progressOf(directory: string, before: string): Promise<string> {

@@ -3,7 +3,6 @@
 import assert from "node:assert/strict";
 import { cpSync, existsSync, readFileSync, rmSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import process from "node:process";
 import { type TestContext, test } from "node:test";
 import { importPinnedKey } from "../../src/cards/pinned-keys.ts";
 import { verifyCard } from "../../src/cards/verify.ts";
@@ -14,22 +13,13 @@ import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { thumbprintOf } from "../../src/federation/registry/retired.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import { identitiesIn } from "../support/identities.ts";
+import { runUntilKilled } from "../support/kills.ts";
 import { removedPartner, SERVER } from "../support/readmission.ts";
 import { operatorGit } from "../support/repository.ts";
-import { ROOT, start, temporaryFolder } from "../support/temporary.ts";
+import { temporaryFolder } from "../support/temporary.ts";
 
-async function run(program: string, directory: string, killAfterMs?: number) {
-  const running = start(process.execPath, [join(ROOT, "tests/support", program), directory]);
-  await running.printed("begun");
-  const begun = performance.now();
-  const kill = () => running.child.kill("SIGKILL");
-  const timer = killAfterMs === undefined ? undefined : setTimeout(kill, killAfterMs);
-  const { signal, stdout, stderr } = await running.finished;
-  clearTimeout(timer);
-  assert.equal(stderr, "");
-  assert.doesNotMatch(stdout, /drift/);
-  return { killed: signal === "SIGKILL", durationMs: performance.now() - begun, stdout };
-}
+const run = (program: string, directory: string, killAfterMs?: number) =>
+  runUntilKilled(program, [directory], killAfterMs);
 
 /** Kills it `kills` times over its whole length, and has it end. */
 async function killOver(

@@ -1,5 +1,8 @@
-// How often a crash test kills. A short run meets the same boundaries less often.
+// Killing a program at work, and how often a crash test does. A short run meets the same boundaries less often.
+import assert from "node:assert/strict";
+import { join } from "node:path";
 import process from "node:process";
+import { ROOT, start } from "./temporary.ts";
 
 /** Set to `short` by `./task test:crash-recovery --short`. */
 export const CRASH_RUN = "DRAWBRIDGE_TEST_CRASH_RUN";
@@ -9,4 +12,21 @@ const SHORT_MAX = 10;
 /** @param whole how many kills a whole run makes */
 export function killsOf(whole: number): number {
   return process.env[CRASH_RUN] === "short" ? Math.min(whole, SHORT_MAX) : whole;
+}
+
+/**
+ * Runs a program of tests/support that says `begun`, killed so long after that if a time is given.
+ * @returns how long it worked, whether it was killed, and what it said
+ */
+export async function runUntilKilled(program: string, args: readonly string[], killAfterMs?: number) {
+  const running = start(process.execPath, [join(ROOT, "tests/support", program), ...args]);
+  await running.printed("begun");
+  const begun = performance.now();
+  const kill = () => running.child.kill("SIGKILL");
+  const timer = killAfterMs === undefined ? undefined : setTimeout(kill, killAfterMs);
+  const { signal, stdout, stderr } = await running.finished;
+  clearTimeout(timer);
+  assert.equal(stderr, "");
+  assert.doesNotMatch(stdout, /drift/);
+  return { killed: signal === "SIGKILL", durationMs: performance.now() - begun, stdout };
 }

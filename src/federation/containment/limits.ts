@@ -1,8 +1,6 @@
 // What containment and its restore cannot do, in the words that an operator is told.
+import { TOKEN_LIFE_S } from "../../admission/token-life.ts";
 import type { Act } from "./record.ts";
-
-/** Access tokens of the issuer live this long; see the issuer adapters. */
-const TOKEN_LIFE_MS = 300_000;
 
 /**
  * @param closedAtMs when the gateway plane was closed; undefined when that is not known yet
@@ -10,8 +8,8 @@ const TOKEN_LIFE_MS = 300_000;
 export function limitsOfContainment(serverName: string, closedAtMs: number | undefined): readonly string[] {
   const until =
     closedAtMs === undefined
-      ? "for up to 300 s after the gateway plane is closed"
-      : `until ${new Date(closedAtMs + TOKEN_LIFE_MS).toISOString()} at the latest`;
+      ? `for up to ${TOKEN_LIFE_S} s after the gateway plane is closed`
+      : `until ${new Date(closedAtMs + TOKEN_LIFE_S * 1_000).toISOString()} at the latest`;
   return [
     `What ${serverName} has replicated stays there: messages, files, membership and history of every shared room.`,
     `Access tokens that its client holds stay valid ${until}; the gateway refuses them already, other services may not.`,

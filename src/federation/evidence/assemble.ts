@@ -1,6 +1,7 @@
 // Puts an evidence pack together: the registry's facts, the containment records, what was probed, and the three
 // record streams. Invariant: what does not fit the pack's schema is left out and counted, never bent to fit.
 import { resolve } from "node:path";
+import { TOKEN_LIFE_S } from "../../admission/token-life.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { EvidenceItem } from "../../records/evidence-item.ts";
@@ -9,7 +10,7 @@ import { ContainmentRecord } from "../containment/record.ts";
 import type { CurrentState } from "../current.ts";
 import { closedPlanes, type PartnerEntry } from "../registry/partner.ts";
 import { collectStream, type Window } from "./collect-stream.ts";
-import { type EvidencePack, type EvidencePackBody, LIMITS, sealPack, TOKEN_LIFE_SECONDS } from "./pack.ts";
+import { type EvidencePack, type EvidencePackBody, LIMITS, sealPack } from "./pack.ts";
 import { STREAM_NAMES, type StreamName } from "./stream-lines.ts";
 
 const RECORDS = "records/containment";
@@ -51,7 +52,7 @@ export async function assemblePack(input: PackInput): Promise<EvidencePack> {
     stream_items: streams.flatMap(({ items }) => items),
     limits: {
       ...LIMITS,
-      live_tokens: { longest_life_seconds: TOKEN_LIFE_SECONDS, dead_by: deadBy([...inside, ...outside]) },
+      live_tokens: { longest_life_seconds: TOKEN_LIFE_S, dead_by: deadBy([...inside, ...outside]) },
     },
   });
 }
@@ -105,5 +106,5 @@ function deadBy(items: readonly EvidenceItem[]): string | null {
     )
     .map(({ at }) => Date.parse(at));
   if (refused.length === 0) return null;
-  return new Date(Math.min(...refused) + TOKEN_LIFE_SECONDS * 1_000).toISOString();
+  return new Date(Math.min(...refused) + TOKEN_LIFE_S * 1_000).toISOString();
 }

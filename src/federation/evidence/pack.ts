@@ -2,7 +2,9 @@
 // Invariants: every member is an identifier, a word of a closed set, a digest, a number or a time, or one of the
 // fixed sentences of `LIMITS`; each item carries the digest of its other members, and the pack that of all.
 // Published as docs/reference/schemas/svc.federation.evidence.v1.schema.json.
+
 import { z } from "zod";
+import { TOKEN_LIFE_S } from "../../admission/token-life.ts";
 import { canonicalize } from "../../domain/canonicalize.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { EvidenceItem, isIntact } from "../../records/evidence-item.ts";
@@ -20,9 +22,6 @@ export const LIMITS = {
     "Removing a server from an ACL or a whitelist does not retract history that was replicated to it before.",
   user_attribution: "The X-User-Id header is attribution, not authentication.",
 } as const;
-
-/** The longest life of an access token (accessTokenLifespan). */
-export const TOKEN_LIFE_SECONDS = 300;
 
 const StreamSummary = z.strictObject({
   stream: z.enum(STREAM_NAMES),
@@ -82,7 +81,7 @@ const EvidencePackBody = z.strictObject({
     replicated_history: z.literal(LIMITS.replicated_history),
     user_attribution: z.literal(LIMITS.user_attribution),
     live_tokens: z.strictObject({
-      longest_life_seconds: z.literal(TOKEN_LIFE_SECONDS),
+      longest_life_seconds: z.literal(TOKEN_LIFE_S),
       /** No token that was issued before the partner was seen refused one lives longer; null: it was not seen refused. */
       dead_by: Time.nullable(),
     }),

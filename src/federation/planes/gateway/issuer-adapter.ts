@@ -43,6 +43,3 @@ export interface IssuerAdapter {
    */
   drift(intent: IssuerIntent): Promise<readonly Omit<Drift, "plane">[]>;
 }
-
-/** A token's life, seconds, with every adapter: what a closed client can still do, at most. */
-export const TOKEN_LIFE_S = 300;

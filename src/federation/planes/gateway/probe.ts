@@ -1,6 +1,7 @@
 // What an operator sees of plane 5 from inside, for one partner: does the gateway still know its `azp`, can it
 // have a token, and until when one that it has lives.
 import { InvocationFile } from "../../../admission/invocation-file.ts";
+import { TOKEN_LIFE_S } from "../../../admission/token-life.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
@@ -9,7 +10,7 @@ import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { PartnerEntry } from "../../registry/partner.ts";
 import { standingText } from "../file-target.ts";
 import { readGatewayState } from "../gateway-state.ts";
-import { type IssuerAdapter, TOKEN_LIFE_S } from "./issuer-adapter.ts";
+import type { IssuerAdapter } from "./issuer-adapter.ts";
 
 /** Envoy takes a token up to two seconds past its end. */
 const SKEW_S = 2;

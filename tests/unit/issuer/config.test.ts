@@ -1,0 +1,17 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { IssuerConfigFile } from "../../../src/issuer/config.ts";
+
+const withLifespan = (accessTokenLifespan: string) =>
+  IssuerConfigFile.safeParse({
+    ...{ version: 1, listen: { port: 8081 }, url: "http://issuer.test", audience: "http://gateway.test" },
+    ...{ signingKeys: { file: "keys.json" }, accessTokenLifespan },
+  });
+
+test("PLN-5: no token may live longer than evidence and records say that one lives at most", () => {
+  assert.equal(withLifespan("300s").success, true);
+  assert.deepEqual(
+    withLifespan("301s").error?.issues.map(({ path, message }) => [path.join("."), message]),
+    [["accessTokenLifespan", "must be whole seconds, at most 300"]],
+  );
+});
