@@ -14,6 +14,43 @@ const Listen = z.strictObject({
 
 const MiB = 1024 * 1024;
 
+/** Encrypted rooms. A: refused. B: ghosts have devices with keys, and still refuse. C: ghosts take part. */
+const Encryption = z
+  .strictObject({
+    stage: z.enum(["A", "B", "C"]).default("A"),
+    /** 32-byte keys, base64, one a line: the first seals the keys of the ghosts' stores, all of them open. */
+    storeKeys: SecretReference.optional(),
+    /** Threads in which the ghosts' machines run. */
+    threads: z.int().min(1).max(64).default(2),
+    /** Longest time an event waits for its key (`ENCRYPTED_INTAKE_KEY_WAIT`). */
+    keyWait: durationMs("15m", { min: "1s" }),
+    keyRequests: z
+      .strictObject({
+        attempts: z.int().min(0).max(100).default(5),
+        firstAfter: durationMs("5s", { min: "100ms" }),
+        longestWait: durationMs("2m", { min: "1s" }),
+      })
+      .prefault({}),
+    /** Whose questions are believed: of any device, of those their owner cross-signed, of identities listed below. */
+    senderDevices: z.enum(["allow_all", "cross_signed", "verified"]).default("allow_all"),
+    /** For `verified`: users and the public master keys that somebody has compared. */
+    verifiedIdentities: z
+      .array(z.strictObject({ user: z.string().min(1), masterKey: z.string().regex(/^[A-Za-z0-9+/]{43}$/) }))
+      .default([]),
+    /** Keys that come forwarded: never taken, or only from the very device that made the session. */
+    forwardedKeys: z.enum(["refuse", "from_sender"]).default("from_sender"),
+  })
+  .prefault({})
+  .superRefine((encryption, context) => {
+    if (encryption.stage !== "A" && encryption.storeKeys === undefined) {
+      context.addIssue({
+        code: "custom",
+        path: ["storeKeys"],
+        message: "is needed from stage B on: a file with 32 random bytes in base64",
+      });
+    }
+  });
+
 export const BridgeConfigFile = z.strictObject({
   version: z.literal(1),
   homeserver: z.strictObject({
@@ -65,7 +102,9 @@ export const BridgeConfigFile = z.strictObject({
       file: z.string().min(1).optional(),
     })
     .prefault({}),
-  encryption: z.strictObject({ stage: z.literal("A").default("A") }).prefault({}),
+  encryption: Encryption,
+  /** Reading back, after the homeserver was down, what its transactions lost. Keys are always read back. */
+  readBack: z.strictObject({ rooms: z.boolean().default(true) }).prefault({}),
   limits: z
     .strictObject({
       roomQueue: z.int().min(1).default(64),
