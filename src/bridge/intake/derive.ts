@@ -1,7 +1,8 @@
 // From events to delegations: who is asked by which message. Pure.
 // Invariants: only a person's text message triggers; edits, notices and the bridge's own ghosts never do; a
-// message redacted in the same transaction does not; an encrypted room is not served (stage A).
-import type { EventId, GhostMxid, UserId } from "../../domain/identifiers.ts";
+// message redacted in the same transaction does not; what stands in plain text in an encrypted room counts
+// only where it is told to, and what cannot be opened yet keeps its place there as an envelope.
+import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { type AgentTarget, isSenderAllowed } from "../agents/directory.ts";
 import {
   type Admission,
@@ -9,12 +10,14 @@ import {
   inRoom,
   type KnownFacts,
   type NewDelegation,
+  type NewEnvelope,
   type NewNotice,
 } from "../ledger/admission.ts";
 import type { RoomStateEvent } from "../ledger/memberships.ts";
 import type { Namespace } from "./namespace.ts";
+import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf } from "./prompt.ts";
-import type { MessageEvent, ReadableEvent } from "./read-events.ts";
+import type { EncryptedEvent, MessageEvent, ReadableEvent } from "./read-events.ts";
 
 /** The command that lists a room's agents. */
 export const DIRECTORY_COMMAND = "!agents";
@@ -56,21 +59,30 @@ export function roomStateOf(events: readonly ReadableEvent[], namespace: Namespa
   return state;
 }
 
-/** Messages that could ask something: the ledger is consulted about these alone. */
-export function candidatesOf(events: readonly ReadableEvent[], namespace: Namespace): MessageEvent[] {
+/** Messages that could ask something, and encrypted events that could be such: nothing else is looked into. */
+export function candidatesOf(
+  events: readonly ReadableEvent[],
+  namespace: Namespace,
+): { readonly plain: readonly MessageEvent[]; readonly encrypted: readonly EncryptedEvent[] } {
   const redacted = new Set(redactedIn(events).map(({ room, event }) => inRoom(room, event)));
   const seen = new Set<EventId>();
-  return events.filter((event): event is MessageEvent => {
-    if (event.type !== "message" || event.msgtype !== "m.text" || event.isEdit) return false;
-    if (
-      namespace.isOwn(event.sender) ||
-      redacted.has(inRoom(event.room, event.event)) ||
-      seen.has(event.event)
-    )
-      return false;
+  const plain: MessageEvent[] = [];
+  const encrypted: EncryptedEvent[] = [];
+  for (const event of events) {
+    if (event.type !== "message" && event.type !== "encrypted") continue;
+    if (event.type === "message" ? !couldAsk(event) : event.isEdit) continue;
+    if (namespace.isOwn(event.sender) || redacted.has(inRoom(event.room, event.event))) continue;
+    if (seen.has(event.event)) continue;
     seen.add(event.event);
-    return true;
-  });
+    if (event.type === "message") plain.push(event);
+    else encrypted.push(event);
+  }
+  return { plain, encrypted };
+}
+
+/** Whether a message is of the kind that can ask: text, and no edit of an earlier one. */
+export function couldAsk(message: MessageEvent): boolean {
+  return message.msgtype === "m.text" && !message.isEdit;
 }
 
 export function redactedIn(events: readonly ReadableEvent[]): Admission["redacted"] {
@@ -80,15 +92,18 @@ export function redactedIn(events: readonly ReadableEvent[]): Admission["redacte
 }
 
 /** Rooms and events that the ledger must be asked about before `derive`. */
-export function aboutOf(candidates: readonly MessageEvent[]): Admission["about"] {
+export function aboutOf(
+  candidates: readonly MessageEvent[],
+  waiting: readonly WaitingEvent[] = [],
+): Admission["about"] {
   const related = new Set<EventId>();
   for (const message of candidates) {
     if (message.inReplyTo !== undefined) related.add(message.inReplyTo);
     if (message.threadRoot !== undefined) related.add(message.threadRoot);
   }
   return {
-    rooms: [...new Set(candidates.map((message) => message.room))].sort(),
-    events: candidates.map((message) => message.event),
+    rooms: [...new Set([...candidates, ...waiting].map(({ room }) => room))].sort(),
+    events: [...candidates, ...waiting].map(({ event }) => event),
     related: [...related],
   };
 }
@@ -115,17 +130,42 @@ function mayAskAnyone(targets: ReadonlyMap<GhostMxid, AgentTarget>, sender: User
   return [...targets.values()].some(({ entry }) => isSenderAllowed(entry, sender));
 }
 
-/** Derives delegations and asked-for notices, in the order of the messages. */
+/** What is derived from. */
+export interface Asked {
+  /** In the homeserver's order. */
+  readonly candidates: readonly MessageEvent[];
+  readonly waiting: readonly WaitingEvent[];
+  /** Until when an envelope waits. */
+  readonly deadline: number;
+  /** Whether plain text in an encrypted room is answered: where the sender's device need not be known. */
+  readonly plainInEncrypted: boolean;
+}
+
+/** Derives delegations, envelopes and asked-for notices, in the order of the events. */
 export function derive(
-  candidates: readonly MessageEvent[],
+  { candidates, waiting, deadline, plainInEncrypted }: Asked,
   known: KnownFacts,
   targets: ReadonlyMap<GhostMxid, AgentTarget>,
   namespace: Namespace,
 ): Derived {
   const delegations: NewDelegation[] = [];
   const notices: NewNotice[] = [];
+  const envelopes = waiting
+    .filter(({ room }) => mayHoldGhost(room, known))
+    .map(
+      ({ position, event, room, sender, originServerTs, fingerprint }): NewEnvelope => ({
+        position,
+        event,
+        room,
+        sender,
+        originServerTs,
+        fingerprint,
+        deadline,
+      }),
+    );
   for (const message of candidates) {
-    if (known.encryptedRooms.has(message.room)) continue;
+    const isPlain = message.indexDigest === undefined;
+    if (isPlain && !plainInEncrypted && known.encryptedRooms.has(message.room)) continue;
     if (message.body.trim() === DIRECTORY_COMMAND) {
       const speaker = [...(known.ghostsIn.get(message.room) ?? [])].sort()[0];
       if (speaker !== undefined && mayAskAnyone(targets, message.sender)) {
@@ -146,6 +186,8 @@ export function derive(
       const agent = target?.agentId ?? (removed ? namespace.agentOf(ghost) : undefined);
       if (agent === undefined) continue;
       delegations.push({
+        position: message.position,
+        indexDigest: message.indexDigest,
         event: message.event,
         room: message.room,
         ghost,
@@ -158,5 +200,10 @@ export function derive(
       });
     }
   }
-  return { delegations, notices };
+  return { delegations, notices, envelopes };
+}
+
+/** Of a room that nothing is known of the homeserver's word is taken: a ghost is in it. */
+function mayHoldGhost(room: RoomId, known: KnownFacts): boolean {
+  return (known.ghostsIn.get(room)?.size ?? 0) > 0 || !known.ghostsGone.has(room);
 }

@@ -1,54 +1,161 @@
-// A transaction in: read, derive, commit. When `handle` returns, all of it is durable and may be
-// acknowledged; when it throws, nothing was kept and the homeserver will come again.
+// A transaction in: keys first, then read, open, derive, commit. When `handle` returns, all of it is durable
+// and may be acknowledged; when it throws, nothing of its events was kept and the homeserver comes again.
+// Invariants: no machine is asked anything while the database transaction is open; a machine that does not
+// answer holds nothing up, for what it missed is still at the homeserver and is read back.
 import type { Clock } from "../../domain/clock.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
+import type { GhostDevices } from "../crypto/device-types.ts";
 import type { Admitted } from "../ledger/admission.ts";
 import type { IntakeLedger } from "../ledger/postgres.ts";
-import { aboutOf, candidatesOf, derive, redactedIn, roomStateOf } from "./derive.ts";
+import type { EnvelopeLedger } from "../ledger/types.ts";
+import { aboutOf, candidatesOf, couldAsk, derive, redactedIn, roomStateOf } from "./derive.ts";
+import { type DevicePart, readDevicePart, type TransactionExtensions } from "./device-part.ts";
 import type { Namespace } from "./namespace.ts";
-import { type ReadEvents, readEvents } from "./read-events.ts";
+import { ghostsOf, type OpenedEvents, openEncrypted } from "./open-encrypted.ts";
+import { type EncryptedEvent, type ReadEvents, readEvents } from "./read-events.ts";
+
+/** What ghosts' devices add to intake, from stage B on. */
+export interface EncryptedIntake {
+  readonly devices: Pick<GhostDevices, "receive" | "decrypt" | "statuses">;
+  /** Stage C: encrypted events are opened, or wait for their keys. Stage B: they are not looked into. */
+  readonly takesPart: boolean;
+  /** Whether plain text in an encrypted room is answered. */
+  readonly plainInEncrypted: boolean;
+  /** How long an event may wait for its key. */
+  readonly keyWaitMs: number;
+}
 
 export interface IntakeOptions {
-  readonly ledger: IntakeLedger;
+  readonly ledger: IntakeLedger & Pick<EnvelopeLedger, "joinedGhosts">;
   readonly agents: AgentDirectory;
   readonly namespace: Namespace;
   readonly clock: Clock;
   readonly capacity: { readonly room: number; readonly global: number };
   readonly noticeIntervalMs: number;
+  /** Absent at stage A. */
+  readonly encryption?: EncryptedIntake | undefined;
+  /** What a transaction waits for, for five seconds at most: a read-back that comes before it in order. */
+  readonly ready?: () => Promise<void>;
 }
 
 export interface HandledTransaction extends Admitted {
   readonly read: ReadEvents;
   /** Whether ghosts' memberships changed, so that there may be something to do about rooms. */
   readonly roomStateChanged: boolean;
+  readonly devices: {
+    /** To-device messages and other parts for devices that could not be read. */
+    readonly ignored: number;
+    readonly roomsWithNewKeys: Awaited<ReturnType<GhostDevices["receive"]>>["roomsWithNewKeys"];
+  };
+  /** Encrypted events that opened at once. */
+  readonly opened: number;
+}
+
+export interface TransactionExtras {
+  /** The transaction's fields besides `events`. */
+  readonly extensions?: TransactionExtensions;
+  /** `recovered`: read back after the homeserver was away. Such a one waits for nothing. */
+  readonly ingress?: "transaction" | "recovered";
 }
 
 export type TransactionHandler = (
   transactionId: string,
   body: Uint8Array,
   events: readonly unknown[],
+  extras?: TransactionExtras,
 ) => Promise<HandledTransaction>;
 
+const READY_MS_MAX = 5_000;
+/** How long keys may take to become durable. Later they are still at the homeserver. */
+const RECEIVE_MS_MAX = 10_000;
+
+const NOTHING_FOR_DEVICES: DevicePart = { changes: new Map(), ignored: 0 };
+const NOTHING_OPENED: OpenedEvents = { messages: [], malformed: [], waiting: [], opened: 0, decryptedIn: [] };
+
 export function createTransactionHandler(options: IntakeOptions): TransactionHandler {
-  const { ledger, agents, namespace, clock } = options;
-  return async (transactionId, body, rawEvents) => {
+  const { ledger, agents, namespace, clock, encryption } = options;
+
+  /** What came for devices, taken in durably. */
+  const receive = async (extensions: TransactionExtensions) => {
+    if (encryption === undefined) return { ignored: 0, roomsWithNewKeys: [] };
+    const { devices } = encryption;
+    const known = new Map(devices.statuses().map(({ ghost, deviceId }) => [ghost, deviceId]));
+    const part =
+      Object.keys(extensions).length === 0
+        ? NOTHING_FOR_DEVICES
+        : readDevicePart(extensions, namespace, known);
+    if (part.changes.size === 0) return { ignored: part.ignored, roomsWithNewKeys: [] };
+    const received = await within(clock, RECEIVE_MS_MAX, devices.receive(part.changes));
+    return { ignored: part.ignored, roomsWithNewKeys: received?.roomsWithNewKeys ?? [] };
+  };
+
+  return async (transactionId, body, rawEvents, { extensions = {}, ingress = "transaction" } = {}) => {
+    if (ingress === "transaction" && options.ready !== undefined) {
+      await within(clock, READY_MS_MAX, options.ready());
+    }
+    const devices = await receive(extensions);
     const { byGhost } = await agents.current();
     const read = readEvents(rawEvents, body);
-    const candidates = candidatesOf(read.events, namespace);
+    const { plain, encrypted } = candidatesOf(read.events, namespace);
     const roomState = roomStateOf(read.events, namespace);
+
+    const open = async (events: readonly EncryptedEvent[]) => {
+      if (events.length === 0 || encryption?.takesPart !== true) return NOTHING_OPENED;
+      const joined = await ledger.joinedGhosts([...new Set(events.map(({ room }) => room))]);
+      return await openEncrypted(events, {
+        devices: encryption.devices,
+        ghosts: (room) => ghostsOf(room, joined, roomState, byGhost),
+        targets: byGhost,
+        clock,
+      });
+    };
+    const { messages, malformed, waiting, opened, decryptedIn } = await open(encrypted);
+
+    const candidates = [...plain, ...messages.filter(couldAsk)].sort(
+      (left, right) => left.position - right.position,
+    );
+    const allMalformed = [...read.malformed, ...malformed];
+    const receivedAt = clock.now();
+    const asked = {
+      candidates,
+      waiting,
+      deadline: receivedAt + (encryption?.keyWaitMs ?? 0),
+      plainInEncrypted: encryption?.takesPart === true && encryption.plainInEncrypted,
+    };
     const admitted = await ledger.admit({
       transactionId,
       body,
-      receivedAt: clock.now(),
+      ingress,
+      receivedAt,
       eventCount: rawEvents.length,
-      malformed: read.malformed,
+      malformed: allMalformed,
       roomState,
       redacted: redactedIn(read.events),
-      about: aboutOf(candidates),
-      derive: (known) => derive(candidates, known, byGhost, namespace),
+      about: aboutOf(candidates, waiting),
+      decryptedIn,
+      derive: (known) => derive(asked, known, byGhost, namespace),
       capacity: options.capacity,
       noticeIntervalMs: options.noticeIntervalMs,
     });
-    return { ...admitted, read, roomStateChanged: roomState.length > 0 };
+    return {
+      ...admitted,
+      read: { events: read.events, malformed: allMalformed },
+      roomStateChanged: roomState.length > 0,
+      devices,
+      opened,
+    };
   };
+}
+
+/** What the work comes to, or undefined when it takes longer; then it goes on by itself. */
+async function within<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T | undefined> {
+  const over = new AbortController();
+  const late = clock.sleep(ms, over.signal).catch(() => undefined);
+  try {
+    return await Promise.race([work, late.then(() => undefined)]);
+  } finally {
+    over.abort();
+    // Whoever no longer waits for it is not to be told of its failure either.
+    work.catch(() => undefined);
+  }
 }

@@ -20,6 +20,8 @@ interface Envelope {
   readonly room: RoomId;
   readonly sender: UserId;
   readonly originServerTs: number;
+  /** Its place among the events that came with it, from 0: the homeserver's order. */
+  readonly position: number;
 }
 
 export interface MessageEvent extends Envelope {
@@ -32,6 +34,8 @@ export interface MessageEvent extends Envelope {
   /** The event replied to, unless it only stands there for clients that know no threads. */
   readonly inReplyTo: EventId | undefined;
   readonly isEdit: boolean;
+  /** Of a message that stood in a ciphertext: the same for each replay of that ciphertext. */
+  readonly indexDigest: Buffer | undefined;
 }
 
 export interface MembershipEvent extends Envelope {
@@ -52,6 +56,10 @@ export interface EncryptionStateEvent extends Envelope {
 
 export interface EncryptedEvent extends Envelope {
   readonly type: "encrypted";
+  /** The event as the homeserver gave it. */
+  readonly raw: Json;
+  /** A relation stands outside the ciphertext, so an edit can be told without any key. */
+  readonly isEdit: boolean;
 }
 
 /** An event the bridge has no use for. */
@@ -111,7 +119,7 @@ function required<Value>(value: Value | undefined, reason: MalformedReason): Val
   return value;
 }
 
-function readEnvelope(raw: Json): Envelope & { type: string; content: Json } {
+function readEnvelope(raw: Json, position: number): Envelope & { type: string; content: Json } {
   const event = required(parseEventId(raw["event_id"]), "event_id");
   const room = required(parseRoomId(raw["room_id"]), "room_id");
   const sender = required(parseUserId(raw["sender"] ?? raw["user_id"]), "sender");
@@ -120,7 +128,7 @@ function readEnvelope(raw: Json): Envelope & { type: string; content: Json } {
   const ts = raw["origin_server_ts"];
   if (typeof ts !== "number" || !Number.isSafeInteger(ts) || ts < 0) throw new Malformed("origin_server_ts");
   if (!isObject(raw["content"])) throw new Malformed("content");
-  return { event, room, sender, originServerTs: ts, type, content: raw["content"] };
+  return { event, room, sender, originServerTs: ts, position, type, content: raw["content"] };
 }
 
 function readMentions(content: Json): UserId[] {
@@ -174,6 +182,7 @@ function readMessage(envelope: Envelope, content: Json): MessageEvent | OtherEve
     msgtype,
     body,
     mentions: readMentions(content),
+    indexDigest: undefined,
     ...readRelations(content),
   };
 }
@@ -191,9 +200,17 @@ function readMembership(envelope: Envelope, raw: Json, content: Json): Membershi
   };
 }
 
-function readEvent(raw: unknown): ReadableEvent {
+function readEncrypted(envelope: Envelope, raw: Json, content: Json): EncryptedEvent | OtherEvent {
+  // A redacted one has no ciphertext left.
+  if (Object.keys(content).length === 0) return { ...envelope, type: "other" };
+  const relation = content["m.relates_to"];
+  const isEdit = isObject(relation) && relation["rel_type"] === "m.replace";
+  return { ...envelope, type: "encrypted", raw, isEdit };
+}
+
+function readEvent(raw: unknown, position: number): ReadableEvent {
   if (!isObject(raw)) throw new Malformed("not_an_object");
-  const { type, content, ...envelope } = readEnvelope(raw);
+  const { type, content, ...envelope } = readEnvelope(raw, position);
   switch (type) {
     case "m.room.message":
       return readMessage(envelope, content);
@@ -210,7 +227,7 @@ function readEvent(raw: unknown): ReadableEvent {
       if (raw["state_key"] !== "") throw new Malformed("state_key");
       return { ...envelope, type: "encryption" };
     case "m.room.encrypted":
-      return { ...envelope, type: "encrypted" };
+      return readEncrypted(envelope, raw, content);
     default:
       return { ...envelope, type: "other" };
   }
@@ -234,7 +251,7 @@ export function readEvents(raw: readonly unknown[], body: Uint8Array): ReadEvent
   const malformed: MalformedEvent[] = [];
   for (const [index, one] of raw.entries()) {
     try {
-      events.push(readEvent(one));
+      events.push(readEvent(one, index));
     } catch (failure) {
       if (!(failure instanceof Malformed)) throw failure;
       malformed.push({
@@ -246,4 +263,39 @@ export function readEvents(raw: readonly unknown[], body: Uint8Array): ReadEvent
     }
   }
   return { events, malformed };
+}
+
+/** What stood inside a ciphertext. */
+export interface Inside {
+  readonly type: string;
+  readonly content: Json;
+  readonly indexDigest: Buffer;
+}
+
+/** An encrypted event of which nothing more will come; it is known by the digest of what arrived. */
+export function malformedEncrypted(
+  { event, room, raw }: EncryptedEvent,
+  reason: MalformedReason,
+): MalformedEvent {
+  return { sha256: digestOf(raw, Buffer.from(event), 0), reason, event, room };
+}
+
+/**
+ * Reads what an encrypted event held, as the event it would have been in a plain room: undefined when it is
+ * no message, malformed when it cannot be read.
+ */
+export function readDecrypted(
+  event: EncryptedEvent,
+  inside: Inside,
+): { readonly message?: MessageEvent; readonly malformed?: MalformedEvent } {
+  if (inside.type !== "m.room.message") return {};
+  const { raw: _raw, isEdit, type: _type, ...envelope } = event;
+  try {
+    const read = readMessage(envelope, inside.content);
+    if (read.type !== "message") return {};
+    return { message: { ...read, isEdit: read.isEdit || isEdit, indexDigest: inside.indexDigest } };
+  } catch (failure) {
+    if (!(failure instanceof Malformed)) throw failure;
+    return { malformed: malformedEncrypted(event, failure.reason) };
+  }
 }

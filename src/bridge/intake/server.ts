@@ -8,6 +8,7 @@ import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
 import type { Metrics } from "../metrics.ts";
+import type { TransactionExtensions } from "./device-part.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
 
 export interface IntakeServerOptions {
@@ -56,7 +57,11 @@ function authenticator(hsToken: string): (request: FastifyRequest) => void {
   };
 }
 
-function eventsOf(body: unknown): { bytes: Uint8Array; events: readonly unknown[] } {
+function readBody(body: unknown): {
+  bytes: Uint8Array;
+  events: readonly unknown[];
+  extensions: TransactionExtensions;
+} {
   if (!(body instanceof Uint8Array)) throw new MatrixError(400, "M_NOT_JSON", "the body is empty");
   let parsed: unknown;
   try {
@@ -64,10 +69,10 @@ function eventsOf(body: unknown): { bytes: Uint8Array; events: readonly unknown[
   } catch {
     throw new MatrixError(400, "M_NOT_JSON", "the body is not JSON in UTF-8");
   }
-  const events =
-    typeof parsed === "object" && parsed !== null ? (parsed as { events?: unknown }).events : undefined;
+  const { events, ...extensions } =
+    typeof parsed === "object" && parsed !== null ? (parsed as Readonly<Record<string, unknown>>) : {};
   if (!Array.isArray(events)) throw new MatrixError(400, "M_BAD_JSON", "the body has no list of events");
-  return { bytes: body, events };
+  return { bytes: body, events, extensions };
 }
 
 function transactionIdOf(request: FastifyRequest): string {
@@ -119,8 +124,8 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
   const transaction = async (request: FastifyRequest, reply: FastifyReply) => {
     const begun = clock.now();
     try {
-      const { bytes, events } = eventsOf(request.body);
-      const handled = await handle(transactionIdOf(request), bytes, events);
+      const { bytes, events, extensions } = readBody(request.body);
+      const handled = await handle(transactionIdOf(request), bytes, events, { extensions });
       count(handled);
       reply.code(200).send({});
       metrics.transactionSeconds.observe((clock.now() - begun) / 1_000);

@@ -1,0 +1,129 @@
+// What a transaction brings for ghosts' devices beside its events: to-device messages, changed device lists,
+// counts of keys (MSC2409, MSC3202). Invariants: nothing here throws; a part that cannot be read is left out
+// and counted, and affects no other; what is for another device than a ghost's own is left out.
+// Protocol: Matrix application service API, "Pushing events", and the MSCs' unstable names.
+import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
+import type { DeviceChanges } from "../crypto/types.ts";
+import type { Namespace } from "./namespace.ts";
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** The transaction's fields besides `events`. */
+export type TransactionExtensions = Json;
+
+export interface DevicePart {
+  readonly changes: ReadonlyMap<GhostMxid, DeviceChanges>;
+  /** Messages and members that could not be read, or are for nobody here. */
+  readonly ignored: number;
+}
+
+/** The device of each ghost that is known, by ghost: changed device lists concern them all. */
+export type KnownDevices = ReadonlyMap<GhostMxid, string>;
+
+interface Changes {
+  readonly toDevice: Json[];
+  changedUsers: readonly UserId[];
+  leftUsers: readonly UserId[];
+  oneTimeKeyCounts: Readonly<Record<string, number>> | undefined;
+  unusedFallbackKeys: readonly string[] | undefined;
+}
+
+const isObject = (value: unknown): value is Json =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** Reads what a transaction says of devices. */
+export function readDevicePart(
+  body: TransactionExtensions,
+  namespace: Namespace,
+  devices: KnownDevices,
+): DevicePart {
+  const changes = new Map<GhostMxid, Changes>();
+  let ignored = 0;
+  const of = (ghost: GhostMxid): Changes => {
+    const known = changes.get(ghost);
+    if (known !== undefined) return known;
+    const made: Changes = {
+      toDevice: [],
+      changedUsers: [],
+      leftUsers: [],
+      oneTimeKeyCounts: undefined,
+      unusedFallbackKeys: undefined,
+    };
+    changes.set(ghost, made);
+    return made;
+  };
+  const ghostOf = (user: unknown): GhostMxid | undefined => {
+    const parsed = parseUserId(user);
+    return parsed !== undefined && namespace.isGhost(parsed) ? parsed : undefined;
+  };
+  const isOf = (ghost: GhostMxid, device: unknown) =>
+    typeof device === "string" && (devices.get(ghost) ?? device) === device;
+
+  for (const message of listOf(body["to_device"] ?? body["de.sorunome.msc2409.to_device"])) {
+    const ghost = isObject(message) ? ghostOf(message["to_user_id"]) : undefined;
+    if (!isObject(message) || ghost === undefined || !isOf(ghost, message["to_device_id"])) {
+      ignored += 1;
+      continue;
+    }
+    const { sender, type, content } = message;
+    if (parseUserId(sender) === undefined || typeof type !== "string" || !isObject(content)) ignored += 1;
+    else of(ghost).toDevice.push({ sender, type, content });
+  }
+
+  const counts =
+    body["org.matrix.msc3202.device_one_time_keys_count"] ??
+    body["org.matrix.msc3202.device_one_time_key_counts"];
+  for (const { user, device, value } of perDevice(counts)) {
+    const ghost = ghostOf(user);
+    const read = countsOf(value);
+    if (ghost === undefined || !isOf(ghost, device) || read === undefined) ignored += 1;
+    // Of a device that has no keys yet nothing is said; "none" would have fifty more made each time.
+    else if (Object.keys(read).length > 0) of(ghost).oneTimeKeyCounts = read;
+  }
+  for (const { user, device, value } of perDevice(
+    body["org.matrix.msc3202.device_unused_fallback_key_types"],
+  )) {
+    const ghost = ghostOf(user);
+    if (ghost === undefined || !isOf(ghost, device) || !Array.isArray(value)) ignored += 1;
+    else of(ghost).unusedFallbackKeys = value.filter((one) => typeof one === "string");
+  }
+
+  const lists = body["org.matrix.msc3202.device_lists"] ?? body["device_lists"];
+  if (isObject(lists)) {
+    const changed = usersOf(lists["changed"]);
+    const left = usersOf(lists["left"]);
+    if (changed.length + left.length > 0) {
+      for (const ghost of devices.keys()) {
+        const own = of(ghost);
+        own.changedUsers = changed;
+        own.leftUsers = left;
+      }
+    }
+  }
+  return { changes, ignored };
+}
+
+function listOf(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value : [];
+}
+
+function usersOf(value: unknown): UserId[] {
+  return [...new Set(listOf(value).map(parseUserId))].filter((user) => user !== undefined);
+}
+
+/** The leaves of `{ user: { device: value } }`. */
+function* perDevice(value: unknown): Generator<{ user: string; device: string; value: unknown }> {
+  if (!isObject(value)) return;
+  for (const [user, byDevice] of Object.entries(value)) {
+    if (!isObject(byDevice)) continue;
+    for (const [device, each] of Object.entries(byDevice)) yield { user, device, value: each };
+  }
+}
+
+function countsOf(value: unknown): Readonly<Record<string, number>> | undefined {
+  if (!isObject(value)) return undefined;
+  const entries = Object.entries(value).filter(
+    ([, count]) => Number.isSafeInteger(count) && Number(count) >= 0,
+  );
+  return Object.fromEntries(entries.map(([algorithm, count]) => [algorithm, Number(count)]));
+}

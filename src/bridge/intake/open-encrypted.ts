@@ -1,0 +1,125 @@
+// Encrypted events of a transaction, tried at once: what opens goes on as the message it held, what does
+// not waits for its key. Invariants: nothing here throws and nothing here is stored; the tries of one
+// transaction end within the budget, so that it is never held open for a key; only events of rooms with a
+// ghost, by senders who may ask one of them, are tried or waited for: nobody else can hold up a room.
+import type { Clock } from "../../domain/clock.ts";
+import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { type AgentTarget, isSenderAllowed } from "../agents/directory.ts";
+import type { GhostDevices } from "../crypto/device-types.ts";
+import { eventFingerprint } from "../crypto/event-fingerprint.ts";
+import type { Decryption } from "../crypto/types.ts";
+import type { MalformedEvent } from "../ledger/admission.ts";
+import type { RoomStateEvent } from "../ledger/memberships.ts";
+import { type EncryptedEvent, type MessageEvent, malformedEncrypted, readDecrypted } from "./read-events.ts";
+
+/** All tries of one transaction together. */
+const BUDGET_MS = 2_000;
+/** Of a room that nothing is known of, so many ghosts are tried. */
+const UNKNOWN_ROOM_GHOSTS_MAX = 16;
+
+/** An event that becomes an envelope. */
+export interface WaitingEvent extends EncryptedEvent {
+  readonly fingerprint: Buffer;
+}
+
+export interface OpenedEvents {
+  /** Messages that stood inside. */
+  readonly messages: readonly MessageEvent[];
+  readonly malformed: readonly MalformedEvent[];
+  /** To be tried again: their key is not here, or what they hold is not believed (yet). */
+  readonly waiting: readonly WaitingEvent[];
+  /** How many opened, messages or not. */
+  readonly opened: number;
+  /** Their rooms: keys are not missing there any more. */
+  readonly decryptedIn: readonly RoomId[];
+}
+
+/** The ghosts of a room as recorded, with what the transaction itself says of them. */
+export function ghostsOf(
+  room: RoomId,
+  joined: ReadonlyMap<RoomId, readonly GhostMxid[]>,
+  roomState: readonly RoomStateEvent[],
+  configured: ReadonlyMap<GhostMxid, AgentTarget>,
+): readonly GhostMxid[] {
+  const arriving = roomState.flatMap((state) =>
+    state.kind === "ghost" && state.room === room && state.membership === "join" ? [state.ghost] : [],
+  );
+  const recorded = joined.get(room);
+  if (recorded === undefined && arriving.length === 0) {
+    return [...configured.keys()].slice(0, UNKNOWN_ROOM_GHOSTS_MAX);
+  }
+  return [...new Set([...(recorded ?? []), ...arriving])];
+}
+
+/** Tries each event with the ghosts of its room. */
+export async function openEncrypted(
+  events: readonly EncryptedEvent[],
+  context: {
+    readonly devices: Pick<GhostDevices, "decrypt">;
+    readonly ghosts: (room: RoomId) => readonly GhostMxid[];
+    readonly targets: ReadonlyMap<GhostMxid, AgentTarget>;
+    readonly clock: Clock;
+  },
+): Promise<OpenedEvents> {
+  const { devices, clock, targets } = context;
+  const deadline = clock.now() + BUDGET_MS;
+  const messages: MessageEvent[] = [];
+  const malformed: MalformedEvent[] = [];
+  const waiting: WaitingEvent[] = [];
+  const rooms: RoomId[] = [];
+  const tried = events
+    .map((event) => ({ event, ghosts: context.ghosts(event.room) }))
+    .filter(({ event, ghosts }) => mayAskOne(ghosts, event, targets));
+  const results = await Promise.all(
+    tried.map(async ({ event, ghosts }) => ({
+      event,
+      result: await decryptWithin(devices, ghosts, event, deadline, clock),
+    })),
+  );
+  for (const { event, result } of results) {
+    if (result.kind !== "decrypted") {
+      const fingerprint = eventFingerprint(event.raw);
+      if (fingerprint === undefined) malformed.push(malformedEncrypted(event, "content"));
+      else waiting.push({ ...event, fingerprint });
+      continue;
+    }
+    rooms.push(event.room);
+    const read = readDecrypted(event, result);
+    if (read.message !== undefined) messages.push(read.message);
+    if (read.malformed !== undefined) malformed.push(read.malformed);
+  }
+  return { messages, malformed, waiting, opened: rooms.length, decryptedIn: [...new Set(rooms)] };
+}
+
+/** A ghost whose agent is gone says so to whoever asks it. */
+function mayAskOne(
+  ghosts: readonly GhostMxid[],
+  { sender }: EncryptedEvent,
+  targets: ReadonlyMap<GhostMxid, AgentTarget>,
+): boolean {
+  return ghosts.some((ghost) => {
+    const target = targets.get(ghost);
+    return target === undefined || isSenderAllowed(target.entry, sender);
+  });
+}
+
+async function decryptWithin(
+  devices: Pick<GhostDevices, "decrypt">,
+  ghosts: readonly GhostMxid[],
+  event: EncryptedEvent,
+  deadline: number,
+  clock: Clock,
+): Promise<Decryption> {
+  const over = new AbortController();
+  const late = clock.sleep(Math.max(0, deadline - clock.now()), over.signal).then(
+    () => ({ kind: "unavailable" }) as const,
+    () => ({ kind: "unavailable" }) as const,
+  );
+  try {
+    return await Promise.race([devices.decrypt(ghosts, event, deadline - clock.now()), late]);
+  } catch {
+    return { kind: "unavailable" };
+  } finally {
+    over.abort();
+  }
+}
