@@ -14,6 +14,7 @@ import {
   type TransactionId,
   type UserId,
 } from "../../domain/identifiers.ts";
+import { DeviceApi } from "./device-api.ts";
 import { HomeserverHttp, type HomeserverOptions } from "./http.ts";
 import type { Outcome } from "./outcome.ts";
 
@@ -48,9 +49,12 @@ const CLIENT = ["client", "v3"] as const;
 
 export class Homeserver {
   readonly #http: HomeserverHttp;
+  /** What concerns ghosts' devices and their keys. */
+  readonly devices: DeviceApi;
 
   constructor(options: HomeserverOptions) {
     this.#http = new HomeserverHttp(options);
+    this.devices = new DeviceApi(this.#http);
   }
 
   async close(): Promise<void> {

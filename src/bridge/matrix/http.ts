@@ -17,7 +17,7 @@ export interface ActingGhost {
 }
 
 export interface ApiRequest<Schema extends z.ZodType> {
-  readonly method: "GET" | "PUT" | "POST";
+  readonly method: "GET" | "PUT" | "POST" | "DELETE";
   /** Path segments, escaped here. */
   readonly path: readonly string[];
   readonly query?: Readonly<Record<string, string | readonly string[]>>;

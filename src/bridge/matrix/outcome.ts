@@ -17,6 +17,8 @@ export type RetryCause =
   | "unauthorized"
   /** The ghost itself is refused, not what it asked for: a matter for the operator. */
   | "ghost_refused"
+  /** The ghost's cryptographic machine cannot be asked now, or its device is stopped. */
+  | "device_unavailable"
   /** The caller's signal ended it: it may be done again at once, by whoever comes next. */
   | "stopped";
 
@@ -49,6 +51,7 @@ const LEAST_WAIT_MS: Readonly<Record<RetryCause, number>> = {
   malformed: 30_000,
   unauthorized: 30_000,
   ghost_refused: 60_000,
+  device_unavailable: 5_000,
   stopped: 0,
 };
 

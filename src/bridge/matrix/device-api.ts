@@ -1,0 +1,232 @@
+// The Matrix client-server API of devices and their keys, as the bridge uses it for ghosts.
+// Invariants: bodies that a machine made are passed on as they are and never looked into; whether a device
+// is there is asked without acting as it, so that the question itself cannot fail with its deletion.
+// Protocol: Matrix client-server API, "End-to-end encryption" and "Send-to-device messaging".
+import { z } from "zod";
+import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
+import type { DeviceChanges, DeviceIdentity, OutgoingRequest } from "../crypto/types.ts";
+import type { GhostActor } from "./homeserver.ts";
+import type { HomeserverHttp } from "./http.ts";
+import type { Outcome } from "./outcome.ts";
+
+/** The account data in which a ghost's device is recorded at the homeserver. */
+const DEVICE_RECORD_TYPE = "org.drawbridge.device";
+const CLIENT = ["client", "v3"] as const;
+
+/** Nothing of rooms, presence or account data: a read-back of keys costs the homeserver a few milliseconds. */
+const TO_DEVICE_FILTER = JSON.stringify({
+  room: { rooms: [] },
+  presence: { types: [] },
+  account_data: { types: [] },
+});
+/** How many to-device messages a homeserver gives at a time. */
+export const TO_DEVICE_PAGE = 100;
+
+const JsonObject = z.record(z.string(), z.unknown());
+const Nothing = z.unknown().transform(() => undefined);
+const Users = z
+  .array(z.unknown())
+  .transform((users) => users.map(parseUserId).filter((user): user is UserId => user !== undefined));
+
+const SyncResponse = z.object({
+  next_batch: z.string().min(1),
+  to_device: z.object({ events: z.array(z.unknown()) }).optional(),
+  device_lists: z.object({ changed: Users.optional(), left: Users.optional() }).optional(),
+  device_one_time_keys_count: z.record(z.string(), z.number()).optional(),
+  device_unused_fallback_key_types: z.array(z.string()).optional(),
+});
+
+const DeviceRecord = z.object({
+  device_id: z.string(),
+  epoch: z.string().regex(/^[0-9]{1,18}$/),
+});
+
+const Signatures = z.record(z.string(), z.record(z.string(), z.unknown()));
+const OwnKeys = z.object({
+  device_keys: z
+    .record(
+      z.string(),
+      z.record(
+        z.string(),
+        z.object({ keys: z.record(z.string(), z.string()), signatures: Signatures.optional() }),
+      ),
+    )
+    .optional(),
+  self_signing_keys: z.record(z.string(), z.object({ keys: z.record(z.string(), z.string()) })).optional(),
+});
+
+/** One page of a read-back. */
+export interface ToDevicePage {
+  readonly changes: DeviceChanges;
+  /** Where the next page begins; what came before it is deleted when it is asked for. */
+  readonly next: string;
+}
+
+/** What the homeserver publishes of a device. */
+export interface PublishedDevice {
+  readonly identity: DeviceIdentity;
+  /** Whether the ghost's own self-signing key has signed it. */
+  readonly crossSigned: boolean;
+}
+
+/** Which device a ghost has, and how far its state had come, as written down at the homeserver. */
+export interface DeviceRecord {
+  readonly deviceId: string;
+  readonly epoch: bigint;
+}
+
+export class DeviceApi {
+  readonly #http: HomeserverHttp;
+
+  constructor(http: HomeserverHttp) {
+    this.#http = http;
+  }
+
+  /** Makes a request that a machine wants made. The value is the answer's body, as JSON. */
+  async submit(actor: GhostActor, request: OutgoingRequest): Promise<Outcome<string>> {
+    const target = targetOf(request);
+    const outcome = await this.#http.request(request.kind, {
+      ...target,
+      body: JSON.parse(request.body) as unknown,
+      as: actor,
+      schema: JsonObject,
+    });
+    return outcome.kind === "ok" ? { kind: "ok", value: JSON.stringify(outcome.value) } : outcome;
+  }
+
+  /** `PUT /sendToDevice/{type}/{txnId}`; the ID must be unique across the whole appservice. */
+  sendToDevice(
+    actor: GhostActor,
+    eventType: string,
+    transactionId: string,
+    messages: Readonly<Record<string, Readonly<Record<string, unknown>>>>,
+  ): Promise<Outcome<undefined>> {
+    return this.#http.request("to_device", {
+      method: "PUT",
+      path: [...CLIENT, "sendToDevice", eventType, transactionId],
+      body: { messages },
+      as: actor,
+      schema: Nothing,
+    });
+  }
+
+  /**
+   * `GET /sync`, for to-device messages and what is told of devices alone. Records no presence.
+   * @param since deletes, at the homeserver, the messages before it; undefined reads from the oldest one
+   */
+  async toDeviceSince(actor: GhostActor, since: string | undefined): Promise<Outcome<ToDevicePage>> {
+    const outcome = await this.#http.request("read_back_to_device", {
+      method: "GET",
+      path: [...CLIENT, "sync"],
+      query: {
+        timeout: "0",
+        set_presence: "offline",
+        filter: TO_DEVICE_FILTER,
+        ...(since !== undefined && { since }),
+      },
+      as: actor,
+      schema: SyncResponse,
+    });
+    if (outcome.kind !== "ok") return outcome;
+    const { value } = outcome;
+    const messages = (value.to_device?.events ?? []).map((event) => JsonObject.safeParse(event));
+    return {
+      kind: "ok",
+      value: {
+        next: value.next_batch,
+        changes: {
+          toDevice: messages.map(({ data }) => data).filter((data) => data !== undefined),
+          changedUsers: value.device_lists?.changed ?? [],
+          leftUsers: value.device_lists?.left ?? [],
+          oneTimeKeyCounts: value.device_one_time_keys_count,
+          unusedFallbackKeys: value.device_unused_fallback_key_types,
+        },
+      },
+    };
+  }
+
+  /** `POST /keys/query` for one of the ghost's own devices; undefined when it has no keys there. */
+  async publishedDevice(
+    ghost: GhostMxid,
+    deviceId: string,
+    signal?: AbortSignal,
+  ): Promise<Outcome<PublishedDevice | undefined>> {
+    const outcome = await this.#http.request("own_keys", {
+      method: "POST",
+      path: [...CLIENT, "keys", "query"],
+      body: { device_keys: { [ghost]: [deviceId] } },
+      as: { ghost, signal },
+      schema: OwnKeys,
+    });
+    if (outcome.kind !== "ok") return outcome;
+    const device = outcome.value.device_keys?.[ghost]?.[deviceId];
+    const curve25519 = device?.keys[`curve25519:${deviceId}`];
+    const ed25519 = device?.keys[`ed25519:${deviceId}`];
+    if (device === undefined || curve25519 === undefined || ed25519 === undefined) {
+      return { kind: "ok", value: undefined };
+    }
+    const signers = Object.keys(outcome.value.self_signing_keys?.[ghost]?.keys ?? {});
+    const signatures = Object.keys(device.signatures?.[ghost] ?? {});
+    const crossSigned = signers.some((signer) => signatures.includes(signer));
+    return { kind: "ok", value: { identity: { curve25519, ed25519 }, crossSigned } };
+  }
+
+  /** What the homeserver keeps about the ghost's device; undefined when nothing was ever written. */
+  async deviceRecord(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<DeviceRecord | undefined>> {
+    const outcome = await this.#http.request("device_record", {
+      method: "GET",
+      path: [...CLIENT, "user", ghost, "account_data", DEVICE_RECORD_TYPE],
+      as: { ghost, signal },
+      schema: DeviceRecord,
+    });
+    if (outcome.kind === "refused" && outcome.errcode === "M_NOT_FOUND") {
+      return { kind: "ok", value: undefined };
+    }
+    if (outcome.kind !== "ok") return outcome;
+    const { device_id, epoch } = outcome.value;
+    return { kind: "ok", value: { deviceId: device_id, epoch: BigInt(epoch) } };
+  }
+
+  setDeviceRecord(ghost: GhostMxid, record: DeviceRecord, signal?: AbortSignal): Promise<Outcome<undefined>> {
+    return this.#http.request("set_device_record", {
+      method: "PUT",
+      path: [...CLIENT, "user", ghost, "account_data", DEVICE_RECORD_TYPE],
+      body: { device_id: record.deviceId, epoch: String(record.epoch) },
+      as: { ghost, signal },
+      schema: Nothing,
+    });
+  }
+
+  /** `DELETE /devices/{id}`, with its keys and messages. That there is none is success. */
+  async deleteDevice(ghost: GhostMxid, deviceId: string): Promise<Outcome<undefined>> {
+    const outcome = await this.#http.request("delete_device", {
+      method: "DELETE",
+      path: [...CLIENT, "devices", deviceId],
+      body: {},
+      as: { ghost },
+      schema: Nothing,
+    });
+    return outcome.kind === "refused" && outcome.errcode === "M_NOT_FOUND"
+      ? { kind: "ok", value: undefined }
+      : outcome;
+  }
+}
+
+function targetOf(request: OutgoingRequest): { method: "POST" | "PUT"; path: readonly string[] } {
+  switch (request.kind) {
+    case "keys_upload":
+      return { method: "POST", path: [...CLIENT, "keys", "upload"] };
+    case "keys_query":
+      return { method: "POST", path: [...CLIENT, "keys", "query"] };
+    case "keys_claim":
+      return { method: "POST", path: [...CLIENT, "keys", "claim"] };
+    case "signature_upload":
+      return { method: "POST", path: [...CLIENT, "keys", "signatures", "upload"] };
+    case "signing_keys_upload":
+      return { method: "POST", path: [...CLIENT, "keys", "device_signing", "upload"] };
+    case "to_device": {
+      const { eventType = "m.room.encrypted", transactionId = request.id } = request;
+      return { method: "PUT", path: [...CLIENT, "sendToDevice", eventType, transactionId] };
+    }
+  }
+}
