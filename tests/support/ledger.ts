@@ -17,6 +17,7 @@ export const BUCKET: LimiterBucket = { key: "docs", ratePerMinute: 60, burst: 10
 
 export function job(name: string, options: Partial<NewDelegation> = {}): NewDelegation {
   return {
+    position: 0,
     event: event(name),
     room: room("r"),
     ghost: ghost(),
@@ -26,6 +27,7 @@ export function job(name: string, options: Partial<NewDelegation> = {}): NewDele
     originServerTs: T0,
     threadRoot: undefined,
     prompt: `prompt of ${name}`,
+    indexDigest: undefined,
     ...options,
   };
 }
@@ -55,6 +57,7 @@ export async function ledgerFixture(t: TestContext, poolSize = 10): Promise<Ledg
       transactions += 1;
       return ledger.admit({
         transactionId: `t${transactions}`,
+        ingress: "transaction",
         body: Buffer.from(`body ${transactions}`),
         receivedAt: T0,
         eventCount: jobs.length,
@@ -66,7 +69,7 @@ export async function ledgerFixture(t: TestContext, poolSize = 10): Promise<Ledg
           events: jobs.map((one) => one.event),
           related: [],
         },
-        derive: (_known: KnownFacts) => ({ delegations: jobs, notices: [] }),
+        derive: (_known: KnownFacts) => ({ delegations: jobs, envelopes: [], notices: [] }),
         capacity: { room: 64, global: 4_096 },
         noticeIntervalMs: 600_000,
         ...options,

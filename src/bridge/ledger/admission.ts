@@ -4,8 +4,13 @@ import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/i
 import type { RoomStateEvent } from "./memberships.ts";
 import type { NoticeKind } from "./states.ts";
 
+/** How an event came in: by transaction, or recovered by reading back. */
+export type Ingress = "transaction" | "recovered";
+
 /** An (event, ghost) pair that is to become a delegation. */
 export interface NewDelegation {
+  /** Index of its event in the transaction: places in the room are given in this order. */
+  readonly position: number;
   readonly event: EventId;
   readonly room: RoomId;
   readonly ghost: GhostMxid;
@@ -15,6 +20,22 @@ export interface NewDelegation {
   readonly originServerTs: number;
   readonly threadRoot: EventId | undefined;
   readonly prompt: string;
+  /** Of an encrypted event: digest of room, session and message index. One event alone may have it. */
+  readonly indexDigest: Buffer | undefined;
+}
+
+/** An encrypted event whose key is not here: it takes a place in its room, and a slot of its capacity. */
+export interface NewEnvelope {
+  /** Index of the event in the transaction. */
+  readonly position: number;
+  readonly event: EventId;
+  readonly room: RoomId;
+  readonly sender: UserId;
+  readonly originServerTs: number;
+  /** SHA-256 of the event as the homeserver gave it; what is fetched again later must have the same. */
+  readonly fingerprint: Buffer;
+  /** When it expires, milliseconds since the Unix epoch. */
+  readonly deadline: number;
 }
 
 /** A notice that an event asks for, besides those that a refusal brings. */
@@ -55,13 +76,25 @@ export function inRoom(room: RoomId, event: EventId): string {
 }
 
 export interface Derived {
-  /** In the order of the events; pairs already known are dropped by the ledger. */
+  /** Pairs already known, and pairs of an event that has an envelope, are dropped by the ledger. */
   readonly delegations: readonly NewDelegation[];
+  /** Those of events already known, as envelope or as delegation, are dropped by the ledger. */
+  readonly envelopes: readonly NewEnvelope[];
   readonly notices: readonly NewNotice[];
+}
+
+/** What `derive` needs to know about; nothing is read, and `derive` is not called, when there are no rooms. */
+export interface About {
+  /** Of everything that may become a delegation or an envelope. */
+  readonly rooms: readonly RoomId[];
+  readonly events: readonly EventId[];
+  /** Events that those reply to, and roots of their threads. */
+  readonly related: readonly EventId[];
 }
 
 export interface Admission {
   readonly transactionId: string;
+  readonly ingress: Ingress;
   /** The exact body as received. */
   readonly body: Uint8Array;
   readonly receivedAt: number;
@@ -70,13 +103,9 @@ export interface Admission {
   readonly roomState: readonly RoomStateEvent[];
   /** Source events whose redaction the transaction brings. */
   readonly redacted: readonly { readonly room: RoomId; readonly event: EventId }[];
-  /** What `derive` needs to know about; nothing is read when there are no rooms. */
-  readonly about: {
-    readonly rooms: readonly RoomId[];
-    readonly events: readonly EventId[];
-    /** Events that those reply to, and roots of their threads. */
-    readonly related: readonly EventId[];
-  };
+  readonly about: About;
+  /** Rooms of which an event was decrypted: there, room keys are not missing any more. */
+  readonly decryptedIn?: readonly RoomId[] | undefined;
   readonly derive: (known: KnownFacts) => Derived;
   readonly capacity: { readonly room: number; readonly global: number };
   readonly noticeIntervalMs: number;
@@ -85,8 +114,14 @@ export interface Admission {
 export interface Admitted {
   /** True when this very body was committed before: nothing was written. */
   readonly replayed: boolean;
+  /** Delegations that were admitted. */
   readonly admitted: number;
+  /** Delegations that were refused. */
   readonly denied: number;
+  /** Envelopes that await their key now. */
+  readonly envelopes: number;
+  /** Envelopes that were refused. */
+  readonly envelopesDenied: number;
   readonly malformed: number;
   /** Delegations under way whose question was redacted. */
   readonly canceled: readonly string[];

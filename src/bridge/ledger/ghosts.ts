@@ -1,4 +1,5 @@
-// Ghosts and their managed devices. Invariant: a ghost's device ID is written once and never changes.
+// Ghosts, their managed devices, and how far each has read back.
+// Invariant: a ghost's device ID is written once and never changes.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { oneRow, type Queryable, rows, type Statement, toTime } from "./statement.ts";
 import type { GhostDevice } from "./types.ts";
@@ -35,4 +36,32 @@ const PROFILE: Statement = {
 
 export async function profileSet(on: Queryable, ghost: GhostMxid, profileDigest: string): Promise<void> {
   await rows(on, PROFILE, [ghost, profileDigest]);
+}
+
+// What has been read back, of to-device messages and of rooms. A ghost without a row has no position.
+const positionOf = (column: "to_device_since" | "rooms_since") =>
+  ({
+    read: {
+      name: `read_${column}`,
+      text: `SELECT ${column} AS since FROM bridge_ghosts WHERE ghost_mxid = $1`,
+    },
+    write: { name: `write_${column}`, text: `UPDATE bridge_ghosts SET ${column} = $2 WHERE ghost_mxid = $1` },
+  }) as const satisfies Readonly<Record<"read" | "write", Statement>>;
+
+const POSITIONS = { toDevice: positionOf("to_device_since"), rooms: positionOf("rooms_since") } as const;
+
+export type Position = keyof typeof POSITIONS;
+
+export async function position(on: Queryable, what: Position, ghost: GhostMxid): Promise<string | undefined> {
+  const [row] = await rows<{ since: string | null }>(on, POSITIONS[what].read, [ghost]);
+  return row?.since ?? undefined;
+}
+
+export async function setPosition(
+  on: Queryable,
+  what: Position,
+  ghost: GhostMxid,
+  since: string | null,
+): Promise<void> {
+  await rows(on, POSITIONS[what].write, [ghost, since]);
 }

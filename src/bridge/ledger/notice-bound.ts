@@ -28,6 +28,7 @@ function intervalMs(
 ): number | undefined {
   switch (kind) {
     case "encrypted_room_refused":
+    case "keys_missing":
     case "delegation_failed":
       return undefined;
     case "delegation_stopped":

@@ -2,7 +2,7 @@
 // that cause them (delegations.ts, intake.ts, memberships.ts). No text is ever stored.
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
 import { noLongerHeld, type Queryable, rows, type Statement, toTime } from "./statement.ts";
-import type { NoticeKind, TerminalReason } from "./states.ts";
+import type { NoticeKind, NoticeReason } from "./states.ts";
 import type { ClaimedNotice } from "./types.ts";
 
 const CLAIM: Statement = {
@@ -25,7 +25,7 @@ interface NoticeRow {
   ghost_mxid: string;
   source_event_id: string | null;
   thread_root: string | null;
-  reason: TerminalReason | null;
+  reason: NoticeReason | null;
   transaction_id: string;
   first_attempted_at: Date | null;
   attempts: number;

@@ -1,4 +1,4 @@
-// The states of a delegation, of an outgoing event and of a target: the one place that names them.
+// The states of a delegation, an envelope, an outgoing event and a target: the one place that names them.
 // The table definitions in migrations/ repeat these sets as CHECK constraints; a test compares the two.
 
 /** Waiting for its turn, or in the hands of a worker. Every non-terminal state holds a capacity slot. */
@@ -45,8 +45,30 @@ export const TERMINAL_REASONS = [
   "source_redacted",
   "room_unreachable",
   "reply_refused",
+  "event_replayed",
 ] as const;
 export type TerminalReason = (typeof TERMINAL_REASONS)[number];
+
+/** The states of an encrypted event whose key was not here when it came in. All but the first are terminal. */
+export const ENVELOPE_STATES = ["awaiting_key", "derived", "denied", "expired"] as const;
+export type EnvelopeState = (typeof ENVELOPE_STATES)[number];
+
+/** Why an envelope ended, by the state it ended in (`terminal_reason` of svc.encrypted_intake.v1). */
+export const ENVELOPE_REASONS = {
+  derived: ["derived"],
+  denied: ["room_capacity_exceeded", "global_capacity_exceeded"],
+  expired: [
+    "key_wait_elapsed",
+    "key_requests_exhausted",
+    "source_redacted",
+    "event_unavailable",
+    "event_changed",
+    "sender_mismatch",
+    "device_not_trusted",
+    "undecryptable",
+  ],
+} as const satisfies Readonly<Record<Exclude<EnvelopeState, "awaiting_key">, readonly string[]>>;
+export type ExpiryReason = (typeof ENVELOPE_REASONS.expired)[number];
 
 /** What an outgoing event is for; with its delegation or marker it makes the transaction ID unique. */
 export const SEND_PURPOSES = ["reply", "notice", "progress", "question", "pin"] as const;
@@ -61,8 +83,13 @@ export const NOTICE_KINDS = [
   "delegation_stopped",
   "delegation_failed",
   "encrypted_room_refused",
+  "keys_missing",
 ] as const;
 export type NoticeKind = (typeof NOTICE_KINDS)[number];
+
+/** Why a notice is said: what a delegation can end with, and what keeps an encrypted event from becoming one. */
+export const NOTICE_REASONS = [...TERMINAL_REASONS, "sender_device_untrusted"] as const;
+export type NoticeReason = (typeof NOTICE_REASONS)[number];
 
 export const TARGET_TRUST = ["verified", "quarantined"] as const;
 export type TargetTrust = (typeof TARGET_TRUST)[number];

@@ -13,8 +13,11 @@ import type {
   TransactionId,
   UserId,
 } from "../../domain/identifiers.ts";
+import type { About, Admitted, Derived, Ingress, KnownFacts } from "./admission.ts";
 import type {
+  ExpiryReason,
   NoticeKind,
+  NoticeReason,
   SendPurpose,
   TargetTrust,
   TerminalReason,
@@ -180,7 +183,7 @@ export interface ClaimedNotice {
   readonly ghost: GhostMxid;
   readonly sourceEventId: EventId | undefined;
   readonly threadRoot: EventId | undefined;
-  readonly reason: TerminalReason | undefined;
+  readonly reason: NoticeReason | undefined;
   readonly transactionId: TransactionId;
   readonly firstAttemptedAt: number | undefined;
   readonly attempts: number;
@@ -193,6 +196,71 @@ export interface NoticeLedger {
   noticeDeferred(notice: ClaimedNotice, wakeAt: number): Promise<void>;
   /** Given up: the room cannot be reached, or it is no longer worth saying. */
   noticeDropped(notice: ClaimedNotice, now: number): Promise<void>;
+}
+
+/**
+ * An encrypted event that awaits its key, in a worker's hands. It holds its place in the room until it is
+ * derived or has expired, whichever order that happens in.
+ */
+export interface ClaimedEnvelope {
+  readonly event: EventId;
+  readonly fence: string;
+  readonly room: RoomId;
+  readonly sender: UserId;
+  readonly originServerTs: number;
+  /** SHA-256 of the event as it came in (`NewEnvelope.fingerprint`). */
+  readonly fingerprint: Buffer;
+  readonly ingress: Ingress;
+  /** Tries so far. */
+  readonly attempts: number;
+  /** Key requests made so far. */
+  readonly keyRequests: number;
+  readonly admittedAt: number;
+  readonly deadline: number;
+}
+
+/** What an envelope is derived with: as an admission, once its plaintext is here. */
+export interface Derivation {
+  readonly about: About;
+  /** Of the envelope's event alone; its `envelopes` must be empty. */
+  readonly derive: (known: KnownFacts) => Derived;
+  readonly capacity: { readonly room: number; readonly global: number };
+  readonly noticeIntervalMs: number;
+}
+
+export interface EnvelopeCounts {
+  readonly awaiting: number;
+  /** When the oldest of them came in; undefined when there is none. */
+  readonly oldestAdmittedAt: number | undefined;
+}
+
+/**
+ * Envelopes after intake. What a holder writes is fenced; when the envelope is another's by now, or has ended,
+ * it rejects with DrawbridgeError `lease_lost` and nothing was written.
+ */
+export interface EnvelopeLedger {
+  claimEnvelopes(request: { limit: number; now: number; leaseUntil: number }): Promise<ClaimedEnvelope[]>;
+  /**
+   * Its delegations take its place in the room, the first one its capacity slot; others beyond capacity, and
+   * all of a replayed event, are denied rows. Without delegations place and slot are given up.
+   */
+  deriveEnvelope(envelope: ClaimedEnvelope, derivation: Derivation, now: number): Promise<Admitted>;
+  /**
+   * Ends it without delegations: writes svc.encrypted_intake.v1, gives up place and slot. When keys were
+   * missing, or its device was not trusted, the room is told, bounded.
+   */
+  expireEnvelope(envelope: ClaimedEnvelope, reason: ExpiryReason, now: number): Promise<void>;
+  /** Lets go until `wakeAt`, its deadline, or the time it was woken meanwhile, whichever comes first. */
+  deferEnvelope(
+    envelope: ClaimedEnvelope,
+    wakeAt: number,
+    done: { readonly requested: boolean },
+  ): Promise<void>;
+  /** Keys came for these rooms: their envelopes are due now. Returns how many there are. */
+  wakeEnvelopes(rooms: readonly RoomId[], now: number): Promise<number>;
+  /** Ghosts that are joined; a room of which nothing is known is missing from the map. */
+  joinedGhosts(rooms: readonly RoomId[]): Promise<ReadonlyMap<RoomId, readonly GhostMxid[]>>;
+  envelopeCounts(): Promise<EnvelopeCounts>;
 }
 
 /** Something a ghost must do about a room it was invited to or sits in. */
@@ -236,6 +304,18 @@ export interface GhostLedger {
   /** Returns the ghost's device, storing `freshDeviceId` as its own if it has none yet. */
   ghostDevice(ghost: GhostMxid, freshDeviceId: string, now: number): Promise<GhostDevice>;
   profileSet(ghost: GhostMxid, profileDigest: string, now: number): Promise<void>;
+}
+
+/** How far each ghost, once it has a device, has read back what transactions may have lost. */
+export interface ReadPositionLedger {
+  /** How far the ghost's to-device messages were read back; undefined: from the beginning. */
+  toDevicePosition(ghost: GhostMxid): Promise<string | undefined>;
+  /** To be moved only when what lies before it is durable; null forgets it. */
+  setToDevicePosition(ghost: GhostMxid, since: string | null): Promise<void>;
+  /** How far the ghost's rooms were read back; undefined: not yet at all. */
+  roomsPosition(ghost: GhostMxid): Promise<string | undefined>;
+  /** To be moved only when what lies before it is durable; null forgets it. */
+  setRoomsPosition(ghost: GhostMxid, since: string | null): Promise<void>;
 }
 
 /** The trust decision on a target's card, as last recorded. */

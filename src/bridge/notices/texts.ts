@@ -2,7 +2,7 @@
 // Invariants: nothing of a question, an answer or an error's text is ever said; each notice says what
 // happened, why, and who can mend it; every kind and every reason has its words (the types see to it).
 import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
-import type { NoticeKind, TerminalReason } from "../ledger/states.ts";
+import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
 import { escapeHtml } from "../matrix/markdown.ts";
 import { relatesTo } from "../matrix/relations.ts";
 
@@ -16,7 +16,7 @@ export interface DirectoryLine {
 
 export interface NoticeFacts {
   readonly kind: NoticeKind;
-  readonly reason: TerminalReason | undefined;
+  readonly reason: NoticeReason | undefined;
   readonly sourceEventId: EventId | undefined;
   readonly threadRoot: EventId | undefined;
 }
@@ -34,10 +34,13 @@ export const OPENINGS: Readonly<Record<PlainKind, string>> = {
     "This room is encrypted, and this bridge does not read encrypted rooms, so I cannot see what is asked " +
     "here. Please ask me in a room without encryption. Whoever runs the bridge decides whether it takes part " +
     "in encrypted rooms.",
+  keys_missing:
+    "I could not read encrypted messages here, because their keys did not reach me. To mend that, remove me " +
+    "from this room and invite me again, or have a member share the room's keys with me; then ask again.",
 };
 
 /** Why, and who can mend it. */
-export const REASONS: Readonly<Record<TerminalReason, string>> = {
+export const REASONS: Readonly<Record<NoticeReason, string>> = {
   answered: "It was answered.",
   room_capacity_exceeded:
     "Too many questions are waiting in this room. Ask again once some of them are answered.",
@@ -74,13 +77,17 @@ export const REASONS: Readonly<Record<TerminalReason, string>> = {
   source_redacted: "The question was removed.",
   room_unreachable: "I may no longer write in this room. Whoever runs the room can let me.",
   reply_refused: "The homeserver did not accept the answer. Whoever runs this bridge can look into that.",
+  event_replayed: "This message repeats an earlier one under another name, so it is not a new question.",
+  sender_device_untrusted:
+    "It was sent from a device that this bridge does not trust. Verify that device with your other ones, or " +
+    "ask whoever runs the bridge which devices it trusts.",
 };
 
 /** Kinds whose opening says everything. */
-const COMPLETE: ReadonlySet<NoticeKind> = new Set(["encrypted_room_refused"]);
+const COMPLETE: ReadonlySet<NoticeKind> = new Set(["encrypted_room_refused", "keys_missing"]);
 
 /** The body of a notice that is not the directory. */
-export function noticeText(kind: PlainKind, reason: TerminalReason | undefined): string {
+export function noticeText(kind: PlainKind, reason: NoticeReason | undefined): string {
   const opening = OPENINGS[kind];
   return reason === undefined || COMPLETE.has(kind) ? opening : `${opening} ${REASONS[reason]}`;
 }

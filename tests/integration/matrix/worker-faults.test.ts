@@ -36,6 +36,7 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
     about: { rooms: [room("r")], events: [event("question")], related: [] },
     derive: () => ({
       delegations: [],
+      envelopes: [],
       notices: [
         {
           kind: "agent_directory",

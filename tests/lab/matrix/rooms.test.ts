@@ -42,7 +42,7 @@ async function bridge(t: TestContext) {
     notice: (notice: NewNotice) =>
       admit([], {
         about: { rooms: [notice.room], events: [notice.source], related: [] },
-        derive: () => ({ delegations: [], notices: [notice] }),
+        derive: () => ({ delegations: [], envelopes: [], notices: [notice] }),
       }),
   };
 }
