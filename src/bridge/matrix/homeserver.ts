@@ -201,6 +201,20 @@ export class Homeserver {
     return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.event_id } : outcome;
   }
 
+  /** `GET /rooms/{room}/event/{event}`: the event as it is now, whole. */
+  event(
+    actor: GhostActor,
+    roomId: RoomId,
+    eventId: EventId,
+  ): Promise<Outcome<Readonly<Record<string, unknown>>>> {
+    return this.#http.request("event", {
+      method: "GET",
+      path: [...CLIENT, "rooms", roomId, "event", eventId],
+      as: actor,
+      schema: z.record(z.string(), z.unknown()),
+    });
+  }
+
   /** `GET /rooms/{room}/context/{event}`: the place in the timeline right after an event. */
   async timelineAfter(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<string>> {
     const outcome = await this.#http.request("context", {

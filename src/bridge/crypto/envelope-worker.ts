@@ -1,0 +1,307 @@
+// The envelope worker: opens encrypted events whose keys came late, gets keys that were lost, and ends the
+// wait for those that never come. Invariants:
+// - an event becomes delegations only by `deriveEnvelope`, under the fence of the claim;
+// - it is looked at again at growing intervals, and at once when keys came for its room; keys are asked for
+//   `keyRequests.attempts` times at most;
+// - the wait ends at its deadline, after a last look; time in which the homeserver did not answer is given
+//   back, once, so that its outage alone makes nobody's question expire;
+// - after the wait, keys that were asked for are asked for no more.
+import type { Logger } from "pino";
+import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { backoffMs } from "../../runtime/backoff.ts";
+import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
+import type { AgentDirectory } from "../agents/directory.ts";
+import { aboutOf, couldAsk, derive } from "../intake/derive.ts";
+import type { Namespace } from "../intake/namespace.ts";
+import { ghostsOf } from "../intake/open-encrypted.ts";
+import { type EncryptedEvent, readDecrypted } from "../intake/read-events.ts";
+import type { Admitted } from "../ledger/admission.ts";
+import type { ExpiryReason } from "../ledger/states.ts";
+import type { ClaimedEnvelope, EnvelopeLedger } from "../ledger/types.ts";
+import type { Outcome } from "../matrix/outcome.ts";
+import type { CatchUp, GhostDevices } from "./device-types.ts";
+import { type Look, type LookDependencies, look } from "./envelope-look.ts";
+import { KeyRequests } from "./key-requests.ts";
+
+const BATCH = 32;
+const LEASE_MS = 2 * 60_000;
+const LOOK_AGAIN = { firstMs: 1_000, maxMs: 30_000 };
+/** How long a device may still turn out to be trusted: its keys are asked of its homeserver meanwhile. */
+const TRUST_GRACE_MS = 15_000;
+const TRUST_LOOK_MS = 1_000;
+const COUNT_INTERVAL_MS = 5_000;
+
+/** How an envelope ended, as it is counted. */
+export type EnvelopeEnd = "after_wait" | "catch_up" | "key_request" | "not_trusted" | "expired";
+
+export interface EnvelopeObserver {
+  /** `waitedMs` since it came in. */
+  ended(end: EnvelopeEnd, waitedMs: number): void;
+  keyRequest(outcome: "sent" | "failed" | "canceled"): void;
+  waiting(count: number, oldestMs: number): void;
+  /** What a derivation led to. */
+  derived(admitted: Admitted): void;
+  /** There may be notices and audit records to be taken on. */
+  expired(): void;
+  failed(): void;
+}
+
+export interface EnvelopeWorkerDependencies extends Pick<LookDependencies, "fetchEvent"> {
+  readonly ledger: EnvelopeLedger;
+  readonly devices: Pick<GhostDevices, "decrypt" | "follow" | "catchUp" | "sendToDevice" | "statuses">;
+  readonly agents: Pick<AgentDirectory, "current">;
+  readonly namespace: Namespace;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly observe: EnvelopeObserver;
+  readonly capacity: { readonly room: number; readonly global: number };
+  readonly noticeIntervalMs: number;
+  readonly keyRequests: {
+    readonly attempts: number;
+    /** In milliseconds. */
+    readonly firstAfter: number;
+    readonly longestWait: number;
+  };
+  readonly pollIntervalMs?: number;
+}
+
+export class EnvelopeWorker {
+  readonly #deps: EnvelopeWorkerDependencies;
+  readonly #loop: WorkLoop;
+  readonly #requests: KeyRequests;
+  #countedAt = Number.NEGATIVE_INFINITY;
+  /** The homeserver does not answer: until then nothing is claimed. */
+  #pausedUntil = Number.NEGATIVE_INFINITY;
+
+  constructor(deps: EnvelopeWorkerDependencies) {
+    this.#deps = deps;
+    this.#requests = new KeyRequests({
+      devices: deps.devices,
+      observe: (outcome) => deps.observe.keyRequest(outcome),
+    });
+    this.#loop = new WorkLoop({
+      clock: deps.clock,
+      round: (signal) => this.round(signal),
+      onError: (error) => {
+        deps.observe.failed();
+        deps.log.warn({ err: errorName(error) }, "encrypted events that wait could not be worked on");
+      },
+      ...(deps.pollIntervalMs !== undefined && { pollIntervalMs: deps.pollIntervalMs }),
+    });
+  }
+
+  start(): void {
+    this.#loop.start();
+  }
+
+  wake(): void {
+    this.#loop.wake();
+  }
+
+  /** Keys came for these rooms: what waits there is looked at now. */
+  async keysCame(rooms: readonly RoomId[]): Promise<void> {
+    if (rooms.length === 0) return;
+    if ((await this.#deps.ledger.wakeEnvelopes(rooms, this.#deps.clock.now())) > 0) this.wake();
+  }
+
+  drain(): Promise<void> {
+    return this.#loop.drain();
+  }
+
+  /**
+   * Looks once at what is due; true when more may be due.
+   * @param signal aborts when draining: what was not looked at to the end is due again at once
+   */
+  async round(signal?: AbortSignal): Promise<boolean> {
+    const { ledger, clock, devices } = this.#deps;
+    const now = clock.now();
+    if (now < this.#pausedUntil) return false;
+    const claimed = await ledger.claimEnvelopes({ limit: BATCH, now, leaseUntil: now + LEASE_MS });
+    if (claimed.length > 0) {
+      const [joined, { byGhost }] = await Promise.all([
+        ledger.joinedGhosts([...new Set(claimed.map(({ room }) => room))]),
+        this.#deps.agents.current(),
+      ]);
+      const reads = new Map<GhostMxid, Promise<Outcome<CatchUp>>>();
+      const catchUp = (ghost: GhostMxid) => {
+        const read = reads.get(ghost) ?? devices.catchUp(ghost, signal);
+        reads.set(ghost, read);
+        return read;
+      };
+      await allEnded(
+        claimed.map((envelope) => {
+          const ghosts = ghostsOf(envelope.room, joined, [], byGhost);
+          return this.#workIfHeld(envelope, ghosts, catchUp, signal);
+        }),
+      );
+      const found = await Promise.all([...reads.values()]);
+      await this.keysCame(found.flatMap((one) => (one.kind === "ok" ? one.value.roomsWithNewKeys : [])));
+    }
+    await this.#count(claimed.length > 0);
+    return claimed.length === BATCH;
+  }
+
+  /** An envelope that another has by now, or that was redacted, is no longer ours. */
+  async #workIfHeld(
+    envelope: ClaimedEnvelope,
+    ghosts: readonly GhostMxid[],
+    catchUp: LookDependencies["catchUp"],
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    try {
+      await this.#work(envelope, ghosts, catchUp, signal);
+    } catch (error) {
+      if (!(error instanceof DrawbridgeError) || error.code !== "lease_lost") throw error;
+    }
+  }
+
+  async #work(
+    envelope: ClaimedEnvelope,
+    ghosts: readonly GhostMxid[],
+    catchUp: LookDependencies["catchUp"],
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    // Every ghost has left: nobody may read it any more.
+    if (ghosts.length === 0) return this.#expire(envelope, "event_unavailable");
+    const { devices, fetchEvent } = this.#deps;
+    const seen = await look({ devices, fetchEvent, catchUp }, envelope, ghosts, signal);
+    switch (seen.kind) {
+      case "opened":
+        return this.#derive(envelope, ghosts, seen);
+      case "hopeless":
+        return this.#expire(envelope, seen.reason);
+      case "not_trusted":
+        return this.#distrusted(envelope);
+      case "unanswered":
+        return this.#unanswered(envelope, seen.afterMs);
+      case "missing_key":
+        return this.#missing(envelope, ghosts, seen.event);
+    }
+  }
+
+  async #derive(
+    envelope: ClaimedEnvelope,
+    ghosts: readonly GhostMxid[],
+    { event, inside, by }: Extract<Look, { kind: "opened" }>,
+  ): Promise<void> {
+    const { ledger, agents, namespace, clock, observe } = this.#deps;
+    const { byGhost } = await agents.current();
+    const { message } = readDecrypted(event, inside);
+    const candidates = message !== undefined && couldAsk(message) ? [message] : [];
+    const about = aboutOf(candidates);
+    const asked = { candidates, waiting: [], deadline: 0, plainInEncrypted: false };
+    const now = clock.now();
+    const admitted = await ledger.deriveEnvelope(
+      envelope,
+      {
+        about: { ...about, rooms: [envelope.room], events: [envelope.event] },
+        derive: (known) => derive(asked, known, byGhost, namespace),
+        capacity: this.#deps.capacity,
+        noticeIntervalMs: this.#deps.noticeIntervalMs,
+      },
+      now,
+    );
+    const end = envelope.keyRequests > 0 ? "key_request" : by;
+    observe.ended(end, now - envelope.admittedAt);
+    observe.derived(admitted);
+    this.#note(envelope, "derived", { by: end, delegations: admitted.admitted });
+    if (envelope.keyRequests > 0) await this.#requests.cancel(ghosts, event);
+  }
+
+  async #expire(
+    envelope: ClaimedEnvelope,
+    reason: ExpiryReason,
+    asked?: { readonly ghosts: readonly GhostMxid[]; readonly event: EncryptedEvent },
+  ): Promise<void> {
+    const { ledger, clock, observe } = this.#deps;
+    const now = clock.now();
+    await ledger.expireEnvelope(envelope, reason, now);
+    observe.ended(reason === "device_not_trusted" ? "not_trusted" : "expired", now - envelope.admittedAt);
+    observe.expired();
+    this.#note(envelope, "expired", { reason });
+    if (asked !== undefined && envelope.keyRequests > 0)
+      await this.#requests.cancel(asked.ghosts, asked.event);
+  }
+
+  async #distrusted(envelope: ClaimedEnvelope): Promise<void> {
+    const now = this.#deps.clock.now();
+    if (now >= Math.min(envelope.admittedAt + TRUST_GRACE_MS, envelope.deadline)) {
+      return this.#expire(envelope, "device_not_trusted");
+    }
+    await this.#deps.ledger.deferEnvelope(envelope, now + TRUST_LOOK_MS, { requested: false });
+  }
+
+  async #unanswered(envelope: ClaimedEnvelope, afterMs: number): Promise<void> {
+    const now = this.#deps.clock.now();
+    const wait = envelope.deadline - envelope.admittedAt;
+    if (now >= envelope.deadline + wait) return this.#expire(envelope, this.#reasonToEnd(envelope));
+    const wakeAt = now + (afterMs === 0 ? 0 : backoffMs(LOOK_AGAIN, envelope.attempts, afterMs));
+    // Past its deadline an envelope is always due: then it is this worker that waits.
+    if (now >= envelope.deadline) this.#pausedUntil = Math.max(this.#pausedUntil, wakeAt);
+    await this.#deps.ledger.deferEnvelope(envelope, wakeAt, { requested: false });
+  }
+
+  async #missing(
+    envelope: ClaimedEnvelope,
+    ghosts: readonly GhostMxid[],
+    event: EncryptedEvent,
+  ): Promise<void> {
+    const { ledger, clock, keyRequests } = this.#deps;
+    const now = clock.now();
+    if (now >= envelope.deadline)
+      return this.#expire(envelope, this.#reasonToEnd(envelope), { ghosts, event });
+    const isDue = envelope.keyRequests < keyRequests.attempts && now >= this.#requestDue(envelope, 0);
+    const requested =
+      isDue && (await this.#requests.request(ghosts, event, now, this.#requestWait(envelope)));
+    const next = requested ? 1 : 0;
+    const again = now + backoffMs(LOOK_AGAIN, envelope.attempts);
+    const mayAsk = envelope.keyRequests + next < keyRequests.attempts;
+    const wakeAt = mayAsk ? Math.max(now + 1, Math.min(again, this.#requestDue(envelope, next))) : again;
+    // A request that could not be sent waits for the next look, not for its time, which has come.
+    await ledger.deferEnvelope(envelope, isDue && !requested ? again : wakeAt, { requested });
+  }
+
+  /** Why the wait was in vain: every request that may be made was, or there was not even time for that. */
+  #reasonToEnd({ keyRequests }: ClaimedEnvelope): ExpiryReason {
+    const { attempts } = this.#deps.keyRequests;
+    return attempts > 0 && keyRequests >= attempts ? "key_requests_exhausted" : "key_wait_elapsed";
+  }
+
+  /** How long after the request before it the next one is made. */
+  #requestWait({ keyRequests }: ClaimedEnvelope, further = 0): number {
+    const { firstAfter, longestWait } = this.#deps.keyRequests;
+    return backoffMs({ firstMs: firstAfter, maxMs: longestWait }, keyRequests + further);
+  }
+
+  /** When the next request is due, or the one `further` after it. */
+  #requestDue(envelope: ClaimedEnvelope, further: number): number {
+    let due = envelope.admittedAt;
+    for (let made = -envelope.keyRequests; made <= further; made++) due += this.#requestWait(envelope, made);
+    return due;
+  }
+
+  async #count(isWorking: boolean): Promise<void> {
+    const { ledger, clock, observe } = this.#deps;
+    const now = clock.now();
+    if (!isWorking && now - this.#countedAt < COUNT_INTERVAL_MS) return;
+    this.#countedAt = now;
+    const { awaiting, oldestAdmittedAt } = await ledger.envelopeCounts();
+    observe.waiting(awaiting, oldestAdmittedAt === undefined ? 0 : now - oldestAdmittedAt);
+  }
+
+  #note(
+    { event, room, attempts, keyRequests }: ClaimedEnvelope,
+    what: string,
+    more: Readonly<Record<string, unknown>>,
+  ): void {
+    const eventId: EventId = event;
+    this.#deps.log.info({ roomId: room, eventId, attempts, keyRequests, ...more }, `encrypted event ${what}`);
+  }
+}
+
+/** A database error's message can carry a row's values, so only its name is logged. */
+function errorName(error: unknown): string {
+  return error instanceof Error ? error.name : "unknown";
+}
