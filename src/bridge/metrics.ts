@@ -1,8 +1,24 @@
 // The bridge's metrics (Prometheus). Labels come from closed sets alone: no room, user, event or text.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import type { DeviceObserver, DeviceStatus } from "./crypto/device-types.ts";
+import type { EnvelopeObserver } from "./crypto/envelope-worker.ts";
 import type { DelegationMetrics } from "./delegation/metrics.ts";
+import type { RecoveryMetrics } from "./recovery/recovery.ts";
 
-const SECONDS_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
+/** Every `outcome` of drawbridge_encrypted_events_total. */
+export const ENCRYPTED_OUTCOMES = [
+  "at_once",
+  "after_wait",
+  "catch_up",
+  "key_request",
+  "expired",
+  "denied",
+  "not_trusted",
+] as const;
+
+const SECONDS_BUCKETS = [
+  0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900,
+];
 
 export type Metrics = ReturnType<typeof createMetrics>;
 
@@ -20,9 +36,13 @@ export function createMetrics() {
     help: string,
     labelNames: readonly Label[] = [],
   ) => new Histogram({ name: `drawbridge_${name}`, help, labelNames, registers, buckets: SECONDS_BUCKETS });
-  const gauge = (name: string, help: string) => new Gauge({ name: `drawbridge_${name}`, help, registers });
+  const gauge = <Label extends string = never>(
+    name: string,
+    help: string,
+    labelNames: readonly Label[] = [],
+  ) => new Gauge({ name: `drawbridge_${name}`, help, labelNames, registers });
 
-  return {
+  const metrics = {
     registry,
     transactions: counter("transactions_total", "Transactions of the homeserver by outcome.", ["outcome"]),
     transactionSeconds: histogram(
@@ -58,10 +78,94 @@ export function createMetrics() {
       "agents.yaml versions refused; the last good one stays.",
     ),
     auditExported: counter("audit_records_exported_total", "Audit records written to the audit file."),
+    homeserverUp: gauge("homeserver_up", "Whether the homeserver answers: 1, or 0 while it is away."),
+    readBackSeconds: histogram("read_back_seconds", "Reading back what transactions may have lost.", [
+      "cause",
+      "outcome",
+    ]),
+    recovered: counter(
+      "recovered_total",
+      "Questions, and encrypted events, that no transaction had brought when they were read back.",
+      ["cause"],
+    ),
     workerErrors: counter("worker_errors_total", "Rounds or flows that ended by an unexpected error.", [
       "worker",
     ]),
+    encryptedEvents: counter(
+      "encrypted_events_total",
+      "Encrypted events by what became of them: opened at once, after a wait, or never.",
+      ["outcome"],
+    ),
+    encryptedWaiting: gauge("encrypted_events_waiting", "Encrypted events that wait for their key."),
+    encryptedOldestSeconds: gauge(
+      "encrypted_events_oldest_seconds",
+      "How long the oldest encrypted event has waited for its key.",
+    ),
+    keyRecoverySeconds: histogram(
+      "key_recovery_seconds",
+      "From an encrypted event's arrival without its key to its derivation.",
+      ["by"],
+    ),
+    keyRequests: counter("key_requests_total", "Room keys asked of the devices that made them.", ["outcome"]),
+    toDeviceMessages: counter("to_device_messages_total", "To-device messages taken in, by way.", ["by"]),
+    toDeviceIgnored: counter(
+      "to_device_ignored_total",
+      "Parts of transactions for devices that could not be read, or were for no device of a ghost.",
+    ),
+    toDeviceCatchUps: counter("to_device_catch_ups_total", "Read-backs of to-device messages.", ["outcome"]),
+    devicesStopped: counter("ghost_devices_stopped_total", "Devices of ghosts that were stopped.", [
+      "reason",
+    ]),
+    devices: gauge("ghost_devices", "Devices of ghosts by state, as of the last look.", ["state"]),
+    devicesUnsigned: gauge("ghost_devices_not_cross_signed", "Ready devices that are not cross-signed."),
+    devicesCatchUpFailing: gauge(
+      "ghost_devices_catch_up_failing",
+      "Devices whose to-device messages could not be read back.",
+    ),
   };
+  // A count that was never raised is not there; an alarm on it would have nothing to look at.
+  for (const outcome of ENCRYPTED_OUTCOMES) metrics.encryptedEvents.inc({ outcome }, 0);
+  return metrics;
+}
+
+/** What the envelope worker tells, on these. */
+export function envelopeMetrics(
+  metrics: Metrics,
+  on: Pick<EnvelopeObserver, "derived" | "expired">,
+): EnvelopeObserver {
+  return {
+    ...on,
+    ended: (end, waitedMs) => {
+      metrics.encryptedEvents.inc({ outcome: end });
+      if (end === "expired" || end === "not_trusted") return;
+      metrics.keyRecoverySeconds.observe({ by: end }, waitedMs / 1_000);
+    },
+    keyRequest: (outcome) => metrics.keyRequests.inc({ outcome }),
+    waiting: (count, oldestMs) => {
+      metrics.encryptedWaiting.set(count);
+      metrics.encryptedOldestSeconds.set(oldestMs / 1_000);
+    },
+    failed: () => metrics.workerErrors.inc({ worker: "envelopes" }),
+  };
+}
+
+/** What is counted of devices, on these. */
+export function deviceMetrics(metrics: Metrics): DeviceObserver {
+  return {
+    toDevice: (count, by) => metrics.toDeviceMessages.inc({ by }, count),
+    caughtUp: (outcome) => metrics.toDeviceCatchUps.inc({ outcome }),
+    stopped: (reason) => metrics.devicesStopped.inc({ reason }),
+  };
+}
+
+/** Sets the gauges of devices to what they are now. */
+export function recordDevices(metrics: Metrics, devices: readonly DeviceStatus[]): void {
+  for (const state of ["starting", "ready", "stopped"] as const) {
+    metrics.devices.set({ state }, devices.filter((device) => device.state === state).length);
+  }
+  const ready = devices.filter(({ state }) => state === "ready");
+  metrics.devicesUnsigned.set(ready.filter(({ crossSigned }) => !crossSigned).length);
+  metrics.devicesCatchUpFailing.set(devices.filter(({ catchUpFailing }) => catchUpFailing).length);
 }
 
 /** The worker's metrics on these. `onEnded` is told of each delegation that has ended. */
@@ -79,5 +183,18 @@ export function delegationMetrics(metrics: Metrics, onEnded: () => void): Delega
     dispatchOverhead: (ms) => metrics.dispatchSeconds.observe(ms / 1_000),
     agentCall: (operation, outcome, ms) => metrics.agentSeconds.observe({ operation, outcome }, ms / 1_000),
     tokenRequest: (outcome) => metrics.tokenRequests.inc({ outcome }),
+  };
+}
+
+/** The read-back's metrics on these. */
+export function recoveryMetrics(metrics: Metrics): RecoveryMetrics {
+  return {
+    homeserverUp: (isUp) => metrics.homeserverUp.set(isUp ? 1 : 0),
+    readBack: (cause, { complete, admitted }, durationMs) => {
+      const outcome = complete ? "complete" : "incomplete";
+      metrics.readBackSeconds.observe({ cause, outcome }, durationMs / 1_000);
+      metrics.recovered.inc({ cause }, admitted);
+    },
+    failed: () => metrics.workerErrors.inc({ worker: "recovery" }),
   };
 }

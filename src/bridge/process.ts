@@ -26,12 +26,14 @@ import { createLedger } from "./ledger/postgres.ts";
 import { ContentKeys } from "./ledger/seal.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
+import type { HomeserverOptions } from "./matrix/http.ts";
 import { MembershipWorker } from "./matrix/membership.ts";
 import { selfCheck } from "./matrix/self-check.ts";
 import { createEventSender } from "./matrix/send.ts";
-import { createMetrics, delegationMetrics } from "./metrics.ts";
+import { createMetrics, delegationMetrics, recoveryMetrics } from "./metrics.ts";
 import { NoticeWorker } from "./notices/worker.ts";
 import { createObserveServer, type Readiness } from "./observe.ts";
+import { createRecovery } from "./recovery/recovery.ts";
 
 export interface BridgeOptions {
   readonly config: BridgeConfig;
@@ -115,14 +117,15 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     noticeIntervalMs: limits.noticeInterval,
     isGhost: namespace.isOwn,
   });
-  const homeserver = new Homeserver({
+  const homeserverOptions: HomeserverOptions = {
     url: config.homeserver.url,
     asToken,
     requestTimeoutMs: config.homeserver.requestTimeout,
     clock,
     observe: ({ operation, outcome, durationMs }) =>
       metrics.homeserverSeconds.observe({ operation, outcome }, durationMs / 1_000),
-  });
+  };
+  const homeserver = new Homeserver(homeserverOptions);
   const ghosts = new Ghosts({ homeserver, ledger, clock, random });
   const trust = new CardTrustGate({
     ledger,
@@ -213,18 +216,38 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     if (transaction.notices > 0 || transaction.roomStateChanged) notices.wake();
     if (transaction.roomStateChanged) memberships.wake();
     for (const delegationId of transaction.canceled) worker.cancel(delegationId);
+    recovery.handled(transaction.read.events.map(({ event }) => event));
   };
+  const handle = createTransactionHandler({
+    ledger,
+    agents,
+    namespace,
+    clock,
+    capacity: { room: limits.roomQueue, global: limits.globalQueue },
+    noticeIntervalMs: limits.noticeInterval,
+    ready: () => recovery.ready(),
+  });
+  const recovery = createRecovery({
+    homeserver: homeserverOptions,
+    ghosts,
+    agents,
+    positions: ledger,
+    intake: async ({ transactionId, body, events }) => {
+      const handled = await handle(transactionId, body, events, { ingress: "recovered" });
+      metrics.delegationsAdmitted.inc(handled.admitted);
+      metrics.delegationsDenied.inc(handled.denied);
+      onCommitted(handled);
+      return { admitted: handled.admitted + handled.envelopes };
+    },
+    rooms: config.readBack.rooms,
+    clock,
+    log,
+    metrics: recoveryMetrics(metrics),
+  });
   const intake = createIntakeServer({
     hsToken,
     bodyBytesMax: limits.transactionBodyBytes,
-    handle: createTransactionHandler({
-      ledger,
-      agents,
-      namespace,
-      clock,
-      capacity: { room: limits.roomQueue, global: limits.globalQueue },
-      noticeIntervalMs: limits.noticeInterval,
-    }),
+    handle,
     onCommitted,
     provideGhost: async (ghost) =>
       (await agents.current()).byGhost.has(ghost as GhostMxid) &&
@@ -243,7 +266,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   const ended = AbortSignal.any([stop, database.lost]);
   await listen(observe, config.observe, "observe");
   await listen(intake, config.listen, "listen");
-  for (const part of [worker, notices, memberships, profiles, audit, pruning]) part.start();
+  for (const part of [worker, notices, memberships, profiles, audit, pruning, recovery]) part.start();
   log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
   const checking = homeserverSide
     .settle(async () => {
@@ -262,7 +285,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   await Promise.all([
     closeServer(intake.server, clock),
     checking,
-    ...[worker, notices, memberships, profiles, pruning].map((part) => part.drain()),
+    ...[recovery, worker, notices, memberships, profiles, pruning].map((part) => part.drain()),
   ]);
   await audit.drain();
   await exporter.round().catch(() => false);

@@ -32,6 +32,8 @@ export interface HomeserverOptions {
   readonly url: string;
   readonly asToken: string;
   readonly requestTimeoutMs: number;
+  /** Longest response body read; 8 MiB when not given. */
+  readonly responseBytesMax?: number;
   readonly clock: Clock;
   /** Told of each exchange, for metrics: never more than this. */
   readonly observe?: (exchange: {
@@ -94,7 +96,7 @@ export class HomeserverHttp {
         },
         body: call.body === undefined ? null : JSON.stringify(call.body),
       });
-      const text = await readBounded(response.body, RESPONSE_BYTES_MAX);
+      const text = await readBounded(response.body, this.#options.responseBytesMax ?? RESPONSE_BYTES_MAX);
       const body = text === undefined ? undefined : parseJson(text);
       if (response.statusCode < 200 || response.statusCode > 299) {
         const header = response.headers["retry-after"];

@@ -1,0 +1,214 @@
+// Reading back what the homeserver's transactions lose (docs/decisions/0009): at the bridge's start, after
+// the homeserver was away, and in quiet times just to move the position.
+// Invariants: transactions stay the one live path; what is read back goes through the same intake, before
+// the transactions that come meanwhile, which wait for it, though never for long.
+import type { Logger } from "pino";
+import type { Clock } from "../../domain/clock.ts";
+import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
+import { backoffMs } from "../../runtime/backoff.ts";
+import { WorkLoop } from "../../runtime/work-loop.ts";
+import type { AgentDirectory } from "../agents/directory.ts";
+import type { ReadPositionLedger } from "../ledger/types.ts";
+import type { Ghosts } from "../matrix/ghosts.ts";
+import type { HomeserverOptions } from "../matrix/http.ts";
+import { HandledEvents } from "./handled-events.ts";
+import { HomeserverWatch } from "./homeserver-watch.ts";
+import { type ReadBackResult, RoomsReadBack, type RoomsReadBackOptions } from "./rooms-read-back.ts";
+import { SyncApi } from "./sync-api.ts";
+
+/** Why something was read back. */
+export type ReadBackCause = "start" | "homeserver_back" | "quiet";
+
+export interface RecoveryMetrics {
+  homeserverUp(isUp: boolean): void;
+  readBack(cause: ReadBackCause, result: ReadBackResult, durationMs: number): void;
+  failed(): void;
+}
+
+export interface RecoveryOptions {
+  readonly homeserver: HomeserverOptions;
+  readonly ghosts: Pick<Ghosts, "readyGhost">;
+  readonly agents: Pick<AgentDirectory, "current">;
+  readonly positions: Pick<ReadPositionLedger, "roomsPosition" | "setRoomsPosition">;
+  readonly intake: RoomsReadBackOptions["intake"];
+  /** Whether rooms are read back. */
+  readonly rooms: boolean;
+  /** Reads back a ghost's to-device messages; absent while ghosts have no keys. */
+  readonly catchUp?: (ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly metrics: RecoveryMetrics;
+  /** How far apart the rounds in quiet times are. */
+  readonly quietMs?: number;
+}
+
+export interface Recovery {
+  start(): void;
+  drain(): Promise<void>;
+  /**
+   * Resolves when transactions may be taken: at once, unless something is being read back that comes before
+   * them; then when that is done, five seconds after the first of them came at the latest.
+   */
+  ready(): Promise<void>;
+  /** Told of the events of each committed transaction. */
+  handled(events: Iterable<EventId>): void;
+}
+
+const QUIET_MS = 60_000;
+const GATE_MS_MAX = 5_000;
+const AGAIN = { firstMs: 250, maxMs: 30_000 };
+const NO_GHOST_MS = 5_000;
+
+/** While it is shut, transactions wait; not longer than the bound in all. */
+class Gate {
+  readonly #clock: Clock;
+  #opening = new AbortController();
+  #isOpen = false;
+  #waited: Promise<void> | undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  shut(): void {
+    if (!this.#isOpen) return;
+    this.#opening = new AbortController();
+    this.#waited = undefined;
+    this.#isOpen = false;
+  }
+
+  open(): void {
+    this.#isOpen = true;
+    this.#opening.abort();
+  }
+
+  async passed(): Promise<void> {
+    if (this.#isOpen) return;
+    // The first who waits sets the bound for all.
+    this.#waited ??= this.#clock.sleep(GATE_MS_MAX, this.#opening.signal).catch(() => undefined);
+    await this.#waited;
+  }
+}
+
+export function createRecovery(options: RecoveryOptions): Recovery {
+  const { agents, clock, log, metrics } = options;
+  const api = new SyncApi(options.homeserver);
+  const handled = new HandledEvents();
+  const rooms = new RoomsReadBack({ ...options, api, handled });
+  const watch = new HomeserverWatch({ ...options, api });
+  const gate = new Gate(clock);
+  const ending = new AbortController();
+  let running: Promise<void> | undefined;
+  let isSettled = false;
+
+  const ghostsNow = async () => [...(await agents.current()).byGhost.keys()].sort();
+
+  const keys = async (ghosts: readonly GhostMxid[]) => {
+    const { catchUp } = options;
+    if (catchUp === undefined) return;
+    const ended = await Promise.allSettled(ghosts.map((ghost) => catchUp(ghost, ending.signal)));
+    const failed = ended.filter(({ status }) => status === "rejected").length;
+    if (failed > 0)
+      log.warn({ ghosts: failed }, "keys could not be read back; what waits asks for them again");
+  };
+
+  const timed = async (cause: ReadBackCause, read: () => Promise<ReadBackResult>) => {
+    const begun = clock.now();
+    const result = await read();
+    metrics.readBack(cause, result, clock.now() - begun);
+    return result;
+  };
+
+  const noteFailure = (error: unknown) => {
+    metrics.failed();
+    // The database's words may hold a row's values.
+    log.warn({ err: error instanceof Error ? error.name : "unknown" }, "reading back failed");
+  };
+
+  /** Reads back until it is done, however often that takes. */
+  const readBack = async (cause: ReadBackCause) => {
+    for (let attempts = 0; ; attempts++) {
+      ending.signal.throwIfAborted();
+      try {
+        const ghosts = await ghostsNow();
+        await keys(ghosts);
+        if (!options.rooms) return;
+        const { complete } = await timed(cause, () => rooms.afterDowntime(ghosts, ending.signal));
+        if (complete) return;
+      } catch (error) {
+        noteFailure(error);
+      }
+      await clock.sleep(backoffMs(AGAIN, attempts), ending.signal);
+    }
+  };
+
+  const ghostsToWatch = async () => {
+    for (;;) {
+      const ghosts = await ghostsNow();
+      if (ghosts.length > 0) return ghosts;
+      await clock.sleep(NO_GHOST_MS, ending.signal);
+    }
+  };
+
+  const untilStopped = async (cause: ReadBackCause) => {
+    await watch.back(ending.signal);
+    metrics.homeserverUp(true);
+    await readBack(cause);
+    gate.open();
+    isSettled = true;
+    await watch.stopped(await ghostsToWatch(), ending.signal);
+    gate.shut();
+    isSettled = false;
+    metrics.homeserverUp(false);
+    log.warn({ event: "homeserver_away" }, "the homeserver has stopped, or is out of reach");
+  };
+
+  const run = async () => {
+    let cause: ReadBackCause = "start";
+    while (!ending.signal.aborted) {
+      try {
+        await untilStopped(cause);
+        cause = "homeserver_back";
+      } catch (error) {
+        if (ending.signal.aborted) return;
+        noteFailure(error);
+        await clock.sleep(AGAIN.firstMs, ending.signal).catch(() => undefined);
+      }
+    }
+  };
+
+  const quiet = new WorkLoop({
+    clock,
+    round: async (signal) => {
+      if (isSettled) {
+        await timed("quiet", async () => {
+          return await rooms.quietly(await ghostsNow(), AbortSignal.any([signal, ending.signal]));
+        });
+      }
+      return false;
+    },
+    onError: noteFailure,
+    pollIntervalMs: options.quietMs ?? QUIET_MS,
+  });
+
+  return {
+    start: () => {
+      if (!options.rooms && options.catchUp === undefined) {
+        gate.open();
+        return;
+      }
+      running ??= run();
+      if (options.rooms) quiet.start();
+    },
+    drain: async () => {
+      ending.abort();
+      gate.open();
+      await Promise.all([api.close(), quiet.drain(), running]);
+    },
+    ready: () => {
+      watch.look();
+      return gate.passed();
+    },
+    handled: (events) => handled.add(events),
+  };
+}

@@ -1,0 +1,169 @@
+// Rooms read back: what the homeserver lost on the way of its transactions is found and handed to intake.
+// Invariants:
+// - a position moves only after everything before it is durable, so nothing between two positions is missed;
+// - in quiet times what was read is held for one round before it is handed on, so that what the homeserver
+//   is just about to bring is not taken for lost; what a transaction brought meanwhile is not handed on;
+// - one reading at a time.
+import type { Logger } from "pino";
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { ReadPositionLedger } from "../ledger/types.ts";
+import type { Ghosts } from "../matrix/ghosts.ts";
+import type { Outcome } from "../matrix/outcome.ts";
+import type { HandledEvents } from "./handled-events.ts";
+import { type RoomsRead, readRooms } from "./room-reader.ts";
+import type { Reader, SyncApi } from "./sync-api.ts";
+import {
+  mergeWindows,
+  type RecoveredTransaction,
+  transactionsOf,
+  unknownIn,
+  type Window,
+  withoutSuperseded,
+} from "./window.ts";
+
+export interface RoomsReadBackOptions {
+  readonly api: Pick<SyncApi, "position" | "changes" | "pageBack">;
+  readonly ghosts: Pick<Ghosts, "readyGhost">;
+  readonly positions: Pick<ReadPositionLedger, "roomsPosition" | "setRoomsPosition">;
+  readonly handled: HandledEvents;
+  /** Commits events as intake does; rejects when they are not durable. Returns how many were unknown. */
+  readonly intake: (transaction: RecoveredTransaction) => Promise<{ readonly admitted: number }>;
+  readonly log: Logger;
+}
+
+export interface ReadBackResult {
+  /** False when the homeserver did not answer for some ghost: it is to be done again. */
+  readonly complete: boolean;
+  /** Events that no transaction had brought. */
+  readonly events: number;
+  /** What became of them: delegations, or events that wait for their keys. */
+  readonly admitted: number;
+}
+
+interface Held {
+  readonly window: Window;
+  readonly next: string;
+}
+
+const CONCURRENCY = 4;
+
+export class RoomsReadBack {
+  readonly #options: RoomsReadBackOptions;
+  readonly #held = new Map<GhostMxid, Held>();
+  #turn: Promise<unknown> = Promise.resolve();
+
+  constructor(options: RoomsReadBackOptions) {
+    this.#options = options;
+  }
+
+  /** Reads everything up to now and hands it on at once: the homeserver was away, or the bridge. */
+  afterDowntime(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<ReadBackResult> {
+    return this.#alone(async () => {
+      const read = await this.#read(ghosts, signal);
+      const windows = ghosts.map((ghost) => {
+        const held = this.#held.get(ghost);
+        const now = read.get(ghost)?.window ?? new Map();
+        return held === undefined ? now : mergeWindows([held.window, now]);
+      });
+      const result = await this.#handOn(withoutSuperseded(mergeWindows(windows)));
+      for (const ghost of ghosts) {
+        const next = read.get(ghost)?.next ?? this.#held.get(ghost)?.next;
+        this.#held.delete(ghost);
+        if (next !== undefined) await this.#options.positions.setRoomsPosition(ghost, next);
+      }
+      return { ...result, complete: read.size === ghosts.length };
+    });
+  }
+
+  /** One round in quiet times: hands on what the round before read, and moves the positions there. */
+  quietly(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<ReadBackResult> {
+    return this.#alone(async () => {
+      const read = await this.#read(ghosts, signal);
+      const due = [...this.#held].filter(([ghost]) => read.has(ghost));
+      const newer = mergeWindows([...read.values()].map(({ window }) => window));
+      const result = await this.#handOn(
+        withoutSuperseded(mergeWindows(due.map(([, { window }]) => window)), newer),
+      );
+      for (const [ghost, { next }] of due) await this.#options.positions.setRoomsPosition(ghost, next);
+      for (const [ghost, { window, next }] of read) this.#held.set(ghost, { window, next });
+      this.#options.handled.turn();
+      return { ...result, complete: read.size === ghosts.length };
+    });
+  }
+
+  #alone<T>(work: () => Promise<T>): Promise<T> {
+    const mine = this.#turn.then(work, work);
+    this.#turn = mine.catch(() => undefined);
+    return mine;
+  }
+
+  /** What each ghost has since its position; those that the homeserver does not answer for are left out. */
+  async #read(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<Map<GhostMxid, RoomsRead>> {
+    const read = new Map<GhostMxid, RoomsRead>();
+    const waiting = [...ghosts];
+    const reader = async () => {
+      for (let ghost = waiting.shift(); ghost !== undefined; ghost = waiting.shift()) {
+        const outcome = await this.#readOne(ghost, signal);
+        if (outcome.kind === "ok") read.set(ghost, outcome.value);
+        else this.#note("not_read", ghost, outcome);
+      }
+    };
+    await Promise.all(Array.from({ length: CONCURRENCY }, reader));
+    return read;
+  }
+
+  async #readOne(ghost: GhostMxid, signal: AbortSignal): Promise<Outcome<RoomsRead>> {
+    const { api, ghosts, positions, log } = this.#options;
+    const since = this.#held.get(ghost)?.next ?? (await positions.roomsPosition(ghost));
+    const ready = await ghosts.readyGhost(ghost, signal);
+    if (ready.kind !== "ok") return ready;
+    const reader: Reader = { ghost, signal };
+    if (since === undefined) return await this.#begin(reader);
+    const outcome = await readRooms(api, reader, since);
+    // Not a position of this homeserver: another database stands behind it now.
+    if (outcome.kind === "refused") return await this.#begin(reader);
+    if (outcome.kind === "retry") return outcome;
+    if (outcome.value.cut > 0)
+      log.warn({ ghost, rooms: outcome.value.cut }, "read back the newest events only");
+    if (outcome.value.next === since && (await this.#isAhead(reader, since)))
+      return await this.#begin(reader);
+    return outcome;
+  }
+
+  /** A position of now, with nothing before it. */
+  async #begin(reader: Reader): Promise<Outcome<RoomsRead>> {
+    const position = await this.#options.api.position(reader);
+    if (position.kind !== "ok") return position;
+    this.#options.log.info({ ghost: reader.ghost }, "reads back from now on");
+    return { kind: "ok", value: { window: new Map(), next: position.value, cut: 0 } };
+  }
+
+  /**
+   * Whether a position lies in the homeserver's future: it was restored from a backup. Such a position is
+   * given back unchanged whatever happens, while one of now differs; in quiet times that alone says nothing.
+   */
+  async #isAhead(reader: Reader, since: string): Promise<boolean> {
+    const now = await this.#options.api.position(reader);
+    if (now.kind !== "ok" || now.value === since) return false;
+    const again = await this.#options.api.changes(reader, since);
+    return again.kind === "ok" && again.value.next === since;
+  }
+
+  async #handOn(window: Window): Promise<Omit<ReadBackResult, "complete">> {
+    const { handled, intake, log } = this.#options;
+    let events = 0;
+    let admitted = 0;
+    for (const transaction of transactionsOf(unknownIn(window, (event) => handled.has(event)))) {
+      const done = await intake(transaction);
+      events += transaction.events.length;
+      admitted += done.admitted;
+    }
+    if (events > 0) log.info({ events, admitted }, "read back what no transaction had brought");
+    return { events, admitted };
+  }
+
+  #note(event: string, ghost: GhostMxid, outcome: Exclude<Outcome<unknown>, { kind: "ok" }>): void {
+    const why = outcome.kind === "retry" ? outcome.cause : outcome.errcode;
+    this.#options.log.warn({ event, ghost, why }, "rooms could not be read back");
+  }
+}

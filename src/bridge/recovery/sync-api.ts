@@ -1,0 +1,190 @@
+// Reading as a ghost what the homeserver holds for it: `/sync` without a loop, and pages of a room's past.
+// Invariants: no request here names a device, so that none of them deletes a to-device message; what is
+// read is handed on as the homeserver gave it, a room event with its room.
+// Protocol: Matrix client-server API, "Syncing" and "Getting events for a room".
+import { z } from "zod";
+import { type GhostMxid, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
+import { HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";
+import type { Outcome } from "../matrix/outcome.ts";
+
+/** An event as the homeserver gave it. */
+export type RawEvent = Readonly<Record<string, unknown>>;
+
+/** What a ghost sees of one room since its position, oldest first. */
+export interface RoomChanges {
+  readonly events: readonly RawEvent[];
+  /** Where the events before these can be had, when they are not all. */
+  readonly before: string | undefined;
+}
+
+export interface Changes {
+  /** Rooms the ghost is in, or was in until now. */
+  readonly rooms: ReadonlyMap<RoomId, RoomChanges>;
+  /** Rooms it is invited to, with the event that invites it. */
+  readonly invitations: ReadonlyMap<RoomId, RawEvent>;
+  readonly next: string;
+}
+
+/** Who reads. */
+export interface Reader {
+  readonly ghost: GhostMxid;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** How long a request is held open that only waits for the homeserver to stop. */
+export const WATCH_MS = 30_000;
+const WATCH_GRACE_MS = 15_000;
+const RESPONSE_BYTES_MAX = 64 * 1024 * 1024;
+const TIMELINE_LIMIT = 50;
+const PAGE_LIMIT = 100;
+
+/** All that intake has a use for. */
+const TYPES = [
+  "m.room.message",
+  "m.room.encrypted",
+  "m.room.redaction",
+  "m.room.member",
+  "m.room.encryption",
+];
+const NONE = { types: [] };
+const NOTHING = JSON.stringify({ room: { rooms: [] }, presence: NONE, account_data: NONE });
+const roomsFilter = (limit: number) =>
+  JSON.stringify({
+    room: { timeline: { limit, types: TYPES }, state: NONE, ephemeral: NONE, account_data: NONE },
+    presence: NONE,
+    account_data: NONE,
+  });
+const PAGE_FILTER = JSON.stringify({ types: TYPES });
+
+const Events = z.array(z.record(z.string(), z.unknown()));
+const Timeline = z.object({
+  timeline: z
+    .object({ events: Events, limited: z.boolean().default(false), prev_batch: z.string().optional() })
+    .optional(),
+});
+const Sync = z.object({
+  next_batch: z.string().min(1),
+  rooms: z
+    .object({
+      join: z.record(z.string(), Timeline).default({}),
+      leave: z.record(z.string(), Timeline).default({}),
+      invite: z.record(z.string(), z.object({ invite_state: z.object({ events: Events }) })).default({}),
+    })
+    .prefault({}),
+});
+const Page = z.object({ chunk: Events, end: z.string().optional() });
+
+const CLIENT = ["client", "v3"] as const;
+
+export class SyncApi {
+  readonly #reading: HomeserverHttp;
+  readonly #watching: HomeserverHttp;
+
+  constructor(options: HomeserverOptions) {
+    this.#reading = new HomeserverHttp({ ...options, responseBytesMax: RESPONSE_BYTES_MAX });
+    this.#watching = new HomeserverHttp({ ...options, requestTimeoutMs: WATCH_MS + WATCH_GRACE_MS });
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.#reading.close(), this.#watching.close()]);
+  }
+
+  /** `GET /versions`: whether the homeserver serves at all. */
+  async isServing(): Promise<boolean> {
+    const outcome = await this.#reading.request("versions", {
+      method: "GET",
+      path: ["client", "versions"],
+      schema: z.object({ versions: z.array(z.string()) }),
+    });
+    return outcome.kind === "ok";
+  }
+
+  /** The position of this moment. */
+  async position(reader: Reader): Promise<Outcome<string>> {
+    const outcome = await this.#reading.request("sync_position", {
+      method: "GET",
+      path: [...CLIENT, "sync"],
+      query: { timeout: "0", set_presence: "offline", filter: NOTHING },
+      as: reader,
+      schema: Sync,
+    });
+    return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.next_batch } : outcome;
+  }
+
+  /** Holds a request open until the homeserver answers it, which it does when the time is up, or stops. */
+  async wait(reader: Reader, since: string): Promise<Outcome<string>> {
+    const outcome = await this.#watching.request("watch", {
+      method: "GET",
+      path: [...CLIENT, "sync"],
+      query: { since, timeout: String(WATCH_MS), set_presence: "offline", filter: NOTHING },
+      as: reader,
+      schema: Sync,
+    });
+    return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.next_batch } : outcome;
+  }
+
+  /** What happened in the ghost's rooms since `since`; of each room the last events. */
+  async changes(reader: Reader, since: string): Promise<Outcome<Changes>> {
+    const outcome = await this.#reading.request("sync_rooms", {
+      method: "GET",
+      path: [...CLIENT, "sync"],
+      query: { since, timeout: "0", set_presence: "offline", filter: roomsFilter(TIMELINE_LIMIT) },
+      as: reader,
+      schema: Sync,
+    });
+    return outcome.kind === "ok" ? { kind: "ok", value: toChanges(outcome.value, reader.ghost) } : outcome;
+  }
+
+  /** `GET /rooms/{room}/messages`, backwards from `from` to `since`; newest first. */
+  async pageBack(
+    reader: Reader,
+    room: RoomId,
+    from: string,
+    since: string,
+  ): Promise<Outcome<{ readonly events: readonly RawEvent[]; readonly next: string | undefined }>> {
+    const outcome = await this.#reading.request("messages_back", {
+      method: "GET",
+      path: [...CLIENT, "rooms", room, "messages"],
+      query: { dir: "b", from, to: since, limit: String(PAGE_LIMIT), filter: PAGE_FILTER },
+      as: reader,
+      schema: Page,
+    });
+    if (outcome.kind !== "ok") return outcome;
+    const { chunk, end } = outcome.value;
+    return {
+      kind: "ok",
+      value: {
+        events: chunk.map((event) => inRoom(event, room)),
+        next: chunk.length === 0 ? undefined : end,
+      },
+    };
+  }
+}
+
+/** `/sync` leaves out the room of an event, for it stands above it. */
+function inRoom(event: RawEvent, room: RoomId): RawEvent {
+  return { ...event, room_id: room };
+}
+
+function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid): Changes {
+  const rooms = new Map<RoomId, RoomChanges>();
+  for (const [id, { timeline }] of Object.entries({ ...sync.rooms.leave, ...sync.rooms.join })) {
+    const room = parseRoomId(id);
+    if (room === undefined || timeline === undefined) continue;
+    rooms.set(room, {
+      events: timeline.events.map((event) => inRoom(event, room)),
+      before: timeline.limited ? timeline.prev_batch : undefined,
+    });
+  }
+  const invitations = new Map<RoomId, RawEvent>();
+  for (const [id, { invite_state }] of Object.entries(sync.rooms.invite)) {
+    const room = parseRoomId(id);
+    // The stripped state of the room stands beside it, without event IDs.
+    const event = invite_state.events.find(
+      ({ type, state_key, event_id }) =>
+        type === "m.room.member" && state_key === ghost && event_id !== undefined,
+    );
+    if (room !== undefined && event !== undefined) invitations.set(room, inRoom(event, room));
+  }
+  return { rooms, invitations, next: sync.next_batch };
+}
