@@ -5,7 +5,6 @@ import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { type EncryptedEvent, type Inside, readEvents } from "../intake/read-events.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { ClaimedEnvelope } from "../ledger/types.ts";
-import type { GhostActor } from "../matrix/homeserver.ts";
 import type { Outcome } from "../matrix/outcome.ts";
 import type { CatchUp, GhostDevices } from "./device-types.ts";
 import { eventFingerprint } from "./event-fingerprint.ts";

@@ -21,7 +21,13 @@ export interface IntakeServerOptions {
   readonly provideGhost: (ghost: string) => Promise<boolean>;
   readonly metrics: Pick<
     Metrics,
-    "transactions" | "transactionSeconds" | "eventsMalformed" | "delegationsAdmitted" | "delegationsDenied"
+    | "transactions"
+    | "transactionSeconds"
+    | "eventsMalformed"
+    | "delegationsAdmitted"
+    | "delegationsDenied"
+    | "encryptedEvents"
+    | "toDeviceIgnored"
   >;
   readonly clock: Clock;
   readonly log: Logger;
@@ -116,9 +122,12 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
 
   const count = (handled: HandledTransaction) => {
     metrics.transactions.inc({ outcome: handled.replayed ? "replayed" : "committed" });
+    metrics.toDeviceIgnored.inc(handled.devices.ignored);
     if (handled.replayed) return;
     metrics.delegationsAdmitted.inc(handled.admitted);
     metrics.delegationsDenied.inc(handled.denied);
+    metrics.encryptedEvents.inc({ outcome: "at_once" }, handled.opened);
+    metrics.encryptedEvents.inc({ outcome: "denied" }, handled.envelopesDenied);
     for (const { reason } of handled.read.malformed) metrics.eventsMalformed.inc({ reason });
   };
   const transaction = async (request: FastifyRequest, reply: FastifyReply) => {
