@@ -9,7 +9,7 @@ import type { Admitted } from "../ledger/admission.ts";
 import type { IntakeLedger } from "../ledger/postgres.ts";
 import type { EnvelopeLedger } from "../ledger/types.ts";
 import { aboutOf, candidatesOf, couldAsk, derive, redactedIn, roomStateOf } from "./derive.ts";
-import { type DevicePart, readDevicePart, type TransactionExtensions } from "./device-part.ts";
+import { readDevicePart, type TransactionExtensions } from "./device-part.ts";
 import type { Namespace } from "./namespace.ts";
 import { ghostsOf, type OpenedEvents, openEncrypted } from "./open-encrypted.ts";
 import { type EncryptedEvent, type ReadEvents, readEvents } from "./read-events.ts";
@@ -42,11 +42,8 @@ export interface HandledTransaction extends Admitted {
   readonly read: ReadEvents;
   /** Whether ghosts' memberships changed, so that there may be something to do about rooms. */
   readonly roomStateChanged: boolean;
-  readonly devices: {
-    /** To-device messages and other parts for devices that could not be read. */
-    readonly ignored: number;
-    readonly roomsWithNewKeys: Awaited<ReturnType<GhostDevices["receive"]>>["roomsWithNewKeys"];
-  };
+  /** To-device messages and other parts for devices that could not be read, or are for nobody here. */
+  readonly ignoredForDevices: number;
   /** Encrypted events that opened at once. */
   readonly opened: number;
 }
@@ -69,31 +66,26 @@ const READY_MS_MAX = 5_000;
 /** How long keys may take to become durable. Later they are still at the homeserver. */
 const RECEIVE_MS_MAX = 10_000;
 
-const NOTHING_FOR_DEVICES: DevicePart = { changes: new Map(), ignored: 0 };
 const NOTHING_OPENED: OpenedEvents = { messages: [], malformed: [], waiting: [], opened: 0, decryptedIn: [] };
 
 export function createTransactionHandler(options: IntakeOptions): TransactionHandler {
   const { ledger, agents, namespace, clock, encryption } = options;
 
-  /** What came for devices, taken in durably. */
-  const receive = async (extensions: TransactionExtensions) => {
-    if (encryption === undefined) return { ignored: 0, roomsWithNewKeys: [] };
+  /** Takes in durably what came for devices; tells how much of it was for none. */
+  const receive = async (extensions: TransactionExtensions): Promise<number> => {
+    if (encryption === undefined || Object.keys(extensions).length === 0) return 0;
     const { devices } = encryption;
     const known = new Map(devices.statuses().map(({ ghost, deviceId }) => [ghost, deviceId]));
-    const part =
-      Object.keys(extensions).length === 0
-        ? NOTHING_FOR_DEVICES
-        : readDevicePart(extensions, namespace, known);
-    if (part.changes.size === 0) return { ignored: part.ignored, roomsWithNewKeys: [] };
-    const received = await within(clock, RECEIVE_MS_MAX, devices.receive(part.changes));
-    return { ignored: part.ignored, roomsWithNewKeys: received?.roomsWithNewKeys ?? [] };
+    const { changes, ignored } = readDevicePart(extensions, namespace, known);
+    if (changes.size > 0) await within(clock, RECEIVE_MS_MAX, devices.receive(changes));
+    return ignored;
   };
 
   return async (transactionId, body, rawEvents, { extensions = {}, ingress = "transaction" } = {}) => {
     if (ingress === "transaction" && options.ready !== undefined) {
       await within(clock, READY_MS_MAX, options.ready());
     }
-    const devices = await receive(extensions);
+    const ignoredForDevices = await receive(extensions);
     const { byGhost } = await agents.current();
     const read = readEvents(rawEvents, body);
     const { plain, encrypted } = candidatesOf(read.events, namespace);
@@ -141,7 +133,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       ...admitted,
       read: { events: read.events, malformed: allMalformed },
       roomStateChanged: roomState.length > 0,
-      devices,
+      ignoredForDevices,
       opened,
     };
   };

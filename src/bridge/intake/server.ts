@@ -122,7 +122,7 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
 
   const count = (handled: HandledTransaction) => {
     metrics.transactions.inc({ outcome: handled.replayed ? "replayed" : "committed" });
-    metrics.toDeviceIgnored.inc(handled.devices.ignored);
+    metrics.toDeviceIgnored.inc(handled.ignoredForDevices);
     if (handled.replayed) return;
     metrics.delegationsAdmitted.inc(handled.admitted);
     metrics.delegationsDenied.inc(handled.denied);
