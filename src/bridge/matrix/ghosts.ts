@@ -1,7 +1,9 @@
 // A ghost as the homeserver knows it: a registered user with one managed device and a display name.
 // Invariants:
-// - the device ID is stored in the ledger before the homeserver hears of it, and never changes;
+// - the device ID is stored in the ledger before the homeserver hears of it; only an operator's reset
+//   changes it;
 // - registering and putting the device are repeatable, done once a process for each ghost, one at a time;
+// - a device that ever had keys is never put again: what was deleted with it cannot be made again;
 // - a refusal of the ghost itself is never handed on as a refusal of what it wanted to do;
 // - a display name is set only when it differs from the one last set.
 
@@ -15,16 +17,24 @@ import { type Outcome, type Refused, type Retry, retry } from "./outcome.ts";
 /** Shown in the device lists of people who look at the ghost. */
 const DEVICE_NAME = "Drawbridge";
 const DEVICE_ID_BYTES = 10;
+/** The homeserver does not know the device that a request names. */
+const UNKNOWN_DEVICE = "M_UNKNOWN_DEVICE";
 
 export interface GhostsDependencies {
   readonly homeserver: Homeserver;
   readonly ledger: GhostLedger;
   readonly clock: Clock;
   readonly random: Random;
+  /** Whether the homeserver ever had keys of this device. None has any where nothing is said. */
+  readonly hadKeys?: (ghost: GhostMxid, deviceId: string) => Promise<boolean>;
 }
+
+/** Told that the homeserver does not know a device whose keys it once had. */
+type DeletedListener = (ghost: GhostMxid, deviceId: string) => void;
 
 export class Ghosts {
   readonly #deps: GhostsDependencies;
+  readonly #onDeleted: DeletedListener[] = [];
   readonly #ready = new Map<GhostMxid, GhostActor>();
   readonly #inFlight = new Map<GhostMxid, Promise<Outcome<GhostActor>>>();
 
@@ -41,6 +51,15 @@ export class Ghosts {
     const started = this.#make(ghost).finally(() => this.#inFlight.delete(ghost));
     this.#inFlight.set(ghost, started);
     return started;
+  }
+
+  /** The ghost's device may have changed: it is looked up anew before the next request. */
+  forget(ghost: GhostMxid): void {
+    this.#ready.delete(ghost);
+  }
+
+  onDeviceDeleted(listener: DeletedListener): void {
+    this.#onDeleted.push(listener);
   }
 
   /**
@@ -60,7 +79,8 @@ export class Ghosts {
 
   /**
    * Acts as the ghost's device. When the homeserver does not know the device (`M_UNKNOWN_DEVICE`: it was
-   * deleted, or the homeserver restored), the same device is put again and the action repeated once.
+   * deleted, or the homeserver restored), the same device is put again and the action repeated once; one
+   * that had keys is not, and nothing is done for the ghost until an operator has reset it.
    * `refused` is about the action alone.
    * @param signal ends a request in flight; once it has aborted none is begun
    */
@@ -73,11 +93,31 @@ export class Ghosts {
     if (actor.kind !== "ok") return actor;
     const first = await action(actor.value);
     if (!isOfGhost(first)) return first;
-    const mended = await this.#deps.homeserver.putDevice(actor.value, DEVICE_NAME);
-    if (mended.kind === "retry") return mended;
-    if (mended.kind === "refused") return retry("ghost_refused", undefined, mended.errcode);
+    const mended = await this.mend(actor.value);
+    if (mended.kind !== "ok") return mended;
     const second = await action(actor.value);
     return isOfGhost(second) ? retry("ghost_refused", undefined, second.errcode) : second;
+  }
+
+  /**
+   * The homeserver does not know the ghost's device: puts it again if it never had keys. If it had, those who
+   * listen are told, and nothing is done.
+   */
+  async mend(actor: GhostActor): Promise<{ readonly kind: "ok"; readonly value: undefined } | Retry> {
+    const { ledger, homeserver, clock } = this.#deps;
+    const { ghost, deviceId } = actor;
+    const recorded = await ledger.ghostDevice(ghost, deviceId, clock.now());
+    if (recorded.deviceId !== deviceId) {
+      // It was reset meanwhile: the next request is made as the new device.
+      this.forget(ghost);
+      return retry("device_unavailable", undefined, UNKNOWN_DEVICE);
+    }
+    if (await this.#hadKeys(ghost, deviceId)) {
+      for (const listener of this.#onDeleted) listener(ghost, deviceId);
+      return retry("ghost_refused", undefined, UNKNOWN_DEVICE);
+    }
+    const put = await homeserver.putDevice(actor, DEVICE_NAME);
+    return put.kind === "refused" ? retry("ghost_refused", undefined, put.errcode) : put;
   }
 
   /** Sets the display name if it differs from the one last set. */
@@ -97,14 +137,20 @@ export class Ghosts {
     return { kind: "ok", value: "set" };
   }
 
+  async #hadKeys(ghost: GhostMxid, deviceId: string): Promise<boolean> {
+    return (await this.#deps.hadKeys?.(ghost, deviceId)) ?? false;
+  }
+
   async #make(ghost: GhostMxid): Promise<Outcome<GhostActor>> {
     const { homeserver, ledger, clock, random } = this.#deps;
     const { deviceId } = await ledger.ghostDevice(ghost, freshDeviceId(random), clock.now());
     const actor: GhostActor = { ghost, deviceId };
     const registered = await homeserver.registerGhost(ghost);
     if (registered.kind !== "ok") return registered;
-    const put = await homeserver.putDevice(actor, DEVICE_NAME);
-    if (put.kind !== "ok") return put;
+    if (!(await this.#hadKeys(ghost, deviceId))) {
+      const put = await homeserver.putDevice(actor, DEVICE_NAME);
+      if (put.kind !== "ok") return put;
+    }
     this.#ready.set(ghost, actor);
     return { kind: "ok", value: actor };
   }
@@ -112,7 +158,7 @@ export class Ghosts {
 
 /** Whether the homeserver refuses the ghost's device, whatever was asked. */
 function isOfGhost<T>(outcome: Outcome<T>): outcome is Refused {
-  return outcome.kind === "refused" && outcome.errcode === "M_UNKNOWN_DEVICE";
+  return outcome.kind === "refused" && outcome.errcode === UNKNOWN_DEVICE;
 }
 
 /** What comes first. A ghost in the making is shared, so it is left to end by itself. */

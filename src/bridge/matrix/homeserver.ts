@@ -228,13 +228,13 @@ export class Homeserver {
   }
 
   /**
-   * `GET /rooms/{room}/messages`, forwards from `from`: a ghost's own events of one type.
+   * `GET /rooms/{room}/messages`, forwards from `from`: a ghost's own events of some types.
    * Events that cannot be parsed are left out. `next` is undefined at the end of the timeline.
    */
   async ownEventsFrom(
     actor: GhostActor,
     roomId: RoomId,
-    eventType: string,
+    eventTypes: readonly string[],
     from: string,
   ): Promise<Outcome<{ events: readonly TimelineEvent[]; next: string | undefined }>> {
     const outcome = await this.#http.request("messages", {
@@ -244,7 +244,7 @@ export class Homeserver {
         dir: "f",
         from,
         limit: "100",
-        filter: JSON.stringify({ senders: [actor.ghost], types: [eventType] }),
+        filter: JSON.stringify({ senders: [actor.ghost], types: eventTypes }),
       },
       as: actor,
       schema: z.object({

@@ -3,7 +3,8 @@
 // - the attempt is recorded before the first request, so a crash leaves the time it was made;
 // - the transaction ID alone dedupes while the homeserver remembers it (24 hours for a device's requests);
 //   past 20 hours the timeline after the question is read first, for an event that carries the ID;
-// - where that cannot be read the event is given up: sent once or not at all.
+// - where that cannot be read the event is given up: sent once or not at all;
+// - for an encrypted room it is encrypted at each try, and never goes out in any other form.
 // See docs/decisions/0006-sending-and-transaction-ids.md.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
@@ -17,6 +18,9 @@ import type { Outcome } from "./outcome.ts";
 export const TRANSACTION_MEMORY_MS = 20 * 60 * 60 * 1000;
 /** How far an earlier send is looked for, in pages of 100 of the ghost's own events. */
 const LOOK_BACK_PAGES_MAX = 200;
+
+/** What any event is once it was encrypted. */
+const ENCRYPTED = "m.room.encrypted";
 
 export type SendResult =
   | { readonly kind: "sent"; readonly eventId: EventId }
@@ -46,10 +50,19 @@ export interface OutgoingEvent {
   readonly recordAttempt: (now: number) => Promise<void>;
 }
 
+/** Makes an event ready for its room: unchanged, or encrypted. */
+export type Seal = (
+  actor: GhostActor,
+  room: RoomId,
+  event: Pick<OutgoingEvent, "eventType" | "content">,
+) => Promise<Outcome<Pick<OutgoingEvent, "eventType" | "content">>>;
+
 export interface SenderDependencies {
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;
   readonly clock: Clock;
+  /** Where ghosts take part in encrypted rooms; without it everything is sent as it is. */
+  readonly seal?: Seal | undefined;
 }
 
 /** Sends one event, or finds the one sent before. */
@@ -71,11 +84,19 @@ export async function sendOnce(
     if (earlier.kind !== "ok") return giveBack(earlier);
     if (earlier.value !== undefined) return { kind: "sent", eventId: earlier.value };
   }
-  await event.recordAttempt(now);
-  const content = { ...event.content, [TRANSACTION_KEY]: event.transactionId };
+  const { seal } = deps;
+  const sealed =
+    seal === undefined
+      ? ({ kind: "ok", value: event } as const)
+      : await deps.ghosts.acting(event.ghost, (actor) => seal(actor, event.roomId, event), signal);
+  if (sealed.kind !== "ok") return giveBack(sealed);
+  const { eventType } = sealed.value;
+  // Outside the ciphertext, where an earlier send can be recognised.
+  const content = { ...sealed.value.content, [TRANSACTION_KEY]: event.transactionId };
+  await event.recordAttempt(deps.clock.now());
   const outcome = await deps.ghosts.acting(
     event.ghost,
-    (actor) => deps.homeserver.sendEvent(actor, event.roomId, event.eventType, event.transactionId, content),
+    (actor) => deps.homeserver.sendEvent(actor, event.roomId, eventType, event.transactionId, content),
     signal,
   );
   return outcome.kind === "ok" ? { kind: "sent", eventId: outcome.value } : giveBack(outcome);
@@ -105,7 +126,7 @@ async function findEarlier(
   if (start.kind !== "ok") return start;
   let from = start.value;
   for (let page = 0; page < LOOK_BACK_PAGES_MAX; page++) {
-    const read = await homeserver.ownEventsFrom(actor, event.roomId, event.eventType, from);
+    const read = await homeserver.ownEventsFrom(actor, event.roomId, [event.eventType, ENCRYPTED], from);
     if (read.kind !== "ok") return read;
     const found = read.value.events.find(
       (own) => own.sender === event.ghost && own.content[TRANSACTION_KEY] === event.transactionId,

@@ -1,0 +1,122 @@
+// An event made ready for its room as the room is now. Invariants: what the room says and who is in it are
+// read before each event, so that a member who has left gets no key of anything sent afterwards; where they
+// cannot be read, or contradict what is known, nothing is handed back; plain text is handed back only for a
+// room that is not encrypted and never was. What relates an event to others, and the ID it is sent under,
+// stay outside the ciphertext, where they are found again.
+// Protocol: Matrix client-server API, "m.room.encryption" and "m.megolm.v1.aes-sha2".
+import { z } from "zod";
+import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { GhostActor, Homeserver } from "../matrix/homeserver.ts";
+import type { Outcome, Refused } from "../matrix/outcome.ts";
+import type { RoomContent } from "./device-types.ts";
+import type { GhostDevice } from "./ghost-device.ts";
+import type { Machines, RoomEncryption } from "./types.ts";
+
+const MEGOLM = "m.megolm.v1.aes-sha2";
+const ROTATION_MESSAGES = 100;
+const ROTATION_MS = 7 * 24 * 60 * 60 * 1_000;
+/** What rooms may ask for: rotating more often than a machine does, or never, is no setting. */
+const ROTATION_MESSAGES_MAX = 10_000;
+const ROTATION_MS_MAX = 10 * ROTATION_MS;
+
+const EncryptionState = z.object({
+  algorithm: z.literal(MEGOLM),
+  rotation_period_msgs: z.int().positive().optional().catch(undefined),
+  rotation_period_ms: z.int().positive().optional().catch(undefined),
+});
+
+export interface SealDependencies {
+  readonly homeserver: Pick<Homeserver, "stateEvent" | "joinedMembers">;
+  readonly machines: Pick<Machines, "missingSessions" | "shareRoomKey" | "encrypt">;
+  readonly ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> };
+}
+
+const refused = (errcode: string): Refused => ({ kind: "refused", status: 400, errcode });
+
+/** How the room wants its events encrypted; undefined when it does not. */
+export async function encryptionOf(
+  { homeserver, ledger }: Pick<SealDependencies, "homeserver" | "ledger">,
+  actor: GhostActor,
+  room: RoomId,
+): Promise<Outcome<Omit<RoomEncryption, "historyVisibility"> | undefined>> {
+  const state = await homeserver.stateEvent(actor, room, "m.room.encryption");
+  if (state.kind !== "ok") return state;
+  if (state.value === undefined) {
+    // Encryption cannot be taken back; a room that seems to have done so is not to be spoken to.
+    return (await ledger.isRoomEncrypted(room))
+      ? refused("DRAWBRIDGE_ENCRYPTION_GONE")
+      : { kind: "ok", value: undefined };
+  }
+  const parsed = EncryptionState.safeParse(state.value);
+  if (!parsed.success) return refused("DRAWBRIDGE_UNKNOWN_ALGORITHM");
+  const { rotation_period_msgs, rotation_period_ms } = parsed.data;
+  return {
+    kind: "ok",
+    value: {
+      rotationMessages: Math.min(rotation_period_msgs ?? ROTATION_MESSAGES, ROTATION_MESSAGES_MAX),
+      rotationMs: Math.min(rotation_period_ms ?? ROTATION_MS, ROTATION_MS_MAX),
+    },
+  };
+}
+
+/**
+ * Encrypts one event, its session shared with the devices of the members that are joined now. One event of a
+ * room at a time: between sharing and encrypting no other may use the session up.
+ */
+export async function sealForRoom(
+  deps: SealDependencies,
+  device: GhostDevice,
+  actor: GhostActor,
+  room: RoomId,
+  encryption: Omit<RoomEncryption, "historyVisibility">,
+  event: RoomContent,
+): Promise<Outcome<RoomContent>> {
+  const { homeserver, machines } = deps;
+  const visibility = await homeserver.stateEvent(actor, room, "m.room.history_visibility");
+  if (visibility.kind !== "ok") return visibility;
+  const members = await homeserver.joinedMembers(actor, room);
+  if (members.kind !== "ok") return members;
+  const known = visibility.value?.["history_visibility"];
+  const settings = { ...encryption, historyVisibility: typeof known === "string" ? known : "shared" };
+
+  const shared = await share(machines, device, actor.ghost, room, members.value, settings);
+  if (shared.kind !== "ok") return shared;
+  const content = await machines.encrypt(actor.ghost, room, event.eventType, event.content);
+  const relation = event.content["m.relates_to"];
+  return {
+    kind: "ok",
+    value: {
+      eventType: "m.room.encrypted",
+      content: { ...content, ...(relation !== undefined && { "m.relates_to": relation }) },
+    },
+  };
+}
+
+async function share(
+  machines: SealDependencies["machines"],
+  device: GhostDevice,
+  ghost: GhostMxid,
+  room: RoomId,
+  members: readonly UserId[],
+  settings: RoomEncryption,
+): Promise<Outcome<undefined>> {
+  await device.follow(members);
+  // Devices that appeared or went are known before the key goes out, as far as their servers answer.
+  const asked = await device.drive();
+  if (asked.kind === "retry") return asked;
+  const claimed = await device.alone(async (submit) => {
+    const claim = await machines.missingSessions(ghost, members);
+    return claim === undefined ? ({ kind: "ok", value: undefined } as const) : submit(claim);
+  });
+  if (claimed.kind === "retry") return claimed;
+  const requests = await machines.shareRoomKey(ghost, room, members, settings);
+  if (requests.length > 0) {
+    const raised = await device.raiseEpoch();
+    if (raised.kind !== "ok") return raised;
+  }
+  for (const request of requests) {
+    const outcome = await device.submit(request);
+    if (outcome.kind !== "ok") return outcome;
+  }
+  return { kind: "ok", value: undefined };
+}
