@@ -5,6 +5,7 @@
 
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import { advanceRoom } from "./fragments.ts";
 import { a2aMessageId } from "./message-id.ts";
 import type { ContentKeys } from "./seal.ts";
 import { oneRow, type Queryable, rows, type Statement, toEpochMs, toTime } from "./statement.ts";
@@ -53,13 +54,9 @@ const CLAIM_HEADS: Statement = {
   ), leased AS (
     UPDATE bridge_rooms r SET head_at = $4
     FROM heads h WHERE r.room_id = h.room_id AND h.state IN ('queued', 'dispatching')
-  ), stepped_over AS (
-    UPDATE bridge_rooms r SET
-      head_seq = CASE WHEN h.room_ordinal + 1 < h.room_siblings THEN r.head_seq ELSE r.head_seq + 1 END,
-      head_ordinal = CASE WHEN h.room_ordinal + 1 < h.room_siblings THEN h.room_ordinal + 1 ELSE 0 END,
-      head_at = CASE WHEN h.room_ordinal + 1 < h.room_siblings OR r.head_seq + 1 < r.next_seq
-                  THEN $3::timestamptz END
-    FROM heads h WHERE r.room_id = h.room_id AND h.state NOT IN ('queued', 'dispatching')
+  ), moved AS (
+    SELECT room_id, room_seq, room_ordinal, room_siblings FROM heads WHERE state NOT IN ('queued', 'dispatching')
+  ), stepped_over AS (${advanceRoom("$3", 0)}
     RETURNING 1
   ), claimed AS (
     UPDATE bridge_delegations d SET

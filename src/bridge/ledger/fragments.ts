@@ -3,9 +3,14 @@
 /** The delegation that a lease entitles its holder to write. $1 id, $2 holder, $3 fence. */
 export const HELD = "d.id = $1 AND d.lease_holder = $2 AND d.fence = $3";
 
+/** The place behind the head that is not void; the function is called only where some are. */
+const NEXT =
+  "CASE WHEN isempty(r.voids) THEN r.head_seq + 1 ELSE bridge_place_from(r.head_seq + 1, r.voids) END";
+
 /**
  * Moves a room's head past the delegation in the CTE `moved`, if the head is there, and frees `freed`
- * capacity slots. Arithmetic on the room's row alone, so that a concurrent admission is never missed.
+ * capacity slots. Arithmetic on the room's row alone, so that a concurrent admission is never missed. At an
+ * envelope that awaits its key the room has no turn.
  * `moved` must yield room_id, room_seq, room_ordinal, room_siblings; `now` is a parameter such as `$4`.
  */
 export function advanceRoom(now: string, freed: 0 | 1): string {
@@ -14,10 +19,32 @@ export function advanceRoom(now: string, freed: 0 | 1): string {
   return `
     UPDATE bridge_rooms r SET
       open_count = r.open_count - ${freed},
-      head_seq = CASE WHEN ${atHead} AND NOT ${hasSibling} THEN r.head_seq + 1 ELSE r.head_seq END,
+      head_seq = CASE WHEN ${atHead} AND NOT ${hasSibling} THEN ${NEXT} ELSE r.head_seq END,
       head_ordinal = CASE WHEN NOT ${atHead} THEN r.head_ordinal
                           WHEN ${hasSibling} THEN m.room_ordinal + 1 ELSE 0 END,
       head_at = CASE WHEN NOT ${atHead} THEN r.head_at
-                     WHEN ${hasSibling} OR r.head_seq + 1 < r.next_seq THEN ${now}::timestamptz END
+                     WHEN ${hasSibling} THEN ${now}::timestamptz
+                     WHEN ${NEXT} < r.next_seq AND ${NEXT} IS DISTINCT FROM r.gate_seq THEN ${now}::timestamptz END,
+      voids = CASE WHEN isempty(r.voids) OR NOT ${atHead} OR ${hasSibling} THEN r.voids
+                   ELSE r.voids * int8multirange(int8range(${NEXT}, NULL)) END
     FROM moved m WHERE r.room_id = m.room_id`;
+}
+
+/**
+ * Tells a room that envelopes have ended. The CTE `settled` must yield, once for each room: room_id; `places`,
+ * theirs, and `void`, those of them without delegations, as multiranges; `opened`, capacity slots taken (or, below
+ * zero, given up); `gate`, the lowest place of an envelope that still awaits its key. Only under the lock of
+ * admissions, with `gate` read under it. `now` is a parameter; `also` further assignments.
+ */
+export function settlePlaces(now: string, also = ""): string {
+  const head = "bridge_place_from(r.head_seq, r.voids + s.void)";
+  return `
+    UPDATE bridge_rooms r SET
+      open_count = r.open_count + s.opened,
+      gate_seq = s.gate,
+      head_seq = ${head},
+      head_at = CASE WHEN NOT s.places @> r.head_seq THEN r.head_at
+                     WHEN ${head} < r.next_seq AND ${head} IS DISTINCT FROM s.gate THEN ${now}::timestamptz END,
+      voids = (r.voids + s.void) * int8multirange(int8range(${head}, NULL))${also === "" ? "" : `, ${also}`}
+    FROM settled s WHERE r.room_id = s.room_id`;
 }

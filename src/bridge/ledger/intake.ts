@@ -4,63 +4,22 @@
 // or nothing is. What the events mean is decided by `derive`, a pure function of them and of what is known.
 import type { Pool, PoolClient } from "pg";
 import { sha256 } from "../../domain/digest.ts";
-import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import { type Admission, type Admitted, inRoom, type KnownFacts, type NewNotice } from "./admission.ts";
+import type { Admission, Admitted, Derived } from "./admission.ts";
+import { refusedEnvelopes, refusedJobs, writeNotices } from "./admission-notices.ts";
 import { promptIdentity } from "./claim.ts";
-import { applyRoomState } from "./memberships.ts";
-import { noticeBound } from "./notice-bound.ts";
-import { type KnownPlaces, type Placed, place, roomTotals } from "./placement.ts";
+import { knownIndices, openBefore, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";
+import { keysFound } from "./key-loss.ts";
+import { applyRoomState, type EncryptionStage } from "./memberships.ts";
+import { type PlacedEnvelope, place, roomTotals } from "./placement.ts";
+import { cancelRedacted } from "./redaction.ts";
 import type { ContentKeys } from "./seal.ts";
 import { oneRow, rows, type Statement, toTime } from "./statement.ts";
-import type { NoticeKind } from "./states.ts";
-import { inTransaction, type Work } from "./transaction.ts";
-import { noticeTransactionId } from "./transaction-ids.ts";
-
-// "drawbrig" as a 64-bit key: one lock for all admissions.
-const BEGIN = "BEGIN; SELECT pg_advisory_xact_lock(7237127932340562279)";
+import { BEGIN_ADMISSION, inTransaction, type Work } from "./transaction.ts";
 
 const SEEN: Statement = {
   name: "transaction_seen",
   text: `SELECT EXISTS (SELECT FROM bridge_transactions WHERE transaction_id = $1 AND body_sha256 = $2) AS seen`,
 };
-
-const KNOWN: Statement = {
-  name: "known_facts",
-  text: `
-  SELECT
-    EXISTS (SELECT FROM bridge_transactions WHERE transaction_id = $1 AND body_sha256 = $2) AS seen,
-    (SELECT counted_open + admitted - counted_at_admitted FROM bridge_capacity)::int AS open_global_max,
-    (SELECT json_agg(json_build_array(room_id, encrypted, open_count, next_seq))
-       FROM bridge_rooms WHERE room_id = ANY ($3)) AS rooms,
-    (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
-         SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) = 1))
-       FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($3)) AS ghosts,
-    (SELECT json_agg(json_build_array(room, event, ghost, said)) FROM (
-       SELECT d.room_id AS room, s.event_id AS event, d.ghost_mxid AS ghost, true AS said
-         FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id WHERE s.event_id = ANY ($5)
-       UNION SELECT room_id, matrix_event_id, ghost_mxid, false FROM bridge_delegations
-         WHERE matrix_event_id = ANY ($5)
-       UNION SELECT room_id, thread_root, ghost_mxid, false FROM bridge_delegations
-         WHERE room_id = ANY ($3) AND thread_root = ANY ($5)) spoken) AS spoken,
-    (SELECT json_agg(json_build_array(matrix_event_id, ghost_mxid))
-       FROM bridge_delegations WHERE matrix_event_id = ANY ($4)) AS pairs`,
-};
-
-const COUNT_OPEN: Statement = {
-  name: "count_open",
-  text: `
-  UPDATE bridge_capacity SET
-    counted_open = COALESCE((SELECT sum(open_count) FROM bridge_rooms), 0), counted_at_admitted = admitted
-  RETURNING counted_open::int AS open_global`,
-};
-
-interface KnownRow extends KnownPlaces {
-  seen: boolean;
-  /** Never less than what is open now. */
-  open_global_max: number;
-  ghosts: [string, string, "invite" | "join" | "leave", boolean][] | null;
-  spoken: [string, string, string, boolean][] | null;
-}
 
 const ADMIT = `
   WITH transaction AS (
@@ -70,19 +29,20 @@ const ADMIT = `
   ), capacity AS (
     UPDATE bridge_capacity SET admitted = admitted + $5 WHERE $5 > 0
   ), rooms AS (
-    INSERT INTO bridge_rooms AS r (room_id, next_seq, head_at, open_count)
-    SELECT room_id, 1 + events, CASE WHEN events > 0 THEN $3::timestamptz END, jobs
-    FROM unnest($8::text[], $9::int[], $10::int[]) AS u (room_id, events, jobs)
+    INSERT INTO bridge_rooms AS r (room_id, next_seq, head_at, open_count, gate_seq)
+    SELECT room_id, 1 + places, CASE WHEN places > 0 AND gate IS DISTINCT FROM 1 THEN $3::timestamptz END, slots, gate
+    FROM unnest($8::text[], $9::int[], $10::int[], $25::bigint[]) AS u (room_id, places, slots, gate)
     ON CONFLICT (room_id) DO UPDATE SET
       next_seq = r.next_seq + excluded.next_seq - 1,
       open_count = r.open_count + excluded.open_count,
-      head_at = COALESCE(r.head_at, excluded.head_at)
+      gate_seq = COALESCE(r.gate_seq, r.next_seq + excluded.gate_seq - 1),
+      head_at = CASE WHEN r.head_seq < r.next_seq THEN r.head_at ELSE excluded.head_at END
   ), delegations AS (
     INSERT INTO bridge_delegations
-      (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, agent_id,
+      (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
        target_fingerprint, prompt, room_seq, room_ordinal, room_siblings, state,
        terminal_stage, terminal_reason, admitted_at, terminal_at)
-    SELECT event, ($11::text[])[target], ($8::text[])[room], sender, ts, thread, ($12::text[])[target],
+    SELECT event, ($11::text[])[target], ($8::text[])[room], sender, ts, thread, $26, ($12::text[])[target],
       ($13::text[])[target],
       prompt, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
@@ -103,6 +63,19 @@ const WRITE_WITH_REFUSALS: Statement = {
   FROM delegations d WHERE d.state = 'denied'`,
 };
 
+const WRITE_ENVELOPES: Statement = {
+  name: "admit_envelopes",
+  text: `
+  INSERT INTO bridge_encrypted_intake
+    (matrix_event_id, room_id, sender_mxid, origin_server_ts, transaction_id, ingress, intake_fingerprint, deadline,
+     room_seq, state, due_at, admitted_at, terminal_at, terminal_reason)
+  SELECT event, room, sender, ts, $1, $2, fingerprint, deadline, seq,
+    CASE WHEN denied IS NULL THEN 'awaiting_key' ELSE 'denied' END, CASE WHEN denied IS NULL THEN $3::timestamptz END,
+    $3, CASE WHEN denied IS NOT NULL THEN $3::timestamptz END, denied
+  FROM unnest($4::text[], $5::text[], $6::text[], $7::bigint[], $8::bytea[], $9::timestamptz[], $10::bigint[],
+    $11::text[]) AS u (event, room, sender, ts, fingerprint, deadline, seq, denied)`,
+};
+
 const WRITE_MALFORMED: Statement = {
   name: "admit_malformed",
   text: `
@@ -112,200 +85,124 @@ const WRITE_MALFORMED: Statement = {
   ON CONFLICT DO NOTHING`,
 };
 
-const WRITE_NOTICE: Statement = {
-  name: "admit_notice",
-  text: `
-  INSERT INTO bridge_notices
-    (marker, kind, room_id, ghost_mxid, source_event_id, thread_root, reason, transaction_id, created_at, due_at)
-  SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $9
-  WHERE NOT EXISTS (
-    SELECT FROM bridge_notices n WHERE $10::timestamptz IS NOT NULL AND n.room_id = $3 AND n.kind = $2
-      AND n.ghost_mxid = $4 AND n.created_at > $10)
-  ON CONFLICT DO NOTHING`,
+const REPLAY: Admitted = {
+  replayed: true,
+  admitted: 0,
+  denied: 0,
+  envelopes: 0,
+  envelopesDenied: 0,
+  malformed: 0,
+  canceled: [],
+  notices: 0,
 };
 
-// A queued delegation ends here and now; one in a worker's hands is marked, and its worker ends it; one
-// that waits for its next try is claimable at once, so that a worker ends it. The turn of a room is
-// hastened only for its head: another delegation's lease is not to be cut short.
-const CANCEL: Statement = {
-  name: "cancel_redacted",
-  text: `
-  WITH hit AS MATERIALIZED (
-    SELECT d.id, d.state FROM bridge_delegations d
-    JOIN unnest($1::text[], $3::text[]) AS u (event, room) ON d.matrix_event_id = u.event AND d.room_id = u.room
-    WHERE d.terminal_at IS NULL ORDER BY d.id FOR UPDATE OF d
-  ), marked AS (
-    UPDATE bridge_delegations d SET
-      cancel_requested_at = $2,
-      due_at = CASE WHEN d.lease_holder IS NULL AND d.due_at IS NOT NULL THEN $2::timestamptz ELSE d.due_at END
-    FROM hit WHERE d.id = hit.id AND hit.state <> 'queued'
-    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.lease_holder IS NULL AS is_free
-  ), ended AS (
-    UPDATE bridge_delegations d SET
-      state = 'canceled', terminal_stage = 'intake', terminal_reason = 'source_redacted', terminal_at = $2,
-      cancel_requested_at = $2, prompt = NULL
-    FROM hit WHERE d.id = hit.id AND hit.state = 'queued'
-    RETURNING d.*
-  ), moved AS MATERIALIZED (
-    SELECT room_id, room_seq, room_ordinal, 1 AS freed FROM ended
-    UNION ALL SELECT room_id, room_seq, room_ordinal, 0 FROM marked WHERE is_free
-  ), locked AS MATERIALIZED (
-    SELECT room_id FROM bridge_rooms WHERE room_id IN (SELECT room_id FROM moved) ORDER BY room_id FOR UPDATE
-  ), rooms AS (
-    UPDATE bridge_rooms r SET
-      open_count = r.open_count - (SELECT sum(m.freed)::int FROM moved m WHERE m.room_id = r.room_id),
-      head_at = CASE WHEN EXISTS (
-          SELECT FROM moved m WHERE m.room_id = r.room_id
-            AND m.room_seq = r.head_seq AND m.room_ordinal = r.head_ordinal)
-        THEN LEAST(r.head_at, $2::timestamptz) ELSE r.head_at END
-    FROM locked l WHERE r.room_id = l.room_id
-  ), audited AS (
-    INSERT INTO bridge_audit (schema, record, created_at)
-    SELECT 'svc.delegation.v1', bridge_delegation_audit(e.*::bridge_delegations), $2 FROM ended e
-  )
-  SELECT ARRAY(SELECT id::text FROM marked) AS marked`,
-};
+const NOTHING: Derived = { delegations: [], envelopes: [], notices: [] };
 
-function toFacts(row: KnownRow): KnownFacts {
-  const ghostsIn = new Map<RoomId, Set<GhostMxid>>();
-  const ghostsGone = new Map<RoomId, Set<GhostMxid>>();
-  const directWith = new Map<RoomId, GhostMxid>();
-  for (const [room, ghost, membership, direct] of row.ghosts ?? []) {
-    const side = membership === "leave" ? ghostsGone : ghostsIn;
-    const set = side.get(room as RoomId) ?? new Set();
-    side.set(room as RoomId, set.add(ghost as GhostMxid));
-    if (direct && membership !== "leave") directWith.set(room as RoomId, ghost as GhostMxid);
-  }
-  for (const room of directWith.keys()) if ((ghostsIn.get(room)?.size ?? 0) > 1) directWith.delete(room);
-  const saidBy = new Map<string, Set<GhostMxid>>();
-  const threadOf = new Map<string, Set<GhostMxid>>();
-  for (const [room, event, ghost, said] of row.spoken ?? []) {
-    const key = inRoom(room as RoomId, event as EventId);
-    for (const map of said ? [saidBy, threadOf] : [threadOf]) {
-      map.set(key, (map.get(key) ?? new Set()).add(ghost as GhostMxid));
-    }
-  }
-  return {
-    encryptedRooms: new Set(
-      (row.rooms ?? []).filter(([, encrypted]) => encrypted).map(([room]) => room as RoomId),
-    ),
-    ghostsIn,
-    ghostsGone,
-    directWith,
-    saidBy,
-    threadOf,
-  };
-}
-
-async function writeNotices(
+async function admitOn(
   client: PoolClient,
+  keys: ContentKeys,
+  stage: EncryptionStage,
   admission: Admission,
-  placed: readonly Placed[],
-  asked: readonly NewNotice[],
-) {
-  const refusals = placed
-    .filter(({ denied }) => denied !== null)
-    .map(({ job, denied }) => ({
-      kind: "capacity_exceeded" as NoticeKind,
-      room: job.room,
-      ghost: job.ghost,
-      source: job.event,
-      threadRoot: job.threadRoot,
-      reason: denied,
-    }));
+): Promise<Work<Admitted>> {
   const time = toTime(admission.receivedAt);
-  for (const notice of [...asked.map((one) => ({ ...one, reason: null })), ...refusals]) {
-    const bound = noticeBound(notice, "intake", admission.receivedAt, admission.noticeIntervalMs);
-    await rows(client, WRITE_NOTICE, [
-      bound.marker,
-      notice.kind,
-      notice.room,
-      notice.ghost,
-      notice.source,
-      notice.threadRoot ?? null,
-      notice.reason,
-      noticeTransactionId(bound.marker),
-      time,
-      bound.since === undefined ? null : toTime(bound.since),
-    ]);
-  }
-}
+  const key = [admission.transactionId, sha256(admission.body)] as const;
 
-async function admitOn(client: PoolClient, keys: ContentKeys, admission: Admission): Promise<Work<Admitted>> {
-  const digest = sha256(admission.body);
-  const time = toTime(admission.receivedAt);
-  const key = [admission.transactionId, digest];
-  const replay = { replayed: true, admitted: 0, denied: 0, malformed: 0, canceled: [], notices: 0 };
-
-  let canceled: string[] = [];
+  let canceled: readonly string[] = [];
   if (admission.roomState.length > 0 || admission.redacted.length > 0) {
-    if ((await oneRow<{ seen: boolean }>(client, SEEN, key)).seen) return { result: replay };
+    if ((await oneRow<{ seen: boolean }>(client, SEEN, key)).seen) return { result: REPLAY };
     // Cancellation first: it locks delegations, and all else that follows locks rooms.
     if (admission.redacted.length > 0) {
-      canceled = (
-        await oneRow<{ marked: string[] }>(client, CANCEL, [
-          admission.redacted.map(({ event }) => event),
-          time,
-          admission.redacted.map(({ room }) => room),
-        ])
-      ).marked;
+      canceled = await cancelRedacted(client, admission.redacted, admission.receivedAt);
     }
-    await applyRoomState(client, admission.roomState, admission.receivedAt);
+    await applyRoomState(client, admission.roomState, admission.receivedAt, stage);
   }
-  const { rooms: roomIds, events, related } = admission.about;
-  const row = await oneRow<KnownRow>(client, KNOWN, [...key, roomIds, events, related]);
-  if (row.seen) return { result: replay };
-  const derived = roomIds.length === 0 ? { delegations: [], notices: [] } : admission.derive(toFacts(row));
-  const jobs = derived.delegations;
-  const mayExceed = row.open_global_max + jobs.length > admission.capacity.global;
-  const openBefore = mayExceed
-    ? (await oneRow<{ open_global: number }>(client, COUNT_OPEN, [])).open_global
-    : row.open_global_max;
-  const placed = place(jobs, row, openBefore, admission.capacity);
-  const denied = placed.filter((entry) => entry.denied !== null).length;
+  const row = await readKnown(client, key, admission.about);
+  if (row.seen) return { result: REPLAY };
+  const derived = admission.about.rooms.length === 0 ? NOTHING : admission.derive(toFacts(row));
+  const indices = await knownIndices(client, derived.delegations);
+  const more = derived.delegations.length + derived.envelopes.length;
+  const open = await openBefore(client, row, more, admission.capacity.global);
+  const placed = place(derived, row, indices, open, admission.capacity);
+  const { jobs, envelopes } = placed;
+  const denied = jobs.filter((entry) => entry.denied !== null).length;
+  const envelopesDenied = envelopes.filter((entry) => entry.denied !== null).length;
   const totals = roomTotals(placed);
+  const roomIds = totals.map(({ room }) => room);
   // Rooms and targets recur: each is sent once, and the rows name it by its place, counted from 1.
-  const targets = [...new Map(placed.map(({ job }) => [job.ghost, job])).values()];
+  const targets = [...new Map(jobs.map(({ job }) => [job.ghost, job])).values()];
   const sent = rows(client, denied === 0 ? WRITE : WRITE_WITH_REFUSALS, [
     ...key,
     time,
     admission.eventCount,
-    placed.length - denied,
-    denied,
+    jobs.length - denied + envelopes.length - envelopesDenied,
+    denied + envelopesDenied,
     admission.malformed.length,
-    totals.rooms,
-    totals.events,
-    totals.jobs,
+    roomIds,
+    totals.map(({ places }) => places),
+    totals.map(({ slots }) => slots),
     targets.map((job) => job.ghost),
     targets.map((job) => job.agent),
     targets.map((job) => job.targetFingerprint),
-    placed.map(({ job }) => job.event),
-    placed.map(({ job }) => 1 + targets.findIndex((target) => target.ghost === job.ghost)),
-    placed.map(({ job }) => 1 + totals.rooms.indexOf(job.room)),
-    placed.map(({ job }) => job.sender),
-    placed.map(({ job }) => job.originServerTs),
-    placed.map(({ job }) => job.threadRoot ?? null),
-    placed.map(({ job, denied: refused }) =>
+    jobs.map(({ job }) => job.event),
+    jobs.map(({ job }) => 1 + targets.findIndex((target) => target.ghost === job.ghost)),
+    jobs.map(({ job }) => 1 + roomIds.indexOf(job.room)),
+    jobs.map(({ job }) => job.sender),
+    jobs.map(({ job }) => job.originServerTs),
+    jobs.map(({ job }) => job.threadRoot ?? null),
+    jobs.map(({ job, denied: refused }) =>
       refused === null ? keys.seal(job.prompt, promptIdentity(job.event, job.ghost)) : null,
     ),
-    placed.map(({ seq }) => seq),
-    placed.map(({ ordinal }) => ordinal),
-    placed.map(({ siblings }) => siblings),
-    placed.map(({ denied: refused }) => refused),
+    jobs.map(({ seq }) => seq),
+    jobs.map(({ ordinal }) => ordinal),
+    jobs.map(({ siblings }) => siblings),
+    jobs.map(({ denied: refused }) => refused),
+    totals.map(({ gate }) => gate),
+    admission.ingress,
   ]);
+  const notices = [
+    ...derived.notices,
+    ...refusedJobs(jobs),
+    ...refusedEnvelopes(envelopes, (room) => speakerIn(row, room)),
+  ];
   const result = {
     replayed: false,
-    admitted: placed.length - denied,
+    admitted: jobs.length - denied,
     denied,
+    envelopes: envelopes.length - envelopesDenied,
+    envelopesDenied,
     malformed: admission.malformed.length,
     canceled,
-    notices: derived.notices.length + denied,
+    notices: notices.length,
   };
-  if (admission.malformed.length === 0 && result.notices === 0) return { result, sent };
+  const used = jobs.map(({ job }) => job).filter(({ indexDigest }) => indexDigest !== undefined);
+  if (admission.malformed.length + notices.length + envelopes.length + used.length === 0)
+    return { result, sent };
   await sent;
+  if (envelopes.length > 0) await writeEnvelopes(client, admission, envelopes);
+  if (used.length > 0) await recordIndices(client, used);
   if (admission.malformed.length > 0) await writeMalformed(client, admission);
-  await writeNotices(client, admission, placed, derived.notices);
+  await writeNotices(client, notices, admission.receivedAt, admission.noticeIntervalMs);
   return { result };
+}
+
+async function writeEnvelopes(
+  client: PoolClient,
+  { transactionId, ingress, receivedAt }: Admission,
+  placed: readonly PlacedEnvelope[],
+): Promise<void> {
+  await rows(client, WRITE_ENVELOPES, [
+    transactionId,
+    ingress,
+    toTime(receivedAt),
+    placed.map(({ envelope }) => envelope.event),
+    placed.map(({ envelope }) => envelope.room),
+    placed.map(({ envelope }) => envelope.sender),
+    placed.map(({ envelope }) => envelope.originServerTs),
+    placed.map(({ envelope }) => envelope.fingerprint),
+    placed.map(({ envelope }) => toTime(envelope.deadline)),
+    placed.map(({ seq }) => seq),
+    placed.map(({ denied }) => denied),
+  ]);
 }
 
 async function writeMalformed(client: PoolClient, admission: Admission): Promise<void> {
@@ -323,6 +220,15 @@ async function writeMalformed(client: PoolClient, admission: Admission): Promise
  * Commits a transaction of the homeserver. When it returns, everything is durable.
  * @throws whatever the database threw; then nothing of it was kept.
  */
-export async function admit(pool: Pool, keys: ContentKeys, admission: Admission): Promise<Admitted> {
-  return await inTransaction(pool, BEGIN, (client) => admitOn(client, keys, admission));
+export async function admit(
+  pool: Pool,
+  keys: ContentKeys,
+  stage: EncryptionStage,
+  admission: Admission,
+): Promise<Admitted> {
+  const admitted = await inTransaction(pool, BEGIN_ADMISSION, (client) =>
+    admitOn(client, keys, stage, admission),
+  );
+  if ((admission.decryptedIn ?? []).length > 0) await keysFound(pool, admission.decryptedIn ?? []);
+  return admitted;
 }

@@ -7,6 +7,11 @@ import { type Queryable, rows, type Statement, toTime } from "./statement.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 import type { ClaimedMembership, RoomFacts } from "./types.ts";
 
+/** How far the bridge takes part in encrypted rooms (`encryption.stage`): only in C do ghosts serve there. */
+export type EncryptionStage = "A" | "B" | "C";
+
+const isRefused = (stage: EncryptionStage) => stage !== "C";
+
 const CLAIM: Statement = {
   name: "claim_memberships",
   text: `
@@ -77,7 +82,7 @@ const SETTLED: Statement = {
     SELECT s.room_id, u FROM settled s, unnest($5::text[]) u ON CONFLICT DO NOTHING
   )
   INSERT INTO bridge_notices (marker, kind, room_id, ghost_mxid, transaction_id, created_at, due_at)
-  SELECT $7, 'encrypted_room_refused', s.room_id, s.ghost_mxid, $8, $6, $6 FROM settled s WHERE $4
+  SELECT $7, 'encrypted_room_refused', s.room_id, s.ghost_mxid, $8, $6, $6 FROM settled s WHERE $4 AND $9
   ON CONFLICT DO NOTHING`,
 };
 
@@ -87,6 +92,7 @@ export async function membershipSettled(
   facts: RoomFacts,
   isGhost: (user: UserId) => boolean,
   now: number,
+  stage: EncryptionStage,
 ): Promise<void> {
   const marker = encryptedRoomMarker(membership.roomId);
   await rows(on, SETTLED, [
@@ -96,6 +102,7 @@ export async function membershipSettled(
     toTime(now),
     marker,
     noticeTransactionId(marker),
+    isRefused(stage),
   ]);
 }
 
@@ -199,7 +206,7 @@ const ENCRYPTED: Statement = {
   )
   INSERT INTO bridge_notices (marker, kind, room_id, ghost_mxid, transaction_id, created_at, due_at)
   SELECT $2, 'encrypted_room_refused', $1, min(g.ghost_mxid), $3, $4, $4
-  FROM bridge_ghost_rooms g WHERE g.room_id = $1 AND g.membership = 'join' HAVING count(*) > 0
+  FROM bridge_ghost_rooms g WHERE g.room_id = $1 AND g.membership = 'join' AND $5 HAVING count(*) > 0
   ON CONFLICT DO NOTHING`,
 };
 
@@ -208,6 +215,7 @@ export async function applyRoomState(
   on: Queryable,
   events: readonly RoomStateEvent[],
   now: number,
+  stage: EncryptionStage,
 ): Promise<void> {
   const time = toTime(now);
   for (const event of events) {
@@ -228,9 +236,24 @@ export async function applyRoomState(
         break;
       case "encryption": {
         const marker = encryptedRoomMarker(event.room);
-        await rows(on, ENCRYPTED, [event.room, marker, noticeTransactionId(marker), time]);
+        await rows(on, ENCRYPTED, [event.room, marker, noticeTransactionId(marker), time, isRefused(stage)]);
         break;
       }
     }
   }
+}
+
+const JOINED_GHOSTS: Statement = {
+  name: "joined_ghosts",
+  text: `SELECT room_id, array_agg(ghost_mxid ORDER BY ghost_mxid) FILTER (WHERE membership = 'join') AS ghosts
+         FROM bridge_ghost_rooms WHERE room_id = ANY ($1) GROUP BY room_id`,
+};
+
+export async function joinedGhosts(
+  on: Queryable,
+  roomIds: readonly RoomId[],
+): Promise<ReadonlyMap<RoomId, readonly GhostMxid[]>> {
+  if (roomIds.length === 0) return new Map();
+  const found = await rows<{ room_id: string; ghosts: string[] | null }>(on, JOINED_GHOSTS, [roomIds]);
+  return new Map(found.map((row) => [row.room_id as RoomId, (row.ghosts ?? []) as GhostMxid[]]));
 }

@@ -43,10 +43,10 @@ async function applyMissing(client: PoolClient): Promise<number> {
   const migrations = readMigrations();
   const newest = migrations.at(-1)?.version ?? 0;
   const present = applied.rows.at(-1);
-  if (present !== undefined && present.version > newest && present.oldest_compatible > newest) {
+  if (applied.rows.some((row) => row.version > newest && row.oldest_compatible > newest)) {
     throw new DrawbridgeError(
       "database_unavailable",
-      `the database is at version ${present.version}; this program knows versions up to ${newest}`,
+      `the database is at version ${present?.version}; this program knows versions up to ${newest}`,
       { mend: "Run a newer release of Drawbridge against this database." },
     );
   }

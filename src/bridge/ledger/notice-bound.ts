@@ -28,7 +28,6 @@ function intervalMs(
 ): number | undefined {
   switch (kind) {
     case "encrypted_room_refused":
-    case "keys_missing":
     case "delegation_failed":
       return undefined;
     case "delegation_stopped":
@@ -38,6 +37,7 @@ function intervalMs(
     case "policy_denied":
     case "rate_limited":
     case "capacity_exceeded":
+    case "keys_missing":
       return configuredMs;
   }
 }
@@ -57,5 +57,7 @@ export function noticeBound(
   if (kind === "encrypted_room_refused") return { marker: encryptedRoomMarker(room), since: undefined };
   const bound = intervalMs(kind, stage, configuredMs);
   if (bound === undefined) return { marker: `${kind} ${room} ${ghost} ${source ?? ""}`, since: undefined };
-  return { marker: `${kind} ${room} ${ghost} ${Math.floor(now / bound)}`, since: now - bound };
+  // Missing keys are the room's affair, whichever ghost says so.
+  const whose = kind === "keys_missing" ? room : `${room} ${ghost}`;
+  return { marker: `${kind} ${whose} ${Math.floor(now / bound)}`, since: now - bound };
 }

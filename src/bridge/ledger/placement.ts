@@ -1,19 +1,27 @@
-// Where each new delegation stands in its room, or why it is refused. Pure.
-// Invariants: a pair that is known already is dropped; refusals take no place; the delegations of one
-// event share its place in the room and are told apart by their ordinals.
-import type { EventId } from "../../domain/identifiers.ts";
-import type { Admission, NewDelegation } from "./admission.ts";
-import type { TerminalReason } from "./states.ts";
+// Where each new delegation and envelope stands in its room, or why it is refused. Pure.
+// Invariants: what is known already is dropped; refusals take no place; places are given in the order of the
+// events; the delegations of one event share its place and are told apart by their ordinals; of one message
+// index only one event becomes delegations.
+import type { EventId, RoomId } from "../../domain/identifiers.ts";
+import type { Admission, Derived, NewDelegation, NewEnvelope } from "./admission.ts";
+import type { ENVELOPE_REASONS, TerminalReason } from "./states.ts";
 
 /** What placing needs to know, as the database says it. */
 export interface KnownPlaces {
-  /** Room, encrypted, open delegations, next place. */
+  /** Room, encrypted, open delegations and envelopes, next place. */
   readonly rooms: readonly (readonly [string, boolean, number, number])[] | null;
   /** Event and ghost of delegations that exist. */
   readonly pairs: readonly (readonly [string, string])[] | null;
+  /** Events that have an envelope. */
+  readonly envelopes: readonly string[] | null;
 }
 
-export interface Placed {
+/** Which event used each message index, by the digest in base64. */
+export type KnownIndices = ReadonlyMap<string, EventId>;
+
+export const indexKey = (digest: Buffer): string => digest.toString("base64");
+
+export interface PlacedJob {
   readonly job: NewDelegation;
   seq: number | null;
   ordinal: number | null;
@@ -21,61 +29,161 @@ export interface Placed {
   readonly denied: TerminalReason | null;
 }
 
-/** Gives every new pair its place in its room, or the reason it has none. */
+export interface PlacedEnvelope {
+  readonly envelope: NewEnvelope;
+  readonly seq: number | null;
+  readonly denied: (typeof ENVELOPE_REASONS.denied)[number] | null;
+}
+
+export interface Placed {
+  readonly jobs: readonly PlacedJob[];
+  readonly envelopes: readonly PlacedEnvelope[];
+}
+
+/** Capacity slots and message indices while they are being given away. */
+class Supply {
+  readonly #open: Map<string, number>;
+  #openGlobal: number;
+  readonly #capacity: Admission["capacity"];
+  readonly #indices: Map<string, string>;
+
+  constructor(
+    known: KnownPlaces,
+    openBefore: number,
+    capacity: Admission["capacity"],
+    indices: KnownIndices,
+  ) {
+    this.#open = new Map((known.rooms ?? []).map(([room, , count]) => [room, count]));
+    this.#openGlobal = openBefore;
+    this.#capacity = capacity;
+    this.#indices = new Map(indices);
+  }
+
+  /** Takes a slot of the room and of all, or says which of them has none. */
+  take(room: RoomId): PlacedEnvelope["denied"] {
+    const openHere = this.#open.get(room) ?? 0;
+    if (openHere >= this.#capacity.room) return "room_capacity_exceeded";
+    if (this.#openGlobal >= this.#capacity.global) return "global_capacity_exceeded";
+    this.#open.set(room, openHere + 1);
+    this.#openGlobal += 1;
+    return null;
+  }
+
+  /** Whether another event has used the job's message index; from now on its own has. */
+  isReplayed({ indexDigest, event }: NewDelegation): boolean {
+    if (indexDigest === undefined) return false;
+    const key = indexKey(indexDigest);
+    const user = this.#indices.get(key);
+    if (user === undefined) this.#indices.set(key, event);
+    return user !== undefined && user !== event;
+  }
+}
+
+function placeJob(job: NewDelegation, denied: TerminalReason | null, siblings: PlacedJob[], seq: number) {
+  if (denied !== null) return { job, seq: null, ordinal: null, siblings: null, denied };
+  const placed: PlacedJob = { job, seq, ordinal: siblings.length, siblings: null, denied };
+  siblings.push(placed);
+  for (const sibling of siblings) sibling.siblings = siblings.length;
+  return placed;
+}
+
+/** Gives everything new its place in its room, or the reason it has none. */
 export function place(
-  jobs: readonly NewDelegation[],
+  { delegations, envelopes }: Pick<Derived, "delegations" | "envelopes">,
   known: KnownPlaces,
+  indices: KnownIndices,
   openBefore: number,
   capacity: Admission["capacity"],
-): Placed[] {
-  const pairs = new Set((known.pairs ?? []).map(([event, ghost]) => `${event} ${ghost}`));
-  const open = new Map((known.rooms ?? []).map(([room, , count]) => [room, count]));
+): Placed {
+  const supply = new Supply(known, openBefore, capacity, indices);
   const next = new Map((known.rooms ?? []).map(([room, , , seq]) => [room, seq]));
-  let openGlobal = openBefore;
-  const placed: Placed[] = [];
-  const ofEvent = new Map<EventId, Placed[]>();
-  for (const job of jobs) {
+  const enveloped = new Set<string>(known.envelopes);
+  const pairs = new Set((known.pairs ?? []).map(([event, ghost]) => `${event} ${ghost}`));
+  const delegated = new Set((known.pairs ?? []).map(([event]) => event));
+  const takePlace = (room: RoomId) => {
+    const seq = next.get(room) ?? 1;
+    next.set(room, seq + 1);
+    return seq;
+  };
+  const jobs: PlacedJob[] = [];
+  const placedEnvelopes: PlacedEnvelope[] = [];
+  const siblingsOf = new Map<EventId, PlacedJob[]>();
+  const arrived = [...delegations, ...envelopes].sort((left, right) => left.position - right.position);
+  for (const one of arrived) {
+    if (enveloped.has(one.event)) continue;
+    if (!("ghost" in one)) {
+      if (delegated.has(one.event)) continue;
+      enveloped.add(one.event);
+      const denied = supply.take(one.room);
+      placedEnvelopes.push({ envelope: one, seq: denied === null ? takePlace(one.room) : null, denied });
+      continue;
+    }
+    const pair = `${one.event} ${one.ghost}`;
+    if (pairs.has(pair)) continue;
+    pairs.add(pair);
+    delegated.add(one.event);
+    const denied = supply.isReplayed(one) ? "event_replayed" : supply.take(one.room);
+    const siblings = siblingsOf.get(one.event) ?? [];
+    siblingsOf.set(one.event, siblings);
+    const seq = siblings[0]?.seq ?? (denied === null ? takePlace(one.room) : 0);
+    jobs.push(placeJob(one, denied, siblings, seq));
+  }
+  return { jobs, envelopes: placedEnvelopes };
+}
+
+/** Gives the delegations of an envelope its place: the first has its slot, the others need slots of their own. */
+export function placeAt(
+  seq: number,
+  delegations: readonly NewDelegation[],
+  known: KnownPlaces,
+  indices: KnownIndices,
+  openBefore: number,
+  capacity: Admission["capacity"],
+): PlacedJob[] {
+  const supply = new Supply(known, openBefore, capacity, indices);
+  const pairs = new Set((known.pairs ?? []).map(([event, ghost]) => `${event} ${ghost}`));
+  const siblings: PlacedJob[] = [];
+  const placed: PlacedJob[] = [];
+  for (const job of delegations) {
     const pair = `${job.event} ${job.ghost}`;
     if (pairs.has(pair)) continue;
     pairs.add(pair);
-    const openHere = open.get(job.room) ?? 0;
-    const denied =
-      openHere >= capacity.room
-        ? "room_capacity_exceeded"
-        : openGlobal >= capacity.global
-          ? "global_capacity_exceeded"
-          : null;
-    const entry: Placed = { job, seq: null, ordinal: null, siblings: null, denied };
-    placed.push(entry);
-    if (denied !== null) continue;
-    open.set(job.room, openHere + 1);
-    openGlobal += 1;
-    const siblings = ofEvent.get(job.event) ?? [];
-    const seq = siblings[0]?.seq ?? next.get(job.room) ?? 1;
-    if (siblings.length === 0) next.set(job.room, seq + 1);
-    entry.seq = seq;
-    entry.ordinal = siblings.length;
-    siblings.push(entry);
-    for (const sibling of siblings) sibling.siblings = siblings.length;
-    ofEvent.set(job.event, siblings);
+    const slot = () => (siblings.length === 0 ? null : supply.take(job.room));
+    placed.push(placeJob(job, supply.isReplayed(job) ? "event_replayed" : slot(), siblings, seq));
   }
   return placed;
 }
 
-/** Distinct rooms in ascending order with how many events and jobs each admits. */
-export function roomTotals(placed: readonly Placed[]): { rooms: string[]; events: number[]; jobs: number[] } {
-  const totals = new Map<string, { events: number; jobs: number }>();
-  for (const { job, seq, ordinal } of placed) {
-    const total = totals.get(job.room) ?? { events: 0, jobs: 0 };
-    totals.set(job.room, {
-      events: total.events + (ordinal === 0 ? 1 : 0),
-      jobs: total.jobs + (seq === null ? 0 : 1),
-    });
-  }
-  const rooms = [...totals.keys()].sort();
-  return {
-    rooms,
-    events: rooms.map((room) => totals.get(room)?.events ?? 0),
-    jobs: rooms.map((room) => totals.get(room)?.jobs ?? 0),
+/** What an admission adds to a room. */
+export interface RoomTotal {
+  readonly room: RoomId;
+  /** Places taken. */
+  readonly places: number;
+  /** Slots taken. */
+  readonly slots: number;
+  /** Which of these places is the first of an envelope, counted from 1. */
+  readonly gate: number | null;
+}
+
+/** What is added to each room, in ascending order of the rooms. */
+export function roomTotals({ jobs, envelopes }: Placed): RoomTotal[] {
+  const totals = new Map<RoomId, { places: Set<number>; slots: number; gate: number | undefined }>();
+  const add = (room: RoomId, seq: number | null, isEnvelope: boolean) => {
+    const total = totals.get(room) ?? { places: new Set(), slots: 0, gate: undefined };
+    totals.set(room, total);
+    if (seq === null) return;
+    total.places.add(seq);
+    total.slots += 1;
+    if (isEnvelope) total.gate ??= seq;
   };
+  for (const { job, seq } of jobs) add(job.room, seq, false);
+  for (const { envelope, seq } of envelopes) add(envelope.room, seq, true);
+  return [...totals]
+    .map(([room, { places, slots, gate }]) => ({
+      room,
+      places: places.size,
+      slots,
+      gate: gate === undefined ? null : 1 + gate - Math.min(...places),
+    }))
+    .sort((left, right) => (left.room < right.room ? -1 : 1));
 }

@@ -5,7 +5,10 @@ import type { Admission, Admitted } from "./admission.ts";
 import { type AuditRow, exportAudit } from "./audit-outbox.ts";
 import { claim, letGo, renew } from "./claim.ts";
 import { beginDispatch, finish, pendingReply, recordAccepted, recordReply } from "./delegations.ts";
-import { ghostDevice, profileSet } from "./ghosts.ts";
+import { deriveEnvelope } from "./derivation.ts";
+import { expireEnvelope } from "./envelope-end.ts";
+import * as envelopes from "./envelopes.ts";
+import { ghostDevice, position, profileSet, setPosition } from "./ghosts.ts";
 import { admit } from "./intake.ts";
 import * as memberships from "./memberships.ts";
 import * as notices from "./notices.ts";
@@ -16,9 +19,11 @@ import { assertHeld } from "./statement.ts";
 import { recordTarget, target, targets } from "./targets.ts";
 import type {
   DelegationLedger,
+  EnvelopeLedger,
   GhostLedger,
   MembershipLedger,
   NoticeLedger,
+  ReadPositionLedger,
   SendLedger,
   TargetLedger,
 } from "./types.ts";
@@ -48,6 +53,8 @@ export type Ledger = DelegationLedger &
   NoticeLedger &
   MembershipLedger &
   GhostLedger &
+  ReadPositionLedger &
+  EnvelopeLedger &
   TargetLedger &
   IntakeLedger &
   AuditOutbox;
@@ -55,13 +62,16 @@ export type Ledger = DelegationLedger &
 export interface LedgerOptions {
   /** The same notice is not repeated in a room within this time. */
   readonly noticeIntervalMs: number;
+  /** In which stage of encryption the bridge is; in C, ghosts take part in encrypted rooms. A by default. */
+  readonly stage?: memberships.EncryptionStage | undefined;
   /** Tells ghosts, and the appservice's own user, from people. */
   readonly isGhost: (user: UserId) => boolean;
 }
 
 export function createLedger(pool: Pool, keys: ContentKeys, options: LedgerOptions): Ledger {
+  const stage = options.stage ?? "A";
   return {
-    admit: (admission) => admit(pool, keys, admission),
+    admit: (admission) => admit(pool, keys, stage, admission),
 
     claim: (request) => claim(pool, keys, request),
     renew: (leases, leaseUntil) => renew(pool, leases, leaseUntil),
@@ -85,15 +95,28 @@ export function createLedger(pool: Pool, keys: ContentKeys, options: LedgerOptio
     noticeDeferred: (notice, wakeAt) => notices.noticeDeferred(pool, notice, wakeAt),
     noticeDropped: (notice) => notices.noticeDropped(pool, notice),
 
+    claimEnvelopes: (request) => envelopes.claimEnvelopes(pool, request),
+    deriveEnvelope: (envelope, derivation, now) => deriveEnvelope(pool, keys, envelope, derivation, now),
+    expireEnvelope: (envelope, reason, now) =>
+      expireEnvelope(pool, envelope, reason, now, options.noticeIntervalMs),
+    deferEnvelope: (envelope, wakeAt, done) => envelopes.deferEnvelope(pool, envelope, wakeAt, done),
+    wakeEnvelopes: (rooms, now) => envelopes.wakeEnvelopes(pool, rooms, now),
+    envelopeCounts: () => envelopes.envelopeCounts(pool),
+    joinedGhosts: (rooms) => memberships.joinedGhosts(pool, rooms),
+
     claimMemberships: (request) => memberships.claimMemberships(pool, request),
     membershipJoined: (membership, now) => memberships.membershipJoined(pool, membership, now),
     membershipSettled: (membership, facts, now) =>
-      memberships.membershipSettled(pool, membership, facts, options.isGhost, now),
+      memberships.membershipSettled(pool, membership, facts, options.isGhost, now, stage),
     membershipLeft: (membership) => memberships.membershipLeft(pool, membership),
     membershipDeferred: (membership, wakeAt) => memberships.membershipDeferred(pool, membership, wakeAt),
 
     ghostDevice: (ghost, freshDeviceId, now) => ghostDevice(pool, ghost, freshDeviceId, now),
     profileSet: (ghost, profileDigest) => profileSet(pool, ghost, profileDigest),
+    toDevicePosition: (ghost) => position(pool, "toDevice", ghost),
+    setToDevicePosition: (ghost, since) => setPosition(pool, "toDevice", ghost, since),
+    roomsPosition: (ghost) => position(pool, "rooms", ghost),
+    setRoomsPosition: (ghost, since) => setPosition(pool, "rooms", ghost, since),
 
     target: (ghost) => target(pool, ghost),
     targets: () => targets(pool),

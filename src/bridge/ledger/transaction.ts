@@ -5,6 +5,10 @@
 import type { Pool, PoolClient } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 
+// "drawbrig" as a 64-bit key.
+/** Begins a transaction that admits: one at a time in the whole deployment, so that its bounds are exact. */
+export const BEGIN_ADMISSION = "BEGIN; SELECT pg_advisory_xact_lock(7237127932340562279)";
+
 /** What the work in a transaction comes to. */
 export interface Work<Result> {
   readonly result: Result;

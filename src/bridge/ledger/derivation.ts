@@ -1,0 +1,131 @@
+// An envelope whose plaintext is here becomes delegations, in one database transaction, under the lock of
+// admissions: what it asks is derived as at intake, and takes the place that the envelope held.
+// Invariants: it is derived once (its state and its fence stand in the WHERE); the slot that it holds goes to its
+// first delegation; what finds no slot is a denied row; without delegations its place is void.
+import type { Pool, PoolClient } from "pg";
+import type { Admitted } from "./admission.ts";
+import { refusedJobs, writeNotices } from "./admission-notices.ts";
+import { promptIdentity } from "./claim.ts";
+import { knownIndices, openBefore, readKnown, recordIndices, toFacts } from "./facts.ts";
+import { settlePlaces } from "./fragments.ts";
+import { placeAt } from "./placement.ts";
+import type { ContentKeys } from "./seal.ts";
+import { noLongerHeld, oneRow, rows, type Statement, toTime } from "./statement.ts";
+import { BEGIN_ADMISSION, inTransaction, type Work } from "./transaction.ts";
+import type { ClaimedEnvelope, Derivation } from "./types.ts";
+
+const PLACE_OF: Statement = {
+  name: "place_of_envelope",
+  text: `
+  SELECT room_seq FROM bridge_encrypted_intake
+  WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key' FOR UPDATE`,
+};
+
+// $4 how many delegations take its place.
+const DERIVE: Statement = {
+  name: "derive_envelope",
+  text: `
+  WITH ended AS (
+    UPDATE bridge_encrypted_intake SET
+      state = 'derived', terminal_reason = 'derived', terminal_at = $3, due_at = NULL, is_held = false, jobs = $4
+    WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key'
+    RETURNING *
+  ), settled AS MATERIALIZED (
+    SELECT e.room_id, int8multirange(int8range(e.room_seq, e.room_seq + 1)) AS places,
+      CASE WHEN $4 = 0 THEN int8multirange(int8range(e.room_seq, e.room_seq + 1)) ELSE '{}' END AS void,
+      $4 - 1 AS opened,
+      (SELECT min(o.room_seq) FROM bridge_encrypted_intake o
+       WHERE o.room_id = e.room_id AND o.state = 'awaiting_key' AND o.room_seq <> e.room_seq) AS gate
+    FROM ended e
+  ), capacity AS (
+    UPDATE bridge_capacity SET admitted = admitted + $4 - 1 WHERE $4 > 1
+  ), rooms AS (${settlePlaces("$3", "keys_missing_at = NULL")}
+  ), delegations AS (
+    INSERT INTO bridge_delegations
+      (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
+       target_fingerprint, prompt, room_seq, room_ordinal, room_siblings, state,
+       terminal_stage, terminal_reason, admitted_at, terminal_at)
+    SELECT e.matrix_event_id, ghost, e.room_id, e.sender_mxid, e.origin_server_ts, thread, e.ingress, agent, target,
+      prompt, CASE WHEN ordinal IS NOT NULL THEN e.room_seq END, ordinal, CASE WHEN ordinal IS NOT NULL THEN $4 END,
+      CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
+      CASE WHEN denied IS NOT NULL THEN 'intake' END, denied, $3,
+      CASE WHEN denied IS NOT NULL THEN $3::timestamptz END
+    FROM ended e, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::int[], $11::text[])
+      AS u (ghost, agent, target, thread, prompt, ordinal, denied)
+    RETURNING *
+  ), audited AS (
+    INSERT INTO bridge_audit (schema, record, created_at)
+    SELECT 'svc.delegation.v1', bridge_delegation_audit(d.*::bridge_delegations), $3
+    FROM delegations d WHERE d.state = 'denied'
+  )
+  SELECT count(*)::int AS touched FROM ended`,
+};
+
+const NO_TRANSACTION = ["", Buffer.alloc(0)] as const;
+
+async function deriveOn(
+  client: PoolClient,
+  keys: ContentKeys,
+  envelope: ClaimedEnvelope,
+  { about, derive, capacity, noticeIntervalMs }: Derivation,
+  now: number,
+): Promise<Work<Admitted>> {
+  const { event, fence } = envelope;
+  const lost = () => noLongerHeld(`the envelope of ${event}`);
+  const [own] = await rows<{ room_seq: string }>(client, PLACE_OF, [event, fence]);
+  if (own === undefined) throw lost();
+  const row = await readKnown(client, NO_TRANSACTION, about);
+  const derived = derive(toFacts(row));
+  const asked = derived.delegations.filter((job) => job.event === event && job.room === envelope.room);
+  const indices = await knownIndices(client, asked);
+  const open = await openBefore(client, row, asked.length - 1, capacity.global);
+  const jobs = placeAt(Number(own.room_seq), asked, row, indices, open, capacity);
+  const admitted = jobs.filter(({ denied }) => denied === null).length;
+  const { touched } = await oneRow<{ touched: number }>(client, DERIVE, [
+    event,
+    fence,
+    toTime(now),
+    admitted,
+    jobs.map(({ job }) => job.ghost),
+    jobs.map(({ job }) => job.agent),
+    jobs.map(({ job }) => job.targetFingerprint),
+    jobs.map(({ job }) => job.threadRoot ?? null),
+    jobs.map(({ job, denied }) =>
+      denied === null ? keys.seal(job.prompt, promptIdentity(job.event, job.ghost)) : null,
+    ),
+    jobs.map(({ ordinal }) => ordinal),
+    jobs.map(({ denied }) => denied),
+  ]);
+  if (touched !== 1) throw lost();
+  await recordIndices(
+    client,
+    jobs.map(({ job }) => job),
+  );
+  const notices = [...derived.notices, ...refusedJobs(jobs)];
+  await writeNotices(client, notices, now, noticeIntervalMs);
+  return {
+    result: {
+      replayed: false,
+      admitted,
+      denied: jobs.length - admitted,
+      envelopes: 0,
+      envelopesDenied: 0,
+      malformed: 0,
+      canceled: [],
+      notices: notices.length,
+    },
+  };
+}
+
+/** @throws DrawbridgeError `lease_lost` */
+export async function deriveEnvelope(
+  pool: Pool,
+  keys: ContentKeys,
+  envelope: ClaimedEnvelope,
+  derivation: Derivation,
+  now: number,
+): Promise<Admitted> {
+  return await inTransaction(pool, BEGIN_ADMISSION, (client) =>
+    deriveOn(client, keys, envelope, derivation, now),
+  );
+}

@@ -1,0 +1,133 @@
+// Envelopes that end without delegations: they expire.
+// Invariants: one statement ends the envelope, gives up its place and its capacity slot, and writes its audit
+// record and its notice; it runs under the lock of admissions alone, because the room's gate is worked out in it.
+import type { Pool } from "pg";
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { settlePlaces } from "./fragments.ts";
+import { joinedGhosts } from "./memberships.ts";
+import { noticeBound } from "./notice-bound.ts";
+import { noLongerHeld, oneRow, type Queryable, type Statement, toTime } from "./statement.ts";
+import type { ExpiryReason, NoticeKind, NoticeReason } from "./states.ts";
+import { BEGIN_ADMISSION, inTransaction } from "./transaction.ts";
+import { noticeTransactionId } from "./transaction-ids.ts";
+import type { ClaimedEnvelope } from "./types.ts";
+
+/** The lowest place of the room of `s` whose envelope still awaits its key, apart from those that end. */
+const GATE = `(SELECT min(e.room_seq) FROM bridge_encrypted_intake e
+     WHERE e.room_id = o.room_id AND e.state = 'awaiting_key' AND NOT range_agg(o.place) @> e.room_seq)`;
+
+const EXPIRE: Statement = {
+  name: "expire_envelopes",
+  text: `
+  WITH hit AS MATERIALIZED (
+    SELECT e.matrix_event_id FROM bridge_encrypted_intake e
+    JOIN unnest($1::text[], $2::text[]) AS u (event, room) ON e.matrix_event_id = u.event AND e.room_id = u.room
+    WHERE e.state = 'awaiting_key' AND ($3::bigint IS NULL OR e.fence = $3)
+    ORDER BY e.matrix_event_id FOR UPDATE OF e
+  ), ended AS (
+    UPDATE bridge_encrypted_intake e SET
+      state = 'expired', terminal_reason = $4, terminal_at = $5, due_at = NULL, is_held = false
+    FROM hit WHERE e.matrix_event_id = hit.matrix_event_id
+    RETURNING e.*
+  ), own AS (
+    SELECT room_id, int8range(room_seq, room_seq + 1) AS place FROM ended
+  ), settled AS MATERIALIZED (
+    SELECT o.room_id, range_agg(o.place) AS places, range_agg(o.place) AS void, -count(*)::int AS opened, ${GATE} AS gate
+    FROM own o GROUP BY o.room_id
+  ), locked AS MATERIALIZED (
+    SELECT r.room_id, r.keys_missing_at FROM bridge_rooms r
+    WHERE r.room_id IN (SELECT room_id FROM settled) ORDER BY r.room_id FOR UPDATE
+  ), noticed AS (
+    INSERT INTO bridge_notices
+      (marker, kind, room_id, ghost_mxid, source_event_id, reason, transaction_id, created_at, due_at)
+    SELECT $6, $7, e.room_id, $8, $9, $10, $11, $5, $5 FROM ended e JOIN locked l ON l.room_id = e.room_id
+    WHERE $7::text IS NOT NULL AND ($7 <> 'keys_missing' OR l.keys_missing_at IS NULL) AND NOT EXISTS (
+      SELECT FROM bridge_notices n WHERE n.room_id = e.room_id AND n.kind = $7
+        AND (n.ghost_mxid = $8 OR $7 = 'keys_missing') AND n.created_at > $12)
+    ON CONFLICT DO NOTHING
+    RETURNING kind
+  ), rooms AS (${settlePlaces(
+    "$5",
+    "keys_missing_at = CASE WHEN EXISTS (SELECT FROM noticed WHERE kind = 'keys_missing') THEN $5 ELSE r.keys_missing_at END",
+  )} AND r.room_id IN (SELECT room_id FROM locked)
+  ), audited AS (
+    INSERT INTO bridge_audit (schema, record, created_at)
+    SELECT 'svc.encrypted_intake.v1', bridge_encrypted_intake_audit(e.*::bridge_encrypted_intake), $5 FROM ended e
+  )
+  SELECT count(*)::int AS touched FROM ended`,
+};
+
+interface ExpiryNotice {
+  readonly kind: NoticeKind;
+  readonly reason: NoticeReason | undefined;
+}
+
+/** What the room is told when one expires for this reason. */
+const NOTICES: Readonly<Record<ExpiryReason, ExpiryNotice | undefined>> = {
+  key_wait_elapsed: { kind: "keys_missing", reason: undefined },
+  key_requests_exhausted: { kind: "keys_missing", reason: undefined },
+  device_not_trusted: { kind: "policy_denied", reason: "sender_device_untrusted" },
+  source_redacted: undefined,
+  event_unavailable: undefined,
+  event_changed: undefined,
+  sender_mismatch: undefined,
+  undecryptable: undefined,
+};
+
+const NO_NOTICE = [null, null, null, null, null, null, null] as const;
+
+function noticeValues(
+  { event, room }: ClaimedEnvelope,
+  { kind, reason }: ExpiryNotice,
+  ghost: GhostMxid,
+  now: number,
+  intervalMs: number,
+) {
+  // Missing keys concern the room; an untrusted device concerns who wrote from it.
+  const source = kind === "keys_missing" ? undefined : event;
+  const { marker, since } = noticeBound({ kind, room, ghost, source }, "intake", now, intervalMs);
+  const after = since === undefined ? null : toTime(since);
+  return [marker, kind, ghost, source ?? null, reason ?? null, noticeTransactionId(marker), after];
+}
+
+/** @throws DrawbridgeError `lease_lost` */
+export async function expireEnvelope(
+  pool: Pool,
+  envelope: ClaimedEnvelope,
+  reason: ExpiryReason,
+  now: number,
+  noticeIntervalMs: number,
+): Promise<void> {
+  await inTransaction(pool, BEGIN_ADMISSION, async (client) => {
+    const notice = NOTICES[reason];
+    const ghost =
+      notice === undefined
+        ? undefined
+        : (await joinedGhosts(client, [envelope.room])).get(envelope.room)?.[0];
+    const said =
+      notice === undefined || ghost === undefined
+        ? NO_NOTICE
+        : noticeValues(envelope, notice, ghost, now, noticeIntervalMs);
+    const { touched } = await oneRow<{ touched: number }>(client, EXPIRE, [
+      [envelope.event],
+      [envelope.room],
+      envelope.fence,
+      reason,
+      toTime(now),
+      ...said,
+    ]);
+    if (touched !== 1) throw noLongerHeld(`the envelope of ${envelope.event}`);
+    return { result: undefined };
+  });
+}
+
+/** Ends the envelopes of redacted events, whoever holds them. Only under the lock of admissions. */
+export async function expireRedacted(
+  on: Queryable,
+  events: readonly EventId[],
+  rooms: readonly RoomId[],
+  now: number,
+): Promise<void> {
+  const reason: ExpiryReason = "source_redacted";
+  await oneRow(on, EXPIRE, [events, rooms, null, reason, toTime(now), ...NO_NOTICE]);
+}

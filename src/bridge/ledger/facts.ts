@@ -1,0 +1,132 @@
+// What the ledger knows about the rooms and events that are to be derived from, read in one statement.
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { type About, inRoom, type KnownFacts, type NewDelegation } from "./admission.ts";
+import { indexKey, type KnownIndices, type KnownPlaces } from "./placement.ts";
+import { oneRow, type Queryable, rows, type Statement } from "./statement.ts";
+
+const KNOWN: Statement = {
+  name: "known_facts",
+  text: `
+  SELECT
+    EXISTS (SELECT FROM bridge_transactions WHERE transaction_id = $1 AND body_sha256 = $2) AS seen,
+    (SELECT counted_open + admitted - counted_at_admitted FROM bridge_capacity)::int AS open_global_max,
+    (SELECT json_agg(json_build_array(room_id, encrypted, open_count, next_seq))
+       FROM bridge_rooms WHERE room_id = ANY ($3)) AS rooms,
+    (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
+         SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) = 1))
+       FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($3)) AS ghosts,
+    (SELECT json_agg(json_build_array(room, event, ghost, said)) FROM (
+       SELECT d.room_id AS room, s.event_id AS event, d.ghost_mxid AS ghost, true AS said
+         FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id WHERE s.event_id = ANY ($5)
+       UNION SELECT room_id, matrix_event_id, ghost_mxid, false FROM bridge_delegations
+         WHERE matrix_event_id = ANY ($5)
+       UNION SELECT room_id, thread_root, ghost_mxid, false FROM bridge_delegations
+         WHERE room_id = ANY ($3) AND thread_root = ANY ($5)) spoken) AS spoken,
+    (SELECT json_agg(json_build_array(matrix_event_id, ghost_mxid))
+       FROM bridge_delegations WHERE matrix_event_id = ANY ($4)) AS pairs,
+    (SELECT json_agg(matrix_event_id)
+       FROM bridge_encrypted_intake WHERE matrix_event_id = ANY ($4)) AS envelopes`,
+};
+
+export interface KnownRow extends KnownPlaces {
+  readonly seen: boolean;
+  /** Never less than what is open now. */
+  readonly open_global_max: number;
+  readonly ghosts: readonly (readonly [string, string, "invite" | "join" | "leave", boolean])[] | null;
+  readonly spoken: readonly (readonly [string, string, string, boolean])[] | null;
+}
+
+/** @param transaction ID and digest of the body, to learn whether it was committed before */
+export function readKnown(
+  on: Queryable,
+  transaction: readonly [string, Buffer],
+  about: About,
+): Promise<KnownRow> {
+  return oneRow<KnownRow>(on, KNOWN, [...transaction, about.rooms, about.events, about.related]);
+}
+
+export function toFacts(row: KnownRow): KnownFacts {
+  const ghostsIn = new Map<RoomId, Set<GhostMxid>>();
+  const ghostsGone = new Map<RoomId, Set<GhostMxid>>();
+  const directWith = new Map<RoomId, GhostMxid>();
+  for (const [room, ghost, membership, direct] of row.ghosts ?? []) {
+    const side = membership === "leave" ? ghostsGone : ghostsIn;
+    const set = side.get(room as RoomId) ?? new Set();
+    side.set(room as RoomId, set.add(ghost as GhostMxid));
+    if (direct && membership !== "leave") directWith.set(room as RoomId, ghost as GhostMxid);
+  }
+  for (const room of directWith.keys()) if ((ghostsIn.get(room)?.size ?? 0) > 1) directWith.delete(room);
+  const saidBy = new Map<string, Set<GhostMxid>>();
+  const threadOf = new Map<string, Set<GhostMxid>>();
+  for (const [room, event, ghost, said] of row.spoken ?? []) {
+    const key = inRoom(room as RoomId, event as EventId);
+    for (const map of said ? [saidBy, threadOf] : [threadOf]) {
+      map.set(key, (map.get(key) ?? new Set()).add(ghost as GhostMxid));
+    }
+  }
+  return {
+    encryptedRooms: new Set(
+      (row.rooms ?? []).filter(([, encrypted]) => encrypted).map(([room]) => room as RoomId),
+    ),
+    ghostsIn,
+    ghostsGone,
+    directWith,
+    saidBy,
+    threadOf,
+  };
+}
+
+/** The ghost that speaks for all in a room: the first that is joined. */
+export function speakerIn(row: KnownRow, room: RoomId): GhostMxid | undefined {
+  const joined = (row.ghosts ?? []).filter(
+    ([where, , membership]) => where === room && membership === "join",
+  );
+  return joined.map(([, ghost]) => ghost as GhostMxid).sort()[0];
+}
+
+const COUNT_OPEN: Statement = {
+  name: "count_open",
+  text: `
+  UPDATE bridge_capacity SET
+    counted_open = COALESCE((SELECT sum(open_count) FROM bridge_rooms), 0), counted_at_admitted = admitted
+  RETURNING counted_open::int AS open_global`,
+};
+
+/** How much is open in all: exact when `more` might not fit, otherwise from above. */
+export async function openBefore(on: Queryable, row: KnownRow, more: number, most: number): Promise<number> {
+  if (row.open_global_max + more <= most) return row.open_global_max;
+  return (await oneRow<{ open_global: number }>(on, COUNT_OPEN, [])).open_global;
+}
+
+const INDICES: Statement = {
+  name: "known_indices",
+  text: `SELECT index_digest, matrix_event_id FROM bridge_megolm_indices WHERE index_digest = ANY ($1::bytea[])`,
+};
+
+/** The events that have used the message indices of these. */
+export async function knownIndices(on: Queryable, jobs: readonly NewDelegation[]): Promise<KnownIndices> {
+  const digests = jobs.flatMap(({ indexDigest }) => indexDigest ?? []);
+  if (digests.length === 0) return new Map();
+  const found = await rows<{ index_digest: Buffer; matrix_event_id: string }>(on, INDICES, [digests]);
+  return new Map(found.map((row) => [indexKey(row.index_digest), row.matrix_event_id as EventId]));
+}
+
+const RECORD_INDICES: Statement = {
+  name: "record_indices",
+  text: `
+  INSERT INTO bridge_megolm_indices (index_digest, matrix_event_id)
+  SELECT digest, event FROM unnest($1::bytea[], $2::text[]) AS u (digest, event)
+  ON CONFLICT DO NOTHING`,
+};
+
+/** Of events that became delegations, or were refused: a message index is its first event's for ever. */
+export async function recordIndices(on: Queryable, jobs: readonly NewDelegation[]): Promise<void> {
+  const used = jobs.flatMap(({ indexDigest, event }) =>
+    indexDigest === undefined ? [] : { indexDigest, event },
+  );
+  if (used.length === 0) return;
+  await rows(on, RECORD_INDICES, [
+    used.map(({ indexDigest }) => indexDigest),
+    used.map(({ event }) => event),
+  ]);
+}

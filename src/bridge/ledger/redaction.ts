@@ -1,0 +1,59 @@
+// What a redaction does to what its event became: delegations are canceled, an envelope expires.
+import type { Admission } from "./admission.ts";
+import { expireRedacted } from "./envelope-end.ts";
+import { oneRow, type Queryable, type Statement, toTime } from "./statement.ts";
+
+// A queued delegation ends here and now; one in a worker's hands is marked, and its worker ends it; one
+// that waits for its next try is claimable at once, so that a worker ends it. The turn of a room is
+// hastened only for its head: another delegation's lease is not to be cut short.
+const CANCEL: Statement = {
+  name: "cancel_redacted",
+  text: `
+  WITH hit AS MATERIALIZED (
+    SELECT d.id, d.state FROM bridge_delegations d
+    JOIN unnest($1::text[], $3::text[]) AS u (event, room) ON d.matrix_event_id = u.event AND d.room_id = u.room
+    WHERE d.terminal_at IS NULL ORDER BY d.id FOR UPDATE OF d
+  ), marked AS (
+    UPDATE bridge_delegations d SET
+      cancel_requested_at = $2,
+      due_at = CASE WHEN d.lease_holder IS NULL AND d.due_at IS NOT NULL THEN $2::timestamptz ELSE d.due_at END
+    FROM hit WHERE d.id = hit.id AND hit.state <> 'queued'
+    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.lease_holder IS NULL AS is_free
+  ), ended AS (
+    UPDATE bridge_delegations d SET
+      state = 'canceled', terminal_stage = 'intake', terminal_reason = 'source_redacted', terminal_at = $2,
+      cancel_requested_at = $2, prompt = NULL
+    FROM hit WHERE d.id = hit.id AND hit.state = 'queued'
+    RETURNING d.*
+  ), moved AS MATERIALIZED (
+    SELECT room_id, room_seq, room_ordinal, 1 AS freed FROM ended
+    UNION ALL SELECT room_id, room_seq, room_ordinal, 0 FROM marked WHERE is_free
+  ), locked AS MATERIALIZED (
+    SELECT room_id FROM bridge_rooms WHERE room_id IN (SELECT room_id FROM moved) ORDER BY room_id FOR UPDATE
+  ), rooms AS (
+    UPDATE bridge_rooms r SET
+      open_count = r.open_count - (SELECT sum(m.freed)::int FROM moved m WHERE m.room_id = r.room_id),
+      head_at = CASE WHEN EXISTS (
+          SELECT FROM moved m WHERE m.room_id = r.room_id
+            AND m.room_seq = r.head_seq AND m.room_ordinal = r.head_ordinal)
+        THEN LEAST(r.head_at, $2::timestamptz) ELSE r.head_at END
+    FROM locked l WHERE r.room_id = l.room_id
+  ), audited AS (
+    INSERT INTO bridge_audit (schema, record, created_at)
+    SELECT 'svc.delegation.v1', bridge_delegation_audit(e.*::bridge_delegations), $2 FROM ended e
+  )
+  SELECT ARRAY(SELECT id::text FROM marked) AS marked`,
+};
+
+/** Returns the delegations in workers' hands that are canceled. Only under the lock of admissions. */
+export async function cancelRedacted(
+  on: Queryable,
+  redacted: Admission["redacted"],
+  now: number,
+): Promise<readonly string[]> {
+  const events = redacted.map(({ event }) => event);
+  const rooms = redacted.map(({ room }) => room);
+  const { marked } = await oneRow<{ marked: string[] }>(on, CANCEL, [events, toTime(now), rooms]);
+  await expireRedacted(on, events, rooms, now);
+  return marked;
+}
