@@ -15,6 +15,8 @@ export const GROUPS: Readonly<Record<string, string>> = {
   bridge: "run the bridge of one organisation, or prepare it",
   card: "signed Agent Cards",
   federation: "the partners of one organisation, on five planes",
+  ghost: "the devices by which ghosts read and write encrypted rooms",
+  "ghost device": "a ghost's device: what is known of it, and a new one in its place",
   gateway: "run the A2A gateway of one organisation, or render its files",
   offboarding: "the removal of one partner, signed by both organisations",
   readmission: "a removed partner comes back, as a new one",
@@ -59,6 +61,16 @@ export const COMMANDS: readonly CommandEntry[] = [
     path: ["card", "keygen"],
     summary: "make a key pair to sign cards with",
     load: () => import("./card-keygen.ts"),
+  },
+  {
+    path: ["ghost", "device", "status"],
+    summary: "tell of each ghost's device whether it takes part, and why not",
+    load: () => import("./ghost-device-status.ts"),
+  },
+  {
+    path: ["ghost", "device", "reset"],
+    summary: "give a ghost a new device in place of one that has stopped",
+    load: () => import("./ghost-device-reset.ts"),
   },
   {
     path: ["gateway"],

@@ -45,12 +45,17 @@ export async function buildProgram(
   const called = entryOf(entries, words);
   const groups = new Map<string, Command>();
   for (const entry of entries) {
-    const [first, ...rest] = entry.path;
-    // A one-word command may be a group as well: `bridge` runs, `bridge init` prepares.
-    const group = groups.get(first) ?? program.command(first).description(GROUPS[first] ?? entry.summary);
-    groups.set(first, group);
-    const command = rest.length > 0 ? group.command(rest.join("-")).description(entry.summary) : group;
-    if (entry === called) (await entry.load()).command.register(command);
+    let command = program;
+    for (const [index, word] of entry.path.entries()) {
+      const path = entry.path.slice(0, index + 1).join(" ");
+      // A command may be a group as well: `bridge` runs, `bridge init` prepares.
+      const isEntry = index === entry.path.length - 1;
+      const described = GROUPS[path] ?? entry.summary;
+      const known = groups.get(path);
+      command = known ?? command.command(word).description(described);
+      groups.set(path, command);
+      if (isEntry && entry === called) (await entry.load()).command.register(command);
+    }
   }
   return program;
 }

@@ -4,6 +4,7 @@
 import type { Pool } from "pg";
 import { type GhostMxid, parseUserId, type RoomId } from "../../domain/identifiers.ts";
 import type { DeviceStopReason } from "../crypto/device-types.ts";
+import type { DeviceIdentity } from "../crypto/types.ts";
 import { oneRow, rows, type Statement, toEpochMs, toTime } from "./statement.ts";
 
 /** A ghost's device as recorded. */
@@ -12,7 +13,13 @@ export interface RecordedDevice {
   readonly deviceId: string;
   /** Of its store; undefined when it has none. */
   readonly store:
-    | { readonly deviceId: string; readonly epoch: bigint; readonly publishedAt: number | undefined }
+    | {
+        readonly deviceId: string;
+        readonly epoch: bigint;
+        readonly publishedAt: number | undefined;
+        /** Undefined while the store was never finished. */
+        readonly identity: DeviceIdentity | undefined;
+      }
     | undefined;
   readonly stopped: { readonly reason: DeviceStopReason; readonly at: number } | undefined;
 }
@@ -42,7 +49,7 @@ export interface GhostDeviceLedger {
 
 const RECORDED = `
   SELECT g.ghost_mxid, g.device_id, g.device_stopped_reason AS reason, g.device_stopped_at AS stopped_at,
-         s.device_id AS store_device_id, s.epoch, s.published_at
+         s.device_id AS store_device_id, s.epoch, s.published_at, s.curve25519, s.ed25519
   FROM bridge_ghosts g LEFT JOIN bridge_crypto_stores s ON s.ghost_mxid = g.ghost_mxid`;
 
 const RECORDED_DEVICE: Statement = {
@@ -115,6 +122,8 @@ interface Row {
   readonly store_device_id: string | null;
   readonly epoch: string | null;
   readonly published_at: Date | null;
+  readonly curve25519: string | null;
+  readonly ed25519: string | null;
 }
 
 function deviceOf(row: Row): RecordedDevice | undefined {
@@ -130,6 +139,10 @@ function deviceOf(row: Row): RecordedDevice | undefined {
             deviceId: row.store_device_id,
             epoch: BigInt(row.epoch),
             publishedAt: row.published_at === null ? undefined : toEpochMs(row.published_at),
+            identity:
+              row.curve25519 === null || row.ed25519 === null
+                ? undefined
+                : { curve25519: row.curve25519, ed25519: row.ed25519 },
           },
     stopped:
       row.reason === null || row.stopped_at === null

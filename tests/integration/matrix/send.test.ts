@@ -176,7 +176,7 @@ test("DEL-4: past the homeserver's memory a reply that is there is found and not
   assert.deepEqual(attempts, []);
   assert.deepEqual(JSON.parse(requests("/messages")[0]?.query.get("filter") ?? ""), {
     senders: [ghost()],
-    types: ["m.room.message"],
+    types: ["m.room.message", "m.room.encrypted"],
   });
 });
 

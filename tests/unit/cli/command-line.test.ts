@@ -23,7 +23,7 @@ test("every command loads, explains itself and is listed", async () => {
     const ended = await run(LAUNCHER, [...path, "--help"]);
     assert.equal(ended.code, ExitCode.ok, path.join(" "));
     assert.ok(ended.stdout.startsWith(`Usage: drawbridge ${path.join(" ")}`), ended.stdout);
-    const group = path.length > 1 ? path.slice(0, 1) : [];
+    const group = path.slice(0, -1);
     const listing = await run(LAUNCHER, [...group, "--help"]);
     const described = group.length > 0 ? summary : (GROUPS[path[0]] ?? summary);
     assert.ok(listing.stdout.replaceAll(/\s+/g, " ").includes(described), `${path.join(" ")}: ${described}`);
