@@ -23,6 +23,8 @@ const WATCH_MS = 500;
 
 export interface Database {
   readonly pool: Pool;
+  /** For connections besides the pool's; it may hold a password. */
+  readonly url: string;
   /** Aborts when an embedded server has ended on its own; nothing but a new start brings it back. */
   readonly lost: AbortSignal;
   close(): Promise<void>;
@@ -76,6 +78,7 @@ export async function openDatabase(config: BridgeConfig, clock: Clock, log: Logg
   if (embedded !== undefined) void watch(embedded.pid).catch(() => undefined);
   return {
     pool,
+    url,
     lost: lost.signal,
     close: async () => {
       closing.abort();

@@ -19,9 +19,13 @@ import { migrateWhenReachable, openDatabase } from "./database.ts";
 import { createAgentHttp } from "./delegation/a2a/http.ts";
 import { createTokenSource } from "./delegation/a2a/tokens.ts";
 import { DelegationWorker } from "./delegation/worker.ts";
+import { createEncryption } from "./encryption.ts";
+import { countEvents } from "./intake/count-events.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { createNamespace } from "./intake/namespace.ts";
 import { createIntakeServer } from "./intake/server.ts";
+import type { Admitted } from "./ledger/admission.ts";
+import { createGhostDeviceLedger } from "./ledger/ghost-devices.ts";
 import { createLedger } from "./ledger/postgres.ts";
 import { ContentKeys } from "./ledger/seal.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
@@ -115,8 +119,10 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   }
   const ledger = createLedger(database.pool, keys, {
     noticeIntervalMs: limits.noticeInterval,
+    stage: config.encryption.stage,
     isGhost: namespace.isOwn,
   });
+  const deviceLedger = createGhostDeviceLedger(database.pool);
   const homeserverOptions: HomeserverOptions = {
     url: config.homeserver.url,
     asToken,
@@ -126,7 +132,31 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
       metrics.homeserverSeconds.observe({ operation, outcome }, durationMs / 1_000),
   };
   const homeserver = new Homeserver(homeserverOptions);
-  const ghosts = new Ghosts({ homeserver, ledger, clock, random });
+  const ghosts = new Ghosts({
+    homeserver,
+    ledger,
+    clock,
+    random,
+    hadKeys: (ghost, deviceId) => deviceLedger.hadKeys(ghost, deviceId),
+  });
+  const encryption = createEncryption({
+    config,
+    database,
+    ledger: { ...ledger, ...deviceLedger },
+    homeserver,
+    ghosts,
+    agents,
+    namespace,
+    metrics,
+    clock,
+    random,
+    log,
+    onDerived: (admitted) => onAdmitted(admitted),
+    onExpired: () => {
+      audit.wake();
+      notices.wake();
+    },
+  });
   const trust = new CardTrustGate({
     ledger,
     clock,
@@ -144,7 +174,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     log,
     onError: () => metrics.workerErrors.inc({ worker: "profiles" }),
   });
-  const senderDependencies = { homeserver, ghosts, clock };
+  const senderDependencies = { homeserver, ghosts, clock, seal: encryption?.seal };
   const notices = new NoticeWorker({
     ...senderDependencies,
     ledger,
@@ -210,13 +240,19 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     pollIntervalMs: PRUNE_INTERVAL_MS,
   });
 
+  const onAdmitted = (admitted: Admitted) => {
+    if (admitted.admitted > 0) worker.wake();
+    if (admitted.denied > 0) audit.wake();
+    if (admitted.notices > 0) notices.wake();
+    if (admitted.envelopes > 0) encryption?.wake();
+    for (const delegationId of admitted.canceled) worker.cancel(delegationId);
+  };
   const onCommitted = (transaction: HandledTransaction) => {
-    if (transaction.admitted > 0) worker.wake();
-    if (transaction.denied > 0) audit.wake();
-    if (transaction.notices > 0 || transaction.roomStateChanged) notices.wake();
-    if (transaction.roomStateChanged) memberships.wake();
-    for (const delegationId of transaction.canceled) worker.cancel(delegationId);
     recovery.handled(transaction.read.events.map(({ event }) => event));
+    onAdmitted(transaction);
+    if (!transaction.roomStateChanged) return;
+    notices.wake();
+    memberships.wake();
   };
   const handle = createTransactionHandler({
     ledger,
@@ -225,6 +261,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     clock,
     capacity: { room: limits.roomQueue, global: limits.globalQueue },
     noticeIntervalMs: limits.noticeInterval,
+    encryption: encryption?.intake,
     ready: () => recovery.ready(),
   });
   const recovery = createRecovery({
@@ -234,12 +271,12 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     positions: ledger,
     intake: async ({ transactionId, body, events }) => {
       const handled = await handle(transactionId, body, events, { ingress: "recovered" });
-      metrics.delegationsAdmitted.inc(handled.admitted);
-      metrics.delegationsDenied.inc(handled.denied);
+      countEvents(metrics, handled);
       onCommitted(handled);
       return { admitted: handled.admitted + handled.envelopes };
     },
     rooms: config.readBack.rooms,
+    ...(encryption !== undefined && { catchUp: encryption.catchUp }),
     clock,
     log,
     metrics: recoveryMetrics(metrics),
@@ -259,13 +296,19 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   const homeserverSide = new HomeserverReadiness(options);
   const observe = createObserveServer({
     registry: metrics.registry,
-    readiness: async () => [await databaseReadiness(database.pool), ...homeserverSide.checks],
+    readiness: async () => [
+      await databaseReadiness(database.pool),
+      ...homeserverSide.checks,
+      ...((await encryption?.readiness()) ?? []),
+    ],
+    beforeScrape: () => encryption?.record(),
     agentsDigest: () => agents.digest(),
   });
 
   const ended = AbortSignal.any([stop, database.lost]);
   await listen(observe, config.observe, "observe");
   await listen(intake, config.listen, "listen");
+  encryption?.start();
   for (const part of [worker, notices, memberships, profiles, audit, pruning, recovery]) part.start();
   log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
   const checking = homeserverSide
@@ -285,8 +328,10 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   await Promise.all([
     closeServer(intake.server, clock),
     checking,
+    encryption?.drainWorker(),
     ...[recovery, worker, notices, memberships, profiles, pruning].map((part) => part.drain()),
   ]);
+  await encryption?.close();
   await audit.drain();
   await exporter.round().catch(() => false);
   await exporter.close();

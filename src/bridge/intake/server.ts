@@ -8,6 +8,7 @@ import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
 import type { Metrics } from "../metrics.ts";
+import { countEvents, type EventMetrics } from "./count-events.ts";
 import type { TransactionExtensions } from "./device-part.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
 
@@ -19,16 +20,7 @@ export interface IntakeServerOptions {
   readonly onCommitted: (transaction: HandledTransaction) => void;
   /** Makes sure a ghost exists on the homeserver; false if there is no such agent. */
   readonly provideGhost: (ghost: string) => Promise<boolean>;
-  readonly metrics: Pick<
-    Metrics,
-    | "transactions"
-    | "transactionSeconds"
-    | "eventsMalformed"
-    | "delegationsAdmitted"
-    | "delegationsDenied"
-    | "encryptedEvents"
-    | "toDeviceIgnored"
-  >;
+  readonly metrics: Pick<Metrics, "transactions" | "transactionSeconds" | "toDeviceIgnored"> & EventMetrics;
   readonly clock: Clock;
   readonly log: Logger;
 }
@@ -123,12 +115,7 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
   const count = (handled: HandledTransaction) => {
     metrics.transactions.inc({ outcome: handled.replayed ? "replayed" : "committed" });
     metrics.toDeviceIgnored.inc(handled.ignoredForDevices);
-    if (handled.replayed) return;
-    metrics.delegationsAdmitted.inc(handled.admitted);
-    metrics.delegationsDenied.inc(handled.denied);
-    metrics.encryptedEvents.inc({ outcome: "at_once" }, handled.opened);
-    metrics.encryptedEvents.inc({ outcome: "denied" }, handled.envelopesDenied);
-    for (const { reason } of handled.read.malformed) metrics.eventsMalformed.inc({ reason });
+    countEvents(metrics, handled);
   };
   const transaction = async (request: FastifyRequest, reply: FastifyReply) => {
     const begun = clock.now();

@@ -1,0 +1,142 @@
+// What encrypted rooms add to the bridge, wired together: machines, devices, the envelope worker.
+// Invariants: at stage A there is none of it; at stage B ghosts have devices, and take no part; the devices
+// outlive whatever may still send, and their machines end last.
+import type { Logger } from "pino";
+import type { Clock, Random } from "../domain/clock.ts";
+import type { GhostMxid, RoomId } from "../domain/identifiers.ts";
+import { readSecret } from "../runtime/secrets.ts";
+import type { AgentDirectory } from "./agents/directory.ts";
+import type { BridgeConfig } from "./config.ts";
+import { DEVICE_STOP_MENDS, type GhostDevices } from "./crypto/device-types.ts";
+import { createGhostDevices } from "./crypto/devices.ts";
+import { EnvelopeWorker } from "./crypto/envelope-worker.ts";
+import { createMachines } from "./crypto/machines.ts";
+import type { Database } from "./database.ts";
+import type { EncryptedIntake } from "./intake/handle-transaction.ts";
+import type { Namespace } from "./intake/namespace.ts";
+import type { Admitted } from "./ledger/admission.ts";
+import type { GhostDeviceLedger } from "./ledger/ghost-devices.ts";
+import type { Ledger } from "./ledger/postgres.ts";
+import { ContentKeys } from "./ledger/seal.ts";
+import type { Ghosts } from "./matrix/ghosts.ts";
+import type { Homeserver } from "./matrix/homeserver.ts";
+import type { Seal } from "./matrix/send.ts";
+import { deviceMetrics, envelopeMetrics, type Metrics, recordDevices } from "./metrics.ts";
+import type { Readiness } from "./observe.ts";
+
+export interface EncryptionOptions {
+  readonly config: BridgeConfig;
+  readonly database: Pick<Database, "pool" | "url">;
+  readonly ledger: Ledger & GhostDeviceLedger;
+  readonly homeserver: Homeserver;
+  readonly ghosts: Ghosts;
+  readonly agents: AgentDirectory;
+  readonly namespace: Namespace;
+  readonly metrics: Metrics;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  /** What a derivation led to. */
+  readonly onDerived: (admitted: Admitted) => void;
+  /** An envelope ended without delegations: there may be a notice, and there is an audit record. */
+  readonly onExpired: () => void;
+}
+
+export interface Encryption {
+  readonly intake: EncryptedIntake;
+  /** Reads back a ghost's to-device messages. */
+  readonly catchUp: (ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>;
+  /** Makes what is sent ready for its room; undefined where encrypted rooms are refused. */
+  readonly seal: Seal | undefined;
+  start(): void;
+  /** Envelopes were admitted. */
+  wake(): void;
+  readiness(): Promise<readonly Readiness[]>;
+  /** Before a scrape: gauges of devices. */
+  record(): void;
+  /** Looks at nothing more that waits. */
+  drainWorker(): Promise<void>;
+  /** Closes the devices: nothing can be sent into encrypted rooms after it. */
+  close(): Promise<void>;
+}
+
+/** Undefined at stage A. */
+export function createEncryption(options: EncryptionOptions): Encryption | undefined {
+  const { config, agents, metrics, clock, random, log } = options;
+  const { encryption, limits } = config;
+  const { stage, storeKeys } = encryption;
+  if (stage === "A" || storeKeys === undefined) return undefined;
+  const takesPart = stage === "C";
+  const ending = new AbortController();
+
+  const keysCame = (rooms: readonly RoomId[]) => {
+    void worker?.keysCame(rooms).catch(() => metrics.workerErrors.inc({ worker: "envelopes" }));
+  };
+  const devices: GhostDevices = createGhostDevices({
+    ...options,
+    machines: (onLost) =>
+      createMachines({
+        threads: encryption.threads,
+        pool: options.database.pool,
+        databaseUrl: options.database.url,
+        storeKeys: ContentKeys.parse(readSecret(storeKeys, config.directory)),
+        policy: encryption,
+        clock,
+        random,
+        log,
+        onLost,
+      }),
+    observe: deviceMetrics(metrics),
+    onNewKeys: keysCame,
+    configured: async () => [...(await agents.current()).byGhost.keys()],
+  });
+  const worker = takesPart
+    ? new EnvelopeWorker({
+        ...options,
+        devices,
+        fetchEvent: (ghost, room, event, signal) =>
+          options.ghosts.acting(ghost, (actor) => options.homeserver.event(actor, room, event), signal),
+        observe: envelopeMetrics(metrics, { derived: options.onDerived, expired: options.onExpired }),
+        capacity: { room: limits.roomQueue, global: limits.globalQueue },
+        noticeIntervalMs: limits.noticeInterval,
+        keyRequests: encryption.keyRequests,
+      })
+    : undefined;
+
+  return {
+    intake: {
+      devices,
+      takesPart,
+      plainInEncrypted: encryption.senderDevices === "allow_all",
+      keyWaitMs: encryption.keyWait,
+    },
+    catchUp: (ghost, signal) => devices.catchUp(ghost, signal),
+    seal: takesPart ? (actor, room, event) => devices.encryptFor(actor, room, event) : undefined,
+    start: () => {
+      devices.start(ending.signal);
+      worker?.start();
+    },
+    wake: () => worker?.wake(),
+    readiness: async () => [devicesReadiness(devices, [...(await agents.current()).byGhost.keys()])],
+    record: () => recordDevices(metrics, devices.statuses()),
+    drainWorker: async () => await worker?.drain(),
+    close: async () => {
+      ending.abort();
+      await devices.drain();
+    },
+  };
+}
+
+/** Whether every configured ghost has its device. */
+function devicesReadiness(devices: GhostDevices, configured: readonly GhostMxid[]): Readiness {
+  const name = "ghost_devices";
+  const statuses = new Map(devices.statuses().map((status) => [status.ghost, status]));
+  const stopped = configured.find((ghost) => statuses.get(ghost)?.state === "stopped");
+  const reason = stopped === undefined ? undefined : statuses.get(stopped)?.stopped;
+  if (reason !== undefined) {
+    return { name, ok: false, mend: `${stopped}: ${reason}. ${DEVICE_STOP_MENDS[reason]}` };
+  }
+  const waiting = configured.find((ghost) => statuses.get(ghost)?.state !== "ready");
+  if (waiting === undefined) return { name, ok: true };
+  return { name, ok: false, mend: `The device of ${waiting} is not open yet; it is tried again by itself.` };
+}
