@@ -7,7 +7,8 @@ import type { GhostMxid, RoomId } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { AgentDirectory } from "./agents/directory.ts";
 import type { BridgeConfig } from "./config.ts";
-import { DEVICE_STOP_MENDS, type GhostDevices } from "./crypto/device-types.ts";
+import { deviceReadiness } from "./crypto/device-readiness.ts";
+import type { GhostDevices } from "./crypto/device-types.ts";
 import { createGhostDevices } from "./crypto/devices.ts";
 import { EnvelopeWorker } from "./crypto/envelope-worker.ts";
 import { createMachines } from "./crypto/machines.ts";
@@ -117,7 +118,7 @@ export function createEncryption(options: EncryptionOptions): Encryption | undef
       worker?.start();
     },
     wake: () => worker?.wake(),
-    readiness: async () => [devicesReadiness(devices, [...(await agents.current()).byGhost.keys()])],
+    readiness: async () => deviceReadiness(devices, [...(await agents.current()).byGhost.keys()]),
     record: () => recordDevices(metrics, devices.statuses()),
     drainWorker: async () => await worker?.drain(),
     close: async () => {
@@ -125,18 +126,4 @@ export function createEncryption(options: EncryptionOptions): Encryption | undef
       await devices.drain();
     },
   };
-}
-
-/** Whether every configured ghost has its device. */
-function devicesReadiness(devices: GhostDevices, configured: readonly GhostMxid[]): Readiness {
-  const name = "ghost_devices";
-  const statuses = new Map(devices.statuses().map((status) => [status.ghost, status]));
-  const stopped = configured.find((ghost) => statuses.get(ghost)?.state === "stopped");
-  const reason = stopped === undefined ? undefined : statuses.get(stopped)?.stopped;
-  if (reason !== undefined) {
-    return { name, ok: false, mend: `${stopped}: ${reason}. ${DEVICE_STOP_MENDS[reason]}` };
-  }
-  const waiting = configured.find((ghost) => statuses.get(ghost)?.state !== "ready");
-  if (waiting === undefined) return { name, ok: true };
-  return { name, ok: false, mend: `The device of ${waiting} is not open yet; it is tried again by itself.` };
 }

@@ -33,6 +33,9 @@ export interface DeviceStatus {
   readonly catchUpFailing: boolean;
 }
 
+/** Whether keys come with transactions, as far as it was found out. */
+export type KeyDelivery = "unknown" | "works" | "no_to_device" | "no_key_counts";
+
 export interface CatchUp {
   readonly messages: number;
   readonly roomsWithNewKeys: readonly RoomId[];
@@ -82,6 +85,7 @@ export interface GhostDevices {
   encryptFor(actor: GhostActor, room: RoomId, event: RoomContent): Promise<Outcome<RoomContent>>;
   /** Every ghost's device, for readiness and metrics. */
   statuses(): readonly DeviceStatus[];
+  delivery(): KeyDelivery;
 }
 
 /** What an operator does about a stopped device. */

@@ -2,12 +2,21 @@
 // Invariants: one ghost that is stopped, or cannot be opened, holds up no other; what came for a ghost whose
 // machine is not open is dropped here, because the homeserver still has it and it is read back once it is
 // open; a device that an operator has reset is taken up again without a restart.
+import type { Random } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { KeyedSerial } from "../../runtime/serial.ts";
 import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
 import type { GhostActor, Homeserver } from "../matrix/homeserver.ts";
 import { type Outcome, retry } from "../matrix/outcome.ts";
-import type { CatchUp, DeviceStatus, GhostDevices, RoomContent, ToDeviceMessages } from "./device-types.ts";
+import { DeliveryCheck } from "./delivery-check.ts";
+import type {
+  CatchUp,
+  DeviceStatus,
+  GhostDevices,
+  KeyDelivery,
+  RoomContent,
+  ToDeviceMessages,
+} from "./device-types.ts";
 import { GhostDevice, type GhostDeviceDependencies } from "./ghost-device.ts";
 import { encryptionOf, sealForRoom } from "./seal-for-room.ts";
 import type { Decryption, DeviceChanges, EncryptedRoomEvent, Machines } from "./types.ts";
@@ -23,7 +32,7 @@ export interface GhostDevicesDependencies extends Omit<GhostDeviceDependencies, 
   /** The ghosts of agents.yaml as it is now. */
   readonly configured: () => Promise<readonly GhostMxid[]>;
   /** An ID for to-device messages that no machine made: unique across the appservice. */
-  readonly random: { bytes(length: number): Buffer };
+  readonly random: Random;
 }
 
 export function createGhostDevices(deps: GhostDevicesDependencies): GhostDevices {
@@ -37,11 +46,19 @@ class Devices implements GhostDevices {
   readonly #devices = new Map<GhostMxid, GhostDevice>();
   readonly #sealing = new KeyedSerial<string>();
   readonly #loop: WorkLoop;
+  readonly #delivery: DeliveryCheck;
 
   constructor(deps: GhostDevicesDependencies) {
     this.#deps = deps;
     this.#machines = deps.machines((ghost) => this.#devices.get(ghost)?.lost());
     this.#device = { ...deps, machines: this.#machines, api: deps.homeserver.devices };
+    this.#delivery = new DeliveryCheck({
+      ...deps,
+      send: (ghost, type, content) => {
+        const deviceId = this.#of(ghost).deviceId ?? "*";
+        return this.sendToDevice(ghost, type, { [ghost]: { [deviceId]: content } });
+      },
+    });
     deps.ghosts.onDeviceDeleted((ghost, deviceId) => {
       const device = this.#devices.get(ghost);
       if (device?.deviceId === deviceId) void device.stop("device_deleted").catch(this.#logged);
@@ -75,6 +92,7 @@ class Devices implements GhostDevices {
   async receive(
     changes: ReadonlyMap<GhostMxid, DeviceChanges>,
   ): Promise<{ readonly roomsWithNewKeys: readonly RoomId[] }> {
+    this.#delivery.seen(changes);
     const rooms = await Promise.all(
       [...changes].map(async ([ghost, change]) => {
         const received = await this.#of(ghost).receive(change);
@@ -158,6 +176,10 @@ class Devices implements GhostDevices {
       .filter((status) => status !== undefined);
   }
 
+  delivery(): KeyDelivery {
+    return this.#delivery.result;
+  }
+
   #of(ghost: GhostMxid): GhostDevice {
     const known = this.#devices.get(ghost);
     if (known !== undefined) return known;
@@ -204,6 +226,8 @@ class Devices implements GhostDevices {
       }
     };
     await allEnded(Array.from({ length: CONCURRENCY }, worker));
+    const ready = [...this.#devices.values()].find((device) => device.isReady);
+    if (ready !== undefined && !signal.aborted) await this.#delivery.look(ready.ghost);
   }
 
   async #lookAfter(device: GhostDevice, signal: AbortSignal): Promise<void> {
