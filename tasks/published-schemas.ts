@@ -9,7 +9,7 @@ import { GatewayState } from "../src/admission/gateway-state.ts";
 import { InvocationFile } from "../src/admission/invocation-file.ts";
 import { PolicyFile } from "../src/admission/policy-file.ts";
 import { PublicationFile } from "../src/admission/publication-file.ts";
-import { AgentCardAudit, DelegationAudit } from "../src/bridge/audit/records.ts";
+import { AgentCardAudit, DelegationAudit, EncryptedIntakeAudit } from "../src/bridge/audit/records.ts";
 import { BridgeConfigFile } from "../src/bridge/config.ts";
 import { DocsQaConfigFile } from "../src/docs-qa/config.ts";
 import { AbuseReport } from "../src/federation/abuse/report.ts";
@@ -70,6 +70,11 @@ const PUBLISHED: readonly PublishedSchema[] = [
   { name: "docs-qa", title: "The sample agent's configuration", schema: DocsQaConfigFile },
   { name: "svc.delegation.v1", title: "An audit line about a delegation", schema: DelegationAudit },
   { name: "svc.agent_card.v1", title: "An audit line about an Agent Card", schema: AgentCardAudit },
+  {
+    name: "svc.encrypted_intake.v1",
+    title: "An audit line about an encrypted event that expired unread",
+    schema: EncryptedIntakeAudit,
+  },
   { name: "probe", title: "probe.yaml: who looks at an organisation from outside", schema: ProbeFile },
   {
     name: "svc.federation.evidence_item.v1",

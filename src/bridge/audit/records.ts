@@ -1,9 +1,10 @@
 // The audit records the bridge writes, as schemas. Content-free by construction: every field is an
 // identifier, a member of a closed set, a digest or a time; no free-text field exists.
 // The ledger builds the records in SQL; a test holds what it builds against these.
-// Published as docs/reference/schemas/svc.delegation.v1.schema.json and svc.agent_card.v1.schema.json.
+// Published as docs/reference/schemas/svc.delegation.v1.schema.json, svc.agent_card.v1.schema.json and
+// svc.encrypted_intake.v1.schema.json.
 import { z } from "zod";
-import { TERMINAL_REASONS, TERMINAL_STAGES, TERMINAL_STATES } from "../ledger/states.ts";
+import { ENVELOPE_REASONS, TERMINAL_REASONS, TERMINAL_STAGES, TERMINAL_STATES } from "../ledger/states.ts";
 
 const Time = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
 const EventId = z
@@ -77,4 +78,29 @@ export const AgentCardAudit = z.strictObject({
 
 export type AgentCardAudit = z.output<typeof AgentCardAudit>;
 
-export const AuditRecord = z.discriminatedUnion("schema", [DelegationAudit, AgentCardAudit]);
+/**
+ * svc.encrypted_intake.v1: one record for each encrypted event that expired before it could be read. It names no
+ * ghost and no target: who was asked stands in the ciphertext.
+ */
+export const EncryptedIntakeAudit = z.strictObject({
+  schema: z.literal("svc.encrypted_intake.v1"),
+  time: Time,
+  outcome: z.literal("expired"),
+  terminal_reason: z.enum(ENVELOPE_REASONS.expired),
+  room_id: RoomId,
+  event_id: EventId,
+  sender: UserId,
+  /** How the event came in: by transaction, or recovered by reading back. */
+  ingress: z.enum(["transaction", "recovered"]),
+  /** How often its key was requested. */
+  key_requests: z.int().min(0),
+  admitted_at: Time,
+});
+
+export type EncryptedIntakeAudit = z.output<typeof EncryptedIntakeAudit>;
+
+export const AuditRecord = z.discriminatedUnion("schema", [
+  DelegationAudit,
+  AgentCardAudit,
+  EncryptedIntakeAudit,
+]);

@@ -42,7 +42,7 @@ interface EnvelopeRow {
   deadline: Date;
 }
 
-/** Those due longest first; of those due at one moment, by their places. */
+/** Claims those due longest; a room's come in the order of their places. */
 export async function claimEnvelopes(
   on: Queryable,
   request: { limit: number; now: number; leaseUntil: number },

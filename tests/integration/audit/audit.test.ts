@@ -5,7 +5,12 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { z } from "zod";
 import { AuditExporter } from "../../../src/bridge/audit/exporter.ts";
-import { AgentCardAudit, AuditRecord, DelegationAudit } from "../../../src/bridge/audit/records.ts";
+import {
+  AgentCardAudit,
+  AuditRecord,
+  DelegationAudit,
+  EncryptedIntakeAudit,
+} from "../../../src/bridge/audit/records.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import type { AgentId, ServerName } from "../../../src/domain/identifiers.ts";
 import { BUCKET, ghost, job, type LedgerFixture, ledgerFixture, room, T0 } from "../../support/ledger.ts";
@@ -91,6 +96,7 @@ test("AUD-1: no field of an audit record can hold free text", () => {
   };
   check(DelegationAudit, "svc.delegation.v1");
   check(AgentCardAudit, "svc.agent_card.v1");
+  check(EncryptedIntakeAudit, "svc.encrypted_intake.v1");
   assert.equal(AgentCardAudit.safeParse({ note: sentence }).success, false);
 });
 

@@ -30,10 +30,33 @@ test("the sets of states in the tables are those of the code", async (t) => {
   assert.deepEqual(delegations.get("state"), sorted(states.OPEN_STATES, states.TERMINAL_STATES));
   const notices = await checkedSets(pool, "bridge_notices");
   assert.deepEqual(notices.get("kind"), sorted(states.NOTICE_KINDS));
+  const envelopes = await checkedSets(pool, "bridge_encrypted_intake");
+  assert.deepEqual(envelopes.get("state"), sorted(states.ENVELOPE_STATES));
   const sends = await checkedSets(pool, "bridge_sends");
   assert.deepEqual(sends.get("purpose"), sorted(states.SEND_PURPOSES.filter((one) => one !== "notice")));
   const targets = await checkedSets(pool, "bridge_targets");
   assert.deepEqual(targets.get("trust"), sorted(states.TARGET_TRUST));
+});
+
+test("ENC-3: the table knows the reasons of each state of an envelope, and no other", async (t) => {
+  const { pool } = await testDatabase(t);
+  const all = new Set(Object.values(states.ENVELOPE_REASONS).flat());
+  let event = 0;
+  const insert = (state: string, reason: string) =>
+    pool.query(
+      `INSERT INTO bridge_encrypted_intake
+         (matrix_event_id, room_id, sender_mxid, origin_server_ts, transaction_id, ingress, intake_fingerprint,
+          room_seq, deadline, admitted_at, state, terminal_reason, terminal_at)
+       VALUES ($1, '!r', '@s:a', 1, 't', 'transaction', $2, $3, now(), now(), $4, $5, now())`,
+      [`$e${++event}`, Buffer.alloc(32), state === "denied" ? null : event, state, reason],
+    );
+  for (const [state, reasons] of Object.entries(states.ENVELOPE_REASONS)) {
+    for (const reason of all) {
+      if ((reasons as readonly string[]).includes(reason)) await insert(state, reason);
+      else await assert.rejects(insert(state, reason), /envelope_reason/);
+    }
+  }
+  await assert.rejects(insert("awaiting_key", "derived"), /envelope_ends_once/);
 });
 
 test("DEL-3: the table itself refuses a terminal row that still holds content or a lease", async (t) => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { NOTICE_KINDS, TERMINAL_REASONS } from "../../../src/bridge/ledger/states.ts";
+import { NOTICE_KINDS, NOTICE_REASONS } from "../../../src/bridge/ledger/states.ts";
 import { type DirectoryLine, noticeContent } from "../../../src/bridge/notices/texts.ts";
 import { event, ghost } from "../../support/ledger.ts";
 
@@ -9,7 +9,7 @@ const facts = { reason: undefined, sourceEventId: undefined, threadRoot: undefin
 
 test("NOT-1: every kind, with every reason, is an m.notice that pings nobody and says a whole sentence", () => {
   for (const kind of NOTICE_KINDS) {
-    for (const reason of [undefined, ...TERMINAL_REASONS]) {
+    for (const reason of [undefined, ...NOTICE_REASONS]) {
       const content = noticeContent({ ...facts, kind, reason }, []);
       assert.equal(content["msgtype"], "m.notice");
       assert.deepEqual(content["m.mentions"], {});

@@ -1,0 +1,99 @@
+// Encrypted events for a test of the ledger: what arrives, in the order it arrives, and what it turns out to say.
+
+import type { Admission, NewDelegation, NewEnvelope } from "../../src/bridge/ledger/admission.ts";
+import { createLedger, type Ledger } from "../../src/bridge/ledger/postgres.ts";
+import { ContentKeys } from "../../src/bridge/ledger/seal.ts";
+import type { ClaimedEnvelope, Derivation } from "../../src/bridge/ledger/types.ts";
+import { sha256 } from "../../src/domain/digest.ts";
+import type { RoomId, UserId } from "../../src/domain/identifiers.ts";
+import { event, ghost, LEASE_MS, type LedgerFixture, room, T0 } from "./ledger.ts";
+
+export const KEY_WAIT_MS = 15 * 60_000;
+export const NOTICE_INTERVAL_MS = 600_000;
+
+/** An encrypted event whose key is not here. */
+export function envelope(name: string, options: Partial<NewEnvelope> = {}): NewEnvelope {
+  return {
+    position: 0,
+    event: event(name),
+    room: room("r"),
+    sender: "@alice:a.test" as UserId,
+    originServerTs: T0,
+    fingerprint: sha256(name),
+    deadline: T0 + KEY_WAIT_MS,
+    ...options,
+  };
+}
+
+/** What a transaction brings, in its order. */
+export function arrivals(
+  ...arrived: readonly (NewDelegation | NewEnvelope)[]
+): Pick<Admission, "about" | "derive" | "eventCount"> {
+  const placed = arrived.map((one, position) => ({ ...one, position }));
+  const isJob = (one: NewDelegation | NewEnvelope): one is NewDelegation => "ghost" in one;
+  return {
+    eventCount: arrived.length,
+    about: {
+      rooms: [...new Set(arrived.map((one) => one.room))],
+      events: arrived.map((one) => one.event),
+      related: [],
+    },
+    derive: () => ({
+      delegations: placed.filter(isJob),
+      envelopes: placed.filter((one): one is typeof one & NewEnvelope => !isJob(one)),
+      notices: [],
+    }),
+  };
+}
+
+/** What a decrypted envelope turns out to ask. */
+export function asking(
+  { event: source, room: where }: Pick<ClaimedEnvelope, "event" | "room">,
+  jobs: readonly NewDelegation[],
+  capacity: Derivation["capacity"] = { room: 64, global: 4_096 },
+): Derivation {
+  return {
+    about: { rooms: [where], events: [source], related: [] },
+    derive: () => ({ delegations: jobs, envelopes: [], notices: [] }),
+    capacity,
+    noticeIntervalMs: NOTICE_INTERVAL_MS,
+  };
+}
+
+/** Claims envelopes that are due. */
+export function claimEnvelopes(
+  ledger: Ledger,
+  now: number = T0,
+  limit: number = 100,
+): Promise<ClaimedEnvelope[]> {
+  return ledger.claimEnvelopes({ limit, now, leaseUntil: now + LEASE_MS });
+}
+
+/** Claims everything due; the one of this event is handed over. */
+export async function claimEnvelope(
+  ledger: Ledger,
+  name: string,
+  now: number = T0,
+): Promise<ClaimedEnvelope> {
+  const claimed = await claimEnvelopes(ledger, now);
+  const found = claimed.find((one) => one.event === event(name));
+  if (found === undefined) throw new Error(`the envelope of ${event(name)} is not due`);
+  return found;
+}
+
+/** A ghost is joined in a room, beside somebody to serve. */
+export async function seat(fixture: LedgerFixture, where: RoomId = room("r"), who = ghost()): Promise<void> {
+  await fixture.pool.query(
+    "INSERT INTO bridge_ghost_rooms (room_id, ghost_mxid, membership) VALUES ($1, $2, 'join')",
+    [where, who],
+  );
+}
+
+/** The ledger of a bridge that takes part in encrypted rooms, on the fixture's database. */
+export function servingLedger({ pool }: Pick<LedgerFixture, "pool">): Ledger {
+  return createLedger(pool, ContentKeys.parse(Buffer.alloc(32, 7).toString("base64")), {
+    noticeIntervalMs: NOTICE_INTERVAL_MS,
+    stage: "C",
+    isGhost: (user) => user.startsWith("@agent_"),
+  });
+}
