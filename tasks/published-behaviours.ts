@@ -18,6 +18,8 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "INT-6":
     "Mentions, direct rooms, replies and threads trigger; edits, notices and own users never; a redaction cancels and clears.",
   "INT-7": "A malformed event is recorded and skipped; the others of its transaction are taken.",
+  "INT-8":
+    "What the homeserver loses when it stops is read back once it is there again, in its order, and taken once.",
   "DEL-1":
     "One row a pair, for ever; a room's delegations are dispatched in order, under a lease with a fence.",
   "DEL-2":

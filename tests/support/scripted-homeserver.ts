@@ -26,6 +26,8 @@ export interface ScriptedHomeserver {
   readonly url: string;
   readonly seen: readonly SeenRequest[];
   script: Script;
+  /** Closes all connections, requests that hang included, as the end of its process does. */
+  dropConnections(): void;
 }
 
 /** Answers every setting-up request of a ghost, so that a script need only name what it is about. */
@@ -34,7 +36,7 @@ export const WELL: Script = ({ path }) =>
 
 export async function scriptedHomeserver(t: TestContext, script: Script = WELL): Promise<ScriptedHomeserver> {
   const seen: SeenRequest[] = [];
-  const made = { url: "", seen, script };
+  const made = { url: "", seen, script, dropConnections: () => server.closeAllConnections() };
   const server = createServer((request, response) => {
     void answer(request, response).catch(() => response.destroy());
   });

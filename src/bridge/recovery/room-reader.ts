@@ -61,10 +61,16 @@ async function completed(
       from = page.value.next;
       if (pages === PAGES_MAX - 1 && from !== undefined) cut += 1;
     }
-    keep(window, room, whileMember([...earlier.reverse(), ...events], reader.ghost));
+    keep(window, room, whileMember([...without(earlier.reverse(), events), ...events], reader.ghost));
   }
   for (const [room, invitation] of changes.invitations) keep(window, room, [invitation]);
   return { kind: "ok", value: { window, cut } };
+}
+
+/** Of a room that was left, the page before its end holds that end again. */
+function without(events: readonly RawEvent[], known: readonly RawEvent[]): RawEvent[] {
+  const ids = new Set(known.map((event) => event["event_id"]));
+  return events.filter((event) => !ids.has(event["event_id"]));
 }
 
 function keep(window: Map<RoomId, readonly RawEvent[]>, room: RoomId, events: readonly RawEvent[]): void {

@@ -120,13 +120,11 @@ export class RoomsReadBack {
     const reader: Reader = { ghost, signal };
     if (since === undefined) return await this.#begin(reader);
     const outcome = await readRooms(api, reader, since);
-    // Not a position of this homeserver: another database stands behind it now.
+    // Not a position of this homeserver. (One of its future, before it was restored, it answers as if of now.)
     if (outcome.kind === "refused") return await this.#begin(reader);
     if (outcome.kind === "retry") return outcome;
     if (outcome.value.cut > 0)
       log.warn({ ghost, rooms: outcome.value.cut }, "read back the newest events only");
-    if (outcome.value.next === since && (await this.#isAhead(reader, since)))
-      return await this.#begin(reader);
     return outcome;
   }
 
@@ -136,17 +134,6 @@ export class RoomsReadBack {
     if (position.kind !== "ok") return position;
     this.#options.log.info({ ghost: reader.ghost }, "reads back from now on");
     return { kind: "ok", value: { window: new Map(), next: position.value, cut: 0 } };
-  }
-
-  /**
-   * Whether a position lies in the homeserver's future: it was restored from a backup. Such a position is
-   * given back unchanged whatever happens, while one of now differs; in quiet times that alone says nothing.
-   */
-  async #isAhead(reader: Reader, since: string): Promise<boolean> {
-    const now = await this.#options.api.position(reader);
-    if (now.kind !== "ok" || now.value === since) return false;
-    const again = await this.#options.api.changes(reader, since);
-    return again.kind === "ok" && again.value.next === since;
   }
 
   async #handOn(window: Window): Promise<Omit<ReadBackResult, "complete">> {

@@ -3,6 +3,7 @@
 // read is handed on as the homeserver gave it, a room event with its room.
 // Protocol: Matrix client-server API, "Syncing" and "Getting events for a room".
 import { z } from "zod";
+import { sha256 } from "../../domain/digest.ts";
 import { type GhostMxid, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
 import { HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";
 import type { Outcome } from "../matrix/outcome.ts";
@@ -37,6 +38,7 @@ const WATCH_GRACE_MS = 15_000;
 const RESPONSE_BYTES_MAX = 64 * 1024 * 1024;
 const TIMELINE_LIMIT = 50;
 const PAGE_LIMIT = 100;
+const ANSWERS_MAX = 10;
 
 /** All that intake has a use for. */
 const TYPES = [
@@ -101,14 +103,24 @@ export class SyncApi {
 
   /** The position of this moment. */
   async position(reader: Reader): Promise<Outcome<string>> {
-    const outcome = await this.#reading.request("sync_position", {
-      method: "GET",
-      path: [...CLIENT, "sync"],
-      query: { timeout: "0", set_presence: "offline", filter: NOTHING },
-      as: reader,
-      schema: Sync,
-    });
-    return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.next_batch } : outcome;
+    // A homeserver may give an answer of minutes ago to the same question; what follows on it ends at now.
+    let since: string | undefined;
+    for (let answers = 0; ; answers++) {
+      const outcome = await this.#reading.request("sync_position", {
+        method: "GET",
+        path: [...CLIENT, "sync"],
+        query: {
+          ...(since !== undefined && { since }),
+          ...{ timeout: "0", set_presence: "offline", filter: NOTHING },
+        },
+        as: reader,
+        schema: Sync,
+      });
+      if (outcome.kind !== "ok") return outcome;
+      const next = outcome.value.next_batch;
+      if (next === since || answers === ANSWERS_MAX) return { kind: "ok", value: next };
+      since = next;
+    }
   }
 
   /** Holds a request open until the homeserver answers it, which it does when the time is up, or stops. */
@@ -179,12 +191,13 @@ function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid): Changes {
   const invitations = new Map<RoomId, RawEvent>();
   for (const [id, { invite_state }] of Object.entries(sync.rooms.invite)) {
     const room = parseRoomId(id);
-    // The stripped state of the room stands beside it, without event IDs.
     const event = invite_state.events.find(
-      ({ type, state_key, event_id }) =>
-        type === "m.room.member" && state_key === ghost && event_id !== undefined,
+      ({ type, state_key }) => type === "m.room.member" && state_key === ghost,
     );
-    if (room !== undefined && event !== undefined) invitations.set(room, inRoom(event, room));
+    if (room === undefined || event === undefined) continue;
+    // It comes stripped of its ID and time, which nothing is recorded by; intake reads whole events alone.
+    const eventId = `$${sha256(`invitation ${room} ${ghost}`).toString("base64url")}`;
+    invitations.set(room, inRoom({ ...event, event_id: eventId, origin_server_ts: 0 }, room));
   }
   return { rooms, invitations, next: sync.next_batch };
 }

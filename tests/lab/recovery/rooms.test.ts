@@ -1,0 +1,206 @@
+// What a ghost reads back of its rooms from a real homeserver, and how it notices that one's stop.
+import assert from "node:assert/strict";
+import { after, type TestContext, test } from "node:test";
+import { pino } from "pino";
+import { HandledEvents } from "../../../src/bridge/recovery/handled-events.ts";
+import { HomeserverWatch } from "../../../src/bridge/recovery/homeserver-watch.ts";
+import { readRooms } from "../../../src/bridge/recovery/room-reader.ts";
+import { RoomsReadBack } from "../../../src/bridge/recovery/rooms-read-back.ts";
+import { type RawEvent, SyncApi } from "../../../src/bridge/recovery/sync-api.ts";
+import type { RecoveredTransaction } from "../../../src/bridge/recovery/window.ts";
+import { systemClock } from "../../../src/domain/clock.ts";
+import type { GhostMxid, RoomId } from "../../../src/domain/identifiers.ts";
+import { ghostSide } from "../../support/ghosts.ts";
+import { startSynapse, type TestUser } from "../../support/synapse.ts";
+
+const GHOST = "@agent_docs:a.test" as GhostMxid;
+const OTHER = "@agent_ships:a.test" as GhostMxid;
+
+const synapse = await startSynapse();
+const side = ghostSide({ after: after as TestContext["after"] }, synapse.url, { asToken: synapse.asToken });
+const api = new SyncApi({
+  url: synapse.url,
+  asToken: synapse.asToken,
+  requestTimeoutMs: 30_000,
+  clock: systemClock,
+});
+after(async () => {
+  await api.close();
+  await synapse.dispose();
+});
+const alice = await synapse.user("alice");
+const signal = new AbortController().signal;
+for (const ghost of [GHOST, OTHER]) assert.equal((await side.ghosts.ensureGhost(ghost)).kind, "ok");
+
+let texts = 0;
+const say = (user: TestUser, room: RoomId, body: string) =>
+  user.call("PUT", `/rooms/${encodeURIComponent(room)}/send/m.room.message/t${++texts}`, {
+    msgtype: "m.text",
+    body,
+  });
+
+async function join(ghost: GhostMxid, room: RoomId): Promise<void> {
+  const actor = { ghost, deviceId: (await side.ledger.ghostDevice(ghost, "", 0)).deviceId };
+  assert.equal((await side.homeserver.join(actor, room, [])).kind, "ok");
+}
+
+async function roomOf(...ghosts: GhostMxid[]): Promise<RoomId> {
+  const room = await alice.createRoom({ invite: ghosts });
+  for (const ghost of ghosts) await join(ghost, room);
+  return room;
+}
+
+async function positionOf(ghost: GhostMxid): Promise<string> {
+  const position = await api.position({ ghost });
+  assert.ok(position.kind === "ok");
+  return position.value;
+}
+
+const bodies = (events: readonly RawEvent[] = []) =>
+  events
+    .filter(({ type }) => type === "m.room.message")
+    .map(({ content }) => String((content as { body?: unknown }).body));
+const memberships = (events: readonly RawEvent[] = []) =>
+  events
+    .filter(({ type }) => type === "m.room.member")
+    .map(({ content, state_key }) => [state_key, (content as { membership?: unknown }).membership]);
+
+test("INT-8: all of a long absence is read back, room by room in the homeserver's order", async () => {
+  const rooms = [await roomOf(GHOST), await roomOf(GHOST)];
+  const since = await positionOf(GHOST);
+  const said = Array.from({ length: 120 }, (_, index) => `text ${index}`);
+  for (const body of said) await say(alice, rooms[0] ?? assert.fail(), body);
+  await say(alice, rooms[1] ?? assert.fail(), "elsewhere");
+  const read = await readRooms(api, { ghost: GHOST }, since);
+  assert.ok(read.kind === "ok");
+  assert.equal(read.value.cut, 0);
+  assert.deepEqual(bodies(read.value.window.get(rooms[0] ?? assert.fail())), said);
+  assert.deepEqual(bodies(read.value.window.get(rooms[1] ?? assert.fail())), ["elsewhere"]);
+  for (const [room, events] of read.value.window)
+    for (const event of events) assert.equal(event["room_id"], room);
+  const again = await readRooms(api, { ghost: GHOST }, read.value.next);
+  assert.ok(again.kind === "ok" && again.value.window.size === 0);
+});
+
+test("INT-8: an invitation is read back, and nothing that was said before a ghost came", async () => {
+  const room = await alice.createRoom();
+  const since = await positionOf(GHOST);
+  await say(alice, room, "before");
+  await alice.call("POST", `/rooms/${encodeURIComponent(room)}/invite`, { user_id: GHOST });
+  const invited = await readRooms(api, { ghost: GHOST }, since);
+  assert.ok(invited.kind === "ok");
+  assert.deepEqual(memberships(invited.value.window.get(room)), [[GHOST, "invite"]]);
+  assert.match(String(invited.value.window.get(room)?.[0]?.["event_id"]), /^\$/);
+  await say(alice, room, "between");
+  await join(GHOST, room);
+  await say(alice, room, "after");
+  await alice.call("POST", `/rooms/${encodeURIComponent(room)}/kick`, { user_id: GHOST });
+  await say(alice, room, "behind its back");
+  const left = await readRooms(api, { ghost: GHOST }, since);
+  assert.ok(left.kind === "ok");
+  const events = left.value.window.get(room);
+  assert.deepEqual(bodies(events), ["after"]);
+  assert.deepEqual(memberships(events).slice(-2), [
+    [GHOST, "join"],
+    [GHOST, "leave"],
+  ]);
+});
+
+/** Reads back as the bridge does, into a list. */
+function readBack() {
+  const positions = new Map<GhostMxid, string>();
+  const taken: RecoveredTransaction[] = [];
+  const handled = new HandledEvents();
+  const rooms = new RoomsReadBack({
+    api,
+    ghosts: side.ghosts,
+    handled,
+    positions: {
+      roomsPosition: async (ghost) => positions.get(ghost),
+      setRoomsPosition: async (ghost, since) => {
+        if (since === null) positions.delete(ghost);
+        else positions.set(ghost, since);
+      },
+    },
+    intake: async (transaction) => {
+      taken.push(transaction);
+      return { admitted: 0 };
+    },
+    log: pino({ level: "silent" }),
+  });
+  return { rooms, positions, handled, taken, events: () => taken.flatMap(({ events }) => events) };
+}
+
+test("INT-8: two ghosts of one room read it as one, and what transactions brought is not read back", async () => {
+  const room = await roomOf(GHOST);
+  const { rooms, handled, taken, events } = readBack();
+  const ghosts = [GHOST, OTHER];
+  assert.deepEqual(await rooms.afterDowntime(ghosts, signal), { complete: true, events: 0, admitted: 0 });
+  const first = await say(alice, room, "one");
+  await alice.call("POST", `/rooms/${encodeURIComponent(room)}/invite`, { user_id: OTHER });
+  await join(OTHER, room);
+  await say(alice, room, "two");
+  await say(alice, room, "three");
+  handled.add([first["event_id"] as never]);
+  assert.equal((await rooms.afterDowntime(ghosts, signal)).complete, true);
+  assert.deepEqual(bodies(events()), ["two", "three"]);
+  assert.deepEqual(memberships(events()), [[OTHER, "join"]]);
+  const { length } = taken;
+  await rooms.afterDowntime(ghosts, signal);
+  assert.equal(taken.length, length);
+});
+
+test("INT-8: in quiet times an event is handed on one round after it was read, and the position follows", async () => {
+  const room = await roomOf(GHOST);
+  const { rooms, positions, handled, events } = readBack();
+  await rooms.afterDowntime([GHOST], signal);
+  const before = positions.get(GHOST);
+  await say(alice, room, "lost");
+  const brought = await say(alice, room, "brought late");
+  await rooms.quietly([GHOST], signal);
+  assert.deepEqual([bodies(events()), positions.get(GHOST)], [[], before]);
+  handled.add([brought["event_id"] as never]);
+  await rooms.quietly([GHOST], signal);
+  assert.deepEqual(bodies(events()), ["lost"]);
+  assert.notEqual(positions.get(GHOST), before);
+  // What is held when the homeserver stops is handed on with the rest.
+  await say(alice, room, "held");
+  await rooms.quietly([GHOST], signal);
+  await say(alice, room, "after it");
+  await rooms.afterDowntime([GHOST], signal);
+  assert.deepEqual(bodies(events()), ["lost", "held", "after it"]);
+});
+
+test("INT-8: a position of another database, or from its future, is given up for one of now", async () => {
+  const room = await roomOf(GHOST);
+  for (const wrong of ["s999999_1_0_1_1_1_1_1_0_1_1", "not a position"]) {
+    const { rooms, positions, events } = readBack();
+    positions.set(GHOST, wrong);
+    assert.equal((await rooms.afterDowntime([GHOST], signal)).complete, true, wrong);
+    assert.notEqual(positions.get(GHOST), wrong);
+    await say(alice, room, wrong);
+    await rooms.afterDowntime([GHOST], signal);
+    assert.deepEqual(bodies(events()), [wrong]);
+  }
+});
+
+test("INT-8: a stop of the homeserver is noticed at once, and that it is back", async (t) => {
+  const watch = new HomeserverWatch({ api, ghosts: side.ghosts, clock: systemClock });
+  const stopped = watch.stopped([GHOST], signal);
+  let isStopped = false;
+  void stopped.then(() => {
+    isStopped = true;
+  });
+  const room = await roomOf(GHOST);
+  await say(alice, room, "it goes on");
+  await systemClock.sleep(300);
+  assert.equal(isStopped, false);
+  const begun = systemClock.now();
+  const ending = synapse.stop();
+  await stopped;
+  t.diagnostic(`noticed ${systemClock.now() - begun} ms after the signal`);
+  await ending;
+  const back = watch.back(signal);
+  await synapse.start();
+  await back;
+});
