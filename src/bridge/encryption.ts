@@ -27,7 +27,7 @@ import type { Readiness } from "./observe.ts";
 
 export interface EncryptionOptions {
   readonly config: BridgeConfig;
-  readonly database: Pick<Database, "pool" | "url">;
+  readonly database: Pick<Database, "url">;
   readonly ledger: Ledger & GhostDeviceLedger;
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;
@@ -78,7 +78,6 @@ export function createEncryption(options: EncryptionOptions): Encryption | undef
     machines: (onLost) =>
       createMachines({
         threads: encryption.threads,
-        pool: options.database.pool,
         databaseUrl: options.database.url,
         storeKeys: ContentKeys.parse(readSecret(storeKeys, config.directory)),
         policy: encryption,

@@ -1,0 +1,264 @@
+// A whole bridge on a real Synapse, with an agent that it trusts: for tests of encrypted rooms. The
+// homeserver reaches it through a proxy that can fail a transaction, or swallow it.
+// Invariants: the bridge's files lie in a folder of the test's own, its tables in a database of its own, so
+// that the bridge can be ended and started again on the same state; everything is gone after the test.
+import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import type { TestContext } from "node:test";
+import { pino } from "pino";
+import { stringify } from "yaml";
+import { loadBridgeConfig } from "../../src/bridge/config.ts";
+import { runBridge } from "../../src/bridge/process.ts";
+import { systemClock, systemRandom } from "../../src/domain/clock.ts";
+import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
+import { freePort } from "../../src/runtime/free-port.ts";
+import { signedCard, testKey } from "./cards.ts";
+import { testDatabase } from "./database.ts";
+import { cardOf } from "./delegation.ts";
+import { type FaultAgent, startFaultAgent } from "./fault-agent.ts";
+import type { TestSynapse, TestUser } from "./synapse.ts";
+import { ROOT, type Running, start, temporaryFolder, writeFile } from "./temporary.ts";
+
+export const GHOST = "@agent_docs:a.test" as GhostMxid;
+const PATIENCE_MS = 60_000;
+const POLL_MS = 50;
+
+/** What becomes of a transaction on its way to the bridge. */
+export type OnTransaction = (body: Readonly<Record<string, unknown>>) => "pass" | "fail";
+
+export interface EncryptedBridge {
+  readonly agent: FaultAgent;
+  /** The folder of its files; `bridge.log` in it when it runs as a process. */
+  readonly folder: string;
+  readonly configFile: string;
+  /** Looks at each transaction; those that fail are answered 502, and never reach the bridge. */
+  onTransaction: OnTransaction;
+  /** Rows of the bridge's database. */
+  rows<Row = Record<string, unknown>>(sql: string, values?: unknown[]): Promise<Row[]>;
+  /** Starts it in this process; resolves when it is ready. */
+  start(): Promise<void>;
+  /** Ends it in order. */
+  stop(): Promise<void>;
+  /** Starts it as a process of its own; resolves when it is ready. */
+  spawn(): Promise<Running>;
+  metrics(): Promise<string>;
+  /** One metric's value, with its labels as they are printed. */
+  metric(name: string): Promise<number>;
+  /** Resolves when the ghost is in the room and the bridge knows the room. */
+  settled(room: RoomId): Promise<void>;
+  /** What it logged. */
+  readonly logged: string[];
+}
+
+export interface EncryptedBridgeOptions {
+  readonly encryption?: Readonly<Record<string, unknown>>;
+  readonly limits?: Readonly<Record<string, unknown>>;
+  readonly agents?: readonly string[];
+}
+
+export async function encryptedBridge(
+  t: TestContext,
+  synapse: TestSynapse,
+  options: EncryptedBridgeOptions = {},
+): Promise<EncryptedBridge> {
+  let running: { readonly stop: AbortController; readonly ended: Promise<void> } | undefined;
+  const children: Running[] = [];
+  const stop = async () => {
+    for (const child of children.splice(0)) {
+      child.child.kill("SIGKILL");
+      await child.finished;
+    }
+    const { stop: end, ended } = running ?? {};
+    running = undefined;
+    end?.abort();
+    await ended;
+  };
+  // Before its database goes: what is registered first is done first.
+  t.after(stop);
+  const folder = temporaryFolder(t);
+  const { url, pool } = await testDatabase(t);
+  const agent = await startFaultAgent(t);
+  const key = await testKey("key-1");
+  const card = JSON.stringify(signedCard(key, cardOf(agent.url)));
+  const cardServer = createServer((_request, response) => {
+    response.writeHead(200, { "content-type": "application/json" }).end(card);
+  });
+  const cardPort = await listening(t, cardServer);
+
+  const listenPort = await freePort();
+  const observePort = await freePort();
+  const write = (name: string, content: string) => writeFile(join(folder, name), content, 0o600);
+  const secret = () => systemRandom.bytes(32).toString("base64");
+  write("as-token", synapse.asToken);
+  write("hs-token", synapse.hsToken);
+  write("database-url", url);
+  write("content-keys", secret());
+  write("store-keys", secret());
+  const entry = {
+    cardUrl: `http://127.0.0.1:${cardPort}/card`,
+    cardIdentity: { keyId: key.keyId, jwk: key.jwk },
+    allowedServers: ["a.test"],
+    allowedSenders: ["*:a.test"],
+    rate: { perMinute: 6_000, burst: 1_000 },
+  };
+  const names = options.agents ?? ["docs"];
+  write(
+    "agents.yaml",
+    stringify({ version: 1, agents: Object.fromEntries(names.map((one) => [one, entry])) }),
+  );
+  const configFile = join(folder, "bridge.yaml");
+  write(
+    "bridge.yaml",
+    stringify({
+      version: 1,
+      homeserver: { serverName: synapse.serverName, url: synapse.url },
+      appservice: {
+        url: `http://127.0.0.1:${synapse.bridge.port}`,
+        asToken: { file: "as-token" },
+        hsToken: { file: "hs-token" },
+      },
+      listen: { port: listenPort },
+      observe: { port: observePort },
+      database: { url: { file: "database-url" } },
+      contentKeys: { file: "content-keys" },
+      encryption: { stage: "C", storeKeys: { file: "store-keys" }, ...options.encryption },
+      limits: { drain: "2s", ...options.limits },
+    }),
+  );
+
+  const logged: string[] = [];
+  const bridge: EncryptedBridge = {
+    agent,
+    folder,
+    configFile,
+    logged,
+    onTransaction: () => "pass",
+    rows: async (sql, values = []) => (await pool.query(sql, values)).rows,
+    start: async () => {
+      const end = new AbortController();
+      const log = pino({ level: "debug" }, { write: (line: string) => logged.push(line) });
+      const config = loadBridgeConfig(configFile);
+      const ended = runBridge({ config, clock: systemClock, random: systemRandom, log, stop: end.signal });
+      ended.catch(() => undefined);
+      running = { stop: end, ended };
+      await Promise.race([ready(observePort), ended]);
+    },
+    stop,
+    spawn: async () => {
+      const child = start(join(ROOT, "bin", "drawbridge"), ["bridge", "--config", configFile]);
+      children.push(child);
+      await ready(observePort);
+      return child;
+    },
+    metrics: async () => await (await fetch(`http://127.0.0.1:${observePort}/metrics`)).text(),
+    metric: async (name) => {
+      const line = (await bridge.metrics()).split("\n").find((one) => one.startsWith(`${name} `));
+      if (line === undefined) throw new Error(`no metric ${name}`);
+      return Number(line.slice(name.length + 1));
+    },
+    settled: async (room) =>
+      await eventually("the ghost is in the room", async () => {
+        const found = await bridge.rows(
+          "SELECT FROM bridge_ghost_rooms WHERE room_id = $1 AND membership = 'join' AND task IS NULL",
+          [room],
+        );
+        return found.length > 0 ? true : undefined;
+      }).then(() => undefined),
+  };
+  await proxy(t, synapse.bridge.port, listenPort, bridge);
+  return bridge;
+}
+
+async function ready(observePort: number): Promise<void> {
+  await eventually("the bridge is ready", async () => {
+    const answer = await fetch(`http://127.0.0.1:${observePort}/readyz`);
+    if (answer.ok) return true;
+    throw new Error(await answer.text());
+  });
+}
+
+/** Looks until there is something; what a look throws is shown when the time is up. */
+export async function eventually<T>(
+  what: string,
+  look: () => Promise<T | undefined>,
+  patienceMs = PATIENCE_MS,
+): Promise<T> {
+  const deadline = systemClock.now() + patienceMs;
+  let last: unknown;
+  while (systemClock.now() < deadline) {
+    try {
+      const found = await look();
+      if (found !== undefined) return found;
+    } catch (error) {
+      last = error;
+    }
+    await systemClock.sleep(POLL_MS);
+  }
+  throw new Error(`waited in vain: ${what}`, { cause: last });
+}
+
+/** Stands where the homeserver looks for the bridge. */
+async function proxy(
+  t: TestContext,
+  port: number,
+  bridgePort: number,
+  bridge: Pick<EncryptedBridge, "onTransaction">,
+): Promise<void> {
+  const server = createServer((incoming, outgoing) => {
+    void forward(incoming, outgoing, bridgePort, bridge).catch(() => outgoing.destroy());
+  });
+  await listening(t, server, port);
+}
+
+async function forward(
+  incoming: IncomingMessage,
+  outgoing: ServerResponse,
+  port: number,
+  bridge: Pick<EncryptedBridge, "onTransaction">,
+): Promise<void> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of incoming) chunks.push(chunk as Buffer);
+  const body = Buffer.concat(chunks);
+  const isTransaction = incoming.url?.includes("/transactions/") === true;
+  if (isTransaction && bridge.onTransaction(JSON.parse(body.toString())) === "fail") {
+    outgoing.writeHead(502).end("{}");
+    return;
+  }
+  const { method, url: path, headers } = incoming;
+  const passed = request({ host: "127.0.0.1", port, method, path, headers }, (answer) => {
+    outgoing.writeHead(answer.statusCode ?? 502, answer.headers);
+    answer.pipe(outgoing);
+  });
+  passed.on("error", () => outgoing.writeHead(502).end("{}"));
+  passed.end(body);
+}
+
+async function listening(t: TestContext, server: ReturnType<typeof createServer>, port = 0): Promise<number> {
+  await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
+  t.after(
+    () =>
+      new Promise<void>((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  );
+  return (server.address() as AddressInfo).port;
+}
+
+/** To-device messages of a transaction, under the name a homeserver gives them. */
+export function toDeviceOf(body: Readonly<Record<string, unknown>>): readonly { readonly type?: unknown }[] {
+  return (body["de.sorunome.msc2409.to_device"] ?? body["to_device"] ?? []) as { type?: unknown }[];
+}
+
+/** A question to the ghost. */
+export function questionTo(body: string, ghost = GHOST) {
+  return { msgtype: "m.text", body, "m.mentions": { user_ids: [ghost] } };
+}
+
+/** The device ID of the ghost, as the homeserver publishes it. */
+export async function devicesOf(user: TestUser, ghost = GHOST): Promise<readonly string[]> {
+  const answer = await user.call("POST", "/keys/query", { device_keys: { [ghost]: [] } });
+  const keys = answer["device_keys"] as Record<string, Record<string, unknown>> | undefined;
+  return Object.keys(keys?.[ghost] ?? {});
+}
