@@ -3,12 +3,13 @@ import type { TestContext } from "node:test";
 import { pino } from "pino";
 import {
   createTransactionHandler,
+  type EncryptedIntake,
   type HandledTransaction,
 } from "../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../src/bridge/intake/namespace.ts";
 import { createIntakeServer } from "../../src/bridge/intake/server.ts";
 import { createMetrics } from "../../src/bridge/metrics.ts";
-import { systemClock } from "../../src/domain/clock.ts";
+import { type Clock, systemClock } from "../../src/domain/clock.ts";
 import type { GhostMxid, ServerName } from "../../src/domain/identifiers.ts";
 import { agentTarget } from "./agent-target.ts";
 import { ghost, type LedgerFixture, ledgerFixture } from "./ledger.ts";
@@ -29,9 +30,17 @@ export interface IntakeFixture extends LedgerFixture {
 
 export async function intakeFixture(
   t: TestContext,
-  options: { agents?: readonly string[]; bodyBytesMax?: number; room?: number; global?: number } = {},
+  options: {
+    agents?: readonly string[];
+    bodyBytesMax?: number;
+    room?: number;
+    global?: number;
+    encryption?: EncryptedIntake;
+    clock?: Clock;
+  } = {},
 ): Promise<IntakeFixture> {
   const base = await ledgerFixture(t);
+  const clock = options.clock ?? systemClock;
   const byGhost = new Map(
     (options.agents ?? ["docs"]).map((name) => [ghost(name) as GhostMxid, agentTarget(name)]),
   );
@@ -53,9 +62,10 @@ export async function intakeFixture(
         ghostPrefix: "agent_",
         senderLocalpart: "drawbridge",
       }),
-      clock: systemClock,
+      clock,
       capacity: { room: options.room ?? 64, global: options.global ?? 4_096 },
       noticeIntervalMs: 600_000,
+      encryption: options.encryption,
     }),
     onCommitted: (transaction) => committed.push(transaction),
     provideGhost: async (user) => byGhost.has(user as GhostMxid),
