@@ -50,6 +50,7 @@ const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   agent_unavailable: ExitCode.unavailable,
   gateway_refused: ExitCode.unavailable,
   issuer_unavailable: ExitCode.unavailable,
+  device_unavailable: ExitCode.unavailable,
   work_tree_dirty: ExitCode.refused,
   head_refused: ExitCode.refused,
   guard_refused: ExitCode.refused,

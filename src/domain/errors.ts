@@ -16,6 +16,7 @@ export type ErrorCode =
   | "agent_unavailable"
   | "gateway_refused"
   | "issuer_unavailable"
+  | "device_unavailable"
   | "repository_unusable"
   | "work_tree_dirty"
   | "head_refused"

@@ -65,6 +65,11 @@ export class ContentKeys {
     return Buffer.concat([active.id, nonce, body, cipher.final(), cipher.getAuthTag()]);
   }
 
+  /** Whether the key that sealed this is the one that seals now. */
+  isNewest(sealed: Buffer): boolean {
+    return this.#keys[0]?.id.equals(sealed.subarray(0, KEY_ID_BYTES)) === true;
+  }
+
   /**
    * Opens what `seal` made for the same identity.
    * @throws DrawbridgeError `secret_unavailable` when no key of the ring opens it

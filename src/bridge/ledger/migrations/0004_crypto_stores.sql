@@ -14,7 +14,7 @@ CREATE TABLE bridge_crypto_stores (
   sealed_key bytea NOT NULL,
   fence bigint NOT NULL DEFAULT 1,
   -- Version, object stores and indices of the machine's databases, to rebuild them before it is opened.
-  databases jsonb NOT NULL DEFAULT '{}',
+  databases jsonb NOT NULL DEFAULT '[]',
   curve25519 text,
   ed25519 text,
   created_at timestamptz NOT NULL,

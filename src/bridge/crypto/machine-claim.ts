@@ -1,0 +1,71 @@
+// Claiming a ghost's store: raising its fence, and opening its key.
+// Invariants: a store's key is random, made once, and at rest only sealed; a store that is another device's,
+// or whose key no configured key opens, is left as it is, fence included; a store sealed by an older key is
+// sealed by the first one from then on.
+import type { Pool } from "pg";
+import type { Clock, Random } from "../../domain/clock.ts";
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import { claimCryptoStore, createCryptoStore, findCryptoStore } from "../ledger/crypto-stores.ts";
+import type { ContentKeys } from "../ledger/seal.ts";
+import type { OpenTask } from "./thread-protocol.ts";
+import type { OpenResult } from "./types.ts";
+
+const STORE_KEY_BYTES = 32;
+
+export interface ClaimDependencies {
+  readonly pool: Pool;
+  readonly storeKeys: ContentKeys;
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+export type Claim =
+  | { readonly kind: "claimed"; readonly task: OpenTask }
+  | Exclude<OpenResult, { readonly kind: "opened" }>;
+
+/** A sealed key opens for its ghost's device alone. */
+const sealIdentity = (ghost: GhostMxid, deviceId: string) => `crypto store of ${ghost}, device ${deviceId}`;
+
+async function create(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): Promise<Claim> {
+  const key = on.random.bytes(STORE_KEY_BYTES);
+  const sealedKey = on.storeKeys.seal(key.toString("base64"), sealIdentity(ghost, deviceId));
+  const fence = await createCryptoStore(on.pool, { ghost, deviceId, sealedKey }, on.clock.now());
+  if (fence === undefined) return { kind: "store_exists" };
+  return { kind: "claimed", task: { ghost, deviceId, key, fence, layout: [], identity: undefined } };
+}
+
+function openKey(keys: ContentKeys, sealed: Buffer, identity: string): Buffer | undefined {
+  try {
+    return Buffer.from(keys.open(sealed, identity), "base64");
+  } catch {
+    return undefined;
+  }
+}
+
+async function load(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): Promise<Claim> {
+  const found = await findCryptoStore(on.pool, ghost);
+  if (found?.identity === undefined) return { kind: "no_store" };
+  if (found.deviceId !== deviceId) return { kind: "foreign" };
+  const identity = sealIdentity(ghost, deviceId);
+  const key = openKey(on.storeKeys, found.sealedKey, identity);
+  if (key === undefined) return { kind: "foreign" };
+  const sealed = on.storeKeys.isNewest(found.sealedKey)
+    ? found.sealedKey
+    : on.storeKeys.seal(key.toString("base64"), identity);
+  const fence = await claimCryptoStore(on.pool, ghost, deviceId, sealed);
+  // It was reset meanwhile.
+  if (fence === undefined) return { kind: "no_store" };
+  return {
+    kind: "claimed",
+    task: { ghost, deviceId, key, fence, layout: found.layout, identity: found.identity },
+  };
+}
+
+export function claimStore(
+  on: ClaimDependencies,
+  ghost: GhostMxid,
+  deviceId: string,
+  mode: "load" | "create",
+): Promise<Claim> {
+  return mode === "create" ? create(on, ghost, deviceId) : load(on, ghost, deviceId);
+}

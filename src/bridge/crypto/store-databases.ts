@@ -1,0 +1,225 @@
+// A machine's databases, as it sees them: IndexedDB, kept in memory by fake-indexeddb. Here they are laid out
+// again from what is durable, and every change of a record is noted in a journal.
+// Invariants: a database is rebuilt as it was, version and indices included, so that the machine upgrades it
+// by its own rules; a change is noted the moment it is made, and a change that was rolled back is noted too.
+// fake-indexeddb has no types for its inner parts; what is used of them is described here.
+import { deserialize, serialize } from "node:v8";
+import "fake-indexeddb/auto";
+import type { CryptoRecord, StoreLayout } from "../ledger/crypto-stores.ts";
+
+interface RawIndex {
+  readonly name: string;
+  readonly keyPath: string | readonly string[];
+  readonly unique: boolean;
+  readonly multiEntry: boolean;
+}
+
+interface RawRecord {
+  readonly key: unknown;
+  readonly value: unknown;
+}
+
+interface RawObjectStore {
+  readonly name: string;
+  readonly keyPath: string | readonly string[] | null;
+  readonly autoIncrement: boolean;
+  readonly rawIndexes: ReadonlyMap<string, RawIndex>;
+  readonly records: { values(range?: unknown): Iterable<RawRecord> };
+  storeRecord(record: { key: unknown; value: unknown }, noOverwrite: boolean, rollbackLog?: unknown): unknown;
+  deleteRecord(keyOrRange: unknown, rollbackLog?: unknown): void;
+  clear(rollbackLog?: unknown): void;
+}
+
+interface RawDatabase {
+  readonly version: number;
+  readonly rawObjectStores: ReadonlyMap<string, RawObjectStore>;
+}
+
+interface OpenRequest {
+  onupgradeneeded: (() => void) | null;
+  onsuccess: (() => void) | null;
+  onerror: (() => void) | null;
+  readonly result: {
+    createObjectStore(
+      name: string,
+      options: object,
+    ): { createIndex(name: string, path: unknown, o: object): void };
+    close(): void;
+  };
+}
+
+interface Factory {
+  readonly _databases: Map<string, RawDatabase>;
+  open(name: string, version: number): OpenRequest;
+}
+
+const factory = (): Factory => (globalThis as unknown as { indexedDB: Factory }).indexedDB;
+
+interface ObjectStoreLayout {
+  readonly name: string;
+  readonly keyPath: string | readonly string[] | null;
+  readonly autoIncrement: boolean;
+  readonly indices: readonly RawIndex[];
+}
+
+interface DatabaseLayout {
+  /** The part of its name that follows the store's name. */
+  readonly suffix: string;
+  readonly version: number;
+  readonly objectStores: readonly ObjectStoreLayout[];
+}
+
+/** Unique for each change of the same record: the last one stands. */
+export type Journal = Map<string, { readonly record: Omit<CryptoRecord, "value">; readonly value: unknown }>;
+
+/** The value of a record that was deleted. */
+const DELETED = Symbol("deleted");
+
+function databasesOf(name: string): [suffix: string, database: RawDatabase][] {
+  return [...factory()._databases]
+    .filter(([full]) => full.startsWith(`${name}::`))
+    .map(([full, database]) => [full.slice(name.length), database]);
+}
+
+function* objectStoresOf(name: string): Generator<[path: string, store: RawObjectStore]> {
+  for (const [suffix, database] of databasesOf(name)) {
+    for (const store of database.rawObjectStores.values()) yield [`${suffix} ${store.name}`, store];
+  }
+}
+
+/** How the databases of the machine's store `name` are laid out now. */
+export function layoutOf(name: string): StoreLayout {
+  return databasesOf(name).map(
+    ([suffix, { version, rawObjectStores }]): DatabaseLayout => ({
+      suffix,
+      version,
+      objectStores: [...rawObjectStores.values()].map((store) => ({
+        name: store.name,
+        keyPath: store.keyPath,
+        autoIncrement: store.autoIncrement,
+        indices: [...store.rawIndexes.values()].map((index) => ({
+          name: index.name,
+          keyPath: index.keyPath,
+          unique: index.unique,
+          multiEntry: index.multiEntry,
+        })),
+      })),
+    }),
+  );
+}
+
+function rebuild(name: string, layout: DatabaseLayout): Promise<void> {
+  const request = factory().open(`${name}${layout.suffix}`, layout.version);
+  return new Promise((resolve, reject) => {
+    request.onupgradeneeded = () => {
+      for (const { name: objectStore, keyPath, autoIncrement, indices } of layout.objectStores) {
+        const made = request.result.createObjectStore(objectStore, { keyPath, autoIncrement });
+        for (const { name: index, keyPath: path, unique, multiEntry } of indices) {
+          made.createIndex(index, path, { unique, multiEntry });
+        }
+      }
+    };
+    request.onsuccess = () => {
+      request.result.close();
+      resolve();
+    };
+    request.onerror = () => reject(new Error("the databases of a machine cannot be laid out"));
+  });
+}
+
+/** Lays the databases out as they were, and puts the records back. */
+export async function rebuildDatabases(
+  name: string,
+  layout: StoreLayout,
+  pages: AsyncIterable<readonly { objectStore: string; key: string; value: Buffer }[]>,
+): Promise<void> {
+  for (const database of layout as readonly DatabaseLayout[]) await rebuild(name, database);
+  const stores = new Map(objectStoresOf(name));
+  for await (const page of pages) {
+    for (const { objectStore, key, value } of page) {
+      stores
+        .get(objectStore)
+        ?.storeRecord({ key: JSON.parse(key) as unknown, value: deserialize(value) as unknown }, false);
+    }
+  }
+}
+
+/** Whether two layouts are the same; a store that was upgraded is written anew as a whole. */
+export function sameLayout(a: StoreLayout, b: StoreLayout): boolean {
+  const text = (layout: StoreLayout) =>
+    JSON.stringify(
+      (layout as readonly DatabaseLayout[])
+        .flatMap(({ suffix, version, objectStores }) => [
+          `${suffix} ${version}`,
+          ...objectStores.flatMap(({ name, keyPath, autoIncrement, indices }) => [
+            JSON.stringify([suffix, name, keyPath, autoIncrement]),
+            ...indices.map((index) =>
+              JSON.stringify([suffix, name, index.name, index.keyPath, index.unique, index.multiEntry]),
+            ),
+          ]),
+        ])
+        .sort(),
+    );
+  return text(a) === text(b);
+}
+
+/** Keys of this library are strings; whatever is not plain JSON could not be put back. */
+function keyText(key: unknown): string {
+  const plain = (part: unknown): boolean =>
+    typeof part === "string" || typeof part === "number" || (Array.isArray(part) && part.every(plain));
+  if (!plain(key)) throw new TypeError("a machine's record has a key of a kind that cannot be stored");
+  return JSON.stringify(key);
+}
+
+/** Notes in the journal, from now on, each change of a record of the store `name`. */
+export function watchDatabases(name: string, journal: Journal): void {
+  const note = (objectStore: string, key: unknown, value: unknown) => {
+    const text = keyText(key);
+    journal.set(`${objectStore} ${text}`, { record: { objectStore, key: text }, value });
+  };
+  for (const [path, store] of objectStoresOf(name)) {
+    const { storeRecord, deleteRecord, clear } = store;
+    store.storeRecord = (record, noOverwrite, rollbackLog) => {
+      const key = storeRecord.call(store, record, noOverwrite, rollbackLog);
+      note(path, key, record.value);
+      return key;
+    };
+    store.deleteRecord = (keyOrRange, rollbackLog) => {
+      const isRange = typeof keyOrRange === "object" && keyOrRange !== null && "lower" in keyOrRange;
+      const keys = isRange ? [...store.records.values(keyOrRange)].map(({ key }) => key) : [keyOrRange];
+      deleteRecord.call(store, keyOrRange, rollbackLog);
+      for (const key of keys) note(path, key, DELETED);
+    };
+    store.clear = (rollbackLog) => {
+      const keys = [...store.records.values()].map(({ key }) => key);
+      clear.call(store, rollbackLog);
+      for (const key of keys) note(path, key, DELETED);
+    };
+  }
+}
+
+/** Takes what the journal holds, in the form in which it is stored. */
+export function takeJournal(journal: Journal): CryptoRecord[] {
+  const records = [...journal.values()].map(({ record, value }) => ({
+    ...record,
+    value: value === DELETED ? undefined : serialize(value),
+  }));
+  journal.clear();
+  return records;
+}
+
+/** Every record of the store `name`. */
+export function allRecords(name: string): CryptoRecord[] {
+  return [...objectStoresOf(name)].flatMap(([objectStore, store]) =>
+    [...store.records.values()].map(({ key, value }) => ({
+      objectStore,
+      key: keyText(key),
+      value: serialize(value),
+    })),
+  );
+}
+
+/** Lets go of the memory of a store whose machine was closed. */
+export function forgetDatabases(name: string): void {
+  for (const [suffix] of databasesOf(name)) factory()._databases.delete(`${name}${suffix}`);
+}
