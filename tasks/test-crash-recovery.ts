@@ -1,4 +1,4 @@
-// Tests that kill programs of ours at random instants and look at what becomes of their work.
+// Tests that kill programs, ours and the homeserver, at random instants and look at what becomes of their work.
 import { CRASH_RUN } from "../tests/support/kills.ts";
 import { runTests } from "./run-tests.ts";
 import type { Task } from "./task.ts";
@@ -9,7 +9,7 @@ const SHORT = "--short";
 export const task: Task = {
   name: "test:crash-recovery",
   summary: "Kills programs at random instants and has them end their work; --short kills less often.",
-  needs: {},
+  needs: { python: true },
   run(args) {
     const isShort = args.includes(SHORT);
     return runTests({

@@ -7,11 +7,22 @@ import { ROOT, start } from "./temporary.ts";
 /** Set to `short` by `./task test:crash-recovery --short`. */
 export const CRASH_RUN = "DRAWBRIDGE_TEST_CRASH_RUN";
 
+/** How often `./task test:homeserver-stops` stops the homeserver. */
+export const STOPS = "DRAWBRIDGE_TEST_STOPS";
+
 const SHORT_MAX = 10;
+const STOPS_SHORT = 6;
 
 /** @param whole how many kills a whole run makes */
 export function killsOf(whole: number): number {
   return process.env[CRASH_RUN] === "short" ? Math.min(whole, SHORT_MAX) : whole;
+}
+
+/** How often a homeserver is stopped, unless the task that runs the test says otherwise. */
+export function stopsOf(whole: number): number {
+  const asked = process.env[STOPS];
+  if (asked !== undefined) return Number(asked);
+  return process.env[CRASH_RUN] === "short" ? STOPS_SHORT : whole;
 }
 
 /**

@@ -30,6 +30,8 @@ export interface TestSynapse {
   /** Ends Synapse in order and starts it again on the same data. */
   restart(): Promise<void>;
   stop(): Promise<void>;
+  /** Ends Synapse as a crash does. */
+  kill(): Promise<void>;
   start(): Promise<void>;
   /** Ends everything and removes its data. */
   dispose(): Promise<void>;
@@ -125,12 +127,12 @@ export async function startSynapse(options: TestSynapseOptions = {}): Promise<Te
   const start = async () => {
     child = await launch(python, directory, url);
   };
-  const end = async () => {
+  const end = async (signal: "SIGTERM" | "SIGKILL" = "SIGTERM") => {
     const running = child;
     child = undefined;
     if (running === undefined || running.exitCode !== null) return;
     const ended = new Promise((resolve) => running.once("exit", resolve));
-    running.kill("SIGTERM");
+    running.kill(signal);
     await ended;
   };
   await start();
@@ -145,7 +147,8 @@ export async function startSynapse(options: TestSynapseOptions = {}): Promise<Te
       await end();
       await start();
     },
-    stop: end,
+    stop: () => end(),
+    kill: () => end("SIGKILL"),
     start,
     dispose: async () => {
       await end();

@@ -1,0 +1,170 @@
+// The homeserver ends, by SIGKILL and SIGTERM in turn, while people ask and transactions are in flight and
+// queued: every question that a client saw accepted is answered once.
+import assert from "node:assert/strict";
+import { type TestContext, test } from "node:test";
+import { systemClock } from "../../src/domain/clock.ts";
+import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
+import { freePort } from "../../src/runtime/free-port.ts";
+import {
+  type EncryptedBridge,
+  encryptedBridge,
+  eventually,
+  GHOST,
+  questionTo,
+} from "../support/encrypted-bridge.ts";
+import { EncryptingClient, encryptedRoom, repliesTo } from "../support/encrypting-client.ts";
+import { stopsOf } from "../support/kills.ts";
+import { slowTransactions } from "../support/slow-transactions.ts";
+import { type RoomMessage, startSynapse, type TestSynapse, type TestUser } from "../support/synapse.ts";
+
+const ROOMS = 4;
+/** In each room, at each stop. */
+const QUESTIONS = 3;
+const TRANSACTION_DELAY_MS = 250;
+/** From the last question that is accepted before the stop, at most. */
+const STOP_WITHIN_MS = 150;
+const AGAIN_MS = 50;
+const PATIENCE_MS = 120_000;
+
+interface Asker {
+  readonly room: RoomId;
+  /** Asks as a client does: until the homeserver has accepted it, under one transaction ID. */
+  ask(text: string): Promise<EventId>;
+  /** What was said in the room, in its order. */
+  heard(): Promise<readonly RoomMessage[]>;
+}
+
+let sent = 0;
+
+async function accepted(
+  user: TestUser,
+  room: RoomId,
+  type: string,
+  content: Readonly<Record<string, unknown>>,
+): Promise<EventId> {
+  const path = `/rooms/${encodeURIComponent(room)}/send/${type}/stop${sent++}`;
+  for (;;) {
+    try {
+      return (await user.call("PUT", path, content))["event_id"] as EventId;
+    } catch {
+      await systemClock.sleep(AGAIN_MS);
+    }
+  }
+}
+
+async function plainAsker(synapse: TestSynapse, bridge: EncryptedBridge, name: string): Promise<Asker> {
+  const user = await synapse.user(name);
+  const room = await user.createRoom({ invite: [GHOST] });
+  await bridge.settled(room);
+  return {
+    room,
+    ask: (text) => accepted(user, room, "m.room.message", questionTo(text)),
+    heard: () => user.messages(room),
+  };
+}
+
+async function encryptedAsker(synapse: TestSynapse, bridge: EncryptedBridge, name: string): Promise<Asker> {
+  const client = await EncryptingClient.start(await synapse.user(name));
+  const room = await encryptedRoom(client.user, [GHOST]);
+  await bridge.settled(room);
+  await client.share(room);
+  return {
+    room,
+    ask: async (text) => {
+      const content = await client.encrypt(room, "m.room.message", questionTo(text));
+      return await accepted(client.user, room, "m.room.encrypted", content);
+    },
+    heard: () => client.messages(room),
+  };
+}
+
+type MakeAsker = typeof plainAsker;
+
+async function stopAndAsk(
+  t: TestContext,
+  options: { stops: number; encryption: Readonly<Record<string, unknown>>; askers: readonly MakeAsker[] },
+): Promise<void> {
+  const synapse = await startSynapse();
+  t.after(() => synapse.dispose());
+  const bridgePort = await freePort();
+  await slowTransactions(t, synapse.bridge.port, bridgePort, TRANSACTION_DELAY_MS);
+  const { encryption } = options;
+  const bridge = await encryptedBridge(t, { ...synapse, bridge: { port: bridgePort } }, { encryption });
+  await bridge.start();
+  const askers = await Promise.all(
+    Array.from({ length: ROOMS }, (_, index) => {
+      const make = options.askers[index % options.askers.length] ?? plainAsker;
+      return make(synapse, bridge, `person${index}`);
+    }),
+  );
+
+  const asked = new Map<EventId, Asker>();
+  const recoveryMs: number[] = [];
+  let acceptedBefore = 0;
+  for (let stop = 0; stop < options.stops; stop++) {
+    const before = asked.size;
+    const asking = askers.flatMap((asker) =>
+      Array.from({ length: QUESTIONS }, async (_, index) => {
+        const event = await asker.ask(`stop ${stop}, question ${index}`);
+        asked.set(event, asker);
+        return event;
+      }),
+    );
+    const first = 1 + Math.floor(Math.random() * (asking.length - 1));
+    await eventually("some are accepted", async () => (asked.size - before >= first ? true : undefined));
+    await systemClock.sleep(Math.random() * STOP_WITHIN_MS);
+    acceptedBefore += asked.size - before;
+    await (stop % 2 === 0 ? synapse.kill() : synapse.stop());
+    await synapse.start();
+    const isBack = performance.now();
+    const events = await Promise.all(asking);
+    await eventually(
+      `stop ${stop}: all questions are answered`,
+      async () => {
+        const rows = await bridge.rows<{ count: number }>(
+          `SELECT count(*)::int AS count FROM bridge_delegations
+           WHERE matrix_event_id = ANY ($1) AND state = 'completed' AND terminal_reason = 'answered'`,
+          [events],
+        );
+        return rows[0]?.count === events.length ? true : undefined;
+      },
+      PATIENCE_MS,
+    );
+    recoveryMs.push(performance.now() - isBack);
+  }
+
+  for (const asker of askers) {
+    const questions = [...asked].filter(([, of]) => of === asker).map(([event]) => event);
+    const heard = await asker.heard();
+    const replied = heard.map(repliesTo).filter((event) => event !== undefined);
+    assert.deepEqual(replied.toSorted(), questions.toSorted(), "each question has one answer");
+    const rows = await bridge.rows<{ matrix_event_id: EventId }>(
+      "SELECT matrix_event_id FROM bridge_delegations WHERE room_id = $1 ORDER BY room_seq",
+      [asker.room],
+    );
+    const inOrder = heard.map(({ event_id }) => event_id).filter((event) => asked.has(event as EventId));
+    assert.deepEqual(
+      rows.map((row) => row.matrix_event_id),
+      inOrder,
+      "in the room's order",
+    );
+  }
+  const [found] = await bridge.rows<{ recovered: number; total: number }>(
+    `SELECT count(*) FILTER (WHERE ingress = 'recovered')::int AS recovered, count(*)::int AS total
+     FROM bridge_delegations`,
+  );
+  assert.equal(found?.total, asked.size);
+  const sorted = recoveryMs.toSorted((left, right) => left - right);
+  const at = (share: number) => Math.round(sorted[Math.floor(share * (sorted.length - 1))] ?? 0);
+  t.diagnostic(
+    `${options.stops} stops, ${asked.size} questions, ${acceptedBefore} of them accepted before a stop, ` +
+      `${found?.recovered} read back; ` +
+      `all answered ${at(0.5)} ms (median), ${at(1)} ms (longest) after the homeserver was back`,
+  );
+}
+
+test("INT-8: each question is answered once, however often the homeserver stops, in plain rooms", (t) =>
+  stopAndAsk(t, { stops: stopsOf(100), encryption: { stage: "A" }, askers: [plainAsker] }));
+
+test("INT-8: each question is answered once, however often the homeserver stops, in encrypted rooms", (t) =>
+  stopAndAsk(t, { stops: stopsOf(100), encryption: { stage: "C" }, askers: [encryptedAsker, plainAsker] }));
