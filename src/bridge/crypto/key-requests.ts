@@ -29,8 +29,8 @@ interface Session {
 
 export class KeyRequests {
   readonly #deps: KeyRequestDependencies;
-  /** When each session was last asked for, by its request ID. */
-  readonly #askedAt = new Map<string, number>();
+  /** When each session was last asked for, by its request ID, and whether that could be sent. */
+  readonly #asked = new Map<string, { readonly at: number; readonly sent: Promise<boolean> }>();
 
   constructor(deps: KeyRequestDependencies) {
     this.#deps = deps;
@@ -50,28 +50,13 @@ export class KeyRequests {
     const session = sessionOf(event);
     if (session === undefined) return false;
     const sent = await Promise.all(
-      this.#askers(ghosts).map(async ({ ghost, deviceId }) => {
+      this.#askers(ghosts).map(({ ghost, deviceId }) => {
         const id = requestId(ghost, session);
-        const last = this.#askedAt.get(id);
-        if (last !== undefined && now - last < intervalMs) return true;
-        const outcome = await this.#deps.devices.sendToDevice(ghost, REQUEST, {
-          [session.sender]: {
-            "*": {
-              action: "request",
-              body: {
-                algorithm: "m.megolm.v1.aes-sha2",
-                room_id: session.room,
-                session_id: session.sessionId,
-                ...(session.senderKey !== undefined && { sender_key: session.senderKey }),
-              },
-              request_id: id,
-              requesting_device_id: deviceId,
-            },
-          },
-        });
-        this.#deps.observe(outcome.kind === "ok" ? "sent" : "failed");
-        if (outcome.kind === "ok") this.#remember(id, now);
-        return outcome.kind === "ok";
+        const last = this.#asked.get(id);
+        if (last !== undefined && now - last.at < intervalMs) return last.sent;
+        const asking = this.#ask(ghost, deviceId, id, session);
+        this.#remember(id, now, asking);
+        return asking;
       }),
     );
     return sent.some((done) => done);
@@ -89,7 +74,7 @@ export class KeyRequests {
             "*": { action: "request_cancellation", request_id: id, requesting_device_id: deviceId },
           },
         });
-        this.#askedAt.delete(id);
+        this.#asked.delete(id);
         if (outcome.kind === "ok") this.#deps.observe("canceled");
       }),
     );
@@ -103,11 +88,34 @@ export class KeyRequests {
       .slice(0, GHOSTS_MAX);
   }
 
-  #remember(id: string, now: number): void {
-    this.#askedAt.delete(id);
-    this.#askedAt.set(id, now);
-    const oldest = this.#askedAt.keys().next();
-    if (this.#askedAt.size > REMEMBERED_MAX && oldest.done !== true) this.#askedAt.delete(oldest.value);
+  async #ask(ghost: GhostMxid, deviceId: string, id: string, session: Session): Promise<boolean> {
+    const outcome = await this.#deps.devices.sendToDevice(ghost, REQUEST, {
+      [session.sender]: {
+        "*": {
+          action: "request",
+          body: {
+            algorithm: "m.megolm.v1.aes-sha2",
+            room_id: session.room,
+            session_id: session.sessionId,
+            ...(session.senderKey !== undefined && { sender_key: session.senderKey }),
+          },
+          request_id: id,
+          requesting_device_id: deviceId,
+        },
+      },
+    });
+    const isSent = outcome.kind === "ok";
+    this.#deps.observe(isSent ? "sent" : "failed");
+    // What could not be sent may be tried again at the next look.
+    if (!isSent) this.#asked.delete(id);
+    return isSent;
+  }
+
+  #remember(id: string, at: number, sent: Promise<boolean>): void {
+    this.#asked.delete(id);
+    this.#asked.set(id, { at, sent });
+    const oldest = this.#asked.keys().next();
+    if (this.#asked.size > REMEMBERED_MAX && oldest.done !== true) this.#asked.delete(oldest.value);
   }
 }
 
