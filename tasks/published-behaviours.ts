@@ -68,6 +68,17 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "AUD-2":
     "What people and agents say is found in no log, metric or audit record, nor in the bridge's database.",
   "ENC-1": "Encrypted rooms are refused, with one notice.",
+  "ENC-3":
+    "An event whose key is missing becomes one row without content, committed before the transaction is acknowledged.",
+  "ENC-4":
+    "Events without keys are charged to room and global capacity before acknowledgement; beyond it they are denied.",
+  "ENC-5":
+    "What an encrypted event asks is derived from the event fetched again, as ordinary delegations; what finds no capacity then is denied.",
+  "ENC-6":
+    "A missing key is requested within bounds; a key that never comes ends the wait with one audit record, and one notice an episode.",
+  "ENC-9":
+    "An encrypted event is believed when its sender owns the device it came from, the policy trusts that device, and it is no replay.",
+  "ENC-10": "A key that comes late, within the wait, is used in the order of the room.",
   "NEG-1": "The organisation that nobody admits is refused at every door.",
   "LAB-1":
     "One command brings up three organisations on real servers and runs the proof; another ends exactly that.",
