@@ -4,6 +4,7 @@
 // machine is under way at a time; once stopped, nothing but a reset makes it start.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/serial.ts";
 import type { GhostDeviceLedger } from "../ledger/ghost-devices.ts";
@@ -14,6 +15,7 @@ import type { GhostActor } from "../matrix/homeserver.ts";
 import { type Outcome, type Refused, type Retry, retry } from "../matrix/outcome.ts";
 import type { CatchUp, DeviceObserver, DeviceStatus, DeviceStopReason } from "./device-types.ts";
 import { judgeOpening } from "./judge-opening.ts";
+import { ThreadRefusal } from "./machine-thread.ts";
 import type { DeviceChanges, Machines, OpenResult, OutgoingRequest } from "./types.ts";
 
 /** Answers of the homeserver lead to further requests, a few times over. */
@@ -38,6 +40,12 @@ const READ_BACK_EVERY_MS = 5 * 60_000;
 const READ_BACK_AGAIN_MS = 30_000;
 
 type Failure = Retry | Refused;
+
+/** The machine cannot be asked now, and not because the database cannot commit. */
+const isUnavailable = (error: unknown) =>
+  error instanceof DrawbridgeError &&
+  error.code === "device_unavailable" &&
+  !(error.cause instanceof ThreadRefusal && error.cause.kind === "database_unavailable");
 
 const OK = { kind: "ok", value: undefined } as const;
 
@@ -133,9 +141,23 @@ export class GhostDevice {
     return this.#opening;
   }
 
-  /** Rejects when what was received could not be made durable. */
+  /**
+   * Takes in what a transaction brought. What the machine cannot take now is dropped: the homeserver still
+   * has it, and it is read back.
+   * @throws when the database cannot commit
+   */
   async receive(changes: DeviceChanges): Promise<readonly RoomId[]> {
     if (!this.isOpen) return [];
+    try {
+      return await this.#take(changes);
+    } catch (error) {
+      if (!isUnavailable(error)) throw error;
+      this.#readBackAt = 0;
+      return [];
+    }
+  }
+
+  async #take(changes: DeviceChanges): Promise<readonly RoomId[]> {
     const { roomsWithNewKeys } = await this.#deps.machines.receive(this.ghost, changes);
     this.driveSoon();
     return roomsWithNewKeys;
@@ -227,8 +249,8 @@ export class GhostDevice {
     this.#lastFailure = retry("ghost_refused");
     log.error({ event: "ghost_device_stopped", ghost, deviceId, reason }, "a ghost's device has stopped");
     observe.stopped(reason);
-    if (wasOpen) await machines.shut(ghost);
     if (deviceId !== undefined) await ledger.deviceStopped(ghost, deviceId, reason, clock.now());
+    if (wasOpen) await machines.shut(ghost);
   }
 
   /** Resolves when nothing of it is under way. */
@@ -388,7 +410,7 @@ export class GhostDevice {
       if (read.kind !== "ok") return read;
       const { changes, next } = read.value;
       if (!this.isOpen) return retry("device_unavailable");
-      for (const room of await this.receive(changes)) rooms.add(room);
+      for (const room of await this.#take(changes)) rooms.add(room);
       if (next !== since) await ledger.setToDevicePosition(this.ghost, next);
       since = next;
       messages += changes.toDevice.length;

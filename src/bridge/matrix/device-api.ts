@@ -13,12 +13,17 @@ import type { Outcome } from "./outcome.ts";
 const DEVICE_RECORD_TYPE = "org.drawbridge.device";
 const CLIENT = ["client", "v3"] as const;
 
-/** Nothing of rooms, presence or account data: a read-back of keys costs the homeserver a few milliseconds. */
-const TO_DEVICE_FILTER = JSON.stringify({
-  room: { rooms: [] },
-  presence: { types: [] },
-  account_data: { types: [] },
-});
+/**
+ * Nothing of rooms, presence or account data: a read-back of keys costs the homeserver a few milliseconds. A
+ * homeserver answers the same question with the same answer for minutes, whatever came meanwhile, so each
+ * differs in a limit that means nothing.
+ */
+const toDeviceFilter = (question: number) =>
+  JSON.stringify({
+    room: { rooms: [], timeline: { limit: 1 + (question % 1_000) } },
+    presence: { types: [] },
+    account_data: { types: [] },
+  });
 /** How many to-device messages a homeserver gives at a time. */
 export const TO_DEVICE_PAGE = 100;
 
@@ -77,6 +82,7 @@ export interface DeviceRecord {
 
 export class DeviceApi {
   readonly #http: HomeserverHttp;
+  #questions = 0;
 
   constructor(http: HomeserverHttp) {
     this.#http = http;
@@ -121,7 +127,7 @@ export class DeviceApi {
       query: {
         timeout: "0",
         set_presence: "offline",
-        filter: TO_DEVICE_FILTER,
+        filter: toDeviceFilter(this.#questions++),
         ...(since !== undefined && { since }),
       },
       as: actor,
