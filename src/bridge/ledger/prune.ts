@@ -1,5 +1,5 @@
-// Forgetting what has served its purpose. Delegations stay: their unique key is what makes an event that
-// comes again harmless, however late. Audit records stay: the table is the durable record.
+// Forgetting what has served its purpose. Delegations, envelopes and message indices stay: their unique keys are
+// what makes an event that comes again harmless, however late. Audit records stay: the table is the durable record.
 import { type Queryable, rows, type Statement, toTime } from "./statement.ts";
 
 const PRUNE_TRANSACTIONS: Statement = {
