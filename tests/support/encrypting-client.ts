@@ -166,9 +166,14 @@ export class EncryptingClient {
     const read: RoomMessage[] = [];
     for (const event of events) {
       if (event.type === "m.room.message") read.push(event);
-      if (event.type === "m.room.encrypted") read.push(await this.#open(room, event));
+      if (event.type === "m.room.encrypted") read.push(await this.open(room, event));
     }
     return read;
+  }
+
+  /** The room's events as everybody sees them; oldest first. */
+  rawEvents(room: RoomId): Promise<readonly RoomMessage[]> {
+    return timeline(this.user, room);
   }
 
   /** Waits for a message that `found` accepts. */
@@ -196,7 +201,8 @@ export class EncryptingClient {
     this.#machine.close();
   }
 
-  async #open(room: RoomId, event: RoomMessage): Promise<RoomMessage> {
+  /** The event as it was before it was encrypted; unchanged where its key is not here. */
+  async open(room: RoomId, event: RoomMessage): Promise<RoomMessage> {
     try {
       const opened = await this.#machine.decryptRoomEvent(
         JSON.stringify({ ...event, room_id: room }),

@@ -10,8 +10,9 @@ import type { KeyDelivery } from "./device-types.ts";
 import type { DeviceChanges } from "./types.ts";
 
 const CHECK_TYPE = "org.drawbridge.delivery_check";
-/** Longer than a transaction that failed once takes to come again. */
 const ARRIVES_WITHIN_MS = 20_000;
+/** What a homeserver had to send while transactions failed never comes, so one that is missing says little. */
+const MISSING_TELL = 3;
 const AGAIN_AFTER_MS = 5 * 60_000;
 
 export interface DeliveryCheckDependencies {
@@ -28,6 +29,7 @@ export interface DeliveryCheckDependencies {
 export class DeliveryCheck {
   readonly #deps: DeliveryCheckDependencies;
   #result: KeyDelivery = "unknown";
+  #missing = 0;
   #sent: { readonly ghost: GhostMxid; readonly nonce: string; readonly at: number } | undefined;
 
   constructor(deps: DeliveryCheckDependencies) {
@@ -64,9 +66,10 @@ export class DeliveryCheck {
     if (this.#result === "works") return;
     const now = clock.now();
     if (this.#sent !== undefined) {
-      const waitedMs = now - this.#sent.at;
-      if (waitedMs >= ARRIVES_WITHIN_MS && this.#result === "unknown") this.#result = "no_to_device";
-      if (waitedMs < AGAIN_AFTER_MS) return;
+      const known = this.#missing >= MISSING_TELL || this.#result !== "unknown";
+      if (now - this.#sent.at < (known ? AGAIN_AFTER_MS : ARRIVES_WITHIN_MS)) return;
+      this.#missing += 1;
+      if (this.#missing >= MISSING_TELL && this.#result === "unknown") this.#result = "no_to_device";
     }
     const nonce = random.bytes(12).toString("base64url");
     // Before it is sent: it may arrive before the homeserver has answered.

@@ -92,6 +92,8 @@ export class GhostMachine {
   readonly #journal: Journal;
   readonly #policy: SenderPolicy;
   readonly #shared = new Map<RoomId, Shared>();
+  /** Rooms whose session was begun by this machine, since it was opened. */
+  readonly #begun = new Set<RoomId>();
   #calls: Promise<unknown> = Promise.resolve();
   #ended: DrawbridgeError | undefined;
 
@@ -190,7 +192,7 @@ export class GhostMachine {
   }
 
   receive(changes: DeviceChanges): Promise<readonly RoomId[]> {
-    return this.#run((machine) => receiveToDevice(machine, changes, this.#policy));
+    return this.#run((machine) => receiveToDevice(machine, changes));
   }
 
   decrypt(event: EncryptedRoomEvent): Promise<Decryption> {
@@ -235,6 +237,9 @@ export class GhostMachine {
     settings: RoomEncryption,
   ): Promise<readonly OutgoingRequest[]> {
     return this.#run(async (machine) => {
+      // A store that was put back from a backup would use places in its sessions a second time.
+      if (!this.#begun.has(room)) await machine.invalidateGroupSession(new SdkRoomId(room));
+      this.#begun.add(room);
       const requests = await this.#share(machine, room, { users, settings });
       this.#shared.set(room, { users, settings });
       return requests;
