@@ -22,6 +22,8 @@ export interface RoomEvent {
   readonly origin_server_ts: number;
   readonly content: Readonly<Record<string, unknown>>;
   readonly state_key?: string;
+  /** Whether it came encrypted, and was opened. */
+  readonly encrypted?: true;
 }
 
 const TIMEOUT_MS = 60_000;

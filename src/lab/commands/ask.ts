@@ -20,7 +20,8 @@ import { liveSupervisor } from "../supervisor/client.ts";
 import { namedLab, type ParsedOptions, parseOptions } from "./options.ts";
 
 const USAGE = `
-Usage: ./task fed:ask "QUESTION" [--from ORG] [--to ORG|AGENT] [--room ORG|ROOM] [--timeout TIME] [--json]
+Usage: ./task fed:ask "QUESTION" [--from ORG] [--to ORG|AGENT] [--room ORG|ROOM]
+                      [--encrypted] [--timeout TIME] [--json]
 
 Asks in a shared room, by mentioning the agent's ghost, and prints the answer with its time line.
 The exit code is 0 when the question was answered, else 1.
@@ -30,6 +31,8 @@ The exit code is 0 when the question was answered, else 1.
                   partner's
   --room ROOM     the room that this organisation created, a room's ID or alias; when absent the room of the
                   organisation asked
+  --encrypted     in the encrypted form of that organisation's room, with clients that encrypt; a room that
+                  is named by its ID or alias says by itself whether it is encrypted
   --timeout TIME  how long to wait, such as 90s; 60s when absent
   --name LAB      the lab; "default" when absent
 `;
@@ -38,8 +41,9 @@ const wrong = (message: string) => new DrawbridgeError("usage", message, { mend:
 
 export async function askTask(args: readonly string[]): Promise<number> {
   const text = { type: "string" } as const;
-  const specs = { from: text, to: text, room: text, timeout: text, json: { type: "boolean" } } as const;
-  const options = parseOptions(args, USAGE, specs, 1);
+  const flag = { type: "boolean" } as const;
+  const specs = { from: text, to: text, room: text, timeout: text } as const;
+  const options = parseOptions(args, USAGE, { ...specs, encrypted: flag, json: flag }, 1);
   if (options === undefined) return 0;
   const [question] = options.positionals;
   if (question === undefined || question.trim() === "") throw wrong("there is no question");
@@ -104,7 +108,7 @@ function chosenRoom(options: ParsedOptions, seed: Seed, publisher: CompleteOrgan
   const organisation = text === undefined ? publisher : parseOrganisation(text);
   const room =
     organisation !== undefined && isComplete(organisation)
-      ? roomOf(seed, organisation)
+      ? roomOf(seed, organisation, options.flag("encrypted") ? "encrypted" : "plain")
       : seed.rooms.find((candidate) => candidate.roomId === text || candidate.alias === text);
   if (room === undefined) throw wrong("--room names no room of the lab");
   return room;

@@ -11,6 +11,7 @@ export const BRIDGE_SECRETS = {
   asToken: "as-token",
   hsToken: "hs-token",
   contentKeys: "content-keys",
+  storeKeys: "store-keys",
   databaseUrl: "database-url",
   /** What the issuer of `publisher` gave this bridge's client. */
   clientSecretFor: (publisher: CompleteOrganisation) => `client-secret-${publisher}`,
@@ -38,6 +39,7 @@ export function bridgeConfig(lab: Lab, organisation: CompleteOrganisation): z.in
     observe: { port: ports.observe },
     database: { url: secret(BRIDGE_SECRETS.databaseUrl) },
     contentKeys: secret(BRIDGE_SECRETS.contentKeys),
+    encryption: { stage: "C", storeKeys: secret(BRIDGE_SECRETS.storeKeys), threads: 1 },
     agentsFile: "agents.yaml",
     audit: { file: "audit.jsonl" },
     log: { file: "bridge.log" },

@@ -156,7 +156,9 @@ async function provisionBridge(
   const paths = lab.paths.organisation(organisation);
   const asToken = await keepSecret(paths.bridgeSecret(BRIDGE_SECRETS.asToken), () => randomSecret(random));
   const hsToken = await keepSecret(paths.bridgeSecret(BRIDGE_SECRETS.hsToken), () => randomSecret(random));
-  await keepSecret(paths.bridgeSecret(BRIDGE_SECRETS.contentKeys), () => random.bytes(32).toString("base64"));
+  for (const name of [BRIDGE_SECRETS.contentKeys, BRIDGE_SECRETS.storeKeys]) {
+    await keepSecret(paths.bridgeSecret(name), () => random.bytes(32).toString("base64"));
+  }
   writeWhole(
     paths.bridgeSecret(BRIDGE_SECRETS.databaseUrl),
     `${await bridgeDatabaseUrl(lab, organisation, random)}\n`,

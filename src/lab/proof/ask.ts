@@ -4,6 +4,7 @@
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { withEncryptingUsers } from "../encrypting-user/both.ts";
 import type { Lab } from "../lab.ts";
 import type { MatrixUser, RoomEvent } from "../matrix-user.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, clientIds } from "../organisations.ts";
@@ -31,6 +32,8 @@ export interface RoomView {
   /** The answer as it stands in this organisation's copy of the room; null if it never came. */
   readonly text: string | null;
   readonly eventIds: readonly string[];
+  /** Whether all of it came encrypted, and this organisation's client opened it. */
+  readonly encrypted: boolean;
   /** When this organisation's homeserver showed the question, and all of the answer, to its user. */
   readonly questionSeenAt: number | null;
   readonly answerSeenAt: number | null;
@@ -63,18 +66,34 @@ export interface AskSources {
   readonly random: Random;
 }
 
+/** Somebody's client in a room. */
+type Client = Pick<MatrixUser, "userId" | "send" | "sync">;
+type Clients = Readonly<Record<CompleteOrganisation, Client>>;
+
 /**
- * Asks and waits until both organisations see what came of it.
+ * Asks and waits until both organisations see what came of it. In an encrypted room both have clients that
+ * encrypt.
  * @throws DrawbridgeError `agent_unavailable` when nothing came of it in time
  */
 export async function ask(request: AskRequest, sources: AskSources): Promise<AskResult> {
+  const { lab, seed } = request;
+  if (request.room.encrypted) {
+    return await withEncryptingUsers(lab, seed, request.from, sources, (clients) =>
+      askAs(clients, request, sources),
+    );
+  }
+  const person = (name: CompleteOrganisation) => personOf(lab, seed, name, sources);
+  return await askAs({ "org-a": person("org-a"), "org-b": person("org-b") }, request, sources);
+}
+
+async function askAs(clients: Clients, request: AskRequest, sources: AskSources): Promise<AskResult> {
   const { clock } = sources;
-  const { lab, seed, room } = request;
+  const { lab, room } = request;
   const roomId = room.roomId as RoomId;
-  const asker = personOf(lab, seed, request.from, sources);
+  const asker = clients[request.from];
   const watchers = await Promise.all(
     COMPLETE_ORGANISATIONS.map(async (organisation) => {
-      const watcher = new Watcher(personOf(lab, seed, organisation, sources), roomId, request, clock);
+      const watcher = new Watcher(clients[organisation], roomId, request, clock);
       await watcher.begin();
       return [organisation, watcher] as const;
     }),
@@ -133,13 +152,13 @@ function noAnswer(request: AskRequest): DrawbridgeError {
 /** One organisation's view of the room, read as its first user. */
 class Watcher {
   readonly answer: RoomEvent[] = [];
-  readonly #user: MatrixUser;
+  readonly #user: Client;
   readonly #roomId: RoomId;
   readonly #request: AskRequest;
   readonly #clock: Clock;
   #position: string | undefined;
 
-  constructor(user: MatrixUser, roomId: RoomId, request: AskRequest, clock: Clock) {
+  constructor(user: Client, roomId: RoomId, request: AskRequest, clock: Clock) {
     this.#user = user;
     this.#roomId = roomId;
     this.#request = request;
@@ -183,6 +202,7 @@ class Watcher {
       text:
         this.answer.length === 0 ? null : this.answer.map((event) => String(event.content["body"])).join(""),
       eventIds: this.answer.map((event) => event.event_id),
+      encrypted: this.answer.length > 0 && this.answer.every((event) => event.encrypted === true),
       questionSeenAt,
       answerSeenAt: this.answer.length === 0 ? null : this.#clock.now(),
     };

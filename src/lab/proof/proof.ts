@@ -11,7 +11,7 @@ import {
   partnerOf,
   TRAITS,
 } from "../organisations.ts";
-import { roomOf, type Seed } from "../seed/seed.ts";
+import { type RoomForm, roomOf, type Seed } from "../seed/seed.ts";
 import { type AskResult, ask } from "./ask.ts";
 import { lookAsPartners, type Passages, planesNotPassed } from "./passages.ts";
 import { attemptEverything, isRefused, type Refusal } from "./refusals.ts";
@@ -19,6 +19,8 @@ import { attemptEverything, isRefused, type Refusal } from "./refusals.ts";
 export interface Proof {
   /** By the organisation whose person asked; the agent asked is its partner's. */
   readonly asked: Readonly<Record<CompleteOrganisation, AskResult>>;
+  /** Asked by a person of org B in the encrypted form of org A's room, with clients that encrypt. */
+  readonly encrypted: AskResult;
   /** By the organisation that was looked at, as its partner. */
   readonly passages: Passages;
   readonly refusals: readonly Refusal[];
@@ -27,17 +29,18 @@ export interface Proof {
 }
 
 const ANSWER_TIMEOUT_MS = 60_000;
+const ENCRYPTED_FROM = "org-b";
 
 export async function prove(
   lab: Lab,
   seed: Seed,
   sources: { readonly clock: Clock; readonly random: Random },
 ): Promise<Proof> {
-  const asking = COMPLETE_ORGANISATIONS.map(async (from) => {
+  const askIn = async (from: CompleteOrganisation, form: RoomForm) => {
     const publisher = partnerOf(from);
-    const room = roomOf(seed, publisher);
+    const room = roomOf(seed, publisher, form);
     if (room === undefined) throw new TypeError(`${publisher} has no room`);
-    const result = await ask(
+    return await ask(
       {
         lab,
         seed,
@@ -51,38 +54,24 @@ export async function prove(
       },
       sources,
     );
-    return [from, result] as const;
-  });
+  };
+  const asking = COMPLETE_ORGANISATIONS.map(async (from) => [from, await askIn(from, "plain")] as const);
   const [answers, passages, refusals] = await Promise.all([
     Promise.all(asking),
     lookAsPartners(lab, seed, sources),
     attemptEverything(lab, seed, sources),
   ]);
   const asked = Object.fromEntries(answers) as Proof["asked"];
-  const found = { asked, passages, refusals };
+  // After the others: a gateway's log tells one invocation of a caller from another by its time alone.
+  const encrypted = await askIn(ENCRYPTED_FROM, "encrypted");
+  const found = { asked, encrypted, passages, refusals };
   return { ...found, failures: failuresOf(found) };
 }
 
 /** What of a proof does not hold, as sentences. */
-export function failuresOf({ asked, passages, refusals }: Omit<Proof, "failures">): string[] {
-  const failures: string[] = [];
-  for (const from of COMPLETE_ORGANISATIONS) {
-    const { audit, views, gateway } = asked[from];
-    const publisher = partnerOf(from);
-    if (audit.outcome !== "completed") {
-      failures.push(`the question of ${from} ended ${audit.outcome}: ${audit.terminal_reason}`);
-      continue;
-    }
-    for (const viewer of COMPLETE_ORGANISATIONS) {
-      if (views[viewer].text === null) failures.push(`the answer to ${from} is not in ${viewer}'s room view`);
-    }
-    if (views["org-a"].text !== views["org-b"].text) {
-      failures.push(`the two room views of the answer to ${from} differ`);
-    }
-    if (gateway?.azp == null || !clientIds.isBridgeOf(from, gateway.azp)) {
-      failures.push(`the gateway of ${publisher} did not see the azp ${clientIds.bridgeOf(from)}`);
-    }
-  }
+export function failuresOf({ asked, encrypted, passages, refusals }: Omit<Proof, "failures">): string[] {
+  const failures = COMPLETE_ORGANISATIONS.flatMap((from) => failuresOfAnswer(asked[from], from, from));
+  failures.push(...failuresOfAnswer(encrypted, ENCRYPTED_FROM, `${ENCRYPTED_FROM} in the encrypted room`));
   for (const at of COMPLETE_ORGANISATIONS) {
     for (const plane of planesNotPassed(passages[at])) {
       failures.push(`${partnerOf(at)} does not pass plane ${PLANE_NUMBERS[plane]}, ${plane}, at ${at}`);
@@ -95,6 +84,30 @@ export function failuresOf({ asked, passages, refusals }: Omit<Proof, "failures"
     failures.push(
       `org-c at ${at}, ${attempt}: expected ${expected}${by(layer?.expected)}, received ${received}${by(layer?.answered)}`,
     );
+  }
+  return failures;
+}
+
+/** @param whom whose question it was, for people */
+function failuresOfAnswer(result: AskResult, from: CompleteOrganisation, whom: string): string[] {
+  const { audit, views, gateway, room } = result;
+  if (audit.outcome !== "completed") {
+    return [`the question of ${whom} ended ${audit.outcome}: ${audit.terminal_reason}`];
+  }
+  const failures: string[] = [];
+  for (const viewer of COMPLETE_ORGANISATIONS) {
+    const { text, encrypted } = views[viewer];
+    if (text === null) failures.push(`the answer to ${whom} is not in ${viewer}'s room view`);
+    else if (encrypted !== room.encrypted) {
+      failures.push(`the answer to ${whom} came ${encrypted ? "" : "un"}encrypted to ${viewer}`);
+    }
+  }
+  if (views["org-a"].text !== views["org-b"].text) {
+    failures.push(`the two room views of the answer to ${whom} differ`);
+  }
+  if (gateway?.azp == null || !clientIds.isBridgeOf(from, gateway.azp)) {
+    const bridge = clientIds.bridgeOf(from);
+    failures.push(`the gateway of ${partnerOf(from)} did not see the azp ${bridge} for ${whom}`);
   }
   return failures;
 }

@@ -23,6 +23,7 @@ export function renderProof(lab: Lab, proof: Proof, opening: Opening, palette: P
   const { bold, dim } = palette;
   const main = proof.asked["org-b"];
   const other = proof.asked["org-a"];
+  const { encrypted } = proof;
   return [
     "",
     `${bold(opening.headline)} ${dim(`(${formatDuration(opening.tookMs)})`)}`,
@@ -37,6 +38,12 @@ export function renderProof(lab: Lab, proof: Proof, opening: Opening, palette: P
     `  ${other.asker} asked ${other.ghost} in ${other.room.alias}`,
     ...quote(other.question, palette),
     `  ${verdict(other)}; ${gatewayLine(other, "org-b")}`,
+    "",
+    bold("And in the encrypted form of the room"),
+    `  ${encrypted.asker} asked ${encrypted.ghost} in ${encrypted.room.alias}`,
+    ...quote(encrypted.question, palette),
+    `  ${verdict(encrypted)}; ${gatewayLine(encrypted, "org-a")}`,
+    `  ${sealLine(encrypted)}`,
     "",
     bold("The five planes, at org-a and org-b alike: what the partner passes, and what stops org-c"),
     ...PLANE_NAMES.flatMap((plane) => renderPlane(plane, proof, palette)),
@@ -102,6 +109,14 @@ function gatewayLine({ gateway }: AskResult, publisher: CompleteOrganisation): s
   if (gateway === null) return `the gateway of ${publisher} saw no invocation`;
   const took = formatDuration(gateway.duration_ms);
   return `${publisher}'s gateway saw azp ${gateway.azp} on ${gateway.route}: ${gateway.code} in ${took}`;
+}
+
+/** What the homeservers have of it. */
+function sealLine({ views }: AskResult): string {
+  const isSealed = COMPLETE_ORGANISATIONS.every((name) => views[name].encrypted);
+  return isSealed
+    ? "encrypted on both homeservers, opened by both people's clients"
+    : "not encrypted for both";
 }
 
 function verdict({ audit, views, sentAt }: AskResult): string {
@@ -202,6 +217,7 @@ function nextCommands(lab: Lab): string[] {
       "ask org-a's agent as a user of org-b",
     ],
     [`./task fed:ask --from org-a --to org-b "When does the span open?"${name}`, "and the other way round"],
+    [`./task fed:ask --encrypted "How long may a room key be late?"${name}`, "ask in the encrypted room"],
     [`./task fed:status${name}`, "what runs where; --json for scripts"],
     [`./task fed:logs org-b bridge -f${name}`, "follow a program's log"],
     [`./task fed:link cut org-a org-b${name}`, "cut the network between the two; heal mends it"],

@@ -11,7 +11,7 @@ import type { MatrixUser } from "../matrix-user.ts";
 import { COMPLETE_ORGANISATIONS, type OrganisationName, partnerOf } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
 import { sharedAlias } from "../seed/rooms.ts";
-import { personOf, type Seed, seed as seedRooms } from "../seed/seed.ts";
+import { formOf, personOf, ROOM_FORMS, type RoomForm, type Seed, seed as seedRooms } from "../seed/seed.ts";
 
 const JOINED_WITHIN_MS = 90_000;
 const POLL_MS = 500;
@@ -20,14 +20,15 @@ const INVITE_AGAIN_MS = 10_000;
 
 /** @throws DrawbridgeError `homeserver_refused`, `program_failed` when people or ghosts do not come */
 export async function shareRooms(lab: Lab, before: Seed, progress: Progress): Promise<Seed> {
-  const roomAt = async (createdBy: OrganisationName) => {
+  const roomAt = async (createdBy: OrganisationName, form: RoomForm) => {
     const creator = personOf(lab, before, createdBy, SOURCES);
-    const alias = encodeURIComponent(sharedAlias(lab, createdBy));
+    const alias = encodeURIComponent(sharedAlias(lab, createdBy, form));
     const { status, body } = await creator.request("GET", `/directory/room/${alias}`);
     return status === 200 ? parseRoomId(body["room_id"]) : undefined;
   };
-  for (const organisation of COMPLETE_ORGANISATIONS) {
-    const room = await roomAt(organisation);
+  const shared = COMPLETE_ORGANISATIONS.flatMap((name) => ROOM_FORMS.map((form) => [name, form] as const));
+  for (const [organisation, form] of shared) {
+    const room = await roomAt(organisation, form);
     const partner = partnerOf(organisation);
     const host = personOf(lab, before, organisation, SOURCES);
     const guest = personOf(lab, before, partner, SOURCES);
@@ -39,7 +40,7 @@ export async function shareRooms(lab: Lab, before: Seed, progress: Progress): Pr
   }
   const rooms: Seed["rooms"][number][] = [];
   for (const room of before.rooms) {
-    if ((await roomAt(room.createdBy)) === room.roomId) rooms.push(room);
+    if ((await roomAt(room.createdBy, formOf(room))) === room.roomId) rooms.push(room);
   }
   writeJson(lab.paths.seed, { ...before, rooms } satisfies Seed);
   return seedRooms(lab, SOURCES, progress);

@@ -17,9 +17,21 @@ import {
   TRAITS,
   WITNESS,
 } from "../organisations.ts";
-import { personOf, roomOf, type Seed, type SeededRoom, type SeedSources } from "./seed.ts";
+import {
+  personOf,
+  ROOM_FORMS,
+  type RoomForm,
+  roomOf,
+  type Seed,
+  type SeededRoom,
+  type SeedSources,
+} from "./seed.ts";
 
-const ALIAS_LOCALPART = "shared";
+const ALIAS_LOCALPARTS: Readonly<Record<RoomForm, string>> = {
+  plain: "shared",
+  encrypted: "shared-encrypted",
+};
+const MEGOLM = "m.megolm.v1.aes-sha2";
 const JOIN_TIMEOUT_MS = 30_000;
 const GHOSTS_TIMEOUT_MS = 60_000;
 const POLL_MS = 100;
@@ -27,8 +39,8 @@ const POLL_MS = 100;
 const BLOCKED = /^This room has been blocked on this server/;
 
 /** The address of the room that an organisation has made for its partners. */
-export function sharedAlias(lab: Lab, organisation: OrganisationName): string {
-  return `#${ALIAS_LOCALPART}:${lab.serverNames[organisation]}`;
+export function sharedAlias(lab: Lab, organisation: OrganisationName, form: RoomForm = "plain"): string {
+  return `#${ALIAS_LOCALPARTS[form]}:${lab.serverNames[organisation]}`;
 }
 
 /** Both forms of each name: enforcement strips the port, the check against locking oneself out does not. */
@@ -44,20 +56,32 @@ export function sharedRoomAcl(lab: Lab): Readonly<Record<string, unknown>> {
 }
 
 export async function seedRooms(lab: Lab, seed: Seed, sources: SeedSources): Promise<SeededRoom[]> {
+  const forms = await Promise.all(ROOM_FORMS.map((form) => seedRoomsOf(form, lab, seed, sources)));
+  return forms.flat();
+}
+
+async function seedRoomsOf(
+  form: RoomForm,
+  lab: Lab,
+  seed: Seed,
+  sources: SeedSources,
+): Promise<SeededRoom[]> {
+  const roomBy = async (organisation: OrganisationName) =>
+    roomOf(seed, organisation, form) ?? (await openRoom(lab, seed, organisation, form, sources));
   const shared = await Promise.all(
     COMPLETE_ORGANISATIONS.map(async (organisation) => {
-      const room = roomOf(seed, organisation) ?? (await openRoom(lab, seed, organisation, sources));
+      const room = await roomBy(organisation);
       if (await joinPartner(lab, seed, organisation, room, sources)) return room;
       // The partner's operator has replaced it and will not have it back: a containment leaves that behind.
       await giveUpAlias(lab, seed, room, sources);
-      const next = await openRoom(lab, seed, organisation, sources);
+      const next = await openRoom(lab, seed, organisation, form, sources);
       await joinPartner(lab, seed, organisation, next, sources);
       return next;
     }),
   );
   if (!lab.organisations.includes(WITNESS)) return shared;
   for (const room of shared) await joinPerson(lab, seed, WITNESS, room, sources);
-  const witnessed = roomOf(seed, WITNESS) ?? (await openRoom(lab, seed, WITNESS, sources));
+  const witnessed = await roomBy(WITNESS);
   for (const name of COMPLETE_ORGANISATIONS) await joinPerson(lab, seed, name, witnessed, sources);
   return [...shared, witnessed];
 }
@@ -74,16 +98,13 @@ async function openRoom(
   lab: Lab,
   seed: Seed,
   organisation: OrganisationName,
+  form: RoomForm,
   sources: SeedSources,
 ): Promise<SeededRoom> {
   const creator = personOf(lab, seed, organisation, sources);
-  const alias = sharedAlias(lab, organisation);
-  const described = (roomId: RoomId): SeededRoom => ({
-    roomId,
-    alias,
-    encrypted: false,
-    createdBy: organisation,
-  });
+  const alias = sharedAlias(lab, organisation, form);
+  const encrypted = form === "encrypted";
+  const described = (roomId: RoomId): SeededRoom => ({ roomId, alias, encrypted, createdBy: organisation });
   // Made before, and the record of it lost: a run that was interrupted between the two.
   const found = await creator.request("GET", `/directory/room/${encodeURIComponent(alias)}`);
   const known = found.status === 200 ? parseRoomId(found.body["room_id"]) : undefined;
@@ -91,12 +112,15 @@ async function openRoom(
   const roomId = await creator.createRoom({
     preset: "public_chat",
     visibility: "private",
-    room_alias_name: ALIAS_LOCALPART,
-    name: `${isComplete(organisation) ? TRAITS[organisation].title : "The witness"} and partners`,
+    room_alias_name: ALIAS_LOCALPARTS[form],
+    name: `${isComplete(organisation) ? TRAITS[organisation].title : "The witness"} and partners${encrypted ? ", encrypted" : ""}`,
     topic: "Mention an agent to ask it.",
     invite: isComplete(organisation) ? ghostsOf(lab, organisation) : [],
     power_level_content_override: { invite: 0 },
-    initial_state: [{ type: "m.room.server_acl", state_key: "", content: sharedRoomAcl(lab) }],
+    initial_state: [
+      { type: "m.room.server_acl", state_key: "", content: sharedRoomAcl(lab) },
+      ...(encrypted ? [{ type: "m.room.encryption", state_key: "", content: { algorithm: MEGOLM } }] : []),
+    ],
   });
   return described(roomId);
 }

@@ -9,7 +9,7 @@ import { homeserverEndpoints } from "../endpoints.ts";
 import { readJson, writeJson } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import { MatrixUser } from "../matrix-user.ts";
-import { isComplete, ORGANISATION_NAMES, type OrganisationName } from "../organisations.ts";
+import { isComplete, ORGANISATION_NAMES, type OrganisationName, WITNESS } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
 import { seedRooms, waitForGhosts } from "./rooms.ts";
 import { seedUsers } from "./users.ts";
@@ -65,9 +65,21 @@ export function personOf(
   return new MatrixUser(homeserverEndpoints(lab, organisation).clientUrl, userId, user.accessToken, sources);
 }
 
-/** The room that an organisation's first user created. */
-export function roomOf(seed: Seed, createdBy: OrganisationName): SeededRoom | undefined {
-  return seed.rooms.find((room) => room.createdBy === createdBy);
+/** The room that an organisation's first user created, in its plain form or its encrypted one. */
+export function roomOf(
+  seed: Seed,
+  createdBy: OrganisationName,
+  form: RoomForm = "plain",
+): SeededRoom | undefined {
+  return seed.rooms.find((room) => room.createdBy === createdBy && formOf(room) === form);
+}
+
+/** Every shared room exists twice. */
+export const ROOM_FORMS = ["plain", "encrypted"] as const;
+export type RoomForm = (typeof ROOM_FORMS)[number];
+
+export function formOf(room: Pick<SeededRoom, "encrypted">): RoomForm {
+  return room.encrypted ? "encrypted" : "plain";
 }
 
 /**
@@ -109,8 +121,9 @@ export async function seed(lab: Lab, sources: SeedSources, progress: Progress): 
   writeJson(lab.paths.seed, complete);
   await waitForGhosts(lab, complete, sources);
   if (withUsers.rooms.length < rooms.length) {
-    const witnessed = rooms.length > 2 ? "; the witness in both, and a third of its own" : "";
-    progress.done(`two rooms shared by A and B, all ghosts in them${witnessed}`);
+    const isWitnessed = rooms.some(({ createdBy }) => createdBy === WITNESS);
+    const witnessed = isWitnessed ? "; the witness in both, and a third of its own" : "";
+    progress.done(`two rooms shared by A and B, plain and encrypted, all ghosts in them${witnessed}`);
   }
   return complete;
 }

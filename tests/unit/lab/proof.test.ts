@@ -14,18 +14,22 @@ import { paperLab } from "../../support/lab.ts";
 const SENT_AT = Date.UTC(2026, 10, 21, 9, 0, 0);
 const at = (ms: number) => new Date(SENT_AT + ms).toISOString();
 
-function answered(from: "org-a" | "org-b", publisher: "org-a" | "org-b"): AskResult {
+function answered(from: "org-a" | "org-b", publisher: "org-a" | "org-b", encrypted = false): AskResult {
   const server = (name: string) => `${name}.test:20003`;
   const view = (seenMs: number) => ({
     text: "`guide.md` — **Guide**\n\n> It is as it is.",
     eventIds: ["$answer"],
+    encrypted,
     questionSeenAt: SENT_AT + 60,
     answerSeenAt: SENT_AT + seenMs,
   });
   return {
     asker: `@alice:${server(from)}`,
     ghost: `@agent_${publisher}-docs-qa:${server(from)}`,
-    room: { roomId: "!room", alias: `#shared:${server(publisher)}`, encrypted: false, createdBy: publisher },
+    room: {
+      ...{ roomId: "!room", encrypted, createdBy: publisher },
+      alias: `#shared${encrypted ? "-encrypted" : ""}:${server(publisher)}`,
+    },
     question: "How is it?",
     questionEventId: "$question",
     sentAt: SENT_AT,
@@ -97,7 +101,8 @@ const passed = (partner: string): EvidenceItem[] =>
   );
 const PASSAGES = { "org-a": passed("org-b.test:20012"), "org-b": passed("org-a.test:20003") };
 const ASKED = { "org-a": answered("org-a", "org-b"), "org-b": answered("org-b", "org-a") };
-const FOUND = { asked: ASKED, passages: PASSAGES, refusals: REFUSALS };
+const ENCRYPTED = answered("org-b", "org-a", true);
+const FOUND = { asked: ASKED, encrypted: ENCRYPTED, passages: PASSAGES, refusals: REFUSALS };
 const PROOF: Proof = { ...FOUND, failures: [] };
 const OPENING = { headline: 'The lab "default" is running.', tookMs: 12_345 };
 
@@ -171,6 +176,17 @@ test("LAB-1: a question that was not answered, or a view that differs, is a fail
     const text = renderProof(paperLab(), { ...PROOF, asked, failures }, OPENING, NO_COLOURS);
     for (const failure of failures) assert.ok(text.includes(failure));
   }
+});
+
+test("LAB-1: an answer that came unencrypted in the encrypted room, or the reverse, is a failure of the proof", () => {
+  const changed = (result: AskResult, encrypted: boolean): AskResult => ({
+    ...result,
+    views: { ...result.views, "org-a": { ...result.views["org-a"], encrypted } },
+  });
+  const unsealed = failuresOf({ ...FOUND, encrypted: changed(ENCRYPTED, false) });
+  assert.deepEqual(unsealed, ["the answer to org-b in the encrypted room came unencrypted to org-a"]);
+  const sealed = failuresOf({ ...FOUND, asked: { ...ASKED, "org-b": changed(ASKED["org-b"], true) } });
+  assert.deepEqual(sealed, ["the answer to org-b came encrypted to org-a"]);
 });
 
 test("colours are for terminals only, and not for those who refuse them", () => {
