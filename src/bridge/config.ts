@@ -37,8 +37,8 @@ const Encryption = z
     verifiedIdentities: z
       .array(z.strictObject({ user: z.string().min(1), masterKey: z.string().regex(/^[A-Za-z0-9+/]{43}$/) }))
       .default([]),
-    /** Keys that come forwarded: never taken, or only from the very device that made the session. */
-    forwardedKeys: z.enum(["refuse", "from_sender"]).default("from_sender"),
+    /** Keys that come forwarded are never taken: nobody can tell whose they were (decision 0009). */
+    forwardedKeys: z.enum(["refuse"]).default("refuse"),
   })
   .prefault({})
   .superRefine((encryption, context) => {

@@ -30,6 +30,14 @@ const KINDS: readonly OutgoingRequest["kind"][] = [
 
 const ids = (users: readonly string[]) => users.map((user) => new CryptoUserId(user));
 
+/** Adds signatures to those that are there. */
+function merge(known: Json, signed: Json): void {
+  const into = known["signatures"] as Record<string, Json>;
+  for (const [signer, signatures] of Object.entries(signed["signatures"] as Record<string, Json>)) {
+    into[signer] = { ...into[signer], ...signatures };
+  }
+}
+
 function child<Value extends object>(of: Record<string, Value>, name: string, made: () => Value): Value {
   of[name] ??= made();
   return of[name];
@@ -61,7 +69,8 @@ export class KeyServer {
       case "signature_upload":
         for (const [owner, signed] of Object.entries(body as ByDevice)) {
           for (const [id, keys] of Object.entries(signed)) {
-            if (this.devices[owner]?.[id] !== undefined) this.devices[owner][id] = keys;
+            const known = this.devices[owner]?.[id];
+            if (known !== undefined) merge(known, keys);
           }
         }
         return JSON.stringify({ failures: {} });
@@ -144,6 +153,9 @@ export class Person {
     await person.work();
     return person;
   }
+
+  readonly id = (user: string): CryptoUserId => new CryptoUserId(user);
+  readonly room = (room: string): CryptoRoomId => new CryptoRoomId(room);
 
   /** Makes the requests that the machine wants made. */
   async work(): Promise<void> {

@@ -37,7 +37,7 @@ export async function machinesScene(t: Pick<TestContext, "after">): Promise<Mach
         threads: 1,
         databaseUrl: database.url,
         storeKeys: ContentKeys.parse(options.keys ?? storeKey(1)),
-        policy: { senderDevices: "allow_all", verifiedIdentities: [], forwardedKeys: "from_sender" },
+        policy: { senderDevices: "allow_all", verifiedIdentities: [] },
         clock: systemClock,
         random: systemRandom,
         log: pino({ level: "silent" }),

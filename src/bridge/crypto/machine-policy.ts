@@ -13,7 +13,6 @@ export interface SenderPolicy {
   readonly senderDevices: "allow_all" | "cross_signed" | "verified";
   /** For `verified`: users and the public master keys that somebody has compared. */
   readonly verifiedIdentities: readonly { readonly user: string; readonly masterKey: string }[];
-  readonly forwardedKeys: "refuse" | "from_sender";
 }
 
 export type Judgement = "trusted" | "device_not_trusted" | "sender_mismatch" | "device_unknown";
@@ -43,17 +42,17 @@ export async function judgeSender(
   event: DecryptedRoomEvent,
   policy: SenderPolicy,
 ): Promise<Judgement> {
-  const shield = event.shieldState(true).code;
+  // The strict variant does not tell a device that is not signed from one whose owner nobody has compared.
+  const shield = event.shieldState(false).code;
   if (shield === ShieldStateCode.MismatchedSender) return "sender_mismatch";
-  const forwarded = shield === ShieldStateCode.AuthenticityNotGuaranteed;
-  if (forwarded && policy.forwardedKeys === "refuse") return "device_not_trusted";
-  if (!forwarded && shield !== ShieldStateCode.UnknownDevice) {
+  // A key that came forwarded or imported; the library takes none here, and would not know whose it is.
+  if (shield === ShieldStateCode.AuthenticityNotGuaranteed) return "device_not_trusted";
+  if (shield !== ShieldStateCode.UnknownDevice) {
     if (policy.senderDevices === "allow_all") return "trusted";
     if (shield === ShieldStateCode.UnsignedDevice) return "device_not_trusted";
     if (policy.senderDevices === "cross_signed") return "trusted";
   }
-  // Here the machine does not vouch for the owner (the key came forwarded, and was taken only from the device
-  // that made the session), or the policy asks for more: the device must be one of the sender's now.
+  // The device was not known when its key came, or the policy asks for more: it must be one of the sender's now.
   const device = await deviceWithKey(machine, sender, event.senderCurve25519Key);
   if (device === undefined) return "device_unknown";
   if (policy.senderDevices === "allow_all") return "trusted";

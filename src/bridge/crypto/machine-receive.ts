@@ -7,7 +7,6 @@ import {
   UserId as SdkUserId,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
 import { parseRoomId, type RoomId, type UserId } from "../../domain/identifiers.ts";
-import type { SenderPolicy } from "./machine-policy.ts";
 import { isPanic } from "./panic.ts";
 import type { DeviceChanges } from "./types.ts";
 
@@ -47,7 +46,6 @@ async function takeAll(machine: OlmMachine, changes: DeviceChanges) {
 export async function receiveToDevice(
   machine: OlmMachine,
   changes: DeviceChanges,
-  _policy: SenderPolicy,
 ): Promise<readonly RoomId[]> {
   const rooms = new Set<RoomId>();
   for (const processed of await takeAll(machine, changes)) {

@@ -16,6 +16,8 @@ export interface SlotDependencies {
   readonly databaseUrl: string;
   readonly policy: SenderPolicy;
   readonly clock: Clock;
+  /** What a thread runs, when it is not the thread of this folder. */
+  readonly threadEntry?: URL;
 }
 
 export class MachineSlot {
@@ -38,17 +40,16 @@ export class MachineSlot {
   }
 
   #start(): MachineThread {
-    const { databaseUrl, policy, clock } = this.#deps;
+    const { databaseUrl, policy, clock, threadEntry } = this.#deps;
     this.#startedAt = clock.now();
-    return startMachineThread({ databaseUrl, policy }, clock, {
-      lost: this.#on.lost,
-      ended: () => {
-        this.#thread = this.#replace();
-        // Whoever asks meanwhile is told.
-        this.#thread.catch(() => undefined);
-        this.#on.ended();
-      },
-    });
+    const ended = () => {
+      this.#thread = this.#replace();
+      // Whoever asks meanwhile is told.
+      this.#thread.catch(() => undefined);
+      this.#on.ended();
+    };
+    const on = { lost: this.#on.lost, ended };
+    return startMachineThread({ databaseUrl, policy }, clock, on, threadEntry);
   }
 
   async #replace(): Promise<MachineThread> {

@@ -40,8 +40,9 @@ export function startMachineThread(
     lost(ghost: GhostMxid, why: ThreadErrorKind): void;
     ended(): void;
   },
+  entry: URL = ENTRY,
 ): MachineThread {
-  const worker = new Worker(ENTRY, { workerData: data, stdout: true, stderr: true });
+  const worker = new Worker(entry, { workerData: data, stdout: true, stderr: true });
   worker.stdout.resume();
   worker.stderr.resume();
   const waiting = new Map<number, PromiseWithResolvers<unknown>>();

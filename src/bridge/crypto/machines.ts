@@ -43,6 +43,7 @@ export interface MachinesDependencies extends Omit<ClaimDependencies, "pool"> {
   readonly threads: number;
   readonly databaseUrl: string;
   readonly policy: SenderPolicy;
+  readonly threadEntry?: URL;
   readonly log: Logger;
   readonly onLost: (ghost: GhostMxid, why: LossReason) => void;
 }
@@ -63,7 +64,7 @@ const unavailable = (ghost: GhostMxid, cause?: unknown) =>
 
 /** Starts the threads; their machines are opened one by one, as ghosts are. */
 export function createMachines(deps: MachinesDependencies): Machines {
-  const { senderDevices, verifiedIdentities, forwardedKeys } = deps.policy;
+  const { senderDevices, verifiedIdentities } = deps.policy;
   const pool = createLedgerPool({
     connectionString: deps.databaseUrl,
     max: CONNECTIONS,
@@ -76,7 +77,7 @@ export function createMachines(deps: MachinesDependencies): Machines {
   return new ThreadedMachines({
     ...deps,
     pool,
-    policy: { senderDevices, verifiedIdentities, forwardedKeys },
+    policy: { senderDevices, verifiedIdentities },
   });
 }
 
