@@ -128,7 +128,7 @@ class Devices implements GhostDevices {
   }
 
   catchUp(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<CatchUp>> {
-    return this.#of(ghost).catchUp(signal);
+    return this.#of(ghost).readBack.run(signal);
   }
 
   async sendToDevice(
@@ -144,7 +144,7 @@ class Devices implements GhostDevices {
 
   async follow(ghost: GhostMxid, users: readonly UserId[]): Promise<void> {
     const device = this.#of(ghost);
-    if (await device.follow(users)) device.driveSoon();
+    if (await device.follow(users)) device.requests.driveSoon();
   }
 
   async encryptFor(actor: GhostActor, room: RoomId, event: RoomContent): Promise<Outcome<RoomContent>> {
@@ -196,11 +196,11 @@ class Devices implements GhostDevices {
       const first = await this.#machines.decrypt(ghost, event);
       if (!isNew) return first;
       if (first.kind !== "refused" || first.reason !== "device_not_trusted") {
-        device.driveSoon();
+        device.requests.driveSoon();
         return first;
       }
       // Nobody had asked for this user's devices yet.
-      await device.drive();
+      await device.requests.drive();
       return await this.#machines.decrypt(ghost, event);
     } catch (error) {
       this.#logged(error);
@@ -234,8 +234,8 @@ class Devices implements GhostDevices {
     if (device.stopped !== undefined) return;
     const ready = await device.ensure();
     if (ready.kind !== "ok") return;
-    if (device.driveDue) await device.drive();
-    if (device.isReadBackDue) await device.catchUp(signal);
+    if (device.requests.isDue) await device.requests.drive();
+    if (device.readBack.isDue) await device.readBack.run(signal);
   }
 
   readonly #logged = (error: unknown): void => {

@@ -102,9 +102,9 @@ async function share(
 ): Promise<Outcome<undefined>> {
   await device.follow(members);
   // Devices that appeared or went are known before the key goes out, as far as their servers answer.
-  const asked = await device.drive();
+  const asked = await device.requests.drive();
   if (asked.kind === "retry") return asked;
-  const claimed = await device.alone(async (submit) => {
+  const claimed = await device.requests.alone(async (submit) => {
     const claim = await machines.missingSessions(ghost, members);
     return claim === undefined ? ({ kind: "ok", value: undefined } as const) : submit(claim);
   });
@@ -115,7 +115,7 @@ async function share(
     if (raised.kind !== "ok") return raised;
   }
   for (const request of requests) {
-    const outcome = await device.submit(request);
+    const outcome = await device.requests.submit(request);
     if (outcome.kind !== "ok") return outcome;
   }
   return { kind: "ok", value: undefined };

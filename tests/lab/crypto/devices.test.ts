@@ -5,7 +5,8 @@ import type { DeviceStopReason } from "../../../src/bridge/crypto/device-types.t
 import type { PublishedDevice } from "../../../src/bridge/matrix/device-api.ts";
 import type { GhostMxid } from "../../../src/domain/identifiers.ts";
 import { testDatabase } from "../../support/database.ts";
-import { eventually } from "../../support/encrypted-bridge.ts";
+import { eventually, toDeviceOf } from "../../support/encrypted-bridge.ts";
+import { EncryptingClient, encryptedRoom } from "../../support/encrypting-client.ts";
 import { type DeviceSide, deviceWorld, otherStoreKey } from "../../support/ghost-devices.ts";
 import { startSynapse, type TestSynapse } from "../../support/synapse.ts";
 
@@ -41,12 +42,44 @@ async function assertStopped(side: DeviceSide, ghost: GhostMxid, reason: DeviceS
   assert.equal((await side.ledger.recordedDevice(ghost))?.stopped?.reason, reason);
 }
 
-// First: a homeserver whose transactions have failed does not send the next ones at once.
+// First, with the next one: a homeserver whose transactions have failed sends the next ones late.
 test("the bridge finds out by doing whether keys come with transactions", async (t) => {
   const world = await deviceWorld(t, synapse);
   const ghost = freshGhost();
   const side = world.side({ ghosts: [ghost], start: true });
   await eventually("the answer", async () => (side.devices.delivery() === "works" ? true : undefined));
+});
+
+test("ENC-8: a key whose transaction was refused is read back, and not lost", async (t) => {
+  const world = await deviceWorld(t, synapse);
+  const ghost = freshGhost();
+  const side = world.side();
+  await opened(side, ghost);
+  const alice = await EncryptingClient.start(await synapse.user("sender"));
+  t.after(() => alice.close());
+  const room = await encryptedRoom(alice.user, [ghost]);
+  await side.ghosts.acting(ghost, (actor) => side.homeserver.join(actor, room, []));
+  let refused = 0;
+  world.answer = (body) => {
+    if (toDeviceOf(body).length === 0) return 200;
+    refused += 1;
+    return 502;
+  };
+  const event = await alice.send(room, { msgtype: "m.text", body: "can you read this?" });
+  await eventually("the refusal", async () => (refused > 0 ? true : undefined));
+  const path = `/rooms/${encodeURIComponent(room)}/event/${encodeURIComponent(event)}`;
+  const raw = await alice.user.call("GET", path);
+  const asked = { event, room, sender: alice.user.userId, raw };
+  assert.equal((await side.devices.decrypt([ghost], asked, 5_000)).kind, "missing_key");
+
+  const caught = await side.devices.catchUp(ghost);
+  assert.deepEqual(caught.kind === "ok" && caught.value.roomsWithNewKeys, [room]);
+  assert.deepEqual(side.newKeys, [room]);
+  const read = await side.devices.decrypt([freshGhost(), ghost], asked, 5_000);
+  assert.equal(read.kind === "decrypted" && read.content["body"], "can you read this?");
+  // The position has moved, so nothing is read twice.
+  const again = await side.devices.catchUp(ghost);
+  assert.equal(again.kind === "ok" && again.value.messages, 0);
 });
 
 test("ENC-2: a ghost's device is made once, cross-signed, and reloaded by the next process", async (t) => {

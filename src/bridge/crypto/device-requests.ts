@@ -1,0 +1,119 @@
+// The requests that one ghost's machine wants made, and the homeserver's answers back to it.
+// Invariants: one request at a time; the homeserver hears of a new epoch before it gets keys; a request that
+// fails is made again later, and holds up no other that could be made.
+import type { Logger } from "pino";
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import { Serial } from "../../runtime/serial.ts";
+import type { DeviceApi } from "../matrix/device-api.ts";
+import type { GhostActor } from "../matrix/homeserver.ts";
+import { type Outcome, type Refused, type Retry, retry } from "../matrix/outcome.ts";
+import type { Machines, OutgoingRequest } from "./types.ts";
+
+/** Answers of the homeserver lead to further requests, a few times over. */
+const ROUNDS_MAX = 16;
+
+const OK = { kind: "ok", value: undefined } as const;
+
+/** Makes one request while nothing else of the machine is under way. */
+export type Submit = (request: OutgoingRequest) => Promise<Outcome<undefined>>;
+
+export interface DeviceRequestsDependencies {
+  readonly ghost: GhostMxid;
+  readonly machines: Pick<Machines, "outgoing" | "sent">;
+  readonly api: DeviceApi;
+  readonly log: Logger;
+  /** The device, while its machine can be asked. */
+  readonly actor: () => GhostActor | undefined;
+  readonly raiseEpoch: () => Promise<Outcome<undefined>>;
+  /** The homeserver will not do what the device asks for. */
+  readonly onRefused: (outcome: Refused, kind: OutgoingRequest["kind"]) => Promise<void>;
+}
+
+export class DeviceRequests {
+  readonly #deps: DeviceRequestsDependencies;
+  readonly #serial = new Serial();
+  #waits = false;
+  #isDue = false;
+
+  constructor(deps: DeviceRequestsDependencies) {
+    this.#deps = deps;
+  }
+
+  /** Requests failed, and are to be made again. */
+  get isDue(): boolean {
+    return this.#isDue;
+  }
+
+  /** Makes the machine's requests until it wants none. */
+  drive(): Promise<Outcome<undefined>> {
+    return this.#serial.run(() => this.#drive());
+  }
+
+  /** The same, later, by itself. */
+  driveSoon(): void {
+    if (this.#waits) return;
+    this.#waits = true;
+    const driven = this.#serial.run(() => {
+      this.#waits = false;
+      return this.#drive();
+    });
+    void driven.catch(() => {
+      this.#isDue = true;
+    });
+  }
+
+  /** Makes one request that the machine gave out of turn, such as the share of a key. */
+  submit(request: OutgoingRequest): Promise<Outcome<undefined>> {
+    return this.#serial.run(() => this.#submit(request));
+  }
+
+  /** Work between whose steps no other request of the machine may come. */
+  alone<T>(work: (submit: Submit) => Promise<T>): Promise<T> {
+    return this.#serial.run(() => work((request) => this.#submit(request)));
+  }
+
+  ended(): Promise<void> {
+    return this.#serial.ended();
+  }
+
+  async #drive(): Promise<Outcome<undefined>> {
+    const { machines, ghost, actor } = this.#deps;
+    if (actor() === undefined) return retry("device_unavailable");
+    this.#isDue = false;
+    let failure: Retry | Refused | undefined;
+    for (let round = 0; round < ROUNDS_MAX && failure === undefined; round++) {
+      const requests = await machines.outgoing(ghost);
+      if (requests.length === 0) return OK;
+      for (const request of requests) {
+        const outcome = await this.#submit(request);
+        if (outcome.kind === "ok") continue;
+        failure ??= outcome;
+        if (outcome.kind === "retry") break;
+      }
+    }
+    if (failure === undefined) return OK;
+    this.#isDue = true;
+    return failure;
+  }
+
+  async #submit(request: OutgoingRequest): Promise<Outcome<undefined>> {
+    const { api, machines, log, ghost, raiseEpoch, onRefused } = this.#deps;
+    const actor = this.#deps.actor();
+    if (actor === undefined) return retry("device_unavailable");
+    if (request.kind === "keys_upload") {
+      const raised = await raiseEpoch();
+      if (raised.kind !== "ok") return raised;
+    }
+    const outcome = await api.submit(actor, request);
+    if (outcome.kind === "ok") {
+      await machines.sent(ghost, request, outcome.value);
+      return OK;
+    }
+    if (outcome.kind === "refused") {
+      const { errcode } = outcome;
+      log.warn({ ghost, request: request.kind, errcode }, "a request of a ghost's device was refused");
+      await onRefused(outcome, request.kind);
+    }
+    return outcome;
+  }
+}

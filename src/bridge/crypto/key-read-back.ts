@@ -1,0 +1,100 @@
+// Reading back one ghost's to-device messages: what the homeserver's transactions may have lost.
+// Invariants: no room event comes this way; the position moves only after what lies before it is durable; one
+// read-back at a time, and whoever asks while one runs gets the next, since theirs may have come after it.
+import type { Clock } from "../../domain/clock.ts";
+import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { Serial } from "../../runtime/serial.ts";
+import type { ReadPositionLedger } from "../ledger/types.ts";
+import { type DeviceApi, TO_DEVICE_PAGE } from "../matrix/device-api.ts";
+import type { GhostActor } from "../matrix/homeserver.ts";
+import { type Outcome, type Refused, retry } from "../matrix/outcome.ts";
+import type { CatchUp, DeviceObserver } from "./device-types.ts";
+import type { DeviceChanges } from "./types.ts";
+
+/** Pages of one read-back; what is left is read by the next one. */
+const PAGES_MAX = 50;
+/** How often one-time keys are counted, and what transactions lost is read back, in quiet times. */
+const EVERY_MS = 5 * 60_000;
+const AGAIN_AFTER_FAILURE_MS = 30_000;
+
+export interface KeyReadBackDependencies {
+  readonly ghost: GhostMxid;
+  readonly api: DeviceApi;
+  readonly ledger: Pick<ReadPositionLedger, "toDevicePosition" | "setToDevicePosition">;
+  readonly clock: Clock;
+  readonly observe: DeviceObserver;
+  readonly onNewKeys: (rooms: readonly RoomId[]) => void;
+  readonly ensure: () => Promise<Outcome<GhostActor>>;
+  /** Takes in durably what was read; rejects where that could not be done. */
+  readonly take: (changes: DeviceChanges) => Promise<readonly RoomId[]>;
+  readonly onRefused: (outcome: Refused) => Promise<void>;
+}
+
+export class KeyReadBack {
+  readonly #deps: KeyReadBackDependencies;
+  readonly #serial = new Serial();
+  #next: Promise<Outcome<CatchUp>> | undefined;
+  #isFailing = false;
+  #dueAt = Number.POSITIVE_INFINITY;
+
+  constructor(deps: KeyReadBackDependencies) {
+    this.#deps = deps;
+  }
+
+  get isFailing(): boolean {
+    return this.#isFailing;
+  }
+
+  get isDue(): boolean {
+    return this.#deps.clock.now() >= this.#dueAt;
+  }
+
+  /** Something was left to be read back. */
+  soon(): void {
+    this.#dueAt = 0;
+  }
+
+  /** @param signal ends the requests; of those who wait for one read-back the first one's counts */
+  run(signal?: AbortSignal): Promise<Outcome<CatchUp>> {
+    this.#next ??= this.#serial.run(async () => {
+      this.#next = undefined;
+      // The database, or the machine's thread.
+      const outcome = await this.#read(signal).catch(() => retry("device_unavailable"));
+      const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
+      if (!isStopped) this.#isFailing = outcome.kind !== "ok";
+      this.#dueAt = this.#deps.clock.now() + (outcome.kind === "ok" ? EVERY_MS : AGAIN_AFTER_FAILURE_MS);
+      this.#deps.observe.caughtUp(outcome.kind);
+      return outcome;
+    });
+    return this.#next;
+  }
+
+  ended(): Promise<void> {
+    return this.#serial.ended();
+  }
+
+  async #read(signal?: AbortSignal): Promise<Outcome<CatchUp>> {
+    const { ghost, api, ledger, observe, onNewKeys, ensure, take, onRefused } = this.#deps;
+    const ensured = await ensure();
+    if (ensured.kind !== "ok") return ensured;
+    const actor = { ...ensured.value, signal };
+    const rooms = new Set<RoomId>();
+    let messages = 0;
+    let since = await ledger.toDevicePosition(ghost);
+    for (let page = 0; page < PAGES_MAX; page++) {
+      const read = await api.toDeviceSince(actor, since);
+      if (read.kind === "refused") await onRefused(read);
+      if (read.kind !== "ok") return read;
+      const { changes, next } = read.value;
+      for (const room of await take(changes)) rooms.add(room);
+      if (next !== since) await ledger.setToDevicePosition(ghost, next);
+      since = next;
+      messages += changes.toDevice.length;
+      if (changes.toDevice.length < TO_DEVICE_PAGE) break;
+    }
+    observe.toDevice(messages, "catch_up");
+    const roomsWithNewKeys = [...rooms];
+    if (roomsWithNewKeys.length > 0) onNewKeys(roomsWithNewKeys);
+    return { kind: "ok", value: { messages, roomsWithNewKeys } };
+  }
+}
