@@ -20,6 +20,9 @@ import { type FaultAgent, startFaultAgent } from "./fault-agent.ts";
 import type { TestSynapse, TestUser } from "./synapse.ts";
 import { ROOT, type Running, start, temporaryFolder, writeFile } from "./temporary.ts";
 
+/** A test's context, or `{ after }` from node:test for a whole file. */
+type Disposer = Pick<TestContext, "after">;
+
 export const GHOST = "@agent_docs:a.test" as GhostMxid;
 const PATIENCE_MS = 60_000;
 const POLL_MS = 50;
@@ -36,6 +39,8 @@ export interface EncryptedBridge {
   onTransaction: OnTransaction;
   /** Rows of the bridge's database. */
   rows<Row = Record<string, unknown>>(sql: string, values?: unknown[]): Promise<Row[]>;
+  /** Writes its configuration anew; it counts from the next start. */
+  configure(encryption: Readonly<Record<string, unknown>>, limits?: Readonly<Record<string, unknown>>): void;
   /** Starts it in this process; resolves when it is ready. */
   start(): Promise<void>;
   /** Ends it in order. */
@@ -58,7 +63,7 @@ export interface EncryptedBridgeOptions {
 }
 
 export async function encryptedBridge(
-  t: TestContext,
+  t: Disposer,
   synapse: TestSynapse,
   options: EncryptedBridgeOptions = {},
 ): Promise<EncryptedBridge> {
@@ -108,24 +113,26 @@ export async function encryptedBridge(
     stringify({ version: 1, agents: Object.fromEntries(names.map((one) => [one, entry])) }),
   );
   const configFile = join(folder, "bridge.yaml");
-  write(
-    "bridge.yaml",
-    stringify({
-      version: 1,
-      homeserver: { serverName: synapse.serverName, url: synapse.url },
-      appservice: {
-        url: `http://127.0.0.1:${synapse.bridge.port}`,
-        asToken: { file: "as-token" },
-        hsToken: { file: "hs-token" },
-      },
-      listen: { port: listenPort },
-      observe: { port: observePort },
-      database: { url: { file: "database-url" } },
-      contentKeys: { file: "content-keys" },
-      encryption: { stage: "C", storeKeys: { file: "store-keys" }, ...options.encryption },
-      limits: { drain: "2s", ...options.limits },
-    }),
-  );
+  const configure: EncryptedBridge["configure"] = (encryption, limits = {}) =>
+    write(
+      "bridge.yaml",
+      stringify({
+        version: 1,
+        homeserver: { serverName: synapse.serverName, url: synapse.url },
+        appservice: {
+          url: `http://127.0.0.1:${synapse.bridge.port}`,
+          asToken: { file: "as-token" },
+          hsToken: { file: "hs-token" },
+        },
+        listen: { port: listenPort },
+        observe: { port: observePort },
+        database: { url: { file: "database-url" } },
+        contentKeys: { file: "content-keys" },
+        encryption: { stage: "C", storeKeys: { file: "store-keys" }, ...encryption },
+        limits: { drain: "2s", ...limits },
+      }),
+    );
+  configure(options.encryption ?? {}, options.limits);
 
   const logged: string[] = [];
   const bridge: EncryptedBridge = {
@@ -133,6 +140,7 @@ export async function encryptedBridge(
     folder,
     configFile,
     logged,
+    configure,
     onTransaction: () => "pass",
     rows: async (sql, values = []) => (await pool.query(sql, values)).rows,
     start: async () => {
@@ -200,7 +208,7 @@ export async function eventually<T>(
 
 /** Stands where the homeserver looks for the bridge. */
 async function proxy(
-  t: TestContext,
+  t: Disposer,
   port: number,
   bridgePort: number,
   bridge: Pick<EncryptedBridge, "onTransaction">,

@@ -89,7 +89,10 @@ export interface FaultAgent {
   close(): Promise<void>;
 }
 
-export async function startFaultAgent(t: TestContext, options: FaultAgentOptions = {}): Promise<FaultAgent> {
+export async function startFaultAgent(
+  t: Pick<TestContext, "after">,
+  options: FaultAgentOptions = {},
+): Promise<FaultAgent> {
   const behaviour = new Behaviour();
   const executor: AgentExecutor = {
     execute: (context, bus) => behaviour.execute(context, bus),

@@ -26,3 +26,14 @@ export async function startTestServer(): Promise<TestServer> {
     },
   };
 }
+
+/**
+ * The run's server, or, for a file run by itself, one for all of the file: whatever looks for a server in this
+ * process finds it. To be ended after everything that uses it.
+ */
+export async function serverOfFile(): Promise<Pick<TestServer, "stop">> {
+  if (process.env[TEST_POSTGRES_URL]) return { stop: async () => {} };
+  const server = await startTestServer();
+  process.env[TEST_POSTGRES_URL] = server.url;
+  return server;
+}
