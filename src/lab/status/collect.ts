@@ -132,10 +132,14 @@ async function organisationStatus(sources: Sources, name: OrganisationName): Pro
   };
 }
 
-/** The organisation's own room first. */
+/** The organisation's own room first, then the others', then the same in their encrypted form. */
 function roomsOf(seed: Seed | undefined, name: OrganisationName): OrganisationStatus["rooms"] {
   return (seed?.rooms ?? [])
-    .toSorted((a, b) => Number(b.createdBy === name) - Number(a.createdBy === name))
+    .toSorted(
+      (a, b) =>
+        Number(a.encrypted) - Number(b.encrypted) ||
+        Number(b.createdBy === name) - Number(a.createdBy === name),
+    )
     .map(({ roomId, alias, encrypted }) => ({ roomId, alias, encrypted }));
 }
 

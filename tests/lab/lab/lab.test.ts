@@ -176,6 +176,31 @@ test("LAB-1: a second fed:up finds the running lab; two at the same moment agree
   assert.deepEqual(pidsOf(await fed.status()), before);
 });
 
+test("ENC-7: in the encrypted rooms each organisation's person reads the answers of both agents", async () => {
+  for (const [from, to] of [
+    ["org-b", "org-a"],
+    ["org-b", "org-b"],
+    ["org-a", "org-b"],
+  ] as const) {
+    const result = await fed.ask(
+      "--encrypted",
+      "--from",
+      from,
+      "--to",
+      to,
+      "--timeout",
+      "90s",
+      "What is it?",
+    );
+    assert.equal(result.audit.outcome, "completed");
+    assert.equal(result.room.encrypted, true);
+    for (const { encrypted, text } of Object.values(result.views)) {
+      assert.equal(encrypted, true);
+      assert.equal(text, result.views[from].text);
+    }
+  }
+});
+
 test("a cut link lets nothing cross; healed, what was said meanwhile arrives", async () => {
   await fed.good("fed:link", "cut", "org-a", "org-b");
   const status = await fed.until((now) => now.cutLinks.length === 1);
@@ -217,8 +242,11 @@ test("LAB-1: a running lab gains the witness, whom A and B know already, and kee
     [undefined, undefined, undefined, 0],
   );
   assert.equal(witness.users.length, 3);
-  // In its room and in both shared ones, all three organisations' people are.
-  assert.equal(witness.rooms.length, 3);
+  // In its room and in both shared ones, plain and encrypted, all three organisations' people are.
+  assert.deepEqual(
+    witness.rooms.map(({ encrypted }) => encrypted),
+    [false, false, false, true, true, true],
+  );
   const { users, clientUrl } = witness;
   assert.ok(users[0] !== undefined);
   const sources = { clock: systemClock, random: systemRandom };
