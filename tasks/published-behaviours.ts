@@ -68,6 +68,8 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "AUD-2":
     "What people and agents say is found in no log, metric or audit record, nor in the bridge's database.",
   "ENC-1": "Encrypted rooms are refused, with one notice.",
+  "ENC-2":
+    "Each ghost has one device with keys, cross-signed, which a new process loads and never makes anew.",
   "ENC-3":
     "An event whose key is missing becomes one row without content, committed before the transaction is acknowledged.",
   "ENC-4":
@@ -76,6 +78,10 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
     "What an encrypted event asks is derived from the event fetched again, as ordinary delegations; what finds no capacity then is denied.",
   "ENC-6":
     "A missing key is requested within bounds; a key that never comes ends the wait with one audit record, and one notice an episode.",
+  "ENC-7":
+    "What is said in an encrypted room is encrypted when it is sent, under its stored transaction ID, and stored nowhere so.",
+  "ENC-8":
+    "Keys that the homeserver's transactions lost are read back, within bounds, and never room events with them.",
   "ENC-9":
     "An encrypted event is believed when its sender owns the device it came from, the policy trusts that device, and it is no replay.",
   "ENC-10": "A key that comes late, within the wait, is used in the order of the room.",

@@ -1,6 +1,6 @@
 // The bridge's metrics (Prometheus). Labels come from closed sets alone: no room, user, event or text.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
-import type { DeviceObserver, DeviceStatus } from "./crypto/device-types.ts";
+import type { DeviceObserver, DeviceStatus, KeyDelivery } from "./crypto/device-types.ts";
 import type { EnvelopeObserver } from "./crypto/envelope-worker.ts";
 import type { DelegationMetrics } from "./delegation/metrics.ts";
 import type { RecoveryMetrics } from "./recovery/recovery.ts";
@@ -122,6 +122,10 @@ export function createMetrics() {
       "ghost_devices_catch_up_failing",
       "Devices whose to-device messages could not be read back.",
     ),
+    keysNotDelivered: gauge(
+      "keys_not_delivered",
+      "1 when the homeserver's transactions were seen to bring no keys, or no counts of them.",
+    ),
   };
   // A count that was never raised is not there; an alarm on it would have nothing to look at.
   for (const outcome of ENCRYPTED_OUTCOMES) metrics.encryptedEvents.inc({ outcome }, 0);
@@ -159,7 +163,12 @@ export function deviceMetrics(metrics: Metrics): DeviceObserver {
 }
 
 /** Sets the gauges of devices to what they are now. */
-export function recordDevices(metrics: Metrics, devices: readonly DeviceStatus[]): void {
+export function recordDevices(
+  metrics: Metrics,
+  devices: readonly DeviceStatus[],
+  delivery: KeyDelivery,
+): void {
+  metrics.keysNotDelivered.set(delivery === "works" || delivery === "unknown" ? 0 : 1);
   for (const state of ["starting", "ready", "stopped"] as const) {
     metrics.devices.set({ state }, devices.filter((device) => device.state === state).length);
   }

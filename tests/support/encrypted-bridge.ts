@@ -242,7 +242,7 @@ async function forward(
   passed.end(body);
 }
 
-async function listening(t: TestContext, server: ReturnType<typeof createServer>, port = 0): Promise<number> {
+async function listening(t: Disposer, server: ReturnType<typeof createServer>, port = 0): Promise<number> {
   await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
   t.after(
     () =>
