@@ -1,0 +1,166 @@
+// What may go out to a room, whatever the homeserver answers about it.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { GhostDevice } from "../../../src/bridge/crypto/ghost-device.ts";
+import { encryptionOf, sealForRoom } from "../../../src/bridge/crypto/seal-for-room.ts";
+import type { GhostActor } from "../../../src/bridge/matrix/homeserver.ts";
+import { type Outcome, retry } from "../../../src/bridge/matrix/outcome.ts";
+import type { GhostMxid, RoomId, UserId } from "../../../src/domain/identifiers.ts";
+
+const ACTOR: GhostActor = { ghost: "@agent_docs:a.test" as GhostMxid, deviceId: "DEVICE" };
+const ROOM = "!room" as RoomId;
+const WEEK_MS = 7 * 24 * 3_600 * 1_000;
+const ok = <T>(value: T): Outcome<T> => ({ kind: "ok", value });
+
+type State = Outcome<Readonly<Record<string, unknown>> | undefined>;
+
+const asked = (state: State, known = false) =>
+  encryptionOf(
+    {
+      homeserver: { stateEvent: async () => state, joinedMembers: async () => ok([]) },
+      ledger: { isRoomEncrypted: async () => known },
+    },
+    ACTOR,
+    ROOM,
+  );
+
+test("ENC-7: a room's rotation is taken from its state, within bounds", async () => {
+  const algorithm = "m.megolm.v1.aes-sha2";
+  const settings = async (content: Readonly<Record<string, unknown>>) => await asked(ok(content));
+  assert.deepEqual(await settings({ algorithm }), ok({ rotationMessages: 100, rotationMs: WEEK_MS }));
+  const given = { algorithm, rotation_period_msgs: 7, rotation_period_ms: 3_600_000 };
+  assert.deepEqual(await settings(given), ok({ rotationMessages: 7, rotationMs: 3_600_000 }));
+  for (const odd of [-1, 0, 1.5, "7", null]) {
+    const content = { algorithm, rotation_period_msgs: odd, rotation_period_ms: odd };
+    assert.deepEqual(await settings(content), ok({ rotationMessages: 100, rotationMs: WEEK_MS }));
+  }
+  const huge = { algorithm, rotation_period_msgs: 1e15, rotation_period_ms: 1e15 };
+  assert.deepEqual(await settings(huge), ok({ rotationMessages: 10_000, rotationMs: 10 * WEEK_MS }));
+});
+
+test("ENC-7: plain text is for rooms that are not encrypted and never were", async () => {
+  assert.deepEqual(await asked(ok(undefined)), ok(undefined));
+  const refusals: readonly [State, boolean][] = [
+    [ok(undefined), true],
+    [ok({}), false],
+    [ok({ algorithm: "org.example.rot13" }), false],
+    [ok({ algorithm: 1 }), false],
+  ];
+  for (const [state, known] of refusals) assert.equal((await asked(state, known)).kind, "refused");
+  assert.equal((await asked(retry("network"))).kind, "retry");
+});
+
+test("ENC-7: whatever cannot be read or shared, nothing goes out", async () => {
+  const outcome = <T>(value: T) =>
+    fc.constantFrom<Outcome<T>>(ok(value), retry("network"), {
+      kind: "refused",
+      status: 403,
+      errcode: "M_FORBIDDEN",
+    });
+  const requests = fc.subarray(["keys_query", "keys_claim", "to_device"] as const);
+  await fc.assert(
+    fc.asyncProperty(
+      outcome<Readonly<Record<string, unknown>> | undefined>(undefined),
+      outcome<readonly UserId[]>([]),
+      outcome("{}"),
+      requests,
+      async (visibility, members, answer, wanted) => {
+        const request = (kind: (typeof wanted)[number]) => ({ id: kind, kind, body: "{}" });
+        const encrypted: string[] = [];
+        const submitted: string[] = [];
+        let asked = false;
+        const machines = {
+          outgoing: async () => {
+            if (asked || !wanted.includes("keys_query")) return [];
+            asked = answer.kind === "ok";
+            return [request("keys_query")];
+          },
+          sent: async () => {},
+          track: async () => {},
+          missingSessions: async () => (wanted.includes("keys_claim") ? request("keys_claim") : undefined),
+          shareRoomKey: async () => (wanted.includes("to_device") ? [request("to_device")] : []),
+          encrypt: async (_ghost: GhostMxid, _room: RoomId, type: string) => {
+            encrypted.push(type);
+            return { ciphertext: "sealed" };
+          },
+        };
+        const device = await openDevice(machines, async (kind) => {
+          submitted.push(kind);
+          return answer;
+        });
+        const sealed = await sealForRoom(
+          {
+            homeserver: { stateEvent: async () => visibility, joinedMembers: async () => members },
+            machines,
+            ledger: { isRoomEncrypted: async () => true },
+          },
+          device,
+          ACTOR,
+          ROOM,
+          { rotationMessages: 100, rotationMs: WEEK_MS },
+          {
+            eventType: "m.room.message",
+            content: { body: "secret", "m.relates_to": { rel_type: "m.thread" } },
+          },
+        );
+        const mayGo =
+          visibility.kind === "ok" &&
+          members.kind === "ok" &&
+          (answer.kind === "ok" ||
+            (!wanted.includes("to_device") && !(answer.kind === "retry" && wanted.length > 0)));
+        assert.equal(sealed.kind === "ok", mayGo);
+        assert.equal(encrypted.length, mayGo ? 1 : 0);
+        assert.doesNotMatch(JSON.stringify(sealed), /secret/);
+        if (sealed.kind === "ok") {
+          assert.equal(sealed.value.eventType, "m.room.encrypted");
+          assert.deepEqual(sealed.value.content["m.relates_to"], { rel_type: "m.thread" });
+        }
+      },
+    ),
+  );
+});
+
+/** A device that is open, over a machine and a homeserver of the test's. */
+async function openDevice(
+  machines: Readonly<Record<string, unknown>>,
+  submit: (kind: string) => Promise<Outcome<string>>,
+): Promise<GhostDevice> {
+  const identity = { curve25519: "curve", ed25519: "ed" };
+  const store = { deviceId: "DEVICE", epoch: 1n, publishedAt: 1, identity };
+  let isOpen = false;
+  const parts = {
+    machines: {
+      ...machines,
+      open: async () => ({ kind: "opened", identity, created: false }),
+      outgoing: async () => (isOpen ? await (machines["outgoing"] as () => Promise<unknown>)() : []),
+    },
+    api: {
+      deviceRecord: async () => ok({ deviceId: "DEVICE", epoch: 1n }),
+      publishedDevice: async () => ok({ identity, crossSigned: true }),
+      setDeviceRecord: async () => ok(undefined),
+      toDeviceSince: async () => retry("network"),
+      submit: async (_actor: unknown, { kind }: { kind: string }) => await submit(kind),
+    },
+    ghosts: { ensureGhost: async () => ok(ACTOR) },
+    ledger: {
+      recordedDevice: async () => ({ store }),
+      raiseEpoch: async () => 2n,
+      deviceStopped: async () => {},
+      devicePublished: async () => {},
+      toDevicePosition: async () => undefined,
+    },
+    clock: { now: () => 0, sleep: async () => {} },
+    log: { info: () => {}, warn: () => {}, error: () => {} },
+    observe: { caughtUp: () => {}, toDevice: () => {}, stopped: () => {} },
+    onNewKeys: () => {},
+  };
+  const device = new GhostDevice(
+    ACTOR.ghost,
+    parts as unknown as ConstructorParameters<typeof GhostDevice>[1],
+  );
+  assert.equal((await device.ensure()).kind, "ok");
+  await device.readBack.ended();
+  isOpen = true;
+  return device;
+}
