@@ -313,7 +313,10 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
   const checking = homeserverSide
     .settle(async () => {
-      const ghost = [...(await agents.current()).byGhost.keys()][0];
+      // A device that has stopped says nothing of the others.
+      const recorded = await deviceLedger.recordedDevices();
+      const stopped = new Set(recorded.filter((one) => one.stopped !== undefined).map((one) => one.ghost));
+      const ghost = [...(await agents.current()).byGhost.keys()].find((one) => !stopped.has(one));
       const checks = await selfCheck({ config, homeserver, ghosts, ghost, listening: true });
       return checks.map(({ check, ok, mend }) => ({ name: check, ok, ...(mend !== undefined && { mend }) }));
     }, ended)

@@ -126,7 +126,7 @@ function openSide(
         threads: 1,
         databaseUrl: database.url,
         storeKeys: ContentKeys.parse(options.keys ?? storeKey(1)),
-        policy: { senderDevices: "allow_all", verifiedIdentities: [], forwardedKeys: "from_sender" },
+        policy: { senderDevices: "allow_all", verifiedIdentities: [] },
         clock: systemClock,
         random: systemRandom,
         log,
