@@ -55,8 +55,12 @@ export interface Recovery {
 }
 
 const QUIET_MS = 60_000;
+/** A homeserver with many ghosts is asked ever more rarely: it takes some 10 ms to answer for each. */
+const QUIET_MS_PER_GHOST = 500;
 const GATE_MS_MAX = 5_000;
-const AGAIN = { firstMs: 250, maxMs: 30_000 };
+const AGAIN = { firstMs: 250, maxMs: 8_000 };
+/** About a quarter of a minute. What cannot be read then is left to the rounds in quiet times. */
+const ATTEMPTS_MAX = 7;
 const NO_GHOST_MS = 5_000;
 
 /** While it is shut, transactions wait; not longer than the bound in all. */
@@ -100,6 +104,7 @@ export function createRecovery(options: RecoveryOptions): Recovery {
   const ending = new AbortController();
   let running: Promise<void> | undefined;
   let isSettled = false;
+  let quietAt = 0;
 
   const ghostsNow = async () => [...(await agents.current()).byGhost.keys()].sort();
 
@@ -125,9 +130,9 @@ export function createRecovery(options: RecoveryOptions): Recovery {
     log.warn({ err: error instanceof Error ? error.name : "unknown" }, "reading back failed");
   };
 
-  /** Reads back until it is done, however often that takes. */
+  /** Reads back, again and again for a while if need be. Positions that did not move are read from later. */
   const readBack = async (cause: ReadBackCause) => {
-    for (let attempts = 0; ; attempts++) {
+    for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
       ending.signal.throwIfAborted();
       try {
         const ghosts = await ghostsNow();
@@ -180,10 +185,10 @@ export function createRecovery(options: RecoveryOptions): Recovery {
   const quiet = new WorkLoop({
     clock,
     round: async (signal) => {
-      if (isSettled) {
-        await timed("quiet", async () => {
-          return await rooms.quietly(await ghostsNow(), AbortSignal.any([signal, ending.signal]));
-        });
+      const ghosts = await ghostsNow();
+      if (isSettled && clock.now() >= quietAt) {
+        quietAt = clock.now() + ghosts.length * QUIET_MS_PER_GHOST;
+        await timed("quiet", () => rooms.quietly(ghosts, AbortSignal.any([signal, ending.signal])));
       }
       return false;
     },

@@ -32,7 +32,7 @@ export interface RoomsReadBackOptions {
 }
 
 export interface ReadBackResult {
-  /** False when the homeserver did not answer for some ghost: it is to be done again. */
+  /** False when the homeserver did not answer for some ghost: it is to be done again. A refusal is an answer. */
   readonly complete: boolean;
   /** Events that no transaction had brought. */
   readonly events: number;
@@ -59,7 +59,7 @@ export class RoomsReadBack {
   /** Reads everything up to now and hands it on at once: the homeserver was away, or the bridge. */
   afterDowntime(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<ReadBackResult> {
     return this.#alone(async () => {
-      const read = await this.#read(ghosts, signal);
+      const { read, complete } = await this.#read(ghosts, signal);
       const windows = ghosts.map((ghost) => {
         const held = this.#held.get(ghost);
         const now = read.get(ghost)?.window ?? new Map();
@@ -71,14 +71,14 @@ export class RoomsReadBack {
         this.#held.delete(ghost);
         if (next !== undefined) await this.#options.positions.setRoomsPosition(ghost, next);
       }
-      return { ...result, complete: read.size === ghosts.length };
+      return { ...result, complete };
     });
   }
 
   /** One round in quiet times: hands on what the round before read, and moves the positions there. */
   quietly(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<ReadBackResult> {
     return this.#alone(async () => {
-      const read = await this.#read(ghosts, signal);
+      const { read, complete } = await this.#read(ghosts, signal);
       const due = [...this.#held].filter(([ghost]) => read.has(ghost));
       const newer = mergeWindows([...read.values()].map(({ window }) => window));
       const result = await this.#handOn(
@@ -87,7 +87,7 @@ export class RoomsReadBack {
       for (const [ghost, { next }] of due) await this.#options.positions.setRoomsPosition(ghost, next);
       for (const [ghost, { window, next }] of read) this.#held.set(ghost, { window, next });
       this.#options.handled.turn();
-      return { ...result, complete: read.size === ghosts.length };
+      return { ...result, complete };
     });
   }
 
@@ -97,19 +97,24 @@ export class RoomsReadBack {
     return mine;
   }
 
-  /** What each ghost has since its position; those that the homeserver does not answer for are left out. */
-  async #read(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<Map<GhostMxid, RoomsRead>> {
+  /** What each ghost has since its position, where the homeserver tells. */
+  async #read(
+    ghosts: readonly GhostMxid[],
+    signal: AbortSignal,
+  ): Promise<{ readonly read: ReadonlyMap<GhostMxid, RoomsRead>; readonly complete: boolean }> {
     const read = new Map<GhostMxid, RoomsRead>();
+    let complete = true;
     const waiting = [...ghosts];
     const reader = async () => {
       for (let ghost = waiting.shift(); ghost !== undefined; ghost = waiting.shift()) {
         const outcome = await this.#readOne(ghost, signal);
         if (outcome.kind === "ok") read.set(ghost, outcome.value);
-        else this.#note("not_read", ghost, outcome);
+        else this.#note(ghost, outcome);
+        if (outcome.kind === "retry" && outcome.cause !== "ghost_refused") complete = false;
       }
     };
     await Promise.all(Array.from({ length: CONCURRENCY }, reader));
-    return read;
+    return { read, complete };
   }
 
   async #readOne(ghost: GhostMxid, signal: AbortSignal): Promise<Outcome<RoomsRead>> {
@@ -149,8 +154,8 @@ export class RoomsReadBack {
     return { events, admitted };
   }
 
-  #note(event: string, ghost: GhostMxid, outcome: Exclude<Outcome<unknown>, { kind: "ok" }>): void {
+  #note(ghost: GhostMxid, outcome: Exclude<Outcome<unknown>, { kind: "ok" }>): void {
     const why = outcome.kind === "retry" ? outcome.cause : outcome.errcode;
-    this.#options.log.warn({ event, ghost, why }, "rooms could not be read back");
+    this.#options.log.warn({ ghost, why }, "rooms could not be read back");
   }
 }

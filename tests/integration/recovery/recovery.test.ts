@@ -16,10 +16,13 @@ const QUESTION = { event_id: "$q", type: "m.room.message", sender: "@alice:a.tes
 async function recovering(t: TestContext, options: Partial<RecoveryOptions> = {}) {
   const clock = new ManualClock(0);
   const seen: string[] = [];
-  const state = { position: 1, lost: [] as object[], isUp: true, failIntake: 0 };
+  const state = { position: 1, lost: [] as object[], isUp: true, failIntake: 0, refused: "" };
   const script: Script = (request) => {
     if (!state.isUp) return "reset";
     if (!request.path.endsWith("/sync")) return WELL(request);
+    if (request.query.get("user_id") === state.refused) {
+      return { status: 403, body: { errcode: "M_FORBIDDEN" } };
+    }
     const since = request.query.get("since");
     const isWatch = request.query.get("timeout") !== "0";
     if (isWatch) return "hang";
@@ -166,4 +169,33 @@ test("INT-8: in quiet times the position moves on, one round after it was read",
   await until("the position has moved", () => positions.get(ghost) === "s2", 100);
   assert.deepEqual(taken, [["$q"]]);
   assert.ok(seen.filter((what) => what.startsWith("quiet true")).length >= 2);
+});
+
+test("INT-8: a ghost that the homeserver refuses holds up neither the others nor the watch", async (t) => {
+  const { recovery, state, positions, taken, until, watching, seen } = await recovering(t, {
+    agents: {
+      current: async () => ({
+        byGhost: new Map(["bad", "docs"].map((name) => [agentTarget(name).ghost, agentTarget(name)])),
+        revision: 1,
+      }),
+    },
+  });
+  positions.set(ghost, "s0");
+  state.lost = [QUESTION];
+  state.refused = agentTarget("bad").ghost;
+  recovery.start();
+  await until("it watches as the other", () => watching() === 1, 1_000);
+  assert.deepEqual([seen, taken], [["up", "start true 1"], [["$q"]]]);
+});
+
+test("INT-8: what cannot be committed for long is left to the rounds in quiet times", async (t) => {
+  const { recovery, state, positions, taken, until, watching } = await recovering(t, { quietMs: 1_000 });
+  positions.set(ghost, "s0");
+  state.lost = [QUESTION];
+  state.failIntake = 8;
+  recovery.start();
+  await until("it watches all the same", () => watching() === 1, 500);
+  assert.deepEqual([positions.get(ghost), taken], ["s0", []]);
+  await until("it is done in the end", () => positions.get(ghost) === "s1", 500);
+  assert.deepEqual(taken, [["$q"]]);
 });
