@@ -334,16 +334,12 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     encryption?.drainWorker(),
     ...[recovery, worker, notices, memberships, profiles, pruning].map((part) => part.drain()),
   ]);
-  await encryption?.close();
+  // Nothing is sent any more. What devices still ask of a homeserver that hangs is not waited for.
+  await Promise.all([homeserver.close(), encryption?.close()]);
   await audit.drain();
   await exporter.round().catch(() => false);
   await exporter.close();
-  await Promise.all([
-    agentHttp.close(),
-    homeserver.close(),
-    agents.close(),
-    closeServer(observe.server, clock),
-  ]);
+  await Promise.all([agentHttp.close(), agents.close(), closeServer(observe.server, clock)]);
   await database.close();
   if (database.lost.aborted) throw database.lost.reason;
   log.info({ event: "stopped" }, "the bridge has ended");
