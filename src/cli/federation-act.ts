@@ -60,7 +60,9 @@ async function run(act: Act, name: string, options: Options): Promise<ExitCode> 
   if (act === "restore" && options.json !== true) tellLimits(act, serverName);
   const walks = options.run === true ? await walk(act, result, federation) : undefined;
   const gateway = walks?.find(({ plane, done }) => plane === "gateway" && done);
-  const closedAtMs = gateway?.at == null ? undefined : Date.parse(gateway.at);
+  // What was put right since may have been open until then.
+  const closedAt = gateway?.mendedAt ?? gateway?.at ?? null;
+  const closedAtMs = closedAt === null ? undefined : Date.parse(closedAt);
   if (options.json === true) {
     process.stdout.write(renderJson(jsonOf(result, walks, limitsOf(act, serverName, closedAtMs))));
   } else {

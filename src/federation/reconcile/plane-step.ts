@@ -97,18 +97,31 @@ async function stepLocked(
   const mark = { revision: desired.revision, digest, at: timestamp(clock.now()) };
   writePlane(state, { ...known, applying: mark });
   const attempts = settled && !inForce ? (known.applied?.attempts ?? 0) + 1 : 0;
-  const applied = await apply(context, runtime, desired, digest, attempts);
-  const after: PlaneRecord = {
-    ...known,
-    applying: null,
-    applied: applied.applied,
-    inForce:
-      applied.applied.outcome === "in_force"
-        ? { revision: desired.revision, digest, at: applied.applied.at }
-        : known.inForce,
-  };
+  const { applied, changed } = await apply(context, runtime, desired, digest, attempts);
+  const after = afterAttempt(known, applied, changed);
   writePlane(state, after);
-  return { step: "applied", record: after, drift, changed: applied.changed };
+  return { step: "applied", record: after, drift, changed };
+}
+
+/** What is remembered behind an attempt: one more at the state that stood there does not make it younger. */
+function afterAttempt(before: PlaneRecord, applied: Applied, changed: boolean): PlaneRecord {
+  const { revision, digest, at } = applied;
+  // Not where another state was tried in between, whether or not that attempt is known to have ended.
+  const isSame =
+    before.applied?.digest === digest && (before.applying === null || before.applying.digest === digest);
+  const firstAt = isSame ? (before.applied?.firstAt ?? at) : at;
+  const standing = isSame && before.inForce?.digest === digest ? before.inForce : undefined;
+  return {
+    ...before,
+    applying: null,
+    applied: { ...applied, firstAt },
+    inForce:
+      applied.outcome !== "in_force"
+        ? before.inForce
+        : standing === undefined
+          ? { revision, digest, at, mendedAt: null }
+          : { revision, digest, at: standing.at, mendedAt: changed ? at : standing.mendedAt },
+  };
 }
 
 /** The same files in a newer revision: nothing to do on the real parts. */
@@ -183,6 +196,7 @@ async function apply(
     revision,
     digest,
     at: timestamp(now),
+    firstAt: null,
     outcome: outcome.state,
     reason: "reason" in outcome ? outcome.reason : null,
     outOfReach: outcome.state === "incomplete" ? [...outcome.outOfReach] : [],

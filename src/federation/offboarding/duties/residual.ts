@@ -69,7 +69,9 @@ export async function residualOf(
 function tokensLiveUntil({ config }: DutiesContext, run: Run): { until: string } | { reason: string } {
   if (config.gateway === undefined) return { reason: "no_gateway" };
   // The proof comes after the client was disabled, so the bound is never too early.
-  const closedAt = readStage(run, "a2a_stop")?.proof?.at ?? readPlane(run.state, "gateway").inForce?.at;
+  const { inForce } = readPlane(run.state, "gateway");
+  // What was put right since may have been open until then.
+  const closedAt = readStage(run, "a2a_stop")?.proof?.at ?? inForce?.mendedAt ?? inForce?.at;
   if (closedAt === undefined) return { reason: "gateway_not_closed" };
   return { until: new Date(Date.parse(closedAt) + TOKEN_LIFE_S * 1_000).toISOString() };
 }
