@@ -76,7 +76,11 @@ test("CON-1: a walk says its own order, and the status which planes were never a
     ["contain", "In closing order: 5 gateway, 4 card, 2 rooms, 3 border."],
     ["restore", "In opening order: 3 border, 2 rooms, 4 card, 5 gateway."],
   ] as const) {
-    const { stderr } = await drawbridge("federation", act, "lighthouse", "--run");
+    const { stdout, stderr } = await drawbridge("federation", act, "lighthouse", "--run");
+    for (const plane of ["5 gateway", "4 card"]) {
+      const told = `${stdout}${stderr}`.split("\n").filter((line) => line.startsWith(plane));
+      assert.deepEqual(told, [`${plane}: ${act === "contain" ? "closed" : "in force"}`]);
+    }
     const orders = stderr.split("\n").filter((line) => /(?:closing|opening) order/.test(line));
     assert.deepEqual(orders, [order]);
   }
