@@ -23,7 +23,7 @@ export function renderReadmitted(seen: Readmitted, palette: Palette): string {
   return [
     "",
     bold(`${by} and ${partner} are partners again, as new ones: what was pinned before is refused for ever.`),
-    dim(`gate ${gate}`),
+    dim(`gate ${gate}: where the contract's approval is filed; without one nothing is opened`),
     "",
     bold("The planes, in the order in which they were seen to be open"),
     renderTable(["  PLANE", "AT", "SINCE THE DECISION", "TOOK"], rows),
