@@ -1,5 +1,6 @@
 // One stage of one's own, from its beginning to its proof. Invariants: that it is begun is written before
 // anything is changed; what it was shown by is written as a whole; done again, it takes up what is done.
+import { OWNER_WORD } from "../../../records/duties.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/stages.ts";
 import { currentState } from "../../current.ts";
 import { probeFromInside } from "../../probes/inside.ts";
@@ -142,8 +143,6 @@ function copyOf(judged: Judged): Proof["conditions"][number] {
 export const AHEAD_WORD = "ahead:";
 /** Prefix of the word by which an organisation says, in its first stage, why it removes the other. */
 export const TRIGGER_WORD = "trigger:";
-/** Prefix of the word by which an organisation says who attests for it. */
-export const OWNER_WORD = "owner:";
 /** The tests that need no server, as they are named in records. */
 export const STATIC_TESTS_COMMAND = "check:federation";
 
