@@ -61,7 +61,7 @@ export function actCommand(act: Act): CommandModule {
 async function run(act: Act, name: string, options: Options): Promise<ExitCode> {
   const { federation } = await openForCommand(
     options.config,
-    options.run === true ? walkReporter : progressReporter,
+    options.run === true ? walkReporter() : progressReporter,
   );
   const result = await performAct(
     { ...federation, onWait: () => say("another act is being committed; waiting") },

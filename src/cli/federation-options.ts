@@ -58,21 +58,30 @@ export const progressReporter: Reporter = {
 };
 
 /**
- * For a walk, which says itself how each plane ended: what takes long, what hinders, and nothing twice. What the
- * rooms plane notes stays, since it alone takes long.
+ * For a walk, which says itself how each plane ended: what hinders, and nothing twice. What the rooms plane notes
+ * stays, since it alone takes long.
  */
-export const walkReporter: Reporter = {
-  event: (event) => {
-    const isTold =
-      event.event === "head_accepted" ||
-      event.event === "plane_begun" ||
-      (event.event === "plane_ended" && event.mend === null);
-    if (!isTold) progressReporter.event(event);
-  },
-  note: (plane, text) => {
-    if (plane === "rooms") progressReporter.note(plane, text);
-  },
-};
+export function walkReporter(): Reporter {
+  let hasWaited = false;
+  return {
+    event: (event) => {
+      if (event.event === "plane_waits") {
+        if (!hasWaited)
+          say("The reconciler, or another command, does the same at this moment; it is waited for.");
+        hasWaited = true;
+        return;
+      }
+      const isTold =
+        event.event === "head_accepted" ||
+        event.event === "plane_begun" ||
+        (event.event === "plane_ended" && event.mend === null);
+      if (!isTold) progressReporter.event(event);
+    },
+    note: (plane, text) => {
+      if (plane === "rooms") progressReporter.note(plane, text);
+    },
+  };
+}
 
 function textOf(event: ReconcileEvent): string | undefined {
   switch (event.event) {
