@@ -16,7 +16,7 @@ export const GUARDS = {
   private_jwk: "Ask for the public JWK alone, and have the operator rotate the key: this one has been shown.",
   in_version_control: "Keep the private key outside every work tree, readable by its user alone.",
   retired_client: "Declare a client with an ID of its own, which was never used before.",
-  fresh_secret: "Name the new client's secret by reference: clientSecret: {file: …}.",
+  fresh_secret: "Name a secret of the new client's own by reference: clientSecret: {file: …}.",
   unknown_agent: "Correct its name, or register the agent first, without a pin.",
   not_removed: "Re-admission follows a removal: close all five planes first, with drawbridge offboarding.",
   removal_open: "End the removal first: drawbridge offboarding status says what is left, abort ends it.",

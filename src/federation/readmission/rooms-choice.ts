@@ -45,10 +45,10 @@ export function tellRooms(choice: RoomsChoice, touched: readonly TouchedRoom[]):
     if (state !== "kept")
       return replacement === null ? "does not come back" : `its people are in ${replacement}`;
     if (mendable === "no")
-      return "is replaced: the partner never learned of its bans, and could never join again";
+      return "is replaced: the partner's server does not hold its bans, and could never join again";
     if (choice === "new") return "is replaced by a new room; its history stays here and is not shared";
     return mendable === "yes"
-      ? "is opened again: what was said meanwhile comes in with the partner's next event, and it can read back what we said"
+      ? "is opened again: the partner can read back what we said; what those of its people said whom we had not banned comes in with its next event"
       : "cannot be told: the partner's server does not say whether it holds its bans";
   };
   return [
