@@ -11,10 +11,10 @@ import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf, TRAITS } 
 import type { Progress } from "../progress.ts";
 import { type AskResult, ask } from "../proof/ask.ts";
 import { waitUntilReconciled } from "../reconciled.ts";
-import { personOf, roomOf, type Seed } from "../seed/seed.ts";
-import { type Meanwhile, meanwhileIn } from "./meanwhile.ts";
+import { roomOf, type Seed } from "../seed/seed.ts";
 import { openBoth, ReadmissionStatus } from "./open-both.ts";
 import { shareRooms } from "./rooms.ts";
+import { type SaidMeanwhile, saidMeanwhile } from "./said.ts";
 
 export interface OpenedPlane {
   readonly organisation: CompleteOrganisation;
@@ -22,12 +22,6 @@ export interface OpenedPlane {
   /** Milliseconds since the Unix epoch. */
   readonly seenAt: number;
   readonly tookMs: number;
-}
-
-interface ReopenedRoom extends Meanwhile {
-  /** Whose room it is. */
-  readonly organisation: CompleteOrganisation;
-  readonly room: string;
 }
 
 export interface Readmitted {
@@ -38,8 +32,8 @@ export interface Readmitted {
   readonly planes: readonly OpenedPlane[];
   readonly rooms: readonly { readonly organisation: CompleteOrganisation; readonly room: string }[];
   readonly choice: RoomsChoice | null;
-  /** The shared rooms that were opened again. */
-  readonly reopened: readonly ReopenedRoom[];
+  /** Of the shared rooms that were opened again, and of a third party's that both have stayed in. */
+  readonly reopened: readonly SaidMeanwhile[];
   /** A question by the partner's person to our agent, and the other way round. */
   readonly answered: readonly AskResult[];
   readonly holds: boolean;
@@ -108,17 +102,13 @@ export async function readmit(
   progress.doing("people come back into shared rooms");
   const seeded = await shareRooms(lab, seed, progress);
   progress.done("people and ghosts are back in shared rooms");
-  const reopened = await Promise.all(
-    operators.flatMap((operator) => {
-      const { organisation, counterparty } = operator;
-      const room = roomOf(seeded, organisation)?.roomId;
-      const isKept = states.get(operator)?.touched?.some((one) => one.room === room && one.state === "kept");
-      if (room === undefined || isKept !== true) return [];
-      const [host, guest] = [organisation, counterparty].map((name) => personOf(lab, seeded, name, SOURCES));
-      if (host === undefined || guest === undefined) return [];
-      return meanwhileIn(room, host, guest).then((found) => ({ organisation, room, ...found }));
-    }),
-  );
+  progress.doing("what was said meanwhile is counted");
+  const keptAt = operators.flatMap((operator) => {
+    const room = roomOf(seeded, operator.organisation)?.roomId;
+    const isKept = states.get(operator)?.touched?.some((one) => one.room === room && one.state === "kept");
+    return isKept === true ? [operator.organisation] : [];
+  });
+  const reopened = await saidMeanwhile(lab, seeded, keptAt);
   const answered: AskResult[] = [];
   for (const publisher of [org, partnerOf(org)]) {
     const from = partnerOf(publisher);

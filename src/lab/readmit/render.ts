@@ -30,9 +30,11 @@ export function renderReadmitted(seen: Readmitted, palette: Palette): string {
     bold("The rooms they share now"),
     ...rooms.map(({ organisation, room }) => `  ${organisation}: ${room}`),
     ...reopened.map(
-      ({ organisation, room, cameIn, saidByOurs, readBack }) =>
-        `  ${room} was opened again: ${cameIn} messages of ${partnerOf(organisation)} came in; ` +
-        `of ${saidByOurs} that ${organisation} said meanwhile, ${readBack} can be read back`,
+      ({ organisation, room, createdBy, cameIn, saidByOurs, readBack, emptied }) =>
+        `  ${room}${createdBy === organisation ? " was opened again" : `, which is ${createdBy}'s`}: ` +
+        `${cameIn} messages of ${partnerOf(organisation)} came in; ` +
+        `of ${saidByOurs} that ${organisation} said meanwhile, ${readBack} can be read back` +
+        (emptied === 0 ? "" : `, and ${emptied} have arrived without content`),
     ),
     ...(choice === "reopen" && reopened.length === 0
       ? ["  None of them was opened again: the removal had replaced them, and that stays so."]
