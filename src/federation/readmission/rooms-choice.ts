@@ -16,25 +16,31 @@ export async function prepareRooms(
   const { state, say } = context;
   const rooms = choice ?? found.rooms ?? "new";
   const { desired } = await currentState(context);
-  const touched = await context.rooms.look(desired, found.partner);
+  const touched = withMendable(found.touched ?? [], await context.rooms.look(desired, found.partner));
   const kept = touched.filter((one) => one.state === "kept");
   const replaced = rooms === "new" ? kept : kept.filter(({ mendable }) => mendable === "no");
   for (const line of tellRooms(rooms, touched)) say(line);
-  let readmission = saveReadmission(state, { ...found, rooms, touched: [...touched] });
+  let readmission = saveReadmission(state, { ...found, rooms, touched });
   const isBlocked = rooms === "reopen" && kept.some(({ mendable }) => mendable === "unknown");
   if (replaced.length === 0 || isBlocked) return readmission;
   const names = replaced.map(({ room }) => room);
   const now = new Map(
     (await context.rooms.replace(desired, found.partner, names)).map((one) => [one.room, one]),
   );
-  readmission = saveReadmission(state, {
-    ...readmission,
-    touched: touched.map((one) => now.get(one.room) ?? one),
-  });
+  const after = touched.map((one) => now.get(one.room) ?? one);
+  readmission = saveReadmission(state, { ...readmission, touched: withMendable(touched, after) });
   for (const { room, replacement } of now.values()) {
     say(replacement === null ? `${room} is left` : `${room} is replaced by ${replacement}`);
   }
   return readmission;
+}
+
+/** Of a room that is gone nobody can be asked any more: that it could not be mended stays known. */
+function withMendable(before: readonly TouchedRoom[], now: readonly TouchedRoom[]): TouchedRoom[] {
+  const known = new Map(before.map((one) => [one.room, one.mendable]));
+  return now.map((one) =>
+    one.state === "kept" ? one : { ...one, mendable: known.get(one.room) ?? one.mendable },
+  );
 }
 
 /** The choice, and the rooms that it touches. */

@@ -270,6 +270,15 @@ test("RDM-1: with --rooms reopen only rooms whose memberships cannot be mended a
   assert.deepEqual(rooms.replaced, ["!b"]);
   assert.match(said.join("\n"), /!a is opened again: the partner can read back what we said/);
   assert.match(said.join("\n"), /!b is replaced: the partner's server does not hold its bans/);
+  const touched = steps.at(-1)?.readmission.touched;
+  assert.deepEqual(
+    touched?.map(({ room, state, mendable }) => [room, state, mendable]),
+    [
+      ["!a", "kept", "yes"],
+      ["!b", "replaced", "no"],
+    ],
+    "that it could not be mended stays known",
+  );
   // A kept room is open only when its enforcement was asked for; files cannot say so.
   const [, second] = steps;
   assert.deepEqual(
