@@ -1,18 +1,21 @@
 // Files that programs of their own read while they are replaced. Invariants: a file is whole or absent, never
 // half written; what was written survives a loss of power once `writeWhole` has returned (file and folder are
-// flushed); two processes that write the same file do not spoil each other's staging copy.
+// flushed); two processes that write the same file do not spoil each other's staging copy; a copy that a kill
+// has left behind goes with a later write of the same file.
 import {
   closeSync,
   fchmodSync,
   fsyncSync,
   mkdirSync,
   openSync,
+  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
   writeSync,
 } from "node:fs";
-import { dirname } from "node:path";
+import { basename, dirname, join } from "node:path";
 import process from "node:process";
 
 /** Readable by this user alone. */
@@ -48,7 +51,24 @@ export function writeWhole(file: string, text: string | Buffer, mode: number): v
   } finally {
     rmSync(staging, { force: true });
   }
+  removeLeftBehind(file);
   flushFolder(folder);
+}
+
+/** A write takes moments: what is an hour older than the file itself is nobody's any more. */
+const LEFT_BEHIND_MS = 3_600_000;
+
+function removeLeftBehind(file: string): void {
+  const folder = dirname(file);
+  const prefix = `${basename(file)}.`;
+  const copies = readdirSync(folder).filter(
+    (name) => name.startsWith(prefix) && /^[0-9]+\.new$/.test(name.slice(prefix.length)),
+  );
+  for (const name of copies) {
+    const copy = join(folder, name);
+    const [made, now] = [copy, file].map((path) => statSync(path, { throwIfNoEntry: false })?.mtimeMs);
+    if (made !== undefined && now !== undefined && now - made > LEFT_BEHIND_MS) rmSync(copy, { force: true });
+  }
 }
 
 /** The text of a file; undefined when there is none. */

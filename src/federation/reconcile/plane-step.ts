@@ -37,6 +37,7 @@ export interface StepOptions {
 export interface StepResult {
   /** `superseded`: another process has taken up a newer revision. `waiting`: it is not time to try again. */
   readonly step: "applied" | "current" | "waiting" | "superseded";
+  /** Nothing is said of a revision that is superseded. */
   readonly record: PlaneRecord;
   /** Differences found and kept in this step. */
   readonly drift: number;
@@ -57,7 +58,9 @@ export async function stepPlane(
   try {
     const record = readPlane(state, plane, (file) => reporter.event({ event: "state_damaged", file }));
     if (readHead(state).accepted?.revision !== desired.revision) {
-      return { step: "superseded", record, drift: 0, changed: false };
+      // What is recorded is about another revision, and says nothing about this one.
+      const unsaid = { ...record, applied: null, inForce: null };
+      return { step: "superseded", record: unsaid, drift: 0, changed: false };
     }
     return await stepLocked(context, runtime, desired, record, options);
   } finally {

@@ -5,9 +5,11 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { federationStatus } from "../../../src/federation/containment/status.ts";
+import { stateTakenUp } from "../../../src/federation/current.ts";
 import type { PlaneName } from "../../../src/federation/planes/names.ts";
 import { follow } from "../../../src/federation/reconcile/follow.ts";
 import { type PassOptions, runPass } from "../../../src/federation/reconcile/pass.ts";
+import { stepPlane } from "../../../src/federation/reconcile/plane-step.ts";
 import { recentDrift } from "../../../src/federation/state/drift-records.ts";
 import { readHead, readPlane } from "../../../src/federation/state/records.ts";
 import {
@@ -419,4 +421,32 @@ test("GIT-1: the service follows the branch, looks for drift, outlives a bad rou
   await round(() => readPlane(federation.state, "card").applied?.revision === head);
   stop.abort();
   await service;
+});
+
+test("GIT-1: of a revision that was superseded meanwhile, nothing is said to be in force", async (t) => {
+  const { pass, close, federation, repository } = await control(t);
+  const { desired } = await pass();
+  assert.ok(desired !== undefined);
+  await close("gateway");
+  await pass();
+  const { step, record } = await stepPlane(federation, federation.planes.gateway, desired, {
+    ...{ force: true, lookForDrift: false, stateOf: async () => undefined },
+  });
+  assert.deepEqual([step, record.applied, record.inForce], ["superseded", null, null]);
+  const kept = readPlane(federation.state, "gateway");
+  assert.equal(kept.applied?.revision, await repository.requireHead(), "what is remembered stays");
+});
+
+test("EVD-1: what is looked at is judged by what was taken up, never by a head that is refused", async (t) => {
+  const { pass, federation, repository } = await control(t);
+  const bad = new Map([["rendered/transport/homeserver.yaml", "federation_domain_whitelist: []\n"]]);
+  const good = await repository.requireHead();
+  await commitOnTop(repository, bad);
+  await assert.rejects(stateTakenUp(federation), { code: "head_refused" });
+  operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+  assert.equal((await stateTakenUp(federation)).desired.revision, good, "a good head needs no pass");
+  await pass();
+  await commitOnTop(repository, bad);
+  const { desired, refusal } = await stateTakenUp(federation);
+  assert.deepEqual([desired.revision, refusal?.reason], [good, "render_differs"]);
 });
