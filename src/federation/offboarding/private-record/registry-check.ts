@@ -5,7 +5,7 @@ import type { PrivateRecord } from "./schema.ts";
 import type { KnownValues } from "./template.ts";
 
 /** Agents of either side between us and the partner: what planes 5 and 4 carry; sorted. */
-export function agentsBetween({ gateway, card }: Partner): readonly string[] {
+function agentsBetween({ gateway, card }: Partner): readonly string[] {
   return [...new Set([...(gateway?.invokes ?? []), ...Object.keys(card.consumes)])].sort();
 }
 
