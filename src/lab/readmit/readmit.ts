@@ -51,6 +51,8 @@ type State = z.output<typeof ReadmissionStatus>["readmission"];
 /** One side may have to wait until the other has opened the same plane. */
 const TRIES = 10;
 const PAUSE_MS = 1_000;
+/** The choice of rooms and what becomes of each, as the command says it before it touches one. */
+const ROOMS_TOLD = /^(?:Rooms[ :]| {2}!|!)/;
 const ANSWER_TIMEOUT_MS = 120_000;
 
 /**
@@ -85,10 +87,10 @@ export async function readmit(
         if (states.get(operator)?.stages.some((one) => one.plane === plane && one.provedAt !== null)) return;
         const startedAt = SOURCES.clock.now();
         progress.doing(`plane ${PLANE_NUMBERS[plane]} ${plane} opens`);
-        states.set(
-          operator,
-          await openPlane(operator, plane === "rooms" && choice !== undefined ? ["--rooms", choice] : []),
-        );
+        const words = plane === "rooms" && choice !== undefined ? ["--rooms", choice] : [];
+        const { readmission, told } = await openPlane(operator, words);
+        states.set(operator, readmission);
+        for (const line of told) progress.note(`${operator.organisation}: ${line.trim()}`);
         const seenAt = SOURCES.clock.now();
         planes.push({ organisation: operator.organisation, plane, seenAt, tookMs: seenAt - startedAt });
         progress.done(
@@ -151,13 +153,18 @@ async function stateOf(operator: Operator): Promise<State> {
   return ReadmissionStatus.parse(said).readmission;
 }
 
-/** The next plane of one side, until it is seen to be open. */
-async function openPlane(operator: Operator, choice: readonly string[]): Promise<State> {
+/** The next plane of one side, until it is seen to be open; with what was told of its rooms. */
+async function openPlane(
+  operator: Operator,
+  choice: readonly string[],
+): Promise<{ readonly readmission: State; readonly told: readonly string[] }> {
   const words = ["readmission", "next", operator.counterparty, "--as", operator.probeFile, ...choice];
+  const told: string[] = [];
   for (let tries = 1; ; tries++) {
     const answer = await operator.type(...words);
     const { readmission, proved, conditions } = Step.parse(answer.said);
-    if (proved) return readmission;
+    told.push(...answer.stderr.split("\n").filter((line) => ROOMS_TOLD.test(line) && !told.includes(line)));
+    if (proved) return { readmission, told };
     if (tries >= TRIES) {
       const wrong = conditions.filter(({ mend }) => mend !== "");
       const lines = wrong.map(({ condition, found, mend }) => `${condition}: ${found} (${mend})`).join("\n");
