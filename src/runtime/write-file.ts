@@ -1,7 +1,7 @@
 // Files that programs of their own read while they are replaced. Invariants: a file is whole or absent, never
 // half written; what was written survives a loss of power once `writeWhole` has returned (file and folder are
 // flushed); two processes that write the same file do not spoil each other's staging copy; a copy that a kill
-// has left behind goes with a later write of the same file.
+// has left behind goes with the first write of a later process in the same folder.
 import {
   closeSync,
   fchmodSync,
@@ -15,7 +15,7 @@ import {
   statSync,
   writeSync,
 } from "node:fs";
-import { basename, dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import process from "node:process";
 
 /** Readable by this user alone. */
@@ -51,23 +51,26 @@ export function writeWhole(file: string, text: string | Buffer, mode: number): v
   } finally {
     rmSync(staging, { force: true });
   }
-  removeLeftBehind(file);
+  removeLeftBehind(resolve(folder));
   flushFolder(folder);
 }
 
 /** A write takes moments: what is an hour older than the file itself is nobody's any more. */
 const LEFT_BEHIND_MS = 3_600_000;
+/** Looked through already: a folder may hold a file for each of ten thousand partners, all written in turn. */
+const lookedThrough = new Set<string>();
 
-function removeLeftBehind(file: string): void {
-  const folder = dirname(file);
-  const prefix = `${basename(file)}.`;
-  const copies = readdirSync(folder).filter(
-    (name) => name.startsWith(prefix) && /^[0-9]+\.new$/.test(name.slice(prefix.length)),
-  );
-  for (const name of copies) {
-    const copy = join(folder, name);
-    const [made, now] = [copy, file].map((path) => statSync(path, { throwIfNoEntry: false })?.mtimeMs);
-    if (made !== undefined && now !== undefined && now - made > LEFT_BEHIND_MS) rmSync(copy, { force: true });
+function removeLeftBehind(folder: string): void {
+  if (lookedThrough.has(folder)) return;
+  lookedThrough.add(folder);
+  for (const copy of readdirSync(folder)) {
+    const file = /^(.+)\.[0-9]+\.new$/.exec(copy)?.[1];
+    if (file === undefined) continue;
+    const [made, now] = [copy, file].map(
+      (name) => statSync(join(folder, name), { throwIfNoEntry: false })?.mtimeMs,
+    );
+    if (made === undefined || now === undefined || now - made <= LEFT_BEHIND_MS) continue;
+    rmSync(join(folder, copy), { force: true });
   }
 }
 

@@ -31,20 +31,23 @@ test("what a killed process of the same ID has left behind does not stand in the
   assert.deepEqual(readdirSync(directory), ["secret"]);
 });
 
-test("what killed processes have left of a file goes with a later write of it, and nothing else does", (t) => {
+test("what killed processes have left in a folder goes with the first write there, and nothing else does", (t) => {
   const directory = temporaryFolder(t);
   const file = join(directory, "state.json");
-  const old = ["state.json.12.new", "state.json.34.new", "state.json.new", "other.json.12.new"];
+  writeFileSync(join(directory, "run.json"), "whole");
+  const old = ["state.json.12.new", "run.json.34.new", "state.json.new", "other.json.12.new"];
   for (const name of [...old, "state.json.56.new"]) writeFileSync(join(directory, name), "half");
   const before = statSync(join(directory, "state.json.12.new")).mtimeMs / 1_000 - 7_200;
   for (const name of old) utimesSync(join(directory, name), before, before);
   writeWhole(file, "whole", PRIVATE);
-  assert.deepEqual(readdirSync(directory).sort(), [
-    "other.json.12.new",
-    "state.json",
-    "state.json.56.new",
-    "state.json.new",
-  ]);
+  const left = ["other.json.12.new", "run.json", "state.json", "state.json.56.new", "state.json.new"];
+  assert.deepEqual(readdirSync(directory).sort(), left);
+
+  // Ten thousand writes in a folder do not look through ten thousand names each.
+  writeFileSync(join(directory, "state.json.78.new"), "half");
+  utimesSync(join(directory, "state.json.78.new"), before, before);
+  writeWhole(file, "again", PRIVATE);
+  assert.deepEqual(readdirSync(directory).sort(), [...left, "state.json.78.new"].sort());
 });
 
 test("creating never touches a file that is there, and a folder in the way is named", (t) => {
