@@ -145,7 +145,7 @@ function tellSteps(act: Act, { partner }: ActResult, config: string): void {
 
 function wordOf(act: Act, { done, outcome, reason, mendedAt }: PlaneWalk): string {
   if (done) {
-    const mended = mendedAt === null ? "" : `; something was put right since, at ${mendedAt}`;
+    const mended = mendedAt === null ? "" : `; something of it may have been otherwise until ${mendedAt}`;
     return `${act === "contain" ? "closed" : "in force"}${mended}`;
   }
   const why = reason ?? outcome ?? "not applied";

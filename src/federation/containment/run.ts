@@ -25,7 +25,7 @@ export interface PlaneWalk {
   readonly triedAt: string | null;
   /** Since when it is wholly in force, however often it was looked at since; else when the last attempt ended. */
   readonly at: string | null;
-  /** When something was last put right on a plane that had been in force; null when nothing had to be. */
+  /** When a plane that had been in force was last so again, something having been put right; null when never. */
   readonly mendedAt: string | null;
   /** What of this partner was not reached. */
   readonly outOfReach: readonly OutOfReach[];

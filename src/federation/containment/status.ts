@@ -19,7 +19,7 @@ export interface PlaneStatus {
   readonly digest: string | null;
   /** Since when it is in force; else when the last attempt ended, or this one began. */
   readonly at: string | null;
-  /** When something was last put right on a plane that had been in force; null when nothing had to be. */
+  /** When a plane that had been in force was last so again, something having been put right; null when never. */
   readonly mendedAt: string | null;
   /** `in_force`, `incomplete`, `deferred`, `failed`; `applying` when it was begun; `never`. */
   readonly outcome: string;

@@ -101,19 +101,25 @@ async function stepLocked(
   writePlane(state, { ...known, applying: mark });
   const attempts = settled && !inForce ? (known.applied?.attempts ?? 0) + 1 : 0;
   const { applied, changed } = await apply(context, runtime, desired, digest, attempts);
-  const after = afterAttempt(known, applied, changed);
+  const after = afterAttempt(known, applied, changed || drift > 0);
   writePlane(state, after);
   return { step: "applied", record: after, drift, changed };
 }
 
-/** What is remembered behind an attempt: one more at the state that stood there does not make it younger. */
-function afterAttempt(before: PlaneRecord, applied: Applied, changed: boolean): PlaneRecord {
+/**
+ * What is remembered behind an attempt: one more at the state that stood there does not make it younger.
+ * @param mended whether something stood there otherwise: it was found so, or this attempt has changed it
+ */
+function afterAttempt(before: PlaneRecord, applied: Applied, mended: boolean): PlaneRecord {
   const { revision, digest, at } = applied;
   // Not where another state was tried in between, whether or not that attempt is known to have ended.
   const isSame =
     before.applied?.digest === digest && (before.applying === null || before.applying.digest === digest);
   const firstAt = isSame ? (before.applied?.firstAt ?? at) : at;
-  const standing = isSame && before.inForce?.digest === digest ? before.inForce : undefined;
+  const isStanding = before.inForce?.digest === digest && before.inForce.at >= firstAt;
+  const standing = isSame && isStanding ? before.inForce : null;
+  // What an attempt has changed that did not end in force, the next one finds in its place already.
+  const isAfterFailure = before.applying !== null || before.applied?.outcome !== "in_force";
   return {
     ...before,
     applying: null,
@@ -121,9 +127,14 @@ function afterAttempt(before: PlaneRecord, applied: Applied, changed: boolean): 
     inForce:
       applied.outcome !== "in_force"
         ? before.inForce
-        : standing === undefined
+        : standing === null
           ? { revision, digest, at, mendedAt: null }
-          : { revision, digest, at: standing.at, mendedAt: changed ? at : standing.mendedAt },
+          : {
+              revision,
+              digest,
+              at: standing.at,
+              mendedAt: mended || isAfterFailure ? at : standing.mendedAt,
+            },
   };
 }
 

@@ -42,7 +42,10 @@ export type Applied = z.output<typeof Applied>;
 
 /** `at` is since when it has been so, however often it was looked at and applied again since. */
 const InForce = Mark.extend({
-  /** When a later attempt at the same state last put something right; null when none had to. */
+  /**
+   * When it was last so again, behind what was put right or an attempt that did not end so; null when it was
+   * never known to be otherwise.
+   */
   mendedAt: Time.nullable().default(null),
 });
 
