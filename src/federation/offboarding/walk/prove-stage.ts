@@ -33,10 +33,12 @@ export async function workStage(
 ): Promise<StageRecord> {
   const { federation, say } = context;
   const plane = PLANE_OF_STAGE[stage];
-  let record = readStage(run, stage) ?? writeStage(run, await opened(context, run, stage, ahead));
-  if (plane !== null && !isLeftAlone(run, stage) && record.commit === null) {
-    if (run.kind === "partial") await requireNamed(context, run, stage, plane);
-    const { revision, workTreesBehind } = await commitStage(federation, run, stage, plane);
+  const begun = readStage(run, stage);
+  const closing = isLeftAlone(run, stage) || (begun?.commit ?? null) !== null ? null : plane;
+  if (closing !== null && run.kind === "partial") await requireNamed(context, run, stage, closing);
+  let record = begun ?? writeStage(run, await opened(context, run, stage, ahead));
+  if (closing !== null) {
+    const { revision, workTreesBehind } = await commitStage(federation, run, stage, closing);
     for (const folder of workTreesBehind) {
       say(`BEHIND: ${folder} could not be brought along; look at git status there.`);
     }
@@ -68,7 +70,7 @@ async function requireNamed(
   const unnamed = closedUnnamed(partner, facts(run).agents);
   if (unnamed.length === 0) return;
   throw new OffboardingBlocked(
-    `stage ${stage} is not begun`,
+    `stage ${stage} closes nothing yet`,
     unnamed.map((agent) => ({
       ...{ stage, plane, condition: "named", probe: "private_record" },
       found: `${agent} would be closed as well, and the private record does not name it`,

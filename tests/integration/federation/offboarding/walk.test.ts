@@ -340,6 +340,7 @@ test("PRT-1: a partial removal closes nothing that the private record does not n
   });
   assert.equal(await a.federation.repository.head(), head);
   assert.deepEqual(texts(), before);
+  assert.equal(readStage(findRun(a.federation.state), "a2a_stop"), undefined, "it has not begun either");
   Object.assign(a.facts, { agents: named });
   assert.equal((await next(a.context)).did, "proved");
 });
