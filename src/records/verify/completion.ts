@@ -226,7 +226,7 @@ function isDuties({ stage }: StagePredicate): boolean {
 }
 
 function checkPurge(
-  { duties: { purge } }: CompletionPredicate,
+  { partner, duties: { purge } }: CompletionPredicate,
   stages: readonly StageStatement[],
   items: Evidence,
   isWhole: boolean,
@@ -241,7 +241,8 @@ function checkPurge(
     else if (item !== undefined && !isOfPurge(item)) report("purge_of_another_kind", digest);
     if (item !== undefined) held.push(item);
   }
-  // What is missing is told as that.
+  // What is missing is told as that. That the partner has deleted something of the remover's is no purge here.
   const isAll = held.length === purge.evidence.length && held.length > 0 && held.every(isOfPurge);
-  if (purge.state === "done" && isAll && !held.some(showsPurge)) report("purge_of_another_kind");
+  const isShown = held.some((item) => showsPurge(item) && item.partner === partner);
+  if (purge.state === "done" && isAll && !isShown) report("purge_of_another_kind");
 }

@@ -246,7 +246,8 @@ export const REASONS = {
     part: 5,
   },
   purge_of_another_kind: {
-    sentence: "the purge is said to be shown by an item that is of no purge, or that deleted nothing",
+    sentence:
+      "the purge is said to be shown by an item that is of no purge, or by nothing of the partner that was deleted",
     mend: COMPLETE_AGAIN,
     missing: true,
     part: 5,

@@ -754,6 +754,20 @@ test("OFF-3: a purge is shown by what was deleted, not by counts, promises or ot
   assert.deepEqual(await as("rows_before"), ["condition_unproved", "purge_of_another_kind"]);
   const kept = await as("purge_media", { reason: "kept_by_contract" });
   assert.deepEqual(kept, ["condition_unproved", "purge_of_another_kind"]);
+  const { file: record } = await removalOf(A, B);
+  const theirs = record.evidence.filter(
+    ({ probe, partner }) => probe === "purge_room" && partner === "a.test",
+  );
+  const evidence = theirs.map(({ digest }) => digest);
+  const byPartner = completion(({ duties }) => ({
+    duties: { ...duties, purge: { ...duties.purge, evidence } },
+  }));
+  assert.ok(evidence.length > 0);
+  assert.deepEqual(
+    await changed(byPartner),
+    ["purge_of_another_kind"],
+    "the partner's purge is not the remover's",
+  );
 });
 
 test("OFF-3: several faults are told at once", async () => {
