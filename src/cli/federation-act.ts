@@ -5,8 +5,18 @@ import { type ActResult, performAct } from "../federation/containment/act.ts";
 import { limitsOf } from "../federation/containment/limits.ts";
 import type { Act } from "../federation/containment/record.ts";
 import { type PlaneWalk, stepsOf, walkPlanes } from "../federation/containment/run.ts";
+import type { PlaneName } from "../federation/planes/names.ts";
 import { type CommandModule, ExitCode } from "./command.ts";
-import { CONFIG_OPTION, openForCommand, planeLabel, say, shellWord, short } from "./federation-options.ts";
+import {
+  CONFIG_OPTION,
+  openForCommand,
+  planeLabel,
+  progressReporter,
+  say,
+  shellWord,
+  short,
+  walkReporter,
+} from "./federation-options.ts";
 import { renderJson } from "./output.ts";
 
 interface Options {
@@ -49,7 +59,10 @@ export function actCommand(act: Act): CommandModule {
 }
 
 async function run(act: Act, name: string, options: Options): Promise<ExitCode> {
-  const { federation } = await openForCommand(options.config);
+  const { federation } = await openForCommand(
+    options.config,
+    options.run === true ? walkReporter() : progressReporter,
+  );
   const result = await performAct(
     { ...federation, onWait: () => say("another act is being committed; waiting") },
     act,
@@ -58,25 +71,40 @@ async function run(act: Act, name: string, options: Options): Promise<ExitCode> 
   const { serverName } = result.partner.partner;
   tellAct(result);
   if (act === "restore" && options.json !== true) tellLimits(act, serverName);
-  const walks = options.run === true ? await walk(act, result, federation) : undefined;
+  const tell = options.json === true ? say : (text: string) => process.stdout.write(`${text}\n`);
+  const walks = options.run === true ? await walk(act, result, federation, tell) : undefined;
   const gateway = walks?.find(({ plane, done }) => plane === "gateway" && done);
-  const closedAtMs = gateway?.at == null ? undefined : Date.parse(gateway.at);
+  // What was put right since may have been open until then.
+  const closedAt = gateway?.mendedAt ?? gateway?.at ?? null;
+  const closedAtMs = closedAt === null ? undefined : Date.parse(closedAt);
   if (options.json === true) {
     process.stdout.write(renderJson(jsonOf(result, walks, limitsOf(act, serverName, closedAtMs))));
   } else {
     if (walks === undefined) tellSteps(act, result, options.config);
-    else tellOutcome(act, walks, result, options.config);
+    else tellLeft(act, walks, result, options.config);
     if (act === "contain") tellLimits(act, serverName, closedAtMs);
   }
   return walks === undefined || walks.every(({ done }) => done) ? ExitCode.ok : ExitCode.incomplete;
 }
 
-function walk(act: Act, result: ActResult, federation: Parameters<typeof walkPlanes>[0]) {
+/** Tells each plane as it ends; and once more only where a later look has found something else. */
+async function walk(
+  act: Act,
+  result: ActResult,
+  federation: Parameters<typeof walkPlanes>[0],
+  tell: (text: string) => void,
+): Promise<readonly PlaneWalk[]> {
   const order = act === "contain" ? "closing" : "opening";
   say(`In ${order} order: ${stepsOf(act).map(planeLabel).join(", ")}.`);
-  return walkPlanes(federation, act, result.partner, {
-    onPlane: (one) => say(`${planeLabel(one.plane)}: ${wordOf(act, one)}`),
-  });
+  const told = new Map<PlaneName, string>();
+  const tellOnce = (one: PlaneWalk) => {
+    const text = linesOf(act, one).join("\n");
+    if (told.get(one.plane) !== text) tell(text);
+    told.set(one.plane, text);
+  };
+  const walks = await walkPlanes(federation, act, result.partner, { onPlane: tellOnce });
+  for (const one of walks) tellOnce(one);
+  return walks;
 }
 
 function tellAct({ act, partner, record, recordPath, revision, setAside, workTreesBehind }: ActResult): void {
@@ -115,14 +143,17 @@ function tellSteps(act: Act, { partner }: ActResult, config: string): void {
   process.stdout.write(`${lines.join("\n")}\n`);
 }
 
-function wordOf(act: Act, { done, outcome, reason }: PlaneWalk): string {
-  if (done) return act === "contain" ? "closed" : "in force";
+function wordOf(act: Act, { done, outcome, reason, mendedAt }: PlaneWalk): string {
+  if (done) {
+    const mended = mendedAt === null ? "" : `; something of it may have been otherwise until ${mendedAt}`;
+    return `${act === "contain" ? "closed" : "in force"}${mended}`;
+  }
   const why = reason ?? outcome ?? "not applied";
   return `${act === "contain" ? "NOT CLOSED YET" : "NOT IN FORCE YET"} (${why})`;
 }
 
-function tellOutcome(act: Act, walks: readonly PlaneWalk[], { partner }: ActResult, config: string): void {
-  const lines = walks.flatMap((one) => [
+function linesOf(act: Act, one: PlaneWalk): readonly string[] {
+  return [
     `${planeLabel(one.plane)}: ${wordOf(act, one)}`,
     ...one.outOfReach.map(({ subject, reason, mend }) => `  not reached: ${subject} (${reason}); ${mend}`),
     ...one.evidence
@@ -131,14 +162,16 @@ function tellOutcome(act: Act, walks: readonly PlaneWalk[], { partner }: ActResu
         ({ probe, subject, reason }) =>
           `  cannot be told: ${probe} ${subject ?? ""} (${reason ?? "unknown"})`,
       ),
-  ]);
+  ];
+}
+
+function tellLeft(act: Act, walks: readonly PlaneWalk[], { partner }: ActResult, config: string): void {
   const left = walks.filter(({ done }) => !done).map(({ plane }) => planeLabel(plane));
-  if (left.length > 0) {
-    lines.push(
-      `${act === "contain" ? "STILL TO BE CLOSED" : "STILL TO BE OPENED"}: ${left.join(", ")}. Mend what is named above, then give the same command again:`,
-      `  drawbridge federation ${act} ${partner.name} --config ${shellWord(config)} --run`,
-    );
-  }
+  if (left.length === 0) return;
+  const lines = [
+    `${act === "contain" ? "STILL TO BE CLOSED" : "STILL TO BE OPENED"}: ${left.join(", ")}. Mend what is named above, then give the same command again:`,
+    `  drawbridge federation ${act} ${partner.name} --config ${shellWord(config)} --run`,
+  ];
   process.stdout.write(`${lines.join("\n")}\n`);
 }
 

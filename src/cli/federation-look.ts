@@ -3,14 +3,14 @@
 import { systemClock, systemRandom } from "../domain/clock.ts";
 import type { FederationConfig } from "../federation/config.ts";
 import { findPartner } from "../federation/containment/find-partner.ts";
-import { type CurrentState, currentState } from "../federation/current.ts";
+import { type CurrentState, stateTakenUp } from "../federation/current.ts";
 import type { PlaneName } from "../federation/planes/names.ts";
 import { loadProbeConfig } from "../federation/probes/config.ts";
 import { probeFromInside } from "../federation/probes/inside.ts";
 import { lookFromOutside, requireAbout } from "../federation/probes/look.ts";
 import type { PartnerEntry } from "../federation/registry/partner.ts";
 import type { EvidenceItem } from "../records/evidence-item.ts";
-import { openForCommand } from "./federation-options.ts";
+import { openForCommand, say, short } from "./federation-options.ts";
 
 export interface Look {
   readonly config: FederationConfig;
@@ -28,7 +28,11 @@ export async function lookAt(
   options: { readonly config: string; readonly as?: string; readonly planes: readonly PlaneName[] },
 ): Promise<Look> {
   const { config, federation } = await openForCommand(options.config);
-  const current = await currentState(federation);
+  const current = await stateTakenUp(federation);
+  if (current.refusal !== undefined) {
+    say(`NOTE: the head is refused: ${current.refusal.detail}`);
+    say(`Looked at by ${short(current.desired.revision)}, which was taken up before.`);
+  }
   const { registry } = current.desired;
   const partner = findPartner(registry, name);
   const probe = options.as === undefined ? undefined : loadProbeConfig(options.as);

@@ -57,6 +57,32 @@ export const progressReporter: Reporter = {
   note: (plane, text) => say(`  ${planeLabel(plane)}: ${text}`),
 };
 
+/**
+ * For a walk, which says itself how each plane ended: what hinders, and nothing twice. What the rooms plane notes
+ * stays, since it alone takes long.
+ */
+export function walkReporter(): Reporter {
+  let hasWaited = false;
+  return {
+    event: (event) => {
+      if (event.event === "plane_waits") {
+        if (!hasWaited)
+          say("The reconciler, or another command, does the same at this moment; it is waited for.");
+        hasWaited = true;
+        return;
+      }
+      const isTold =
+        event.event === "head_accepted" ||
+        event.event === "plane_begun" ||
+        (event.event === "plane_ended" && event.mend === null);
+      if (!isTold) progressReporter.event(event);
+    },
+    note: (plane, text) => {
+      if (plane === "rooms") progressReporter.note(plane, text);
+    },
+  };
+}
+
 function textOf(event: ReconcileEvent): string | undefined {
   switch (event.event) {
     case "head_accepted":
@@ -78,7 +104,7 @@ function textOf(event: ReconcileEvent): string | undefined {
       return `${planeLabel(event.plane)}: ${event.outcome}${reason} after ${event.durationMs} ms${mend}${left}`;
     }
     case "plane_waits":
-      return `${planeLabel(event.plane)}: another pass is at work on it; waiting`;
+      return `${planeLabel(event.plane)}: the reconciler, or another command, is at work on it already; waiting`;
     case "drift": {
       const kept = event.record.kept === null ? "" : `; its text is kept in ${event.record.kept}`;
       return `DRIFT: ${planeLabel(event.record.plane)}: ${event.record.subject} was ${event.record.kind}${kept}`;

@@ -6,9 +6,12 @@ import process from "node:process";
 import type { Command } from "commander";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { fileReport } from "../federation/abuse/file-report.ts";
-import { readReport } from "../federation/abuse/report.ts";
+import { type AbuseReport, readReport } from "../federation/abuse/report.ts";
+import { containmentBase } from "../federation/containment/base.ts";
 import { findPartner } from "../federation/containment/find-partner.ts";
 import { currentState } from "../federation/current.ts";
+import type { Federation } from "../federation/reconcile/open.ts";
+import type { PartnerEntry, Registry } from "../federation/registry/partner.ts";
 import { type CommandModule, ExitCode } from "./command.ts";
 import { CONFIG_OPTION, openForCommand, say, shellWord, short } from "./federation-options.ts";
 
@@ -42,8 +45,58 @@ async function run(file: string, options: Options): Promise<void> {
   }
   const { report, digest } = given;
   const { federation } = await openForCommand(options.config);
+  const filing = { report, digest, federation };
+  const commands = (registry: Registry) =>
+    commandsFor(findPartner(registry, report.subject.server_name), options.config);
+  if (options.run === true && report.requested_action === "contain") {
+    // Found as containment finds it: a head that is refused does not keep the partner open.
+    const { registry } = await containmentBase(federation, true);
+    return containFirst(filing, commands(registry));
+  }
   const { desired } = await currentState(federation);
-  const partner = findPartner(desired.registry, report.subject.server_name);
+  const words = commands(desired.registry);
+  await fileAndTell(filing);
+  if (report.requested_action !== "contain") return;
+  say("The reporter asks for containment. Repeat with --run, or give the commands yourself:");
+  for (const word of Object.values(words)) say(`  drawbridge federation ${word.map(shellWord).join(" ")}`);
+}
+
+interface Filing {
+  readonly report: AbuseReport;
+  readonly digest: string;
+  readonly federation: Federation;
+}
+
+interface Commands {
+  readonly contain: readonly string[];
+  readonly evidence: readonly string[];
+}
+
+function commandsFor({ name }: PartnerEntry, config: string): Commands {
+  return {
+    contain: ["contain", name, "--config", config, "--run"],
+    evidence: [
+      ...["evidence", name, "--config", config, "--since", "24h"],
+      ...["--output", evidenceFolder(config)],
+    ],
+  };
+}
+
+/**
+ * Contains, then files, then makes a pack of it; each whatever became of the one before. What is filed is built on
+ * a head that is good: containment has put one there where it had to.
+ * @throws what filing throws, at the end
+ */
+async function containFirst(filing: Filing, { contain, evidence }: Commands): Promise<void> {
+  const codes = [await callOwn(["federation", ...contain])];
+  const [filed] = await Promise.allSettled([fileAndTell(filing)]);
+  codes.push(await callOwn(["federation", ...evidence]));
+  const worst = codes.find((code) => code !== ExitCode.ok);
+  if (worst !== undefined) process.exitCode = worst;
+  if (filed.status === "rejected") throw filed.reason;
+}
+
+async function fileAndTell({ report, digest, federation }: Filing): Promise<void> {
   const filed = await fileReport(report, digest, federation);
   const { reporter, subject, category, severity, requested_action, evidence_refs } = report;
   const line = {
@@ -57,29 +110,6 @@ async function run(file: string, options: Options): Promise<void> {
       ? `Filed: ${filed.path} in commit ${short(filed.revision)}`
       : `Filed before: ${filed.path}; nothing was added.`,
   );
-  if (requested_action !== "contain") return;
-  const commands = [
-    ["contain", partner.name, "--config", options.config, "--run"],
-    [
-      "evidence",
-      partner.name,
-      "--config",
-      options.config,
-      "--since",
-      "24h",
-      "--output",
-      evidenceFolder(options.config),
-    ],
-  ];
-  if (options.run === true) {
-    for (const words of commands) {
-      const code = await callOwn(["federation", ...words]);
-      if (code !== ExitCode.ok) process.exitCode = code;
-    }
-    return;
-  }
-  say("The reporter asks for containment. Repeat with --run, or give the commands yourself:");
-  for (const words of commands) say(`  drawbridge federation ${words.map(shellWord).join(" ")}`);
 }
 
 function evidenceFolder(config: string): string {
@@ -108,6 +138,8 @@ export const command: CommandModule = {
         `
 A report refers to events, policies and keys, and quotes nothing; one that does is refused. It is kept in the
 repository below records/abuse, once however often it comes. The line that is printed is all that is logged.
+With --run a report that asks for containment is acted on first, also where the head is refused: the subject is
+contained, then the report is filed, then the pack is made, each whatever becomes of the one before.
   0  filed, or filed before; with --run: and contained, with a pack below evidence/ beside the configuration
   2  the report, its subject or a configuration is wrong; nothing was filed
   4  an edited file of a work tree is in the way, or the head is refused

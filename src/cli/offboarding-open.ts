@@ -18,7 +18,7 @@ import { RecordError } from "../federation/offboarding/private-record/problems.t
 import { knownValues, registryProblems } from "../federation/offboarding/private-record/registry-check.ts";
 import { renderTemplate } from "../federation/offboarding/private-record/template.ts";
 import { openRun } from "../federation/offboarding/run/open.ts";
-import { counterpartyOf, listRuns, type Run } from "../federation/offboarding/run/run.ts";
+import { openRunWith, type Run, runsWith } from "../federation/offboarding/run/run.ts";
 import type { Federation } from "../federation/reconcile/open.ts";
 import { type CommandModule, ExitCode } from "./command.ts";
 import { CONFIG_OPTION, openForCommand, say, shellWord } from "./federation-options.ts";
@@ -102,12 +102,12 @@ function sameRun(
   partner: string,
   file: string,
 ): Run | undefined {
-  const found = listRuns(state).find(
-    (one) =>
-      (id === undefined ? one.ended === null && one.privateRecordFile === file : one.run === id) &&
-      counterpartyOf(one) === partner,
-  );
-  if (found !== undefined || id === undefined) return found;
+  if (id === undefined) {
+    const open = openRunWith(state, partner);
+    return open?.privateRecordFile === file ? open : undefined;
+  }
+  const found = runsWith(state, partner).find(({ run }) => run === id);
+  if (found !== undefined) return found;
   throw new DrawbridgeError("usage", `the record names run ${id}, which is not one of this deployment's`, {
     mend: "Name the deployment's own configuration, or begin another record for another run.",
   });

@@ -67,7 +67,7 @@ function tell(
           ...(rooms === "reopen"
             ? reopened.map(
                 ({ room }) =>
-                  `opened again ${room}: what was said meanwhile comes in with the partner's next event\n`,
+                  `opened again ${room}: invite the partner's people once both borders are open; what its server pulls before stays empty there\n`,
               )
             : []),
         ];

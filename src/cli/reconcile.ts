@@ -60,7 +60,7 @@ async function once(options: Options): Promise<ExitCode> {
 }
 
 function outcomeOf({ step, record }: PlaneReport): string {
-  return step === "held" ? "held" : (record.applied?.outcome ?? "never");
+  return step === "held" || step === "superseded" ? step : (record.applied?.outcome ?? "never");
 }
 
 function exitCodeOfPass({ refusal, planes }: PassResult): ExitCode {

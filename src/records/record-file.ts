@@ -9,6 +9,9 @@ import { Envelope } from "./envelope.ts";
 import { EvidenceItem } from "./evidence-item.ts";
 
 export const RECORD_SCHEMA = "svc.federation.offboarding_record.v1";
+/** Twelve statements, and room for as many more as a forgery needs to be told apart. */
+export const RECORD_STAGES_MAX = 64;
+export const RECORD_EVIDENCE_MAX = 200_000;
 /** A record of ten thousand rooms has some 20 MB. */
 export const RECORD_BYTES_MAX = 256 * 1024 * 1024;
 
@@ -16,9 +19,9 @@ export const RecordFile = z.strictObject({
   schema: z.literal(RECORD_SCHEMA),
   completion: Envelope,
   /** Stage by stage, the remover's statement first. */
-  stages: z.array(Envelope).max(64),
+  stages: z.array(Envelope).max(RECORD_STAGES_MAX),
   /** Ascending by digest. */
-  evidence: z.array(EvidenceItem).max(200_000),
+  evidence: z.array(EvidenceItem).max(RECORD_EVIDENCE_MAX),
 });
 export type RecordFile = z.output<typeof RecordFile>;
 

@@ -1,6 +1,8 @@
 // The stages of a removal, in their order, and what each has to show before it can be signed.
 // Invariant: the order is that in which stages are listed everywhere, and its numbers begin at 1.
 
+import { DELETION_RECORDED } from "./duties.ts";
+
 export const STAGE_NAMES = [
   "a2a_stop",
   "a2a_discovery",
@@ -35,7 +37,7 @@ export const CONDITIONS_OF_STAGE: Readonly<Record<StageName, readonly string[]>>
   room: ["acl_excludes_partner"],
   policy_border: ["policy_digest_changed", "server_not_allowed"],
   transport: ["whitelist_excludes_partner", "send_refused"],
-  data_duties: ["deletion_recorded"],
+  data_duties: [DELETION_RECORDED],
 };
 
 export const KINDS = ["full", "partial", "emergency"] as const;

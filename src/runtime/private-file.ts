@@ -20,6 +20,8 @@ export function replacePrivateFile(path: string, text: string): void {
   const staging = `${path}.${process.pid}.new`;
   try {
     mkdirSync(dirname(path), { recursive: true });
+    // Left behind by a process that was killed and had the same ID, as programs in containers have.
+    rmSync(staging, { force: true });
     writeFileSync(staging, text, { mode: 0o600, flag: "wx" });
     renameSync(staging, path);
   } catch (cause) {

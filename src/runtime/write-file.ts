@@ -1,18 +1,21 @@
 // Files that programs of their own read while they are replaced. Invariants: a file is whole or absent, never
 // half written; what was written survives a loss of power once `writeWhole` has returned (file and folder are
-// flushed); two processes that write the same file do not spoil each other's staging copy.
+// flushed); two processes that write the same file do not spoil each other's staging copy; a copy that a kill
+// has left behind goes with the first write of a later process in the same folder.
 import {
   closeSync,
   fchmodSync,
   fsyncSync,
   mkdirSync,
   openSync,
+  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
   writeSync,
 } from "node:fs";
-import { dirname } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import process from "node:process";
 
 /** Readable by this user alone. */
@@ -48,7 +51,27 @@ export function writeWhole(file: string, text: string | Buffer, mode: number): v
   } finally {
     rmSync(staging, { force: true });
   }
+  removeLeftBehind(resolve(folder));
   flushFolder(folder);
+}
+
+/** A write takes moments: what is an hour older than the file itself is nobody's any more. */
+const LEFT_BEHIND_MS = 3_600_000;
+/** Looked through already: a folder may hold a file for each of ten thousand partners, all written in turn. */
+const lookedThrough = new Set<string>();
+
+function removeLeftBehind(folder: string): void {
+  if (lookedThrough.has(folder)) return;
+  lookedThrough.add(folder);
+  for (const copy of readdirSync(folder)) {
+    const file = /^(.+)\.[0-9]+\.new$/.exec(copy)?.[1];
+    if (file === undefined) continue;
+    const [made, now] = [copy, file].map(
+      (name) => statSync(join(folder, name), { throwIfNoEntry: false })?.mtimeMs,
+    );
+    if (made === undefined || now === undefined || now - made <= LEFT_BEHIND_MS) continue;
+    rmSync(join(folder, copy), { force: true });
+  }
 }
 
 /** The text of a file; undefined when there is none. */

@@ -50,17 +50,17 @@ export interface GatewayDeployment {
 }
 
 export async function gatewayDeployment(t: Pick<TestContext, "after">): Promise<GatewayDeployment> {
-  const folder = temporaryFolder(t);
+  const { folder, atEnd } = folderUntilTheEnd(t);
   const at = (path: string) => join(folder, path);
   const issuer = await declaredIssuer(at("issuer"));
-  t.after(() => issuer.close());
+  atEnd(() => issuer.close());
   for (const name of ["org-b", "org-c"]) issuer.putSecret(name, `secret-of-${name}`);
   const agent = await agentDouble();
-  t.after(() => agent.close());
+  atEnd(() => agent.close());
   const gateway = await testGateway(at("gateway"), {
     issuer: { url: issuer.url, jwksUrl: issuer.jwksUrl, audience: AUDIENCE },
   });
-  t.after(() => endGateway(gateway));
+  atEnd(() => endGateway(gateway));
   const { jwk } = await testKey("b-1");
   const healthUrl = await bridgeHealth(t, at("bridge/agents.yaml"));
 
@@ -164,6 +164,19 @@ export async function gatewayDeployment(t: Pick<TestContext, "after">): Promise<
       writeFileSync(file, `${readIfThere(file)}${line}\n`);
     },
   };
+}
+
+/**
+ * A folder that outlives what writes into it: hooks of a test run first to last, and one that fails, because a
+ * gateway has just written its state, keeps the others from running.
+ */
+function folderUntilTheEnd(t: Pick<TestContext, "after">) {
+  const ends: (() => unknown)[] = [];
+  t.after(async () => {
+    for (const end of ends.toReversed()) await end();
+  });
+  const folder = temporaryFolder({ after: (end) => void ends.push(end as () => unknown) });
+  return { folder, atEnd: (end: () => unknown) => void ends.push(end) };
 }
 
 function readIfThere(file: string): string {

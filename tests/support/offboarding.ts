@@ -195,6 +195,7 @@ export async function openSide(directory: string, own: string, options: SideOpti
     backupsExpireBy: "2027-02-21",
     purgeWaiver: "no_data_kept",
     readmission: { possible: false, owner: null, conditions: [] },
+    agents: ["docs-qa", `${other[0]}-docs-qa`],
   };
   const context: OffboardingContext = {
     federation,

@@ -104,7 +104,9 @@ export function scriptedRooms(...touched: readonly TouchedRoom[]): ScriptedRooms
     replace: async (_desired, _partner, names) => {
       replaced.push(...names);
       rooms.touched = rooms.touched.map((one) =>
-        names.includes(one.room) ? { ...one, state: "replaced", replacement: `${one.room}-new` } : one,
+        names.includes(one.room)
+          ? { room: one.room, state: "replaced", replacement: `${one.room}-new`, mendable: "yes" }
+          : one,
       );
       return rooms.touched.filter(({ room }) => names.includes(room));
     },

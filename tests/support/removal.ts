@@ -3,6 +3,7 @@
 import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
 import { canonicalize } from "../../src/domain/canonicalize.ts";
 import { sha256Tagged } from "../../src/domain/digest.ts";
+import { DELETION_RECORDED, OWNER_WORD } from "../../src/records/duties.ts";
 import type { Envelope } from "../../src/records/envelope.ts";
 import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../src/records/evidence-item.ts";
 import {
@@ -99,7 +100,7 @@ export function itemsOf(
               schema: "svc.federation.evidence_item.v1",
               plane: PLANE_OF_STAGE[stage] ?? "transport",
               partner: other,
-              probe: condition,
+              probe: condition === DELETION_RECORDED ? "purge_room" : condition,
               vantage,
               subject: organisation,
               verdict: "closed",
@@ -146,7 +147,7 @@ export function stageInput(
       evidence: seen.map(({ digest }) => digest),
     })),
     outOfReach: [],
-    attested: stage === "data_duties" ? ["backups_expire"] : [],
+    attested: stage === "data_duties" ? ["backups_expire", `${OWNER_WORD}change-owner-7`] : [],
     openedAt: minute(from),
     closedAt: minute(from + 5),
   };

@@ -23,6 +23,8 @@ const BACKOFF = { firstMs: 2_000, maxMs: 10 * 60_000 };
 const JOIN_ATTEMPTS_MAX = 30;
 /** About eight minutes of nobody having the room. */
 const NOT_FOUND_ATTEMPTS_MAX = 8;
+/** Half a minute of not being invited, as the own homeserver has it. */
+const FORBIDDEN_ATTEMPTS_MAX = 4;
 
 export interface MembershipDependencies {
   readonly ledger: MembershipLedger;
@@ -102,11 +104,7 @@ export class MembershipWorker {
       await ledger.membershipJoined(membership, clock.now());
       return this.#note(membership, "joined");
     }
-    // M_FORBIDDEN: withdrawn, banned, or closed to this server. M_UNSUPPORTED_ROOM_VERSION: this one cannot
-    // take part. Neither heals by asking again. 404 may: this homeserver does not know yet who is in a room
-    // that it has just joined itself.
-    const attemptsMax =
-      joined.kind === "retry" ? JOIN_ATTEMPTS_MAX : joined.status === 404 ? NOT_FOUND_ATTEMPTS_MAX : 0;
+    const attemptsMax = joined.kind === "retry" ? JOIN_ATTEMPTS_MAX : refusalsMax(joined);
     // Neither says anything of the room.
     const isOurs =
       joined.kind === "retry" && (joined.cause === "ghost_refused" || joined.cause === "stopped");
@@ -175,6 +173,17 @@ export class MembershipWorker {
     const { roomId, ghost, task, attempts } = membership;
     this.#deps.log.info({ roomId, ghost, task, attempts, ...more }, `membership ${what}`);
   }
+}
+
+/** How often a refusal of a join is asked about once more before it is taken as it is. */
+function refusalsMax({ status, errcode }: { readonly status: number; readonly errcode: string }): number {
+  // This homeserver does not know yet who is in a room that it has just joined itself.
+  if (status === 404) return NOT_FOUND_ATTEMPTS_MAX;
+  // Withdrawn, banned, or closed to this server; or this homeserver is in the room, and the invitation of
+  // another one, which comes ahead of the room's events, is not part of the room yet.
+  if (errcode === "M_FORBIDDEN") return FORBIDDEN_ATTEMPTS_MAX;
+  // Such as M_UNSUPPORTED_ROOM_VERSION: it will never take part.
+  return 0;
 }
 
 /** A database error's message can carry a row's values, so only its name is logged. */

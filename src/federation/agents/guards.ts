@@ -9,12 +9,14 @@ export const GUARDS = {
     "Put the private key back from where it is kept. If it is lost for good, say so with --lost: then the public key is withdrawn, and every partner must pin the new one.",
   other_key: "Name the private key whose public half the registry lists under cardKeys.",
   nothing_to_rotate: "Make a first key with drawbridge card keygen, and list it under cardKeys.",
+  staged_key:
+    "Find out whose key it is. Move it away; or take it on purpose, naming the file with --new-key.",
   pinned_jwk: "Take another key. To change a pin, say which key it replaces: --replaces KEY-ID.",
   retired_key: "Take a fresh key: one that was given up may be in other hands.",
   private_jwk: "Ask for the public JWK alone, and have the operator rotate the key: this one has been shown.",
   in_version_control: "Keep the private key outside every work tree, readable by its user alone.",
   retired_client: "Declare a client with an ID of its own, which was never used before.",
-  fresh_secret: "Name the new client's secret by reference: clientSecret: {file: …}.",
+  fresh_secret: "Name a secret of the new client's own by reference: clientSecret: {file: …}.",
   unknown_agent: "Correct its name, or register the agent first, without a pin.",
   not_removed: "Re-admission follows a removal: close all five planes first, with drawbridge offboarding.",
   removal_open: "End the removal first: drawbridge offboarding status says what is left, abort ends it.",
@@ -72,13 +74,15 @@ export interface RotationFacts {
   /** The operator has said that the private key is lost. */
   readonly isLost: boolean;
   readonly fresh: PinnedIdentity;
+  /** A file where the new key is to be staged, which holds something else. */
+  readonly occupied: string | undefined;
   /** The first of the private key files that lies under version control. */
   readonly inVersionControl: string | undefined;
 }
 
 /** @throws DrawbridgeError `guard_refused` by the first rule that forbids this rotation */
 export function guardRotation(facts: RotationFacts): void {
-  const { agent, registry, published, present, isLost, fresh, inVersionControl } = facts;
+  const { agent, registry, published, present, isLost, fresh, occupied, inVersionControl } = facts;
   if (inVersionControl !== undefined) {
     throw refuse("in_version_control", `${inVersionControl} lies in a work tree or a repository`);
   }
@@ -104,4 +108,5 @@ export function guardRotation(facts: RotationFacts): void {
     throw refuse("pinned_jwk", `the key ID ${fresh.keyId} is in use already`);
   }
   refuseRetired(registry, fresh, registry.organisation.retired.cardKeys);
+  if (occupied !== undefined) throw refuse("staged_key", `${occupied} is there already, and is another key`);
 }

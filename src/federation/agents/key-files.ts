@@ -83,6 +83,18 @@ export function readPublicIdentity(file: string, keyId: string | undefined): Pin
   return { keyId: id, jwk: { x: key.x, y: key.y } };
 }
 
+/** @throws DrawbridgeError `config_unreadable` */
+export function readOldCard(file: string): Buffer {
+  try {
+    return readFileSync(file);
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    throw new DrawbridgeError("config_unreadable", `cannot read ${file}: ${code}`, {
+      mend: "Name the file with a card that the old key has signed; nothing was changed.",
+    });
+  }
+}
+
 /** `key_ops` says nothing that is kept. */
 function withoutUses(value: Json): unknown {
   if (!isJsonObject(value)) return value;

@@ -5,7 +5,7 @@ import { fetchCard } from "../../cards/fetch.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../config.ts";
-import { lastCardDecisions } from "../planes/card/card-audit.ts";
+import { CardAudit } from "../planes/card/card-audit.ts";
 import { CARD_PUBLICATION, cardRender } from "../planes/card/render.ts";
 import type { Registry } from "../registry/partner.ts";
 import type { AgentParts } from "./proof.ts";
@@ -13,12 +13,12 @@ import type { AgentParts } from "./proof.ts";
 export function agentParts({ card, directory }: FederationConfig, clock: Clock): AgentParts {
   const fetch: AgentParts["fetch"] = (url) => fetchCard(url, { clock });
   if (card === undefined) return { fetch, clock };
-  const audit = resolve(directory, card.bridgeAuditFile);
+  const audit = new CardAudit(resolve(directory, card.bridgeAuditFile));
   return {
     fetch,
     clock,
     decision: async (agent) => {
-      const last = (await lastCardDecisions(audit))?.get(agent);
+      const last = (await audit.lastDecisions())?.get(agent);
       if (last === undefined) return undefined;
       return { accepted: last.outcome === "accepted", fingerprint: last.target.fingerprint };
     },

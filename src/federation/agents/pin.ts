@@ -1,6 +1,7 @@
 // The consumer's side of a rotation: the entry pins the new identity, and the old one is retired.
 // Invariants: a pin is replaced only by name; a retired key is never pinned; what was pinned before is
-// remembered until the proof is complete, so that a run after a kill proves the same.
+// remembered until the proof is complete, so that a run after a kill proves the same; the last card that a pin
+// has verified is kept, so that the old identity can be seen failing when the publisher has rotated first.
 import { z } from "zod";
 import { CardIdentity } from "../../admission/agents-file.ts";
 import { targetFingerprint } from "../../admission/target-fingerprint.ts";
@@ -26,6 +27,8 @@ export interface PinOptions {
   readonly identity: PinnedIdentity;
   /** The key ID that stands there now; needed to change a pin. */
   readonly replaces?: string | undefined;
+  /** A card that the key pinned before has signed, where none was kept. */
+  readonly oldCard?: Uint8Array | undefined;
 }
 
 /** What is to be committed; undefined when the agent is pinned so already. @throws DrawbridgeError */
@@ -62,6 +65,14 @@ const Remembered = z.strictObject({
   old: CardIdentity.nullable(),
   /** The card that the old key had signed, as served before the change; base64. */
   oldCard: z.string().nullable(),
+});
+
+/** The last card that a pin has verified; the one that its key has signed once another is pinned. */
+const LastCard = z.strictObject({
+  version: z.literal(1),
+  pin: CardIdentity,
+  /** base64 */
+  card: z.string(),
 });
 
 /**
@@ -101,9 +112,19 @@ export async function pinAgent(
   );
   const { consumer } = peek(committed.change?.before ?? committed.base);
   const served = await parts.fetch(cardUrl);
-  if (served.fetched && old !== undefined && oldCard === null && (await isSignedByPin(served.bytes, old))) {
-    oldCard = Buffer.from(served.bytes).toString("base64");
-    state.write(memory, memoryOf(identity, old, oldCard));
+  if (old !== undefined && oldCard === null) {
+    const last = state.read(LastCard, lastCardFile(options), () => undefined)?.card;
+    const candidates = [
+      ...(served.fetched ? [served.bytes] : []),
+      ...(last === undefined ? [] : [Buffer.from(last, "base64")]),
+      ...(options.oldCard === undefined ? [] : [options.oldCard]),
+    ];
+    for (const card of candidates) {
+      if (!(await isSignedByPin(card, old))) continue;
+      oldCard = Buffer.from(card).toString("base64");
+      state.write(memory, memoryOf(identity, old, oldCard));
+      break;
+    }
   }
 
   const seal = sealFor(consumer.serverName, agent, parts.clock);
@@ -114,6 +135,11 @@ export async function pinAgent(
   const bridge = await proveByBridge(parts, { agent, seal, wanted: "verified" }, fingerprint);
   const conditions = [...force.conditions, ...identities.conditions, ...bridge.conditions];
   const complete = isComplete(conditions);
+  if (served.fetched && (await isSignedByPin(served.bytes, identity))) {
+    const card = Buffer.from(served.bytes).toString("base64");
+    // The old one is in the memory for as long as it is needed.
+    state.write(lastCardFile(options), { version: 1, pin: asCardIdentity(identity), card });
+  }
   if (complete) state.remove(memory);
   return {
     act: "pin",
@@ -133,6 +159,10 @@ export async function pinAgent(
 
 function memoryFile({ partner, agent }: PinOptions): string {
   return `agents/pin-${encodeURIComponent(partner)}-${agent}.json`;
+}
+
+function lastCardFile({ partner, agent }: PinOptions): string {
+  return `agents/card-${encodeURIComponent(partner)}-${agent}.json`;
 }
 
 function asCardIdentity({ keyId, jwk }: PinnedIdentity): CardIdentity {

@@ -92,6 +92,21 @@ export async function proveIdentities(wants: ProofWants): Promise<Proof> {
     );
   }
 
+  if (old !== undefined && oldCards.length === 0) {
+    const reason = "no_card_of_the_old_key";
+    push(
+      seal({
+        plane: "card",
+        probe: "old_identity",
+        layer: "none",
+        verdict: "unknown",
+        reason,
+        references: [`pin=${fresh.keyId}`],
+      }),
+      condition("old_identity_fails", "unknown", reason, NO_OLD_CARD),
+    );
+  }
+
   if (!served.fetched) {
     const what = seal({
       plane: "card",
@@ -192,6 +207,8 @@ export async function proveByBridge(
 }
 
 const STILL_TRUSTED = "Do not go on: report that a card by the old key verifies against the new pin.";
+const NO_OLD_CARD =
+  "Run the same command again with --old-card FILE: a card that the old key has signed, from the publisher or a copy of one's own.";
 const NOT_SERVED =
   "Have the publisher serve the card that the new key has signed, then run the same command again; until then the target is quarantined.";
 

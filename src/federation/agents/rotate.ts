@@ -41,6 +41,8 @@ export interface RotateOptions {
   readonly newKeyFile?: string | undefined;
   /** The old private key is lost for good. */
   readonly isLost: boolean;
+  /** A card that the old key has signed, for when neither the key nor such a card is at hand. */
+  readonly oldCard?: Uint8Array | undefined;
   /** Where the card is served; undefined: nobody asks there, and the proof rests on the file. */
   readonly cardUrl: (registry: Registry) => string | undefined;
 }
@@ -70,6 +72,8 @@ export async function rotateAgent(
         },
       );
     }
+    // Cut off before the new key was there: nothing was given up, and it begins anew.
+    if (!isAt(rotation, "staged")) rotation = await stage(context, options, rotation);
     if (!isAt(rotation, "cleared")) rotation = clearOld(context, rotation);
     if (!isAt(rotation, "signed")) rotation = await signAnew(context, rotation);
     return await publishAndProve(context, parts, options, rotation);
@@ -78,8 +82,12 @@ export async function rotateAgent(
   }
 }
 
-/** Guards, and the new key beside the old one; nothing that is in use changes. */
-async function stage(context: IdentityContext, options: RotateOptions): Promise<Rotation> {
+/**
+ * Guards, and the new key beside the old one; nothing that is in use changes. Which key is the new one is written
+ * before it is put there, so that what a kill leaves there is known by its public half.
+ * @param cut an attempt that was cut off while it did this
+ */
+async function stage(context: IdentityContext, options: RotateOptions, cut?: Rotation): Promise<Rotation> {
   const { agent, keyFile, cardFile, keyId, newKeyFile, isLost } = options;
   const { registry } = await changeBase(context);
   const offered = Object.hasOwn(registry.organisation.agents, agent)
@@ -91,7 +99,9 @@ async function stage(context: IdentityContext, options: RotateOptions): Promise<
     });
   }
   const present = await readPrivateKey(keyFile);
-  const { text, ...point } = await newKey(keyId, newKeyFile);
+  const staged = await readStaged(stagedKey(keyFile));
+  const isOurs = cut !== undefined && staged?.thumbprint === thumbprintOf(cut.fresh.jwk);
+  const { text, ...point } = await newKey(keyId, isOurs ? stagedKey(keyFile) : newKeyFile);
   const fresh = identity(keyId, point);
   const files = [keyFile, ...(newKeyFile === undefined ? [] : [newKeyFile])];
   guardRotation({
@@ -101,6 +111,8 @@ async function stage(context: IdentityContext, options: RotateOptions): Promise<
     present,
     isLost,
     fresh,
+    occupied:
+      staged === undefined || staged.thumbprint === thumbprintOf(fresh.jwk) ? undefined : stagedKey(keyFile),
     inVersionControl: files.find(isUnderVersionControl),
   });
   const card = cardAt(cardFile);
@@ -115,11 +127,10 @@ async function stage(context: IdentityContext, options: RotateOptions): Promise<
   }
   // Whether the card can be signed is known before anything is given up.
   await sign(withoutSignatures(card), await signerOf({ text, ...point }, keyId), cardFile);
-  writeWhole(stagedKey(keyFile), text, PRIVATE);
-  return writeRotation(context.state, {
+  const rotation = writeRotation(context.state, {
     version: 1,
     agent,
-    step: "staged",
+    step: "begun",
     begunAt: timestamp(context.clock.now()),
     fresh,
     old,
@@ -128,6 +139,18 @@ async function stage(context: IdentityContext, options: RotateOptions): Promise<
     keyFile,
     cardFile,
   });
+  writeWhole(stagedKey(keyFile), text, PRIVATE);
+  return writeRotation(context.state, { ...rotation, step: "staged" });
+}
+
+/** What lies where a new key is staged: an ES256 private key by its thumbprint, or something else. */
+async function readStaged(file: string): Promise<{ readonly thumbprint: string | null } | undefined> {
+  try {
+    const key = await readPrivateKey(file);
+    return key === undefined ? undefined : { thumbprint: thumbprintOf(key) };
+  } catch {
+    return { thumbprint: null };
+  }
 }
 
 async function newKey(keyId: string, file: string | undefined) {
@@ -216,7 +239,11 @@ async function publishAndProve(
     url === undefined
       ? ({ fetched: true, bytes: cardAt(rotation.cardFile) } as const)
       : await parts.fetch(url);
-  const oldCards = rotation.oldCards.map((card) => Buffer.from(card, "base64"));
+  const oldCards: Uint8Array[] = rotation.oldCards.map((card) => Buffer.from(card, "base64"));
+  const { oldCard } = options;
+  if (oldCard !== undefined) {
+    for (const pin of old) if (await isSignedByPin(oldCard, pin)) oldCards.push(oldCard);
+  }
   const proof = await proveIdentities({ seal, agent, old: old[0], fresh, oldCards, served });
   const conditions = [...force.conditions, ...proof.conditions];
   const complete = isComplete(conditions);

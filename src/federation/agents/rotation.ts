@@ -4,12 +4,15 @@ import { z } from "zod";
 import { CardIdentity } from "../../admission/agents-file.ts";
 import type { StateFolder } from "../state/folder.ts";
 
-const STEPS = ["staged", "cleared", "signed", "published", "proved"] as const;
+const STEPS = ["begun", "staged", "cleared", "signed", "published", "proved"] as const;
 
 const Rotation = z.strictObject({
   version: z.literal(1),
   agent: z.string(),
-  /** `staged`: the new key lies beside the old one; `cleared`: the old one is gone; and so on. */
+  /**
+   * `begun`: which key is the new one; `staged`: it lies beside the old one; `cleared`: the old one is gone; and
+   * so on.
+   */
   step: z.enum(STEPS),
   begunAt: z.iso.datetime(),
   fresh: CardIdentity,

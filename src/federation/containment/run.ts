@@ -21,7 +21,12 @@ export interface PlaneWalk {
   /** The reconciler's outcome; null when it did not come to it. */
   readonly outcome: string | null;
   readonly reason: string | null;
+  /** When the first attempt at what the act wants ended: the planes are in the order of the walk by this. */
+  readonly triedAt: string | null;
+  /** Since when it is wholly in force, however often it was looked at since; else when the last attempt ended. */
   readonly at: string | null;
+  /** When a plane that had been in force was last so again, something having been put right; null when never. */
+  readonly mendedAt: string | null;
   /** What of this partner was not reached. */
   readonly outOfReach: readonly OutOfReach[];
   readonly evidence: readonly EvidenceItem[];
@@ -108,7 +113,9 @@ async function walkOf(
   plane: PlaneName,
   pass: PassResult,
 ): Promise<PlaneWalk> {
-  const applied = pass.planes.find((report) => report.plane === plane)?.record.applied ?? null;
+  const record = pass.planes.find((report) => report.plane === plane)?.record;
+  const applied = record?.applied ?? null;
+  const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;
   const evidence = await evidenceOf(context, partner, plane, pass);
   const contradicting = act === "contain" ? evidence.find(isStillOpen) : undefined;
   const outcome = applied?.outcome ?? null;
@@ -117,7 +124,9 @@ async function walkOf(
     done: outcome === "in_force" && contradicting === undefined,
     outcome,
     reason: applied?.reason ?? contradicting?.reason ?? null,
-    at: applied?.at ?? null,
+    triedAt: applied?.firstAt ?? null,
+    at: (inForce ?? applied)?.at ?? null,
+    mendedAt: inForce?.mendedAt ?? null,
     outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === partner.partner.serverName),
     evidence,
   };

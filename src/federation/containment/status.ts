@@ -17,7 +17,10 @@ export interface PlaneStatus {
   readonly number: number;
   readonly revision: string | null;
   readonly digest: string | null;
+  /** Since when it is in force; else when the last attempt ended, or this one began. */
   readonly at: string | null;
+  /** When a plane that had been in force was last so again, something having been put right; null when never. */
+  readonly mendedAt: string | null;
   /** `in_force`, `incomplete`, `deferred`, `failed`; `applying` when it was begun; `never`. */
   readonly outcome: string;
   readonly reason: string | null;
@@ -99,14 +102,16 @@ function containedPartners(registry: Registry | undefined): FederationStatus["co
 }
 
 function planeStatus({ state }: ReconcileContext, plane: PlaneName): PlaneStatus {
-  const { applying, applied, looked } = readPlane(state, plane);
-  const mark = applying ?? applied;
+  const { applying, applied, inForce, looked } = readPlane(state, plane);
+  const isInForce = applying === null && applied?.outcome === "in_force";
+  const mark = isInForce ? inForce : (applying ?? applied);
   return {
     plane,
     number: PLANE_NUMBERS[plane],
     revision: mark?.revision ?? null,
     digest: mark?.digest ?? null,
     at: mark?.at ?? null,
+    mendedAt: isInForce ? (inForce?.mendedAt ?? null) : null,
     outcome: applying === null ? (applied?.outcome ?? "never") : "applying",
     reason: applied?.reason ?? null,
     retryAt: applied?.retryAt ?? null,

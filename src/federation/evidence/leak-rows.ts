@@ -64,7 +64,7 @@ export function leakRows(items: readonly EvidenceItem[]): readonly { room: strin
 }
 
 /** What the rows say together, for people. */
-export function leakSummary(rows: readonly { readonly cells: LeakCells }[]): string {
+export function leakSummary(rows: readonly { readonly room: string; readonly cells: LeakCells }[]): string {
   const columnsWith = (cell: LeakCell) =>
     (Object.keys(LEAK_COLUMNS) as LeakColumn[]).filter((column) =>
       rows.some(({ cells }) => cells[column] === cell),
@@ -79,6 +79,20 @@ export function leakSummary(rows: readonly { readonly cells: LeakCells }[]): str
       ? `Nothing was seen to cross in ${rooms} looked at.`
       : `**Still crossing** in ${leaking} of ${rooms} looked at: ${titles(open)}.`,
     ...(unclear.length === 0 ? [] : [`Could not be told everywhere: ${titles(unclear)}.`]),
-    ...(untried.length === 0 ? [] : [`Not tried everywhere: ${titles(untried)}.`]),
+    ...untriedIn(rows, untried).map(([where, columns]) => `Not tried in ${where}: ${titles(columns)}.`),
   ].join(" ");
+}
+
+/** The columns by the rooms in which they were not tried. */
+function untriedIn(
+  rows: readonly { readonly room: string; readonly cells: LeakCells }[],
+  columns: readonly LeakColumn[],
+): readonly (readonly [where: string, LeakColumn[]])[] {
+  const found = new Map<string, LeakColumn[]>();
+  for (const column of columns) {
+    const rooms = rows.filter(({ cells }) => cells[column] === "not_tried").map(({ room }) => room);
+    const where = rooms.length === rows.length ? "any of them" : rooms.join(", ");
+    found.set(where, [...(found.get(where) ?? []), column]);
+  }
+  return [...found];
 }

@@ -18,7 +18,8 @@ function basic(clientId: string, secret: string): string {
   return `Basic ${Buffer.from(`${encode(clientId)}:${encode(secret)}`).toString("base64")}`;
 }
 
-async function requestToken(config: ProbeConfig): Promise<Finding & { readonly token?: string }> {
+/** Asks the target's issuer for a token, as the partner's client; without a token where it is refused. */
+export async function requestToken(config: ProbeConfig): Promise<Finding & { readonly token?: string }> {
   const { client } = config.as;
   const { tokenEndpoint, audience } = config.target;
   if (client === undefined) return leftOut("client");
@@ -35,7 +36,12 @@ async function requestToken(config: ProbeConfig): Promise<Finding & { readonly t
   return readTokenAnswer(answer);
 }
 
-async function invoke(agent: Agent, token: string | undefined, sources: ProbeSources): Promise<Finding> {
+/** Asks an agent for a task that does not exist, with a token or without. */
+export async function invoke(
+  agent: Agent,
+  token: string | undefined,
+  sources: Pick<ProbeSources, "random">,
+): Promise<Finding> {
   const id = sources.random.bytes(16).toString("hex");
   const answer = await ask(agent.invokeUrl, "POST", {
     headers: {

@@ -62,10 +62,27 @@ export function probeSummary(judgement: Judgement, { name, partner }: PartnerEnt
   }
   const leftOut = judgement.items.filter(({ outcome }) => outcome === "left_out");
   if (leftOut.length > 0) {
-    const reasons = new Set(leftOut.map(({ item }) => `${item.probe} (${whyLeftOut(item.reason)})`));
-    lines.push(`Not tried: ${[...reasons].join(", ")}.`);
+    lines.push(`Not tried: ${notTried(judgement.items, leftOut).join(", ")}.`);
   }
   return `${lines.join("\n")}\n`;
+}
+
+/** Each probe that was left out, why, and on what where it was not left out everywhere. */
+function notTried(all: readonly Judged[], leftOut: readonly Judged[]): readonly string[] {
+  const isRoom = (subject: string | null): subject is string => subject !== null && /^[!#]/.test(subject);
+  const rooms = new Set(all.map(({ item }) => item.subject).filter(isRoom));
+  const subjects = new Map<string, Set<string>>();
+  for (const { item } of leftOut) {
+    const what = `${item.probe} (${whyLeftOut(item.reason)})`;
+    const known = subjects.get(what) ?? new Set();
+    if (item.subject !== null) known.add(item.subject);
+    subjects.set(what, known);
+  }
+  return [...subjects].map(([what, found]) => {
+    if (found.size === 0) return what;
+    const isEveryRoom = rooms.size > 1 && found.size === rooms.size && [...found].every(isRoom);
+    return isEveryRoom ? `${what} in all ${rooms.size} rooms` : `${what} on ${[...found].join(" ")}`;
+  });
 }
 
 function whyLeftOut(reason: string | null): string {

@@ -25,7 +25,7 @@ export async function complete(context: ReadmissionContext, found: Readmission):
         return {
           edits: new Map(),
           records: new Map([[recordPath(record), renderRecord(record)]]),
-          message: `Complete the re-admission of ${serverName}\n\nAll five planes were seen to be open.\n\nReadmission: ${found.id}\n`,
+          message: `Complete the re-admission of ${serverName}\n\n${tellSeen(found)}\n\nReadmission: ${found.id}\n`,
         };
       },
       intend: (revision) => {
@@ -53,6 +53,18 @@ function recordOfEnd(
     retired,
     rooms,
     rooms_replaced: (touched ?? []).filter(({ state }) => state === "replaced").length,
-    planes: stages.map(({ plane, revision, evidence }) => ({ plane, revision: revision ?? head, evidence })),
+    planes: stages.map(({ plane, revision, evidence, notApplicable }) => ({
+      ...{ plane, revision: revision ?? head, evidence, not_applicable: notApplicable },
+    })),
   };
+}
+
+/** What was seen, and of what there was nothing to see. */
+function tellSeen({ stages }: Readmission): string {
+  const left = stages.flatMap(({ plane, notApplicable }) =>
+    notApplicable.map((name) => `  ${plane} ${name}`),
+  );
+  return left.length === 0
+    ? "All five planes were seen to be open."
+    : `All five planes are in force, and were seen to be open but for what did not apply:\n${left.join("\n")}`;
 }

@@ -155,15 +155,27 @@ function invocable({ inside, invokes, hasGateway }: SeenOpen): readonly OpenCond
 }
 
 function fromOutside({ outside, plane }: SeenOpen): readonly OpenCondition[] {
-  const tried = outside.filter(({ item }) => item.plane === plane && !wasLeftOut(item));
-  if (tried.length === 0) return [];
+  const found = outside.filter(({ item }) => item.plane === plane && !wasLeftOut(item));
+  const tried = found.filter((one) => one.outcome === "as_wanted" || !isUpToPartner(one.item));
+  const left = found.length - tried.length;
   const condition = "from_outside";
+  if (tried.length === 0)
+    return left === 0 ? [] : [none(condition, `${left} up to the partner's own planes`)];
   const mend = "It was tried as the partner: compare with what the partner's operator sees.";
   const wrong = tried.find(({ outcome }) => outcome === "otherwise");
   if (wrong !== undefined) return [{ condition, verdict: "not_met", found: foundIn(wrong.item), mend }];
   const unclear = tried.find(({ outcome }) => outcome === "unclear");
   if (unclear !== undefined) return [{ condition, verdict: "unknown", found: foundIn(unclear.item), mend }];
-  return [met(condition, `${tried.length} as wanted`)];
+  const rest = left === 0 ? "" : `, ${left} up to the partner's own planes`;
+  return [met(condition, `${tried.length} as wanted${rest}`)];
+}
+
+/**
+ * What we sent has not arrived, and nothing of ours refused it: the partner opens its planes in the same order,
+ * and its border comes after its rooms. Whoever waited for that on both sides would wait for ever.
+ */
+function isUpToPartner({ probe, layer }: EvidenceItem): boolean {
+  return probe.startsWith("message_to_partner") && layer === "not_seen";
 }
 
 function foundIn({ probe, subject, verdict, reason }: EvidenceItem): string {

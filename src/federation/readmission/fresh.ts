@@ -2,9 +2,14 @@
 // the partner has handed over by another way than Matrix.
 // Invariants: unknown keys are refused; secrets are references; what was retired is refused here already.
 // Published as docs/reference/schemas/readmission-identities.schema.json.
+import { normalize } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { CardIdentity } from "../../admission/agents-file.ts";
 import { DeclaredClientId } from "../../admission/clients-file.ts";
+import { canonicalize } from "../../domain/canonicalize.ts";
+import { sha256Tagged } from "../../domain/digest.ts";
+import type { Json } from "../../domain/json.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { refuse, refuseRetired } from "../agents/guards.ts";
 import type { FileEdit } from "../change/edit-file.ts";
@@ -37,6 +42,11 @@ export const FreshIdentities = z.strictObject({
 });
 export type FreshIdentities = z.output<typeof FreshIdentities>;
 
+/** Of everything that stands in it. */
+export function freshDigest(fresh: FreshIdentities): string {
+  return sha256Tagged(canonicalize(plain(fresh) as Json));
+}
+
 /**
  * What becomes of a partner's file: everything that it pinned is retired, and only what is fresh stands in it.
  * @throws DrawbridgeError `guard_refused`
@@ -49,6 +59,9 @@ export function freshEdits(registry: Registry, entry: PartnerEntry, fresh: Fresh
   }
   if (partner.gateway !== undefined && fresh.clientSecret === undefined) {
     throw refuse("fresh_secret", `${entry.name} may invoke agents here, and its new client names no secret`);
+  }
+  if (isSameSecret(partner.gateway?.clientSecret, fresh.clientSecret)) {
+    throw refuse("fresh_secret", `the new client of ${entry.name} names the secret of the one before`);
   }
   for (const id of fresh.serverKeys) {
     if (retired.serverKeys.includes(id)) throw refuse("retired_key", `${id} is a server's key of before`);
@@ -82,6 +95,10 @@ export function freshEdits(registry: Registry, entry: PartnerEntry, fresh: Fresh
     edits.push({ path: [...path, "cardIdentity"], value: plain(given.cardIdentity) });
     if (entryOfAgent.credentials === undefined) continue;
     const { clientId, clientSecret } = given;
+    const before = entryOfAgent.credentials.clientSecret;
+    if (clientId !== undefined && isSameSecret(before, clientSecret ?? before)) {
+      throw refuse("fresh_secret", `our new client for ${agent} names the secret of the one before`);
+    }
     const at = [...path, "credentials"];
     if (clientId !== undefined) edits.push({ path: [...at, "clientId"], value: clientId });
     if (clientSecret !== undefined) edits.push({ path: [...at, "clientSecret"], value: clientSecret });
@@ -89,6 +106,14 @@ export function freshEdits(registry: Registry, entry: PartnerEntry, fresh: Fresh
   const unknown = Object.keys(fresh.agents).find((agent) => !Object.hasOwn(partner.card.consumes, agent));
   if (unknown !== undefined) throw refuse("unknown_agent", `${entry.name} consumes no agent ${unknown}`);
   return edits;
+}
+
+/** Whether two references lead to the same secret, as far as their words tell. */
+function isSameSecret(before: SecretReference | undefined, now: SecretReference | undefined): boolean {
+  if (before === undefined || now === undefined) return false;
+  const named = (reference: SecretReference) =>
+    "file" in reference ? { file: normalize(reference.file) } : reference;
+  return isDeepStrictEqual(named(before), named(now));
 }
 
 /** Without what is undefined, as YAML has it. */

@@ -15,7 +15,7 @@ import type { Federation } from "../reconcile/open.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import { retireAll } from "../registry/retired.ts";
 import { parseRevision } from "../repository/repository.ts";
-import { type FreshIdentities, freshEdits } from "./fresh.ts";
+import { type FreshIdentities, freshDigest, freshEdits } from "./fresh.ts";
 import { lastReadmission, READMISSION_ORDER, type Readmission, saveReadmission } from "./readmission.ts";
 import { type ReadmissionRecord, recordPath, renderRecord } from "./record.ts";
 import { isOvertaken, isRemoved, refuseWhileRemoving } from "./removals.ts";
@@ -60,7 +60,11 @@ export async function openReadmission(context: ReadmissionContext, options: Open
       const opened = parseRevision(known.opened);
       const head = await repository.requireHead();
       if (opened !== undefined && (await repository.isAncestor(opened, head))) {
-        if (known.gate === options.gate) return { readmission: known, isNew: false, workTreesBehind: [] };
+        if (known.gate === options.gate) {
+          if (known.fresh !== null && known.fresh !== freshDigest(options.fresh))
+            throw otherFresh(known, options);
+          return { readmission: known, isNew: false, workTreesBehind: [] };
+        }
         if (!known.done) throw otherGate(serverName, options.partner);
       }
     }
@@ -74,6 +78,14 @@ function otherGate(serverName: string, named: string): DrawbridgeError {
   return new DrawbridgeError("usage", `a re-admission of ${serverName} is open, with another gate`, {
     mend: `Go on with it: drawbridge readmission next ${named}. Nothing was changed.`,
   });
+}
+
+function otherFresh({ partner, done }: Readmission, { partner: named }: OpenOptions): DrawbridgeError {
+  const what = `the re-admission of ${partner} was opened with other identities`;
+  const mend = done
+    ? "Pin another key with drawbridge agent pin."
+    : `Go on with what was pinned (drawbridge readmission next ${named}), and change a pin with drawbridge agent pin.`;
+  return new DrawbridgeError("usage", what, { mend: `${mend} Nothing was changed.` });
 }
 
 async function commitOpening(
@@ -103,10 +115,13 @@ async function commitOpening(
       readmission = saveReadmission(state, {
         ...{ version: 1, id, partner: partner.serverName, gate: options.gate, openedAt: at },
         opened: revision,
+        fresh: freshDigest(options.fresh),
         retired: retiredNames(partner),
         rooms: null,
         touched: null,
-        stages: READMISSION_ORDER.map((plane) => ({ plane, revision: null, provedAt: null, evidence: [] })),
+        stages: READMISSION_ORDER.map((plane) => ({
+          ...{ plane, revision: null, provedAt: null, evidence: [], notApplicable: [] },
+        })),
         completion: null,
         done: false,
       });

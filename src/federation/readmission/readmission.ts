@@ -19,6 +19,8 @@ const Stage = z.strictObject({
   /** When it was seen to be open, with all that was seen; null before. */
   provedAt: Instant.nullable(),
   evidence: z.array(Digest),
+  /** Conditions of which there was nothing to see, by name. */
+  notApplicable: z.array(Identifier).default([]),
 });
 export type Stage = z.output<typeof Stage>;
 
@@ -43,6 +45,8 @@ export const Readmission = z.strictObject({
   openedAt: Instant,
   /** The commit that retires what was pinned and holds what is fresh. */
   opened: GitRevision,
+  /** Of what the partner brings anew; null where it was opened before this was kept. */
+  fresh: Digest.nullable().default(null),
   retired: z.strictObject({
     card_keys: z.array(Identifier),
     clients: z.array(Identifier),

@@ -31,9 +31,15 @@ export const ReadmissionRecord = z.strictObject({
   rooms: RoomsChoice.nullable(),
   /** Shared rooms that a new one stands for, since the removal or by the re-admission. */
   rooms_replaced: z.int().min(0),
-  /** Planes that were seen to be open, in order, with all that was seen. */
+  /** Planes that are in force open, in order, with all that was seen. */
   planes: z.array(
-    z.strictObject({ plane: z.enum(PLANE_NAMES), revision: GitRevision, evidence: z.array(Digest) }),
+    z.strictObject({
+      plane: z.enum(PLANE_NAMES),
+      revision: GitRevision,
+      evidence: z.array(Digest),
+      /** Conditions of which there was nothing to see, by name. */
+      not_applicable: z.array(Identifier).default([]),
+    }),
   ),
 });
 export type ReadmissionRecord = z.output<typeof ReadmissionRecord>;

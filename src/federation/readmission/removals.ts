@@ -2,7 +2,7 @@
 // walked; a removal that was begun after a re-admission was opened ends that, with its gate and its identities.
 import { STAGE_NAMES } from "../../records/stages.ts";
 import { refuse } from "../agents/guards.ts";
-import { counterpartyOf, listRuns } from "../offboarding/run/run.ts";
+import { openRunWith, runsWith } from "../offboarding/run/run.ts";
 import { readStage } from "../offboarding/run/stage-record.ts";
 import { PLANE_NAMES } from "../planes/names.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
@@ -11,7 +11,7 @@ import type { Readmission } from "./readmission.ts";
 
 /** @throws DrawbridgeError `guard_refused` while a removal of the partner has not ended */
 export function refuseWhileRemoving(state: StateFolder, { name, partner }: PartnerEntry): void {
-  const run = listRuns(state).find((one) => one.ended === null && counterpartyOf(one) === partner.serverName);
+  const run = openRunWith(state, partner.serverName);
   if (run !== undefined) throw refuse("removal_open", `the removal ${run.run} of ${name} has not ended`);
 }
 
@@ -28,11 +28,8 @@ export function isOvertaken(
 ): boolean {
   return (
     isRemoved(partner) &&
-    listRuns(state).some(
-      (run) =>
-        counterpartyOf(run) === partner.serverName &&
-        run.openedAt > openedAt &&
-        STAGE_NAMES.some((stage) => readStage(run, stage) !== undefined),
+    runsWith(state, partner.serverName).some(
+      (run) => run.openedAt > openedAt && STAGE_NAMES.some((stage) => readStage(run, stage) !== undefined),
     )
   );
 }

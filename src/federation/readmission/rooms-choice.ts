@@ -16,25 +16,31 @@ export async function prepareRooms(
   const { state, say } = context;
   const rooms = choice ?? found.rooms ?? "new";
   const { desired } = await currentState(context);
-  const touched = await context.rooms.look(desired, found.partner);
+  const touched = withMendable(found.touched ?? [], await context.rooms.look(desired, found.partner));
   const kept = touched.filter((one) => one.state === "kept");
   const replaced = rooms === "new" ? kept : kept.filter(({ mendable }) => mendable === "no");
   for (const line of tellRooms(rooms, touched)) say(line);
-  let readmission = saveReadmission(state, { ...found, rooms, touched: [...touched] });
+  let readmission = saveReadmission(state, { ...found, rooms, touched });
   const isBlocked = rooms === "reopen" && kept.some(({ mendable }) => mendable === "unknown");
   if (replaced.length === 0 || isBlocked) return readmission;
   const names = replaced.map(({ room }) => room);
   const now = new Map(
     (await context.rooms.replace(desired, found.partner, names)).map((one) => [one.room, one]),
   );
-  readmission = saveReadmission(state, {
-    ...readmission,
-    touched: touched.map((one) => now.get(one.room) ?? one),
-  });
+  const after = touched.map((one) => now.get(one.room) ?? one);
+  readmission = saveReadmission(state, { ...readmission, touched: withMendable(touched, after) });
   for (const { room, replacement } of now.values()) {
     say(replacement === null ? `${room} is left` : `${room} is replaced by ${replacement}`);
   }
   return readmission;
+}
+
+/** Of a room that is gone nobody can be asked any more: that it could not be mended stays known. */
+function withMendable(before: readonly TouchedRoom[], now: readonly TouchedRoom[]): TouchedRoom[] {
+  const known = new Map(before.map((one) => [one.room, one.mendable]));
+  return now.map((one) =>
+    one.state === "kept" ? one : { ...one, mendable: known.get(one.room) ?? one.mendable },
+  );
 }
 
 /** The choice, and the rooms that it touches. */
@@ -45,10 +51,10 @@ export function tellRooms(choice: RoomsChoice, touched: readonly TouchedRoom[]):
     if (state !== "kept")
       return replacement === null ? "does not come back" : `its people are in ${replacement}`;
     if (mendable === "no")
-      return "is replaced: the partner never learned of its bans, and could never join again";
+      return "is replaced: the partner's server does not hold its bans, and could never join again";
     if (choice === "new") return "is replaced by a new room; its history stays here and is not shared";
     return mendable === "yes"
-      ? "is opened again: what was said meanwhile comes in with the partner's next event, and it can read back what we said"
+      ? "is opened again: the partner can read back what we said; what those of its people said whom we had not banned comes in with its next event"
       : "cannot be told: the partner's server does not say whether it holds its bans";
   };
   return [

@@ -14,6 +14,7 @@ import { ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "../planes/
 import { sideBySide } from "../planes/rooms/side-by-side.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired.ts";
 import type { StateFolder } from "../state/folder.ts";
+import { holdsBans } from "./held-bans.ts";
 import type { TouchedRoom } from "./readmission.ts";
 
 export interface ReadmissionRooms {
@@ -25,8 +26,6 @@ export interface ReadmissionRooms {
    */
   replace(desired: DesiredState, partner: string, rooms: readonly string[]): Promise<readonly TouchedRoom[]>;
 }
-
-const ASK_TIMEOUT_MS = 10_000;
 
 interface Sources {
   readonly clock: Clock;
@@ -80,25 +79,9 @@ async function touchedRoom(
   return { room, state: "kept", replacement: null, mendable: await mendable(session, partner, record) };
 }
 
-/** Whether the partner's server holds every ban of its users: an event that it never got cannot be built on. */
-async function mendable(
-  session: RoomsSession,
-  partner: ServerName,
-  { bans }: RoomRecord,
-): Promise<TouchedRoom["mendable"]> {
+function mendable(session: RoomsSession, partner: ServerName, { bans }: RoomRecord) {
   const events = [...bans].filter(([user]) => serverOf(user) === partner).map(([, { event }]) => event);
-  const answers = await sideBySide(events, 2, async (event) => {
-    if (event === undefined) return "unknown" as const;
-    try {
-      const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;
-      const { status } = await session.signed.request(partner, "GET", path, undefined, ASK_TIMEOUT_MS);
-      return status === 200 ? "yes" : status === 404 ? "no" : "unknown";
-    } catch {
-      return "unknown" as const;
-    }
-  });
-  if (answers.includes("no")) return "no";
-  return answers.includes("unknown") ? "unknown" : "yes";
+  return holdsBans(session.signed, partner, events);
 }
 
 async function replaceAll(

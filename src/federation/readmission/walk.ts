@@ -142,6 +142,9 @@ async function walkStage(
         revision,
         provedAt: timestamp(context.clock.now()),
         evidence: items.map(({ digest }) => digest),
+        notApplicable: conditions.flatMap(({ condition, verdict }) =>
+          verdict === "not_applicable" ? [condition] : [],
+        ),
       }),
     );
     if (currentStage(readmission) === undefined) readmission = await complete(context, readmission);
@@ -169,7 +172,10 @@ async function openPlane(
       };
     },
     intend: (revision) => {
-      saveReadmission(state, withStage(readmission, { plane, revision, provedAt: null, evidence: [] }));
+      saveReadmission(
+        state,
+        withStage(readmission, { plane, revision, provedAt: null, evidence: [], notApplicable: [] }),
+      );
     },
   });
 }

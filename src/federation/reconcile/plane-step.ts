@@ -37,6 +37,7 @@ export interface StepOptions {
 export interface StepResult {
   /** `superseded`: another process has taken up a newer revision. `waiting`: it is not time to try again. */
   readonly step: "applied" | "current" | "waiting" | "superseded";
+  /** Nothing is said of a revision that is superseded. */
   readonly record: PlaneRecord;
   /** Differences found and kept in this step. */
   readonly drift: number;
@@ -57,7 +58,9 @@ export async function stepPlane(
   try {
     const record = readPlane(state, plane, (file) => reporter.event({ event: "state_damaged", file }));
     if (readHead(state).accepted?.revision !== desired.revision) {
-      return { step: "superseded", record, drift: 0, changed: false };
+      // What is recorded is about another revision, and says nothing about this one.
+      const unsaid = { ...record, applied: null, inForce: null };
+      return { step: "superseded", record: unsaid, drift: 0, changed: false };
     }
     return await stepLocked(context, runtime, desired, record, options);
   } finally {
@@ -97,18 +100,42 @@ async function stepLocked(
   const mark = { revision: desired.revision, digest, at: timestamp(clock.now()) };
   writePlane(state, { ...known, applying: mark });
   const attempts = settled && !inForce ? (known.applied?.attempts ?? 0) + 1 : 0;
-  const applied = await apply(context, runtime, desired, digest, attempts);
-  const after: PlaneRecord = {
-    ...known,
-    applying: null,
-    applied: applied.applied,
-    inForce:
-      applied.applied.outcome === "in_force"
-        ? { revision: desired.revision, digest, at: applied.applied.at }
-        : known.inForce,
-  };
+  const { applied, changed } = await apply(context, runtime, desired, digest, attempts);
+  const after = afterAttempt(known, applied, changed || drift > 0);
   writePlane(state, after);
-  return { step: "applied", record: after, drift, changed: applied.changed };
+  return { step: "applied", record: after, drift, changed };
+}
+
+/**
+ * What is remembered behind an attempt: one more at the state that stood there does not make it younger.
+ * @param mended whether something stood there otherwise: it was found so, or this attempt has changed it
+ */
+function afterAttempt(before: PlaneRecord, applied: Applied, mended: boolean): PlaneRecord {
+  const { revision, digest, at } = applied;
+  // Not where another state was tried in between, whether or not that attempt is known to have ended.
+  const isSame =
+    before.applied?.digest === digest && (before.applying === null || before.applying.digest === digest);
+  const firstAt = isSame ? (before.applied?.firstAt ?? at) : at;
+  const isStanding = before.inForce?.digest === digest && before.inForce.at >= firstAt;
+  const standing = isSame && isStanding ? before.inForce : null;
+  // What an attempt has changed that did not end in force, the next one finds in its place already.
+  const isAfterFailure = before.applying !== null || before.applied?.outcome !== "in_force";
+  return {
+    ...before,
+    applying: null,
+    applied: { ...applied, firstAt },
+    inForce:
+      applied.outcome !== "in_force"
+        ? before.inForce
+        : standing === null
+          ? { revision, digest, at, mendedAt: null }
+          : {
+              revision,
+              digest,
+              at: standing.at,
+              mendedAt: mended || isAfterFailure ? at : standing.mendedAt,
+            },
+  };
 }
 
 /** The same files in a newer revision: nothing to do on the real parts. */
@@ -183,6 +210,7 @@ async function apply(
     revision,
     digest,
     at: timestamp(now),
+    firstAt: null,
     outcome: outcome.state,
     reason: "reason" in outcome ? outcome.reason : null,
     outOfReach: outcome.state === "incomplete" ? [...outcome.outOfReach] : [],

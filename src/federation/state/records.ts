@@ -25,7 +25,10 @@ const LeftOver = z.strictObject({
   mend: z.string(),
 });
 
+/** `at` is when the last attempt ended, whatever it changed. */
 const Applied = Mark.extend({
+  /** When the first attempt at this state ended: in this order the planes were told of it. */
+  firstAt: Time.nullable().default(null),
   outcome: OutcomeName,
   /** Why it was deferred, or the code of the error that it failed with. */
   reason: z.string().nullable(),
@@ -37,6 +40,15 @@ const Applied = Mark.extend({
 });
 export type Applied = z.output<typeof Applied>;
 
+/** `at` is since when it has been so, however often it was looked at and applied again since. */
+const InForce = Mark.extend({
+  /**
+   * When it was last so again, behind what was put right or an attempt that did not end so; null when it was
+   * never known to be otherwise.
+   */
+  mendedAt: Time.nullable().default(null),
+});
+
 const PlaneRecord = z.strictObject({
   version: z.literal(1),
   plane: z.enum(PLANE_NAMES),
@@ -45,7 +57,7 @@ const PlaneRecord = z.strictObject({
   /** How the last attempt ended. */
   applied: Applied.nullable(),
   /** What was last wholly in force. */
-  inForce: Mark.nullable(),
+  inForce: InForce.nullable(),
   /** The last look for drift: when, and how many differences it found; null where it could not look. */
   looked: z.strictObject({ at: Time, drift: z.int().min(0).nullable() }).nullable(),
 });

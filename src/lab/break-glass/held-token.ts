@@ -1,39 +1,22 @@
 // The partner's client goes on using a token that it was given before: the issuer cannot take it back, so the
-// gateway must refuse it. Invariant: the token is held in memory alone.
+// gateway must refuse it. Invariants: the token is held in memory alone; the client is that of the probe file,
+// which a readmission changes, because the one before is refused for ever.
 import type { Random } from "../../domain/clock.ts";
-import { readInvokeAnswer } from "../../federation/probes/answers.ts";
-import { ask } from "../../federation/probes/http.ts";
-import { serviceEndpoints } from "../endpoints.ts";
-import type { Lab } from "../lab.ts";
-import { type CompleteOrganisation, clientIds } from "../organisations.ts";
-import { requestToken } from "../proof/refusals.ts";
+import { invoke, requestToken } from "../../federation/probes/at-gateway.ts";
+import type { ProbeConfig } from "../../federation/probes/config.ts";
 import type { WatchedAttempt } from "./watch.ts";
 
-/** Asks `org`'s agent for a task that does not exist, so that it does no work. */
-export function heldToken(
-  lab: Lab,
-  org: CompleteOrganisation,
-  partner: CompleteOrganisation,
-  random: Random,
-): WatchedAttempt {
-  const clientId = clientIds.bridgeOf(partner);
-  const secretFile = lab.paths.organisation(org).clientSecret(clientId);
+/** @param config how the organisation that breaks the glass is looked at, as the partner */
+export function heldToken(config: ProbeConfig, random: Random): WatchedAttempt {
+  const [agent] = config.target.agents;
+  if (agent === undefined) throw new TypeError("the lab's probe files name an agent");
   let held: string | undefined;
   return {
     kind: "invocation with a held token",
     plane: "gateway",
     attempt: async () => {
-      held ??= (await requestToken(lab, org, clientId, secretFile)).token;
-      const id = random.bytes(16).toString("hex");
-      const answer = await ask(serviceEndpoints(lab, org).invokeUrl, "POST", {
-        headers: {
-          "content-type": "application/json",
-          "a2a-version": "1.0",
-          ...(held === undefined ? {} : { authorization: `Bearer ${held}` }),
-        },
-        body: JSON.stringify({ jsonrpc: "2.0", id, method: "GetTask", params: { id } }),
-      });
-      return readInvokeAnswer(answer);
+      held ??= (await requestToken(config)).token;
+      return invoke(agent, held, { random });
     },
   };
 }

@@ -107,7 +107,7 @@ function actedLine(
 ): string {
   const planes = Acted.parse(acted).planes.map(({ plane, done, outcome, at }) =>
     done && at !== null
-      ? `${planeLabel(plane)} ${seconds(Date.parse(at) - decidedAt)}`
+      ? `${planeLabel(plane)} ${Date.parse(at) < decidedAt ? "before" : seconds(Date.parse(at) - decidedAt)}`
       : `${planeLabel(plane)} NOT (${outcome ?? "not applied"})`,
   );
   return `The product had them ${word}: ${planes.join(", ")}\n`;

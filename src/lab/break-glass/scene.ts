@@ -69,7 +69,7 @@ export async function whileTrying<T>(
   const { attempts, close } = partnerAttempts(config, room(org), traffic, SOURCES);
   const bystanders = await bystanderMessages(lab, seed, partner, SOURCES);
   const questions = traffic ? [questionsOf(lab, seed, partner, org, room(partner), SOURCES)] : [];
-  const held = heldToken(lab, org, partner, SOURCES.random);
+  const held = heldToken(config, SOURCES.random);
   const watch = new Watch([held, ...attempts, ...questions, ...bystanders], SOURCES.clock);
   watch.start();
   try {

@@ -17,6 +17,7 @@ import { renderQuestion, renderTimeline, renderViews } from "../proof/render.ts"
 import { timelineOf } from "../proof/timeline.ts";
 import { readSeed, roomOf, type Seed, type SeededRoom } from "../seed/seed.ts";
 import { liveSupervisor } from "../supervisor/client.ts";
+import { wayBack, withWayBack } from "../way-back.ts";
 import { namedLab, type ParsedOptions, parseOptions } from "./options.ts";
 
 const USAGE = `
@@ -70,7 +71,9 @@ export async function askTask(args: readonly string[]): Promise<number> {
     question,
     timeoutMs,
   };
-  const result = await ask(request, { clock: systemClock, random: systemRandom });
+  const result = await ask(request, { clock: systemClock, random: systemRandom }).catch(async (error) => {
+    throw withWayBack(lab.name, error, await wayBack(lab));
+  });
   const palette = paletteFor(process.stdout);
   process.stdout.write(
     options.flag("json")
@@ -83,7 +86,12 @@ export async function askTask(args: readonly string[]): Promise<number> {
           ...renderTimeline(result, from, publisher, palette),
         ].join("\n")}\n`,
   );
-  return result.audit.outcome === "completed" ? 0 : 1;
+  if (result.audit.outcome === "completed") return 0;
+  const closed = await wayBack(lab);
+  if (closed !== undefined) {
+    process.stderr.write(`${closed.facts.join(", ")}. To take it back:\n  ${closed.commands.join("\n  ")}\n`);
+  }
+  return 1;
 }
 
 function organisationOf(options: ParsedOptions, name: string): CompleteOrganisation | undefined {

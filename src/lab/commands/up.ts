@@ -1,14 +1,13 @@
 // fed:up: brings the lab to running, whatever state it is in, and proves that it works.
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { labDirectory, labPaths } from "../layout.ts";
-import { removals } from "../offboard/entry.ts";
-import { partnerOf } from "../organisations.ts";
 import { paletteFor, progressOn } from "../progress.ts";
 import { prove } from "../proof/proof.ts";
 import { renderProof } from "../proof/render.ts";
-import { containments, waitUntilReconciled } from "../reconciled.ts";
+import { waitUntilReconciled } from "../reconciled.ts";
 import { castOf, ensureRunning, type Found, lockLab } from "../running.ts";
 import { seed } from "../seed/seed.ts";
+import { wayBack } from "../way-back.ts";
 import { DEFAULT_LAB, parseOptions } from "./options.ts";
 
 const USAGE = `
@@ -45,20 +44,11 @@ export async function up(args: readonly string[]): Promise<number> {
     if (found === "running") progress.note(`The lab ${name} is running already; proving it once more.`);
     await waitUntilReconciled(lab, clock, progress);
     if (found !== "running") progress.done("both registries are in force on all planes");
-    const contained = await containments(lab);
-    if (contained.length > 0) {
-      for (const { at, partner } of contained) progress.note(`${partner} is contained at ${at}.`);
+    const closed = await wayBack(lab);
+    if (closed !== undefined) {
+      for (const fact of closed.facts) progress.note(`${fact}.`);
       progress.note("The lab runs, and nothing is proved of it: it would be refused. To take it back:");
-      for (const { at, partner } of contained) {
-        progress.note(`  ./task fed:break-glass restore ${partner} --org ${at}`);
-      }
-      return 1;
-    }
-    const removed = await removals(lab);
-    if (removed.length > 0) {
-      for (const at of removed) progress.note(`${partnerOf(at)} is removed at ${at}.`);
-      progress.note("The lab runs, and nothing is proved of it: it would be refused. To take it back:");
-      progress.note("  ./task fed:readmit");
+      for (const command of closed.commands) progress.note(`  ${command}`);
       return 1;
     }
     const seeded = await seed(lab, sources, progress);

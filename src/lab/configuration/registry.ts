@@ -39,6 +39,7 @@ export function organisationEntry(
         cardPath: endpoints.cardPath,
         invokePath: endpoints.invokePath,
         httpJson: true,
+        cardKeys: [identities[organisation].cardKey],
       },
     },
     consumes: {

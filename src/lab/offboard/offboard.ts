@@ -11,6 +11,7 @@ import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisati
 import { formatDuration, type Progress } from "../progress.ts";
 import type { Seed } from "../seed/seed.ts";
 import { isShut, tryAll } from "./attempts.ts";
+import type { KeptOrReplaced } from "./kept-rooms.ts";
 import { type Neighbours, NeighbourTraffic } from "./neighbours.ts";
 import { openBoth } from "./open-both.ts";
 import { Operator } from "./operator.ts";
@@ -73,10 +74,17 @@ const StageTimes = z.object({
 
 /**
  * @param org who removes, and @param kind how
+ * @param rooms what becomes of shared rooms; undefined for what the registries say
  * @throws DrawbridgeError `usage` when the partner is removed already; `program_failed`
  */
 export async function offboard(
-  scene: { readonly lab: Lab; readonly seed: Seed; readonly org: CompleteOrganisation; readonly kind: Kind },
+  scene: {
+    readonly lab: Lab;
+    readonly seed: Seed;
+    readonly org: CompleteOrganisation;
+    readonly kind: Kind;
+    readonly rooms?: KeptOrReplaced | undefined;
+  },
   progress: Progress,
 ): Promise<Offboarded> {
   const { lab, seed, org, kind } = scene;

@@ -1,5 +1,5 @@
 // A removal begins at its remover, who gives its ID to the partner; each has a private record of its own.
-// Invariant: a removal that was cut off is cutOffSince on with, never begun a second time.
+// Invariant: a removal that was cut off is gone on with, never begun a second time.
 import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { SOURCES } from "../break-glass/scene.ts";
@@ -7,6 +7,7 @@ import type { Lab } from "../lab.ts";
 import type { Progress } from "../progress.ts";
 import type { Seed } from "../seed/seed.ts";
 import { entryOf, isRemoved } from "./entry.ts";
+import { declareRooms, type KeptOrReplaced } from "./kept-rooms.ts";
 import { type Operator, RunStatus } from "./operator.ts";
 import { type Kind, openRun } from "./private-record.ts";
 
@@ -21,7 +22,17 @@ export interface OpenedRun {
  * @throws DrawbridgeError `usage` when the partner is removed already, or another kind of removal is open
  */
 export async function openBoth(
-  { lab, seed, kind }: { readonly lab: Lab; readonly seed: Seed; readonly kind: Kind },
+  {
+    lab,
+    seed,
+    kind,
+    rooms,
+  }: {
+    readonly lab: Lab;
+    readonly seed: Seed;
+    readonly kind: Kind;
+    readonly rooms?: KeptOrReplaced | undefined;
+  },
   remover: Operator,
   partner: Operator,
   progress: Progress,
@@ -37,6 +48,10 @@ export async function openBoth(
     throw new DrawbridgeError("usage", `${partner.organisation} is removed already`, {
       mend: "Take it back first: ./task fed:readmit.",
     });
+  }
+  if (open === undefined && rooms !== undefined) {
+    await declareRooms(lab, rooms);
+    progress.done(`both registries say what becomes of shared rooms: ${rooms}`);
   }
   const run = open?.run ?? (await openRun(remover, { lab, seed, kind, now }));
   if ((await openRunOf(partner))?.run !== run) await openRun(partner, { lab, seed, kind, now, join: run });

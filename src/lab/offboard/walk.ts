@@ -6,6 +6,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { NOT_PURGEABLE } from "../../federation/offboarding/duties/evidence.ts";
 import { NOT_OUR_ROOM } from "../../federation/offboarding/stages/stated-probes.ts";
+import type { RoomReason } from "../../federation/planes/rooms/reasons.ts";
 import type { CompleteOrganisation } from "../organisations.ts";
 import { failed, type Operator, RunStatus, type Said } from "./operator.ts";
 
@@ -37,6 +38,10 @@ const SIGNED: readonly string[] = ["signed", "countersigned"];
 const WAIVED: ReadonlyMap<string, string> = new Map([
   [NOT_PURGEABLE, "homeserver_keeps_it"],
   [NOT_OUR_ROOM, "room_of_a_third_party"],
+  // Where rooms are kept, what cannot be closed is listed: the counterparty's own, and those of third parties.
+  ["partner_created" satisfies RoomReason, "closed_by_its_owner"],
+  ["left" satisfies RoomReason, "closed_by_its_owner"],
+  ["no_power" satisfies RoomReason, "room_of_a_third_party"],
 ]);
 
 /**

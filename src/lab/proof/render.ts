@@ -220,6 +220,11 @@ function nextCommands(lab: Lab): string[] {
     [`./task fed:ask --encrypted "How long may a room key be late?"${name}`, "ask in the encrypted room"],
     [`./task fed:status${name}`, "what runs where; --json for scripts"],
     [`./task fed:logs org-b bridge -f${name}`, "follow a program's log"],
+    [`./task fed:break-glass contain org-b${name}`, "cut org-b off at once; restore takes it back"],
+    [
+      `./task fed:offboard org-b${name}`,
+      "remove it for good, with signed records; fed:readmit takes it back",
+    ],
     [`./task fed:link cut org-a org-b${name}`, "cut the network between the two; heal mends it"],
     [`./task fed:down${name}`, "end it and keep the data; --purge removes them"],
   ];

@@ -37,7 +37,7 @@ export function clientIn(organisation: CompleteOrganisation, generation: number)
   return `${clientIds.bridgeOf(organisation)}-${generation}`;
 }
 
-/** Gives an agent a new card key, and pins it at home. The agent restarts. */
+/** Gives an agent a new card key, publishes it, and pins it at home. The agent restarts. */
 export async function rotateCardKey(
   lab: Lab,
   organisation: CompleteOrganisation,
@@ -54,12 +54,15 @@ export async function rotateCardKey(
   await changeRegistry(
     lab,
     organisation,
-    `Pin ${keyId}, our own agent's new card key`,
+    `Publish and pin ${keyId}, our own agent's new card key`,
     systemClock,
     (registry) => {
       const file = "registry/organisation.yaml";
-      const edit = { path: ["consumes", AGENT, "cardIdentity"], value: fresh };
-      return new Map([...registry, [file, editFile(registry.get(file) ?? "", [edit])]]);
+      const edits = [
+        { path: ["agents", AGENT, "cardKeys"], value: [fresh] },
+        { path: ["consumes", AGENT, "cardIdentity"], value: fresh },
+      ];
+      return new Map([...registry, [file, editFile(registry.get(file) ?? "", edits)]]);
     },
   );
   writeWhole(agentKey, `${made}\n`, PRIVATE);

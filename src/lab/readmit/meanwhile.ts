@@ -1,5 +1,6 @@
-// What was said in a room that was kept while the partner was out of it: as the organisation that kept it has it
-// now, and as the partner's person reads it back. Invariant: messages are counted, and never kept.
+// What was said in a room between the bans of a partner's people and their lifting: as the organisation that kept
+// the room has it now, and as the partner's person reads it back.
+// Invariants: messages are counted, and never kept; one that arrived without its content was not read back.
 import { z } from "zod";
 import type { MatrixUser } from "../matrix-user.ts";
 
@@ -10,59 +11,95 @@ const Timeline = z.object({
       type: z.string(),
       sender: z.string(),
       state_key: z.string().optional(),
-      content: z.object({ membership: z.string().optional() }),
+      origin_server_ts: z.number(),
+      content: z.object({ membership: z.string().optional(), body: z.string().optional() }),
     }),
   ),
   end: z.string().optional(),
 });
 type Event = z.output<typeof Timeline>["chunk"][number];
 
+/** Milliseconds since the Unix epoch. */
+export interface Absence {
+  readonly from: number;
+  readonly until: number;
+}
+
 export interface Meanwhile {
   /** Of the partner's people, in our copy of the room. */
   readonly cameIn: number;
   /** By our people. */
   readonly saidByOurs: number;
-  /** Of those, what the partner's person finds in the room now. */
+  /** Of those, what the partner's person can read now. */
   readonly readBack: number;
+  /** Of those, what its homeserver has without the content: it pulled them while its border was closed. */
+  readonly emptied: number;
 }
 
-const PAGES_MAX = 20;
+const PAGES_MAX = 40;
 
-/** Since the guest was last banned. @throws DrawbridgeError `homeserver_refused`, `homeserver_unavailable` */
-export async function meanwhileIn(room: string, host: MatrixUser, guest: MatrixUser): Promise<Meanwhile> {
-  const isTheBan = ({ type, state_key, content }: Event) =>
-    type === "m.room.member" && state_key === guest.userId && content.membership === "ban";
-  const ours = (await backTo(room, host, isTheBan)).filter(({ type }) => type.startsWith("m.room.message"));
-  const isOf = (server: string) => (one: Event) => serverOf(one.sender) === server;
-  const said = ours.filter(isOf(serverOf(host.userId)));
-  const wanted = new Set(said.map(({ event_id }) => event_id));
-  const seen = await backTo(room, guest, ({ event_id }) => wanted.delete(event_id) && wanted.size === 0);
+/**
+ * How long the guest was banned last, by the host's copy of the room.
+ * @throws DrawbridgeError `homeserver_refused`, `homeserver_unavailable`
+ */
+export async function absenceIn(
+  room: string,
+  host: MatrixUser,
+  guest: MatrixUser,
+): Promise<Absence | undefined> {
+  let until: number | undefined;
+  for await (const { type, state_key, sender, content, origin_server_ts } of backwards(room, host)) {
+    if (type !== "m.room.member" || state_key !== guest.userId) continue;
+    if (content.membership === "ban")
+      return until === undefined ? undefined : { from: origin_server_ts, until };
+    if (content.membership === "leave" && sender !== guest.userId) until = origin_server_ts;
+  }
+  return undefined;
+}
+
+/** @throws DrawbridgeError `homeserver_refused`, `homeserver_unavailable` */
+export async function meanwhileIn(
+  room: string,
+  host: MatrixUser,
+  guest: MatrixUser,
+  absence: Absence,
+): Promise<Meanwhile> {
+  const [ours, theirs] = [await saidIn(room, host, absence), await saidIn(room, guest, absence)];
+  const of = (server: string) => (one: Event) => serverOf(one.sender) === server;
+  const said = ours.filter(of(serverOf(host.userId)));
+  const found = new Map(theirs.map((one) => [one.event_id, hasContent(one)]));
   return {
-    cameIn: ours.filter(isOf(serverOf(guest.userId))).length,
+    cameIn: ours.filter(of(serverOf(guest.userId))).filter(hasContent).length,
     saidByOurs: said.length,
-    readBack: said.length === 0 || seen.length === 0 ? 0 : said.length - wanted.size,
+    readBack: said.filter(({ event_id }) => found.get(event_id) === true).length,
+    emptied: said.filter(({ event_id }) => found.get(event_id) === false).length,
   };
 }
 
-/** From now back to where it ends, newest first. */
-async function backTo(
-  room: string,
-  reader: MatrixUser,
-  isEnd: (event: Event) => boolean,
-): Promise<readonly Event[]> {
-  const events: Event[] = [];
+/** By the time that the sender's homeserver wrote on it: what comes in late stands behind what was said since. */
+async function saidIn(room: string, reader: MatrixUser, { from, until }: Absence): Promise<readonly Event[]> {
+  const said: Event[] = [];
+  for await (const event of backwards(room, reader)) {
+    const { type, origin_server_ts } = event;
+    if (type === "m.room.message" && from < origin_server_ts && origin_server_ts < until) said.push(event);
+  }
+  return said;
+}
+
+function hasContent({ content }: Event): boolean {
+  return content.body !== undefined;
+}
+
+/** From now back to where the reader's homeserver ends, newest first. */
+async function* backwards(room: string, reader: MatrixUser): AsyncGenerator<Event> {
   let from = "";
   for (let page = 0; page < PAGES_MAX; page++) {
     const path = `/rooms/${encodeURIComponent(room)}/messages?dir=b&limit=100${from}`;
     const { chunk, end } = Timeline.parse(await reader.call("GET", path));
-    for (const event of chunk) {
-      events.push(event);
-      if (isEnd(event)) return events;
-    }
-    if (end === undefined) return events;
+    yield* chunk;
+    if (end === undefined) return;
     from = `&from=${encodeURIComponent(end)}`;
   }
-  return events;
 }
 
 function serverOf(user: string): string {

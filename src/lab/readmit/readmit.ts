@@ -11,10 +11,10 @@ import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf, TRAITS } 
 import type { Progress } from "../progress.ts";
 import { type AskResult, ask } from "../proof/ask.ts";
 import { waitUntilReconciled } from "../reconciled.ts";
-import { personOf, roomOf, type Seed } from "../seed/seed.ts";
-import { type Meanwhile, meanwhileIn } from "./meanwhile.ts";
+import { roomOf, type Seed } from "../seed/seed.ts";
 import { openBoth, ReadmissionStatus } from "./open-both.ts";
 import { shareRooms } from "./rooms.ts";
+import { type SaidMeanwhile, saidMeanwhile } from "./said.ts";
 
 export interface OpenedPlane {
   readonly organisation: CompleteOrganisation;
@@ -22,12 +22,6 @@ export interface OpenedPlane {
   /** Milliseconds since the Unix epoch. */
   readonly seenAt: number;
   readonly tookMs: number;
-}
-
-interface ReopenedRoom extends Meanwhile {
-  /** Whose room it is. */
-  readonly organisation: CompleteOrganisation;
-  readonly room: string;
 }
 
 export interface Readmitted {
@@ -38,8 +32,8 @@ export interface Readmitted {
   readonly planes: readonly OpenedPlane[];
   readonly rooms: readonly { readonly organisation: CompleteOrganisation; readonly room: string }[];
   readonly choice: RoomsChoice | null;
-  /** The shared rooms that were opened again. */
-  readonly reopened: readonly ReopenedRoom[];
+  /** Of the shared rooms that were opened again, and of a third party's that both have stayed in. */
+  readonly reopened: readonly SaidMeanwhile[];
   /** A question by the partner's person to our agent, and the other way round. */
   readonly answered: readonly AskResult[];
   readonly holds: boolean;
@@ -57,6 +51,8 @@ type State = z.output<typeof ReadmissionStatus>["readmission"];
 /** One side may have to wait until the other has opened the same plane. */
 const TRIES = 10;
 const PAUSE_MS = 1_000;
+/** The choice of rooms and what becomes of each, as the command says it before it touches one. */
+const ROOMS_TOLD = /^(?:Rooms[ :]| {2}!|!)/;
 const ANSWER_TIMEOUT_MS = 120_000;
 
 /**
@@ -91,10 +87,10 @@ export async function readmit(
         if (states.get(operator)?.stages.some((one) => one.plane === plane && one.provedAt !== null)) return;
         const startedAt = SOURCES.clock.now();
         progress.doing(`plane ${PLANE_NUMBERS[plane]} ${plane} opens`);
-        states.set(
-          operator,
-          await openPlane(operator, plane === "rooms" && choice !== undefined ? ["--rooms", choice] : []),
-        );
+        const words = plane === "rooms" && choice !== undefined ? ["--rooms", choice] : [];
+        const { readmission, told } = await openPlane(operator, words);
+        states.set(operator, readmission);
+        for (const line of told) progress.note(`${operator.organisation}: ${line.trim()}`);
         const seenAt = SOURCES.clock.now();
         planes.push({ organisation: operator.organisation, plane, seenAt, tookMs: seenAt - startedAt });
         progress.done(
@@ -108,17 +104,13 @@ export async function readmit(
   progress.doing("people come back into shared rooms");
   const seeded = await shareRooms(lab, seed, progress);
   progress.done("people and ghosts are back in shared rooms");
-  const reopened = await Promise.all(
-    operators.flatMap((operator) => {
-      const { organisation, counterparty } = operator;
-      const room = roomOf(seeded, organisation)?.roomId;
-      const isKept = states.get(operator)?.touched?.some((one) => one.room === room && one.state === "kept");
-      if (room === undefined || isKept !== true) return [];
-      const [host, guest] = [organisation, counterparty].map((name) => personOf(lab, seeded, name, SOURCES));
-      if (host === undefined || guest === undefined) return [];
-      return meanwhileIn(room, host, guest).then((found) => ({ organisation, room, ...found }));
-    }),
-  );
+  progress.doing("what was said meanwhile is counted");
+  const keptAt = operators.flatMap((operator) => {
+    const room = roomOf(seeded, operator.organisation)?.roomId;
+    const isKept = states.get(operator)?.touched?.some((one) => one.room === room && one.state === "kept");
+    return isKept === true ? [operator.organisation] : [];
+  });
+  const reopened = await saidMeanwhile(lab, seeded, keptAt);
   const answered: AskResult[] = [];
   for (const publisher of [org, partnerOf(org)]) {
     const from = partnerOf(publisher);
@@ -161,13 +153,18 @@ async function stateOf(operator: Operator): Promise<State> {
   return ReadmissionStatus.parse(said).readmission;
 }
 
-/** The next plane of one side, until it is seen to be open. */
-async function openPlane(operator: Operator, choice: readonly string[]): Promise<State> {
+/** The next plane of one side, until it is seen to be open; with what was told of its rooms. */
+async function openPlane(
+  operator: Operator,
+  choice: readonly string[],
+): Promise<{ readonly readmission: State; readonly told: readonly string[] }> {
   const words = ["readmission", "next", operator.counterparty, "--as", operator.probeFile, ...choice];
+  const told: string[] = [];
   for (let tries = 1; ; tries++) {
     const answer = await operator.type(...words);
     const { readmission, proved, conditions } = Step.parse(answer.said);
-    if (proved) return readmission;
+    told.push(...answer.stderr.split("\n").filter((line) => ROOMS_TOLD.test(line) && !told.includes(line)));
+    if (proved) return { readmission, told };
     if (tries >= TRIES) {
       const wrong = conditions.filter(({ mend }) => mend !== "");
       const lines = wrong.map(({ condition, found, mend }) => `${condition}: ${found} (${mend})`).join("\n");

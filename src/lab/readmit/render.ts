@@ -23,16 +23,18 @@ export function renderReadmitted(seen: Readmitted, palette: Palette): string {
   return [
     "",
     bold(`${by} and ${partner} are partners again, as new ones: what was pinned before is refused for ever.`),
-    dim(`gate ${gate}`),
+    dim(`gate ${gate}: where the contract's approval is filed; without one nothing is opened`),
     "",
     bold("The planes, in the order in which they were seen to be open"),
     renderTable(["  PLANE", "AT", "SINCE THE DECISION", "TOOK"], rows),
     bold("The rooms they share now"),
     ...rooms.map(({ organisation, room }) => `  ${organisation}: ${room}`),
     ...reopened.map(
-      ({ organisation, room, cameIn, saidByOurs, readBack }) =>
-        `  ${room} was opened again: ${cameIn} messages of ${partnerOf(organisation)} came in; ` +
-        `of ${saidByOurs} that ${organisation} said meanwhile, ${readBack} can be read back`,
+      ({ organisation, room, createdBy, cameIn, saidByOurs, readBack, emptied }) =>
+        `  ${room}${createdBy === organisation ? " was opened again" : `, which is ${createdBy}'s`}: ` +
+        `${cameIn} messages of ${partnerOf(organisation)} came in; ` +
+        `of ${saidByOurs} that ${organisation} said meanwhile, ${readBack} can be read back` +
+        (emptied === 0 ? "" : `, and ${emptied} have arrived without content`),
     ),
     ...(choice === "reopen" && reopened.length === 0
       ? ["  None of them was opened again: the removal had replaced them, and that stays so."]

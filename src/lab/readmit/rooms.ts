@@ -1,8 +1,7 @@
 // The rooms that two organisations share again. What a removal has replaced is gone from the lab's list, its
 // address leads to what is in its place; that is open to whoever is invited, so the partner's people and ghosts are
 // invited. The person comes first: what happens in a room while a server is joining it may not reach that server.
-import { DrawbridgeError } from "../../domain/errors.ts";
-import { parseRoomId, type RoomId, type UserId } from "../../domain/identifiers.ts";
+import { parseRoomId, type RoomId } from "../../domain/identifiers.ts";
 import { SOURCES } from "../break-glass/scene.ts";
 import { agentsOf, ghostFor } from "../endpoints.ts";
 import { writeJson } from "../files.ts";
@@ -10,13 +9,12 @@ import type { Lab } from "../lab.ts";
 import type { MatrixUser } from "../matrix-user.ts";
 import { COMPLETE_ORGANISATIONS, type OrganisationName, partnerOf } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
+import { bringGhost, notIn } from "../seed/bring-ghost.ts";
 import { sharedAlias } from "../seed/rooms.ts";
 import { formOf, personOf, ROOM_FORMS, type RoomForm, type Seed, seed as seedRooms } from "../seed/seed.ts";
 
 const JOINED_WITHIN_MS = 90_000;
 const POLL_MS = 500;
-/** An invitation that has not arrived by then is made again. */
-const INVITE_AGAIN_MS = 10_000;
 
 /** @throws DrawbridgeError `homeserver_refused`, `program_failed` when people or ghosts do not come */
 export async function shareRooms(lab: Lab, before: Seed, progress: Progress): Promise<Seed> {
@@ -35,7 +33,7 @@ export async function shareRooms(lab: Lab, before: Seed, progress: Progress): Pr
     // A room that its own organisation has kept may be one that the partner's server has given up for good.
     if (room === undefined || !(await bringGuest(room, host, guest, lab.serverNames[organisation]))) continue;
     for (const { publisher } of agentsOf(partner)) {
-      await bringGhost(room, host, guest, ghostFor(lab, partner, publisher));
+      await bringGhost(room, { host, guest }, ghostFor(lab, partner, publisher), SOURCES.clock);
     }
   }
   const rooms: Seed["rooms"][number][] = [];
@@ -62,27 +60,6 @@ async function bringGuest(room: RoomId, host: MatrixUser, guest: MatrixUser, via
   return true;
 }
 
-/** Until the guest sees the ghost invited, or in the room. */
-async function bringGhost(room: RoomId, host: MatrixUser, guest: MatrixUser, ghost: UserId): Promise<void> {
-  const { clock } = SOURCES;
-  const member = pathOf(room, `state/m.room.member/${encodeURIComponent(ghost)}`);
-  let inviteAt = clock.now();
-  for (const deadline = clock.now() + JOINED_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
-    const { status, body } = await guest.request("GET", member);
-    if (status === 200 && (body["membership"] === "join" || body["membership"] === "invite")) return;
-    if (clock.now() > deadline) throw notIn(room, ghost, String(body["membership"] ?? body["errcode"]));
-    if (clock.now() < inviteAt) continue;
-    await host.request("POST", pathOf(room, "invite"), { user_id: ghost });
-    inviteAt = clock.now() + INVITE_AGAIN_MS;
-  }
-}
-
 function pathOf(room: RoomId, rest: string): string {
   return `/rooms/${encodeURIComponent(room)}/${rest}`;
-}
-
-function notIn(room: RoomId, user: string, found: string): DrawbridgeError {
-  return new DrawbridgeError("program_failed", `${user} does not come into ${room}: ${found}`, {
-    mend: "See ./task fed:status, and the bridge's log; then run the same task again.",
-  });
 }

@@ -2,7 +2,7 @@
 // the witness runs, it is in both, and a third room, made by it, has people of all three.
 // They are open to whoever knows the address, so that what keeps C out is federation policy alone.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { parseRoomId, type RoomId } from "../../domain/identifiers.ts";
+import { parseRoomId, type RoomId, type UserId } from "../../domain/identifiers.ts";
 import { agentsOf, ghostFor } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
 import type { MatrixUser } from "../matrix-user.ts";
@@ -17,6 +17,7 @@ import {
   TRAITS,
   WITNESS,
 } from "../organisations.ts";
+import { bringGhost } from "./bring-ghost.ts";
 import {
   personOf,
   ROOM_FORMS,
@@ -125,12 +126,12 @@ async function openRoom(
   return described(roomId);
 }
 
-function ghostsOf(lab: Lab, organisation: CompleteOrganisation): string[] {
+function ghostsOf(lab: Lab, organisation: CompleteOrganisation): UserId[] {
   return agentsOf(organisation).map(({ publisher }) => ghostFor(lab, organisation, publisher));
 }
 
 /**
- * The partner's person joins over federation and invites the ghosts of its own organisation.
+ * The partner's person joins over federation, and the ghosts of its own organisation are invited.
  * @returns false when the partner's homeserver blocks the room
  */
 async function joinPartner(
@@ -141,12 +142,15 @@ async function joinPartner(
   sources: SeedSources,
 ): Promise<boolean> {
   // What happens in a room while a server is joining reaches that server only with the next event.
-  await inviteGhosts(lab, organisation, personOf(lab, seed, organisation, sources), room);
+  const host = personOf(lab, seed, organisation, sources);
+  await inviteOwnGhosts(lab, organisation, host, room);
   await waitForGhostsOf(lab, seed, organisation, room, sources);
   const partner = partnerOf(organisation);
-  const person = await joinPerson(lab, seed, partner, room, sources);
-  if (person === undefined) return false;
-  await inviteGhosts(lab, partner, person, room);
+  const guest = await joinPerson(lab, seed, partner, room, sources);
+  if (guest === undefined) return false;
+  for (const ghost of ghostsOf(lab, partner)) {
+    await bringGhost(room.roomId as RoomId, { host, guest }, ghost, sources.clock);
+  }
   return true;
 }
 
@@ -189,7 +193,8 @@ async function isMember(person: MatrixUser, room: SeededRoom): Promise<boolean> 
   return answer.status === 200 && answer.body["membership"] === "join";
 }
 
-async function inviteGhosts(
+/** Into the room that they have made. */
+async function inviteOwnGhosts(
   lab: Lab,
   organisation: CompleteOrganisation,
   inviter: MatrixUser,

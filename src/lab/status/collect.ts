@@ -1,7 +1,10 @@
 // Gathers the lab's status: what the supervisor knows, what stands in its files, and how each program
 // answers now.
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { z } from "zod";
+import { ClientsFile, type DeclaredClient } from "../../admission/clients-file.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { parseYaml } from "../../runtime/load-yaml.ts";
 import { readIfPresent } from "../../runtime/write-file.ts";
 import { answers } from "../answers.ts";
 import { BRIDGE_SECRETS } from "../configuration/bridge.ts";
@@ -148,18 +151,29 @@ function clientsOf(lab: Lab, name: OrganisationName): OrganisationStatus["client
   return name === WITNESS ? [] : outsiderClients(lab);
 }
 
+/** Those that its issuer has in force, which a re-admission changes; its own first, then the partner's. */
 function declaredClients(lab: Lab, name: CompleteOrganisation): OrganisationStatus["clients"] {
-  const client = (clientId: string, partner: OrganisationName | undefined) => ({
-    clientId,
-    secretFile: lab.paths.organisation(name).clientSecret(clientId),
-    partner: partner === undefined ? null : lab.serverNames[partner],
-  });
-  const partner = partnerOf(name);
-  return [
-    client(clientIds.bridgeOf(name), undefined),
-    client(clientIds.bridgeOf(partner), partner),
-    client(clientIds.applicant, "org-c"),
-  ];
+  const { clientsFile, issuer } = lab.paths.organisation(name);
+  const counterparty: string = lab.serverNames[partnerOf(name)];
+  const placeOf = (partner: string | undefined) =>
+    partner === undefined ? 0 : partner === counterparty ? 1 : 2;
+  return clientsIn(clientsFile)
+    .toSorted((one, other) => placeOf(one.partner) - placeOf(other.partner))
+    .flatMap(({ clientId, secret, partner }) =>
+      "file" in secret
+        ? [{ clientId, secretFile: resolve(issuer, secret.file), partner: partner ?? null }]
+        : [],
+    );
+}
+
+/** None before the lab was first started, nor while the file cannot be used. */
+function clientsIn(file: string): readonly DeclaredClient[] {
+  try {
+    return parseYaml(ClientsFile, readIfPresent(file) ?? "", file).clients;
+  } catch (error) {
+    if (error instanceof DrawbridgeError) return [];
+    throw error;
+  }
 }
 
 function outsiderClients(lab: Lab): OrganisationStatus["clients"] {

@@ -67,6 +67,6 @@ export function wholeProblems(
     ...stages.flatMap((stage) => strayProblems(predicate, stage, placeOf(stage.predicate))),
     ...sequenceProblems(predicate, stages),
     ...completionProblems(completion),
-    ...bindingProblems(predicate, stages, true),
+    ...bindingProblems(predicate, stages, evidence, true),
   ];
 }

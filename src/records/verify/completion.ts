@@ -1,4 +1,6 @@
 // Does the completion bind exactly what was signed, and is it complete in all six parts?
+import { isOfPurge, ownerAttested, showsPurge } from "../duties.ts";
+import type { EvidenceItem } from "../evidence-item.ts";
 import type { CompletionPredicate } from "../predicates/completion.ts";
 import type { StagePredicate } from "../predicates/stage.ts";
 import { PLANE_OF_STAGE, statementOrder } from "../stages.ts";
@@ -6,7 +8,7 @@ import { type Statement, statementDigest } from "../statement.ts";
 import { completionSubjects, sameSubjects } from "../subjects.ts";
 import { isAscending } from "./ascending.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
-import { placeOf } from "./stage.ts";
+import { type Evidence, placeOf } from "./stage.ts";
 import type { Signature } from "./verify-envelope.ts";
 
 type StageStatement = Statement<StagePredicate>;
@@ -44,12 +46,14 @@ export function keyProblems({ attestations }: CompletionPredicate, signers: read
 /**
  * What is wrong between the completion and the stages.
  * @param stages every statement that verified, in the record's order
+ * @param items evidence that is at hand, each item checked against its digest
  * @param isWhole whether every statement of the record verified; if not, what only its absence explains is
  *   not told
  */
 export function bindingProblems(
   predicate: CompletionPredicate,
   stages: readonly StageStatement[],
+  items: Evidence,
   isWhole: boolean,
 ): Problem[] {
   return collect((report) => {
@@ -58,7 +62,8 @@ export function bindingProblems(
     if (isWhole) checkRevisions(predicate, stages, report);
     checkOutOfReach(predicate, stages, report);
     checkTimes(predicate, stages, report);
-    checkPurge(predicate, stages, isWhole, report);
+    checkOwner(predicate, stages, report);
+    checkPurge(predicate, stages, items, isWhole, report);
   });
 }
 
@@ -202,13 +207,42 @@ function checkTimes(
   if (before.some((time) => time > completedAt)) report("times_out_of_order", "completedAt");
 }
 
-function checkPurge(
-  { duties }: CompletionPredicate,
+/** The remover writes down who attests for the partner, and the partner alone can have said so. */
+function checkOwner(
+  { partner, attestations }: CompletionPredicate,
   stages: readonly StageStatement[],
+  report: Report,
+): void {
+  const own = stages.find(({ predicate }) => predicate.organisation === partner && isDuties(predicate));
+  if (own === undefined) return;
+  const attested = ownerAttested(own.predicate.attested);
+  for (const { organisation, owner } of attestations) {
+    if (organisation === partner && owner !== attested) report("owner_not_attested", owner);
+  }
+}
+
+function isDuties({ stage }: StagePredicate): boolean {
+  return PLANE_OF_STAGE[stage] === null;
+}
+
+function checkPurge(
+  { partner, duties: { purge } }: CompletionPredicate,
+  stages: readonly StageStatement[],
+  items: Evidence,
   isWhole: boolean,
   report: Report,
 ): void {
   if (!isWhole) return;
-  const shown = evidenceOf(stages.filter(({ predicate }) => predicate.stage === "data_duties"));
-  for (const digest of duties.purge.evidence) if (!shown.has(digest)) report("purge_not_shown", digest);
+  const shown = evidenceOf(stages.filter(({ predicate }) => isDuties(predicate)));
+  const held: EvidenceItem[] = [];
+  for (const digest of purge.evidence) {
+    const item = items.get(digest);
+    if (!shown.has(digest)) report("purge_not_shown", digest);
+    else if (item !== undefined && !isOfPurge(item)) report("purge_of_another_kind", digest);
+    if (item !== undefined) held.push(item);
+  }
+  // What is missing is told as that. That the partner has deleted something of the remover's is no purge here.
+  const isAll = held.length === purge.evidence.length && held.length > 0 && held.every(isOfPurge);
+  const isShown = held.some((item) => showsPurge(item) && item.partner === partner);
+  if (purge.state === "done" && isAll && !isShown) report("purge_of_another_kind");
 }

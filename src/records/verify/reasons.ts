@@ -24,6 +24,10 @@ export const REASONS = {
       "the file is no JSON that every reader understands alike (duplicate names, bad text, too large)",
     mend: ORIGINAL,
   },
+  record_too_many: {
+    sentence: "the file has more statements or items of evidence than a record can have; none was looked at",
+    mend: ORIGINAL,
+  },
   record_malformed: { sentence: "the file is no offboarding record, version 1", mend: ORIGINAL },
   record_reformatted: {
     sentence: "the file says what a record says, but not in a record's one form",
@@ -218,6 +222,11 @@ export const REASONS = {
     missing: true,
     part: 1,
   },
+  owner_not_attested: {
+    sentence: "the completion names another owner of the partner than the partner's data duties attest",
+    mend: "Name the owner that the partner has stated, and make the completion again.",
+    part: 1,
+  },
   attestation_repeated: { sentence: "two owners attest for one organisation", mend: COMPLETE_AGAIN, part: 1 },
   key_not_attested: {
     sentence: "an organisation signed the completion by another key than its attestation names",
@@ -232,6 +241,13 @@ export const REASONS = {
   },
   purge_not_shown: {
     sentence: "the purge is said to be done, but not shown by evidence of the data duties",
+    mend: COMPLETE_AGAIN,
+    missing: true,
+    part: 5,
+  },
+  purge_of_another_kind: {
+    sentence:
+      "the purge is said to be shown by an item that is of no purge, or by nothing of the partner that was deleted",
     mend: COMPLETE_AGAIN,
     missing: true,
     part: 5,

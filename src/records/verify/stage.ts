@@ -1,5 +1,6 @@
 // Does one stage statement hold by itself: its place, its conditions, and the evidence that they rest on?
 // Invariant: whoever builds, countersigns, imports or audits a stage asks the same questions.
+import { DELETION_RECORDED, showsPurge } from "../duties.ts";
 import type { EvidenceItem } from "../evidence-item.ts";
 import type { ExitCondition, StagePredicate } from "../predicates/stage.ts";
 import {
@@ -110,15 +111,20 @@ function checkCondition(
       continue;
     }
     checkItem(predicate, item, listed, report);
-    if (item.verdict === "closed" && item.vantage !== "nobody") seen = true;
+    const shows = condition === DELETION_RECORDED ? showsPurge : isSeenClosed;
+    if (shows(item)) seen = true;
   }
   if (verdict === "met" && !seen && wholly) report("condition_unproved", condition);
+}
+
+function isSeenClosed({ verdict, vantage }: EvidenceItem): boolean {
+  return verdict === "closed" && vantage !== "nobody";
 }
 
 /** What anybody can see from outside is the weakest of the three tiers of evidence. */
 function checkTiers(predicate: StagePredicate, evidence: Evidence, report: Report): void {
   const items = predicate.exit.flatMap((exit) => exit.evidence).map((digest) => evidence.get(digest));
-  const closed = items.filter((item) => item?.verdict === "closed" && item.vantage !== "nobody");
+  const closed = items.filter((item) => item !== undefined && isSeenClosed(item));
   if (items.includes(undefined) || closed.length === 0 || !applies(predicate)) return;
   if (!closed.some((item) => item?.vantage === "operator")) report("seen_from_outside_alone");
 }

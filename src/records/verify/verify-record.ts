@@ -8,7 +8,13 @@ import { isJsonObject, type Json, type JsonObject } from "../../domain/json.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
 import { CompletionStatement } from "../predicates/completion.ts";
 import { StageStatement } from "../predicates/stage.ts";
-import { RECORD_BYTES_MAX, RECORD_SCHEMA, RecordFile } from "../record-file.ts";
+import {
+  RECORD_BYTES_MAX,
+  RECORD_EVIDENCE_MAX,
+  RECORD_SCHEMA,
+  RECORD_STAGES_MAX,
+  RecordFile,
+} from "../record-file.ts";
 import type { Statement } from "../statement.ts";
 import type { Trust, TrustedParty } from "../trust.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./completion.ts";
@@ -35,6 +41,9 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   }
   const shape = shapeOf(value);
   if (shape === undefined) return failed({ reason: "record_malformed", where: "file" });
+  // Before any signature or digest is computed: nobody has vouched for the lengths of these lists yet.
+  const tooMany = lengthProblem(shape);
+  if (tooMany !== undefined) return failed(tooMany);
   const problems: Problem[] = [];
   // A list of items may be longer than a call has arguments.
   const add = (more: readonly Problem[]) => {
@@ -68,7 +77,7 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   if (completion !== undefined) {
     add(keyProblems(completion.predicate, completionSigners));
     add(completionProblems(completion));
-    add(bindingProblems(completion.predicate, stages, isWhole));
+    add(bindingProblems(completion.predicate, stages, evidence.items, isWhole));
   }
   if (isWhole) add(surplusEvidence(evidence.items.keys(), evidenceOf(stages)));
   return reportOf({ ...about, problems, completion, stages, items: evidence.items, signers });
@@ -87,6 +96,17 @@ function shapeOf(value: Json): Shape | undefined {
   if (completion === undefined || !isList(stages) || !isList(evidence)) return undefined;
   if (Object.keys(value).length !== Object.keys(RecordFile.shape).length) return undefined;
   return { completion, stages, evidence };
+}
+
+function lengthProblem({ stages, evidence }: Shape): Problem | undefined {
+  const where = "file";
+  if (stages.length > RECORD_STAGES_MAX) {
+    return { reason: "record_too_many", where, detail: `${stages.length} stages` };
+  }
+  if (evidence.length > RECORD_EVIDENCE_MAX) {
+    return { reason: "record_too_many", where, detail: `${evidence.length} items` };
+  }
+  return undefined;
 }
 
 function isList(value: Json | undefined): value is readonly Json[] {

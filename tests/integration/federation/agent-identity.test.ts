@@ -11,12 +11,13 @@ import type { Guard } from "../../../src/federation/agents/guards.ts";
 import { readPublicIdentity } from "../../../src/federation/agents/key-files.ts";
 import { pinAgent } from "../../../src/federation/agents/pin.ts";
 import { rotateAgent } from "../../../src/federation/agents/rotate.ts";
+import { writeRotation } from "../../../src/federation/agents/rotation.ts";
 import { withdrawAgent } from "../../../src/federation/agents/withdraw.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
 import { thumbprintOf } from "../../../src/federation/registry/retired.ts";
 import { isIntact } from "../../../src/records/evidence-item.ts";
 import { LIGHTHOUSE } from "../../support/control-repository.ts";
-import { cardBy, cardKey, identities, ORGANISATION, WEATHER } from "../../support/identities.ts";
+import { cardBy, cardKey, identities, type Key, ORGANISATION, WEATHER } from "../../support/identities.ts";
 import { operatorGit } from "../../support/repository.ts";
 import { writeFile } from "../../support/temporary.ts";
 
@@ -152,6 +153,60 @@ test("PRT-1: guard nothing_to_rotate: an agent without a public key has nothing 
   );
 });
 
+test("PRT-1: guard staged_key: what lies where the new key is staged is never written over", async (t) => {
+  const { federation, parts, rotation, keyFile, repository, own } = await identities(t);
+  const before = await repository.requireHead();
+  const stranger = await cardKey("stranger");
+  for (const text of [stranger.text, "not a key at all"]) {
+    writeFile(`${keyFile}.next`, text, 0o600);
+    await refusedBy("staged_key", () => rotateAgent(federation, parts, rotation));
+    assert.equal(readFileSync(`${keyFile}.next`, "utf8"), text);
+  }
+  assert.equal(await repository.head(), before);
+  assert.match(readFileSync(keyFile, "utf8"), new RegExp(own.identity.jwk.x), "the old key is still there");
+
+  writeFile(`${keyFile}.next`, stranger.text, 0o600);
+  const named = { ...rotation, newKeyFile: `${keyFile}.next` };
+  const result = await rotateAgent(federation, parts, named);
+  assert.equal(result.complete, true, "unless it is named");
+  assert.match(readFileSync(keyFile, "utf8"), new RegExp(stranger.identity.jwk.x));
+});
+
+test("PRT-1: a rotation cut off as its new key was staged goes on with that very key", async (t) => {
+  const { federation, parts, rotation, keyFile, card, own } = await identities(t);
+  const begun = async (key: Key) =>
+    writeRotation(federation.state, {
+      ...{ version: 1, agent: "docs-qa", step: "begun", begunAt: "2026-11-21T00:00:00.000Z" },
+      fresh: { keyId: rotation.keyId, jwk: { kty: "EC", crv: "P-256", ...key.identity.jwk } },
+      old: [{ keyId: own.identity.keyId, jwk: { kty: "EC", crv: "P-256", ...own.identity.jwk } }],
+      ...{ isLost: false, oldCards: [card().toString("base64")], keyFile, cardFile: rotation.cardFile },
+    });
+  const cut = await cardKey(rotation.keyId);
+  await begun(cut);
+  writeFile(`${keyFile}.next`, (await cardKey("stranger")).text, 0o600);
+  await refusedBy("staged_key", () => rotateAgent(federation, parts, rotation));
+  writeFile(`${keyFile}.next`, cut.text, 0o600);
+  const result = await rotateAgent(federation, parts, rotation);
+  assert.equal(result.complete, true, JSON.stringify(result.conditions));
+  assert.match(readFileSync(keyFile, "utf8"), new RegExp(cut.identity.jwk.x), "the key that was staged");
+});
+
+test("PRT-1: a lost key of which no card is at hand leaves a rotation incomplete until one is shown", async (t) => {
+  const { federation, parts, rotation, keyFile, cardFile, own } = await identities(t);
+  rmSync(keyFile);
+  const signed = await cardBy(own, "Handbook");
+  const { signatures: _none, ...bare } = JSON.parse(signed.toString());
+  writeFile(cardFile, JSON.stringify(bare));
+  const lost = { ...rotation, isLost: true };
+  const first = await rotateAgent(federation, parts, lost);
+  const unknown = first.conditions.filter(({ verdict }) => verdict !== "met");
+  assert.deepEqual(
+    unknown.map(({ condition, verdict, found }) => [condition, verdict, found]),
+    [["old_identity_fails", "unknown", "no_card_of_the_old_key"]],
+  );
+  assert.equal((await rotateAgent(federation, parts, { ...lost, oldCard: signed })).complete, true);
+});
+
 test("PRT-1: guard in_version_control: a private key below a work tree is refused", async (t) => {
   const { federation, parts, rotation, keyFile } = await identities(t);
   mkdirSync(join(dirname(keyFile), ".git"));
@@ -245,6 +300,38 @@ function fingerprintOf({ keyId, jwk }: { keyId: string; jwk: { x: string; y: str
   const cardIdentity = { keyId, jwk: { kty: "EC", crv: "P-256", ...jwk } } as const;
   return targetFingerprint(WEATHER, { cardUrl: CARD_URL, cardIdentity });
 }
+
+test("PRT-1: a pin after the publisher's rotation is incomplete until a card of the old key is seen failing", async (t) => {
+  const { federation, parts, weather, serve, decide } = await identities(t);
+  const pin = async (key: Key, replaces: string, oldCard?: Buffer) => {
+    const options = { partner: "lighthouse", agent: WEATHER, identity: key.identity, replaces, oldCard };
+    const { complete, conditions } = await pinAgent(federation, parts, options);
+    const [seen] = conditions.filter(({ condition }) => condition === "old_identity_fails");
+    return [complete, seen?.verdict, seen?.found];
+  };
+  const publish = async (key: Key) => {
+    serve(await cardBy(key));
+    decide({ accepted: true, fingerprint: fingerprintOf(key.identity) });
+  };
+  const second = await cardKey("lighthouse-card-2");
+  await publish(second);
+  const unseen = [false, "unknown", "no_card_of_the_old_key"];
+  assert.deepEqual(await pin(second, "lighthouse-card-1"), unseen);
+  assert.deepEqual(await pin(second, "lighthouse-card-1"), unseen, "and it stays so");
+  const strangers = await cardBy(await cardKey("lighthouse-card-1"));
+  assert.deepEqual(
+    await pin(second, "lighthouse-card-1", strangers),
+    unseen,
+    "another's card proves nothing",
+  );
+  const shown = await pin(second, "lighthouse-card-1", await cardBy(weather));
+  assert.deepEqual(shown, [true, "met", "key_not_pinned"]);
+
+  // What the second pin has verified is kept, so that a third needs nothing to be shown.
+  const third = await cardKey("lighthouse-card-3");
+  await publish(third);
+  assert.deepEqual(await pin(third, "lighthouse-card-2"), [true, "met", "key_not_pinned"]);
+});
 
 test("PRT-1: a card that cannot be fetched proves nothing", async (t) => {
   const { federation, parts, serveNothing } = await identities(t);

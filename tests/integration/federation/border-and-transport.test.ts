@@ -1,6 +1,6 @@
 // What the border and transport planes do to files and to a homeserver that answers as the test says.
 import assert from "node:assert/strict";
-import { mkdirSync, rmSync } from "node:fs";
+import { mkdirSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { parse } from "yaml";
@@ -231,6 +231,24 @@ test("PLN-1: restarts beyond the limit are deferred, also by another process, an
   const [drift] = await plane().drift(transport(D));
   assert.equal(drift?.kind, "not_in_force");
   now += 2_400_000;
+  assert.deepEqual(await plane().apply(transport(D), quiet), { state: "in_force", changed: true });
+});
+
+test("PLN-1: a damaged record of restarts allows one more within the hour, and no loop", async (t) => {
+  const server = await homeserver(t, { maxPerHour: 3 });
+  const file = join(server.directory, server.config.state, "transport.json");
+  let now = 1_800_000_000_000;
+  const clock = { now: () => now, sleep: async () => undefined };
+  const plane = () => transportRuntime(server.config, { clock });
+  await plane().apply(transport(B), quiet);
+  writeFileSync(file, '{"version":1,"pend');
+  utimesSync(file, now / 1_000, now / 1_000);
+  now += 60_000;
+  assert.deepEqual(await plane().apply(transport(B, D), quiet), { state: "in_force", changed: true });
+  now += 60_000;
+  const { state } = await plane().apply(transport(D), quiet);
+  assert.equal(state, "deferred");
+  now += 3_600_000;
   assert.deepEqual(await plane().apply(transport(D), quiet), { state: "in_force", changed: true });
 });
 

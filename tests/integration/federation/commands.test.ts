@@ -1,13 +1,13 @@
 // The commands as an operator runs them: what they print and how they end.
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { type TestContext, test } from "node:test";
 import { stringify } from "yaml";
 import { ContainmentRecord } from "../../../src/federation/containment/record.ts";
 import { controlRepository, PILOTS } from "../../support/control-repository.ts";
-import { commitOnTop } from "../../support/repository.ts";
+import { commitOnTop, operatorGit } from "../../support/repository.ts";
 import { ROOT, run, start, temporaryFolder } from "../../support/temporary.ts";
 
 /** A deployment whose real parts are all down. */
@@ -76,7 +76,11 @@ test("CON-1: a walk says its own order, and the status which planes were never a
     ["contain", "In closing order: 5 gateway, 4 card, 2 rooms, 3 border."],
     ["restore", "In opening order: 3 border, 2 rooms, 4 card, 5 gateway."],
   ] as const) {
-    const { stderr } = await drawbridge("federation", act, "lighthouse", "--run");
+    const { stdout, stderr } = await drawbridge("federation", act, "lighthouse", "--run");
+    for (const plane of ["5 gateway", "4 card"]) {
+      const told = `${stdout}${stderr}`.split("\n").filter((line) => line.startsWith(plane));
+      assert.deepEqual(told, [`${plane}: ${act === "contain" ? "closed" : "in force"}`]);
+    }
     const orders = stderr.split("\n").filter((line) => /(?:closing|opening) order/.test(line));
     assert.deepEqual(orders, [order]);
   }
@@ -107,6 +111,58 @@ test("CON-1: exit codes say what kind of no it is", async (t) => {
   assert.match(elsewhere.stderr, /there is no \/nonexistent\.yaml\nmend: Name .* with --config/);
   assert.equal((await drawbridge("reconcile", "--plane", "card")).code, 2);
   assert.equal((await drawbridge("reconcile", "--once", "--plane", "sixth")).code, 2);
+});
+
+test("ABU-1: a report that asks for containment is acted on first, also where the head is refused", async (t) => {
+  const { drawbridge, directory, repository } = await deployment(t);
+  await drawbridge("reconcile", "--once");
+  const good = await repository.requireHead();
+  // Somebody has put another history in the branch's place.
+  operatorGit(
+    repository.path,
+    "update-ref",
+    "refs/heads/main",
+    operatorGit(repository.path, "commit-tree", "-m", "Anew", `${good}^{tree}`),
+  );
+  const file = join(directory, "report.json");
+  const report = {
+    schema: "svc.federation.abuse-report.v1",
+    reporter: { server_name: "harbour.example" },
+    subject: { server_name: "matrix.lighthouse.example:8448" },
+    ...{ category: "spam", severity: "high", requested_action: "contain", evidence_refs: [] },
+  };
+  writeFileSync(file, JSON.stringify(report));
+  const records = async (folder: string) =>
+    repository.list(await repository.requireHead(), [`records/${folder}`]);
+
+  const without = await drawbridge("federation", "report-abuse", file);
+  assert.equal(without.code, 4, without.stderr);
+  assert.deepEqual([await records("containment"), await records("abuse")], [[], []]);
+
+  const { code, stdout, stderr } = await drawbridge("federation", "report-abuse", file, "--run");
+  assert.equal(code, 5, "the parts are down, so two planes are not closed yet");
+  assert.match(
+    stderr,
+    /is contained in commit [0-9a-f]{12}.*SET ASIDE: the head may not be taken up.*Filed: /s,
+  );
+  assert.match(stdout, /STILL TO BE CLOSED.*"event":"abuse_report"/s);
+  assert.deepEqual([(await records("containment")).length, (await records("abuse")).length], [1, 1]);
+  assert.ok(readdirSync(join(directory, "evidence")).length > 0);
+});
+
+test("ABU-1: a report about nobody that is known contains nobody, with --run as well", async (t) => {
+  const { drawbridge, directory, repository } = await deployment(t);
+  const file = join(directory, "report.json");
+  const unknown = { server_name: "nobody.example" };
+  const report = {
+    schema: "svc.federation.abuse-report.v1",
+    reporter: { server_name: "harbour.example" },
+    ...{ category: "spam", severity: "high", requested_action: "contain", evidence_refs: [] },
+  };
+  writeFileSync(file, JSON.stringify({ ...report, subject: unknown }));
+  const head = await repository.requireHead();
+  assert.equal((await drawbridge("federation", "report-abuse", file, "--run")).code, 2);
+  assert.equal(await repository.head(), head, "nobody was contained");
 });
 
 test("CON-1: a walk over parts that are down names every plane that is not closed yet", async (t) => {

@@ -310,6 +310,64 @@ test("CON-1: the walk closes planes 5, 4, 2 and 3 and opens them in reverse, eac
   assert.deepEqual(parts.applied, ["border", "rooms", "card", "gateway"]);
 });
 
+test("CON-1: a plane is closed since it was first closed; what a later look puts right is told beside it", async (t) => {
+  const { contain, restore, federation, parts, folder, clock } = await control(t);
+  await runPass(federation);
+  parts.onApply = () => clock.advance(5);
+  const walk = async (act = contain) => {
+    const result = await act();
+    return walkPlanes(federation, result.act, result.partner);
+  };
+  const times = (walks: Awaited<ReturnType<typeof walk>>) =>
+    walks.map(({ plane, triedAt, at, mendedAt }) => [
+      plane,
+      ...[triedAt, at, mendedAt].map((time) => (time === null ? null : Date.parse(time) - AT)),
+    ]);
+  const closed = times(await walk());
+  assert.equal(parts.applied.at(-1), "rooms", "behind the border they are looked at again");
+  assert.deepEqual(closed, [
+    ["gateway", 5, 5, null],
+    ["card", 10, 10, null],
+    ["rooms", 15, 15, null],
+    ["border", 20, 20, null],
+  ]);
+
+  // The second look behind the border finds one who came in the meantime.
+  await walk(restore);
+  await clock.advance(1_000 - (clock.now() - AT));
+  const intent = join(folder, "rooms/rooms.json");
+  const opened = readFileSync(intent, "utf8");
+  parts.onApply = async (plane) => {
+    await clock.advance(5);
+    if (plane === "border") writeFileSync(intent, opened);
+  };
+  const mended = [
+    ["gateway", 1_005, 1_005, null],
+    ["card", 1_010, 1_010, null],
+    ["rooms", 1_015, 1_015, 1_025],
+    ["border", 1_020, 1_020, null],
+  ];
+  assert.deepEqual(times(await walk()), mended);
+  assert.deepEqual(times(await walk()), mended, "looking once more makes nothing younger");
+  const { planes } = await federationStatus(federation);
+  const rooms = planes.find(({ plane }) => plane === "rooms");
+  assert.deepEqual(
+    [rooms?.at, rooms?.mendedAt],
+    [new Date(AT + 1_015).toISOString(), new Date(AT + 1_025).toISOString()],
+  );
+
+  // Rooms that are not whole at the first look are in force since the second, and were told in their turn.
+  await walk(restore);
+  await clock.advance(2_000 - (clock.now() - AT));
+  const outOfReach = [{ partner: SERVER, subject: "!room", reason: "refused", mend: "" }];
+  parts.instead.set("rooms", async () => ({ state: "incomplete", changed: true, outOfReach }));
+  parts.onApply = async (plane) => {
+    await clock.advance(5);
+    if (plane === "border") parts.instead.delete("rooms");
+  };
+  assert.deepEqual(times(await walk())[2], ["rooms", 2_015, 2_025, null]);
+});
+
 test("CON-1: a walk over what is contained already closes what somebody opened by hand since", async (t) => {
   const { contain, federation, parts, folder, events } = await control(t);
   await runPass(federation);

@@ -90,6 +90,25 @@ test("OFF-4: nobody being in a room contradicts no open plane, and a refusal doe
   );
 });
 
+test("OFF-4: what was not tried is told with its reason, and with the rooms where it was not tried", () => {
+  const { entry, desired } = sample(["rooms"]);
+  const untried = (probe: string, subject: string | null) =>
+    item({
+      ...{ plane: "rooms", probe, subject, verdict: "unknown", layer: "none" },
+      reason: "not_configured:witness",
+    });
+  const items = [
+    ...NOBODY,
+    ...["!room", "!other"].map((room) => untried("message_to_witness", room)),
+    untried("backfill_at_witness", "!other"),
+    untried("known_room", null),
+  ];
+  assert.match(
+    probeSummary(judge(items, desired, entry, ["rooms"]), entry),
+    /^Not tried: message_to_witness \(probe\.yaml gives no witness\) in all 2 rooms, backfill_at_witness \(probe\.yaml gives no witness\) on !other, known_room \(probe\.yaml gives no witness\)\.$/m,
+  );
+});
+
 test("OFF-4: a closed plane needs an item that shows it closed, and one that is open contradicts it", () => {
   const { entry, desired } = sample(["rooms", "border"]);
   const closed = judge(NOBODY, desired, entry, ["rooms"]);

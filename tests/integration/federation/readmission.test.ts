@@ -100,9 +100,9 @@ test("RDM-1: the gate, what is retired and every item's digest are recorded", as
     server_keys: ["ed25519:a_Lh7Q"],
   });
   assert.deepEqual([completed?.act, completed?.rooms], ["completed", "new"]);
-  const seen = steps
-    .at(-1)
-    ?.readmission.stages.map(({ plane, revision, evidence }) => ({ plane, revision, evidence }));
+  const seen = steps.at(-1)?.readmission.stages.map(({ plane, revision, evidence, notApplicable }) => ({
+    ...{ plane, revision, evidence, not_applicable: notApplicable },
+  }));
   assert.deepEqual(completed?.planes, seen);
   assert.ok(completed?.planes.every(({ evidence }) => evidence.length > 0));
 });
@@ -134,6 +134,61 @@ test("RDM-1: as a new partnership, old pins and keys are retired and refused", a
   assert.ok(
     PLANE_NAMES.every((plane) => partner.planes[plane] === "closed"),
     "opening opens no plane",
+  );
+});
+
+test("RDM-1: a new client never names the secret of the one before", async (t) => {
+  const { context, repository } = await readmission(t);
+  const { card, gateway } = await entryOf(repository);
+  const file = (secret: unknown) => (secret as { file: string }).file;
+  const again = { file: `./${file(gateway?.clientSecret)}` };
+  const before = await repository.requireHead();
+  const open = (fresh: object) =>
+    openReadmission(context, {
+      ...OPEN,
+      fresh: FreshIdentities.parse({ ...structuredClone(FRESH), ...fresh }),
+    });
+  await refusedBy("fresh_secret", open({ clientSecret: again }));
+  const [given] = Object.values(FRESH.agents);
+  const held = card.consumes["lighthouse-weather"]?.credentials ?? assert.fail();
+  const ours = (more: object) => ({ agents: { "lighthouse-weather": { ...given, ...more } } });
+  await refusedBy("fresh_secret", open(ours({ clientId: "harbour-2" })));
+  await refusedBy("fresh_secret", open(ours({ clientId: "harbour-2", clientSecret: held.clientSecret })));
+  assert.equal(await repository.head(), before, "nothing was committed");
+  await open(ours({ clientId: "harbour-2", clientSecret: { file: "secrets/harbour-2" } }));
+});
+
+test("RDM-1: opened again with other identities it says so, and keeps those it was opened with", async (t) => {
+  const { context, repository } = await readmission(t);
+  await openReadmission(context, OPEN);
+  const head = await repository.head();
+  const changed = openReadmission(context, { ...OPEN, fresh: FRESHER });
+  await assert.rejects(changed, /was opened with other identities/);
+  assert.equal(await repository.head(), head);
+  await walkAll(context);
+  await assert.rejects(openReadmission(context, { ...OPEN, fresh: FRESHER }), /with other identities/);
+  assert.equal((await openReadmission(context, OPEN)).isNew, false);
+});
+
+test("RDM-1: the end says of which conditions there was nothing to see", async (t) => {
+  const { context, repository } = await readmission(t);
+  await openReadmission(context, OPEN);
+  await walkAll(context);
+  const told = operatorGit(repository.path, "log", "-1", "--format=%b", "main");
+  const left = [
+    "rooms kept_rooms_hear_it",
+    "card agent_card_verified",
+    "card card_published",
+    "gateway may_invoke",
+  ];
+  for (const one of left) assert.ok(told.split("\n").includes(`  ${one}`), `${one} in ${told}`);
+  assert.doesNotMatch(told, /All five planes were seen to be open\./);
+  const [, completed] = await records(repository);
+  assert.deepEqual(
+    completed?.planes.flatMap(({ plane, not_applicable }) =>
+      not_applicable.map((name) => `${plane} ${name}`),
+    ),
+    left,
   );
 });
 
@@ -213,8 +268,17 @@ test("RDM-1: with --rooms reopen only rooms whose memberships cannot be mended a
   await openReadmission(context, OPEN);
   const steps = await walkAll(context, "reopen");
   assert.deepEqual(rooms.replaced, ["!b"]);
-  assert.match(said.join("\n"), /!a is opened again: what was said meanwhile comes in/);
-  assert.match(said.join("\n"), /!b is replaced: the partner never learned of its bans/);
+  assert.match(said.join("\n"), /!a is opened again: the partner can read back what we said/);
+  assert.match(said.join("\n"), /!b is replaced: the partner's server does not hold its bans/);
+  const touched = steps.at(-1)?.readmission.touched;
+  assert.deepEqual(
+    touched?.map(({ room, state, mendable }) => [room, state, mendable]),
+    [
+      ["!a", "kept", "yes"],
+      ["!b", "replaced", "no"],
+    ],
+    "that it could not be mended stays known",
+  );
   // A kept room is open only when its enforcement was asked for; files cannot say so.
   const [, second] = steps;
   assert.deepEqual(

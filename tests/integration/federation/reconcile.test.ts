@@ -5,11 +5,13 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { federationStatus } from "../../../src/federation/containment/status.ts";
+import { stateTakenUp } from "../../../src/federation/current.ts";
 import type { PlaneName } from "../../../src/federation/planes/names.ts";
 import { follow } from "../../../src/federation/reconcile/follow.ts";
 import { type PassOptions, runPass } from "../../../src/federation/reconcile/pass.ts";
+import { stepPlane } from "../../../src/federation/reconcile/plane-step.ts";
 import { recentDrift } from "../../../src/federation/state/drift-records.ts";
-import { readHead, readPlane } from "../../../src/federation/state/records.ts";
+import { readHead, readPlane, writePlane } from "../../../src/federation/state/records.ts";
 import {
   commitRegistry,
   controlRepository,
@@ -419,4 +421,91 @@ test("GIT-1: the service follows the branch, looks for drift, outlives a bad rou
   await round(() => readPlane(federation.state, "card").applied?.revision === head);
   stop.abort();
   await service;
+});
+
+test("GIT-1: of a revision that was superseded meanwhile, nothing is said to be in force", async (t) => {
+  const { pass, close, federation, repository } = await control(t);
+  const { desired } = await pass();
+  assert.ok(desired !== undefined);
+  await close("gateway");
+  await pass();
+  const { step, record } = await stepPlane(federation, federation.planes.gateway, desired, {
+    ...{ force: true, lookForDrift: false, stateOf: async () => undefined },
+  });
+  assert.deepEqual([step, record.applied, record.inForce], ["superseded", null, null]);
+  const kept = readPlane(federation.state, "gateway");
+  assert.equal(kept.applied?.revision, await repository.requireHead(), "what is remembered stays");
+});
+
+test("CON-1: since when a plane is in force is told with every time that it was not sure to be so", async (t) => {
+  const { pass, close, parts, federation, clock, target, repository } = await control(t);
+  const times = () => {
+    const { inForce } = readPlane(federation.state, "gateway");
+    return [inForce?.at, inForce?.mendedAt ?? null].map((time) =>
+      time == null ? null : Date.parse(time) - AT,
+    );
+  };
+  const later = async (options: PassOptions = { force: true, lookForDrift: true }) => {
+    await clock.advance(1_000);
+    await pass(options);
+    return times();
+  };
+  await close("gateway");
+  assert.deepEqual(await later(), [1_000, null]);
+  assert.deepEqual(await later(), [1_000, null]);
+
+  // Opened by hand while the gateway is down: the file is put right, and the gateway takes it up with the next pass.
+  const file = target("gateway/invocation.yaml");
+  writeFileSync(file, "opened: by hand\n");
+  const closed = (await repository.read(await repository.requireHead(), ["rendered"])).get(
+    "rendered/gateway/invocation.yaml",
+  );
+  parts.instead.set("gateway", async () => {
+    writeFileSync(file, closed ?? "");
+    return { state: "deferred", reason: "gateway_not_running", retryAfterMs: 1_000 };
+  });
+  await later();
+  parts.instead.delete("gateway");
+  assert.deepEqual(await later(), [1_000, 4_000], "the attempt that ended it has changed nothing itself");
+
+  // Cut off while it was at work: what it has changed is not known.
+  const { applied } = readPlane(federation.state, "gateway");
+  assert.ok(applied !== null);
+  const { revision, digest, at } = applied;
+  writePlane(federation.state, {
+    ...readPlane(federation.state, "gateway"),
+    applying: { revision, digest, at },
+  });
+  assert.deepEqual(await later(), [1_000, 5_000]);
+
+  // The file stands as it should, and the gateway had another one in force until it was asked.
+  const { gateway } = federation.planes;
+  const drift = t.mock.method(gateway, "drift", async () => [
+    { plane: "gateway" as const, subject: "invocation", kind: "not_in_force", found: null },
+  ]);
+  assert.deepEqual(await later(), [1_000, 6_000]);
+  drift.mock.restore();
+
+  // Another state was tried in between, and nothing of either has ended in force.
+  parts.instead.set("gateway", async () => ({ state: "deferred", reason: "down", retryAfterMs: 1_000 }));
+  await commitRegistry(repository, new Map([[LIGHTHOUSE, registryFiles().get(LIGHTHOUSE) ?? ""]]));
+  await later();
+  await close("gateway");
+  await later();
+  parts.instead.delete("gateway");
+  assert.deepEqual(await later(), [9_000, null], "it was not closed since the first time");
+});
+
+test("EVD-1: what is looked at is judged by what was taken up, never by a head that is refused", async (t) => {
+  const { pass, federation, repository } = await control(t);
+  const bad = new Map([["rendered/transport/homeserver.yaml", "federation_domain_whitelist: []\n"]]);
+  const good = await repository.requireHead();
+  await commitOnTop(repository, bad);
+  await assert.rejects(stateTakenUp(federation), { code: "head_refused" });
+  operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+  assert.equal((await stateTakenUp(federation)).desired.revision, good, "a good head needs no pass");
+  await pass();
+  await commitOnTop(repository, bad);
+  const { desired, refusal } = await stateTakenUp(federation);
+  assert.deepEqual([desired.revision, refusal?.reason], [good, "render_differs"]);
 });

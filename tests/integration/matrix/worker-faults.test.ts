@@ -132,19 +132,46 @@ test("a ghost that was put out of a room before it settled is out", async (t) =>
   ]);
 });
 
-test("an invitation to a room that the homeserver does not know whole yet is accepted once it does", async (t) => {
-  const { server, clock, rows, memberships } = await fixture(t, ({ path }) =>
-    path.includes("/join/") ? { status: 404, body: { errcode: "M_UNKNOWN" } } : {},
-  );
-  await memberships.round();
-  assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
-    { membership: "invite", task: "answer_invite" },
-  ]);
-  server.script = ({ path }) => (path.includes("/join/") ? { body: { room_id: room("r") } } : {});
-  await clock.advance(2_000);
-  await memberships.round();
-  assert.deepEqual(await rows("SELECT membership FROM bridge_ghost_rooms"), [{ membership: "join" }]);
-});
+const NOT_YET = [
+  ["to a room that the homeserver does not know whole yet", 404, "M_UNKNOWN"],
+  ["that has come ahead of the room's events, to a room that the homeserver is in,", 403, "M_FORBIDDEN"],
+] as const;
+for (const [which, status, errcode] of NOT_YET) {
+  test(`an invitation ${which} is accepted once it can be`, async (t) => {
+    const { server, clock, rows, memberships } = await fixture(t, ({ path }) =>
+      path.includes("/join/") ? { status, body: { errcode } } : {},
+    );
+    await memberships.round();
+    assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "invite", task: "answer_invite" },
+    ]);
+    server.script = ({ path }) => (path.includes("/join/") ? { body: { room_id: room("r") } } : {});
+    await clock.advance(2_000);
+    await memberships.round();
+    assert.deepEqual(await rows("SELECT membership FROM bridge_ghost_rooms"), [{ membership: "join" }]);
+    assert.equal(calls(server.seen, "/leave"), 0);
+  });
+}
+
+const REFUSED = [
+  ["not invited, or banned", 403, "M_FORBIDDEN", 5],
+  ["a version that the homeserver does not know", 400, "M_UNSUPPORTED_ROOM_VERSION", 1],
+] as const;
+for (const [why, status, errcode, joins] of REFUSED) {
+  test(`an invitation that stays refused (${why}) is given up within half a minute`, async (t) => {
+    const { server, clock, rows, memberships } = await fixture(t, ({ path }) =>
+      path.includes("/join/") ? { status, body: { errcode } } : {},
+    );
+    for (let second = 0; second <= 30; second++) {
+      await memberships.round();
+      await clock.advance(1_000);
+    }
+    assert.equal(calls(server.seen, "/join/"), joins);
+    assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "leave", task: null },
+    ]);
+  });
+}
 
 const REFUSALS: readonly (readonly [string, Script])[] = [
   [

@@ -101,12 +101,15 @@ test("a ghost refuses the invitation of one who may not ask it, and of an agent 
 });
 
 test("an invitation that was withdrawn, and a room nobody has, end without a join", async (t) => {
-  const { ghosts, memberships, roomState, rows } = await bridge(t);
+  const { clock, ghosts, memberships, roomState, rows } = await bridge(t);
   await ghosts.ensureGhost(ghost());
   const room = await alice.createRoom({ invite: [ghost()] });
   await alice.call("POST", `/rooms/${encodeURIComponent(room)}/kick`, { user_id: ghost() });
   await roomState(invited(room, ghost(), alice), invited("!nowhere" as RoomId, ghost(), alice));
-  await memberships.round();
+  for (let second = 0; second <= 30; second++) {
+    await memberships.round();
+    await clock.advance(1_000);
+  }
   assert.deepEqual(await rows("SELECT DISTINCT membership, task FROM bridge_ghost_rooms"), [
     { membership: "leave", task: null },
   ]);

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import process from "node:process";
 import { after, before, test } from "node:test";
 import pg from "pg";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
@@ -17,7 +18,7 @@ import { writeStage } from "../../../src/federation/offboarding/run/stage-record
 import { StateFolder } from "../../../src/federation/state/folder.ts";
 import { type FederatedUser, type Federation, startFederation, until } from "../../support/federation.ts";
 import { recordWith } from "../../support/private-record.ts";
-import { writeFile } from "../../support/temporary.ts";
+import { ROOT, start, writeFile } from "../../support/temporary.ts";
 
 type Name = "a" | "b" | "c";
 const folder = mkdtempSync(join(tmpdir(), "drawbridge duties "));
@@ -150,6 +151,30 @@ function deployment(name: string, purge: Readonly<Record<string, unknown>>, coun
     ended: null,
   });
   return { context, run, said };
+}
+
+/** Rooms of A's that B takes part in, with what B said there, and a file of B's in the first. */
+async function sharedWithB(count: number): Promise<{ readonly shared: RoomId[]; readonly media: string }> {
+  const { a, b } = federation.servers;
+  const media = await upload(bob, "b");
+  const shared: RoomId[] = [];
+  for (let n = 0; n < count; n++) {
+    const made = await alice.createRoom({ name: "shared" });
+    assert.equal((await bob.join(made, a.name, b.name)).status, 200);
+    if (n === 0) {
+      const content = { msgtype: "m.image", body: "quay", url: `mxc://${b.name}/${media}` };
+      await bob.call("PUT", `/rooms/${encodeURIComponent(made)}/send/m.room.message/${media}`, content);
+    }
+    for (const text of ["one", "two", "three"]) await bob.say(made, text);
+    await until(
+      "B's messages",
+      () => alice.heard(made),
+      (heard) => heard.includes("three"),
+    );
+    shared.push(made);
+  }
+  await download(alice, b.name, media);
+  return { shared, media };
 }
 
 function openStage(run: Run): void {
@@ -296,5 +321,70 @@ test("OFF-2: a purge deletes what was shown and nothing else, goes on after a cu
   // Killed between its last write and the evidence: the same items, once.
   run.state.remove(runFile(run.run, "duties.json"));
   await runPurge(context, run, plan.digest);
+  assert.deepEqual(dutiesEvidence(run), items);
+});
+
+test("OFF-2: a purge killed by SIGKILL at each of its steps goes on, ends the same, and is evidenced once", async (t) => {
+  const { b } = federation.servers;
+  const { shared, media } = await sharedWithB(4);
+  const [whole, history, second, kept] = shared;
+  assert.ok(whole !== undefined && history !== undefined && second !== undefined && kept !== undefined);
+  const { context, run } = deployment(
+    "killed",
+    {
+      ...{ remoteMedia: "purge", quarantinedMedia: "keep" },
+      rooms: [
+        { room: whole, how: "room" },
+        { room: history, how: "history" },
+        { room: second, how: "room" },
+        { room: kept, how: "keep" },
+      ],
+    },
+    true,
+  );
+  const { digest, rooms: planned } = await dryRun(context, run);
+  assert.equal(planned.length, 3);
+  openStage(run);
+  const { config } = context;
+  const args = { config, state: run.state.path, run: run.run, digest };
+  const begin = () =>
+    start(process.execPath, [join(ROOT, "tests/support/purge-process.ts"), JSON.stringify(args)]);
+  let killed = 0;
+  for (const step of ["cached files", "room 1 of 3", "room 2 of 3", "room 3 of 3"]) {
+    for (const laterMs of [0, 100]) {
+      const before = readPurge(run)?.begun?.rooms.length ?? 0;
+      const working = begin();
+      // What a kill let end all the same is not begun again.
+      await Promise.race([working.printed(step), working.finished]).catch(() => undefined);
+      await systemClock.sleep(laterMs);
+      working.child.kill("SIGKILL");
+      const { signal, stderr } = await working.finished;
+      if (signal === "SIGKILL") killed++;
+      assert.equal(stderr, "");
+      assert.ok((readPurge(run)?.begun?.rooms.length ?? 0) >= before, "what is done stays done");
+    }
+  }
+  t.diagnostic(`${killed} of 8 were killed at work`);
+  assert.ok(killed >= 4, "kills met it at work");
+  const ended = await begin().finished;
+  assert.equal(ended.code, 0, ended.stderr);
+  assert.match(ended.stdout, /done\n$/);
+
+  const state = readPurge(run);
+  assert.deepEqual(state?.begun?.rooms.map(({ room }) => room).sort(), [whole, history, second].sort());
+  assert.equal(await admin("GET", `/media/${b.name}/${media}`), 404);
+  for (const gone of [whole, second])
+    assert.equal(await admin("GET", `/rooms/${encodeURIComponent(gone)}`), 404);
+  assert.equal((await alice.heard(kept)).filter((text) => text === "one").length, 1);
+  assert.equal((await alice.heard(history)).includes("one"), false);
+  const items = dutiesEvidence(run);
+  assert.deepEqual(
+    items
+      .filter(({ probe }) => probe.startsWith("purge_"))
+      .map(({ probe }) => probe)
+      .sort(),
+    ["purge_history", "purge_media", "purge_room", "purge_room"],
+  );
+  assert.equal((await begin().finished).code, 0);
   assert.deepEqual(dutiesEvidence(run), items);
 });

@@ -225,20 +225,25 @@ test("OFF-4: what the rows say together names what crosses, what nobody could te
   const closed = Object.fromEntries(Object.keys(leakCells([])).map((column) => [column, "no"])) as ReturnType<
     typeof leakCells
   >;
-  assert.equal(leakSummary([{ cells: closed }]), "Nothing was seen to cross in the one room looked at.");
+  assert.equal(
+    leakSummary([{ room: "!one", cells: closed }]),
+    "Nothing was seen to cross in the one room looked at.",
+  );
   assert.equal(
     leakSummary([
-      { cells: closed },
+      { room: "!one", cells: { ...closed, target_to_partner: "not_tried" } },
       {
+        room: "!two",
         cells: {
           ...closed,
           join_via_third: "yes",
           history_from_third: "unknown",
           partner_to_target: "not_tried",
+          target_to_partner: "not_tried",
         },
       },
     ]),
     "**Still crossing** in 1 of the 2 rooms looked at: join at D. Could not be told everywhere: history from D. " +
-      "Not tried everywhere: B→A.",
+      "Not tried in !two: B→A. Not tried in any of them: A→B.",
   );
 });

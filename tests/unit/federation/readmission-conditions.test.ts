@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { PLANE_NAMES, type PlaneName } from "../../../src/federation/planes/names.ts";
+import type { Judged } from "../../../src/federation/probes/intent.ts";
 import { isMet, judgeOpen, type SeenOpen } from "../../../src/federation/readmission/conditions.ts";
 import {
   type EvidenceItem,
@@ -141,4 +142,20 @@ test("RDM-1: more that says closed never makes a plane open", () => {
       assert.ok(before || !after, "it was not open before");
     }),
   );
+});
+
+test("RDM-1: what the partner's own planes may still refuse is not waited for, and is said", () => {
+  const touched = [] as const;
+  const judged = (outcome: Judged["outcome"], layer: EvidenceItemBody["layer"], probe: string): Judged => ({
+    item: item("rooms", probe, "closed", { subject: "!c", layer, reason: "not_arrived" }),
+    ...{ wanted: "open", outcome },
+  });
+  const lost = judged("otherwise", "not_seen", "message_to_partner");
+  const verdict = (...outside: Judged[]) => verdictOf(seen("rooms", { touched, outside }), "from_outside");
+  assert.equal(verdict(lost), "not_applicable");
+  const passed: Judged = { ...judged("as_wanted", "homeserver", "make_join"), wanted: "closed" };
+  const both = judgeOpen(seen("rooms", { outside: [lost, passed] })).at(-1);
+  assert.deepEqual([both?.verdict, both?.found], ["met", "1 as wanted, 1 up to the partner's own planes"]);
+  assert.equal(verdict(judged("otherwise", "transport", "message_to_partner")), "not_met", "ours refuses it");
+  assert.equal(verdict(judged("otherwise", "not_seen", "message_to_target")), "not_met", "ours lost it");
 });

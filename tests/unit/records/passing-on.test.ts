@@ -102,9 +102,7 @@ const ordered = (held: HeldStatements) => {
 };
 
 function complete(held: HeldStatements) {
-  const purged = held.evidence
-    .filter(({ probe }) => probe === "deletion_recorded")
-    .map(({ digest }) => digest);
+  const purged = held.evidence.filter(({ probe }) => probe === "purge_room").map(({ digest }) => digest);
   return completionStatement(completionInput(RUN, A, B, purged), ordered(held), byDigest(held.evidence));
 }
 

@@ -4,9 +4,15 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { preAuthenticationEncoding } from "../../../src/records/envelope.ts";
+import type { EvidenceItemBody } from "../../../src/records/evidence-item.ts";
 import type { CompletionPredicate } from "../../../src/records/predicates/completion.ts";
 import type { StagePredicate } from "../../../src/records/predicates/stage.ts";
-import type { RecordFile } from "../../../src/records/record-file.ts";
+import {
+  fileText,
+  RECORD_EVIDENCE_MAX,
+  RECORD_STAGES_MAX,
+  type RecordFile,
+} from "../../../src/records/record-file.ts";
 import { addSignature, signStatement } from "../../../src/records/sign/sign-statement.ts";
 import type { StageName } from "../../../src/records/stages.ts";
 import type { Trust } from "../../../src/records/trust.ts";
@@ -444,6 +450,20 @@ const CASES: readonly (readonly [ReasonCode, string, Changes])[] = [
     })),
   ],
   [
+    "owner_not_attested",
+    "the partner has named another",
+    completion(({ attestations }) => ({
+      attestations: attestations.map((one) =>
+        one.organisation === "b.test" ? { ...one, owner: "change-owner-8" } : one,
+      ),
+    })),
+  ],
+  [
+    "owner_not_attested",
+    "the partner has named nobody",
+    { stage: only("b.test", "data_duties", () => ({ attested: ["backups_expire"] })) },
+  ],
+  [
     "purge_not_waived",
     "waived without a reason",
     completion(({ duties }) => ({
@@ -701,10 +721,53 @@ test("OFF-3: a file that readers could understand differently is refused, and so
 
 test("OFF-3: hundreds of thousands of broken items are told, and break nothing", async () => {
   const { file: record, trust } = await removalOf(A, B);
-  const { fileText } = await import("../../../src/records/record-file.ts");
-  const evidence = Array.from({ length: 300_000 }, () => null);
+  const evidence = Array.from({ length: RECORD_EVIDENCE_MAX }, () => null);
   const reasons = reasonsFor(Buffer.from(fileText({ ...record, evidence })), trust);
   assert.deepEqual(reasons, ["evidence_malformed", "evidence_out_of_order", "evidence_missing"]);
+});
+
+test("OFF-3: more statements or items than a record can have are refused before any is looked at", async () => {
+  const { file: record, trust } = await removalOf(A, B);
+  const [stage] = record.stages;
+  const stages = Array.from({ length: RECORD_STAGES_MAX + 1 }, () => stage);
+  const evidence = Array.from({ length: RECORD_EVIDENCE_MAX + 1 }, () => null);
+  for (const [hostile, detail] of [
+    [{ stages }, "65 stages"],
+    [{ evidence }, "200001 items"],
+  ] as const) {
+    const bytes = Buffer.from(fileText({ ...record, ...hostile }));
+    assert.deepEqual(reasonsFor(bytes, trust), ["record_too_many"]);
+    const [problem] = verifyRecord(bytes, trust).problems;
+    assert.equal(problem?.detail, detail);
+  }
+});
+
+test("OFF-3: a purge is shown by what was deleted, not by counts, promises or other duties", async () => {
+  const as = (probe: string, more: Partial<EvidenceItemBody> = {}) =>
+    changed({
+      item: (item, _organisation, stage) => (stage === "data_duties" ? { ...item, probe, ...more } : item),
+    });
+  assert.deepEqual(await as("purge_media"), []);
+  for (const probe of ["duties", "check_federation", "backup_expiry", "deletion_recorded"]) {
+    assert.deepEqual(await as(probe), ["condition_unproved", "purge_of_another_kind"], probe);
+  }
+  assert.deepEqual(await as("rows_before"), ["condition_unproved", "purge_of_another_kind"]);
+  const kept = await as("purge_media", { reason: "kept_by_contract" });
+  assert.deepEqual(kept, ["condition_unproved", "purge_of_another_kind"]);
+  const { file: record } = await removalOf(A, B);
+  const theirs = record.evidence.filter(
+    ({ probe, partner }) => probe === "purge_room" && partner === "a.test",
+  );
+  const evidence = theirs.map(({ digest }) => digest);
+  const byPartner = completion(({ duties }) => ({
+    duties: { ...duties, purge: { ...duties.purge, evidence } },
+  }));
+  assert.ok(evidence.length > 0);
+  assert.deepEqual(
+    await changed(byPartner),
+    ["purge_of_another_kind"],
+    "the partner's purge is not the remover's",
+  );
 });
 
 test("OFF-3: several faults are told at once", async () => {

@@ -1,6 +1,7 @@
 // What a purge leaves as evidence: what was asked, what is gone, what stays, in counts.
 // Invariant: what the homeserver cannot delete is named by one item that somebody has to answer for; nothing
 // that stays is left out because it is small.
+import { KEPT_BY_CONTRACT } from "../../../records/duties.ts";
 import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../../records/evidence-item.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
 import type { PurgePlan } from "./plan.ts";
@@ -47,7 +48,7 @@ export function purgeEvidence(outcome: PurgeOutcome): readonly EvidenceItem[] {
     item({
       probe: "purge_media",
       subject: plan.partner,
-      reason: media.purge ? null : "kept_by_contract",
+      reason: media.purge ? null : KEPT_BY_CONTRACT,
       references: [
         plan.digest,
         `files=${media.files.length}`,
@@ -63,8 +64,8 @@ export function purgeEvidence(outcome: PurgeOutcome): readonly EvidenceItem[] {
           item({
             probe: "history_kept",
             subject: plan.partner,
-            reason: stays.every(({ reason }) => reason === "kept_by_contract")
-              ? "kept_by_contract"
+            reason: stays.every(({ reason }) => reason === KEPT_BY_CONTRACT)
+              ? KEPT_BY_CONTRACT
               : "not_named_in_the_record",
             references: [
               `rooms=${stays.length}`,

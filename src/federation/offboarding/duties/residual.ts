@@ -65,11 +65,20 @@ export async function residualOf(
   };
 }
 
-/** A token issued before the client was disabled lives this long at most. */
-function tokensLiveUntil({ config }: DutiesContext, run: Run): { until: string } | { reason: string } {
+/**
+ * A token issued before the client was disabled lives this long at most.
+ * @returns never too early: by the last time that the client is known to have been disabled for sure
+ */
+export function tokensLiveUntil(
+  { config }: Pick<DutiesContext, "config">,
+  run: Run,
+): { until: string } | { reason: string } {
   if (config.gateway === undefined) return { reason: "no_gateway" };
-  // The proof comes after the client was disabled, so the bound is never too early.
-  const closedAt = readStage(run, "a2a_stop")?.proof?.at ?? readPlane(run.state, "gateway").inForce?.at;
-  if (closedAt === undefined) return { reason: "gateway_not_closed" };
-  return { until: new Date(Date.parse(closedAt) + TOKEN_LIFE_S * 1_000).toISOString() };
+  const { inForce } = readPlane(run.state, "gateway");
+  // Both: what was put right since may have been open until then, proved closed before or not.
+  const closedAt = [readStage(run, "a2a_stop")?.proof?.at, inForce?.mendedAt ?? inForce?.at].flatMap((at) =>
+    at === undefined ? [] : [Date.parse(at)],
+  );
+  if (closedAt.length === 0) return { reason: "gateway_not_closed" };
+  return { until: new Date(Math.max(...closedAt) + TOKEN_LIFE_S * 1_000).toISOString() };
 }

@@ -39,7 +39,7 @@ export function recordOfRun(run: {
  *   `config_unreadable`
  */
 export function recordFacts(run: Parameters<typeof recordOfRun>[0]): RecordFacts {
-  const { attestation, change, obligations, readmission } = recordOfRun(run);
+  const { affected, attestation, change, obligations, readmission } = recordOfRun(run);
   const { retention, backups } = obligations;
   return {
     owner: attestation.own,
@@ -52,5 +52,6 @@ export function recordFacts(run: Parameters<typeof recordOfRun>[0]): RecordFacts
       owner: readmission.owner ?? null,
       conditions: readmission.conditions,
     },
+    agents: affected.agents,
   };
 }

@@ -1,15 +1,29 @@
 // What the registry knows of a partner, for a new record; and whether a record and the registry agree.
-import type { PartnerEntry, Registry } from "../../registry/partner.ts";
+import type { Partner, PartnerEntry, Registry } from "../../registry/partner.ts";
 import type { RecordProblem } from "./problems.ts";
 import type { PrivateRecord } from "./schema.ts";
 import type { KnownValues } from "./template.ts";
+
+/** Agents of either side between us and the partner: what planes 5 and 4 carry; sorted. */
+function agentsBetween({ gateway, card }: Partner): readonly string[] {
+  return [...new Set([...(gateway?.invokes ?? []), ...Object.keys(card.consumes)])].sort();
+}
+
+/** Agents that a partial removal would close although nobody has named them. */
+export function closedUnnamed(partner: Partner, named: readonly string[]): readonly string[] {
+  return agentsBetween(partner).filter((agent) => !named.includes(agent));
+}
+
+/** What to do where a partial removal would close more than is named. */
+export const NAME_OR_WITHDRAW =
+  "Name every agent that it closes; or take the named ones away alone: drawbridge agent withdraw PARTNER AGENT.";
 
 /** Values that nobody need write by hand. */
 export function knownValues({ organisation }: Registry, { partner }: PartnerEntry): KnownValues {
   const invoked = partner.gateway?.invokes ?? [];
   return new Map<string, string | readonly string[]>([
     ["partner.serverName", partner.serverName],
-    ["affected.agents", [...new Set([...invoked, ...Object.keys(partner.card.consumes)])].sort()],
+    ["affected.agents", agentsBetween(partner)],
     [
       "affected.routes",
       invoked
@@ -49,6 +63,15 @@ export function registryProblems(
   ]);
   for (const [index, name] of record.affected.agents.entries()) {
     if (!agents.has(name)) report(`affected.agents.${index}`, "is an agent that the registry does not know");
+  }
+  if (record.revocation.kind === "partial") {
+    for (const name of closedUnnamed(entry.partner, record.affected.agents)) {
+      problems.push({
+        ...{ rule: "record.closes_more", field: "affected.agents", line: 0 },
+        message: `does not name ${name}, which a partial removal would close as well`,
+        mend: NAME_OR_WITHDRAW,
+      });
+    }
   }
   const routes = new Set(
     Object.values(registry.organisation.agents).flatMap(({ cardPath, invokePath }) => [cardPath, invokePath]),

@@ -25,6 +25,8 @@ export interface RecordFacts {
   /** Why nothing is purged, as a code; null when it is. */
   readonly purgeWaiver: string | null;
   readonly readmission: CompletionPredicate["readmission"];
+  /** Agents of either side that the removal names. */
+  readonly agents: readonly string[];
 }
 
 export type Residual = CompletionPredicate["residual"];

@@ -10,7 +10,7 @@ import { BORDER_POLICY } from "../../planes/border/render.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { DesiredState } from "../../reconcile/desired.ts";
 import type { OffboardingContext } from "./context.ts";
-import { counterpartyOf, createRun, listRuns, type Run, type RunRecord } from "./run.ts";
+import { counterpartyOf, createRun, listRuns, openRunWith, type Run, type RunRecord } from "./run.ts";
 
 export interface OpenOptions {
   /** The counterparty: its server name, or the name of its file in the registry. */
@@ -47,10 +47,9 @@ export async function openRun(
   const other = partner.serverName;
   const lock = await state.lock("offboarding", clock);
   try {
-    const runs = listRuns(state);
-    const known = runs.find(({ run }) => run === joined);
+    const known = listRuns(state).find(({ run }) => run === joined);
     if (known !== undefined) return sameRun(known, { kind, trigger, other });
-    const active = runs.find((one) => one.ended === null && counterpartyOf(one) === other);
+    const active = openRunWith(state, other);
     if (active !== undefined) {
       throw new DrawbridgeError("usage", `run ${active.run} with ${other} is open already`, {
         mend: "Go on with it (drawbridge offboarding status), or end it (drawbridge offboarding abort).",

@@ -74,6 +74,16 @@ export function listRuns(state: StateFolder): readonly Run[] {
     .sort((left, right) => (left.openedAt < right.openedAt ? -1 : 1));
 }
 
+/** The runs with one counterparty, the oldest first. */
+export function runsWith(state: StateFolder, counterparty: string): readonly Run[] {
+  return listRuns(state).filter((run) => counterpartyOf(run) === counterparty);
+}
+
+/** The one with this counterparty that has not ended; there is one at most. */
+export function openRunWith(state: StateFolder, counterparty: string): Run | undefined {
+  return runsWith(state, counterparty).find(({ ended }) => ended === null);
+}
+
 function readRun(state: StateFolder, name: string): Run | undefined {
   const record = state.read(RunRecord, runFile(name, RUN_FILE));
   return record === undefined ? undefined : { ...record, state };

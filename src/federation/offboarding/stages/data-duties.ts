@@ -1,6 +1,6 @@
 // Stage 6 closes no plane: what was deleted is recorded, or waived by name; retention and the backups' end are
 // written down; the declared state passes every test that needs no server.
-import type { EvidenceItem } from "../../../records/evidence-item.ts";
+import { DELETION_RECORDED, showsPurge } from "../../../records/duties.ts";
 import type { Observation, Rule } from "./observation.ts";
 import { DUTIES, PURGE_WAIVED, STATIC_TESTS } from "./stated-probes.ts";
 
@@ -15,13 +15,13 @@ export function dutiesRules({ items, duties, staticProblems = [] }: Observation)
   const [firstProblem] = staticProblems;
   return [
     {
-      condition: "deletion_recorded",
+      condition: DELETION_RECORDED,
       probes: purges,
       needs: [],
       mend: HOW_TO_PURGE,
       ...(waived && purges.length === 0 && { shownAbsentBy: PURGE_WAIVED }),
       ...(!waived &&
-        !items.some(({ probe, verdict }) => verdict === "closed" && purges.includes(probe)) && {
+        !items.some(showsPurge) && {
           objection: {
             verdict: "not_met" as const,
             found: "no purge is recorded, and none is waived",
@@ -52,9 +52,4 @@ export function dutiesRules({ items, duties, staticProblems = [] }: Observation)
       }),
     },
   ];
-}
-
-/** Of the items of this stage, those that show a purge. */
-export function purgesAmong(items: readonly EvidenceItem[]): readonly EvidenceItem[] {
-  return items.filter(({ probe }) => !OWN.has(probe));
 }

@@ -23,6 +23,7 @@ import { publicForOthers } from "./a2a-discovery.ts";
 import type { LeftOpen, Observation } from "./observation.ts";
 import { Stated } from "./stated.ts";
 import { NOT_OUR_ROOM } from "./stated-probes.ts";
+import { subjectWord } from "./subject.ts";
 
 const VIOLATIONS_MAX = 20;
 const VIOLATION_WITHIN_MS = 3_000;
@@ -76,7 +77,7 @@ async function observePlane(
     drift: seen.drift,
     items: seen.items,
     outOfReach: [
-      ...leftOver.map(({ subject, reason, mend }) => ({ subject, reason, mend })),
+      ...leftOver.map(({ subject, reason, mend }) => ({ subject: subjectWord(subject), reason, mend })),
       ...unclearRooms(seen.items, leftOver),
       ...roomsOfOthers(seen.items, leftOver),
     ],

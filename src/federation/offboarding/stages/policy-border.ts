@@ -20,11 +20,23 @@ function policyIn(items: readonly EvidenceItem[]): string | undefined {
   return inForce?.references.find((reference) => reference.startsWith("sha256:"));
 }
 
+/**
+ * Where the transport was cut before the border, nothing reaches it that it could deny: what it answers about
+ * the counterparty when it is asked stands for a denial then, beside the transport's.
+ */
+function wasCutBefore(items: readonly EvidenceItem[]): boolean {
+  const isRefused = items.some(
+    ({ probe, verdict, layer }) => probe === "invite" && verdict === "closed" && layer === "transport",
+  );
+  return isRefused && !items.some(({ probe }) => probe === VIOLATION);
+}
+
 export function borderRules({ items, policyBefore, startedBefore }: Observation): readonly Rule[] {
   const policy = policyIn(items);
   const isOld = policy !== undefined && policy === policyBefore.digest && !policyBefore.excluded;
   const startedNow = startedAtIn(items);
   const restarted = startedBefore !== null && startedNow !== null && startedBefore !== startedNow;
+  const isCutBefore = wasCutBefore(items);
   const reload = "drawbridge reconcile --once --plane border.";
   return [
     {
@@ -42,8 +54,9 @@ export function borderRules({ items, policyBefore, startedBefore }: Observation)
     },
     {
       condition: "server_not_allowed",
-      probes: [VIOLATION, "invite"],
-      needs: [VIOLATION],
+      ...(isCutBefore
+        ? { probes: ["policy_check", "invite"], needs: ["policy_check", "invite"] }
+        : { probes: [VIOLATION, "invite"], needs: [VIOLATION] }),
       mend: "No denial was written yet: run the step again with --as and a probe file that has a signing key and an invitee.",
     },
     {

@@ -1,6 +1,7 @@
 // Completes a removal at the remover: looks at every plane again, states what both have done and what remains,
 // and signs it. Invariants: nothing is stated while a plane is open, a signature is missing or something out of
 // reach is waived by nobody; the statement is made once.
+import { isOfPurge, ownerAttested, showsPurge } from "../../../records/duties.ts";
 import type { CompletionPredicate } from "../../../records/predicates/completion.ts";
 import type { StagePredicate, StageStatement } from "../../../records/predicates/stage.ts";
 import { completionStatement } from "../../../records/sign/completion-statement.ts";
@@ -14,10 +15,9 @@ import { type OffboardingContext, type Residual, signerOf } from "../run/context
 import { envelopeAt, type Held, readHeld, withEnvelope, writeHeld } from "../run/held.ts";
 import { keptStatement } from "../run/kept.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
-import { purgesAmong } from "../stages/data-duties.ts";
 import { type Block, OffboardingBlocked } from "./blocked.ts";
 import { finishRecord } from "./finish.ts";
-import { OWNER_WORD, STATIC_TESTS_COMMAND } from "./prove-stage.ts";
+import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
 import { recheck } from "./recheck.ts";
 import { removalOf, requireOpen, withRun } from "./removal.ts";
 import { type RunView, viewOf } from "./view.ts";
@@ -127,8 +127,8 @@ function isDuties({ stage }: StagePredicate): boolean {
 
 /** Who attests for the other organisation, as it has signed itself. */
 function ownerIn({ organisation, attested }: StagePredicate): string {
-  const word = attested.find((one) => one.startsWith(OWNER_WORD));
-  if (word !== undefined) return word.slice(OWNER_WORD.length);
+  const owner = ownerAttested(attested);
+  if (owner !== undefined) return owner;
   throw unsaid(
     "owner_named",
     `${organisation} has not said who attests for it`,
@@ -167,8 +167,8 @@ function purgeOf(
 ): CompletionPredicate["duties"]["purge"] {
   const own = stages.find(({ predicate }) => predicate.organisation === run.self && isDuties(predicate));
   const named = new Set(own?.predicate.exit.flatMap(({ evidence }) => evidence));
-  const shown = purgesAmong(held.evidence.filter(({ digest }) => named.has(digest)));
-  return shown.length > 0
+  const shown = held.evidence.filter((item) => named.has(item.digest) && isOfPurge(item));
+  return shown.some(showsPurge)
     ? { state: "done", evidence: shown.map(({ digest }) => digest), waiver: null }
     : { state: "waived", evidence: [], waiver };
 }

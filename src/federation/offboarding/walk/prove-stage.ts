@@ -1,9 +1,13 @@
 // One stage of one's own, from its beginning to its proof. Invariants: that it is begun is written before
 // anything is changed; what it was shown by is written as a whole; done again, it takes up what is done.
+import { OWNER_WORD } from "../../../records/duties.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/stages.ts";
+import { findPartner } from "../../containment/find-partner.ts";
 import { currentState } from "../../current.ts";
+import type { PlaneName } from "../../planes/names.ts";
 import { probeFromInside } from "../../probes/inside.ts";
 import { timestamp } from "../../reconcile/context.ts";
+import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/registry-check.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { dutiesEvidence } from "../run/evidence.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
@@ -13,6 +17,7 @@ import type { Judged, Observation } from "../stages/observation.ts";
 import { observeStage } from "../stages/observe.ts";
 import { startedAtIn } from "../stages/policy-border.ts";
 import { Stated } from "../stages/stated.ts";
+import { OffboardingBlocked } from "./blocked.ts";
 import { commitStage } from "./close-stage.ts";
 import { isLeftAlone } from "./view.ts";
 
@@ -28,9 +33,12 @@ export async function workStage(
 ): Promise<StageRecord> {
   const { federation, say } = context;
   const plane = PLANE_OF_STAGE[stage];
-  let record = readStage(run, stage) ?? writeStage(run, await opened(context, run, stage, ahead));
-  if (plane !== null && !isLeftAlone(run, stage) && record.commit === null) {
-    const { revision, workTreesBehind } = await commitStage(federation, run, stage, plane);
+  const begun = readStage(run, stage);
+  const closing = isLeftAlone(run, stage) || (begun?.commit ?? null) !== null ? null : plane;
+  if (closing !== null && run.kind === "partial") await requireNamed(context, run, stage, closing);
+  let record = begun ?? writeStage(run, await opened(context, run, stage, ahead));
+  if (closing !== null) {
+    const { revision, workTreesBehind } = await commitStage(federation, run, stage, closing);
     for (const folder of workTreesBehind) {
       say(`BEHIND: ${folder} could not be brought along; look at git status there.`);
     }
@@ -48,6 +56,27 @@ export async function workStage(
     proof,
     ...(restarted && { startedBefore: startedAtIn(proof.items) }),
   });
+}
+
+/** A partial removal closes two planes whole: only what is named may be on them, when they are closed too. */
+async function requireNamed(
+  { federation, facts }: OffboardingContext,
+  run: Run,
+  stage: StageName,
+  plane: PlaneName,
+): Promise<void> {
+  const { desired } = await currentState(federation);
+  const { partner } = findPartner(desired.registry, counterpartyOf(run));
+  const unnamed = closedUnnamed(partner, facts(run).agents);
+  if (unnamed.length === 0) return;
+  throw new OffboardingBlocked(
+    `stage ${stage} closes nothing yet`,
+    unnamed.map((agent) => ({
+      ...{ stage, plane, condition: "named", probe: "private_record" },
+      found: `${agent} would be closed as well, and the private record does not name it`,
+      mend: NAME_OR_WITHDRAW,
+    })),
+  );
 }
 
 async function opened(
@@ -142,8 +171,6 @@ function copyOf(judged: Judged): Proof["conditions"][number] {
 export const AHEAD_WORD = "ahead:";
 /** Prefix of the word by which an organisation says, in its first stage, why it removes the other. */
 export const TRIGGER_WORD = "trigger:";
-/** Prefix of the word by which an organisation says who attests for it. */
-export const OWNER_WORD = "owner:";
 /** The tests that need no server, as they are named in records. */
 export const STATIC_TESTS_COMMAND = "check:federation";
 

@@ -1,9 +1,12 @@
 // The bridge's last word on each agent's card, from its audit file (svc.agent_card.v1, one JSON line each).
-import { createReadStream } from "node:fs";
-import { createInterface } from "node:readline";
+// Invariants: however often it is asked, a line is read once; a line counts once it is whole; a file that was
+// replaced, or is shorter than what was read of it, is read from its start.
+import { type FileHandle, open } from "node:fs/promises";
 import { z } from "zod";
 
 const SCHEMA = "svc.agent_card.v1";
+const CHUNK = 65_536;
+const NEWLINE = 0x0a;
 
 const CardDecision = z.object({
   schema: z.literal(SCHEMA),
@@ -13,24 +16,63 @@ const CardDecision = z.object({
 });
 export type CardDecision = z.output<typeof CardDecision>;
 
-/** The last decision on each agent; undefined when the file cannot be read. */
-export async function lastCardDecisions(
-  file: string,
-): Promise<ReadonlyMap<string, CardDecision> | undefined> {
-  const last = new Map<string, CardDecision>();
-  const input = createReadStream(file, "utf8");
-  try {
-    for await (const line of createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })) {
-      // Most lines are about delegations.
-      if (!line.includes(SCHEMA)) continue;
-      const decision = CardDecision.safeParse(parseJson(line));
-      if (decision.success) last.set(decision.data.target.agent, decision.data);
+export class CardAudit {
+  readonly #file: string;
+  /** Which file was read: another one of the same name is another. */
+  #identity = "";
+  /** Behind the last whole line. */
+  #position = 0;
+  readonly #last = new Map<string, CardDecision>();
+
+  constructor(file: string) {
+    this.#file = file;
+  }
+
+  /** The last decision on each agent so far; undefined when the file cannot be read. */
+  async lastDecisions(): Promise<ReadonlyMap<string, CardDecision> | undefined> {
+    let handle: FileHandle | undefined;
+    try {
+      handle = await open(this.#file, "r");
+      const { dev, ino, birthtimeMs, size } = await handle.stat();
+      // The number of a file that was removed is given to the next one.
+      const identity = `${dev} ${ino} ${birthtimeMs}`;
+      if (identity !== this.#identity || size < this.#position) {
+        this.#identity = identity;
+        this.#position = 0;
+        this.#last.clear();
+      }
+      await this.#readOn(handle);
+      return new Map(this.#last);
+    } catch {
+      this.#identity = "";
+      return undefined;
+    } finally {
+      await handle?.close();
     }
-    return last;
-  } catch {
-    return undefined;
-  } finally {
-    input.destroy();
+  }
+
+  async #readOn(handle: FileHandle): Promise<void> {
+    const chunk = Buffer.alloc(CHUNK);
+    let partial: Buffer = Buffer.alloc(0);
+    let lineAt = this.#position;
+    for (let at = lineAt; ; ) {
+      const { bytesRead } = await handle.read(chunk, 0, CHUNK, at);
+      if (bytesRead === 0) return;
+      at += bytesRead;
+      const read = Buffer.concat([partial, chunk.subarray(0, bytesRead)]);
+      const whole = read.lastIndexOf(NEWLINE) + 1;
+      for (const line of read.toString("utf8", 0, whole).split("\n")) this.#take(line);
+      lineAt += whole;
+      this.#position = lineAt;
+      partial = read.subarray(whole);
+    }
+  }
+
+  #take(line: string): void {
+    // Most lines are about delegations.
+    if (!line.includes(SCHEMA)) return;
+    const decision = CardDecision.safeParse(parseJson(line));
+    if (decision.success) this.#last.set(decision.data.target.agent, decision.data);
   }
 }
 

@@ -15,7 +15,7 @@ import { type PartnerEntry, planeState } from "../../registry/partner.ts";
 import { openPartners } from "../admitted.ts";
 import type { DesiredPlane } from "../plane.ts";
 import { bridgeAgentsDigest } from "./bridge-health.ts";
-import { type CardDecision, lastCardDecisions } from "./card-audit.ts";
+import { CardAudit, type CardDecision } from "./card-audit.ts";
 import { CARD_AGENTS } from "./render.ts";
 
 const TIMEOUT_MS = 5_000;
@@ -111,11 +111,11 @@ async function theirCards(options: ProbeOptions, seal: Seal): Promise<EvidenceIt
   const inForce = await bridgeAgentsDigest(config.card.bridgeHealthUrl);
   const isDesired = inForce === sha256Tagged(desired.files.get(CARD_AGENTS) ?? "");
   const isClosed = planeState(partner.partner, "card") === "closed";
-  const auditFile = resolve(config.directory, config.card.bridgeAuditFile);
+  const audit = new CardAudit(resolve(config.directory, config.card.bridgeAuditFile));
   const decisions =
     isClosed && isDesired
-      ? await decisionsOnceRejected(auditFile, agents, options.clock)
-      : await lastCardDecisions(auditFile);
+      ? await decisionsOnceRejected(audit, agents, options.clock)
+      : await audit.lastDecisions();
   const items: EvidenceItem[] = [];
   for (const agent of agents) {
     items.push(
@@ -161,9 +161,9 @@ async function whoMayAsk({ config, desired, partner }: ProbeOptions, seal: Seal)
 }
 
 /** The bridge writes its audit a moment after it has taken up the file. */
-async function decisionsOnceRejected(file: string, agents: readonly string[], clock: Clock) {
+async function decisionsOnceRejected(audit: CardAudit, agents: readonly string[], clock: Clock) {
   for (const deadline = clock.now() + AUDITED_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
-    const decisions = await lastCardDecisions(file);
+    const decisions = await audit.lastDecisions();
     const isSettled = agents.every((agent) => decisions?.get(agent)?.outcome !== "accepted");
     if (decisions === undefined || isSettled || clock.now() >= deadline) return decisions;
   }

@@ -2,6 +2,7 @@
 // run with, which one it is about to run with, and when it was restarted.
 // Invariant: an intent is durable before it is acted upon, so that a crash between writing the include file
 // and the restart is noticed, and a crash loop cannot restart the homeserver more often than allowed.
+import { statSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
@@ -21,20 +22,29 @@ const EMPTY: RestartRecord = { pending: null, restarts: [] };
 
 export class RestartRecordFile {
   readonly #file: string;
+  readonly #maxPerHour: number;
 
-  /** @param state the reconciler's folder */
-  constructor(state: string) {
+  /**
+   * @param state the reconciler's folder
+   * @param maxPerHour restarts that are allowed within an hour
+   */
+  constructor(state: string, maxPerHour: number) {
     this.#file = join(state, "transport.json");
+    this.#maxPerHour = maxPerHour;
   }
 
-  /** What is remembered. A record that cannot be understood counts as a restart that is due. */
+  /**
+   * What is remembered. A record that cannot be understood counts as a restart that is due, and as if all
+   * restarts but one had been made when it was last written: a closing is not held up, and a loop is.
+   */
   read(): RestartRecord {
     const text = readIfPresent(this.#file);
     if (text === undefined) return EMPTY;
     try {
       return Record.parse(JSON.parse(text));
     } catch {
-      return { pending: "unknown", restarts: [] };
+      const writtenAt = Math.trunc(statSync(this.#file).mtimeMs);
+      return { pending: "unknown", restarts: Array.from({ length: this.#maxPerHour - 1 }, () => writtenAt) };
     }
   }
 

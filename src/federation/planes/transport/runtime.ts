@@ -30,7 +30,10 @@ interface Dependencies {
 /** The transport plane of one deployment. */
 export function transportRuntime(config: FederationConfig, { clock }: Dependencies): PlaneRuntime {
   const target = resolve(config.directory, config.transport.includeFile);
-  const record = new RestartRecordFile(resolve(config.directory, config.state));
+  const record = new RestartRecordFile(
+    resolve(config.directory, config.state),
+    config.transport.restart.maxPerHour,
+  );
   const restart = new Restart(config, record, clock);
   return {
     name: "transport",

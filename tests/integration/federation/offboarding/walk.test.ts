@@ -324,6 +324,27 @@ test("OFF-2: a partial removal leaves rooms, border and transport alone", async 
   assert.equal(findRun(a.federation.state).ended?.how, "completed");
 });
 
+test("PRT-1: a partial removal closes nothing that the private record does not name", async (t) => {
+  const { a } = await openParties(t, { kind: "partial" });
+  const named = a.facts.agents;
+  const files = ["gateway/invocation.yaml", "card/agents.yaml"];
+  const texts = () => files.map((path) => readFileSync(join(a.parts, path), "utf8"));
+  const [head, before] = [await a.federation.repository.head(), texts()];
+  Object.assign(a.facts, { agents: ["docs-qa"] });
+  await assert.rejects(next(a.context), (error) => {
+    assert.ok(error instanceof OffboardingBlocked);
+    const found = error.blocks.map((block) => [block.stage, block.condition, block.found.split(" ")[0]]);
+    assert.deepEqual(found, [["a2a_stop", "named", "b-docs-qa"]]);
+    assert.match(error.mend ?? "", /drawbridge agent withdraw/);
+    return true;
+  });
+  assert.equal(await a.federation.repository.head(), head);
+  assert.deepEqual(texts(), before);
+  assert.equal(readStage(findRun(a.federation.state), "a2a_stop"), undefined, "it has not begun either");
+  Object.assign(a.facts, { agents: named });
+  assert.equal((await next(a.context)).did, "proved");
+});
+
 test("OFF-2: an aborted run leaves closed what it closed, says so, and makes room for another", async (t) => {
   const { a, walk } = await openParties(t);
   await walk(2);

@@ -56,7 +56,7 @@ const ENOUGH: Readonly<Record<StageName, readonly EvidenceItem[]>> = {
     item("violation"),
   ],
   transport: ["reconciled", "whitelist", "federation_send"].map((probe) => item(probe)),
-  data_duties: [item("media_purge"), item("duties"), item("check_federation")],
+  data_duties: [item("purge_media"), item("duties"), item("check_federation")],
 };
 
 function seen(stage: StageName, change: Partial<Observation> = {}): Observation {

@@ -12,9 +12,12 @@ import {
   setField,
 } from "../../../../src/federation/offboarding/private-record/edit.ts";
 import { RECORD_FIELDS } from "../../../../src/federation/offboarding/private-record/fields.ts";
+import { registryProblems } from "../../../../src/federation/offboarding/private-record/registry-check.ts";
 import { PrivateRecord } from "../../../../src/federation/offboarding/private-record/schema.ts";
 import { renderTemplate } from "../../../../src/federation/offboarding/private-record/template.ts";
+import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { COMPLETE_RECORD, recordJson, recordWith } from "../../../support/private-record.ts";
+import { registryFiles } from "../../../support/registry-folder.ts";
 
 const privateKey = generateKeyPairSync("ec", { namedCurve: "P-256" }).privateKey;
 const jwt = `eyJhbGciOiJFUzI1NiJ9.${Buffer.from('{"azp":"b"}').toString("base64url")}.c2lnbmF0dXJl`;
@@ -42,6 +45,22 @@ test("OFF-1: the listed fields are exactly those of the schema, in its order", (
     known,
     paths(PrivateRecord, "").filter((path) => path !== "version" && path !== "run"),
   );
+});
+
+test("PRT-1: record.closes_more: a partial removal is refused while it would close agents that are not named", () => {
+  const registry = loadRegistry(registryFiles());
+  const entry = registry.partners.find(({ name }) => name === "lighthouse") ?? assert.fail();
+  const refused = (kind: string, agents: readonly string[]) => {
+    const text = setField(recordWith("revocation.kind", kind), "affected.agents", agents);
+    const { record } = checkRecordText(text);
+    assert.ok(record !== undefined);
+    return registryProblems(record, registry, entry)
+      .filter(({ rule }) => rule === "record.closes_more")
+      .map(({ message }) => message.split(" ")[3]);
+  };
+  assert.deepEqual(refused("partial", ["docs-qa"]), ["berth_planner,", "lighthouse-weather,"]);
+  assert.deepEqual(refused("partial", ["docs-qa", "berth_planner", "lighthouse-weather"]), []);
+  assert.deepEqual(refused("full", ["docs-qa"]), [], "a full one closes everything, as its name says");
 });
 
 test("OFF-1: a new record names everything that is missing, and each field that is filled in goes", () => {

@@ -1,0 +1,51 @@
+// Whether a partner's server holds the bans of its users, by how a homeserver answers for an event.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { ServerName } from "../../../src/domain/identifiers.ts";
+import { holdsBans } from "../../../src/federation/readmission/held-bans.ts";
+
+const PARTNER = "b.test:8448" as ServerName;
+const BANS = ["$ban-of-one", "$ban-of-two"];
+
+/** A server that answers with these statuses, and with `others` for every event that is none of them. */
+function server(statuses: Readonly<Record<string, number | "silent">>, others: number | "silent" = 404) {
+  const asked: string[] = [];
+  return {
+    asked,
+    request: async (_to: ServerName, _method: string, path: string) => {
+      const event = decodeURIComponent(path.split("/").at(-1) ?? "");
+      asked.push(event);
+      const status = statuses[event] ?? others;
+      if (status === "silent") throw new Error("no answer");
+      return { status, errcode: undefined, body: {} };
+    },
+  };
+}
+
+test("RDM-1: a server in the room shows the bans it holds, and one that it never got is not found", async () => {
+  const all = server({ "$ban-of-one": 200, "$ban-of-two": 200 });
+  assert.equal(await holdsBans(all, PARTNER, BANS), "yes");
+  assert.deepEqual(all.asked.sort(), BANS, "no control question is needed");
+  assert.equal(await holdsBans(server({ "$ban-of-one": 200 }), PARTNER, BANS), "no");
+  assert.equal(await holdsBans(server({}), PARTNER, []), "yes", "nobody of it was banned");
+});
+
+test("RDM-1: a server whose last user was banned shows no event of the room, and holds the bans all the same", async () => {
+  const left = server({ "$ban-of-one": 403, "$ban-of-two": 403 });
+  assert.equal(await holdsBans(left, PARTNER, BANS), "yes");
+  assert.equal(left.asked.length, 4);
+});
+
+test("RDM-1: a server that refuses whatever it is asked, or does not answer, tells nothing", async () => {
+  const refuses = server({ "$ban-of-one": 403, "$ban-of-two": 403 }, 403);
+  assert.equal(await holdsBans(refuses, PARTNER, BANS), "unknown");
+  const halfway = server({ "$ban-of-one": 403, "$ban-of-two": 403 }, "silent");
+  assert.equal(await holdsBans(halfway, PARTNER, BANS), "unknown");
+  assert.equal(await holdsBans(server({}, "silent"), PARTNER, BANS), "unknown");
+  assert.equal(await holdsBans(server({ "$ban-of-one": 502 }), PARTNER, ["$ban-of-one"]), "unknown");
+  assert.equal(
+    await holdsBans(server({}), PARTNER, [undefined]),
+    "unknown",
+    "which event it was is not known",
+  );
+});

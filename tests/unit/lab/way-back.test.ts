@@ -1,0 +1,30 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { DrawbridgeError } from "../../../src/domain/errors.ts";
+import { wayBackFrom, withWayBack } from "../../../src/lab/way-back.ts";
+
+const REFUSED = new DrawbridgeError("homeserver_refused", "org-b refuses PUT: 403", { mend: "See the log." });
+const mendOf = (error: unknown) => (error instanceof DrawbridgeError ? error.mend : undefined);
+
+test("a question that is refused while a partner is contained names the command that restores it", () => {
+  const closed = wayBackFrom("night", [{ at: "org-a", partner: "org-b" }], ["org-a"]);
+  const error = withWayBack("night", REFUSED, closed);
+  assert.ok(error instanceof DrawbridgeError);
+  assert.equal(error.message, "org-b refuses PUT: 403; org-b is contained at org-a");
+  assert.equal(error.mend, "To take it back: ./task fed:break-glass restore org-b --org org-a --name night");
+});
+
+test("a question that is refused after a removal names the re-admission", () => {
+  const closed = wayBackFrom("default", [], ["org-a", "org-b"]);
+  assert.deepEqual(closed?.facts, ["org-b is removed at org-a", "org-a is removed at org-b"]);
+  assert.equal(mendOf(withWayBack("default", REFUSED, closed)), "To take it back: ./task fed:readmit");
+});
+
+test("a question that is refused where nothing is closed names what brings people back after a restore", () => {
+  assert.match(
+    mendOf(withWayBack("default", REFUSED, wayBackFrom("default", [], []))) ?? "",
+    /^\.\/task fed:up /,
+  );
+  const silent = new DrawbridgeError("agent_unavailable", "no answer", { mend: "See the log." });
+  assert.equal(withWayBack("default", silent, undefined), silent);
+});
