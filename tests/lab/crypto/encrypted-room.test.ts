@@ -150,8 +150,10 @@ test("ENC-10: a key that comes late is used in room order; messages behind it ar
     (await alice.messages(room)).some((message) => repliesTo(message) === behind),
     false,
   );
+  const released = systemClock.now();
   await alice.release();
   await alice.reply(room, late);
+  t.diagnostic(`answered ${systemClock.now() - released} ms after its key was shared`);
   await alice.reply(room, behind);
   assert.deepEqual(behaviour.prompts.slice(asked), ["one", "two", "three"]);
   assert.deepEqual(
@@ -314,4 +316,19 @@ test("AUD-2: of what was asked and answered in an encrypted room nothing is left
   for (const [place, text] of places) {
     for (const needle of needles) assert.ok(!text.includes(needle), `${place} holds a secret`);
   }
+});
+
+test("a bridge ends at once while the homeserver hangs, and goes on from there", async (t) => {
+  const alice = await person(t);
+  const room = await roomOf(alice);
+  const thaw = synapse.freeze();
+  t.after(thaw);
+  await systemClock.sleep(7_000);
+  const begun = systemClock.now();
+  await bridge.stop();
+  assert.ok(systemClock.now() - begun < 10_000, `ended after ${systemClock.now() - begun} ms`);
+  thaw();
+  await bridge.start();
+  const question = await alice.send(room, questionTo("after the homeserver hung"));
+  assert.equal((await alice.reply(room, question)).content["body"], "the answer");
 });
