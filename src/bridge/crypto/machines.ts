@@ -259,8 +259,13 @@ class ThreadedMachines implements Machines {
     if ((this.#suspects.get(event.event) ?? 0) >= PANICS_OF_ONE_MAX) {
       return { kind: "refused", reason: "undecryptable" };
     }
+    const ask = () => this.#ask(ghost, "decrypt", [event]) as Promise<Decryption>;
+    // One that was there when a thread ended is tried with no other such beside it: then only the one that
+    // ends the thread by itself is counted again.
+    const slot = this.#suspects.has(event.event) ? this.#entries.get(ghost)?.slot : undefined;
     try {
-      const decryption = (await this.#ask(ghost, "decrypt", [event])) as Decryption;
+      const decryption = await (slot === undefined ? ask() : slot.alone(ask));
+      this.#suspects.delete(event.event);
       if (decryption.kind !== "decrypted") return decryption;
       return { ...decryption, indexDigest: Buffer.from(decryption.indexDigest) };
     } catch (error) {
