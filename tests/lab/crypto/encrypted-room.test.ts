@@ -275,6 +275,39 @@ test("ENC-1, ENC-2: at stage B ghosts have devices with keys, and refuse encrypt
   assert.deepEqual(await envelopes(room), []);
 });
 
+test("ENC-1: going back from stage C, what waits expires at its time, and no answer goes out in plain text", async (t) => {
+  await configured(t, { keyWait: "8s" });
+  const alice = await person(t);
+  const room = await roomOf(alice);
+  await alice.send(room, questionTo("its key never comes"), { withhold: true });
+  await eventually("it waits", async () => ((await envelopes(room)).length > 0 ? true : undefined));
+  const behind = await alice.send(room, questionTo("asked at stage C"), { rotate: true });
+  await eventually("both are admitted", async () => {
+    const rows = await bridge.rows("SELECT FROM bridge_delegations WHERE matrix_event_id = $1", [behind]);
+    return rows.length > 0 ? true : undefined;
+  });
+  await bridge.stop();
+  bridge.configure({ stage: "A" });
+  await bridge.start();
+  const [ended] = await eventually("the room goes on", async () => {
+    const rows = await bridge.rows<{ reason: string }>(
+      "SELECT terminal_reason AS reason FROM bridge_delegations WHERE matrix_event_id = $1 AND terminal_at IS NOT NULL",
+      [behind],
+    );
+    return rows.length > 0 ? rows : undefined;
+  });
+  assert.equal(ended?.reason, "reply_refused");
+  assert.deepEqual(
+    (await envelopes(room)).map(({ reason }) => reason),
+    ["key_wait_elapsed"],
+  );
+  const said = await alice.user.messages(room);
+  assert.deepEqual(
+    said.filter(({ content }) => content["msgtype"] !== "m.notice"),
+    [],
+  );
+});
+
 test("AUD-2: of what was asked and answered in an encrypted room nothing is left outside the crypto store", async (t) => {
   const alice = await person(t);
   const room = await roomOf(alice);
