@@ -133,8 +133,9 @@ export class GhostDevice {
       if (rooms.length > 0) this.#deps.onNewKeys(rooms);
       return rooms;
     } catch (error) {
-      if (!isUnavailable(error)) throw error;
+      // Also when the transaction is refused: it comes again without its to-device messages.
       this.readBack.soon();
+      if (!isUnavailable(error)) throw error;
       return [];
     }
   }

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { DeviceChanges } from "../../../src/bridge/crypto/types.ts";
+import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import type { RoomId } from "../../../src/domain/identifiers.ts";
 import { closedDevice, openDevice } from "../../support/open-device.ts";
 
@@ -65,4 +66,27 @@ test("ENC-2: nothing comes to a machine, and nothing goes out, before its store 
   assert.equal((await opening).kind, "retry");
   assert.equal(device.stopped, "store_behind");
   assert.deepEqual(calls, ["shut"]);
+});
+
+test("ENC-8: what a transaction brought and could not be taken in is read back soon, refused or not", async () => {
+  const failure = new DrawbridgeError("database_unavailable", "the database is away");
+  const machines = { outgoing: async () => [], receive: () => Promise.reject(failure) };
+  const device = await openDevice(machines, async () => ({ kind: "ok", value: "{}" }));
+  assert.equal(device.readBack.isDue, false);
+  await assert.rejects(device.receive(CHANGES), failure);
+  assert.equal(device.readBack.isDue, true);
+});
+
+test("requests that the machine could not even be asked for stay due", async () => {
+  let fails = true;
+  const outgoing = async () => {
+    if (fails) throw new DrawbridgeError("device_unavailable", "its thread has ended");
+    return [];
+  };
+  const device = await openDevice({ outgoing }, async () => ({ kind: "ok", value: "{}" }));
+  await assert.rejects(device.requests.drive(), { code: "device_unavailable" });
+  assert.equal(device.requests.isDue, true);
+  fails = false;
+  assert.equal((await device.requests.drive()).kind, "ok");
+  assert.equal(device.requests.isDue, false);
 });
