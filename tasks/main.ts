@@ -1,7 +1,7 @@
 // Runs one task: `node tasks/main.ts NAME args`. `./task` installs what it needs and then comes here.
 import { existsSync } from "node:fs";
 import { exitCodeOf, renderError } from "../src/cli/command.ts";
-import { tolerateClosedOutput } from "../src/cli/output.ts";
+import { outputWritten, tolerateClosedOutput } from "../src/cli/output.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import type { Task } from "./task.ts";
 
@@ -16,7 +16,9 @@ async function loadTask(name: string): Promise<Task> {
 tolerateClosedOutput();
 try {
   const [name = "", ...args] = process.argv.slice(2);
-  process.exit(await (await loadTask(name)).run(args));
+  const code = await (await loadTask(name)).run(args);
+  await outputWritten();
+  process.exit(code);
 } catch (error) {
   process.stderr.write(renderError(error));
   process.exit(exitCodeOf(error));

@@ -15,6 +15,7 @@ import { CardTrustGate } from "./agents/trust.ts";
 import { openAgentDirectory } from "./agents/watched-directory.ts";
 import { AuditExporter } from "./audit/exporter.ts";
 import type { BridgeConfig } from "./config.ts";
+import { createEnvelopeExpiry } from "./crypto/envelope-expiry.ts";
 import { migrateWhenReachable, openDatabase } from "./database.ts";
 import { createAgentHttp } from "./delegation/a2a/http.ts";
 import { createTokenSource } from "./delegation/a2a/tokens.ts";
@@ -33,8 +34,8 @@ import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
 import { MembershipWorker } from "./matrix/membership.ts";
 import { selfCheck } from "./matrix/self-check.ts";
-import { createEventSender } from "./matrix/send.ts";
-import { createMetrics, delegationMetrics, recoveryMetrics } from "./metrics.ts";
+import { createEventSender, plainRoomsOnly } from "./matrix/send.ts";
+import { createMetrics, delegationMetrics, envelopeMetrics, recoveryMetrics } from "./metrics.ts";
 import { NoticeWorker } from "./notices/worker.ts";
 import { createObserveServer, type Readiness } from "./observe.ts";
 import { createRecovery } from "./recovery/recovery.ts";
@@ -152,10 +153,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     random,
     log,
     onDerived: (admitted) => onAdmitted(admitted),
-    onExpired: () => {
-      audit.wake();
-      notices.wake();
-    },
+    onExpired: () => onExpired(),
   });
   const trust = new CardTrustGate({
     ledger,
@@ -205,7 +203,11 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
       observe: (outcome) => observed.tokenRequest(outcome),
     }),
     http: agentHttp,
-    sender: createEventSender({ ...senderDependencies, ledger }),
+    sender: createEventSender({
+      ...senderDependencies,
+      seal: encryption?.seal ?? plainRoomsOnly(deviceLedger),
+      ledger,
+    }),
     clock,
     random,
     log,
@@ -240,6 +242,10 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     pollIntervalMs: PRUNE_INTERVAL_MS,
   });
 
+  const onExpired = () => {
+    audit.wake();
+    notices.wake();
+  };
   const onAdmitted = (admitted: Admitted) => {
     if (admitted.admitted > 0) worker.wake();
     if (admitted.denied > 0) audit.wake();
@@ -247,6 +253,18 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     if (admitted.envelopes > 0) encryption?.wake();
     for (const delegationId of admitted.canceled) worker.cancel(delegationId);
   };
+  // At stage C the envelope worker ends what waits.
+  const expiries =
+    config.encryption.stage === "C"
+      ? []
+      : [
+          createEnvelopeExpiry({
+            ledger,
+            clock,
+            log,
+            observe: envelopeMetrics(metrics, { derived: onAdmitted, expired: onExpired }),
+          }),
+        ];
   const onCommitted = (transaction: HandledTransaction) => {
     recovery.handled(transaction.read.events.map(({ event }) => event));
     onAdmitted(transaction);
@@ -309,7 +327,8 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   await listen(observe, config.observe, "observe");
   await listen(intake, config.listen, "listen");
   encryption?.start();
-  for (const part of [worker, notices, memberships, profiles, audit, pruning, recovery]) part.start();
+  for (const part of [worker, notices, memberships, profiles, audit, pruning, recovery, ...expiries])
+    part.start();
   log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
   const checking = homeserverSide
     .settle(async () => {
@@ -332,7 +351,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     closeServer(intake.server, clock),
     checking,
     encryption?.drainWorker(),
-    ...[recovery, worker, notices, memberships, profiles, pruning].map((part) => part.drain()),
+    ...[recovery, worker, notices, memberships, profiles, pruning, ...expiries].map((part) => part.drain()),
   ]);
   // Nothing is sent any more. What devices still ask of a homeserver that hangs is not waited for.
   await Promise.all([homeserver.close(), encryption?.close()]);

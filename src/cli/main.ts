@@ -3,7 +3,7 @@ import process from "node:process";
 import { CommanderError } from "commander";
 import { ExitCode, exitCodeOf, renderError } from "./command.ts";
 import { COMMANDS } from "./commands.ts";
-import { tolerateClosedOutput } from "./output.ts";
+import { outputWritten, tolerateClosedOutput } from "./output.ts";
 import { buildProgram } from "./program.ts";
 
 tolerateClosedOutput();
@@ -17,5 +17,6 @@ try {
     process.exit(error.exitCode === 0 ? ExitCode.ok : ExitCode.usage);
   }
   process.stderr.write(renderError(error));
+  await outputWritten();
   process.exit(exitCodeOf(error));
 }

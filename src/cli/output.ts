@@ -9,6 +9,11 @@ export function tolerateClosedOutput(): void {
   });
 }
 
+/** Resolves when all that was printed has left this process: ending it earlier cuts off what is long. */
+export function outputWritten(): Promise<void> {
+  return new Promise((resolve) => process.stdout.write("", () => resolve()));
+}
+
 /** Rows in aligned columns under a header line; without trailing blanks. */
 export function renderTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [header, ...rows];

@@ -12,6 +12,7 @@ import {
   initAsync,
   OlmMachine,
   type RequestType,
+  type StoreHandle,
   TrustRequirement,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
 import type { EncryptedRoomEvent, Machines, OutgoingRequest } from "../../src/bridge/crypto/types.ts";
@@ -146,9 +147,19 @@ export class Person {
     this.machine = machine;
   }
 
-  static async join(server: KeyServer, user: string, device = "PHONE"): Promise<Person> {
+  /** Its store is in memory, unless a handle of another is given. */
+  static async join(
+    server: KeyServer,
+    user: string,
+    device = "PHONE",
+    openStore?: () => Promise<StoreHandle>,
+  ): Promise<Person> {
     await initAsync();
-    const machine = await OlmMachine.initialize(new CryptoUserId(user), new DeviceId(device));
+    const names = [new CryptoUserId(user), new DeviceId(device)] as const;
+    const machine =
+      openStore === undefined
+        ? await OlmMachine.initialize(...names)
+        : await OlmMachine.initFromStore(...names, await openStore());
     const person = new Person(server, user as UserId, device, machine);
     await person.work();
     return person;
@@ -184,12 +195,12 @@ export class Person {
 
   /** Takes in what waits for this device. */
   async sync(): Promise<void> {
-    await this.machine.receiveSyncChangesMsc4186(
-      JSON.stringify(this.#server.take(this.user, this.device)),
-      new DeviceLists(),
-      new Map(),
-    );
+    await this.receive(this.#server.take(this.user, this.device));
     await this.work();
+  }
+
+  async receive(messages: readonly Json[]): Promise<void> {
+    await this.machine.receiveSyncChangesMsc4186(JSON.stringify(messages), new DeviceLists(), new Map());
   }
 
   /** Shares the room's key with these users' devices. */

@@ -33,6 +33,8 @@ export interface TestSynapse {
   /** Ends Synapse as a crash does. */
   kill(): Promise<void>;
   start(): Promise<void>;
+  /** Has Synapse hang: it takes connections and answers nothing; returns how to let it go on. */
+  freeze(): () => void;
   /** Ends everything and removes its data. */
   dispose(): Promise<void>;
 }
@@ -150,6 +152,11 @@ export async function startSynapse(options: TestSynapseOptions = {}): Promise<Te
     stop: () => end(),
     kill: () => end("SIGKILL"),
     start,
+    freeze: () => {
+      const frozen = child;
+      frozen?.kill("SIGSTOP");
+      return () => frozen?.kill("SIGCONT");
+    },
     dispose: async () => {
       await end();
       await postgres?.stop();

@@ -79,11 +79,12 @@ export class DeviceRequests {
   async #drive(): Promise<Outcome<undefined>> {
     const { machines, ghost, actor } = this.#deps;
     if (actor() === undefined) return retry("device_unavailable");
-    this.#isDue = false;
+    // Until they are made: the machine itself may fail while it is asked.
+    this.#isDue = true;
     let failure: Retry | Refused | undefined;
     for (let round = 0; round < ROUNDS_MAX && failure === undefined; round++) {
       const requests = await machines.outgoing(ghost);
-      if (requests.length === 0) return OK;
+      if (requests.length === 0) break;
       for (const request of requests) {
         const outcome = await this.#submit(request);
         if (outcome.kind === "ok") continue;
@@ -91,9 +92,8 @@ export class DeviceRequests {
         if (outcome.kind === "retry") break;
       }
     }
-    if (failure === undefined) return OK;
-    this.#isDue = true;
-    return failure;
+    this.#isDue = failure !== undefined;
+    return failure ?? OK;
   }
 
   async #submit(request: OutgoingRequest): Promise<Outcome<undefined>> {

@@ -77,19 +77,25 @@ function turnOf(ghosts: readonly GhostMxid[], attempts: number): readonly GhostM
   return [...ghosts.slice(from), ...ghosts.slice(0, from)].slice(0, CATCH_UPS_MAX);
 }
 
-/** The event as the first ghost sees it that may. */
+/** The event as the first ghost sees it that may. A ghost that is itself refused says nothing for the others. */
 async function fetchAs(
   deps: LookDependencies,
   envelope: ClaimedEnvelope,
   ghosts: readonly GhostMxid[],
   signal: AbortSignal | undefined,
 ): Promise<Exclude<Look, { kind: "opened" }> | { readonly kind: "event"; readonly event: EncryptedEvent }> {
+  let unasked: number | undefined;
   for (const ghost of ghosts) {
     const outcome = await deps.fetchEvent(ghost, envelope.room, envelope.event, signal);
-    if (outcome.kind === "retry") return { kind: "unanswered", afterMs: outcome.afterMs };
     if (outcome.kind === "ok") return recognised(envelope, outcome.value);
+    if (outcome.kind === "refused") continue;
+    const isOfGhost = outcome.cause === "ghost_refused" || outcome.cause === "device_unavailable";
+    if (!isOfGhost) return { kind: "unanswered", afterMs: outcome.afterMs };
+    unasked ??= outcome.afterMs;
   }
-  return { kind: "hopeless", reason: "event_unavailable" };
+  return unasked === undefined
+    ? { kind: "hopeless", reason: "event_unavailable" }
+    : { kind: "unanswered", afterMs: unasked };
 }
 
 function recognised(

@@ -72,8 +72,6 @@ export class EnvelopeWorker {
   readonly #loop: WorkLoop;
   readonly #requests: KeyRequests;
   #countedAt = Number.NEGATIVE_INFINITY;
-  /** The homeserver does not answer: until then nothing is claimed. */
-  #pausedUntil = Number.NEGATIVE_INFINITY;
 
   constructor(deps: EnvelopeWorkerDependencies) {
     this.#deps = deps;
@@ -117,7 +115,6 @@ export class EnvelopeWorker {
   async round(signal?: AbortSignal): Promise<boolean> {
     const { ledger, clock, devices } = this.#deps;
     const now = clock.now();
-    if (now < this.#pausedUntil) return false;
     const claimed = await ledger.claimEnvelopes({ limit: BATCH, now, leaseUntil: now + LEASE_MS });
     if (claimed.length > 0) {
       const [joined, { byGhost }] = await Promise.all([
@@ -236,11 +233,11 @@ export class EnvelopeWorker {
   async #unanswered(envelope: ClaimedEnvelope, afterMs: number): Promise<void> {
     const now = this.#deps.clock.now();
     const wait = envelope.deadline - envelope.admittedAt;
-    if (now >= envelope.deadline + wait) return this.#expire(envelope, this.#reasonToEnd(envelope));
+    const end = envelope.deadline + wait;
+    if (now >= end) return this.#expire(envelope, this.#reasonToEnd(envelope));
     const wakeAt = now + (afterMs === 0 ? 0 : backoffMs(LOOK_AGAIN, envelope.attempts, afterMs));
-    // Past its deadline an envelope is always due: then it is this worker that waits.
-    if (now >= envelope.deadline) this.#pausedUntil = Math.max(this.#pausedUntil, wakeAt);
-    await this.#deps.ledger.deferEnvelope(envelope, wakeAt, { requested: false });
+    const prolonged = now >= envelope.deadline;
+    await this.#deps.ledger.deferEnvelope(envelope, Math.min(wakeAt, end), { requested: false, prolonged });
   }
 
   async #missing(

@@ -47,6 +47,8 @@ export class GhostDevice {
   #actor: GhostActor | undefined;
   /** What came of loading the store; undefined while no machine is open. */
   #opened: OpenResult | undefined;
+  /** Whether its store was found to fit what the homeserver says: nothing comes to the machine before. */
+  #isJudged = false;
   #opening: Promise<Outcome<GhostActor>> | undefined;
   #isReady = false;
   #stopped: DeviceStopReason | undefined;
@@ -89,7 +91,7 @@ export class GhostDevice {
 
   /** Whether its machine can be asked. */
   get isOpen(): boolean {
-    return this.#opened?.kind === "opened" && this.#stopped === undefined;
+    return this.#opened?.kind === "opened" && this.#isJudged && this.#stopped === undefined;
   }
 
   status(): DeviceStatus | undefined {
@@ -127,10 +129,13 @@ export class GhostDevice {
   async receive(changes: DeviceChanges): Promise<readonly RoomId[]> {
     if (!this.isOpen) return [];
     try {
-      return await this.#take(changes);
+      const rooms = await this.#take(changes);
+      if (rooms.length > 0) this.#deps.onNewKeys(rooms);
+      return rooms;
     } catch (error) {
-      if (!isUnavailable(error)) throw error;
+      // Also when the transaction is refused: it comes again without its to-device messages.
       this.readBack.soon();
+      if (!isUnavailable(error)) throw error;
       return [];
     }
   }
@@ -193,6 +198,7 @@ export class GhostDevice {
 
   #letGo(): void {
     this.#opened = undefined;
+    this.#isJudged = false;
     this.#isReady = false;
     this.#followed.clear();
   }
@@ -246,6 +252,9 @@ export class GhostDevice {
       if (created.kind !== "opened") return retry("device_unavailable");
       this.#opened = created;
     }
+    // It may have been taken away while it was judged.
+    if (this.#opened === undefined) return retry("device_unavailable");
+    this.#isJudged = true;
     await ledger.deviceStopped(ghost, deviceId, undefined, clock.now());
     // The homeserver itself was put back from a backup: a position of the future would skip messages.
     const isAhead =

@@ -25,6 +25,7 @@ import {
   forgetDatabases,
   type Journal,
   layoutOf,
+  quickenDatabases,
   rebuildDatabases,
   sameLayout,
   takeJournal,
@@ -131,6 +132,7 @@ export class GhostMachine {
       machine.roomKeyRequestsEnabled = false;
       const opened = new GhostMachine(machine, ghost, deviceId, store, journal, policy);
       await opened.#settle();
+      quickenDatabases(store.name);
       return opened;
     } catch (error) {
       forgetDatabases(store.name);

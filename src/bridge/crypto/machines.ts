@@ -52,8 +52,8 @@ interface Entry {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
   readonly slot: MachineSlot;
-  /** Resolves when its machine is open; rejects when it was given up. */
-  ready: Promise<unknown>;
+  /** While its machine is being opened: resolves when it is, rejects when it was given up. */
+  opening: Promise<unknown> | undefined;
 }
 
 const unavailable = (ghost: GhostMxid, cause?: unknown) =>
@@ -106,10 +106,12 @@ class ThreadedMachines implements Machines {
     if (claim.kind !== "claimed") return claim;
     const slot = this.#leastUsed();
     const opening = slot.ask({ do: "open", task: claim.task }) as Promise<DeviceIdentity>;
-    const entry: Entry = { ghost, deviceId, slot, ready: opening };
+    const entry: Entry = { ghost, deviceId, slot, opening };
     this.#entries.set(ghost, entry);
     try {
-      return { kind: "opened", identity: await opening, created: mode === "create" };
+      const identity = await opening;
+      if (entry.opening === opening) entry.opening = undefined;
+      return { kind: "opened", identity, created: mode === "create" };
     } catch (error) {
       if (this.#entries.get(ghost) === entry) this.#entries.delete(ghost);
       if (error instanceof ThreadRefusal && error.kind === "foreign") return { kind: "foreign" };
@@ -149,9 +151,13 @@ class ThreadedMachines implements Machines {
   }
 
   #reopen(entry: Entry): void {
-    entry.ready = this.#openAgain(entry);
-    // Who waits for it is told; where nobody does, onLost has said it.
-    entry.ready.catch(() => undefined);
+    const opening = this.#openAgain(entry);
+    entry.opening = opening;
+    const opened = () => {
+      if (entry.opening === opening) entry.opening = undefined;
+    };
+    // Who waits for it is told when it failed; where nobody does, onLost has said it.
+    opening.then(opened, () => undefined);
   }
 
   async #openAgain(entry: Entry): Promise<void> {
@@ -183,19 +189,23 @@ class ThreadedMachines implements Machines {
   async #ask(ghost: GhostMxid, call: MachineCall, args: readonly unknown[]): Promise<unknown> {
     const entry = this.#entries.get(ghost);
     if (entry === undefined) throw unavailable(ghost);
+    if (entry.opening !== undefined) await this.#patiently(ghost, entry.opening);
+    return entry.slot.ask({ do: "call", ghost, call, args });
+  }
+
+  async #patiently(ghost: GhostMxid, opening: Promise<unknown>): Promise<void> {
     const patience = new AbortController();
     const given = this.#deps.clock.sleep(REOPEN_WAIT_MS, patience.signal).then(
       () => Promise.reject(unavailable(ghost)),
       () => undefined,
     );
     try {
-      await Promise.race([entry.ready, given]);
+      await Promise.race([opening, given]);
     } catch (error) {
       throw unavailable(ghost, error);
     } finally {
       patience.abort();
     }
-    return entry.slot.ask({ do: "call", ghost, call, args });
   }
 
   /** The same for callers to whom it is all one why it did not work. */
@@ -259,8 +269,13 @@ class ThreadedMachines implements Machines {
     if ((this.#suspects.get(event.event) ?? 0) >= PANICS_OF_ONE_MAX) {
       return { kind: "refused", reason: "undecryptable" };
     }
+    const ask = () => this.#ask(ghost, "decrypt", [event]) as Promise<Decryption>;
+    // One that was there when a thread ended is tried with no other such beside it: then only the one that
+    // ends the thread by itself is counted again.
+    const slot = this.#suspects.has(event.event) ? this.#entries.get(ghost)?.slot : undefined;
     try {
-      const decryption = (await this.#ask(ghost, "decrypt", [event])) as Decryption;
+      const decryption = await (slot === undefined ? ask() : slot.alone(ask));
+      this.#suspects.delete(event.event);
       if (decryption.kind !== "decrypted") return decryption;
       return { ...decryption, indexDigest: Buffer.from(decryption.indexDigest) };
     } catch (error) {

@@ -79,7 +79,12 @@ export async function sealForRoom(
   const known = visibility.value?.["history_visibility"];
   const settings = { ...encryption, historyVisibility: typeof known === "string" ? known : "shared" };
 
-  const shared = await share(machines, device, actor.ghost, room, members.value, settings);
+  const ready = await prepare(machines, device, actor.ghost, members.value);
+  if (ready.kind !== "ok") return ready;
+  // Asking other servers takes its time: who has left meanwhile gets no key.
+  const present = await homeserver.joinedMembers(actor, room);
+  if (present.kind !== "ok") return present;
+  const shared = await share(machines, device, actor.ghost, room, present.value, settings);
   if (shared.kind !== "ok") return shared;
   const content = await machines.encrypt(actor.ghost, room, event.eventType, event.content);
   const relation = event.content["m.relates_to"];
@@ -92,13 +97,12 @@ export async function sealForRoom(
   };
 }
 
-async function share(
+/** Learns of the members' devices, and gets what is needed to write to them. */
+async function prepare(
   machines: SealDependencies["machines"],
   device: GhostDevice,
   ghost: GhostMxid,
-  room: RoomId,
   members: readonly UserId[],
-  settings: RoomEncryption,
 ): Promise<Outcome<undefined>> {
   await device.follow(members);
   // Devices that appeared or went are known before the key goes out, as far as their servers answer.
@@ -108,7 +112,17 @@ async function share(
     const claim = await machines.missingSessions(ghost, members);
     return claim === undefined ? ({ kind: "ok", value: undefined } as const) : submit(claim);
   });
-  if (claimed.kind === "retry") return claimed;
+  return claimed.kind === "retry" ? claimed : { kind: "ok", value: undefined };
+}
+
+async function share(
+  machines: SealDependencies["machines"],
+  device: GhostDevice,
+  ghost: GhostMxid,
+  room: RoomId,
+  members: readonly UserId[],
+  settings: RoomEncryption,
+): Promise<Outcome<undefined>> {
   const requests = await machines.shareRoomKey(ghost, room, members, settings);
   if (requests.length > 0) {
     const raised = await device.raiseEpoch();

@@ -73,11 +73,13 @@ export async function openEncrypted(
   const results = await Promise.all(
     tried.map(async ({ event, ghosts }) => ({
       event,
+      ghosts,
       result: await decryptWithin(devices, ghosts, event, deadline, clock),
     })),
   );
-  for (const { event, result } of results) {
+  for (const { event, ghosts, result } of results) {
     if (result.kind !== "decrypted") {
+      if (!mayHoldUp(ghosts, event, targets)) continue;
       const fingerprint = eventFingerprint(event.raw);
       if (fingerprint === undefined) malformed.push(malformedEncrypted(event, "content"));
       else waiting.push({ ...event, fingerprint });
@@ -101,6 +103,16 @@ function mayAskOne(
     const target = targets.get(ghost);
     return target === undefined || isSenderAllowed(target.entry, sender);
   });
+}
+
+/** A ghost whose agent is gone lets nobody hold up those whose agents are there. */
+function mayHoldUp(
+  ghosts: readonly GhostMxid[],
+  { sender }: EncryptedEvent,
+  targets: ReadonlyMap<GhostMxid, AgentTarget>,
+): boolean {
+  const served = ghosts.flatMap((ghost) => targets.get(ghost) ?? []);
+  return served.length === 0 || served.some(({ entry }) => isSenderAllowed(entry, sender));
 }
 
 async function decryptWithin(

@@ -1,6 +1,6 @@
 // Envelopes in workers' hands: claimed, put off, woken, counted. How they end: derivation.ts, envelope-end.ts.
 // Invariants: a claim raises the fence, and every holder's write carries it in its WHERE; an envelope that
-// somebody holds is woken when it is put off; none is put off beyond its deadline.
+// somebody holds is woken when it is put off; none is put off beyond its deadline before that has passed.
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Ingress } from "./admission.ts";
 import {
@@ -73,7 +73,7 @@ const DEFER: Statement = {
   name: "defer_envelope",
   text: `
   UPDATE bridge_encrypted_intake SET
-    due_at = LEAST($3::timestamptz, deadline, woken_at), is_held = false,
+    due_at = LEAST($3::timestamptz, CASE WHEN NOT $5 THEN deadline END, woken_at), is_held = false,
     attempts = attempts + 1, key_requests = key_requests + $4
   WHERE matrix_event_id = $1 AND fence = $2 AND is_held
   RETURNING 1`,
@@ -84,10 +84,11 @@ export async function deferEnvelope(
   on: Queryable,
   envelope: ClaimedEnvelope,
   wakeAt: number,
-  done: { readonly requested: boolean },
+  done: { readonly requested: boolean; readonly prolonged?: boolean },
 ): Promise<void> {
   const { event, fence } = envelope;
-  const touched = await rows(on, DEFER, [event, fence, toTime(wakeAt), done.requested ? 1 : 0]);
+  const { requested, prolonged = false } = done;
+  const touched = await rows(on, DEFER, [event, fence, toTime(wakeAt), requested ? 1 : 0, prolonged]);
   if (touched.length !== 1) throw noLongerHeld(`the envelope of ${event}`);
 }
 

@@ -250,11 +250,14 @@ export interface EnvelopeLedger {
    * missing, or its device was not trusted, the room is told, bounded.
    */
   expireEnvelope(envelope: ClaimedEnvelope, reason: ExpiryReason, now: number): Promise<void>;
-  /** Lets go until `wakeAt`, its deadline, or the time it was woken meanwhile, whichever comes first. */
+  /**
+   * Lets go until `wakeAt`, its deadline, or the time it was woken meanwhile, whichever comes first.
+   * `prolonged`: its deadline has passed and does not count any more.
+   */
   deferEnvelope(
     envelope: ClaimedEnvelope,
     wakeAt: number,
-    done: { readonly requested: boolean },
+    done: { readonly requested: boolean; readonly prolonged?: boolean },
   ): Promise<void>;
   /** Keys came for these rooms: their envelopes are due now. Returns how many there are. */
   wakeEnvelopes(rooms: readonly RoomId[], now: number): Promise<number>;

@@ -57,6 +57,17 @@ export type Seal = (
   event: Pick<OutgoingEvent, "eventType" | "content">,
 ) => Promise<Outcome<Pick<OutgoingEvent, "eventType" | "content">>>;
 
+/**
+ * Where ghosts take no part in encrypted rooms: what was asked in one, while they did, is not answered there in
+ * plain text.
+ */
+export function plainRoomsOnly(ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> }): Seal {
+  return async (_actor, room, event) =>
+    (await ledger.isRoomEncrypted(room))
+      ? { kind: "refused", status: 400, errcode: "DRAWBRIDGE_ROOM_ENCRYPTED" }
+      : { kind: "ok", value: event };
+}
+
 export interface SenderDependencies {
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;

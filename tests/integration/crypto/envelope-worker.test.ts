@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
+import { expireWaiting } from "../../../src/bridge/crypto/envelope-expiry.ts";
 import { type EnvelopeObserver, EnvelopeWorker } from "../../../src/bridge/crypto/envelope-worker.ts";
 import { createTransactionHandler } from "../../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../../src/bridge/intake/namespace.ts";
@@ -17,6 +18,12 @@ import { ManualClock } from "../../support/manual-clock.ts";
 const KEY_WAIT_MS = 900_000;
 const REQUESTS = { attempts: 5, firstAfter: 5_000, longestWait: 120_000 };
 type Raw = Record<string, unknown>;
+const GHOST_GONE = {
+  kind: "retry",
+  cause: "ghost_refused",
+  afterMs: 60_000,
+  errcode: "M_UNKNOWN_DEVICE",
+} as const;
 
 async function setUp(t: TestContext) {
   const base = await ledgerFixture(t);
@@ -42,6 +49,8 @@ async function setUp(t: TestContext) {
   /** What the homeserver has, by event ID; `undefined`: it does not give it. */
   const homeserver = new Map<string, Raw | undefined>();
   let fetchFails: Outcome<never> | undefined;
+  /** Ghosts whose devices have stopped. */
+  const gone = new Set<string>();
   const lines: string[] = [];
   const observe: EnvelopeObserver = {
     ended: (end, waitedMs) => lines.push(`${end} ${waitedMs}`),
@@ -57,8 +66,8 @@ async function setUp(t: TestContext) {
     observe,
     log: pino({ level: "silent" }),
     keyRequests: REQUESTS,
-    fetchEvent: async (_ghost, _room, event) => {
-      if (fetchFails !== undefined) return fetchFails;
+    fetchEvent: async (as, _room, event) => {
+      if (fetchFails !== undefined || gone.has(as)) return fetchFails ?? GHOST_GONE;
       const raw = homeserver.get(event);
       return raw === undefined
         ? { kind: "refused", status: 404, errcode: "M_NOT_FOUND" }
@@ -78,6 +87,7 @@ async function setUp(t: TestContext) {
     devices,
     worker,
     homeserver,
+    gone,
     lines,
     bring,
     failFetch: (outcome: Outcome<never> | undefined) => {
@@ -298,4 +308,54 @@ test("two workers, and one that lost its lease: each event is derived once", asy
   const claimed = await bridge.rows("SELECT count(*)::int AS n FROM bridge_delegations");
   assert.deepEqual(claimed, [{ n: 20 }]);
   assert.equal((await bridge.order()).length, 20);
+});
+
+test("ENC-5: a ghost whose device has stopped keeps no other ghost of its room from reading", async (t) => {
+  const bridge = await setUp(t);
+  await bridge.bring(member(ghost("aaa"), "join"));
+  bridge.gone.add(ghost("aaa"));
+  await bridge.bring(sealed("e1"));
+  bridge.devices.sessions.add("session-1");
+  await bridge.worker.round();
+  assert.deepEqual(await bridge.states(), { $e1: "derived" });
+});
+
+test("ENC-10: where one room's ghost has stopped, other rooms' late keys are used at once all the same", async (t) => {
+  const bridge = await setUp(t);
+  await bridge.bring(sealed("stuck"));
+  bridge.gone.add(ghost("docs"));
+  await bridge.pass(KEY_WAIT_MS + 10_000, 5_000);
+  assert.deepEqual(await bridge.states(), { $stuck: "awaiting_key" });
+  const elsewhere = { room_id: "!other" };
+  await bridge.bring(
+    { ...member(ghost("math"), "join"), ...elsewhere, event_id: "$math" },
+    { ...member("@alice:a.test", "join"), ...elsewhere, event_id: "$alice" },
+    sealed("late", elsewhere, {}, "session-2"),
+  );
+  await bridge.worker.round();
+  bridge.devices.sessions.add("session-2");
+  await bridge.worker.keysCame(["!other" as RoomId]);
+  await bridge.worker.round();
+  assert.equal((await bridge.states())["$late"], "derived");
+  await bridge.pass(KEY_WAIT_MS, 5_000);
+  assert.equal((await bridge.states())["$stuck"], "key_wait_elapsed");
+});
+
+test("ENC-1: going back from stage C holds no room for ever: what waits expires at its time", async (t) => {
+  const bridge = await setUp(t);
+  await bridge.bring(sealed("e1"), question("behind"), sealed("e2"));
+  const deps = {
+    ledger: bridge.ledger,
+    clock: bridge.clock,
+    log: pino({ level: "silent" }),
+    observe: { ended: () => {}, expired: () => {}, failed: () => {} },
+  };
+  await expireWaiting(deps);
+  await bridge.clock.advance(KEY_WAIT_MS - 1);
+  await expireWaiting(deps);
+  assert.deepEqual(await bridge.states(), { $e1: "awaiting_key", $e2: "awaiting_key" });
+  await bridge.clock.advance(1);
+  await expireWaiting(deps);
+  assert.deepEqual(await bridge.states(), { $e1: "key_wait_elapsed", $e2: "key_wait_elapsed" });
+  assert.deepEqual(await bridge.order(), ["$behind"]);
 });

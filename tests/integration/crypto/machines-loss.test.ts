@@ -178,6 +178,20 @@ test("a panic ends its thread alone: its ghosts are opened again, those of the o
   assert.deepEqual(lost, []);
 });
 
+test("an event that ends its thread each time is given up, and none of those that were there with it", async (t) => {
+  const scene = await machinesScene(t);
+  const { ghost, alice, machines } = await pair(scene, { threadEntry: PANICKING });
+  const said = [await newSession({ alice }, "one"), await newSession({ alice }, "two")];
+  await ghost.receive();
+  const broken = asEvent(ROOM, ALICE, { ...(said[0]?.raw["content"] as object), note: "PANIC" });
+  const all = [broken, ...said];
+  const kinds = async () =>
+    (await Promise.all(all.map((event) => machines.decrypt(ghost.ghost, event)))).map(({ kind }) => kind);
+  let last = await kinds();
+  for (let attempt = 1; attempt < 4; attempt++) last = await kinds();
+  assert.deepEqual(last, ["refused", "decrypted", "decrypted"]);
+});
+
 test("a to-device message that the library panics on is passed over, and those beside it are taken", async (t) => {
   const scene = await machinesScene(t);
   const { ghost, alice, server } = await pair(scene, { threadEntry: PANICKING });

@@ -218,3 +218,19 @@ test("plain text in an encrypted room is answered only where devices need not be
     );
   }
 });
+
+test("a ghost whose agent is gone lets nobody hold up the others of its room", async (t) => {
+  const fixture = await setUp(t);
+  const alone = { room_id: "!alone" };
+  await fixture.events("t1", member(ghost("gone"), "join"), {
+    ...member(ghost("gone"), "join"),
+    ...alone,
+    event_id: "$alone",
+  });
+  const eve = { sender: "@eve:other.test" };
+  await fixture.events("t2", sealed("held", eve), sealed("tried", { ...eve, ...alone }), sealed("asked"));
+  assert.deepEqual(
+    (await envelopes(fixture)).map(({ event }) => event),
+    ["$asked", "$tried"],
+  );
+});

@@ -4,6 +4,7 @@ import { replyTransactionId, TRANSACTION_KEY } from "../../../src/bridge/ledger/
 import {
   createEventSender,
   type OutgoingEvent,
+  plainRoomsOnly,
   sendOnce,
   TRANSACTION_MEMORY_MS,
 } from "../../../src/bridge/matrix/send.ts";
@@ -208,4 +209,14 @@ test("DEL-4: where the timeline cannot be read the reply waits or is given up, a
       : { body: { chunk: [], end: query.get("from") === "a" ? "b" : "a" } };
   assert.deepEqual(await sendOnce(side, late), { kind: "refused", reason: "room_unreachable" });
   assert.equal(requests("/send/").length, 0);
+});
+
+test("ENC-1: where ghosts take no part in encrypted rooms, nothing goes out in plain text to one known as such", async (t) => {
+  const { side, outgoing, attempts, requests } = await fixture(t);
+  const encrypted = new Set([room("secret")]);
+  const seal = plainRoomsOnly({ isRoomEncrypted: async (where) => encrypted.has(where) });
+  const refused = { kind: "refused", reason: "reply_refused" };
+  assert.deepEqual(await sendOnce({ ...side, seal }, { ...outgoing, roomId: room("secret") }), refused);
+  assert.deepEqual([attempts.length, requests("/send/").length], [0, 0]);
+  assert.equal((await sendOnce({ ...side, seal }, outgoing)).kind, "sent");
 });

@@ -150,8 +150,10 @@ test("ENC-10: a key that comes late is used in room order; messages behind it ar
     (await alice.messages(room)).some((message) => repliesTo(message) === behind),
     false,
   );
+  const released = systemClock.now();
   await alice.release();
   await alice.reply(room, late);
+  t.diagnostic(`answered ${systemClock.now() - released} ms after its key was shared`);
   await alice.reply(room, behind);
   assert.deepEqual(behaviour.prompts.slice(asked), ["one", "two", "three"]);
   assert.deepEqual(
@@ -273,6 +275,39 @@ test("ENC-1, ENC-2: at stage B ghosts have devices with keys, and refuse encrypt
   assert.deepEqual(await envelopes(room), []);
 });
 
+test("ENC-1: going back from stage C, what waits expires at its time, and no answer goes out in plain text", async (t) => {
+  await configured(t, { keyWait: "8s" });
+  const alice = await person(t);
+  const room = await roomOf(alice);
+  await alice.send(room, questionTo("its key never comes"), { withhold: true });
+  await eventually("it waits", async () => ((await envelopes(room)).length > 0 ? true : undefined));
+  const behind = await alice.send(room, questionTo("asked at stage C"), { rotate: true });
+  await eventually("both are admitted", async () => {
+    const rows = await bridge.rows("SELECT FROM bridge_delegations WHERE matrix_event_id = $1", [behind]);
+    return rows.length > 0 ? true : undefined;
+  });
+  await bridge.stop();
+  bridge.configure({ stage: "A" });
+  await bridge.start();
+  const [ended] = await eventually("the room goes on", async () => {
+    const rows = await bridge.rows<{ reason: string }>(
+      "SELECT terminal_reason AS reason FROM bridge_delegations WHERE matrix_event_id = $1 AND terminal_at IS NOT NULL",
+      [behind],
+    );
+    return rows.length > 0 ? rows : undefined;
+  });
+  assert.equal(ended?.reason, "reply_refused");
+  assert.deepEqual(
+    (await envelopes(room)).map(({ reason }) => reason),
+    ["key_wait_elapsed"],
+  );
+  const said = await alice.user.messages(room);
+  assert.deepEqual(
+    said.filter(({ content }) => content["msgtype"] !== "m.notice"),
+    [],
+  );
+});
+
 test("AUD-2: of what was asked and answered in an encrypted room nothing is left outside the crypto store", async (t) => {
   const alice = await person(t);
   const room = await roomOf(alice);
@@ -314,4 +349,19 @@ test("AUD-2: of what was asked and answered in an encrypted room nothing is left
   for (const [place, text] of places) {
     for (const needle of needles) assert.ok(!text.includes(needle), `${place} holds a secret`);
   }
+});
+
+test("a bridge ends at once while the homeserver hangs, and goes on from there", async (t) => {
+  const alice = await person(t);
+  const room = await roomOf(alice);
+  const thaw = synapse.freeze();
+  t.after(thaw);
+  await systemClock.sleep(7_000);
+  const begun = systemClock.now();
+  await bridge.stop();
+  assert.ok(systemClock.now() - begun < 10_000, `ended after ${systemClock.now() - begun} ms`);
+  thaw();
+  await bridge.start();
+  const question = await alice.send(room, questionTo("after the homeserver hung"));
+  assert.equal((await alice.reply(room, question)).content["body"], "the answer");
 });

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { existsSync, globSync, mkdirSync, readFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { test } from "node:test";
+import { pathToFileURL } from "node:url";
 import { COMMANDS } from "../../../src/cli/commands.ts";
 import { type Finished, ROOT, run, temporaryFolder, writeFile } from "../../support/temporary.ts";
 
@@ -41,6 +42,25 @@ test("the packed tarball installs into an empty folder and every command of it s
   }
 
   const installed = join(consumer, "node_modules", "drawbridge");
+  // The threads of cryptographic machines are started from a file that no import names.
+  const inDist = (...path: string[]) => JSON.stringify(pathToFileURL(join(installed, "dist", ...path)).href);
+  const script = join(consumer, "ask-a-thread.mjs");
+  writeFile(
+    script,
+    `import { startMachineThread } from ${inDist("bridge", "crypto", "machine-thread.js")};
+import { systemClock } from ${inDist("domain", "clock.js")};
+const on = { lost() {}, ended: () => process.exit(1) };
+const data = { databaseUrl: "postgres://127.0.0.1:1/none", policy: {} };
+const thread = startMachineThread(data, systemClock, on);
+const question = { do: "call", ghost: "@agent_docs:a.test", call: "outgoing", args: [] };
+console.log(await thread.ask(question).catch((error) => error.kind));
+await thread.stop();
+`,
+  );
+  const asked = await run(process.execPath, [script], { env, cwd: consumer });
+  assertOk(asked, "a thread of machines");
+  assert.equal(asked.stdout.trim(), "not_open");
+
   assert.equal(existsSync(join(installed, "src")), false, "only compiled files are shipped");
   for (const file of globSync("**/*.sql", { cwd: join(ROOT, "src") })) {
     const [shipped, source] = [join(installed, "dist", file), join(ROOT, "src", file)];

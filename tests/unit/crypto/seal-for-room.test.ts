@@ -2,13 +2,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { GhostDevice } from "../../../src/bridge/crypto/ghost-device.ts";
 import { encryptionOf, sealForRoom } from "../../../src/bridge/crypto/seal-for-room.ts";
-import type { GhostActor } from "../../../src/bridge/matrix/homeserver.ts";
 import { type Outcome, retry } from "../../../src/bridge/matrix/outcome.ts";
 import type { GhostMxid, RoomId, UserId } from "../../../src/domain/identifiers.ts";
+import { ACTOR, openDevice } from "../../support/open-device.ts";
 
-const ACTOR: GhostActor = { ghost: "@agent_docs:a.test" as GhostMxid, deviceId: "DEVICE" };
 const ROOM = "!room" as RoomId;
 const WEEK_MS = 7 * 24 * 3_600 * 1_000;
 const ok = <T>(value: T): Outcome<T> => ({ kind: "ok", value });
@@ -121,46 +119,40 @@ test("ENC-7: whatever cannot be read or shared, nothing goes out", async () => {
   );
 });
 
-/** A device that is open, over a machine and a homeserver of the test's. */
-async function openDevice(
-  machines: Readonly<Record<string, unknown>>,
-  submit: (kind: string) => Promise<Outcome<string>>,
-): Promise<GhostDevice> {
-  const identity = { curve25519: "curve", ed25519: "ed" };
-  const store = { deviceId: "DEVICE", epoch: 1n, publishedAt: 1, identity };
-  let isOpen = false;
-  const parts = {
-    machines: {
-      ...machines,
-      open: async () => ({ kind: "opened", identity, created: false }),
-      outgoing: async () => (isOpen ? await (machines["outgoing"] as () => Promise<unknown>)() : []),
+test("ENC-7: who has left while others' keys were asked for gets no key of what is said then", async () => {
+  const [alice, mallory] = ["@alice:a.test", "@mallory:c.test"] as UserId[];
+  let members = [alice, mallory];
+  const sharedWith: (readonly UserId[])[] = [];
+  const machines = {
+    outgoing: async () => [],
+    sent: async () => {},
+    track: async () => {},
+    missingSessions: async () => ({ id: "claim", kind: "keys_claim", body: "{}" }) as const,
+    shareRoomKey: async (_ghost: GhostMxid, _room: RoomId, users: readonly UserId[]) => {
+      sharedWith.push(users);
+      return [];
     },
-    api: {
-      deviceRecord: async () => ok({ deviceId: "DEVICE", epoch: 1n }),
-      publishedDevice: async () => ok({ identity, crossSigned: true }),
-      setDeviceRecord: async () => ok(undefined),
-      toDeviceSince: async () => retry("network"),
-      submit: async (_actor: unknown, { kind }: { kind: string }) => await submit(kind),
-    },
-    ghosts: { ensureGhost: async () => ok(ACTOR) },
-    ledger: {
-      recordedDevice: async () => ({ store }),
-      raiseEpoch: async () => 2n,
-      deviceStopped: async () => {},
-      devicePublished: async () => {},
-      toDevicePosition: async () => undefined,
-    },
-    clock: { now: () => 0, sleep: async () => {} },
-    log: { info: () => {}, warn: () => {}, error: () => {} },
-    observe: { caughtUp: () => {}, toDevice: () => {}, stopped: () => {} },
-    onNewKeys: () => {},
+    encrypt: async () => ({ ciphertext: "sealed" }),
   };
-  const device = new GhostDevice(
-    ACTOR.ghost,
-    parts as unknown as ConstructorParameters<typeof GhostDevice>[1],
+  const device = await openDevice(machines, async () => {
+    members = [alice];
+    return ok("{}");
+  });
+  const sealed = await sealForRoom(
+    {
+      homeserver: {
+        stateEvent: async () => ok(undefined),
+        joinedMembers: async () => ok(members as UserId[]),
+      },
+      machines,
+      ledger: { isRoomEncrypted: async () => true },
+    },
+    device,
+    ACTOR,
+    ROOM,
+    { rotationMessages: 100, rotationMs: WEEK_MS },
+    { eventType: "m.room.message", content: { body: "secret" } },
   );
-  assert.equal((await device.ensure()).kind, "ok");
-  await device.readBack.ended();
-  isOpen = true;
-  return device;
-}
+  assert.equal(sealed.kind, "ok");
+  assert.deepEqual(sharedWith, [[alice]]);
+});

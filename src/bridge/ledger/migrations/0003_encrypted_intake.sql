@@ -11,7 +11,8 @@
 -- So advancing the head stays arithmetic on the room's row. The two columns change with envelopes alone, and
 -- envelopes are admitted, derived and ended under the lock of admissions.
 --
--- Locks are taken in the order: envelopes, delegations, rooms, each by ascending key.
+-- Locks are taken in the order: envelopes, delegations, rooms, each by ascending key. A redaction alone, under
+-- the lock of admissions, takes envelopes last: whoever holds one without that lock waits for nothing else.
 
 ALTER TABLE bridge_rooms
   ADD COLUMN gate_seq bigint,

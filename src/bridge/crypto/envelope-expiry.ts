@@ -1,0 +1,55 @@
+// Encrypted events that wait for keys where ghosts take no part in encrypted rooms (stages A and B): they came
+// at stage C, and nobody looks for their keys any more. Invariant: each expires at its deadline, so that going
+// back to an earlier stage holds no room, and no capacity, for ever.
+import type { Logger } from "pino";
+import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
+import type { ClaimedEnvelope, EnvelopeLedger } from "../ledger/types.ts";
+import type { EnvelopeObserver } from "./envelope-worker.ts";
+
+const BATCH = 32;
+const LEASE_MS = 2 * 60_000;
+
+export interface EnvelopeExpiryDependencies {
+  readonly ledger: Pick<EnvelopeLedger, "claimEnvelopes" | "expireEnvelope" | "deferEnvelope">;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly observe: Pick<EnvelopeObserver, "ended" | "expired" | "failed">;
+}
+
+/** Expires what is past its deadline, and puts the rest off until then; true when more may be due. */
+export async function expireWaiting(deps: EnvelopeExpiryDependencies): Promise<boolean> {
+  const now = deps.clock.now();
+  const claimed = await deps.ledger.claimEnvelopes({ limit: BATCH, now, leaseUntil: now + LEASE_MS });
+  await allEnded(claimed.map((envelope) => settle(deps, envelope, now)));
+  return claimed.length === BATCH;
+}
+
+async function settle(deps: EnvelopeExpiryDependencies, envelope: ClaimedEnvelope, now: number) {
+  const { ledger, log, observe } = deps;
+  const { event, room, deadline, admittedAt } = envelope;
+  try {
+    if (now < deadline) return await ledger.deferEnvelope(envelope, deadline, { requested: false });
+    await ledger.expireEnvelope(envelope, "key_wait_elapsed", now);
+  } catch (error) {
+    // Redacted meanwhile, or another process has it.
+    if (error instanceof DrawbridgeError && error.code === "lease_lost") return;
+    throw error;
+  }
+  observe.ended("expired", now - admittedAt);
+  observe.expired();
+  log.info({ roomId: room, eventId: event, reason: "key_wait_elapsed" }, "encrypted event expired");
+}
+
+export function createEnvelopeExpiry(deps: EnvelopeExpiryDependencies): WorkLoop {
+  return new WorkLoop({
+    clock: deps.clock,
+    round: () => expireWaiting(deps),
+    onError: (error) => {
+      deps.observe.failed();
+      const err = error instanceof Error ? error.name : "unknown";
+      deps.log.warn({ err }, "encrypted events that wait could not be ended");
+    },
+  });
+}
