@@ -126,7 +126,7 @@ describe("rooms that a removal keeps", () => {
         stderr,
         new RegExp(`${host}: Rooms \\(reopen\\): ${host === "org-a" ? 2 : 1} kept, 0 gone before`),
       );
-      assert.ok(stderr.includes(`${host}: ${room(host)} is opened again: the partner can read back`));
+      assert.ok(stderr.includes(`${host}: ${room(host)} is opened again: the partner can read back`), stderr);
       assert.equal(rooms.find(({ organisation }) => organisation === host)?.room, room(host));
     }
     assert.deepEqual(
