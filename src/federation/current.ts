@@ -12,8 +12,8 @@ export interface StateTakenUp extends CurrentState {
 }
 
 /**
- * The head's state if it may be taken up, else that of the last good revision: what is probed is what the
- * reconciler has brought about.
+ * The head's state if it may be taken up, else that of the last good revision: what is probed is judged
+ * by what the reconciler has brought about, or is about to; never by what it refuses.
  * @throws DrawbridgeError `head_refused` when nothing was ever taken up; `repository_unusable`
  */
 export async function stateTakenUp(context: ReconcileContext): Promise<StateTakenUp> {

@@ -1,5 +1,5 @@
-// Whether a partner's server has learned of the bans of its users. An event that it never got cannot be built
-// on: its people could then never join the room again.
+// Whether a partner's server has learned that it is out of a room. One that never got the bans of its users still
+// takes itself to be in it, and builds on what does not hold: its people could then never join the room again.
 // Invariants: asked of that server, never concluded; a refusal that it gives everybody says nothing, so a 403
 // counts only beside a control question that it answers otherwise.
 import { encodeBase64url } from "../../domain/base64url.ts";
@@ -13,26 +13,25 @@ const AT_ONCE = 2;
 
 /**
  * @param events of the bans; undefined: which event it was is not known
- * @returns `no` when one of them is missing there; `unknown` when one cannot be told
+ * @returns `no` when it is in the room still and one of them is missing there; `unknown` when that cannot be told
  */
 export async function holdsBans(
   signed: Pick<SignedRequests, "request">,
   partner: ServerName,
   events: readonly (string | undefined)[],
 ): Promise<"yes" | "no" | "unknown"> {
-  const statusOf = (event: string) => statusFor(signed, partner, event);
-  const answers = await sideBySide([...events], AT_ONCE, async (event) => {
-    if (event === undefined) return "unknown" as const;
-    const status = await statusOf(event);
-    if (status === 200) return "yes" as const;
-    if (status === 404) return "no" as const;
-    if (status !== 403) return "unknown" as const;
-    // A server whose last user was banned is in the room no more, and shows nobody its events; one that it does
-    // not have it still calls not found. Refused both: it talks to nobody, or not to us.
-    return (await statusOf(nobodysEvent(event))) === 404 ? ("yes" as const) : ("unknown" as const);
-  });
-  if (answers.includes("no")) return "no";
-  return answers.includes("unknown") ? "unknown" : "yes";
+  const statuses = await sideBySide([...events], AT_ONCE, async (event) =>
+    event === undefined ? undefined : statusFor(signed, partner, event),
+  );
+  // A server whose last user was banned is in the room no more, and shows nobody the events that it has; one that
+  // it does not have it still calls not found. Such a server joins anew, with the room's state as it then is:
+  // whom it lacks had left, or was never in, when the last was banned. Refused both: it talks to nobody, or not to us.
+  const refused = events[statuses.indexOf(403)];
+  if (refused !== undefined) {
+    return (await statusFor(signed, partner, nobodysEvent(refused))) === 404 ? "yes" : "unknown";
+  }
+  if (statuses.includes(404)) return "no";
+  return statuses.every((status) => status === 200) ? "yes" : "unknown";
 }
 
 /** The name of an event that nobody has made. */

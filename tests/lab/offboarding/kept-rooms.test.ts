@@ -122,11 +122,9 @@ describe("rooms that a removal keeps", () => {
     const { answered, reopened, rooms, choice } = JSON.parse(stdout) as Readmitted;
     assert.equal(choice, "reopen");
     for (const host of ["org-a", "org-b"] as const) {
-      assert.match(
-        stderr,
-        new RegExp(`${host}: Rooms \\(reopen\\): ${host === "org-a" ? 2 : 1} kept, 0 gone before`),
-      );
-      assert.ok(stderr.includes(`${host}: ${room(host)} is opened again: the partner can read back`));
+      // Whoever was there first has made the room read-only in which nobody is banned.
+      assert.match(stderr, new RegExp(`${host}: Rooms \\(reopen\\): [12] kept, 0 gone before`));
+      assert.ok(stderr.includes(`${host}: ${room(host)} is opened again: the partner can read back`), stderr);
       assert.equal(rooms.find(({ organisation }) => organisation === host)?.room, room(host));
     }
     assert.deepEqual(
@@ -142,12 +140,15 @@ describe("rooms that a removal keeps", () => {
       }
     }
 
-    // Where its person could not be banned, what that person said comes in behind what is said next.
+    // Where its person could not be banned, what either side said comes in behind what it says next.
     const [ours, theirs] = [person("org-a"), person("org-b")];
-    const next = await theirs.send(unclosable, text("Partners again"));
-    await until(async () => (await read("org-a", unclosable, next)) !== undefined, "the next event is lost");
-    for (const { by, event } of said.filter((one) => one.in === unclosable)) {
-      assert.equal(await read(partnerOf(by), unclosable, event), `${by} meanwhile`);
+    for (const by of ["org-b", "org-a"] as const) {
+      const next = await person(by).send(unclosable, text("Partners again"));
+      const reads = (event: EventId) => read(partnerOf(by), unclosable, event);
+      await until(async () => (await reads(next)) !== undefined, `${by}'s next event is lost`);
+      for (const { event } of said.filter((one) => one.in === unclosable && one.by === by)) {
+        assert.equal(await reads(event), `${by} meanwhile`);
+      }
     }
     const absence = (await absenceIn(room("org-a"), ours, theirs)) ?? assert.fail("it was never banned");
     const counted = await meanwhileIn(unclosable, ours, theirs, absence);

@@ -12,6 +12,7 @@ const OWN: ReadonlySet<string> = new Set([PURGE_WAIVED, DUTIES, STATIC_TESTS]);
 export function dutiesRules({ items, duties, staticProblems = [] }: Observation): readonly Rule[] {
   const waived = duties?.known === true && duties.purgeWaived;
   const purges = [...new Set(items.map(({ probe }) => probe).filter((probe) => !OWN.has(probe)))];
+  const isShown = items.some(showsPurge);
   const [firstProblem] = staticProblems;
   return [
     {
@@ -19,9 +20,10 @@ export function dutiesRules({ items, duties, staticProblems = [] }: Observation)
       probes: purges,
       needs: [],
       mend: HOW_TO_PURGE,
-      ...(waived && purges.length === 0 && { shownAbsentBy: PURGE_WAIVED }),
+      // Also behind a purge that was run and has deleted nothing, because the record keeps everything.
+      ...(waived && !isShown && { shownAbsentBy: PURGE_WAIVED }),
       ...(!waived &&
-        !items.some(showsPurge) && {
+        !isShown && {
           objection: {
             verdict: "not_met" as const,
             found: "no purge is recorded, and none is waived",

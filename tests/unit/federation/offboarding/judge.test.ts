@@ -166,6 +166,25 @@ test("OFF-2: a card that others lawfully consume may stay, if its use was seen r
   assert.equal(verdicts(leak).get("card_gone"), "not_met");
 });
 
+test("OFF-2: a purge that is waived stays waived when one is run that has nothing to delete", () => {
+  const waiver = item("purge_waived", { reason: "no_data_kept" });
+  const kept = [
+    item("purge_media", { reason: "kept_by_contract" }),
+    item("backup_expiry", { vantage: "nobody" }),
+  ];
+  const rest = [item("duties"), item("check_federation")];
+  const deletion = (items: readonly EvidenceItem[], purgeWaived: boolean) => {
+    const change = { items: [...items, ...rest], duties: { known: true, purgeWaived } as const };
+    const found = judgeStage(seen("data_duties", change)).find(
+      ({ condition }) => condition === "deletion_recorded",
+    );
+    return [found?.verdict, found?.evidence];
+  };
+  assert.deepEqual(deletion([waiver], true), ["not_applicable", [waiver.digest]]);
+  assert.deepEqual(deletion([...kept, waiver], true), ["not_applicable", [waiver.digest]]);
+  assert.equal(deletion(kept, false)[0], "not_met", "what is kept was not deleted");
+});
+
 test("OFF-2: a plane counts only as declared: not reopened, not changed by hand, not left behind", () => {
   const inForce = (change: Partial<Observation>) =>
     judgeStage(seen("transport", change)).find(({ condition }) => condition === "in_force");
