@@ -130,6 +130,8 @@ export class GhostMachine {
       const machine = await GhostMachine.#start(ghost, deviceId, key, store);
       // A ghost has one device: there is nobody of its own to ask for keys.
       machine.roomKeyRequestsEnabled = false;
+      // Whoever has left would be given again what was shared with it.
+      machine.roomKeyForwardingEnabled = false;
       const opened = new GhostMachine(machine, ghost, deviceId, store, journal, policy);
       await opened.#settle();
       quickenDatabases(store.name);

@@ -336,6 +336,31 @@ test("members who left get no key of what is said afterwards", async (t) => {
   });
 });
 
+test("whoever asks a ghost for a key gets none, also one that had it while a member", async (t) => {
+  const server = new KeyServer();
+  const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+  await ghost.create();
+  const bob = await Person.join(server, BOB);
+  await ghost.follow(BOB);
+  const sealed = await ghost.say(ROOM, "an answer", BOB);
+  await bob.follow(GHOST);
+  await bob.sync();
+  await bob.read(ROOM, GHOST, sealed);
+  const { session_id, sender_key } = sealed;
+  const content = {
+    action: "request",
+    body: { algorithm: "m.megolm.v1.aes-sha2", room_id: ROOM, session_id, sender_key },
+    request_id: "r1",
+    requesting_device_id: "PHONE",
+  };
+  await ghost.receive([{ sender: BOB, type: "m.room_key_request", content }]);
+  const wanted = await ghost.machines.outgoing(ghost.ghost);
+  assert.deepEqual(
+    wanted.filter(({ kind }) => kind === "to_device"),
+    [],
+  );
+});
+
 test("an event is sealed only right after its session was shared, and a room's rotation is kept", async (t) => {
   const server = new KeyServer();
   const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
