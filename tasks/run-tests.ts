@@ -11,16 +11,22 @@ export interface TestRun {
   readonly folders: readonly string[];
   /** Files, folders, or parts of a path or of a file's name; and options of `node --test`, from the first `-`. */
   readonly args: readonly string[];
+  /** Files that are left out, unless an argument names them. */
+  readonly except?: readonly string[];
   /** Test files at a time; by default as many as there are cores. */
   readonly concurrency?: number;
   readonly timeoutMs: number;
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** The test files of `folders` that match one of `filters`, or all of them without a filter. */
-export function selectFiles(folders: readonly string[], filters: readonly string[]): string[] {
+/** The test files of `folders` that match one of `filters`, or, without a filter, all of them but `except`. */
+export function selectFiles(
+  folders: readonly string[],
+  filters: readonly string[],
+  except: readonly string[] = [],
+): string[] {
   const files = folders.flatMap((folder) => globSync(`${folder}/**/*.test.ts`, { cwd: ROOT })).sort();
-  if (filters.length === 0) return files;
+  if (filters.length === 0) return files.filter((file) => !except.includes(file));
   // A path as the shell completes it, wherever it is absolute or begins with ./
   const wanted = filters.map((filter) => {
     const path = relative(ROOT, resolve(ROOT, filter));
@@ -33,7 +39,7 @@ export function selectFiles(folders: readonly string[], filters: readonly string
 export async function runTests(run: TestRun): Promise<number> {
   const filters = run.args.filter((argument) => !argument.startsWith("-"));
   const options = run.args.filter((argument) => argument.startsWith("-") && argument !== "--update");
-  const files = selectFiles(run.folders, filters);
+  const files = selectFiles(run.folders, filters, run.except);
   if (files.length === 0) {
     throw new DrawbridgeError(
       "usage",
