@@ -217,7 +217,10 @@ function nextCommands(lab: Lab): string[] {
       "ask org-a's agent as a user of org-b",
     ],
     [`./task fed:ask --from org-a --to org-b "When does the span open?"${name}`, "and the other way round"],
-    [`./task fed:ask --encrypted "How long may a room key be late?"${name}`, "ask in the encrypted room"],
+    [
+      `./task fed:ask --encrypted "How do I connect the bridge to my own Synapse?"${name}`,
+      "ask in the encrypted room",
+    ],
     [`./task fed:status${name}`, "what runs where; --json for scripts"],
     [`./task fed:logs org-b bridge -f${name}`, "follow a program's log"],
     [`./task fed:break-glass contain org-b${name}`, "cut org-b off at once; restore takes it back"],
