@@ -1,4 +1,4 @@
-// Reads as a ghost what happened in its rooms since its position: all of it, however much.
+// Reads as a ghost what happened in its rooms since its position, up to a bound for each room.
 // Invariants: the position given back covers exactly the events given back, but where a room had more than
 // the bound: then its newest are read, and how many rooms that was is told.
 import type { RoomId } from "../../domain/identifiers.ts";
