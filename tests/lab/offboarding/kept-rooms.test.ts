@@ -134,7 +134,10 @@ describe("rooms that a removal keeps", () => {
     for (const host of ["org-a", "org-b"] as const) {
       const found = reopened.find((one) => one.room === room(host)) ?? assert.fail(host);
       assert.equal(found.cameIn, 0, "its people were banned before, and could say nothing");
-      assert.ok(found.readBack >= 3 && found.readBack + found.emptied <= found.saidByOurs);
+      assert.ok(
+        found.readBack >= 3 && found.readBack + found.emptied <= found.saidByOurs,
+        JSON.stringify(reopened),
+      );
       for (const { event } of said.filter((one) => one.in === room(host))) {
         assert.match(String(await read(partnerOf(host), room(host), event)), /^Among ourselves/);
       }
