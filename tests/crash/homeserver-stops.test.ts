@@ -28,8 +28,11 @@ const PATIENCE_MS = 120_000;
 
 interface Asker {
   readonly room: RoomId;
-  /** Asks as a client does: until the homeserver has accepted it, under one transaction ID. */
-  ask(text: string): Promise<EventId>;
+  /**
+   * Readies a question while the homeserver is there.
+   * @returns asks it as a client does: until the homeserver has accepted it, under one transaction ID
+   */
+  question(text: string): Promise<() => Promise<EventId>>;
   /** What was said in the room, in its order. */
   heard(): Promise<readonly RoomMessage[]>;
 }
@@ -58,7 +61,7 @@ async function plainAsker(synapse: TestSynapse, bridge: EncryptedBridge, name: s
   await bridge.settled(room);
   return {
     room,
-    ask: (text) => accepted(user, room, "m.room.message", questionTo(text)),
+    question: async (text) => () => accepted(user, room, "m.room.message", questionTo(text)),
     heard: () => user.messages(room),
   };
 }
@@ -67,12 +70,13 @@ async function encryptedAsker(synapse: TestSynapse, bridge: EncryptedBridge, nam
   const client = await EncryptingClient.start(await synapse.user(name));
   const room = await encryptedRoom(client.user, [GHOST]);
   await bridge.settled(room);
-  await client.share(room);
   return {
     room,
-    ask: async (text) => {
+    question: async (text) => {
+      // The room's session is replaced from time to time, and must be shared before it is used.
+      await client.share(room);
       const content = await client.encrypt(room, "m.room.message", questionTo(text));
-      return await accepted(client.user, room, "m.room.encrypted", content);
+      return () => accepted(client.user, room, "m.room.encrypted", content);
     },
     heard: () => client.messages(room),
   };
@@ -102,10 +106,19 @@ async function stopAndAsk(
   const recoveryMs: number[] = [];
   let acceptedBefore = 0;
   for (let stop = 0; stop < options.stops; stop++) {
+    const readied = await Promise.all(
+      askers.map(async (asker) => {
+        const questions: (() => Promise<EventId>)[] = [];
+        for (let index = 0; index < QUESTIONS; index++) {
+          questions.push(await asker.question(`stop ${stop}, question ${index}`));
+        }
+        return { asker, questions };
+      }),
+    );
     const before = asked.size;
-    const asking = askers.flatMap((asker) =>
-      Array.from({ length: QUESTIONS }, async (_, index) => {
-        const event = await asker.ask(`stop ${stop}, question ${index}`);
+    const asking = readied.flatMap(({ asker, questions }) =>
+      questions.map(async (ask) => {
+        const event = await ask();
         asked.set(event, asker);
         return event;
       }),
@@ -131,6 +144,7 @@ async function stopAndAsk(
       PATIENCE_MS,
     );
     recoveryMs.push(performance.now() - isBack);
+   
   }
 
   for (const asker of askers) {
@@ -161,6 +175,9 @@ async function stopAndAsk(
       `${found?.recovered} read back; ` +
       `all answered ${at(0.5)} ms (median), ${at(1)} ms (longest) after the homeserver was back`,
   );
+  for (const line of (await bridge.metrics()).split("\n")) {
+    if (line.startsWith("drawbridge_recovered_total")) t.diagnostic(line);
+  }
 }
 
 test("INT-8: each question is answered once, however often the homeserver stops, in plain rooms", (t) =>
