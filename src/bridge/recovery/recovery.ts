@@ -168,6 +168,7 @@ export function createRecovery(options: RecoveryOptions): Recovery {
     await readBack(cause);
     gate.open();
     settledAt = quietAt = clock.now();
+    quiet.wake();
     await watch.stopped(await ghostsToWatch(), ending.signal);
     gate.shut();
     settledAt = undefined;
