@@ -144,6 +144,7 @@ async function stopAndAsk(
       PATIENCE_MS,
     );
     recoveryMs.push(performance.now() - isBack);
+   
   }
 
   for (const asker of askers) {

@@ -55,6 +55,12 @@ export interface Recovery {
 }
 
 const QUIET_MS = 60_000;
+/**
+ * After a stop Synapse may count the bridge as down, and bring what is new only behind everything that was left
+ * undelivered. For a minute the rounds are closer together.
+ */
+const AFTERMATH_MS = 60_000;
+const AFTERMATH_ROUND_MS = 5_000;
 /** A homeserver with many ghosts is asked ever more rarely: it takes some 10 ms to answer for each. */
 const QUIET_MS_PER_GHOST = 500;
 const GATE_MS_MAX = 5_000;
@@ -103,7 +109,8 @@ export function createRecovery(options: RecoveryOptions): Recovery {
   const gate = new Gate(clock);
   const ending = new AbortController();
   let running: Promise<void> | undefined;
-  let isSettled = false;
+  /** Since when there is nothing to read back but in quiet times. */
+  let settledAt: number | undefined;
   let quietAt = 0;
 
   const ghostsNow = async () => [...(await agents.current()).byGhost.keys()].sort();
@@ -160,10 +167,11 @@ export function createRecovery(options: RecoveryOptions): Recovery {
     metrics.homeserverUp(true);
     await readBack(cause);
     gate.open();
-    isSettled = true;
+    settledAt = quietAt = clock.now();
+    quiet.wake();
     await watch.stopped(await ghostsToWatch(), ending.signal);
     gate.shut();
-    isSettled = false;
+    settledAt = undefined;
     metrics.homeserverUp(false);
     log.warn({ event: "homeserver_away" }, "the homeserver has stopped, or is out of reach");
   };
@@ -182,18 +190,22 @@ export function createRecovery(options: RecoveryOptions): Recovery {
     }
   };
 
+  const quietMs = options.quietMs ?? QUIET_MS;
+  const roundMs = Math.min(AFTERMATH_ROUND_MS, quietMs);
   const quiet = new WorkLoop({
     clock,
     round: async (signal) => {
-      const ghosts = await ghostsNow();
-      if (isSettled && clock.now() >= quietAt) {
-        quietAt = clock.now() + ghosts.length * QUIET_MS_PER_GHOST;
+      const now = clock.now();
+      if (settledAt !== undefined && now >= quietAt) {
+        const ghosts = await ghostsNow();
+        const intervalMs = now - settledAt < AFTERMATH_MS ? roundMs : quietMs;
+        quietAt = now + Math.max(intervalMs, ghosts.length * QUIET_MS_PER_GHOST);
         await timed("quiet", () => rooms.quietly(ghosts, AbortSignal.any([signal, ending.signal])));
       }
       return false;
     },
     onError: noteFailure,
-    pollIntervalMs: options.quietMs ?? QUIET_MS,
+    pollIntervalMs: roundMs,
   });
 
   return {
