@@ -144,7 +144,6 @@ async function stopAndAsk(
       PATIENCE_MS,
     );
     recoveryMs.push(performance.now() - isBack);
-   
   }
 
   for (const asker of askers) {
