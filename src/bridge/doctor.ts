@@ -1,5 +1,5 @@
 // What is wrong with a bridge's folder and its homeserver, and the mend of each, without touching its database.
-// Invariants: what the running bridge knows better is asked of it (/readyz); nothing is changed, made or
+// Invariants: what could not be looked at is told as such, and is no "ok"; what the running bridge knows better is asked of it (/readyz); nothing is changed, made or
 // printed that is a secret; one finding that fails does not hide another that can be looked at.
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -15,11 +15,12 @@ import { type BridgeConfig, loadBridgeConfig } from "./config.ts";
 import { ContentKeys } from "./ledger/seal.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import { type AppserviceTokens, renderRegistration } from "./matrix/registration.ts";
-import { checkHomeserver } from "./matrix/self-check.ts";
+import { checkHomeserver, type SelfCheck } from "./matrix/self-check.ts";
 
 export interface Finding {
   readonly name: string;
-  readonly ok: boolean;
+  /** `not_known`: it could not be looked at, or not yet. */
+  readonly state: "ok" | "not_known" | "failing";
   readonly found: string;
   /** What the operator should do; undefined when all is well. */
   readonly mend: string | undefined;
@@ -28,11 +29,23 @@ export interface Finding {
 const PROBE_TIMEOUT_MS = 5_000;
 
 const Readyz = z.object({
-  checks: z.array(z.object({ name: z.string(), ok: z.boolean(), mend: z.string().optional() })),
+  checks: z.array(
+    z.object({
+      name: z.string(),
+      ok: z.boolean(),
+      known: z.boolean().default(true),
+      blocking: z.boolean().default(true),
+      found: z.string().optional(),
+      mend: z.string().optional(),
+    }),
+  ),
 });
 
-const well = (name: string, found: string): Finding => ({ name, ok: true, found, mend: undefined });
-const ill = (name: string, found: string, mend: string): Finding => ({ name, ok: false, found, mend });
+const well = (name: string, found: string): Finding => ({ name, state: "ok", found, mend: undefined });
+const ill = (name: string, found: string, mend: string): Finding => ({ name, state: "failing", found, mend });
+const notKnown = (name: string, found: string, mend: string): Finding => ({
+  ...{ name, state: "not_known", found, mend },
+});
 
 function failed(name: string, error: unknown): Finding {
   if (!(error instanceof DrawbridgeError)) throw error;
@@ -48,16 +61,28 @@ export async function examineBridge(configFile: string, clock: Clock): Promise<r
     return [failed("configuration", error)];
   }
   const { tokens, finding } = readSecrets(config);
-  const findings = [well("configuration", configFile), finding, examineAgents(config)];
+  const findings = [
+    well("configuration", configFile),
+    finding,
+    examineAgents(config),
+    well("encryption", STAGES[config.encryption.stage]),
+  ];
   if (tokens === undefined) return findings;
   const readiness = await askBridge(config);
+  const homeserver = await examineHomeserver(config, tokens, clock, readiness !== undefined);
   return [
     ...findings,
-    examineRegistration(config, tokens),
-    ...(await examineHomeserver(config, tokens, clock, readiness !== undefined)),
-    ...examineReadiness(readiness),
+    examineRegistration(config, tokens, homeserver),
+    ...homeserver,
+    ...examineReadiness(config, readiness),
   ];
 }
+
+const STAGES: Readonly<Record<BridgeConfig["encryption"]["stage"], string>> = {
+  A: "stage A: ghosts have no keys, encrypted rooms are refused",
+  B: "stage B: ghosts have keys, encrypted rooms are still refused",
+  C: "stage C: encrypted rooms are read and answered",
+};
 
 function readSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefined; finding: Finding } {
   try {
@@ -66,6 +91,8 @@ function readSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefin
       hsToken: readSecret(config.appservice.hsToken, config.directory),
     };
     ContentKeys.parse(readSecret(config.contentKeys, config.directory));
+    const { stage, storeKeys } = config.encryption;
+    if (stage !== "A" && storeKeys !== undefined) ContentKeys.parse(readSecret(storeKeys, config.directory));
     if ("url" in config.database) readSecret(config.database.url, config.directory);
     return { tokens, finding: well("secrets", "all there") };
   } catch (error) {
@@ -90,14 +117,31 @@ function examineAgents(config: BridgeConfig): Finding {
   }
 }
 
-/** Compares the registration beside the configuration, if there is one: elsewhere it cannot be known. */
-function examineRegistration(config: BridgeConfig, tokens: AppserviceTokens): Finding {
+/**
+ * Compares the registration beside the configuration. Where there is none, what the homeserver does with it tells:
+ * it takes the one token, and knows the other.
+ */
+function examineRegistration(
+  config: BridgeConfig,
+  tokens: AppserviceTokens,
+  homeserver: readonly Finding[],
+): Finding {
   const file = join(config.directory, "registration.yaml");
   let found: string;
   try {
     found = readFileSync(file, "utf8");
   } catch {
-    return well("registration", `none at ${file}; the homeserver shows below which one it has`);
+    const absent = `no copy at ${file} to compare`;
+    const seen = (name: SelfCheck["check"]) =>
+      homeserver.some((one) => one.name === name && one.state === "ok");
+    if (seen("token_accepted") && seen("bridge_reachable")) {
+      return well("registration", `the homeserver has one with these tokens; ${absent}`);
+    }
+    return notKnown(
+      "registration",
+      absent,
+      "Render it with `drawbridge bridge registration` if the homeserver has none yet; else mend what stands below.",
+    );
   }
   if (found === renderRegistration(config, tokens)) return well("registration", "as the configuration says");
   return ill(
@@ -117,7 +161,9 @@ async function examineHomeserver(
   const homeserver = new Homeserver({ url, asToken, requestTimeoutMs: requestTimeout, clock });
   try {
     const checks = await checkHomeserver({ config, homeserver, listening });
-    return checks.map(({ check, ok, mend }) => ({ name: check, ok, found: ok ? "yes" : "no", mend }));
+    return checks.map(({ check, mend }) =>
+      mend === undefined ? well(check, "yes") : ill(check, "no", mend),
+    );
   } finally {
     await homeserver.close();
   }
@@ -136,9 +182,44 @@ async function askBridge({ observe }: BridgeConfig): Promise<z.output<typeof Rea
   }
 }
 
-function examineReadiness(readiness: z.output<typeof Readyz> | undefined): Finding[] {
-  if (readiness === undefined) return [well("bridge", "not running; database and ghosts are not looked at")];
-  const problems = readiness.checks.filter(({ ok }) => !ok);
-  if (problems.length === 0) return [well("bridge", "running and ready")];
-  return problems.map(({ name, mend }) => ill(`bridge: ${name}`, "no", mend ?? "Read the bridge's log."));
+const KEY_CHECK = "keys_by_transaction";
+
+function examineReadiness(
+  { encryption }: BridgeConfig,
+  readiness: z.output<typeof Readyz> | undefined,
+): Finding[] {
+  if (readiness === undefined) {
+    const unseen = encryption.stage === "A" ? "database and ghosts" : "database, ghosts and their keys";
+    return [
+      notKnown(
+        "bridge",
+        `not running, so ${unseen} are not looked at`,
+        "Start it with `drawbridge bridge`, then look again.",
+      ),
+    ];
+  }
+  const { checks } = readiness;
+  const isReady = checks.every(({ ok, blocking }) => ok || !blocking);
+  const hasKeys = checks.some(({ name }) => name === KEY_CHECK);
+  return [
+    ...(isReady ? [well("bridge", "running and ready")] : []),
+    // What blocks and is well is said by "ready"; of keys each link is shown.
+    ...checks.filter(({ ok, blocking }) => !ok || !blocking).map(findingOf),
+    ...(isReady && hasKeys !== (encryption.stage !== "A")
+      ? [
+          ill(
+            "bridge: encryption",
+            "it runs at another stage",
+            "Restart the bridge: it reads the stage at its start.",
+          ),
+        ]
+      : []),
+  ];
+}
+
+function findingOf({ name, ok, known, found, mend }: z.output<typeof Readyz>["checks"][number]): Finding {
+  const label = `bridge: ${name}`;
+  if (ok) return well(label, found ?? "yes");
+  if (!known) return notKnown(label, found ?? "not found out yet", mend ?? "Look again in a minute.");
+  return ill(label, found ?? "no", mend ?? "Read the bridge's log.");
 }

@@ -118,7 +118,7 @@ export function createEncryption(options: EncryptionOptions): Encryption | undef
     },
     wake: () => worker?.wake(),
     readiness: async () => deviceReadiness(devices, [...(await agents.current()).byGhost.keys()]),
-    record: () => recordDevices(metrics, devices.statuses(), devices.delivery()),
+    record: () => recordDevices(metrics, devices.statuses(), devices.delivery().result),
     drainWorker: async () => await worker?.drain(),
     close: async () => {
       ending.abort();

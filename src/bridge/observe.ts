@@ -8,6 +8,10 @@ import type { Registry } from "prom-client";
 export interface Readiness {
   readonly name: string;
   readonly ok: boolean;
+  /** False: whether it is so could not be found out yet. It is not `ok` then, and nothing is known to be wrong. */
+  readonly known?: boolean;
+  /** What was found, where that says more than yes or no. */
+  readonly found?: string;
   /** What to do about it, when it is not. */
   readonly mend?: string;
   /** False: it is shown, and the bridge is ready all the same. */

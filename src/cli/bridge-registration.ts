@@ -12,6 +12,7 @@ import { DrawbridgeError } from "../domain/errors.ts";
 import { replacePrivateFile } from "../runtime/private-file.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { CommandModule } from "./command.ts";
+import { CONFIG, requireConfigFile } from "./config-option.ts";
 
 interface Options {
   readonly config: string;
@@ -20,6 +21,7 @@ interface Options {
 }
 
 function run(options: Options): void {
+  requireConfigFile(options.config, CONFIG.bridge);
   const config = loadBridgeConfig(options.config);
   const tokens = {
     asToken: readSecret(config.appservice.asToken, config.directory),
@@ -60,7 +62,7 @@ function isSafeToReplace(file: string, tokens: AppserviceTokens): boolean {
 export const command: CommandModule = {
   register(command: Command): void {
     command
-      .requiredOption("-c, --config <file>", "the bridge's configuration")
+      .option(...CONFIG.bridge)
       .option("-o, --output <file>", "where to write it, - for standard output", undefined)
       .option("--force", "replace a registration that has other tokens", false)
       .action((options: Options) => run(options));

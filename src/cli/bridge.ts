@@ -7,11 +7,12 @@ import { runBridge } from "../bridge/process.ts";
 import { systemClock, systemRandom } from "../domain/clock.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import type { CommandModule } from "./command.ts";
+import { CONFIG, requireConfigFile } from "./config-option.ts";
 
 export const command: CommandModule = {
   register(program: Command): void {
     program
-      .option("--config <file>", "the bridge's configuration", "bridge.yaml")
+      .option(...CONFIG.bridge)
       .addHelpText(
         "after",
         `
@@ -19,6 +20,7 @@ Runs in the foreground until SIGTERM, then drains. The log is one JSON object a 
 /livez, /readyz and /metrics are served at the address that \`observe\` names in the configuration.`,
       )
       .action(async (options: { config: string }) => {
+        requireConfigFile(options.config, CONFIG.bridge);
         const config = loadBridgeConfig(options.config);
         const { level, file } = config.log;
         const log = serviceLog("bridge", {

@@ -6,11 +6,12 @@ import { loadDocsQaConfig } from "../docs-qa/config.ts";
 import { systemClock } from "../domain/clock.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import type { CommandModule } from "./command.ts";
+import { CONFIG, requireConfigFile } from "./config-option.ts";
 
 export const command: CommandModule = {
   register(program: Command): void {
     program
-      .option("--config <file>", "the agent's configuration", "docs-qa.yaml")
+      .option(...CONFIG.docsQa)
       .addHelpText(
         "after",
         `
@@ -19,6 +20,7 @@ gateway in front: the agent believes the caller's name that the gateway sends. T
 "event":"ready" says that it serves.`,
       )
       .action(async (options: { config: string }) => {
+        requireConfigFile(options.config, CONFIG.docsQa);
         const log = serviceLog("docs-qa");
         const stop = stopSignal();
         const config = loadDocsQaConfig(options.config);

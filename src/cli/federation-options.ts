@@ -1,30 +1,20 @@
 // What the commands of federation control share: how they open a deployment, and how they tell progress.
-import { existsSync } from "node:fs";
-import { resolve } from "node:path";
 import process from "node:process";
 import { systemClock, systemRandom } from "../domain/clock.ts";
-import { DrawbridgeError } from "../domain/errors.ts";
 import { type FederationConfig, loadFederationConfig } from "../federation/config.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../federation/planes/names.ts";
 import type { ReconcileEvent, Reporter } from "../federation/reconcile/events.ts";
 import { type Federation, openFederation } from "../federation/reconcile/open.ts";
+import { CONFIG, requireConfigFile } from "./config-option.ts";
 
-export const CONFIG_OPTION = [
-  "--config <file>",
-  "the deployment's configuration",
-  "federation.yaml",
-] as const;
+export const CONFIG_OPTION = CONFIG.federation;
 
 /** Opens the deployment of a configuration file; progress goes to standard error. */
 export async function openForCommand(
   file: string,
   reporter: Reporter = progressReporter,
 ): Promise<{ readonly config: FederationConfig; readonly federation: Federation }> {
-  if (!existsSync(file)) {
-    throw new DrawbridgeError("config_unreadable", `there is no ${resolve(file)}`, {
-      mend: "Name the deployment's federation.yaml with --config, or go to the folder that holds it.",
-    });
-  }
+  requireConfigFile(file, CONFIG.federation);
   const config = loadFederationConfig(file);
   const federation = await openFederation(config, { clock: systemClock, random: systemRandom, reporter });
   return { config, federation };

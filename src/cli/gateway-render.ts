@@ -7,13 +7,15 @@ import { placeFile } from "../gateway/live-files.ts";
 import { render } from "../gateway/render.ts";
 import { loadSources } from "../gateway/sources.ts";
 import type { CommandModule } from "./command.ts";
+import { CONFIG, requireConfigFile } from "./config-option.ts";
 
 export const command: CommandModule = {
   register(program: Command): void {
     program
-      .option("--config <file>", "the gateway's configuration", "gateway.yaml")
+      .option(...CONFIG.gateway)
       .requiredOption("--out <directory>", "where to write them")
       .action((options: { config: string; out: string }) => {
+        requireConfigFile(options.config, CONFIG.gateway);
         const directory = resolve(options.out);
         const { gateway, publication, invocation } = loadSources(resolve(options.config));
         const { files } = render(gateway.value, mergeIntent(publication, invocation), directory);

@@ -6,11 +6,12 @@ import { systemClock } from "../domain/clock.ts";
 import { serve } from "../gateway/serve.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import type { CommandModule } from "./command.ts";
+import { CONFIG, requireConfigFile } from "./config-option.ts";
 
 export const command: CommandModule = {
   register(program: Command): void {
     program
-      .option("--config <file>", "the gateway's configuration", "gateway.yaml")
+      .option(...CONFIG.gateway)
       .addHelpText(
         "after",
         `
@@ -21,6 +22,7 @@ is in force stands in the state file. Standard output is a log, one JSON object 
 "event":"ready" says that the gateway serves.`,
       )
       .action(async (options: { config: string }) => {
+        requireConfigFile(options.config, CONFIG.gateway);
         process.exitCode = await serve({
           configFile: resolve(options.config),
           clock: systemClock,

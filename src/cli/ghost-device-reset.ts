@@ -3,6 +3,7 @@ import process from "node:process";
 import type { Command } from "commander";
 import { DrawbridgeError } from "../domain/errors.ts";
 import type { CommandModule } from "./command.ts";
+import { CONFIG } from "./config-option.ts";
 import { withDeviceAdmin } from "./ghost-device-options.ts";
 import { renderJson } from "./output.ts";
 
@@ -27,7 +28,7 @@ export const command: CommandModule = {
   register(program: Command): void {
     program
       .argument("<ghost>", "an agent's name in agents.yaml, or the ghost's user ID")
-      .option("-c, --config <file>", "the bridge's configuration", "bridge.yaml")
+      .option(...CONFIG.bridge)
       .option("--i-know", "do it, knowing what is lost")
       .option("--json", "print JSON", false)
       .addHelpText(

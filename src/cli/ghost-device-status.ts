@@ -4,6 +4,7 @@ import type { Command } from "commander";
 import { DEVICE_STOP_MENDS } from "../bridge/crypto/device-types.ts";
 import type { DeviceReport } from "../bridge/device-admin.ts";
 import { type CommandModule, ExitCode } from "./command.ts";
+import { CONFIG } from "./config-option.ts";
 import { withDeviceAdmin } from "./ghost-device-options.ts";
 import { renderJson, renderTable } from "./output.ts";
 
@@ -44,7 +45,7 @@ async function run(options: { config: string; json: boolean }): Promise<void> {
 export const command: CommandModule = {
   register(program: Command): void {
     program
-      .option("-c, --config <file>", "the bridge's configuration", "bridge.yaml")
+      .option(...CONFIG.bridge)
       .option("--json", "print JSON", false)
       .addHelpText(
         "after",

@@ -6,11 +6,12 @@ import { loadIssuerConfig } from "../issuer/config.ts";
 import { startIssuer } from "../issuer/server.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import type { CommandModule } from "./command.ts";
+import { CONFIG, requireConfigFile } from "./config-option.ts";
 
 export const command: CommandModule = {
   register(program: Command): void {
     program
-      .option("--config <file>", "the issuer's configuration", "issuer.yaml")
+      .option(...CONFIG.issuer)
       .addHelpText(
         "after",
         `
@@ -18,6 +19,7 @@ Issues OAuth 2.0 access tokens to declared clients, in the foreground, until SIG
 and their secrets are read again at each request. The log line with "event":"ready" says that it serves.`,
       )
       .action(async (options: { config: string }) => {
+        requireConfigFile(options.config, CONFIG.issuer);
         const log = serviceLog("issuer");
         const stop = stopSignal();
         const config = loadIssuerConfig(options.config);

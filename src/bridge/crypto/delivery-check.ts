@@ -1,12 +1,12 @@
 // Whether keys come with the homeserver's transactions, found out by doing: a ghost sends itself a to-device
 // message. A homeserver on which a flag is missing leaves the messages out without a word, and ghosts then
 // get their keys late, by read-back alone.
-// Invariants: what is sent holds a nonce and nothing else; one check at a time; once it was seen to work, it
-// is not made again.
+// Invariants: what is sent holds a nonce and nothing else; one check at a time; what was seen to work is
+// believed for an hour and then looked at again, because a homeserver can be started anew without its flags.
 import type { Clock, Random } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { Outcome } from "../matrix/outcome.ts";
-import type { KeyDelivery } from "./device-types.ts";
+import type { KeyDelivery, KeyDeliveryState } from "./device-types.ts";
 import type { DeviceChanges } from "./types.ts";
 
 const CHECK_TYPE = "org.drawbridge.delivery_check";
@@ -14,6 +14,8 @@ const ARRIVES_WITHIN_MS = 20_000;
 /** What a homeserver had to send while transactions failed never comes, so one that is missing says little. */
 const MISSING_TELL = 3;
 const AGAIN_AFTER_MS = 5 * 60_000;
+/** So long "works" is believed. */
+const BELIEVED_MS = 60 * 60_000;
 
 export interface DeliveryCheckDependencies {
   readonly clock: Clock;
@@ -28,16 +30,17 @@ export interface DeliveryCheckDependencies {
 
 export class DeliveryCheck {
   readonly #deps: DeliveryCheckDependencies;
-  #result: KeyDelivery = "unknown";
+  #state: KeyDeliveryState = { result: "unknown", since: undefined, seenAt: undefined };
   #missing = 0;
+  /** What is on its way; undefined when the last one came, or could not be sent. */
   #sent: { readonly ghost: GhostMxid; readonly nonce: string; readonly at: number } | undefined;
 
   constructor(deps: DeliveryCheckDependencies) {
     this.#deps = deps;
   }
 
-  get result(): KeyDelivery {
-    return this.#result;
+  get state(): KeyDeliveryState {
+    return this.#state;
   }
 
   /** Sees what a transaction brought. */
@@ -52,9 +55,11 @@ export class DeliveryCheck {
         (content as { nonce?: unknown } | undefined)?.nonce === sent.nonce,
     );
     if (!isThere) return;
+    this.#sent = undefined;
+    this.#missing = 0;
     // The counts of the ghost's keys come with whatever comes for it.
     const isCounted = change.oneTimeKeyCounts !== undefined || change.unusedFallbackKeys !== undefined;
-    this.#result = isCounted ? "works" : "no_key_counts";
+    this.#found(isCounted ? "works" : "no_key_counts");
   }
 
   /**
@@ -63,17 +68,26 @@ export class DeliveryCheck {
    */
   async look(ghost: GhostMxid): Promise<void> {
     const { clock, random, send } = this.#deps;
-    if (this.#result === "works") return;
     const now = clock.now();
-    if (this.#sent !== undefined) {
-      const known = this.#missing >= MISSING_TELL || this.#result !== "unknown";
-      if (now - this.#sent.at < (known ? AGAIN_AFTER_MS : ARRIVES_WITHIN_MS)) return;
+    if (this.#sent === undefined) {
+      const believed = this.#state.result === "works" ? BELIEVED_MS : AGAIN_AFTER_MS;
+      if (this.#state.seenAt !== undefined && now - this.#state.seenAt < believed) return;
+    } else {
+      if (now - this.#sent.at < (this.#missing < MISSING_TELL ? ARRIVES_WITHIN_MS : AGAIN_AFTER_MS)) return;
       this.#missing += 1;
-      if (this.#missing >= MISSING_TELL && this.#result === "unknown") this.#result = "no_to_device";
+      if (this.#missing >= MISSING_TELL) this.#found("no_to_device");
     }
     const nonce = random.bytes(12).toString("base64url");
     // Before it is sent: it may arrive before the homeserver has answered.
-    this.#sent = { ghost, nonce, at: now };
-    if ((await send(ghost, CHECK_TYPE, { nonce })).kind !== "ok") this.#sent = undefined;
+    const sent = { ghost, nonce, at: now };
+    this.#sent = sent;
+    if ((await send(ghost, CHECK_TYPE, { nonce })).kind !== "ok" && this.#sent === sent)
+      this.#sent = undefined;
+  }
+
+  #found(result: KeyDelivery): void {
+    const now = this.#deps.clock.now();
+    const since = this.#state.result === result ? this.#state.since : now;
+    this.#state = { result, since, seenAt: now };
   }
 }

@@ -2,7 +2,14 @@
 // Invariant: one ghost's trouble is shown and does not make the bridge unready: the others go on.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { Readiness } from "../observe.ts";
-import { DEVICE_STOP_MENDS, type DeviceStatus, type GhostDevices, type KeyDelivery } from "./device-types.ts";
+import {
+  DEVICE_STOP_MENDS,
+  DEVICE_STOP_REASONS,
+  type DeviceStatus,
+  type GhostDevices,
+  type KeyDelivery,
+  type KeyDeliveryState,
+} from "./device-types.ts";
 
 /** So many ghosts are named for one trouble; the others are counted. */
 const NAMED_MAX = 3;
@@ -10,12 +17,16 @@ const NAMED_MAX = 3;
 const FLAGS =
   "In homeserver.yaml set `experimental_features: {msc2409_to_device_messages_enabled: true, msc3202_transaction_extensions: true}`, render the registration again with `drawbridge bridge registration`, and restart the homeserver.";
 
-const DELIVERY_MENDS: Readonly<Record<KeyDelivery, string | undefined>> = {
-  unknown: undefined,
-  works: undefined,
+const DELIVERY_MENDS: Readonly<Record<Exclude<KeyDelivery, "works">, string>> = {
+  unknown:
+    "Nothing yet: a ghost's device sends itself a message and sees whether it comes back. Look again in a minute.",
   no_to_device: `The homeserver sends no to-device messages in its transactions, so keys come late. ${FLAGS}`,
   no_key_counts: `The homeserver does not count ghosts' keys in its transactions. ${FLAGS}`,
 };
+
+function counted({ length }: readonly GhostMxid[]): string {
+  return `${length} ghost${length === 1 ? "" : "s"}`;
+}
 
 function named(ghosts: readonly GhostMxid[]): string {
   const more = ghosts.length - NAMED_MAX;
@@ -28,41 +39,69 @@ export function deviceReadiness(
   configured: readonly GhostMxid[],
 ): readonly Readiness[] {
   const known = new Map(devices.statuses().map((status) => [status.ghost, status]));
-  const which = (holds: (status: DeviceStatus | undefined) => boolean) =>
-    configured.filter((ghost) => holds(known.get(ghost)));
   const checks: Readiness[] = [];
-  const check = (name: string, ghosts: readonly GhostMxid[], mend: string) => {
-    const shown = ghosts.length === 0 ? {} : { mend: `${named(ghosts)}: ${mend}` };
-    checks.push({ name, ok: ghosts.length === 0, blocking: false, ...shown });
+  const is = (ghost: GhostMxid, holds: (status: DeviceStatus) => boolean) => {
+    const status = known.get(ghost);
+    return status !== undefined && holds(status);
+  };
+  const check = (
+    name: string,
+    of: readonly GhostMxid[],
+    ill: (ghost: GhostMxid) => boolean,
+    mend: string,
+  ) => {
+    const ghosts = of.filter(ill);
+    const shared = { name, ok: ghosts.length === 0, blocking: false };
+    if (shared.ok) checks.push({ ...shared, found: `yes, of ${counted(of)}` });
+    else {
+      const found = `no, of ${ghosts.length} of ${counted(of)}`;
+      checks.push({ ...shared, found, mend: `${named(ghosts)}: ${mend}` });
+    }
   };
 
-  const reasons = new Set([...known.values()].map(({ stopped }) => stopped));
-  for (const reason of reasons) {
-    if (reason === undefined) continue;
-    const ghosts = which((status) => status?.stopped === reason);
-    check(`device_${reason}`, ghosts, DEVICE_STOP_MENDS[reason]);
+  const going = configured.filter((ghost) => !is(ghost, ({ stopped }) => stopped !== undefined));
+  const ready = going.filter((ghost) => is(ghost, ({ state }) => state === "ready"));
+  for (const reason of DEVICE_STOP_REASONS) {
+    const ghosts = configured.filter((ghost) => is(ghost, ({ stopped }) => stopped === reason));
+    if (ghosts.length === 0) continue;
+    const mend = `${named(ghosts)}: ${DEVICE_STOP_MENDS[reason]}`;
+    checks.push({ name: `device_${reason}`, ok: false, blocking: false, found: counted(ghosts), mend });
   }
   check(
     "device_keys_published",
-    which((status) => status?.stopped === undefined && status?.state !== "ready"),
+    going,
+    (ghost) => !ready.includes(ghost),
     "the device is not open yet; it is tried again by itself. If that lasts, read the bridge's log.",
   );
   check(
     "devices_cross_signed",
-    which((status) => status?.state === "ready" && !status.crossSigned),
+    ready,
+    (ghost) => !is(ghost, ({ crossSigned }) => crossSigned),
     "not cross-signed, so clients that share keys with verified devices alone share none. Start the bridge again; if that does not help, read its log.",
   );
   check(
     "keys_read_back",
-    which((status) => status?.state === "ready" && status.catchUpFailing),
+    ready,
+    (ghost) => is(ghost, ({ catchUpFailing }) => catchUpFailing),
     "to-device messages cannot be read back from the homeserver, so lost keys stay lost. Read the homeserver's log.",
   );
-  const mend = DELIVERY_MENDS[devices.delivery()];
-  checks.push({
-    name: "keys_by_transaction",
-    ok: mend === undefined,
-    blocking: false,
-    ...(mend !== undefined && { mend }),
-  });
+  checks.push(deliveryReadiness(devices.delivery()));
   return checks;
+}
+
+function deliveryReadiness({ result, since, seenAt }: KeyDeliveryState): Readiness {
+  const check = { name: "keys_by_transaction", blocking: false };
+  const times = since === undefined || seenAt === undefined ? "" : seenSince(since, seenAt);
+  if (result === "works") return { ...check, ok: true, found: `yes${times}` };
+  const mend = DELIVERY_MENDS[result];
+  if (result === "unknown") return { ...check, ok: false, known: false, found: "not found out yet", mend };
+  return { ...check, ok: false, found: `no${times}`, mend };
+}
+
+function seenSince(since: number, seenAt: number): string {
+  return `, since ${isoTime(since)}, last seen ${isoTime(seenAt)}`;
+}
+
+function isoTime(at: number): string {
+  return new Date(at).toISOString();
 }

@@ -36,6 +36,13 @@ export interface DeviceStatus {
 /** Whether keys come with transactions, as far as it was found out. */
 export type KeyDelivery = "unknown" | "works" | "no_to_device" | "no_key_counts";
 
+export interface KeyDeliveryState {
+  readonly result: KeyDelivery;
+  /** Since when, and when it was last seen to be so; milliseconds of the clock. Undefined while it is unknown. */
+  readonly since: number | undefined;
+  readonly seenAt: number | undefined;
+}
+
 export interface CatchUp {
   readonly messages: number;
   readonly roomsWithNewKeys: readonly RoomId[];
@@ -85,7 +92,7 @@ export interface GhostDevices {
   encryptFor(actor: GhostActor, room: RoomId, event: RoomContent): Promise<Outcome<RoomContent>>;
   /** Every ghost's device, for readiness and metrics. */
   statuses(): readonly DeviceStatus[];
-  delivery(): KeyDelivery;
+  delivery(): KeyDeliveryState;
 }
 
 /** What an operator does about a stopped device. */

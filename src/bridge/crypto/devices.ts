@@ -13,7 +13,7 @@ import type {
   CatchUp,
   DeviceStatus,
   GhostDevices,
-  KeyDelivery,
+  KeyDeliveryState,
   RoomContent,
   ToDeviceMessages,
 } from "./device-types.ts";
@@ -176,8 +176,8 @@ class Devices implements GhostDevices {
       .filter((status) => status !== undefined);
   }
 
-  delivery(): KeyDelivery {
-    return this.#delivery.result;
+  delivery(): KeyDeliveryState {
+    return this.#delivery.state;
   }
 
   #of(ghost: GhostMxid): GhostDevice {

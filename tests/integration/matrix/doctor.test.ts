@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { stringify } from "yaml";
@@ -7,11 +7,12 @@ import { loadBridgeConfig } from "../../../src/bridge/config.ts";
 import { examineBridge } from "../../../src/bridge/doctor.ts";
 import { renderRegistration } from "../../../src/bridge/matrix/registration.ts";
 import { renderStartingFolder } from "../../../src/bridge/matrix/starting-folder.ts";
+import { ExitCode } from "../../../src/cli/command.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import { freePort } from "../../../src/runtime/free-port.ts";
 import { readSecret } from "../../../src/runtime/secrets.ts";
 import { type Script, scriptedHomeserver } from "../../support/scripted-homeserver.ts";
-import { temporaryFolder, writeFile } from "../../support/temporary.ts";
+import { ROOT, run, temporaryFolder, writeFile } from "../../support/temporary.ts";
 
 const WELL: Script = ({ path }) => {
   if (path.endsWith("/versions")) return { body: { versions: ["v1.12"] } };
@@ -34,11 +35,12 @@ async function fixture(t: TestContext, observePort?: number) {
   );
   for (const [name, text] of Object.entries(files)) writeFile(join(directory, name), text);
   const config = join(directory, "bridge.yaml");
-  const problems = async () => (await examineBridge(config, systemClock)).filter(({ ok }) => !ok);
+  const problems = async () =>
+    (await examineBridge(config, systemClock)).filter(({ state }) => state === "failing");
   return { server, directory, config, problems };
 }
 
-test("a folder and a homeserver that are well have no problem, and no database is made to see it", async (t) => {
+test("a folder and a homeserver that are well have no problem, no database is made to see it, and a bridge that is down is not known", async (t) => {
   const { server, directory, config } = await fixture(t);
   const loaded = loadBridgeConfig(config);
   const [asToken, hsToken] = [loaded.appservice.asToken, loaded.appservice.hsToken].map((one) =>
@@ -48,16 +50,17 @@ test("a folder and a homeserver that are well have no problem, and no database i
   writeFile(join(directory, "registration.yaml"), renderRegistration(loaded, { asToken, hsToken }));
   const findings = await examineBridge(config, systemClock);
   assert.deepEqual(
-    findings.map(({ name, ok }) => [name, ok]),
+    findings.map(({ name, state }) => [name, state]),
     [
-      "configuration",
-      "secrets",
-      "agents",
-      "registration",
-      "homeserver_reachable",
-      "token_accepted",
-      "bridge",
-    ].map((name) => [name, true]),
+      ["configuration", "ok"],
+      ["secrets", "ok"],
+      ["agents", "ok"],
+      ["encryption", "ok"],
+      ["registration", "ok"],
+      ["homeserver_reachable", "ok"],
+      ["token_accepted", "ok"],
+      ["bridge", "not_known"],
+    ],
   );
   assert.doesNotMatch(JSON.stringify(findings), new RegExp(`${asToken}|${hsToken}`));
   assert.equal(
@@ -103,7 +106,73 @@ test("what a running bridge says of itself is passed on", async (t) => {
   }));
   const { server, problems } = await fixture(t, Number(new URL(bridge.url).port));
   assert.deepEqual(await problems(), [
-    { name: "bridge: database", ok: false, found: "no", mend: "Start PostgreSQL." },
+    { name: "bridge: database", state: "failing", found: "no", mend: "Start PostgreSQL." },
   ]);
   assert.ok(server.seen.some(({ path }) => path.endsWith("/appservice/drawbridge/ping")));
+});
+
+async function runningFixture(t: TestContext, checks: () => readonly object[]) {
+  const bridge = await scriptedHomeserver(t, () => ({ body: { checks: checks() } }));
+  const made = await fixture(t, Number(new URL(bridge.url).port));
+  const doctor = async (...args: readonly string[]) =>
+    await run(join(ROOT, "bin", "drawbridge"), ["doctor", "--config", made.config, ...args]);
+  return { ...made, doctor };
+}
+
+test("keys: each link that the running bridge tells of is shown, and what is not found out is no ok", async (t) => {
+  const published = { name: "device_keys_published", ok: true, blocking: false, found: "yes, of 2 ghosts" };
+  const delivery = { name: "keys_by_transaction", blocking: false };
+  let checks: readonly object[] = [
+    { name: "database", ok: true },
+    published,
+    { ...delivery, ok: false, known: false, found: "not found out yet", mend: "Nothing yet." },
+  ];
+  const { directory, doctor } = await runningFixture(t, () => checks);
+  const file = join(directory, "bridge.yaml");
+  writeFileSync(
+    file,
+    `${readFileSync(file, "utf8")}\nencryption: { stage: C, storeKeys: { file: secrets/content-keys } }\n`,
+  );
+  const early = await doctor();
+  assert.equal(early.code, ExitCode.incomplete, early.stdout + early.stderr);
+  assert.match(early.stdout, /^ok {7}encryption: stage C: encrypted rooms are read and answered$/m);
+  assert.match(early.stdout, /^ok {7}bridge: running and ready$/m);
+  assert.match(early.stdout, /^ok {7}bridge: device_keys_published: yes, of 2 ghosts$/m);
+  assert.match(early.stdout, /^\? {8}bridge: keys_by_transaction: not found out yet\n {9}Nothing yet\.$/m);
+  const listed = JSON.parse((await doctor("--json")).stdout) as { state: string; ok: boolean }[];
+  for (const { state, ok } of listed) assert.equal(ok, state === "ok");
+
+  checks = [published, { ...delivery, ok: true, found: "yes, since then" }];
+  const well = await doctor();
+  assert.equal(well.code, ExitCode.ok, well.stdout);
+  assert.match(well.stdout, /^ok {7}bridge: keys_by_transaction: yes, since then$/m);
+
+  checks = [{ name: "database", ok: true }];
+  const other = await doctor();
+  assert.equal(other.code, ExitCode.failed, "the file says C, and the bridge was started at A");
+  assert.match(other.stdout, /^PROBLEM {2}bridge: encryption: it runs at another stage$/m);
+});
+
+test("without a copy of the registration the homeserver's own behaviour counts, and else it is not known", async (t) => {
+  const { server, doctor } = await runningFixture(t, () => [{ name: "database", ok: true }]);
+  const seen = await doctor();
+  assert.equal(seen.code, ExitCode.ok, seen.stdout);
+  assert.match(seen.stdout, /^ok {7}registration: the homeserver has one with these tokens; no copy at /m);
+  server.script = (call) =>
+    call.path.endsWith("/ping") ? { status: 502, body: { errcode: "M_BAD_STATUS" } } : WELL(call);
+  assert.match((await doctor()).stdout, /^\? {8}registration: no copy at /m);
+});
+
+test("with no configuration named or there, the error names the default and how to name one", async (t) => {
+  const cwd = temporaryFolder(t);
+  for (const words of [["doctor"], ["ghost", "device", "status"], ["bridge", "registration"], ["bridge"]]) {
+    const ended = await run(join(ROOT, "bin", "drawbridge"), words, { cwd });
+    assert.deepEqual([ended.code, ended.stdout], [ExitCode.usage, ""], words.join(" "));
+    assert.match(
+      ended.stderr,
+      /^error: there is no .*\/bridge\.yaml\nmend: Name .* with --config FILE.*bridge\.yaml/,
+    );
+    const help = await run(join(ROOT, "bin", "drawbridge"), [...words, "--help"], { cwd });
+    assert.match(help.stdout, /-c, --config <file> +the bridge's configuration \(default: "bridge\.yaml"\)/);
+  }
 });

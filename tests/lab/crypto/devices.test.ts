@@ -47,7 +47,7 @@ test("the bridge finds out by doing whether keys come with transactions", async 
   const world = await deviceWorld(t, synapse);
   const ghost = freshGhost();
   const side = world.side({ ghosts: [ghost], start: true });
-  await eventually("the answer", async () => (side.devices.delivery() === "works" ? true : undefined));
+  await eventually("the answer", async () => (side.devices.delivery().result === "works" ? true : undefined));
 });
 
 test("ENC-8: a key whose transaction was refused is read back, and not lost", async (t) => {

@@ -40,19 +40,45 @@ function fixture(outcome: "ok" | "retry" = "ok") {
   return { clock, sent, check, arrives };
 }
 
-test("a message that comes back shows that keys come with transactions, and is sent once", async () => {
+test("a message that comes back shows that keys come with transactions, for an hour", async () => {
   const { check, arrives, sent, clock } = fixture();
   await check.look(GHOST);
-  assert.equal(check.result, "unknown");
+  assert.equal(check.state.result, "unknown");
   arrives({}, "@mallory:b.test");
-  assert.equal(check.result, "unknown", "by another sender it shows nothing");
+  assert.equal(check.state.result, "unknown", "by another sender it shows nothing");
   arrives({ toDevice: [{ sender: GHOST, type: sent[0]?.type, content: { nonce: "of another process" } }] });
-  assert.equal(check.result, "unknown");
+  assert.equal(check.state.result, "unknown");
   arrives();
-  assert.equal(check.result, "works");
-  await clock.advance(3_600 * SECOND_MS);
+  assert.equal(check.state.result, "works");
+  await clock.advance(3_599 * SECOND_MS);
   await check.look(GHOST);
   assert.equal(sent.length, 1);
+});
+
+test("what has worked is looked at again: since when is kept, and when it was last seen is new", async () => {
+  const { check, arrives, sent, clock } = fixture();
+  const since = clock.now();
+  await check.look(GHOST);
+  arrives();
+  assert.deepEqual(check.state, { result: "works", since, seenAt: since });
+  await clock.advance(3_600 * SECOND_MS);
+  await check.look(GHOST);
+  assert.equal(sent.length, 2);
+  assert.equal(check.state.result, "works", "until it is known otherwise");
+  arrives();
+  assert.deepEqual(check.state, { result: "works", since, seenAt: clock.now() });
+});
+
+test("a homeserver that was started anew without its flags is found out", async () => {
+  const { check, arrives, clock } = fixture();
+  await check.look(GHOST);
+  arrives();
+  await clock.advance(3_600 * SECOND_MS);
+  for (let look = 0; look < 4; look++) {
+    await check.look(GHOST);
+    await clock.advance(20 * SECOND_MS);
+  }
+  assert.equal(check.state.result, "no_to_device");
 });
 
 test("messages that never come back name the flags; one alone says nothing", async () => {
@@ -60,7 +86,7 @@ test("messages that never come back name the flags; one alone says nothing", asy
   const results: KeyDelivery[] = [];
   for (let look = 0; look < 4; look++) {
     await check.look(GHOST);
-    results.push(check.result);
+    results.push(check.state.result);
     await clock.advance(20 * SECOND_MS);
   }
   assert.deepEqual(results, ["unknown", "unknown", "unknown", "no_to_device"]);
@@ -68,14 +94,14 @@ test("messages that never come back name the flags; one alone says nothing", asy
   await check.look(GHOST);
   assert.equal(sent.length, 4, "from then on it is made rarely");
   arrives();
-  assert.equal(check.result, "works");
+  assert.equal(check.state.result, "works");
 });
 
 test("a message that comes without counts of keys names the flag for those", async () => {
   const { check, arrives } = fixture();
   await check.look(GHOST);
   arrives({ oneTimeKeyCounts: undefined });
-  assert.equal(check.result, "no_key_counts");
+  assert.equal(check.state.result, "no_key_counts");
 });
 
 test("a message that could not be sent says nothing", async () => {
@@ -84,7 +110,7 @@ test("a message that could not be sent says nothing", async () => {
     await check.look(GHOST);
     await clock.advance(30 * SECOND_MS);
   }
-  assert.equal(check.result, "unknown");
+  assert.equal(check.state.result, "unknown");
   assert.equal(sent.length, 10);
 });
 
@@ -99,12 +125,17 @@ const status = (changes: Partial<DeviceStatus> = {}): DeviceStatus => ({
   ...changes,
 });
 
-const problems = (statuses: readonly DeviceStatus[], delivery: KeyDelivery = "works", configured = [GHOST]) =>
-  deviceReadiness({ statuses: () => statuses, delivery: () => delivery }, configured).filter(({ ok }) => !ok);
+const AT = Date.UTC(2026, 0, 1);
+
+const checks = (statuses: readonly DeviceStatus[], result: KeyDelivery = "works", configured = [GHOST]) => {
+  const times = result === "unknown" ? undefined : AT;
+  const delivery = () => ({ result, since: times, seenAt: times });
+  return deviceReadiness({ statuses: () => statuses, delivery }, configured);
+};
+const problems = (...of: Parameters<typeof checks>) => checks(...of).filter(({ ok }) => !ok);
 
 test("each broken link of a ghost's keys is named with its mend, and none makes the bridge unready", () => {
   assert.deepEqual(problems([status()]), []);
-  assert.deepEqual(problems([], "unknown", []), []);
   const broken: readonly [string, readonly DeviceStatus[], KeyDelivery][] = [
     ["device_device_deleted", [status({ state: "stopped", stopped: "device_deleted" })], "works"],
     ["device_keys_published", [status({ state: "starting", published: false })], "works"],
@@ -119,6 +150,23 @@ test("each broken link of a ghost's keys is named with its mend, and none makes 
     assert.deepEqual([problem?.name, more, problem?.blocking], [name, [], false]);
     assert.ok((problem?.mend ?? "").length > 20);
   }
+});
+
+test("each link of a ghost's keys that is well is told, and what is not found out yet is not well", () => {
+  assert.deepEqual(
+    checks([status()]).map(({ name, found }) => [name, found]),
+    [
+      ["device_keys_published", "yes, of 1 ghost"],
+      ["devices_cross_signed", "yes, of 1 ghost"],
+      ["keys_read_back", "yes, of 1 ghost"],
+      ["keys_by_transaction", "yes, since 2026-01-01T00:00:00.000Z, last seen 2026-01-01T00:00:00.000Z"],
+    ],
+  );
+  const [unknown, ...more] = problems([status()], "unknown");
+  assert.deepEqual(
+    [unknown?.name, unknown?.known, unknown?.blocking, more],
+    ["keys_by_transaction", false, false, []],
+  );
 });
 
 test("of many ghosts with one trouble three are named", () => {
