@@ -112,6 +112,10 @@ export function createMetrics() {
       "to_device_ignored_total",
       "Parts of transactions for devices that could not be read, or were for no device of a ghost.",
     ),
+    toDevicePassedOver: counter(
+      "to_device_passed_over_total",
+      "To-device messages that a read-back passed over, because they are too large or none.",
+    ),
     toDeviceCatchUps: counter("to_device_catch_ups_total", "Read-backs of to-device messages.", ["outcome"]),
     devicesStopped: counter("ghost_devices_stopped_total", "Devices of ghosts that were stopped.", [
       "reason",
@@ -157,6 +161,7 @@ export function envelopeMetrics(
 export function deviceMetrics(metrics: Metrics): DeviceObserver {
   return {
     toDevice: (count, by) => metrics.toDeviceMessages.inc({ by }, count),
+    toDevicePassedOver: (count) => metrics.toDevicePassedOver.inc(count),
     caughtUp: (outcome) => metrics.toDeviceCatchUps.inc({ outcome }),
     stopped: (reason) => metrics.devicesStopped.inc({ reason }),
   };

@@ -132,7 +132,12 @@ function openSide(
         log,
         onLost,
       }),
-    observe: { toDevice: () => {}, caughtUp: () => {}, stopped: (reason) => stops.push(reason) },
+    observe: {
+      toDevice: () => {},
+      toDevicePassedOver: () => {},
+      caughtUp: () => {},
+      stopped: (reason) => stops.push(reason),
+    },
     onNewKeys: (rooms) => newKeys.push(...rooms),
     configured: async () => options.ghosts ?? [],
   });

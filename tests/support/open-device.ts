@@ -41,7 +41,7 @@ export function closedDevice(
     },
     clock: { now: () => 0, sleep: async () => {} },
     log: { info: () => {}, warn: () => {}, error: () => {} },
-    observe: { caughtUp: () => {}, toDevice: () => {}, stopped: () => {} },
+    observe: { caughtUp: () => {}, toDevice: () => {}, toDevicePassedOver: () => {}, stopped: () => {} },
     onNewKeys: others.onNewKeys ?? (() => {}),
   };
   return new GhostDevice(ACTOR.ghost, parts as unknown as ConstructorParameters<typeof GhostDevice>[1]);

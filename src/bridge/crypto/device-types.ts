@@ -109,6 +109,8 @@ export const DEVICE_STOP_MENDS: Readonly<Record<DeviceStopReason, string>> = {
 export interface DeviceObserver {
   /** To-device messages taken in. */
   toDevice(count: number, by: "transaction" | "catch_up"): void;
+  /** To-device messages that were not read, because they are too large or none. */
+  toDevicePassedOver(count: number): void;
   caughtUp(outcome: Outcome<unknown>["kind"]): void;
   stopped(reason: DeviceStopReason): void;
 }

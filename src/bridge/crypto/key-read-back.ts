@@ -1,11 +1,12 @@
 // Reading back one ghost's to-device messages: what the homeserver's transactions may have lost.
 // Invariants: no room event comes this way; the position moves only after what lies before it is durable; one
 // read-back at a time, and whoever asks while one runs gets the next, since theirs may have come after it.
+import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/serial.ts";
 import type { ReadPositionLedger } from "../ledger/types.ts";
-import { type DeviceApi, TO_DEVICE_PAGE } from "../matrix/device-api.ts";
+import type { DeviceApi } from "../matrix/device-api.ts";
 import type { GhostActor } from "../matrix/homeserver.ts";
 import { type Outcome, type Refused, retry } from "../matrix/outcome.ts";
 import type { CatchUp, DeviceObserver } from "./device-types.ts";
@@ -22,6 +23,7 @@ export interface KeyReadBackDependencies {
   readonly api: DeviceApi;
   readonly ledger: Pick<ReadPositionLedger, "toDevicePosition" | "setToDevicePosition">;
   readonly clock: Clock;
+  readonly log: Logger;
   readonly observe: DeviceObserver;
   readonly onNewKeys: (rooms: readonly RoomId[]) => void;
   readonly ensure: () => Promise<Outcome<GhostActor>>;
@@ -36,6 +38,7 @@ export class KeyReadBack {
   #next: Promise<Outcome<CatchUp>> | undefined;
   #isFailing = false;
   #dueAt = Number.POSITIVE_INFINITY;
+  #isWanted = false;
 
   constructor(deps: KeyReadBackDependencies) {
     this.#deps = deps;
@@ -46,18 +49,19 @@ export class KeyReadBack {
   }
 
   get isDue(): boolean {
-    return this.#deps.clock.now() >= this.#dueAt;
+    return this.#isWanted || this.#deps.clock.now() >= this.#dueAt;
   }
 
   /** Something was left to be read back. */
   soon(): void {
-    this.#dueAt = 0;
+    this.#isWanted = true;
   }
 
   /** @param signal ends the requests; of those who wait for one read-back the first one's counts */
   run(signal?: AbortSignal): Promise<Outcome<CatchUp>> {
     this.#next ??= this.#serial.run(async () => {
       this.#next = undefined;
+      this.#isWanted = false;
       // The database, or the machine's thread.
       const outcome = await this.#read(signal).catch(() => retry("device_unavailable"));
       const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
@@ -74,24 +78,30 @@ export class KeyReadBack {
   }
 
   async #read(signal?: AbortSignal): Promise<Outcome<CatchUp>> {
-    const { ghost, api, ledger, observe, onNewKeys, ensure, take, onRefused } = this.#deps;
+    const { ghost, api, ledger, log, observe, onNewKeys, ensure, take, onRefused } = this.#deps;
     const ensured = await ensure();
     if (ensured.kind !== "ok") return ensured;
     const actor = { ...ensured.value, signal };
     const rooms = new Set<RoomId>();
     let messages = 0;
+    let isRead = false;
     let since = await ledger.toDevicePosition(ghost);
-    for (let page = 0; page < PAGES_MAX; page++) {
+    for (let page = 0; page < PAGES_MAX && !isRead; page++) {
       const read = await api.toDeviceSince(actor, since);
       if (read.kind === "refused") await onRefused(read);
       if (read.kind !== "ok") return read;
-      const { changes, next } = read.value;
+      const { changes, next, passedOver, isFull } = read.value;
       for (const room of await take(changes)) rooms.add(room);
+      if (passedOver > 0) {
+        observe.toDevicePassedOver(passedOver);
+        log.warn({ ghost, messages: passedOver }, "to-device messages were too large, and were passed over");
+      }
       if (next !== since) await ledger.setToDevicePosition(ghost, next);
       since = next;
       messages += changes.toDevice.length;
-      if (changes.toDevice.length < TO_DEVICE_PAGE) break;
+      isRead = !isFull;
     }
+    if (!isRead) this.soon();
     observe.toDevice(messages, "catch_up");
     const roomsWithNewKeys = [...rooms];
     if (roomsWithNewKeys.length > 0) onNewKeys(roomsWithNewKeys);

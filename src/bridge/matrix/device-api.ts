@@ -8,6 +8,7 @@ import type { DeviceChanges, DeviceIdentity, OutgoingRequest } from "../crypto/t
 import type { GhostActor } from "./homeserver.ts";
 import type { HomeserverHttp } from "./http.ts";
 import type { Outcome } from "./outcome.ts";
+import type { ThinBounds } from "./read-body.ts";
 
 /** The account data in which a ghost's device is recorded at the homeserver. */
 const DEVICE_RECORD_TYPE = "org.drawbridge.device";
@@ -25,7 +26,18 @@ const toDeviceFilter = (question: number) =>
     account_data: { types: [] },
   });
 /** How many to-device messages a homeserver gives at a time. */
-export const TO_DEVICE_PAGE = 100;
+const TO_DEVICE_PAGE = 100;
+/**
+ * A homeserver bounds what its own users put into a to-device message (Synapse: 64 KiB), and not what another
+ * server sends: one message may have as many megabytes as a request may, and a page has a hundred.
+ */
+const TO_DEVICE_BOUNDS: ThinBounds = {
+  elementBytesMax: 128 * 1024,
+  bytesMax: 16 * 1024 * 1024,
+  readBytesMax: 512 * 1024 * 1024,
+};
+/** For a page of hundreds of megabytes, which a homeserver takes a while to write. */
+const TO_DEVICE_TIMEOUT_MS = 60_000;
 
 const JsonObject = z.record(z.string(), z.unknown());
 const Nothing = z.unknown().transform(() => undefined);
@@ -65,6 +77,10 @@ export interface ToDevicePage {
   readonly changes: DeviceChanges;
   /** Where the next page begins; what came before it is deleted when it is asked for. */
   readonly next: string;
+  /** Messages that were not read, because they are too large or none. */
+  readonly passedOver: number;
+  /** Whether there may be more. */
+  readonly isFull: boolean;
 }
 
 /** What the homeserver publishes of a device. */
@@ -118,6 +134,7 @@ export class DeviceApi {
 
   /**
    * `GET /sync`, for to-device messages and what is told of devices alone. Records no presence.
+   * A message that is too large is passed over, so that whoever sends such cannot keep others' from being read.
    * @param since deletes, at the homeserver, the messages before it; undefined reads from the oldest one
    */
   async toDeviceSince(actor: GhostActor, since: string | undefined): Promise<Outcome<ToDevicePage>> {
@@ -132,16 +149,25 @@ export class DeviceApi {
       },
       as: actor,
       schema: SyncResponse,
+      thin: TO_DEVICE_BOUNDS,
+      timeoutMs: TO_DEVICE_TIMEOUT_MS,
     });
     if (outcome.kind !== "ok") return outcome;
     const { value } = outcome;
-    const messages = (value.to_device?.events ?? []).map((event) => JsonObject.safeParse(event));
+    const given = value.to_device?.events ?? [];
+    const toDevice = given
+      .map((event) => JsonObject.safeParse(event).data)
+      .filter((data) => data !== undefined);
+    const passedOver = given.length - toDevice.length;
     return {
       kind: "ok",
       value: {
         next: value.next_batch,
+        passedOver,
+        // Of what was passed over nobody knows how much it was.
+        isFull: given.length >= TO_DEVICE_PAGE || passedOver > 0,
         changes: {
-          toDevice: messages.map(({ data }) => data).filter((data) => data !== undefined),
+          toDevice,
           changedUsers: value.device_lists?.changed ?? [],
           leftUsers: value.device_lists?.left ?? [],
           oneTimeKeyCounts: value.device_one_time_keys_count,

@@ -5,6 +5,7 @@ import { Agent, request } from "undici";
 import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { classifyFailure, type Outcome, retry } from "./outcome.ts";
+import { readBounded, readThinned, type ThinBounds } from "./read-body.ts";
 
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
 
@@ -25,6 +26,10 @@ export interface ApiRequest<Schema extends z.ZodType> {
   readonly body?: unknown;
   readonly as?: ActingGhost | undefined;
   readonly schema: Schema;
+  /** Instead of the bound that holds for every answer: too large objects of its lists are left out. */
+  readonly thin?: ThinBounds;
+  /** Instead of what holds for every request. */
+  readonly timeoutMs?: number;
 }
 
 export interface HomeserverOptions {
@@ -79,7 +84,7 @@ export class HomeserverHttp {
   }
 
   async #exchange<Schema extends z.ZodType>(call: ApiRequest<Schema>): Promise<Outcome<z.output<Schema>>> {
-    const deadline = AbortSignal.timeout(this.#options.requestTimeoutMs);
+    const deadline = AbortSignal.timeout(call.timeoutMs ?? this.#options.requestTimeoutMs);
     // The caller's signal outlives many requests, so each lets go of it when it ends.
     const stopped = new AbortController();
     const stop = () => stopped.abort();
@@ -96,7 +101,10 @@ export class HomeserverHttp {
         },
         body: call.body === undefined ? null : JSON.stringify(call.body),
       });
-      const text = await readBounded(response.body, this.#options.responseBytesMax ?? RESPONSE_BYTES_MAX);
+      const text =
+        call.thin === undefined
+          ? await readBounded(response.body, this.#options.responseBytesMax ?? RESPONSE_BYTES_MAX)
+          : await readThinned(response.body, call.thin);
       const body = text === undefined ? undefined : parseJson(text);
       if (response.statusCode < 200 || response.statusCode > 299) {
         const header = response.headers["retry-after"];
@@ -107,6 +115,7 @@ export class HomeserverHttp {
           this.#options.clock.now(),
         );
       }
+      if (text === undefined) return retry("too_large");
       const parsed = call.schema.safeParse(body);
       return parsed.success ? { kind: "ok", value: parsed.data } : retry("malformed");
     } catch {
@@ -128,24 +137,6 @@ export class HomeserverHttp {
     const path = call.path.map((segment) => encodeURIComponent(segment)).join("/");
     return `${this.#base}/_matrix/${path}${query.size === 0 ? "" : `?${query}`}`;
   }
-}
-
-/** The body as text; undefined when it is longer than the bound. */
-async function readBounded(
-  body: AsyncIterable<Uint8Array> & { destroy(): unknown },
-  bytesMax: number,
-): Promise<string | undefined> {
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  for await (const chunk of body) {
-    length += chunk.length;
-    if (length > bytesMax) {
-      body.destroy();
-      return undefined;
-    }
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString("utf8");
 }
 
 function parseJson(text: string): unknown {

@@ -11,8 +11,10 @@ export type RetryCause =
   | "server_error"
   | "network"
   | "timeout"
-  /** The answer was not one of the API: a proxy's page, a wrong URL, a body beyond the limit. */
+  /** The answer was not one of the API: a proxy's page, a wrong URL. */
   | "malformed"
+  /** The answer was longer than what is read of one. */
+  | "too_large"
   /** The appservice's token is not known: the registration and the homeserver disagree. */
   | "unauthorized"
   /** The ghost itself is refused, not what it asked for: a matter for the operator. */
@@ -49,6 +51,7 @@ const LEAST_WAIT_MS: Readonly<Record<RetryCause, number>> = {
   network: 1_000,
   timeout: 1_000,
   malformed: 30_000,
+  too_large: 30_000,
   unauthorized: 30_000,
   ghost_refused: 60_000,
   device_unavailable: 5_000,

@@ -92,6 +92,8 @@ test("what a homeserver answers about devices is read, or counts as no answer", 
     kind: "ok",
     value: {
       next: "s2",
+      passedOver: 2,
+      isFull: true,
       changes: {
         toDevice: [{ type: "m.x" }],
         changedUsers: ["@b:b.test"],

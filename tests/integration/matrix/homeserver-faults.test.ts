@@ -60,7 +60,7 @@ test("an answer of the homeserver is sorted into ok, retry and refused", async (
     [{ body: "{" }, { cause: "malformed", afterMs: 30_000 }],
     [
       { body: JSON.stringify({ user_id: "@a:a.test", x: "x".repeat(9_000_000) }) },
-      { cause: "malformed", afterMs: 30_000 },
+      { cause: "too_large", afterMs: 30_000 },
     ],
     ["reset", { cause: "network", afterMs: 1_000 }],
     ["hang", { cause: "timeout", afterMs: 1_000 }],

@@ -1,0 +1,162 @@
+// Reading an answer's body without holding more of it than a bound, however much the other side sends.
+// Invariants: nothing is kept beyond the bound; what is left out of a list is left out whole, as `null` in its
+// place, so that what is kept is JSON whenever the whole was, and a caller can count what it did not get.
+
+type Body = AsyncIterable<Uint8Array> & { destroy(): unknown };
+
+/** How much is kept of an answer whose lists may be larger than what is worth reading. In bytes. */
+export interface ThinBounds {
+  /** The longest object of a list, two levels down, that is kept. */
+  readonly elementBytesMax: number;
+  /** All such objects together that are kept, and as much again of what is none. */
+  readonly bytesMax: number;
+  /** All that is read; the rest of the list is left out unread, and with it what stands behind the list. */
+  readonly readBytesMax: number;
+}
+
+/** The body as text; undefined when it is longer than the bound. */
+export async function readBounded(body: Body, bytesMax: number): Promise<string | undefined> {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of body) {
+    length += chunk.length;
+    if (length > bytesMax) {
+      body.destroy();
+      return undefined;
+    }
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+/**
+ * The body as text, without those objects of lists two levels down (`{"a":{"b":[{…}]}}`) that are too large, or
+ * for which there is no more room; undefined when the rest is longer than the bound.
+ */
+export async function readThinned(body: Body, bounds: ThinBounds): Promise<string | undefined> {
+  const thinner = new Thinner(bounds);
+  let length = 0;
+  for await (const chunk of body) {
+    length += chunk.length;
+    thinner.add(chunk);
+    if (thinner.isFull) {
+      body.destroy();
+      return undefined;
+    }
+    if (length > bounds.readBytesMax && thinner.isInList) {
+      body.destroy();
+      return thinner.closed();
+    }
+  }
+  return thinner.text();
+}
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const OPEN_OBJECT = 0x7b;
+const CLOSE_OBJECT = 0x7d;
+const OPEN_LIST = 0x5b;
+const CLOSE_LIST = 0x5d;
+const LEFT_OUT = Buffer.from("null");
+/** What closes a list two levels down, with `null` for what was not read of it. */
+const CUT = Buffer.from("null]}}");
+const LIST_DEPTH = 3;
+
+/** Follows JSON byte by byte, no further than where its strings, lists and objects begin and end. */
+class Thinner {
+  readonly #bounds: ThinBounds;
+  readonly #kept: Uint8Array[] = [];
+  #listedBytes = 0;
+  #otherBytes = 0;
+  #depth = 0;
+  /** Whether what is open two levels down is a list. */
+  #isList = false;
+  #inString = false;
+  #isEscaped = false;
+  /** The object of such a list that is being read: undefined between them. */
+  #element: Uint8Array[] | undefined;
+  #elementBytes = 0;
+
+  constructor(bounds: ThinBounds) {
+    this.#bounds = bounds;
+  }
+
+  get isFull(): boolean {
+    return this.#otherBytes > this.#bounds.bytesMax;
+  }
+
+  /** Whether a list two levels down is open, at the place of an object. */
+  get isInList(): boolean {
+    return this.#element !== undefined;
+  }
+
+  add(chunk: Uint8Array): void {
+    let from = 0;
+    for (let at = 0; at < chunk.length; at++) {
+      const byte = chunk[at];
+      if (this.#inString) {
+        if (this.#isEscaped) this.#isEscaped = false;
+        else if (byte === BACKSLASH) this.#isEscaped = true;
+        else if (byte === QUOTE) this.#inString = false;
+      } else if (byte === QUOTE) {
+        this.#inString = true;
+      } else if (byte === OPEN_OBJECT || byte === OPEN_LIST) {
+        if (byte === OPEN_OBJECT && this.#depth === LIST_DEPTH && this.#isList) {
+          this.#keep(chunk.subarray(from, at));
+          from = at;
+          this.#element = [];
+          this.#elementBytes = 0;
+        }
+        this.#depth += 1;
+        if (this.#depth === LIST_DEPTH) this.#isList = byte === OPEN_LIST;
+      } else if (byte === CLOSE_OBJECT || byte === CLOSE_LIST) {
+        this.#depth -= 1;
+        if (this.#element !== undefined && this.#depth === LIST_DEPTH) {
+          this.#collect(chunk.subarray(from, at + 1));
+          from = at + 1;
+          this.#endElement();
+        }
+      }
+    }
+    const rest = chunk.subarray(from);
+    if (this.#element === undefined) this.#keep(rest);
+    else this.#collect(rest);
+  }
+
+  text(): string {
+    return Buffer.concat(this.#kept).toString("utf8");
+  }
+
+  /** What was kept, ended where it stands: only inside such a list. */
+  closed(): string {
+    return Buffer.concat([...this.#kept, CUT]).toString("utf8");
+  }
+
+  #keep(bytes: Uint8Array): void {
+    if (bytes.length === 0) return;
+    this.#kept.push(bytes);
+    this.#otherBytes += bytes.length;
+  }
+
+  /** A part of the object that is being read; of one that is too large nothing is held. */
+  #collect(bytes: Uint8Array): void {
+    this.#elementBytes += bytes.length;
+    if (this.#isTooLarge()) this.#element = [];
+    else this.#element?.push(bytes);
+  }
+
+  #isTooLarge(): boolean {
+    const { elementBytesMax, bytesMax } = this.#bounds;
+    return this.#elementBytes > elementBytesMax || this.#listedBytes + this.#elementBytes > bytesMax;
+  }
+
+  #endElement(): void {
+    if (this.#isTooLarge()) {
+      this.#keep(LEFT_OUT);
+    } else {
+      this.#kept.push(...(this.#element ?? []));
+      this.#listedBytes += this.#elementBytes;
+    }
+    this.#element = undefined;
+  }
+}
