@@ -15,6 +15,7 @@ import {
   say,
   shellWord,
   short,
+  type WalkReporter,
   walkReporter,
 } from "./federation-options.ts";
 import { renderJson } from "./output.ts";
@@ -59,9 +60,10 @@ export function actCommand(act: Act): CommandModule {
 }
 
 async function run(act: Act, name: string, options: Options): Promise<ExitCode> {
+  const reporter = walkReporter();
   const { federation } = await openForCommand(
     options.config,
-    options.run === true ? walkReporter() : progressReporter,
+    options.run === true ? reporter : progressReporter,
   );
   const result = await performAct(
     { ...federation, onWait: () => say("another act is being committed; waiting") },
@@ -72,7 +74,7 @@ async function run(act: Act, name: string, options: Options): Promise<ExitCode> 
   tellAct(result);
   if (act === "restore" && options.json !== true) tellLimits(act, serverName);
   const tell = options.json === true ? say : (text: string) => process.stdout.write(`${text}\n`);
-  const walks = options.run === true ? await walk(act, result, federation, tell) : undefined;
+  const walks = options.run === true ? await walk(act, result, federation, reporter, tell) : undefined;
   const gateway = walks?.find(({ plane, done }) => plane === "gateway" && done);
   // What was put right since may have been open until then.
   const closedAt = gateway?.mendedAt ?? gateway?.at ?? null;
@@ -92,6 +94,7 @@ async function walk(
   act: Act,
   result: ActResult,
   federation: Parameters<typeof walkPlanes>[0],
+  reporter: WalkReporter,
   tell: (text: string) => void,
 ): Promise<readonly PlaneWalk[]> {
   const order = act === "contain" ? "closing" : "opening";
@@ -100,10 +103,13 @@ async function walk(
   const tellOnce = (one: PlaneWalk) => {
     const text = linesOf(act, one).join("\n");
     if (told.get(one.plane) !== text) tell(text);
+    reporter.told();
     told.set(one.plane, text);
   };
   const walks = await walkPlanes(federation, act, result.partner, { onPlane: tellOnce });
   for (const one of walks) tellOnce(one);
+  const waits = reporter.waits();
+  if (waits !== undefined) say(waits);
   return walks;
 }
 

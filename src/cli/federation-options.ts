@@ -3,7 +3,7 @@ import process from "node:process";
 import { systemClock, systemRandom } from "../domain/clock.ts";
 import { type FederationConfig, loadFederationConfig } from "../federation/config.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../federation/planes/names.ts";
-import type { ReconcileEvent, Reporter } from "../federation/reconcile/events.ts";
+import type { LockHolder, ReconcileEvent, Reporter } from "../federation/reconcile/events.ts";
 import { type Federation, openFederation } from "../federation/reconcile/open.ts";
 import { CONFIG, requireConfigFile } from "./config-option.ts";
 
@@ -47,18 +47,37 @@ export const progressReporter: Reporter = {
   note: (plane, text) => say(`  ${planeLabel(plane)}: ${text}`),
 };
 
+/** So long a walk stands still before it says what it waits for. */
+const SILENT_WAIT_MS = 3_000;
+
+const HOLDERS: Readonly<Record<LockHolder, string>> = {
+  reconciler: "the reconciler",
+  command: "another command",
+  unknown: "another process",
+};
+
+export interface WalkReporter extends Reporter {
+  /** The walk has told how a plane ended. */
+  told(): void;
+  /** What stood in the way and was waited for, once the walk is over; undefined when nothing did. */
+  waits(): string | undefined;
+}
+
 /**
  * For a walk, which says itself how each plane ended: what hinders, and nothing twice. What the rooms plane notes
- * stays, since it alone takes long.
+ * stays, since it alone takes long. Who does the same at the same moment is told at the end, or as soon as the walk
+ * stands still for it.
  */
-export function walkReporter(): Reporter {
-  let hasWaited = false;
+export function walkReporter(): WalkReporter {
+  const waited = new Map<LockHolder, Set<string>>();
+  let late: NodeJS.Timeout | undefined;
   return {
     event: (event) => {
       if (event.event === "plane_waits") {
-        if (!hasWaited)
-          say("The reconciler, or another command, does the same at this moment; it is waited for.");
-        hasWaited = true;
+        const planes = waited.get(event.holder) ?? new Set();
+        waited.set(event.holder, planes.add(planeLabel(event.plane)));
+        clearTimeout(late);
+        late = setTimeout(() => progressReporter.event(event), SILENT_WAIT_MS).unref();
         return;
       }
       const isTold =
@@ -69,6 +88,12 @@ export function walkReporter(): Reporter {
     },
     note: (plane, text) => {
       if (plane === "rooms") progressReporter.note(plane, text);
+    },
+    told: () => clearTimeout(late),
+    waits: () => {
+      if (waited.size === 0) return undefined;
+      const who = [...waited].map(([holder, planes]) => `${HOLDERS[holder]} (${[...planes].join(", ")})`);
+      return `At the same moment the same was done by ${who.join(" and by ")}; that was waited for, and hinders nothing.`;
     },
   };
 }
@@ -94,7 +119,7 @@ function textOf(event: ReconcileEvent): string | undefined {
       return `${planeLabel(event.plane)}: ${event.outcome}${reason} after ${event.durationMs} ms${mend}${left}`;
     }
     case "plane_waits":
-      return `${planeLabel(event.plane)}: the reconciler, or another command, is at work on it already; waiting`;
+      return `${planeLabel(event.plane)}: ${HOLDERS[event.holder]} is at work on it already; waiting`;
     case "drift": {
       const kept = event.record.kept === null ? "" : `; its text is kept in ${event.record.kept}`;
       return `DRIFT: ${planeLabel(event.record.plane)}: ${event.record.subject} was ${event.record.kind}${kept}`;

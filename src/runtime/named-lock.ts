@@ -1,6 +1,7 @@
 // A lock among the processes of this machine that the kernel gives back when its holder ends, however it
 // ends: the name of an abstract Unix socket (unix(7)), which lives in no file system and outlives nobody.
-import { createServer } from "node:net";
+import { connect, createServer } from "node:net";
+import process from "node:process";
 import type { Clock } from "../domain/clock.ts";
 import { sha256 } from "../domain/digest.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
@@ -9,12 +10,22 @@ export interface NamedLock {
   release(): Promise<void>;
 }
 
-/** Takes the lock if nobody holds it. */
+/** A holder that is busy answers late; who it is only shapes a sentence. */
+const ANSWERS_WITHIN_MS = 500;
+
+/** Hashed, because a socket's name has at most 107 bytes and a path may have more. */
+function socketOf(name: string): string {
+  return `\0drawbridge-${sha256(name).toString("hex").slice(0, 40)}`;
+}
+
+/** Takes the lock if nobody holds it. While it is held, its socket answers with the holder's process ID. */
 export function tryNamedLock(name: string): Promise<NamedLock | undefined> {
-  // Hashed, because a socket's name has at most 107 bytes and a path may have more.
-  const path = `\0drawbridge-${sha256(name).toString("hex").slice(0, 40)}`;
+  const path = socketOf(name);
   return new Promise((resolve, reject) => {
-    const server = createServer((socket) => socket.destroy());
+    const server = createServer((socket) => {
+      socket.on("error", () => socket.destroy());
+      socket.end(String(process.pid), () => socket.destroy());
+    });
     server.unref();
     server.once("error", (error: NodeJS.ErrnoException) => {
       if (error.code === "EADDRINUSE") resolve(undefined);
@@ -28,7 +39,8 @@ export function tryNamedLock(name: string): Promise<NamedLock | undefined> {
 
 /**
  * Waits for the lock.
- * @param options `holder`: who may hold it, for the error; `onWait`: called once, when somebody else does
+ * @param options `holder`: who may hold it, for the error; `onWait`: called once, when somebody else does, and
+ *   waited for
  * @throws DrawbridgeError `program_failed` when it is still held after `timeoutMs`
  */
 export async function namedLock(
@@ -37,7 +49,7 @@ export async function namedLock(
     readonly clock: Clock;
     readonly timeoutMs: number;
     readonly holder: string;
-    readonly onWait?: () => void;
+    readonly onWait?: () => unknown;
   },
 ): Promise<NamedLock> {
   const deadline = options.clock.now() + options.timeoutMs;
@@ -45,7 +57,7 @@ export async function namedLock(
   for (;;) {
     const lock = await tryNamedLock(name);
     if (lock !== undefined) return lock;
-    if (!told) options.onWait?.();
+    if (!told) await options.onWait?.();
     told = true;
     if (options.clock.now() > deadline) {
       throw new DrawbridgeError("program_failed", `${options.holder} is still at work`, {
@@ -54,4 +66,19 @@ export async function namedLock(
     }
     await options.clock.sleep(100);
   }
+}
+
+/** The process that holds the lock; undefined when nobody does, or when it does not answer at once. */
+export function namedLockHolder(name: string): Promise<number | undefined> {
+  return new Promise((resolve) => {
+    let text = "";
+    const socket = connect({ path: socketOf(name) });
+    socket.setTimeout(ANSWERS_WITHIN_MS, () => socket.destroy());
+    socket.setEncoding("utf8");
+    socket.on("data", (chunk: string) => {
+      text += chunk;
+    });
+    socket.on("error", () => socket.destroy());
+    socket.on("close", () => resolve(/^[1-9][0-9]{0,9}$/.test(text) ? Number(text) : undefined));
+  });
 }

@@ -17,6 +17,9 @@ export interface ReconcileContext {
   readonly allowedSignersFile?: string | undefined;
 }
 
+/** What the service that follows the branch holds as long as it runs: one service a state folder. */
+export const SERVICE_LOCK = "service";
+
 /** UTC, ISO 8601 with milliseconds. */
 export function timestamp(ms: number): string {
   return new Date(ms).toISOString();

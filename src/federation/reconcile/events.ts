@@ -36,10 +36,13 @@ export type ReconcileEvent =
       readonly retryAt: string | null;
       readonly durationMs: number;
     }
-  | { readonly event: "plane_waits"; readonly plane: PlaneName; readonly holder: "another_pass" }
+  | { readonly event: "plane_waits"; readonly plane: PlaneName; readonly holder: LockHolder }
   | { readonly event: "drift"; readonly record: DriftRecord }
   | { readonly event: "drift_unknown"; readonly plane: PlaneName; readonly code: string }
   | { readonly event: "state_damaged"; readonly file: string };
+
+/** Who is at work on a plane: the service that follows the branch, or a command that was given beside it. */
+export type LockHolder = "reconciler" | "command" | "unknown";
 
 export interface Reporter {
   event(event: ReconcileEvent): void;

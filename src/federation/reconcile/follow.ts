@@ -6,7 +6,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { PLANE_NAMES } from "../planes/names.ts";
 import type { Revision } from "../repository/repository.ts";
 import { readPlane } from "../state/records.ts";
-import type { ReconcileContext } from "./context.ts";
+import { type ReconcileContext, SERVICE_LOCK } from "./context.ts";
 import { type PassResult, runPass } from "./pass.ts";
 
 /** How long a plane that is being applied may take to end once the service is told to. */
@@ -26,7 +26,7 @@ export interface FollowOptions {
  * @throws DrawbridgeError `program_failed` when another service follows with the same state folder
  */
 export async function follow(context: ReconcileContext, options: FollowOptions): Promise<void> {
-  const service = await context.state.tryLock("service");
+  const service = await context.state.tryLock(SERVICE_LOCK);
   if (service === undefined) {
     throw new DrawbridgeError("program_failed", `another reconciler works with ${context.state.path}`, {
       mend: "End it first; drawbridge reconcile --once may run beside it.",

@@ -8,9 +8,11 @@ import type { PlaneName } from "../planes/names.ts";
 import type { Drift, PlaneOutcome, PlaneRuntime } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
 import { keepDrift } from "../state/drift-records.ts";
+import type { StateFolder } from "../state/folder.ts";
 import { type Applied, type PlaneRecord, readHead, readPlane, writePlane } from "../state/records.ts";
-import { type ReconcileContext, timestamp } from "./context.ts";
+import { type ReconcileContext, SERVICE_LOCK, timestamp } from "./context.ts";
 import { type DesiredState, desiredPlane } from "./desired.ts";
+import type { LockHolder } from "./events.ts";
 
 const BACKOFF: Readonly<Record<"failed" | "incomplete" | "deferred", Backoff>> = {
   failed: { firstMs: 5_000, maxMs: 300_000 },
@@ -52,8 +54,9 @@ export async function stepPlane(
 ): Promise<StepResult> {
   const { state, clock, reporter } = context;
   const plane = runtime.name;
-  const lock = await state.lock(`plane ${plane}`, clock, () =>
-    reporter.event({ event: "plane_waits", plane, holder: "another_pass" }),
+  const name = `plane ${plane}`;
+  const lock = await state.lock(name, clock, async () =>
+    reporter.event({ event: "plane_waits", plane, holder: await holderOf(state, name) }),
   );
   try {
     const record = readPlane(state, plane, (file) => reporter.event({ event: "state_damaged", file }));
@@ -66,6 +69,13 @@ export async function stepPlane(
   } finally {
     await lock.release();
   }
+}
+
+/** By process IDs: the service holds a lock of its own as long as it runs. */
+async function holderOf(state: StateFolder, lock: string): Promise<LockHolder> {
+  const [holder, service] = await Promise.all([state.lockHolder(lock), state.lockHolder(SERVICE_LOCK)]);
+  if (holder === undefined) return "unknown";
+  return holder === service ? "reconciler" : "command";
 }
 
 async function stepLocked(

@@ -6,7 +6,7 @@ import process from "node:process";
 import type { z } from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { type NamedLock, namedLock, tryNamedLock } from "../../runtime/named-lock.ts";
+import { type NamedLock, namedLock, namedLockHolder, tryNamedLock } from "../../runtime/named-lock.ts";
 import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 
 /** The longest wait for another pass over the same plane; replacing rooms can take minutes. */
@@ -103,7 +103,7 @@ export class StateFolder {
    * Waits until nobody else does the same.
    * @throws DrawbridgeError `program_failed` after ten minutes
    */
-  lock(what: string, clock: Clock, onWait?: () => void): Promise<NamedLock> {
+  lock(what: string, clock: Clock, onWait?: () => unknown): Promise<NamedLock> {
     return namedLock(this.#lockName(what), {
       clock,
       timeoutMs: LOCK_TIMEOUT_MS,
@@ -115,6 +115,11 @@ export class StateFolder {
   /** The lock if nobody holds it. */
   tryLock(what: string): Promise<NamedLock | undefined> {
     return tryNamedLock(this.#lockName(what));
+  }
+
+  /** The process that holds a lock; undefined when nobody does, or when it cannot be told. */
+  lockHolder(what: string): Promise<number | undefined> {
+    return namedLockHolder(this.#lockName(what));
   }
 
   #lockName(what: string): string {

@@ -5,7 +5,9 @@ import { join } from "node:path";
 import process from "node:process";
 import { type TestContext, test } from "node:test";
 import { stringify } from "yaml";
+import { systemRandom } from "../../../src/domain/clock.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/record.ts";
+import { StateFolder } from "../../../src/federation/state/folder.ts";
 import { controlRepository, PILOTS } from "../../support/control-repository.ts";
 import { commitOnTop, operatorGit } from "../../support/repository.ts";
 import { ROOT, run, start, temporaryFolder } from "../../support/temporary.ts";
@@ -33,6 +35,19 @@ async function deployment(t: TestContext, kind: "bare" | "work tree" = "bare") {
   const drawbridge = (...args: readonly string[]) =>
     run(process.execPath, [join(ROOT, "src/cli/main.ts"), ...args, "--config", config]);
   return { directory, repository, config, drawbridge };
+}
+
+/** Resolves when a program has written this to its standard error. */
+async function complains({ child, finished }: ReturnType<typeof start>, text: string): Promise<void> {
+  let seen = "";
+  const written = new Promise<true>((resolve) => {
+    child.stderr?.on("data", (chunk: Buffer) => {
+      seen += chunk.toString("utf8");
+      if (seen.includes(text)) resolve(true);
+    });
+  });
+  const isWritten = await Promise.race([written, finished.then(() => false)]);
+  assert.ok(isWritten, `it ended without ${text}: ${seen}`);
 }
 
 test("CON-1: contain prints the remaining steps in the safe order, each with its exact command", async (t) => {
@@ -163,6 +178,36 @@ test("ABU-1: a report about nobody that is known contains nobody, with --run as 
   const head = await repository.requireHead();
   assert.equal((await drawbridge("federation", "report-abuse", file, "--run")).code, 2);
   assert.equal(await repository.head(), head, "nobody was contained");
+});
+
+test("CON-1: a walk that waited says for whom, once it is over, and at once only where it stands still", async (t) => {
+  const { config, directory } = await deployment(t);
+  const state = StateFolder.open(join(directory, "state"), systemRandom);
+  const contain = () =>
+    start(process.execPath, [
+      ...[join(ROOT, "src/cli/main.ts"), "federation", "contain", "lighthouse"],
+      ...["--config", config, "--run"],
+    ]);
+  // The service holds a lock of its own; whoever holds that and a plane's is the reconciler.
+  const service = await state.tryLock("service");
+  const card = await state.tryLock("plane card");
+  const first = contain();
+  await complains(first, "4 card: the reconciler is at work on it already; waiting");
+  await card?.release();
+  const ended = await first.finished;
+  assert.match(
+    ended.stderr,
+    /^At the same moment the same was done by the reconciler \(4 card\); that was waited for, and hinders nothing\.$/m,
+  );
+  assert.match(ended.stdout, /^5 gateway: closed\n4 card: closed\n2 rooms: /m);
+
+  await service?.release();
+  const border = await state.tryLock("plane border");
+  const second = contain();
+  await complains(second, "3 border: another command is at work on it already; waiting");
+  await border?.release();
+  assert.match((await second.finished).stderr, /^At the same moment .* by another command \(3 border\); /m);
+  assert.doesNotMatch((await contain().finished).stderr, /At the same moment/);
 });
 
 test("CON-1: a walk over parts that are down names every plane that is not closed yet", async (t) => {

@@ -13,7 +13,7 @@ import {
   processesOfLab,
   signalProcess,
 } from "../../../src/lab/process-identity.ts";
-import { namedLock, tryNamedLock } from "../../../src/runtime/named-lock.ts";
+import { namedLock, namedLockHolder, tryNamedLock } from "../../../src/runtime/named-lock.ts";
 import { ROOT } from "../../support/temporary.ts";
 
 const WAIT_FOR_EVER = "setInterval(() => {}, 1000)";
@@ -106,9 +106,12 @@ test("a lock is one holder's at a time, and free again when its holder is killed
   });
   await systemClock.sleep(150);
   assert.equal(waited, 1);
+  assert.equal(await namedLockHolder(name), holder.child.pid);
   holder.child.kill("SIGKILL");
   const lock = await taking;
+  assert.equal(await namedLockHolder(name), process.pid);
   await lock.release();
+  assert.equal(await namedLockHolder(name), undefined);
 });
 
 test("who waits for a lock in vain is told", async () => {
