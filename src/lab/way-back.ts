@@ -40,13 +40,21 @@ export function wayBackFrom(
   };
 }
 
+/** What is closed, why questions are refused then, and how to take it back. */
+export function wayBackNote({ facts, commands }: WayBack): string {
+  return [
+    `${facts.join(", ")}: questions from one to the other are refused. To take it back:`,
+    ...commands.map((command) => `  ${command}`),
+  ].join("\n");
+}
+
 /** The error of a question that could not be asked, with the way back as its mend. */
 export function withWayBack(lab: string, error: unknown, closed: WayBack | undefined): unknown {
   if (!(error instanceof DrawbridgeError)) return error;
   const { code, message } = error;
   if (closed !== undefined) {
     const mend = `To take it back: ${closed.commands.join("; ")}`;
-    return new DrawbridgeError(code, `${message}; ${closed.facts.join(", ")}`, { mend, cause: error });
+    return new DrawbridgeError(code, `${closed.facts.join(", ")}: ${message}`, { mend, cause: error });
   }
   if (code !== "homeserver_refused") return error;
   // As a restore leaves it: they are invited, and have not come yet.

@@ -60,29 +60,31 @@ export function probeSummary(judgement: Judgement, { name, partner }: PartnerEnt
       `Marked -: nobody of ${name}, or nobody here, is in ${[...rooms].join(", ")}. An open plane lets people in and puts nobody there.`,
     );
   }
-  const leftOut = judgement.items.filter(({ outcome }) => outcome === "left_out");
-  if (leftOut.length > 0) {
-    lines.push(`Not tried: ${notTried(judgement.items, leftOut).join(", ")}.`);
-  }
+  lines.push(...notTried(judgement.items));
   return `${lines.join("\n")}\n`;
 }
 
-/** Each probe that was left out, why, and on what where it was not left out everywhere. */
-function notTried(all: readonly Judged[], leftOut: readonly Judged[]): readonly string[] {
+/** A line a reason: the probes that were left out for it, and on what where one was not left out everywhere. */
+function notTried(all: readonly Judged[]): readonly string[] {
   const isRoom = (subject: string | null): subject is string => subject !== null && /^[!#]/.test(subject);
   const rooms = new Set(all.map(({ item }) => item.subject).filter(isRoom));
-  const subjects = new Map<string, Set<string>>();
-  for (const { item } of leftOut) {
-    const what = `${item.probe} (${whyLeftOut(item.reason)})`;
-    const known = subjects.get(what) ?? new Set();
-    if (item.subject !== null) known.add(item.subject);
-    subjects.set(what, known);
+  const reasons = new Map<string, Map<string, Set<string>>>();
+  for (const { item } of all.filter(({ outcome }) => outcome === "left_out")) {
+    const why = whyLeftOut(item.reason);
+    const probes = reasons.get(why) ?? new Map<string, Set<string>>();
+    const subjects = probes.get(item.probe) ?? new Set<string>();
+    if (item.subject !== null) subjects.add(item.subject);
+    reasons.set(why, probes.set(item.probe, subjects));
   }
-  return [...subjects].map(([what, found]) => {
-    if (found.size === 0) return what;
-    const isEveryRoom = rooms.size > 1 && found.size === rooms.size && [...found].every(isRoom);
-    return isEveryRoom ? `${what} in all ${rooms.size} rooms` : `${what} on ${[...found].join(" ")}`;
-  });
+  const onWhat = (probe: string, subjects: ReadonlySet<string>) => {
+    if (subjects.size === 0) return probe;
+    const isEveryRoom = rooms.size > 1 && subjects.size === rooms.size && [...subjects].every(isRoom);
+    return isEveryRoom ? `${probe} in all ${rooms.size} rooms` : `${probe} on ${[...subjects].join(" ")}`;
+  };
+  return [...reasons].map(
+    ([why, probes]) =>
+      `Not tried (${why}): ${[...probes].map(([probe, subjects]) => onWhat(probe, subjects)).join(", ")}.`,
+  );
 }
 
 function whyLeftOut(reason: string | null): string {

@@ -17,7 +17,7 @@ import { renderQuestion, renderTimeline, renderViews } from "../proof/render.ts"
 import { timelineOf } from "../proof/timeline.ts";
 import { readSeed, roomOf, type Seed, type SeededRoom } from "../seed/seed.ts";
 import { liveSupervisor } from "../supervisor/client.ts";
-import { wayBack, withWayBack } from "../way-back.ts";
+import { wayBack, wayBackNote, withWayBack } from "../way-back.ts";
 import { namedLab, type ParsedOptions, parseOptions } from "./options.ts";
 
 const USAGE = `
@@ -71,8 +71,11 @@ export async function askTask(args: readonly string[]): Promise<number> {
     question,
     timeoutMs,
   };
-  const result = await ask(request, { clock: systemClock, random: systemRandom }).catch(async (error) => {
-    throw withWayBack(lab.name, error, await wayBack(lab));
+  // Said before the question: a refusal that follows from it is long, and its cause would be its last line.
+  const closed = await wayBack(lab);
+  if (closed !== undefined) process.stderr.write(`${wayBackNote(closed)}\n\n`);
+  const result = await ask(request, { clock: systemClock, random: systemRandom }).catch((error) => {
+    throw withWayBack(lab.name, error, closed);
   });
   const palette = paletteFor(process.stdout);
   process.stdout.write(
@@ -86,12 +89,7 @@ export async function askTask(args: readonly string[]): Promise<number> {
           ...renderTimeline(result, from, publisher, palette),
         ].join("\n")}\n`,
   );
-  if (result.audit.outcome === "completed") return 0;
-  const closed = await wayBack(lab);
-  if (closed !== undefined) {
-    process.stderr.write(`${closed.facts.join(", ")}. To take it back:\n  ${closed.commands.join("\n  ")}\n`);
-  }
-  return 1;
+  return result.audit.outcome === "completed" ? 0 : 1;
 }
 
 function organisationOf(options: ParsedOptions, name: string): CompleteOrganisation | undefined {

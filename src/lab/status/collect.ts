@@ -14,7 +14,6 @@ import { readJson } from "../files.ts";
 import { HOMESERVER_FILES } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
 import {
-  ADMITTED_ORGANISATIONS,
   AGENT,
   COMPLETE_ORGANISATIONS,
   type CompleteOrganisation,
@@ -31,6 +30,7 @@ import { supervisorClient } from "../supervisor/client.ts";
 import type { SupervisorStatus } from "../supervisor/protocol.ts";
 import { POSTGRES, type ProgramName, unitName } from "../supervisor/units.ts";
 import { federationStatus } from "./federation.ts";
+import { roomsOf } from "./rooms.ts";
 import type { FedStatus, OrganisationStatus } from "./schema.ts";
 
 const PROBE_TIMEOUT_MS = 3_000;
@@ -129,21 +129,10 @@ async function organisationStatus(sources: Sources, name: OrganisationName): Pro
       signingKeyFile: join(paths.homeserver, HOMESERVER_FILES.signingKey),
     },
     users: seed?.users[name] ?? [],
-    rooms: ADMITTED_ORGANISATIONS.includes(name) ? roomsOf(seed, name) : [],
+    rooms: await roomsOf(lab, seed, name),
     clients: clientsOf(lab, name),
     ...(isComplete(name) ? await serviceStatus(sources, name) : {}),
   };
-}
-
-/** The organisation's own room first, then the others', then the same in their encrypted form. */
-function roomsOf(seed: Seed | undefined, name: OrganisationName): OrganisationStatus["rooms"] {
-  return (seed?.rooms ?? [])
-    .toSorted(
-      (a, b) =>
-        Number(a.encrypted) - Number(b.encrypted) ||
-        Number(b.createdBy === name) - Number(a.createdBy === name),
-    )
-    .map(({ roomId, alias, encrypted }) => ({ roomId, alias, encrypted }));
 }
 
 function clientsOf(lab: Lab, name: OrganisationName): OrganisationStatus["clients"] {

@@ -3,7 +3,7 @@ import { renderTable } from "../../cli/output.ts";
 import { NO_COLOURS, type Palette } from "../progress.ts";
 import { programsOf } from "./collect.ts";
 import { planesBehind } from "./federation.ts";
-import type { FederationStatus, FedStatus } from "./schema.ts";
+import type { FederationStatus, FedStatus, OrganisationStatus } from "./schema.ts";
 
 /** Where a person would look for each program. */
 function addressOf(program: { readonly name: string; readonly url?: string }, clientUrl: string): string {
@@ -43,7 +43,7 @@ export function renderStatus(status: FedStatus, palette: Palette = NO_COLOURS): 
     lines.push(`${palette.bold(name)}  ${organisation.serverName}`);
     const [user] = organisation.users;
     if (user !== undefined) lines.push(`  user   ${user.userId}`);
-    for (const room of organisation.rooms) lines.push(`  room   ${room.alias}  ${palette.dim(room.roomId)}`);
+    for (const room of organisation.rooms) lines.push(roomLine(room, palette));
     for (const ghost of organisation.bridge?.ghosts ?? []) lines.push(`  ghost  ${ghost.userId}`);
     if (organisation.federation !== undefined)
       lines.push(...federationLines(organisation.federation, palette));
@@ -52,6 +52,13 @@ export function renderStatus(status: FedStatus, palette: Palette = NO_COLOURS): 
     lines.push("", palette.red(`The link between ${one} and ${other} is cut.`));
   }
   return `${lines.join("\n")}\n`;
+}
+
+function roomLine(room: OrganisationStatus["rooms"][number], { dim, red }: Palette): string {
+  const { alias, roomId, left, replacedBy } = room;
+  if (left === null) return `  room   ${alias}  ${dim(roomId)}`;
+  if (replacedBy === null) return red(`  left   ${alias}  ${dim(roomId)}`);
+  return `  room   ${replacedBy}  ${red("in place of")} ${alias}  ${dim(`${roomId}, which was left`)}`;
 }
 
 function federationLines(federation: FederationStatus, palette: Palette): string[] {

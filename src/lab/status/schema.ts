@@ -28,7 +28,15 @@ const User = z.strictObject({
   admin: z.boolean(),
 });
 
-const Room = z.strictObject({ roomId: z.string(), alias: z.string(), encrypted: z.boolean() });
+const Room = z.strictObject({
+  roomId: z.string(),
+  alias: z.string(),
+  encrypted: z.boolean(),
+  /** How this organisation has left the room, because of a containment or a removal; null while it is in it. */
+  left: z.enum(["retired", "left", "replaced"]).nullable(),
+  /** The room in which its people are instead; null when there is none. */
+  replacedBy: z.string().nullable(),
+});
 
 const Client = z.strictObject({
   clientId: z.string(),

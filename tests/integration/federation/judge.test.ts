@@ -90,22 +90,24 @@ test("OFF-4: nobody being in a room contradicts no open plane, and a refusal doe
   );
 });
 
-test("OFF-4: what was not tried is told with its reason, and with the rooms where it was not tried", () => {
+test("OFF-4: what was not tried is told in a line for each reason, with the rooms where it was not tried", () => {
   const { entry, desired } = sample(["rooms"]);
-  const untried = (probe: string, subject: string | null) =>
-    item({
-      ...{ plane: "rooms", probe, subject, verdict: "unknown", layer: "none" },
-      reason: "not_configured:witness",
-    });
+  const untried = (probe: string, subject: string | null, reason = "not_configured:witness") =>
+    item({ ...{ plane: "rooms", probe, subject, verdict: "unknown", layer: "none" }, reason });
   const items = [
     ...NOBODY,
     ...["!room", "!other"].map((room) => untried("message_to_witness", room)),
+    untried("remote_join", "!other", "not_configured:rooms"),
     untried("backfill_at_witness", "!other"),
     untried("known_room", null),
   ];
-  assert.match(
-    probeSummary(judge(items, desired, entry, ["rooms"]), entry),
-    /^Not tried: message_to_witness \(probe\.yaml gives no witness\) in all 2 rooms, backfill_at_witness \(probe\.yaml gives no witness\) on !other, known_room \(probe\.yaml gives no witness\)\.$/m,
+  const told = probeSummary(judge(items, desired, entry, ["rooms"]), entry).split("\n");
+  assert.deepEqual(
+    told.filter((line) => line.startsWith("Not tried")),
+    [
+      "Not tried (probe.yaml gives no witness): message_to_witness in all 2 rooms, backfill_at_witness on !other, known_room.",
+      "Not tried (probe.yaml gives no rooms): remote_join on !other.",
+    ],
   );
 });
 

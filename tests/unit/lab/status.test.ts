@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { join } from "node:path";
 import { test } from "node:test";
 import { stringify } from "yaml";
 import { collectStatus } from "../../../src/lab/status/collect.ts";
@@ -48,6 +49,48 @@ test("the clients of an organisation are those that its issuer has in force, als
   assert.deepEqual(await listed(), [own, theirs, applicant]);
   writeFile(clientsFile, "version: 1\nclients: [");
   assert.deepEqual(await listed(), [], "which of them the issuer goes on with, nobody else knows");
+});
+
+test("a room that a containment has left is listed with the one that took its place", async (t) => {
+  const lab = paperLab(temporaryFolder(t));
+  const room = (createdBy: "org-a" | "org-b", roomId: string) => ({
+    ...{ roomId, alias: `#shared:${lab.serverNames[createdBy]}`, encrypted: false, createdBy },
+  });
+  const users = { "org-a": [], "org-b": [], "org-c": [], "org-d": [] };
+  const rooms = [room("org-a", "!kept:a"), room("org-b", "!old:b"), room("org-b", "!given-up:b")];
+  writeFile(lab.paths.seed, JSON.stringify({ users, rooms }));
+  const act = (entry: object) => `${JSON.stringify(entry)}\n`;
+  const gone = { act: "gone", purged: true, moved: 1, invited: 0 };
+  writeFile(
+    join(
+      ...[lab.paths.organisation("org-a").federationState, "rooms"],
+      `${encodeURIComponent(lab.serverNames["org-b"])}.jsonl`,
+    ),
+    [
+      act({ act: "acl", room: "!kept:a", before: null }),
+      act({ act: "replacement", room: "!old:b", to: "!new:a", aliases: [], members: [], invited: [] }),
+      act({ ...gone, room: "!old:b", how: "replaced" }),
+      act({ ...gone, room: "!given-up:b", how: "left" }),
+    ].join(""),
+  );
+  const status = FedStatus.parse(await collectStatus(lab));
+  assert.deepEqual(
+    status.organisations["org-a"].rooms.map(({ roomId, left, replacedBy }) => [roomId, left, replacedBy]),
+    [
+      ["!kept:a", null, null],
+      ["!old:b", "replaced", "!new:a"],
+      ["!given-up:b", "left", null],
+    ],
+  );
+  assert.deepEqual(
+    status.organisations["org-b"].rooms.map(({ left }) => left),
+    [null, null, null],
+    "it has left nothing itself",
+  );
+  const lines = renderStatus(status).split("\n");
+  const alias = rooms[1]?.alias;
+  assert.ok(lines.includes(`  room   !new:a  in place of ${alias}  !old:b, which was left`));
+  assert.ok(lines.includes(`  left   ${alias}  !given-up:b`));
 });
 
 test("org-c has a homeserver and credentials, and nothing else", async () => {

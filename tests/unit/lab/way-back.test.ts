@@ -1,16 +1,21 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
-import { wayBackFrom, withWayBack } from "../../../src/lab/way-back.ts";
+import { wayBackFrom, wayBackNote, withWayBack } from "../../../src/lab/way-back.ts";
 
 const REFUSED = new DrawbridgeError("homeserver_refused", "org-b refuses PUT: 403", { mend: "See the log." });
 const mendOf = (error: unknown) => (error instanceof DrawbridgeError ? error.mend : undefined);
 
 test("a question that is refused while a partner is contained names the command that restores it", () => {
   const closed = wayBackFrom("night", [{ at: "org-a", partner: "org-b" }], ["org-a"]);
+  assert.ok(closed !== undefined);
+  assert.equal(
+    wayBackNote(closed),
+    "org-b is contained at org-a: questions from one to the other are refused. To take it back:\n  ./task fed:break-glass restore org-b --org org-a --name night",
+  );
   const error = withWayBack("night", REFUSED, closed);
   assert.ok(error instanceof DrawbridgeError);
-  assert.equal(error.message, "org-b refuses PUT: 403; org-b is contained at org-a");
+  assert.equal(error.message, "org-b is contained at org-a: org-b refuses PUT: 403");
   assert.equal(error.mend, "To take it back: ./task fed:break-glass restore org-b --org org-a --name night");
 });
 
