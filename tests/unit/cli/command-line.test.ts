@@ -18,16 +18,29 @@ test("--help lists every command and the exit codes, and exits 0", async () => {
   assert.match(ended.stdout, /Exit codes:\n {2}0 .*\n {2}1 .*\n {2}2 .*\n {2}3 /);
 });
 
+/** The help of the command that `words` name; in this process, since there are some fifty of them. */
+async function helpOf(words: readonly string[]): Promise<string> {
+  let command = await buildProgram(COMMANDS, words);
+  for (const word of words)
+    command = command.commands.find((one) => one.name() === word) ?? assert.fail(word);
+  return command.helpInformation();
+}
+
 test("every command loads, explains itself and is listed", async () => {
   for (const { path, summary } of COMMANDS) {
-    const ended = await run(LAUNCHER, [...path, "--help"]);
-    assert.equal(ended.code, ExitCode.ok, path.join(" "));
-    assert.ok(ended.stdout.startsWith(`Usage: drawbridge ${path.join(" ")}`), ended.stdout);
+    const help = await helpOf(path);
+    assert.ok(help.startsWith(`Usage: drawbridge ${path.join(" ")}`), help);
     const group = path.slice(0, -1);
-    const listing = await run(LAUNCHER, [...group, "--help"]);
     const described = group.length > 0 ? summary : (GROUPS[path[0]] ?? summary);
-    assert.ok(listing.stdout.replaceAll(/\s+/g, " ").includes(described), `${path.join(" ")}: ${described}`);
+    const listing = (await helpOf(group)).replaceAll(/\s+/g, " ");
+    assert.ok(listing.includes(described), `${path.join(" ")}: ${described}`);
   }
+});
+
+test("a command's --help explains it, and exits 0", async () => {
+  const ended = await run(LAUNCHER, ["card", "verify", "--help"]);
+  assert.deepEqual([ended.code, ended.stderr], [ExitCode.ok, ""]);
+  assert.ok(ended.stdout.startsWith(await helpOf(["card", "verify"])), ended.stdout);
 });
 
 test("an unknown command and an unknown option exit 2 and name the mend", async () => {
