@@ -18,6 +18,7 @@ import {
   WITNESS,
 } from "../organisations.ts";
 import { bringGhost } from "./bring-ghost.ts";
+import type { Join } from "./returns.ts";
 import {
   personOf,
   ROOM_FORMS,
@@ -56,7 +57,12 @@ export function sharedRoomAcl(lab: Lab): Readonly<Record<string, unknown>> {
   };
 }
 
-export async function seedRooms(lab: Lab, seed: Seed, sources: SeedSources): Promise<SeededRoom[]> {
+export interface RoomSources extends SeedSources {
+  /** Told of each person who was not in a room and has joined it. */
+  readonly onJoined: (join: Join) => void;
+}
+
+export async function seedRooms(lab: Lab, seed: Seed, sources: RoomSources): Promise<SeededRoom[]> {
   const forms = await Promise.all(ROOM_FORMS.map((form) => seedRoomsOf(form, lab, seed, sources)));
   return forms.flat();
 }
@@ -65,7 +71,7 @@ async function seedRoomsOf(
   form: RoomForm,
   lab: Lab,
   seed: Seed,
-  sources: SeedSources,
+  sources: RoomSources,
 ): Promise<SeededRoom[]> {
   const roomBy = async (organisation: OrganisationName) =>
     roomOf(seed, organisation, form) ?? (await openRoom(lab, seed, organisation, form, sources));
@@ -139,7 +145,7 @@ async function joinPartner(
   seed: Seed,
   organisation: CompleteOrganisation,
   room: SeededRoom,
-  sources: SeedSources,
+  sources: RoomSources,
 ): Promise<boolean> {
   // What happens in a room while a server is joining reaches that server only with the next event.
   const host = personOf(lab, seed, organisation, sources);
@@ -163,7 +169,7 @@ async function joinPerson(
   seed: Seed,
   organisation: OrganisationName,
   room: SeededRoom,
-  sources: SeedSources,
+  sources: RoomSources,
 ): Promise<MatrixUser | undefined> {
   const { clock } = sources;
   const person = personOf(lab, seed, organisation, sources);
@@ -171,7 +177,11 @@ async function joinPerson(
   // Joining again would be another event in the room each time.
   while (!(await isMember(person, room))) {
     const answer = await person.join(room.roomId, [lab.serverNames[room.createdBy]]);
-    if (answer.status === 200) break;
+    if (answer.status === 200) {
+      // The witness comes new into rooms that are there already.
+      if (organisation !== WITNESS) sources.onJoined({ user: person.userId, room });
+      break;
+    }
     if (answer.status === 403 && BLOCKED.test(String(answer.body["error"]))) return undefined;
     if (clock.now() > deadline) {
       throw new DrawbridgeError(

@@ -11,6 +11,7 @@ import type { Lab } from "../lab.ts";
 import { MatrixUser } from "../matrix-user.ts";
 import { isComplete, ORGANISATION_NAMES, type OrganisationName, WITNESS } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
+import { type Join, returnLines } from "./returns.ts";
 import { seedRooms, waitForGhosts } from "./rooms.ts";
 import { seedUsers } from "./users.ts";
 
@@ -116,10 +117,12 @@ export async function seed(lab: Lab, sources: SeedSources, progress: Progress): 
   const withUsers = readSeed(lab);
   if (withUsers === undefined) throw new TypeError("people come before rooms");
   progress.doing("opening the shared rooms");
-  const rooms = await seedRooms(lab, withUsers, sources);
+  const joins: Join[] = [];
+  const rooms = await seedRooms(lab, withUsers, { ...sources, onJoined: (join) => joins.push(join) });
   const complete: Seed = { users: withUsers.users, rooms };
   writeJson(lab.paths.seed, complete);
   await waitForGhosts(lab, complete, sources);
+  for (const line of returnLines(withUsers.rooms, rooms, joins)) progress.done(line);
   if (withUsers.rooms.length < rooms.length) {
     const isWitnessed = rooms.some(({ createdBy }) => createdBy === WITNESS);
     const witnessed = isWitnessed ? "; the witness in both, and a third of its own" : "";

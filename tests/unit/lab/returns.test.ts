@@ -1,0 +1,29 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { returnLines } from "../../../src/lab/seed/returns.ts";
+
+const room = (roomId: string, alias: string) => ({
+  ...{ roomId, alias, encrypted: false, createdBy: "org-a" as const },
+});
+const A = room("!a", "#shared:a");
+const B = room("!b", "#shared:b");
+const ALICE = "@alice:b";
+
+test("who has accepted an invitation after a restore is told in a line, with the rooms", () => {
+  const joins = [A, B].map((one) => ({ user: ALICE, room: one }));
+  assert.deepEqual(returnLines([A, B], [A, B], joins), [
+    "@alice:b has accepted, and is back in #shared:a, #shared:b",
+  ]);
+});
+
+test("a room that was given up is told as opened anew, and joining it is no return", () => {
+  const next = room("!next", B.alias);
+  assert.deepEqual(returnLines([A, B], [A, next], [{ user: ALICE, room: next }]), [
+    "opened anew, as it was given up: #shared:b",
+  ]);
+});
+
+test("nothing is told where nobody came back, nor when the rooms are first made", () => {
+  assert.deepEqual(returnLines([A, B], [A, B], []), []);
+  assert.deepEqual(returnLines([], [A, B], [{ user: ALICE, room: A }]), []);
+});
