@@ -26,7 +26,9 @@ export interface ApiRequest<Schema extends z.ZodType> {
   readonly body?: unknown;
   readonly as?: ActingGhost | undefined;
   readonly schema: Schema;
-  /** Instead of the bound that holds for every answer: too large objects of its lists are left out. */
+  /** Longest response body read, instead of the bound that holds for every answer. */
+  readonly bytesMax?: number;
+  /** Instead of such a bound: too large objects of its lists are left out. */
   readonly thin?: ThinBounds;
   /** Instead of what holds for every request. */
   readonly timeoutMs?: number;
@@ -103,7 +105,10 @@ export class HomeserverHttp {
       });
       const text =
         call.thin === undefined
-          ? await readBounded(response.body, this.#options.responseBytesMax ?? RESPONSE_BYTES_MAX)
+          ? await readBounded(
+              response.body,
+              call.bytesMax ?? this.#options.responseBytesMax ?? RESPONSE_BYTES_MAX,
+            )
           : await readThinned(response.body, call.thin);
       const body = text === undefined ? undefined : parseJson(text);
       if (response.statusCode < 200 || response.statusCode > 299) {

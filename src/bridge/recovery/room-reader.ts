@@ -1,16 +1,17 @@
 // Reads as a ghost what happened in its rooms since its position, up to a bound for each room.
 // Invariants: the position given back covers exactly the events given back, but where a room had more than
-// the bound: then its newest are read, and how many rooms that was is told.
+// the bound, or all rooms together: then its newest are read, and which rooms those were is told.
 import type { RoomId } from "../../domain/identifiers.ts";
 import type { Outcome } from "../matrix/outcome.ts";
-import type { Changes, RawEvent, Reader, SyncApi } from "./sync-api.ts";
+import type { FoundBudget, FoundEvent } from "./found-event.ts";
+import type { Changes, Reader, SyncApi } from "./sync-api.ts";
 import { type Window, whileMember } from "./window.ts";
 
 export interface RoomsRead {
   readonly window: Window;
   readonly next: string;
   /** Rooms with more events than are read. */
-  readonly cut: number;
+  readonly cut: readonly RoomId[];
 }
 
 /** Answers until nothing new is in one: a homeserver may give an earlier answer to the same question again. */
@@ -23,17 +24,18 @@ export async function readRooms(
   api: Pick<SyncApi, "changes" | "pageBack">,
   reader: Reader,
   since: string,
+  budget: FoundBudget,
 ): Promise<Outcome<RoomsRead>> {
   const windows: Window[] = [];
-  let cut = 0;
+  const cut: RoomId[] = [];
   let position = since;
   for (let answers = 0; answers < ANSWERS_MAX; answers++) {
     const changes = await api.changes(reader, position);
     if (changes.kind !== "ok") return changes;
-    const whole = await completed(api, reader, changes.value, position);
+    const whole = await completed(api, reader, changes.value, position, budget);
     if (whole.kind !== "ok") return whole;
     position = changes.value.next;
-    cut += whole.value.cut;
+    cut.push(...whole.value.cut);
     if (whole.value.window.size === 0) break;
     windows.push(whole.value.window);
   }
@@ -46,40 +48,52 @@ async function completed(
   reader: Reader,
   changes: Changes,
   since: string,
-): Promise<Outcome<{ window: Window; cut: number }>> {
-  const window = new Map<RoomId, readonly RawEvent[]>();
-  let cut = 0;
+  budget: FoundBudget,
+): Promise<Outcome<{ window: Window; cut: readonly RoomId[] }>> {
+  const { ghost } = reader;
+  const window = new Map<RoomId, readonly FoundEvent[]>();
+  const cut: RoomId[] = [];
   for (const [room, { events, before }] of changes.rooms) {
-    const earlier: RawEvent[] = [];
+    const last = { ghost, room, from: changes.next };
+    const end = events.map((event) => budget.found(event, last, changes.isWhole));
+    const earlier: FoundEvent[] = [];
     let from = before;
-    for (let pages = 0; from !== undefined && pages < PAGES_MAX; pages++) {
+    for (let pages = 0; from !== undefined; pages++) {
+      if (pages === PAGES_MAX || budget.isSpent) {
+        cut.push(room);
+        break;
+      }
+      const at = { ghost, room, from };
       const page = await api.pageBack(reader, room, from, since);
       // Refused: the ghost may no longer read there. What it was told stays.
       if (page.kind === "retry") return page;
       if (page.kind === "refused") break;
-      earlier.push(...page.value.events);
+      earlier.push(...page.value.events.map((event) => budget.found(event, at, true)));
       from = page.value.next;
-      if (pages === PAGES_MAX - 1 && from !== undefined) cut += 1;
     }
-    keep(window, room, whileMember([...without(earlier.reverse(), events), ...events], reader.ghost));
+    keep(window, room, whileMember([...without(earlier.reverse(), end), ...end], ghost));
   }
-  for (const [room, invitation] of changes.invitations) keep(window, room, [invitation]);
+  for (const [room, invitation] of changes.invitations) {
+    // It cannot be read again, and is small.
+    const found = budget.found(invitation, { ghost, room, from: changes.next }, true);
+    keep(window, room, [{ ...found, raw: invitation }]);
+  }
   return { kind: "ok", value: { window, cut } };
 }
 
 /** Of a room that was left, the page before its end holds that end again. */
-function without(events: readonly RawEvent[], known: readonly RawEvent[]): RawEvent[] {
-  const ids = new Set(known.map((event) => event["event_id"]));
-  return events.filter((event) => !ids.has(event["event_id"]));
+function without(events: readonly FoundEvent[], known: readonly FoundEvent[]): FoundEvent[] {
+  const ids = new Set(known.map(({ id }) => id));
+  return events.filter(({ id }) => !ids.has(id));
 }
 
-function keep(window: Map<RoomId, readonly RawEvent[]>, room: RoomId, events: readonly RawEvent[]): void {
+function keep(window: Map<RoomId, readonly FoundEvent[]>, room: RoomId, events: readonly FoundEvent[]): void {
   if (events.length > 0) window.set(room, events);
 }
 
 /** Windows of one ghost, one after another in time. */
 function inSequence(windows: readonly Window[]): Window {
-  const joined = new Map<RoomId, readonly RawEvent[]>();
+  const joined = new Map<RoomId, readonly FoundEvent[]>();
   for (const window of windows) {
     for (const [room, events] of window) joined.set(room, [...(joined.get(room) ?? []), ...events]);
   }

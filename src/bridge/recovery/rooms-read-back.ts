@@ -1,6 +1,7 @@
 // Rooms read back: what the homeserver lost on the way of its transactions is found and handed to intake.
 // Invariants:
 // - a position moves only after everything before it is durable, so nothing between two positions is missed;
+// - what is held of it is bounded; what finds no room is read again, a page at a time, when it is handed on;
 // - in quiet times what was read is held for one round before it is handed on, so that what the homeserver
 //   is just about to bring is not taken for lost; what a transaction brought meanwhile is not handed on;
 // - one reading at a time.
@@ -9,26 +10,22 @@ import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { ReadPositionLedger } from "../ledger/types.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { Outcome } from "../matrix/outcome.ts";
+import { FOUND_BOUNDS, type FoundBounds, FoundBudget } from "./found-event.ts";
 import type { HandledEvents } from "./handled-events.ts";
+import { type RecoveredTransaction, transactionsOf } from "./recovered.ts";
 import { type RoomsRead, readRooms } from "./room-reader.ts";
 import type { Reader, SyncApi } from "./sync-api.ts";
-import {
-  mergeWindows,
-  type RecoveredTransaction,
-  transactionsOf,
-  unknownIn,
-  type Window,
-  withoutSuperseded,
-} from "./window.ts";
+import { mergeWindows, unknownIn, type Window, withoutSuperseded } from "./window.ts";
 
 export interface RoomsReadBackOptions {
-  readonly api: Pick<SyncApi, "position" | "changes" | "pageBack">;
+  readonly api: Pick<SyncApi, "position" | "changes" | "pageBack" | "event">;
   readonly ghosts: Pick<Ghosts, "readyGhost">;
   readonly positions: Pick<ReadPositionLedger, "roomsPosition" | "setRoomsPosition">;
   readonly handled: HandledEvents;
   /** Commits events as intake does; rejects when they are not durable. Returns how many were unknown. */
   readonly intake: (transaction: RecoveredTransaction) => Promise<{ readonly admitted: number }>;
   readonly log: Logger;
+  readonly bounds?: FoundBounds;
 }
 
 export interface ReadBackResult {
@@ -65,7 +62,8 @@ export class RoomsReadBack {
         const now = read.get(ghost)?.window ?? new Map();
         return held === undefined ? now : mergeWindows([held.window, now]);
       });
-      const result = await this.#handOn(withoutSuperseded(mergeWindows(windows)));
+      const { isDone, ...result } = await this.#handOn(withoutSuperseded(mergeWindows(windows)), signal);
+      if (!isDone) return { ...result, complete: false };
       for (const ghost of ghosts) {
         const next = read.get(ghost)?.next ?? this.#held.get(ghost)?.next;
         this.#held.delete(ghost);
@@ -81,9 +79,11 @@ export class RoomsReadBack {
       const { read, complete } = await this.#read(ghosts, signal);
       const due = [...this.#held].filter(([ghost]) => read.has(ghost));
       const newer = mergeWindows([...read.values()].map(({ window }) => window));
-      const result = await this.#handOn(
+      const { isDone, ...result } = await this.#handOn(
         withoutSuperseded(mergeWindows(due.map(([, { window }]) => window)), newer),
+        signal,
       );
+      if (!isDone) return { ...result, complete: false };
       for (const [ghost, { next }] of due) await this.#options.positions.setRoomsPosition(ghost, next);
       for (const [ghost, { window, next }] of read) this.#held.set(ghost, { window, next });
       this.#options.handled.turn();
@@ -104,10 +104,11 @@ export class RoomsReadBack {
   ): Promise<{ readonly read: ReadonlyMap<GhostMxid, RoomsRead>; readonly complete: boolean }> {
     const read = new Map<GhostMxid, RoomsRead>();
     let complete = true;
+    const budget = new FoundBudget(this.#options.bounds ?? FOUND_BOUNDS);
     const waiting = [...ghosts];
     const reader = async () => {
       for (let ghost = waiting.shift(); ghost !== undefined; ghost = waiting.shift()) {
-        const outcome = await this.#readOne(ghost, signal);
+        const outcome = await this.#readOne(ghost, budget, signal);
         if (outcome.kind === "ok") read.set(ghost, outcome.value);
         else this.#note(ghost, outcome);
         if (outcome.kind === "retry" && outcome.cause !== "ghost_refused") complete = false;
@@ -117,19 +118,19 @@ export class RoomsReadBack {
     return { read, complete };
   }
 
-  async #readOne(ghost: GhostMxid, signal: AbortSignal): Promise<Outcome<RoomsRead>> {
+  async #readOne(ghost: GhostMxid, budget: FoundBudget, signal: AbortSignal): Promise<Outcome<RoomsRead>> {
     const { api, ghosts, positions, log } = this.#options;
     const since = this.#held.get(ghost)?.next ?? (await positions.roomsPosition(ghost));
     const ready = await ghosts.readyGhost(ghost, signal);
     if (ready.kind !== "ok") return ready;
     const reader: Reader = { ghost, signal };
     if (since === undefined) return await this.#begin(reader);
-    const outcome = await readRooms(api, reader, since);
+    const outcome = await readRooms(api, reader, since, budget);
     // Not a position of this homeserver. (One of its future, before it was restored, it answers as if of now.)
     if (outcome.kind === "refused") return await this.#begin(reader);
     if (outcome.kind === "retry") return outcome;
-    if (outcome.value.cut > 0)
-      log.warn({ ghost, rooms: outcome.value.cut }, "read back the newest events only");
+    const { cut } = outcome.value;
+    if (cut.length > 0) log.warn({ ghost, rooms: cut.length }, "read back the newest events only");
     return outcome;
   }
 
@@ -138,24 +139,38 @@ export class RoomsReadBack {
     const position = await this.#options.api.position(reader);
     if (position.kind !== "ok") return position;
     this.#options.log.info({ ghost: reader.ghost }, "reads back from now on");
-    return { kind: "ok", value: { window: new Map(), next: position.value, cut: 0 } };
+    return { kind: "ok", value: { window: new Map(), next: position.value, cut: [] } };
   }
 
-  async #handOn(window: Window): Promise<Omit<ReadBackResult, "complete">> {
-    const { handled, intake, log } = this.#options;
+  /** Hands on what no transaction has brought; `isDone` is false when not all of it could be read again. */
+  async #handOn(
+    window: Window,
+    signal: AbortSignal,
+  ): Promise<Omit<ReadBackResult, "complete"> & { readonly isDone: boolean }> {
+    const { api, handled, intake, log } = this.#options;
     let events = 0;
     let admitted = 0;
-    for (const transaction of transactionsOf(unknownIn(window, (event) => handled.has(event)))) {
-      const done = await intake(transaction);
-      events += transaction.events.length;
-      admitted += done.admitted;
+    let isDone = true;
+    const lost = unknownIn(window, (event) => handled.has(event));
+    for await (const transaction of transactionsOf(lost, api, signal)) {
+      if (transaction.kind === "ok") {
+        const done = await intake(transaction.value);
+        events += transaction.value.events.length;
+        admitted += done.admitted;
+      } else {
+        isDone = false;
+        log.warn({ why: failureOf(transaction) }, "what was found in rooms could not be read again");
+      }
     }
     if (events > 0) log.info({ events, admitted }, "read back what no transaction had brought");
-    return { events, admitted };
+    return { events, admitted, isDone };
   }
 
   #note(ghost: GhostMxid, outcome: Exclude<Outcome<unknown>, { kind: "ok" }>): void {
-    const why = outcome.kind === "retry" ? outcome.cause : outcome.errcode;
-    this.#options.log.warn({ ghost, why }, "rooms could not be read back");
+    this.#options.log.warn({ ghost, why: failureOf(outcome) }, "rooms could not be read back");
   }
+}
+
+function failureOf(outcome: Exclude<Outcome<unknown>, { kind: "ok" }>): string {
+  return outcome.kind === "retry" ? outcome.cause : outcome.errcode;
 }

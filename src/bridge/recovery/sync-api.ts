@@ -4,12 +4,10 @@
 // Protocol: Matrix client-server API, "Syncing" and "Getting events for a room".
 import { z } from "zod";
 import { sha256 } from "../../domain/digest.ts";
-import { type GhostMxid, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
+import { type EventId, type GhostMxid, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
 import { HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";
 import type { Outcome } from "../matrix/outcome.ts";
-
-/** An event as the homeserver gave it. */
-export type RawEvent = Readonly<Record<string, unknown>>;
+import type { RawEvent } from "./found-event.ts";
 
 /** What a ghost sees of one room since its position, oldest first. */
 export interface RoomChanges {
@@ -24,6 +22,8 @@ export interface Changes {
   /** Rooms it is invited to, with the event that invites it. */
   readonly invitations: ReadonlyMap<RoomId, RawEvent>;
   readonly next: string;
+  /** Whether the rooms' events have their contents. Invitations always have. */
+  readonly isWhole: boolean;
 }
 
 /** Who reads. */
@@ -35,7 +35,10 @@ export interface Reader {
 /** How long a request is held open that only waits for the homeserver to stop. */
 export const WATCH_MS = 30_000;
 const WATCH_GRACE_MS = 15_000;
+/** A page of a room's past: a hundred events, each with what others have put to it. */
 const RESPONSE_BYTES_MAX = 64 * 1024 * 1024;
+/** What all rooms of a ghost may tell in one answer, before it is asked for less. */
+const CHANGES_BYTES_MAX = 16 * 1024 * 1024;
 const TIMELINE_LIMIT = 50;
 const PAGE_LIMIT = 100;
 const ANSWERS_MAX = 10;
@@ -50,8 +53,11 @@ const TYPES = [
 ];
 const NONE = { types: [] };
 const NOTHING = JSON.stringify({ room: { rooms: [] }, presence: NONE, account_data: NONE });
-const roomsFilter = (limit: number) =>
+/** What is needed of an event to know that it is there. */
+const FOUND_FIELDS = ["event_id", "type", "state_key", "unsigned.prev_content.membership"];
+const roomsFilter = (limit: number, fields?: readonly string[]) =>
   JSON.stringify({
+    ...(fields !== undefined && { event_fields: fields }),
     room: { timeline: { limit, types: TYPES }, state: NONE, ephemeral: NONE, account_data: NONE },
     presence: NONE,
     account_data: NONE,
@@ -74,6 +80,7 @@ const Sync = z.object({
     })
     .prefault({}),
 });
+const Event = z.record(z.string(), z.unknown());
 const Page = z.object({ chunk: Events, end: z.string().optional() });
 
 const CLIENT = ["client", "v3"] as const;
@@ -81,8 +88,10 @@ const CLIENT = ["client", "v3"] as const;
 export class SyncApi {
   readonly #reading: HomeserverHttp;
   readonly #watching: HomeserverHttp;
+  readonly #changesBytesMax: number;
 
-  constructor(options: HomeserverOptions) {
+  constructor(options: HomeserverOptions, changesBytesMax: number = CHANGES_BYTES_MAX) {
+    this.#changesBytesMax = changesBytesMax;
     this.#reading = new HomeserverHttp({ ...options, responseBytesMax: RESPONSE_BYTES_MAX });
     this.#watching = new HomeserverHttp({ ...options, requestTimeoutMs: WATCH_MS + WATCH_GRACE_MS });
   }
@@ -135,29 +144,43 @@ export class SyncApi {
     return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.next_batch } : outcome;
   }
 
-  /** What happened in the ghost's rooms since `since`; of each room the last events. */
+  /**
+   * What happened in the ghost's rooms since `since`; of each room the last events. Of rooms that have together
+   * more than one answer may hold, it is told that there is something, and where it can be had.
+   */
   async changes(reader: Reader, since: string): Promise<Outcome<Changes>> {
-    const outcome = await this.#reading.request("sync_rooms", {
-      method: "GET",
-      path: [...CLIENT, "sync"],
-      query: { since, timeout: "0", set_presence: "offline", filter: roomsFilter(TIMELINE_LIMIT) },
-      as: reader,
-      schema: Sync,
-    });
-    return outcome.kind === "ok" ? { kind: "ok", value: toChanges(outcome.value, reader.ghost) } : outcome;
+    const whole = await this.#changes(reader, since, roomsFilter(TIMELINE_LIMIT));
+    const isTooLarge = whole.kind === "retry" && whole.cause === "too_large";
+    const outcome = isTooLarge ? await this.#changes(reader, since, roomsFilter(1, FOUND_FIELDS)) : whole;
+    if (outcome.kind !== "ok") return outcome;
+    return { kind: "ok", value: { ...toChanges(outcome.value, reader.ghost), isWhole: !isTooLarge } };
   }
 
-  /** `GET /rooms/{room}/messages`, backwards from `from` to `since`; newest first. */
+  #changes(reader: Reader, since: string, filter: string): Promise<Outcome<z.output<typeof Sync>>> {
+    return this.#reading.request("sync_rooms", {
+      method: "GET",
+      path: [...CLIENT, "sync"],
+      query: { since, timeout: "0", set_presence: "offline", filter },
+      as: reader,
+      schema: Sync,
+      bytesMax: this.#changesBytesMax,
+    });
+  }
+
+  /** `GET /rooms/{room}/messages`, backwards from `from`, to `since` if given; newest first. */
   async pageBack(
     reader: Reader,
     room: RoomId,
     from: string,
-    since: string,
+    since: string | undefined,
   ): Promise<Outcome<{ readonly events: readonly RawEvent[]; readonly next: string | undefined }>> {
     const outcome = await this.#reading.request("messages_back", {
       method: "GET",
       path: [...CLIENT, "rooms", room, "messages"],
-      query: { dir: "b", from, to: since, limit: String(PAGE_LIMIT), filter: PAGE_FILTER },
+      query: {
+        ...(since !== undefined && { to: since }),
+        ...{ dir: "b", from, limit: String(PAGE_LIMIT), filter: PAGE_FILTER },
+      },
       as: reader,
       schema: Page,
     });
@@ -171,6 +194,17 @@ export class SyncApi {
       },
     };
   }
+
+  /** `GET /rooms/{room}/event/{event}`. */
+  async event(reader: Reader, room: RoomId, event: EventId): Promise<Outcome<RawEvent>> {
+    const outcome = await this.#reading.request("event_again", {
+      method: "GET",
+      path: [...CLIENT, "rooms", room, "event", event],
+      as: reader,
+      schema: Event,
+    });
+    return outcome.kind === "ok" ? { kind: "ok", value: inRoom(outcome.value, room) } : outcome;
+  }
 }
 
 /** `/sync` leaves out the room of an event, for it stands above it. */
@@ -178,7 +212,7 @@ function inRoom(event: RawEvent, room: RoomId): RawEvent {
   return { ...event, room_id: room };
 }
 
-function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid): Changes {
+function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid): Omit<Changes, "isWhole"> {
   const rooms = new Map<RoomId, RoomChanges>();
   for (const [id, { timeline }] of Object.entries({ ...sync.rooms.leave, ...sync.rooms.join })) {
     const room = parseRoomId(id);

@@ -1,13 +1,20 @@
 // What a ghost reads back of its rooms from a real homeserver, and how it notices that one's stop.
 import assert from "node:assert/strict";
 import { after, type TestContext, test } from "node:test";
+import { isDeepStrictEqual } from "node:util";
 import { pino } from "pino";
+import {
+  type FoundBounds,
+  FoundBudget,
+  type FoundEvent,
+  type RawEvent,
+} from "../../../src/bridge/recovery/found-event.ts";
 import { HandledEvents } from "../../../src/bridge/recovery/handled-events.ts";
 import { HomeserverWatch } from "../../../src/bridge/recovery/homeserver-watch.ts";
+import type { RecoveredTransaction } from "../../../src/bridge/recovery/recovered.ts";
 import { readRooms } from "../../../src/bridge/recovery/room-reader.ts";
 import { RoomsReadBack } from "../../../src/bridge/recovery/rooms-read-back.ts";
-import { type RawEvent, SyncApi } from "../../../src/bridge/recovery/sync-api.ts";
-import type { RecoveredTransaction } from "../../../src/bridge/recovery/window.ts";
+import { SyncApi } from "../../../src/bridge/recovery/sync-api.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../../src/domain/identifiers.ts";
 import { ghostSide } from "../../support/ghosts.ts";
@@ -56,6 +63,8 @@ async function positionOf(ghost: GhostMxid): Promise<string> {
   return position.value;
 }
 
+const readSince = (since: string) => readRooms(api, { ghost: GHOST }, since, new FoundBudget());
+const contents = (events: readonly FoundEvent[] = []) => events.map(({ raw }) => raw ?? assert.fail());
 const bodies = (events: readonly RawEvent[] = []) =>
   events
     .filter(({ type }) => type === "m.room.message")
@@ -71,14 +80,14 @@ test("INT-8: all of a long absence is read back, room by room in the homeserver'
   const said = Array.from({ length: 120 }, (_, index) => `text ${index}`);
   for (const body of said) await say(alice, rooms[0] ?? assert.fail(), body);
   await say(alice, rooms[1] ?? assert.fail(), "elsewhere");
-  const read = await readRooms(api, { ghost: GHOST }, since);
+  const read = await readSince(since);
   assert.ok(read.kind === "ok");
-  assert.equal(read.value.cut, 0);
-  assert.deepEqual(bodies(read.value.window.get(rooms[0] ?? assert.fail())), said);
-  assert.deepEqual(bodies(read.value.window.get(rooms[1] ?? assert.fail())), ["elsewhere"]);
+  assert.deepEqual(read.value.cut, []);
+  assert.deepEqual(bodies(contents(read.value.window.get(rooms[0] ?? assert.fail()))), said);
+  assert.deepEqual(bodies(contents(read.value.window.get(rooms[1] ?? assert.fail()))), ["elsewhere"]);
   for (const [room, events] of read.value.window)
-    for (const event of events) assert.equal(event["room_id"], room);
-  const again = await readRooms(api, { ghost: GHOST }, read.value.next);
+    for (const event of contents(events)) assert.equal(event["room_id"], room);
+  const again = await readSince(read.value.next);
   assert.ok(again.kind === "ok" && again.value.window.size === 0);
 });
 
@@ -87,18 +96,18 @@ test("INT-8: an invitation is read back, and nothing that was said before a ghos
   const since = await positionOf(GHOST);
   await say(alice, room, "before");
   await alice.call("POST", `/rooms/${encodeURIComponent(room)}/invite`, { user_id: GHOST });
-  const invited = await readRooms(api, { ghost: GHOST }, since);
+  const invited = await readSince(since);
   assert.ok(invited.kind === "ok");
-  assert.deepEqual(memberships(invited.value.window.get(room)), [[GHOST, "invite"]]);
-  assert.match(String(invited.value.window.get(room)?.[0]?.["event_id"]), /^\$/);
+  assert.deepEqual(memberships(contents(invited.value.window.get(room))), [[GHOST, "invite"]]);
+  assert.match(String(invited.value.window.get(room)?.[0]?.id), /^\$/);
   await say(alice, room, "between");
   await join(GHOST, room);
   await say(alice, room, "after");
   await alice.call("POST", `/rooms/${encodeURIComponent(room)}/kick`, { user_id: GHOST });
   await say(alice, room, "behind its back");
-  const left = await readRooms(api, { ghost: GHOST }, since);
+  const left = await readSince(since);
   assert.ok(left.kind === "ok");
-  const events = left.value.window.get(room);
+  const events = contents(left.value.window.get(room));
   assert.deepEqual(bodies(events), ["after"]);
   assert.deepEqual(memberships(events).slice(-2), [
     [GHOST, "join"],
@@ -107,12 +116,13 @@ test("INT-8: an invitation is read back, and nothing that was said before a ghos
 });
 
 /** Reads back as the bridge does, into a list. */
-function readBack() {
+function readBack(using: SyncApi = api, bounds?: FoundBounds) {
   const positions = new Map<GhostMxid, string>();
   const taken: RecoveredTransaction[] = [];
   const handled = new HandledEvents();
   const rooms = new RoomsReadBack({
-    api,
+    api: using,
+    ...(bounds !== undefined && { bounds }),
     ghosts: side.ghosts,
     handled,
     positions: {
@@ -169,6 +179,43 @@ test("INT-8: in quiet times an event is handed on one round after it was read, a
   await say(alice, room, "after it");
   await rooms.afterDowntime([GHOST], signal);
   assert.deepEqual(bodies(events()), ["lost", "held", "after it"]);
+});
+
+test("INT-8: what is too much to be held at once is read back all the same, in order", async (t) => {
+  const options = {
+    url: synapse.url,
+    asToken: synapse.asToken,
+    requestTimeoutMs: 30_000,
+    clock: systemClock,
+  };
+  // No answer about rooms is small enough for it.
+  const sparing = new SyncApi(options, 1_000);
+  t.after(() => sparing.close());
+  const rooms = [await roomOf(GHOST), await roomOf(GHOST, OTHER)];
+  const since = await Promise.all([GHOST, OTHER].map(positionOf));
+  const said = Array.from({ length: 130 }, (_, index) => `${index} ${"x".repeat(100)}`);
+  for (const body of said) await say(alice, rooms[0] ?? assert.fail(), body);
+  for (const body of said.slice(0, 60)) await say(alice, rooms[1] ?? assert.fail(), body);
+  await alice.call("POST", `/rooms/${encodeURIComponent(rooms[1] ?? "")}/kick`, { user_id: OTHER });
+  await say(alice, rooms[1] ?? assert.fail(), "the end");
+  const taken = [];
+  const none = { charactersMax: 0, eventsMax: 1_000 };
+  for (const { using, bounds } of [
+    { using: api, bounds: undefined },
+    { using: sparing, bounds: undefined },
+    { using: sparing, bounds: none },
+    { using: api, bounds: { ...none, charactersMax: 10_000 } },
+  ]) {
+    const back = readBack(using, bounds);
+    for (const [index, ghost] of [GHOST, OTHER].entries()) back.positions.set(ghost, since[index] ?? "");
+    assert.equal((await back.rooms.afterDowntime([GHOST, OTHER], signal)).complete, true);
+    const inRoom = (room?: RoomId) => back.events().filter((event) => event["room_id"] === room);
+    assert.deepEqual(bodies(inRoom(rooms[0])), said);
+    assert.deepEqual(bodies(inRoom(rooms[1])), [...said.slice(0, 60), "the end"]);
+    assert.deepEqual(memberships(inRoom(rooms[1])), [[OTHER, "leave"]]);
+    taken.push(rooms.flatMap(inRoom).map((event) => [event["event_id"], event["content"]]));
+  }
+  for (const one of taken) assert.ok(isDeepStrictEqual(one, taken[0]));
 });
 
 test("INT-8: a position of another database, or from its future, is given up for one of now", async () => {

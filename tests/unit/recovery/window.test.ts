@@ -2,11 +2,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { retry } from "../../../src/bridge/matrix/outcome.ts";
+import {
+  FoundBudget,
+  type FoundEvent,
+  type Page,
+  type RawEvent,
+} from "../../../src/bridge/recovery/found-event.ts";
 import { HandledEvents } from "../../../src/bridge/recovery/handled-events.ts";
-import type { RawEvent } from "../../../src/bridge/recovery/sync-api.ts";
+import { type RereadApi, transactionsOf } from "../../../src/bridge/recovery/recovered.ts";
 import {
   mergeWindows,
-  transactionsOf,
   unknownIn,
   type Window,
   whileMember,
@@ -17,16 +23,20 @@ import type { EventId, GhostMxid, RoomId } from "../../../src/domain/identifiers
 const GHOST = "@agent_docs:a.test" as GhostMxid;
 const ROOM = "!r" as RoomId;
 
-const said = (id: string): RawEvent => ({ event_id: `$${id}`, type: "m.room.message", content: {} });
-const member = (id: string, user: string, membership: string, before?: string): RawEvent => ({
-  event_id: `$${id}`,
-  type: "m.room.member",
-  state_key: user,
-  content: { membership },
-  unsigned: before === undefined ? {} : { prev_content: { membership: before } },
-});
-const ids = (events: readonly RawEvent[] = []) => events.map((event) => String(event["event_id"]).slice(1));
-const window = (...events: RawEvent[]): Window => new Map([[ROOM, events]]);
+const PAGE: Page = { ghost: GHOST, room: ROOM, from: "p" };
+const found = (event: RawEvent, isWhole = true, page = PAGE) => new FoundBudget().found(event, page, isWhole);
+const message = (id: string): RawEvent => ({ event_id: `$${id}`, type: "m.room.message", content: { id } });
+const said = (id: string) => found(message(id));
+const member = (id: string, user: string, membership: string, before?: string) =>
+  found({
+    event_id: `$${id}`,
+    type: "m.room.member",
+    state_key: user,
+    content: { membership },
+    unsigned: before === undefined ? {} : { prev_content: { membership: before } },
+  });
+const ids = (events: readonly FoundEvent[] = []) => events.map(({ id }) => id.slice(1));
+const window = (...events: FoundEvent[]): Window => new Map([[ROOM, events]]);
 
 test("INT-8: a ghost reads back what was said while it was in the room, and its own comings and goings", () => {
   const events = [
@@ -100,17 +110,99 @@ test("INT-8: what transactions brought is not handed on, for two turns at least"
   assert.deepEqual(left(), ["1", "2"]);
 });
 
-test("INT-8: the same events read back twice are the same transactions", () => {
-  const events = Array.from({ length: 230 }, (_, index) => said(String(index)));
-  const made = transactionsOf(window(...events));
+/** A homeserver's pages of ten, by where they begin; what was asked of it. */
+function pages(all: readonly RawEvent[], hidden: ReadonlySet<string> = new Set()) {
+  const asked: string[] = [];
+  const api: RereadApi = {
+    pageBack: async (_reader, _room, from) => {
+      asked.push(from);
+      const events = all.slice(Number(from), Number(from) + 10).reverse();
+      const kept = events.filter((event) => !hidden.has(String(event["event_id"])));
+      return { kind: "ok", value: { events: kept, next: undefined } };
+    },
+    event: async (_reader, _room, id) => {
+      asked.push(id);
+      return { kind: "ok", value: all.find((event) => event["event_id"] === id) ?? {} };
+    },
+  };
+  return { api, asked };
+}
+
+async function made(read: Window, api: RereadApi) {
+  const transactions = [];
+  for await (const one of transactionsOf(read, api)) {
+    assert.ok(one.kind === "ok");
+    transactions.push(one.value);
+  }
+  return transactions;
+}
+
+const ALL = Array.from({ length: 230 }, (_, index) => message(String(index)));
+const pageOf = (index: number) => ({ ...PAGE, from: String(Math.floor(index / 10) * 10) });
+
+test("INT-8: the same events read back twice are the same transactions", async () => {
+  const { api, asked } = pages(ALL);
+  const read = window(...ALL.map((event) => found(event)));
+  const transactions = await made(read, api);
   assert.deepEqual(
-    made.map(({ events: some }) => some.length),
+    transactions.map(({ events }) => events.length),
     [100, 100, 30],
   );
-  assert.deepEqual(made, transactionsOf(window(...events)));
-  assert.equal(new Set(made.map(({ transactionId }) => transactionId)).size, 3);
-  for (const { transactionId, body, events: some } of made) {
+  assert.deepEqual(transactions, await made(read, api));
+  assert.equal(new Set(transactions.map(({ transactionId }) => transactionId)).size, 3);
+  for (const { transactionId, body, events } of transactions) {
     assert.match(transactionId, /^recovered-[0-9a-f]{32}$/);
-    assert.deepEqual(JSON.parse(Buffer.from(body).toString()), { events: some });
+    assert.deepEqual(JSON.parse(Buffer.from(body).toString()), { events });
   }
+  assert.deepEqual(asked, []);
+});
+
+test("INT-8: events whose contents found no room are read again, in order, each page once", async () => {
+  const whole = await made(window(...ALL.map((event) => found(event))), pages(ALL).api);
+  const { api, asked } = pages(ALL);
+  // Every third was held.
+  const read = window(...ALL.map((event, index) => found(event, index % 3 === 0, pageOf(index))));
+  assert.deepEqual(await made(read, api), whole);
+  assert.deepEqual(
+    asked,
+    Array.from({ length: 23 }, (_, page) => String(page * 10)),
+  );
+});
+
+test("INT-8: an event that is no longer in its page is read alone, and one that is refused is left out", async () => {
+  const { api, asked } = pages(ALL, new Set(["$7"]));
+  const read = window(...ALL.slice(0, 10).map((event, index) => found(event, false, pageOf(index))));
+  const [transaction] = await made(read, api);
+  assert.deepEqual(transaction?.events, ALL.slice(0, 10));
+  assert.deepEqual(asked, ["0", "$7"]);
+  const refused: RereadApi = {
+    ...api,
+    event: async () => ({ kind: "refused", status: 404, errcode: "M_NOT_FOUND" }),
+  };
+  const [without] = await made(read, refused);
+  assert.equal(without?.events.length, 9);
+});
+
+test("INT-8: what cannot be read again now ends the transactions, and none is made without it", async () => {
+  const { api } = pages(ALL);
+  const failing: RereadApi = {
+    ...api,
+    pageBack: async (reader, room, from, since) =>
+      from === "150" ? retry("server_error") : await api.pageBack(reader, room, from, since),
+  };
+  const outcomes = [];
+  const read = window(...ALL.map((event, index) => found(event, false, pageOf(index))));
+  for await (const one of transactionsOf(read, failing)) outcomes.push(one.kind);
+  assert.deepEqual(outcomes, ["ok", "retry"]);
+});
+
+test("INT-8: contents are held up to a bound in all, and events up to a bound in number", () => {
+  const length = JSON.stringify(message("0")).length;
+  const budget = new FoundBudget({ charactersMax: 2 * length + 1, eventsMax: 4 });
+  const held = Array.from({ length: 4 }, () => {
+    assert.equal(budget.isSpent, false);
+    return budget.found(message("0"), PAGE, true).raw !== undefined;
+  });
+  assert.deepEqual(held, [true, true, false, false]);
+  assert.equal(budget.isSpent, true);
 });
