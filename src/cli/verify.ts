@@ -40,6 +40,12 @@ function readRecord(file: string): Buffer {
     return readFileSync(file);
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    if (code === "ENOENT") {
+      throw new DrawbridgeError("usage", `there is no ${file}`, {
+        mend: "A record is written when both organisations have signed its completion: drawbridge offboarding status says what is left, and names the file once it is there.",
+        cause,
+      });
+    }
     throw new DrawbridgeError("usage", `cannot read ${file}: ${code}`, {
       mend: "Check the path and that this user may read the file.",
       cause,

@@ -5,15 +5,11 @@
 import { z } from "zod";
 import { canonicalize } from "../domain/canonicalize.ts";
 import type { Json } from "../domain/json.ts";
+import { RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "./bounds.ts";
 import { Envelope } from "./envelope.ts";
 import { EvidenceItem } from "./evidence-item.ts";
 
 export const RECORD_SCHEMA = "svc.federation.offboarding_record.v1";
-/** Twelve statements, and room for as many more as a forgery needs to be told apart. */
-export const RECORD_STAGES_MAX = 64;
-export const RECORD_EVIDENCE_MAX = 200_000;
-/** A record of ten thousand rooms has some 20 MB. */
-export const RECORD_BYTES_MAX = 256 * 1024 * 1024;
 
 export const RecordFile = z.strictObject({
   schema: z.literal(RECORD_SCHEMA),

@@ -2,6 +2,7 @@
 // to everything that shows them.
 // Published as docs/reference/schemas/svc.federation.offboarding_completion.v1.schema.json.
 import { z } from "zod";
+import { RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../bounds.ts";
 import { Day, Digest, GitRevision, Identifier, Instant, KeyId, OrganisationName, Word } from "../fields.ts";
 import { RECORD_PLANES, STAGE_NAMES, TRIGGERS } from "../stages.ts";
 import { statementOf } from "../statement.ts";
@@ -91,9 +92,9 @@ export const CompletionPredicate = z.strictObject({
   references: z.strictObject({ change: Identifier, rollback: Identifier }),
   revisions: z.array(PlaneRevision).max(64),
   staticTests: z.array(StaticTest).max(256),
-  stages: z.array(BoundStage).max(64),
+  stages: z.array(BoundStage).max(RECORD_STAGES_MAX),
   /** Every item of every stage, ascending. */
-  evidence: z.array(Digest).max(200_000),
+  evidence: z.array(Digest).max(RECORD_EVIDENCE_MAX),
   duties: Duties,
   residual: Residual,
   outOfReach: z.array(OutOfReachEntry).max(100_000),

@@ -1,8 +1,10 @@
 // What an organisation holds of one removal: envelopes, each signed by one or both, and evidence.
 // Invariants: all values are new ones; an envelope is never replaced, only signatures are added to it, one an
 // organisation.
+
 import { z } from "zod";
 import { parseStrictJson } from "../../domain/strict-json.ts";
+import { STATEMENT_BYTES_MAX } from "../bounds.ts";
 import { type Envelope, withSignature } from "../envelope.ts";
 import type { EvidenceItem } from "../evidence-item.ts";
 import { COMPLETION_PREDICATE_TYPE, CompletionStatement } from "../predicates/completion.ts";
@@ -26,8 +28,6 @@ export interface HeldStatements {
 
 export const AnyStatement = z.discriminatedUnion("predicateType", [StageStatement, CompletionStatement]);
 export type AnyStatement = z.output<typeof AnyStatement>;
-
-const STATEMENT_BYTES_MAX = 64 * 1024 * 1024;
 
 /** What an envelope states, whether or not it is signed; undefined when that is nothing of ours. */
 export function statementIn(envelope: Envelope): AnyStatement | undefined {

@@ -19,8 +19,9 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
+import { RECORD_BYTES_MAX } from "../bounds.ts";
 import { type Envelope, EnvelopeDraft } from "../envelope.ts";
-import { fileText, RECORD_BYTES_MAX } from "../record-file.ts";
+import { fileText } from "../record-file.ts";
 import { STATEMENT_PAYLOAD_TYPE, statementBytes } from "../statement.ts";
 import { keyProblems } from "../verify/completion.ts";
 import type { Problem } from "../verify/reasons.ts";

@@ -5,15 +5,13 @@
 import { verify } from "node:crypto";
 import type { z } from "zod";
 import { parseStrictJson } from "../../domain/strict-json.ts";
+import { STATEMENT_BYTES_MAX } from "../bounds.ts";
 import { isInOneForm } from "../ecdsa-signature.ts";
 import { Envelope, type EnvelopeSignature, preAuthenticationEncoding } from "../envelope.ts";
 import type { RecordKey } from "../public-key.ts";
 import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../statement.ts";
 import type { TrustedParty } from "../trust.ts";
 import { type Problem, printable } from "./reasons.ts";
-
-/** A completion names a few hundred thousand items at most. */
-const PAYLOAD_BYTES_MAX = 64 * 1024 * 1024;
 
 export interface Signature {
   readonly organisation: string;
@@ -155,7 +153,7 @@ export function fieldOf(error: z.ZodError): string {
 /** JSON without duplicate keys; undefined for anything else. */
 function strictJson(bytes: Uint8Array): unknown {
   try {
-    return parseStrictJson(bytes, PAYLOAD_BYTES_MAX);
+    return parseStrictJson(bytes, STATEMENT_BYTES_MAX);
   } catch {
     return undefined;
   }

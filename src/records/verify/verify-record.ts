@@ -1,20 +1,16 @@
 // Is this the whole, unaltered record of one removal, signed by both organisations?
 // Invariants: nothing but the file and the trust file is read; everything that is wrong is told at once,
 // except what only follows from something else that is wrong; a record verifies only if nothing is wrong.
+
 import type { z } from "zod";
 import { canonicalize } from "../../domain/canonicalize.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { isJsonObject, type Json, type JsonObject } from "../../domain/json.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
+import { RECORD_BYTES_MAX, RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../bounds.ts";
 import { CompletionStatement } from "../predicates/completion.ts";
 import { StageStatement } from "../predicates/stage.ts";
-import {
-  RECORD_BYTES_MAX,
-  RECORD_EVIDENCE_MAX,
-  RECORD_SCHEMA,
-  RECORD_STAGES_MAX,
-  RecordFile,
-} from "../record-file.ts";
+import { RECORD_SCHEMA, RecordFile } from "../record-file.ts";
 import type { Statement } from "../statement.ts";
 import type { Trust, TrustedParty } from "../trust.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./completion.ts";

@@ -163,3 +163,10 @@ test("records keygen makes a key that only this user can read, and overwrites no
   assert.equal(half.code, 2);
   assert.equal(existsSync(join(other, "records-key.pem")), false);
 });
+
+test("OFF-3: a record that is not there yet is told with what makes it", async (t) => {
+  const folder = temporaryFolder(t);
+  const ended = await verify(folder);
+  assert.deepEqual([ended.code, ended.stdout], [2, ""]);
+  assert.match(ended.stderr, /^error: there is no .*record\.json\nmend: .*drawbridge offboarding status/);
+});

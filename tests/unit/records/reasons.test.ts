@@ -3,16 +3,12 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../../../src/records/bounds.ts";
 import { preAuthenticationEncoding } from "../../../src/records/envelope.ts";
 import type { EvidenceItemBody } from "../../../src/records/evidence-item.ts";
 import type { CompletionPredicate } from "../../../src/records/predicates/completion.ts";
 import type { StagePredicate } from "../../../src/records/predicates/stage.ts";
-import {
-  fileText,
-  RECORD_EVIDENCE_MAX,
-  RECORD_STAGES_MAX,
-  type RecordFile,
-} from "../../../src/records/record-file.ts";
+import { fileText, type RecordFile } from "../../../src/records/record-file.ts";
 import { addSignature, signStatement } from "../../../src/records/sign/sign-statement.ts";
 import type { StageName } from "../../../src/records/stages.ts";
 import type { Trust } from "../../../src/records/trust.ts";
