@@ -39,6 +39,12 @@ export const OPENINGS: Readonly<Record<PlainKind, string>> = {
     "from this room and invite me again, or have a member share the room's keys with me; then ask again.",
 };
 
+/** What `keys_missing` says where encrypted rooms are no longer read: no key would mend it. */
+export const NO_LONGER_READ =
+  "I could not read encrypted messages here, because this bridge has stopped reading encrypted rooms. Please " +
+  "ask me in a room without encryption. Whoever runs the bridge decides whether it takes part in encrypted " +
+  "rooms.";
+
 /** Why, and who can mend it. */
 export const REASONS: Readonly<Record<NoticeReason, string>> = {
   answered: "It was answered.",
@@ -87,20 +93,24 @@ export const REASONS: Readonly<Record<NoticeReason, string>> = {
 const COMPLETE: ReadonlySet<NoticeKind> = new Set(["encrypted_room_refused", "keys_missing"]);
 
 /** The body of a notice that is not the directory. */
-export function noticeText(kind: PlainKind, reason: NoticeReason | undefined): string {
-  const opening = OPENINGS[kind];
+function noticeText(kind: PlainKind, reason: NoticeReason | undefined, readsEncrypted: boolean): string {
+  const opening = kind === "keys_missing" && !readsEncrypted ? NO_LONGER_READ : OPENINGS[kind];
   return reason === undefined || COMPLETE.has(kind) ? opening : `${opening} ${REASONS[reason]}`;
 }
 
-/** The content of the `m.notice` event that says it. Nobody is pinged by one. */
+/**
+ * The content of the `m.notice` event that says it. Nobody is pinged by one.
+ * @param readsEncrypted whether ghosts take part in encrypted rooms now (stage C)
+ */
 export function noticeContent(
   notice: NoticeFacts,
   directory: readonly DirectoryLine[],
+  readsEncrypted: boolean,
 ): Readonly<Record<string, unknown>> {
   const said =
     notice.kind === "agent_directory"
       ? directoryBodies(directory)
-      : { body: noticeText(notice.kind, notice.reason) };
+      : { body: noticeText(notice.kind, notice.reason, readsEncrypted) };
   return {
     msgtype: "m.notice",
     ...said,

@@ -22,6 +22,8 @@ export interface NoticeDependencies extends SenderDependencies {
   readonly agents: Pick<AgentDirectory, "current">;
   readonly clock: Clock;
   readonly log: Logger;
+  /** Whether ghosts take part in encrypted rooms (stage C). */
+  readonly readsEncrypted: boolean;
   readonly pollIntervalMs?: number;
 }
 
@@ -76,7 +78,7 @@ export class NoticeWorker {
   }
 
   async #say(notice: ClaimedNotice, signal?: AbortSignal): Promise<void> {
-    const { ledger, agents, clock, log } = this.#deps;
+    const { ledger, agents, clock, log, readsEncrypted } = this.#deps;
     const { kind, roomId, ghost, attempts } = notice;
     const lines = kind === "agent_directory" ? await directoryLines(agents, ledger) : [];
     const result = await sendOnce(
@@ -85,7 +87,7 @@ export class NoticeWorker {
         roomId,
         ghost,
         eventType: "m.room.message",
-        content: noticeContent(notice, lines),
+        content: noticeContent(notice, lines, readsEncrypted),
         transactionId: notice.transactionId,
         sourceEventId: notice.sourceEventId,
         firstAttemptedAt: notice.firstAttemptedAt,

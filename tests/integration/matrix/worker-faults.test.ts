@@ -49,7 +49,7 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
     }),
   });
   const memberships = new MembershipWorker(common);
-  const notices = new NoticeWorker(common);
+  const notices = new NoticeWorker({ ...common, readsEncrypted: true });
   /** The bridge after its process was replaced: it makes sure of its ghosts anew. */
   const restarted = () =>
     new MembershipWorker({
@@ -237,6 +237,7 @@ test("a notice that another process has by now is left to it, and the others of 
   const others = ["lost", "held"].map((id) => ({ ...notice, transactionId: id as TransactionId }));
   const sent: string[] = [];
   const worker = new NoticeWorker({
+    readsEncrypted: true,
     ...common,
     ledger: {
       ...common.ledger,

@@ -37,7 +37,7 @@ async function bridge(t: TestContext) {
     rows,
     ghosts,
     memberships: new MembershipWorker(common),
-    notices: new NoticeWorker(common),
+    notices: new NoticeWorker({ ...common, readsEncrypted: true }),
     roomState: (...roomState: readonly RoomStateEvent[]) => admit([], { roomState }),
     notice: (notice: NewNotice) =>
       admit([], {
@@ -192,7 +192,11 @@ test("NOT-1: a notice whose process died after it was sent is not said again", a
   const ledger = { ...made.ledger, noticeSent: () => Promise.reject(new Error("killed")) };
   const log = pino({ level: "silent" });
   const { homeserver, ghosts, clock } = made;
-  const dying = new NoticeWorker({ ledger, homeserver, ghosts, clock, log, agents: testDirectory({}) });
+  const dying = new NoticeWorker({
+    ...{ ledger, homeserver, ghosts, clock, log },
+    agents: testDirectory({}),
+    readsEncrypted: true,
+  });
   await assert.rejects(dying.round(), /killed/);
   assert.equal((await noticesIn(alice, room)).length, 1);
   await synapse.restart();

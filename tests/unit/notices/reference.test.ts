@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { NOTICE_KINDS } from "../../../src/bridge/ledger/states.ts";
-import { OPENINGS, REASONS } from "../../../src/bridge/notices/texts.ts";
+import { NO_LONGER_READ, OPENINGS, REASONS } from "../../../src/bridge/notices/texts.ts";
 
 const FILE = new URL("../../../docs/reference/notices.md", import.meta.url);
 const REASONS_TABLE = /(?<=<!-- reasons -->\n)[\s\S]*(?=<!-- \/reasons -->)/;
@@ -15,6 +15,7 @@ test("NOT-1: the reference lists every kind with its words, and every reason wit
     const line = text.split("\n").find((one) => one.startsWith(`| \`${kind}\``));
     assert.ok(line?.endsWith(`| ${opening} |`), `${kind} begins with: ${opening}`);
   }
+  assert.ok(text.includes(`\n> ${NO_LONGER_READ}\n`), NO_LONGER_READ);
   const rows = [
     "| reason | text |\n|---|---|\n",
     ...Object.entries(REASONS).map(([reason, words]) => `| \`${reason}\` | ${words} |\n`),

@@ -10,22 +10,24 @@ const facts = { reason: undefined, sourceEventId: undefined, threadRoot: undefin
 test("NOT-1: every kind, with every reason, is an m.notice that pings nobody and says a whole sentence", () => {
   for (const kind of NOTICE_KINDS) {
     for (const reason of [undefined, ...NOTICE_REASONS]) {
-      const content = noticeContent({ ...facts, kind, reason }, []);
-      assert.equal(content["msgtype"], "m.notice");
-      assert.deepEqual(content["m.mentions"], {});
-      assert.match(String(content["body"]), /^[A-Z].*\.$/);
-      assert.ok(String(content["body"]).length < 400);
+      for (const reads of [true, false]) {
+        const content = noticeContent({ ...facts, kind, reason }, [], reads);
+        assert.equal(content["msgtype"], "m.notice");
+        assert.deepEqual(content["m.mentions"], {});
+        assert.match(String(content["body"]), /^[A-Z].*\.$/);
+        assert.ok(String(content["body"]).length < 400);
+      }
     }
   }
 });
 
 test("NOT-1: a notice answers in the thread of the question, or by a reply, or stands alone", () => {
   const notice = { ...facts, kind: "rate_limited", reason: "rate_limited" } as const;
-  assert.equal(noticeContent(notice, [])["m.relates_to"], undefined);
+  assert.equal(noticeContent(notice, [], true)["m.relates_to"], undefined);
   const reply = { "m.in_reply_to": { event_id: "$question" } };
   const asked = { ...notice, sourceEventId: event("question") };
-  assert.deepEqual(noticeContent(asked, [])["m.relates_to"], reply);
-  assert.deepEqual(noticeContent({ ...asked, threadRoot: event("root") }, [])["m.relates_to"], {
+  assert.deepEqual(noticeContent(asked, [], true)["m.relates_to"], reply);
+  assert.deepEqual(noticeContent({ ...asked, threadRoot: event("root") }, [], true)["m.relates_to"], {
     rel_type: "m.thread",
     event_id: "$root",
     is_falling_back: false,
@@ -33,8 +35,16 @@ test("NOT-1: a notice answers in the thread of the question, or by a reply, or s
   });
 });
 
+test("NOT-1: what is said of missing keys fits whether encrypted rooms are read at all", () => {
+  const said = (readsEncrypted: boolean) =>
+    String(noticeContent({ ...facts, kind: "keys_missing" }, [], readsEncrypted)["body"]);
+  assert.match(said(true), /invite me again/);
+  assert.doesNotMatch(said(false), /invite me again|share/);
+  assert.match(said(false), /in a room without encryption/);
+});
+
 const directory = (lines: readonly DirectoryLine[]) =>
-  noticeContent({ ...facts, kind: "agent_directory" }, lines);
+  noticeContent({ ...facts, kind: "agent_directory" }, lines, true);
 
 test("NOT-1: the directory lists each agent, whether it can be asked, and who can mend that", () => {
   const { body, formatted_body: html } = directory([
