@@ -18,6 +18,7 @@ export function report(federation: Federation, result: IdentityResult, json: boo
   for (const folder of result.workTreesBehind) {
     say(`BEHIND: ${folder} could not be brought along; look at git status there.`);
   }
+  for (const note of result.notes) say(`NOTE: ${note}`);
   if (json) process.stdout.write(renderJson({ ...result, evidence }));
   else process.stdout.write(textOf(result, evidence));
   return result.complete ? ExitCode.ok : ExitCode.incomplete;

@@ -31,6 +31,8 @@ export interface IdentityResult {
   /** Whether every condition is met. */
   readonly complete: boolean;
   readonly workTreesBehind: readonly string[];
+  /** What was given and did not count. */
+  readonly notes: readonly string[];
 }
 
 export interface CommittedIdentity extends Committed {

@@ -83,8 +83,29 @@ export function readPublicIdentity(file: string, keyId: string | undefined): Pin
   return { keyId: id, jwk: { x: key.x, y: key.y } };
 }
 
-/** @throws DrawbridgeError `config_unreadable` */
+/**
+ * A card that somebody names as signed by the old key.
+ * @throws DrawbridgeError `config_unreadable`; `usage` when it carries no signature, and so shows nothing
+ */
 export function readOldCard(file: string): Buffer {
+  const bytes = bytesOfOldCard(file);
+  if (hasSignature(bytes)) return bytes;
+  throw new DrawbridgeError("usage", `${file} is no signed Agent Card; nothing was changed`, {
+    mend: "Name the card as the old key has signed it, its signatures included.",
+  });
+}
+
+function hasSignature(bytes: Uint8Array): boolean {
+  try {
+    const card = parseStrictJson(bytes, PUBLIC_FILE_BYTES_MAX);
+    const signatures = isJsonObject(card) ? card["signatures"] : undefined;
+    return Array.isArray(signatures) && signatures.length > 0;
+  } catch {
+    return false;
+  }
+}
+
+function bytesOfOldCard(file: string): Buffer {
   try {
     return readFileSync(file);
   } catch (cause) {

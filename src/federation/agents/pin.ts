@@ -17,7 +17,14 @@ import {
 } from "./change-card.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
 import { refuse, refuseRetired } from "./guards.ts";
-import { type AgentParts, isSignedByPin, proveByBridge, proveIdentities, sealFor } from "./proof.ts";
+import {
+  type AgentParts,
+  isSignedByPin,
+  proveByBridge,
+  proveIdentities,
+  sealFor,
+  unusedCardNotes,
+} from "./proof.ts";
 import { untouchedItems } from "./untouched.ts";
 
 export interface PinOptions {
@@ -154,6 +161,7 @@ export async function pinAgent(
     conditions,
     complete,
     workTreesBehind: committed.workTreesBehind,
+    notes: await unusedCardNotes(options.oldCard, old === undefined ? [] : [old]),
   };
 }
 

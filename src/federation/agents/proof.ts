@@ -149,6 +149,18 @@ export async function proveIdentities(wants: ProofWants): Promise<Proof> {
   return { items, conditions };
 }
 
+/** What is to be told of a card that was named as the old key's, and is not: it counts for nothing. */
+export async function unusedCardNotes(
+  oldCard: Uint8Array | undefined,
+  old: readonly PinnedIdentity[],
+): Promise<readonly string[]> {
+  if (oldCard === undefined) return [];
+  if (old.length === 0) return ["--old-card was not used: this replaces no key."];
+  for (const pin of old) if (await isSignedByPin(oldCard, pin)) return [];
+  const keys = old.map(({ keyId }) => keyId).join(", ");
+  return [`--old-card was not used: it does not verify by the old key (${keys}).`];
+}
+
 /** Whether a card verifies by this pin alone. */
 export async function isSignedByPin(card: Uint8Array, { keyId, jwk }: PinnedIdentity): Promise<boolean> {
   return (await verifyCard(card, [await importPinnedKey(keyId, jwk)])).accepted;

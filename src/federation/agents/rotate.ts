@@ -26,7 +26,7 @@ import {
 } from "./change-card.ts";
 import { guardRotation } from "./guards.ts";
 import { isUnderVersionControl, readPrivateKey, signerOf } from "./key-files.ts";
-import { type AgentParts, isSignedByPin, proveIdentities, sealFor } from "./proof.ts";
+import { type AgentParts, isSignedByPin, proveIdentities, sealFor, unusedCardNotes } from "./proof.ts";
 import { isAt, type Rotation, readRotation, writeRotation } from "./rotation.ts";
 import { untouchedItems } from "./untouched.ts";
 
@@ -261,6 +261,7 @@ async function publishAndProve(
     conditions,
     complete,
     workTreesBehind: committed.workTreesBehind,
+    notes: await unusedCardNotes(oldCard, old),
   };
 }
 

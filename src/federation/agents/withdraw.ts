@@ -115,6 +115,7 @@ export async function withdrawAgent(
     conditions,
     complete: isComplete(conditions),
     workTreesBehind: committed.workTreesBehind,
+    notes: [],
   };
 }
 

@@ -204,7 +204,12 @@ test("PRT-1: a lost key of which no card is at hand leaves a rotation incomplete
     unknown.map(({ condition, verdict, found }) => [condition, verdict, found]),
     [["old_identity_fails", "unknown", "no_card_of_the_old_key"]],
   );
-  assert.equal((await rotateAgent(federation, parts, { ...lost, oldCard: signed })).complete, true);
+  const strangers = await cardBy(await cardKey("stranger"));
+  const other = await rotateAgent(federation, parts, { ...lost, oldCard: strangers });
+  assert.equal(other.complete, false);
+  assert.match(other.notes.join(), /^--old-card was not used: it does not verify by the old key \(/);
+  const shown = await rotateAgent(federation, parts, { ...lost, oldCard: signed });
+  assert.deepEqual([shown.complete, shown.notes], [true, []]);
 });
 
 test("PRT-1: guard in_version_control: a private key below a work tree is refused", async (t) => {
@@ -303,9 +308,11 @@ function fingerprintOf({ keyId, jwk }: { keyId: string; jwk: { x: string; y: str
 
 test("PRT-1: a pin after the publisher's rotation is incomplete until a card of the old key is seen failing", async (t) => {
   const { federation, parts, weather, serve, decide } = await identities(t);
+  let told = "";
   const pin = async (key: Key, replaces: string, oldCard?: Buffer) => {
     const options = { partner: "lighthouse", agent: WEATHER, identity: key.identity, replaces, oldCard };
-    const { complete, conditions } = await pinAgent(federation, parts, options);
+    const { complete, conditions, notes } = await pinAgent(federation, parts, options);
+    told = notes.join();
     const [seen] = conditions.filter(({ condition }) => condition === "old_identity_fails");
     return [complete, seen?.verdict, seen?.found];
   };
@@ -324,6 +331,7 @@ test("PRT-1: a pin after the publisher's rotation is incomplete until a card of 
     unseen,
     "another's card proves nothing",
   );
+  assert.match(told, /^--old-card was not used: it does not verify by the old key \(lighthouse-card-1\)\.$/);
   const shown = await pin(second, "lighthouse-card-1", await cardBy(weather));
   assert.deepEqual(shown, [true, "met", "key_not_pinned"]);
 

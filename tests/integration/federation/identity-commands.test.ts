@@ -91,3 +91,39 @@ test("PRT-1: pin and withdraw say by exit code what kind of no it is", async (t)
     ],
   );
 });
+
+test("PRT-1: a card without a signature is refused as --old-card, and nothing is changed", async (t) => {
+  const { directory, repository, drawbridge } = await deployment(t);
+  const head = await repository.requireHead();
+  const card = join(directory, "card.json");
+  const jwk = join(directory, "key.jwk");
+  const { identity } = await cardKey("lighthouse-card-3");
+  writeFileSync(jwk, JSON.stringify({ kty: "EC", crv: "P-256", ...identity.jwk }));
+  for (const text of ['{"name":"Weather"}', '{"name":"Weather","signatures":[]}', "no card"]) {
+    writeFileSync(card, text);
+    const pinned = await drawbridge(
+      ...["agent", "pin", "lighthouse", "weather", "--jwk", jwk, "--key-id", "lighthouse-card-3"],
+      ...["--replaces", "lighthouse-card-1", "--old-card", card],
+    );
+    const rotated = await drawbridge(
+      ...[
+        "agent",
+        "rotate",
+        "handbook",
+        "--key",
+        jwk,
+        "--card",
+        card,
+        "--key-id",
+        "next",
+        "--old-card",
+        card,
+      ],
+    );
+    for (const { code, stderr } of [pinned, rotated]) {
+      assert.equal(code, 2, stderr);
+      assert.match(stderr, /card\.json is no signed Agent Card; nothing was changed\nmend: Name the card/);
+    }
+  }
+  assert.equal(await repository.head(), head);
+});

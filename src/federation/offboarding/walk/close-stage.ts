@@ -11,11 +11,14 @@ import { setPlane } from "../../containment/edit-partner.ts";
 import { findPartner } from "../../containment/find-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../../planes/names.ts";
 import type { Federation } from "../../reconcile/open.ts";
+import type { Partner } from "../../registry/partner.ts";
 import { gitLine } from "../../repository/git.ts";
 import { parseRevision, type Repository, type Revision } from "../../repository/repository.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 
 /**
+ * @param admits looks at the partner as it stands on the very head that the commit is built on, and throws to have
+ *   nothing happen; asked again where the branch has moved meanwhile
  * @returns the commit that closes the plane in this run
  * @throws DrawbridgeError `usage`, `work_tree_dirty`, `head_refused`, `repository_unusable`; RegistryError
  */
@@ -24,6 +27,7 @@ export async function commitStage(
   run: Run,
   stage: StageName,
   plane: PlaneName,
+  admits: (partner: Partner) => void,
 ): Promise<{ readonly revision: Revision; readonly workTreesBehind: readonly string[] }> {
   return untilCommitted(federation, async () => {
     const found = await stageCommit(federation.repository, run, stage);
@@ -32,6 +36,7 @@ export async function commitStage(
     const base = await containmentBase(federation, run.kind === "emergency");
     const entry = findPartner(base.registry, counterpartyOf(run));
     const { partner } = entry;
+    admits(partner);
     return commitPartner(federation, base, {
       entry,
       changed: { ...partner, planes: { ...partner.planes, [plane]: "closed" } },

@@ -7,6 +7,7 @@ import { currentState } from "../../current.ts";
 import type { PlaneName } from "../../planes/names.ts";
 import { probeFromInside } from "../../probes/inside.ts";
 import { timestamp } from "../../reconcile/context.ts";
+import type { Partner } from "../../registry/partner.ts";
 import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/registry-check.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { dutiesEvidence } from "../run/evidence.ts";
@@ -35,10 +36,14 @@ export async function workStage(
   const plane = PLANE_OF_STAGE[stage];
   const begun = readStage(run, stage);
   const closing = isLeftAlone(run, stage) || (begun?.commit ?? null) !== null ? null : plane;
-  if (closing !== null && run.kind === "partial") await requireNamed(context, run, stage, closing);
+  const admits = (partner: Partner) => {
+    if (closing !== null && run.kind === "partial") requireNamed(context, run, stage, closing, partner);
+  };
+  // Before the stage is opened, so that one that closes nothing is not open either; and again with the commit.
+  if (closing !== null && run.kind === "partial") admits(await partnerNow(context, run));
   let record = begun ?? writeStage(run, await opened(context, run, stage, ahead));
   if (closing !== null) {
-    const { revision, workTreesBehind } = await commitStage(federation, run, stage, closing);
+    const { revision, workTreesBehind } = await commitStage(federation, run, stage, closing, admits);
     for (const folder of workTreesBehind) {
       say(`BEHIND: ${folder} could not be brought along; look at git status there.`);
     }
@@ -58,15 +63,19 @@ export async function workStage(
   });
 }
 
+async function partnerNow({ federation }: OffboardingContext, run: Run): Promise<Partner> {
+  const { desired } = await currentState(federation);
+  return findPartner(desired.registry, counterpartyOf(run)).partner;
+}
+
 /** A partial removal closes two planes whole: only what is named may be on them, when they are closed too. */
-async function requireNamed(
-  { federation, facts }: OffboardingContext,
+function requireNamed(
+  { facts }: OffboardingContext,
   run: Run,
   stage: StageName,
   plane: PlaneName,
-): Promise<void> {
-  const { desired } = await currentState(federation);
-  const { partner } = findPartner(desired.registry, counterpartyOf(run));
+  partner: Partner,
+): void {
   const unnamed = closedUnnamed(partner, facts(run).agents);
   if (unnamed.length === 0) return;
   throw new OffboardingBlocked(

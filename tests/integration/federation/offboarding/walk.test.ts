@@ -345,6 +345,29 @@ test("PRT-1: a partial removal closes nothing that the private record does not n
   assert.equal((await next(a.context)).did, "proved");
 });
 
+test("PRT-1: an agent that a commit adds while a partial removal waits to commit is not closed unnamed", async (t) => {
+  const { a } = await openParties(t, { kind: "partial" });
+  const { repository, state } = a.federation;
+  const file = "registry/partners/b.yaml";
+  const text = (await repository.read(await repository.requireHead(), ["registry/partners"])).get(file) ?? "";
+  const more = text.replace(
+    "  consumes:\n",
+    `  consumes:\n    newcomer: {cardUrl: "https://b.test/newcomer"}\n`,
+  );
+  assert.notEqual(more, text);
+  // The look before the stage is opened is over when the run waits for its turn to commit.
+  const held = await state.tryLock("commit");
+  const waits = Promise.withResolvers<void>();
+  const federation = { ...a.federation, onWait: waits.resolve };
+  const ended = next({ ...a.context, federation });
+  await Promise.race([waits.promise, ended]);
+  await commitRegistry(repository, new Map([[file, more]]));
+  const head = await repository.head();
+  await held?.release();
+  await assert.rejects(ended, /newcomer would be closed as well/);
+  assert.equal(await repository.head(), head, "nothing was committed");
+});
+
 test("OFF-2: an aborted run leaves closed what it closed, says so, and makes room for another", async (t) => {
   const { a, walk } = await openParties(t);
   await walk(2);
