@@ -15,13 +15,14 @@ import { CardTrustGate } from "./agents/trust.ts";
 import { openAgentDirectory } from "./agents/watched-directory.ts";
 import { AuditExporter } from "./audit/exporter.ts";
 import type { BridgeConfig } from "./config.ts";
-import { createEnvelopeExpiry } from "./crypto/envelope-expiry.ts";
-import { migrateWhenReachable, openDatabase } from "./database.ts";
+import { createUnservedExpiry } from "./crypto/unserved-envelopes.ts";
+import { type Database, migrateWhenReachable, openDatabase } from "./database.ts";
 import { createAgentHttp } from "./delegation/a2a/http.ts";
 import { createTokenSource } from "./delegation/a2a/tokens.ts";
 import { DelegationWorker } from "./delegation/worker.ts";
 import { createEncryption } from "./encryption.ts";
 import { countEvents } from "./intake/count-events.ts";
+import { redactedIn } from "./intake/derive.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { createNamespace } from "./intake/namespace.ts";
 import { createIntakeServer } from "./intake/server.ts";
@@ -29,16 +30,25 @@ import type { Admitted } from "./ledger/admission.ts";
 import { createGhostDeviceLedger } from "./ledger/ghost-devices.ts";
 import { createLedger } from "./ledger/postgres.ts";
 import { ContentKeys } from "./ledger/seal.ts";
+import { openTenureConnection } from "./ledger/tenure.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
 import { MembershipWorker } from "./matrix/membership.ts";
 import { selfCheck } from "./matrix/self-check.ts";
 import { createEventSender, plainRoomsOnly } from "./matrix/send.ts";
-import { createMetrics, delegationMetrics, envelopeMetrics, recoveryMetrics } from "./metrics.ts";
+import {
+  createMetrics,
+  delegationMetrics,
+  envelopeMetrics,
+  type Metrics,
+  recoveryMetrics,
+} from "./metrics.ts";
 import { NoticeWorker } from "./notices/worker.ts";
-import { createObserveServer, type Readiness } from "./observe.ts";
+import { createObserveServer } from "./observe.ts";
+import { databaseReadiness, HomeserverReadiness, tenureReadiness } from "./readiness.ts";
 import { createRecovery } from "./recovery/recovery.ts";
+import { Tenure } from "./tenure.ts";
 
 export interface BridgeOptions {
   readonly config: BridgeConfig;
@@ -49,41 +59,18 @@ export interface BridgeOptions {
   readonly stop: AbortSignal;
 }
 
-const SELF_CHECK_RETRY_MS = 5_000;
-const DATABASE_PROBE_MS = 2_000;
+/** What handing over may take beyond the drain of what is under way. */
+const HAND_OVER_GRACE_MS = 15_000;
 /** For this long a homeserver's repetition is known by its digest; later its events' own keys still hold. */
 const REPLAY_MEMORY_MS = 7 * 24 * 60 * 60 * 1_000;
 const PRUNE_INTERVAL_MS = 60 * 60 * 1_000;
 
-/** What is known of the homeserver's side; checked by doing, until it works. */
-class HomeserverReadiness {
-  readonly #options: Pick<BridgeOptions, "clock" | "log">;
-  checks: readonly Readiness[] = [
-    { name: "homeserver", ok: false, mend: "The self-check has not ended yet." },
-  ];
-
-  constructor(options: Pick<BridgeOptions, "clock" | "log">) {
-    this.#options = options;
-  }
-
-  async settle(run: () => Promise<readonly Readiness[]>, ended: AbortSignal): Promise<void> {
-    const { clock, log } = this.#options;
-    for (;;) {
-      try {
-        this.checks = await run();
-        const failed = this.checks.filter((check) => !check.ok);
-        for (const { name, mend } of failed) log.warn({ check: name, mend }, "self-check");
-        if (failed.length === 0) {
-          log.info("the self-check passed");
-          return;
-        }
-      } catch (error) {
-        // The database, most likely; readiness says so itself. The check is made again.
-        log.warn({ err: error instanceof Error ? error.name : "unknown" }, "the self-check failed");
-      }
-      await clock.sleep(SELF_CHECK_RETRY_MS, ended);
-    }
-  }
+/** What outlives a tenure. */
+interface Ground {
+  readonly agents: ReturnType<typeof openAgentDirectory>;
+  readonly database: Database;
+  readonly metrics: Metrics;
+  readonly secrets: { readonly asToken: string; readonly hsToken: string; readonly keys: ContentKeys };
 }
 
 /**
@@ -91,17 +78,16 @@ class HomeserverReadiness {
  * @throws DrawbridgeError when it cannot start
  */
 export async function runBridge(options: BridgeOptions): Promise<void> {
-  const { config, clock, random, log, stop } = options;
-  const { limits } = config;
+  const { config, clock, log, stop } = options;
   const secret = (reference: Parameters<typeof readSecret>[0]) => readSecret(reference, config.directory);
-  const asToken = secret(config.appservice.asToken);
-  const hsToken = secret(config.appservice.hsToken);
-  const keys = ContentKeys.parse(secret(config.contentKeys));
-  const namespace = createNamespace({ serverName: config.homeserver.serverName, ...config.appservice });
+  const secrets = {
+    asToken: secret(config.appservice.asToken),
+    hsToken: secret(config.appservice.hsToken),
+    keys: ContentKeys.parse(secret(config.contentKeys)),
+  };
   const metrics = createMetrics();
-  const agentsFile = resolve(config.directory, config.agentsFile);
   const agents = openAgentDirectory({
-    file: agentsFile,
+    file: resolve(config.directory, config.agentsFile),
     serverName: config.homeserver.serverName,
     ghostPrefix: config.appservice.ghostPrefix,
     clock,
@@ -110,14 +96,42 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   });
 
   const database = await openDatabase(config, clock, log);
+  const ended = AbortSignal.any([stop, database.lost]);
   try {
-    await migrateWhenReachable(database.pool, clock, log, stop);
-  } catch (error) {
+    await migrateWhenReachable(database.pool, clock, log, stop).catch((error: unknown) => {
+      if (!stop.aborted) throw error;
+    });
+    // What hands over stands in line again, and asks for nothing.
+    for (let asks = true; !ended.aborted; asks = false) {
+      const tenure = new Tenure({
+        open: () => openTenureConnection(database.url),
+        mode: config.encryption.stage === "A" ? "shared" : "alone",
+        patienceMs: config.limits.drain + HAND_OVER_GRACE_MS,
+        clock,
+        log,
+      });
+      await serve(options, { agents, database, metrics, secrets }, tenure, asks).finally(() => tenure.end());
+    }
+  } finally {
     await agents.close();
     await database.close();
-    if (stop.aborted) return;
-    throw error;
   }
+  if (database.lost.aborted) throw database.lost.reason;
+  log.info({ event: "stopped" }, "the bridge has ended");
+}
+
+/** Waits for the place, serves until another is to, or the bridge ends, and drains. */
+async function serve(
+  options: BridgeOptions,
+  { agents, database, metrics, secrets }: Ground,
+  tenure: Tenure,
+  asks: boolean,
+): Promise<void> {
+  const { config, clock, random, log, stop } = options;
+  const { limits } = config;
+  const { asToken, hsToken, keys } = secrets;
+  const namespace = createNamespace({ serverName: config.homeserver.serverName, ...config.appservice });
+  const agentsFile = resolve(config.directory, config.agentsFile);
   const ledger = createLedger(database.pool, keys, {
     noticeIntervalMs: limits.noticeInterval,
     stage: config.encryption.stage,
@@ -259,7 +273,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     config.encryption.stage === "C"
       ? []
       : [
-          createEnvelopeExpiry({
+          createUnservedExpiry({
             ledger,
             clock,
             log,
@@ -269,6 +283,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   const onCommitted = (transaction: HandledTransaction) => {
     recovery.handled(transaction.read.events.map(({ event }) => event));
     onAdmitted(transaction);
+    encryption?.redacted(redactedIn(transaction.read.events).map(({ event }) => event));
     if (!transaction.roomStateChanged) return;
     notices.wake();
     memberships.wake();
@@ -317,6 +332,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     registry: metrics.registry,
     readiness: async () => [
       await databaseReadiness(database.pool),
+      tenureReadiness(tenure),
       ...homeserverSide.checks,
       ...((await encryption?.readiness()) ?? []),
     ],
@@ -324,24 +340,33 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     agentsDigest: () => agents.digest(),
   });
 
-  const ended = AbortSignal.any([stop, database.lost]);
+  const ended = AbortSignal.any([stop, database.lost, tenure.handOver]);
   await listen(observe, config.observe, "observe");
-  await listen(intake, config.listen, "listen");
-  encryption?.start();
-  for (const part of [worker, notices, memberships, profiles, audit, pruning, recovery, ...expiries])
-    part.start();
-  log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
-  const checking = homeserverSide
-    .settle(async () => {
-      // A device that has stopped says nothing of the others.
-      const recorded = await deviceLedger.recordedDevices();
-      const stopped = new Set(recorded.filter((one) => one.stopped !== undefined).map((one) => one.ghost));
-      const ghost = [...(await agents.current()).byGhost.keys()].find((one) => !stopped.has(one));
-      const checks = await selfCheck({ config, homeserver, ghosts, ghost, listening: true });
-      return checks.map(({ check, ok, mend }) => ({ name: check, ok, ...(mend !== undefined && { mend }) }));
-    }, ended)
-    // Only the wait between two checks can be rejected: by the end of the process.
-    .catch(() => undefined);
+  const mayServe = await tenure.begin(asks, ended);
+  if (mayServe) {
+    await listen(intake, config.listen, "listen");
+    encryption?.start();
+    for (const part of [worker, notices, memberships, profiles, audit, pruning, recovery, ...expiries])
+      part.start();
+    log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
+  }
+  const settled =
+    mayServe &&
+    homeserverSide
+      .settle(async () => {
+        // A device that has stopped says nothing of the others.
+        const recorded = await deviceLedger.recordedDevices();
+        const stopped = new Set(recorded.filter((one) => one.stopped !== undefined).map((one) => one.ghost));
+        const ghost = [...(await agents.current()).byGhost.keys()].find((one) => !stopped.has(one));
+        const checks = await selfCheck({ config, homeserver, ghosts, ghost, listening: true });
+        return checks.map(({ check, ok, mend }) => ({
+          name: check,
+          ok,
+          ...(mend !== undefined && { mend }),
+        }));
+      }, ended)
+      // Only the wait between two checks can be rejected: by the end of the process.
+      .catch(() => undefined);
 
   await new Promise<void>((resolve) => {
     if (ended.aborted) resolve();
@@ -350,7 +375,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   log.info({ event: "draining" }, "no more transactions are taken");
   await Promise.all([
     closeServer(intake.server, clock),
-    checking,
+    settled,
     encryption?.drainWorker(),
     ...[recovery, worker, notices, memberships, profiles, pruning, ...expiries].map((part) => part.drain()),
   ]);
@@ -359,10 +384,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
   await audit.drain();
   await exporter.round().catch(() => false);
   await exporter.close();
-  await Promise.all([agentHttp.close(), agents.close(), closeServer(observe.server, clock)]);
-  await database.close();
-  if (database.lost.aborted) throw database.lost.reason;
-  log.info({ event: "stopped" }, "the bridge has ended");
+  await Promise.all([agentHttp.close(), closeServer(observe.server, clock)]);
 }
 
 async function listen(
@@ -377,22 +399,5 @@ async function listen(
       mend: `Free that port, or change \`${setting}\` in the configuration.`,
       cause,
     });
-  }
-}
-
-async function databaseReadiness(pool: { query(text: string): Promise<unknown> }): Promise<Readiness> {
-  const timeUp = AbortSignal.timeout(DATABASE_PROBE_MS);
-  const late = new Promise<never>((_, reject) => {
-    timeUp.addEventListener("abort", () => reject(timeUp.reason), { once: true });
-  });
-  try {
-    await Promise.race([pool.query("SELECT 1"), late]);
-    return { name: "database", ok: true };
-  } catch {
-    return {
-      name: "database",
-      ok: false,
-      mend: "Start PostgreSQL, or correct `database` in the configuration.",
-    };
   }
 }

@@ -34,6 +34,7 @@ export function job(name: string, options: Partial<NewDelegation> = {}): NewDele
 
 export interface LedgerFixture {
   readonly pool: Pool;
+  readonly url: string;
   readonly ledger: Ledger;
   /** Admits jobs as one transaction. */
   admit(jobs: readonly NewDelegation[], options?: Partial<Admission>): Promise<Admitted>;
@@ -43,7 +44,7 @@ export interface LedgerFixture {
 }
 
 export async function ledgerFixture(t: TestContext, poolSize = 10): Promise<LedgerFixture> {
-  const { pool } = await testDatabase(t, { poolSize });
+  const { pool, url } = await testDatabase(t, { poolSize });
   const keys = ContentKeys.parse(Buffer.alloc(32, 7).toString("base64"));
   const ledger = createLedger(pool, keys, {
     noticeIntervalMs: 600_000,
@@ -52,6 +53,7 @@ export async function ledgerFixture(t: TestContext, poolSize = 10): Promise<Ledg
   let transactions = 0;
   return {
     pool,
+    url,
     ledger,
     admit: (jobs, options = {}) => {
       transactions += 1;

@@ -19,7 +19,7 @@ const CLAIM: Statement = {
     SELECT room_id, ghost_mxid FROM bridge_ghost_rooms
     WHERE due_at <= $2 ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
   )
-  UPDATE bridge_ghost_rooms g SET due_at = $3, fence = g.fence + 1
+  UPDATE bridge_ghost_rooms g SET due_at = $3, is_held = true, fence = g.fence + 1
   FROM due WHERE g.room_id = due.room_id AND g.ghost_mxid = due.ghost_mxid
   RETURNING g.room_id, g.ghost_mxid, g.fence, g.task, g.inviter, g.attempts`,
 };
@@ -117,7 +117,7 @@ export async function membershipLeft(on: Queryable, membership: ClaimedMembershi
 
 const DEFERRED: Statement = {
   name: "membership_deferred",
-  text: `UPDATE bridge_ghost_rooms SET due_at = $4, attempts = attempts + 1 ${MINE}`,
+  text: `UPDATE bridge_ghost_rooms SET due_at = $4, is_held = false, attempts = attempts + 1 ${MINE}`,
 };
 
 export async function membershipDeferred(

@@ -11,7 +11,7 @@ const CLAIM: Statement = {
   WITH due AS MATERIALIZED (
     SELECT id FROM bridge_notices WHERE due_at <= $2 ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
   )
-  UPDATE bridge_notices n SET due_at = $3, fence = n.fence + 1
+  UPDATE bridge_notices n SET due_at = $3, is_held = true, fence = n.fence + 1
   FROM due WHERE n.id = due.id
   RETURNING n.id, n.fence, n.kind, n.room_id, n.ghost_mxid, n.source_event_id, n.thread_root, n.reason,
     n.transaction_id, n.first_attempted_at, n.attempts`,
@@ -68,7 +68,7 @@ const SENT: Statement = {
 };
 const DEFERRED: Statement = {
   name: "notice_deferred",
-  text: `UPDATE bridge_notices SET due_at = $3, attempts = attempts + 1 ${SETTLE}`,
+  text: `UPDATE bridge_notices SET due_at = $3, is_held = false, attempts = attempts + 1 ${SETTLE}`,
 };
 const DROPPED: Statement = {
   name: "notice_dropped",

@@ -1,0 +1,68 @@
+// What a bridge needs to be ready: its database, its place among others, and a homeserver's side that works.
+// Invariant: the homeserver's side is checked by doing, and again until it works; nothing is ready before.
+import type { Logger } from "pino";
+import type { Clock } from "../domain/clock.ts";
+import type { Readiness } from "./observe.ts";
+import type { Tenure } from "./tenure.ts";
+
+const SELF_CHECK_RETRY_MS = 5_000;
+const DATABASE_PROBE_MS = 2_000;
+
+interface HomeserverReadinessOptions {
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+/** What is known of the homeserver's side; checked by doing, until it works. */
+export class HomeserverReadiness {
+  readonly #options: HomeserverReadinessOptions;
+  checks: readonly Readiness[] = [
+    { name: "homeserver", ok: false, mend: "The self-check has not ended yet." },
+  ];
+
+  constructor(options: HomeserverReadinessOptions) {
+    this.#options = options;
+  }
+
+  async settle(run: () => Promise<readonly Readiness[]>, ended: AbortSignal): Promise<void> {
+    const { clock, log } = this.#options;
+    for (;;) {
+      try {
+        this.checks = await run();
+        const failed = this.checks.filter((check) => !check.ok);
+        for (const { name, mend } of failed) log.warn({ check: name, mend }, "self-check");
+        if (failed.length === 0) {
+          log.info("the self-check passed");
+          return;
+        }
+      } catch (error) {
+        // The database, most likely; readiness says so itself. The check is made again.
+        log.warn({ err: error instanceof Error ? error.name : "unknown" }, "the self-check failed");
+      }
+      await clock.sleep(SELF_CHECK_RETRY_MS, ended);
+    }
+  }
+}
+
+export function tenureReadiness({ isServing }: Pick<Tenure, "isServing">): Readiness {
+  const mend =
+    "Another bridge serves this database, and has it handed over soon. End the one of them that is not meant.";
+  return { name: "tenure", ok: isServing, ...(!isServing && { mend }) };
+}
+
+export async function databaseReadiness(pool: { query(text: string): Promise<unknown> }): Promise<Readiness> {
+  const timeUp = AbortSignal.timeout(DATABASE_PROBE_MS);
+  const late = new Promise<never>((_, reject) => {
+    timeUp.addEventListener("abort", () => reject(timeUp.reason), { once: true });
+  });
+  try {
+    await Promise.race([pool.query("SELECT 1"), late]);
+    return { name: "database", ok: true };
+  } catch {
+    return {
+      name: "database",
+      ok: false,
+      mend: "Start PostgreSQL, or correct `database` in the configuration.",
+    };
+  }
+}

@@ -1,0 +1,220 @@
+// One bridge's place among those on the same database. Ghosts' devices belong to one process at a time, so at
+// stages B and C one bridge serves; the one that was started last asks for the place, and the one before hands
+// over: it drains, then stands in line again. At stage A several may serve side by side.
+// Invariants: nobody serves without the place; whoever died or hangs keeps nobody waiting for its leases; one
+// that handed over asks for nothing, and serves again only when nobody else has for a while.
+import type { Logger } from "pino";
+import type { Clock } from "../domain/clock.ts";
+import type { TenureConnection, TenureMode, TenureSelf } from "./ledger/tenure.ts";
+
+export interface TenureOptions {
+  readonly open: () => Promise<TenureConnection>;
+  readonly mode: TenureMode;
+  /** How long the one before may take to hand over, its drain included. */
+  readonly patienceMs: number;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+const ASKING_POLL_MS = 100;
+/** One that may share asks only after that: another may have been about to let it in. */
+const SHARING_MS = 2_000;
+const WATCH_MS = 1_000;
+/** For so long nobody must have served before one that handed over serves again. */
+const VACANT_MS = 10_000;
+/** How long an own earlier connection may stand in the way of a new one. */
+const RETAKE_ATTEMPTS = 10;
+const RETAKE_MS = 200;
+
+export class Tenure {
+  readonly #options: TenureOptions;
+  readonly #handOver = new AbortController();
+  readonly #ending = new AbortController();
+  #connection: TenureConnection | undefined;
+  /** The last asking that this tenure knows of: a later one is for it to hand over. */
+  #ticket = 0n;
+  #watching: Promise<void> | undefined;
+  #isServing = false;
+
+  constructor(options: TenureOptions) {
+    this.#options = options;
+  }
+
+  get isServing(): boolean {
+    return this.#isServing;
+  }
+
+  /** Aborts when another is to serve, or does already. */
+  get handOver(): AbortSignal {
+    return this.#handOver.signal;
+  }
+
+  /**
+   * Resolves when this process may serve; false when it was stopped before that.
+   * @param asks whether the one before is to hand over, or it is waited until nobody serves
+   */
+  async begin(asks: boolean, stop: AbortSignal): Promise<boolean> {
+    const { clock, log } = this.#options;
+    const line = asks ? new Asking(this.#options) : new Waiting(this.#options);
+    let pauseMs = 0;
+    while (!stop.aborted) {
+      try {
+        this.#connection ??= await this.#options.open();
+        const ticket = await line.step(this.#connection);
+        if (ticket !== undefined) return this.#serves(ticket);
+        pauseMs = line.pollMs;
+      } catch (error) {
+        log.warn({ err: nameOf(error) }, "the database cannot be asked who serves");
+        await this.#drop();
+        pauseMs = WATCH_MS;
+      }
+      await clock.sleep(pauseMs, stop).catch(() => undefined);
+    }
+    return false;
+  }
+
+  #serves(ticket: bigint): true {
+    this.#ticket = ticket;
+    this.#isServing = true;
+    this.#watching = this.#watch();
+    return true;
+  }
+
+  /** Gives the place up; whoever waits for it has it at once. */
+  async end(): Promise<void> {
+    this.#ending.abort();
+    await this.#watching;
+    this.#isServing = false;
+    await this.#drop();
+  }
+
+  async #drop(): Promise<void> {
+    const connection = this.#connection;
+    this.#connection = undefined;
+    await connection?.close();
+  }
+
+  async #watch(): Promise<void> {
+    const { clock, log } = this.#options;
+    let past: TenureSelf | undefined;
+    while (!this.#ending.signal.aborted && !this.#handOver.signal.aborted) {
+      try {
+        if (this.#connection === undefined || this.#connection.broken.aborted) {
+          past = this.#connection?.self ?? past;
+          await this.#drop();
+          this.#connection = await this.#options.open();
+          await this.#retake(this.#connection, past);
+        }
+        if ((await this.#connection.asked()) > this.#ticket) this.#handOver.abort();
+      } catch (error) {
+        // Without the database nobody serves; who else has the place then is found out afterwards.
+        log.warn({ err: nameOf(error) }, "the database cannot be asked who serves");
+      }
+      await clock.sleep(WATCH_MS, this.#ending.signal).catch(() => undefined);
+    }
+    if (this.#handOver.signal.aborted) log.warn({ event: "hands_over" }, "another bridge is to serve");
+  }
+
+  async #retake(connection: TenureConnection, past: TenureSelf | undefined): Promise<void> {
+    const { clock, mode } = this.#options;
+    if (past !== undefined) await connection.endPast(past);
+    for (let attempt = 0; attempt < RETAKE_ATTEMPTS; attempt++) {
+      if (await connection.take(mode)) return;
+      await clock.sleep(RETAKE_MS, this.#ending.signal);
+    }
+    this.#handOver.abort();
+  }
+}
+
+/** The way to the place: a step at a time, until one returns the ticket. */
+interface Line {
+  readonly pollMs: number;
+  step(connection: TenureConnection): Promise<bigint | undefined>;
+}
+
+class Asking implements Line {
+  readonly #options: TenureOptions;
+  #pollMs = ASKING_POLL_MS;
+  #sharingUntil: number | undefined;
+  #asking: { readonly ticket: bigint; readonly since: number } | undefined;
+  #patient: Waiting | undefined;
+
+  constructor(options: TenureOptions) {
+    this.#options = options;
+  }
+
+  get pollMs(): number {
+    return this.#pollMs;
+  }
+
+  async step(connection: TenureConnection): Promise<bigint | undefined> {
+    if (this.#patient !== undefined) return this.#patient.step(connection);
+    const { mode, clock, log, patienceMs } = this.#options;
+    // First, so that whoever asks after this is one that comes later.
+    const asked = await connection.asked();
+    if (this.#asking === undefined && mode === "shared") {
+      if (await takeAlone(connection, this.#options)) return asked;
+      if (await connection.take("shared")) return asked;
+      this.#sharingUntil ??= clock.now() + SHARING_MS;
+      if (clock.now() < this.#sharingUntil) return undefined;
+    }
+    if (this.#asking === undefined) {
+      this.#asking = { ticket: await connection.ask(), since: clock.now() };
+      return await this.#take(connection, this.#asking.ticket);
+    }
+    const { ticket, since } = this.#asking;
+    if (asked > ticket) {
+      log.warn({ event: "stands_in_line" }, "a bridge that was started later is to serve");
+      this.#patient = new Waiting(this.#options);
+      this.#pollMs = this.#patient.pollMs;
+      return undefined;
+    }
+    if (clock.now() - since >= patienceMs) {
+      this.#asking = { ticket, since: clock.now() };
+      const ended = await connection.endOthers();
+      log.warn({ event: "takes_over", ended }, "the bridge before this one does not hand over");
+    }
+    return await this.#take(connection, ticket);
+  }
+
+  async #take(connection: TenureConnection, ticket: bigint): Promise<bigint | undefined> {
+    return (await takeAlone(connection, this.#options)) ? ticket : undefined;
+  }
+}
+
+class Waiting implements Line {
+  readonly pollMs = WATCH_MS;
+  readonly #options: TenureOptions;
+  #vacantSince: number | undefined;
+  #asked: bigint | undefined;
+
+  constructor(options: TenureOptions) {
+    this.#options = options;
+  }
+
+  async step(connection: TenureConnection): Promise<bigint | undefined> {
+    const now = this.#options.clock.now();
+    const asked = await connection.asked();
+    const isVacant = await connection.isVacant();
+    if (!isVacant || asked !== this.#asked) this.#vacantSince = undefined;
+    this.#asked = asked;
+    if (!isVacant) return undefined;
+    this.#vacantSince ??= now;
+    if (now - this.#vacantSince < VACANT_MS) return undefined;
+    return (await takeAlone(connection, this.#options)) ? asked : undefined;
+  }
+}
+
+/** Whoever is alone frees what those before it held. */
+async function takeAlone(
+  connection: TenureConnection,
+  { mode, clock, log }: TenureOptions,
+): Promise<boolean> {
+  if (!(await connection.take("alone"))) return false;
+  const leases = await connection.freeLeases(clock.now());
+  if (mode === "shared") await connection.share();
+  log.info({ event: "serves", leases }, "this bridge serves");
+  return true;
+}
+
+const nameOf = (error: unknown) => (error instanceof Error ? error.name : "unknown");

@@ -1,0 +1,156 @@
+// Several bridges on one database: which of them serves, and what becomes of the others.
+import assert from "node:assert/strict";
+import { type TestContext, test } from "node:test";
+import { pino } from "pino";
+import { openTenureConnection, type TenureMode } from "../../../src/bridge/ledger/tenure.ts";
+import { Tenure } from "../../../src/bridge/tenure.ts";
+import { systemClock } from "../../../src/domain/clock.ts";
+import { testDatabase } from "../../support/database.ts";
+import { ManualClock } from "../../support/manual-clock.ts";
+
+const PATIENCE_MS = 35_000;
+const STEP_MS = 100;
+const ANSWERS_MS = 4;
+
+async function setUp(t: TestContext) {
+  const clock = new ManualClock(Date.UTC(2026, 0, 1));
+  const stop = new AbortController();
+  const started: Tenure[] = [];
+  t.after(async () => {
+    stop.abort();
+    await Promise.all(started.map((tenure) => tenure.end()));
+  });
+  const { url, pool } = await testDatabase(t);
+  const tenure = (mode: TenureMode) => {
+    const made = new Tenure({
+      open: () => openTenureConnection(url),
+      mode,
+      patienceMs: PATIENCE_MS,
+      clock,
+      log: pino({ level: "silent" }),
+    });
+    started.push(made);
+    return made;
+  };
+  /** Lets time pass and the database answer, until something is so or that time is over. */
+  const until = async (holds: () => boolean, mostMs = 5 * 60_000) => {
+    for (let passed = 0; passed < mostMs && !holds(); passed += STEP_MS) {
+      await clock.advance(STEP_MS);
+      // Statements of the bridges are under way, on connections of their own.
+      await systemClock.sleep(ANSWERS_MS);
+    }
+    return holds();
+  };
+  return {
+    clock,
+    pool,
+    until,
+    stop,
+    /** A bridge that is started, or stands in line again. */
+    begin: (mode: TenureMode = "alone", asks = true) => {
+      const begun = tenure(mode);
+      return Object.assign(begun, { begun: begun.begin(asks, stop.signal) });
+    },
+  };
+}
+
+test("ENC-2: the bridge that was started last serves; the one before hands over, and stands in line", async (t) => {
+  const { begin, until } = await setUp(t);
+  const older = begin();
+  assert.ok(await older.begun);
+  const newer = begin();
+  assert.ok(await until(() => older.handOver.aborted), "it is asked");
+  assert.equal(await until(() => newer.isServing, 2_000), false, "not before the older one has drained");
+  await older.end();
+  const inLine = begin("alone", false);
+  assert.ok(await until(() => newer.isServing, 500), "at once");
+  assert.equal(await until(() => newer.handOver.aborted || inLine.isServing, 3 * 60_000), false, "for good");
+});
+
+test("ENC-2: who stands in line serves again when nobody else does, and gives way to one that is started", async (t) => {
+  const { begin, until } = await setUp(t);
+  const newer = begin();
+  assert.ok(await newer.begun);
+  const inLine = begin("alone", false);
+  assert.equal(await until(() => inLine.isServing, 30_000), false);
+  await newer.end();
+  assert.equal(await until(() => inLine.isServing, 8_000), false, "one that is started again comes first");
+  assert.ok(await until(() => inLine.isServing, 5_000));
+  const third = begin();
+  assert.ok(await until(() => inLine.handOver.aborted));
+  await inLine.end();
+  assert.ok(await until(() => third.isServing));
+});
+
+test("ENC-2: a bridge whose predecessor was killed waits for nothing", async (t) => {
+  const { begin, until, pool } = await setUp(t);
+  const killed = begin();
+  assert.ok(await killed.begun);
+  // What the server sees of a process that is gone.
+  await pool.query(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'drawbridge-tenure'",
+  );
+  const next = begin();
+  assert.ok(await next.begun, "without a moment of waiting");
+  assert.ok(
+    await until(() => killed.handOver.aborted),
+    "had it only lost its connection, it would drain now",
+  );
+});
+
+test("ENC-2: a bridge that does not hand over loses its place", async (t) => {
+  const { begin, until, clock } = await setUp(t);
+  const hanging = begin();
+  assert.ok(await hanging.begun);
+  const begun = clock.now();
+  const next = begin();
+  assert.ok(await until(() => next.isServing));
+  const waitedMs = clock.now() - begun;
+  assert.ok(waitedMs >= PATIENCE_MS && waitedMs < PATIENCE_MS + 5_000, String(waitedMs));
+});
+
+test("a bridge whose connection breaks goes on serving, as nobody else wants to", async (t) => {
+  const { begin, until, pool } = await setUp(t);
+  const tenure = begin();
+  assert.ok(await tenure.begun);
+  const held = async () =>
+    (await pool.query("SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND granted"))
+      .rows[0].n;
+  assert.equal(await held(), 1);
+  await pool.query(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'drawbridge-tenure'",
+  );
+  let count = 0;
+  for (let looks = 0; looks < 100 && count === 0; looks++) {
+    await until(() => false, 500);
+    count = await held();
+  }
+  assert.deepEqual([count, tenure.handOver.aborted], [1, false]);
+});
+
+test("ENC-2: of two bridges started at once one serves, and it stays", async (t) => {
+  const { begin, until } = await setUp(t);
+  const both = [begin(), begin()];
+  // Whoever is asked hands over, as a bridge does.
+  const serving = () => both.filter(({ isServing, handOver }) => isServing && !handOver.aborted);
+  assert.ok(await until(() => serving().length === 1));
+  for (let rounds = 0; rounds < 20; rounds++) {
+    await until(() => false, 1_000);
+    for (const one of both) if (one.handOver.aborted) await one.end();
+  }
+  assert.equal(serving().length, 1);
+  const [winner] = serving();
+  assert.equal(await until(() => winner?.handOver.aborted === true, 60_000), false);
+});
+
+test("DEL-9: without devices bridges serve side by side, until one comes that has them", async (t) => {
+  const { begin, until } = await setUp(t);
+  const shared = [begin("shared"), begin("shared")];
+  for (const one of shared) assert.ok(await until(() => one.isServing));
+  assert.equal(await until(() => shared.some(({ handOver }) => handOver.aborted), 10_000), false);
+  const alone = begin();
+  assert.ok(await until(() => shared.every(({ handOver }) => handOver.aborted)));
+  assert.equal(alone.isServing, false);
+  for (const one of shared) await one.end();
+  assert.ok(await until(() => alone.isServing));
+});
