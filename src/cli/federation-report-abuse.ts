@@ -1,5 +1,4 @@
 // drawbridge federation report-abuse: takes in what another organisation reports, by references alone.
-import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import process from "node:process";
@@ -12,6 +11,7 @@ import { findPartner } from "../federation/containment/find-partner.ts";
 import { currentState } from "../federation/current.ts";
 import type { Federation } from "../federation/reconcile/open.ts";
 import type { PartnerEntry, Registry } from "../federation/registry/partner.ts";
+import { callOwn } from "./call-own.ts";
 import { type CommandModule, ExitCode } from "./command.ts";
 import { CONFIG_OPTION, openForCommand, say, shellWord, short } from "./federation-options.ts";
 
@@ -116,17 +116,6 @@ function evidenceFolder(config: string): string {
   return join(dirname(resolve(config)), "evidence");
 }
 
-/** Another command of this program, its output among ours. A pack is made also where a plane did not close. */
-function callOwn(words: readonly string[]): Promise<number> {
-  return new Promise((done, failed) => {
-    const child = spawn(process.execPath, [process.argv[1] ?? "", ...words], {
-      stdio: ["ignore", "inherit", "inherit"],
-    });
-    child.once("error", failed);
-    child.once("close", (code) => done(code ?? ExitCode.failed));
-  });
-}
-
 export const command: CommandModule = {
   register(program: Command): void {
     program
@@ -141,6 +130,7 @@ repository below records/abuse, once however often it comes. The line that is pr
 With --run a report that asks for containment is acted on first, also where the head is refused: the subject is
 contained, then the report is filed, then the pack is made, each whatever becomes of the one before.
   0  filed, or filed before; with --run: and contained, with a pack below evidence/ beside the configuration
+  1  with --run: one of the two commands could not be started, or was ended, and is named; the others are done
   2  the report, its subject or a configuration is wrong; nothing was filed
   4  an edited file of a work tree is in the way, or the head is refused
   5  with --run: something is not closed yet, and is named; the pack is made all the same`,
