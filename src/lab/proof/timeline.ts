@@ -1,4 +1,6 @@
 // The hops of one question as they were observed, in order.
+// Invariant: nothing is listed before what caused it, where its time is not clearly earlier: the times come from
+// several programs, which take and round them at different moments of what they do.
 import { type CompleteOrganisation, partnerOf } from "../organisations.ts";
 import type { AskResult } from "./ask.ts";
 
@@ -6,6 +8,14 @@ export interface Hop {
   /** Milliseconds since the question was sent. */
   readonly atMs: number;
   readonly what: string;
+}
+
+/** A hop that seems to come before its cause by more than this is listed by its time: something is odd there. */
+const SAME_MOMENT_MS = 1_000;
+
+interface Caused extends Hop {
+  /** For the order: its own time, or that of the last of its causes. */
+  readonly orderMs: number;
 }
 
 /**
@@ -17,27 +27,51 @@ export function timelineOf(
   bridgeOf: CompleteOrganisation,
   publisher: CompleteOrganisation,
 ): Hop[] {
-  const hops: Hop[] = [];
-  const add = (time: number | string | null | undefined, what: string) => {
-    if (time === null || time === undefined) return;
-    const at = typeof time === "string" ? Date.parse(time) : time;
-    hops.push({ atMs: at - result.sentAt, what });
+  const hops: Caused[] = [];
+  // Added in the order of causes, which decides between equals.
+  const add = (
+    time: number | string | null | undefined,
+    what: string,
+    ...causes: readonly (Caused | undefined)[]
+  ): Caused | undefined => {
+    if (time === null || time === undefined) return undefined;
+    const atMs = (typeof time === "string" ? Date.parse(time) : time) - result.sentAt;
+    const causedMs = Math.max(...causes.map((cause) => cause?.orderMs ?? Number.NEGATIVE_INFINITY));
+    const isSameMoment = causedMs > atMs && causedMs - atMs <= SAME_MOMENT_MS;
+    const hop = { atMs, what, orderMs: isSameMoment ? causedMs : atMs };
+    hops.push(hop);
+    return hop;
   };
   const partner = partnerOf(bridgeOf);
   const { audit, gateway, views } = result;
-  add(result.sentAt, "the question is sent");
-  add(audit.admitted_at, `${bridgeOf}'s bridge has recorded it and acknowledged it`);
-  add(result.sendAnsweredAt, "the homeserver has told the asker that it is sent");
-  add(views[partner].questionSeenAt, `it is in ${partner}'s view of the room`);
-  if (gateway !== null) {
-    const startedAt = Date.parse(gateway.start_time);
-    add(startedAt, `${publisher}'s gateway lets it in: azp ${gateway.azp}`);
-    add(startedAt + gateway.duration_ms, `${publisher}'s agent has answered (${gateway.code})`);
-  }
-  add(audit.accepted_at, "the bridge knows that the agent has accepted it");
-  add(result.answeredAt, `${bridgeOf}'s homeserver has the answer`);
-  add(views[bridgeOf].answerSeenAt, `the answer is in ${bridgeOf}'s view of the room`);
-  add(views[partner].answerSeenAt, `the answer is in ${partner}'s view of the room`);
-  add(audit.time, `the delegation has ended: ${audit.outcome}, ${audit.terminal_reason}`);
-  return hops.sort((a, b) => a.atMs - b.atMs);
+  const sent = add(result.sentAt, "the question is sent");
+  const recorded = add(audit.admitted_at, `${bridgeOf}'s bridge has recorded it and acknowledged it`, sent);
+  add(result.sendAnsweredAt, "the homeserver has told the asker that it is sent", sent);
+  add(views[partner].questionSeenAt, `it is in ${partner}'s view of the room`, sent);
+  const startedAt = gateway === null ? undefined : Date.parse(gateway.start_time);
+  const letIn = add(startedAt, `${publisher}'s gateway lets it in: azp ${gateway?.azp}`, recorded);
+  const worked = add(
+    startedAt === undefined ? undefined : startedAt + (gateway?.duration_ms ?? 0),
+    `${publisher}'s agent has answered (${gateway?.code})`,
+    letIn,
+  );
+  // A stream ends after its answer was taken: so what follows is caused by what let it in.
+  const accepted = add(
+    audit.accepted_at,
+    "the bridge knows that the agent has accepted it",
+    letIn ?? recorded,
+  );
+  const answered = add(
+    result.answeredAt,
+    `${bridgeOf}'s homeserver has the answer`,
+    ...[accepted, letIn, recorded],
+  );
+  add(views[bridgeOf].answerSeenAt, `the answer is in ${bridgeOf}'s view of the room`, answered);
+  add(views[partner].answerSeenAt, `the answer is in ${partner}'s view of the room`, answered);
+  add(
+    audit.time,
+    `the delegation has ended: ${audit.outcome}, ${audit.terminal_reason}`,
+    ...[answered, accepted, recorded, worked],
+  );
+  return hops.toSorted((a, b) => a.orderMs - b.orderMs).map(({ atMs, what }) => ({ atMs, what }));
 }

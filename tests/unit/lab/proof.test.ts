@@ -120,6 +120,38 @@ test("hops are told in the order in which they happened", () => {
   assert.deepEqual(times, [0, 20, 30, 60, 70, 105, 110, 150, 180, 200, 260]);
 });
 
+test("of hops at one moment the cause comes first, whatever the programs' clocks say", () => {
+  const result = ASKED["org-b"];
+  const { audit, gateway } = result;
+  assert.ok(gateway !== null);
+  const listed = (changed: Partial<AskResult>) =>
+    timelineOf({ ...result, ...changed }, "org-b", "org-a").map(({ what }) => what);
+  // The gateway's clock a little behind, the bridge's acknowledgement by the homeserver's a little ahead.
+  const skewed = listed({
+    gateway: { ...gateway, start_time: at(25) },
+    audit: { ...audit, accepted_at: at(24), time: at(140) },
+    answeredAt: result.sentAt - 1,
+  });
+  const order = [
+    /question is sent/,
+    /bridge has recorded it/,
+    /gateway lets it in/,
+    /agent has accepted it/,
+    /homeserver has the answer/,
+  ].map((pattern) => skewed.findIndex((what) => pattern.test(what)));
+  assert.deepEqual(
+    order,
+    order.toSorted((a, b) => a - b),
+    skewed.join("\n"),
+  );
+  assert.ok(!order.includes(-1));
+  const ended = listed({ audit: { ...audit, time: at(149) } });
+  const place = (pattern: RegExp) => ended.findIndex((what) => pattern.test(what));
+  assert.ok(place(/delegation has ended/) > place(/homeserver has the answer/));
+  const odd = listed({ audit: { ...audit, accepted_at: at(-5_000) } });
+  assert.match(odd[0] ?? "", /agent has accepted it/, "what is clearly earlier is not hidden");
+});
+
 test("a proof that holds has no failures", () => {
   assert.deepEqual(failuresOf(FOUND), []);
 });
