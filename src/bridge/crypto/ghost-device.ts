@@ -259,7 +259,7 @@ export class GhostDevice {
     // The homeserver itself was put back from a backup: a position of the future would skip messages.
     const isAhead =
       record.value !== undefined && store !== undefined && record.value.epoch + 1n < store.epoch;
-    if (isAhead) await ledger.setToDevicePosition(ghost, null);
+    if (isAhead) await ledger.setToDevicePosition(ghost, null, await ledger.toDevicePosition(ghost));
     const raised = await this.raiseEpoch();
     if (raised.kind !== "ok") return raised;
     return this.#publish(made.value, published.value?.crossSigned === true);

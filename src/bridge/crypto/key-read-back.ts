@@ -96,7 +96,7 @@ export class KeyReadBack {
         observe.toDevicePassedOver(passedOver);
         log.warn({ ghost, messages: passedOver }, "to-device messages were too large, and were passed over");
       }
-      if (next !== since) await ledger.setToDevicePosition(ghost, next);
+      if (next !== since) await ledger.setToDevicePosition(ghost, next, since);
       since = next;
       messages += changes.toDevice.length;
       isRead = !isFull;

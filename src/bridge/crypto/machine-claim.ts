@@ -1,9 +1,10 @@
 // Claiming a ghost's store: raising its fence, and opening its key.
 // Invariants: a store's key is random, made once, and at rest only sealed; a store that is another device's,
 // or whose key no configured key opens, is left as it is, fence included; a store sealed by an older key is
-// sealed by the first one from then on.
+// sealed by the first one from then on; what a store is like is told as it is once its fence is raised.
 import type { Pool } from "pg";
 import type { Clock, Random } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { claimCryptoStore, createCryptoStore, findCryptoStore } from "../ledger/crypto-stores.ts";
 import type { ContentKeys } from "../ledger/seal.ts";
@@ -11,6 +12,8 @@ import type { OpenTask } from "./thread-protocol.ts";
 import type { OpenResult } from "./types.ts";
 
 const STORE_KEY_BYTES = 32;
+/** More often nothing changes a store while it is being claimed. */
+const LOADS_MAX = 5;
 
 export interface ClaimDependencies {
   readonly pool: Pool;
@@ -43,22 +46,25 @@ function openKey(keys: ContentKeys, sealed: Buffer, identity: string): Buffer | 
 }
 
 async function load(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): Promise<Claim> {
-  const found = await findCryptoStore(on.pool, ghost);
-  if (found?.identity === undefined) return { kind: "no_store" };
-  if (found.deviceId !== deviceId) return { kind: "foreign" };
-  const identity = sealIdentity(ghost, deviceId);
-  const key = openKey(on.storeKeys, found.sealedKey, identity);
-  if (key === undefined) return { kind: "foreign" };
-  const sealed = on.storeKeys.isNewest(found.sealedKey)
-    ? found.sealedKey
-    : on.storeKeys.seal(key.toString("base64"), identity);
-  const fence = await claimCryptoStore(on.pool, ghost, deviceId, sealed);
-  // It was reset meanwhile.
-  if (fence === undefined) return { kind: "no_store" };
-  return {
-    kind: "claimed",
-    task: { ghost, deviceId, key, fence, layout: found.layout, identity: found.identity },
-  };
+  for (let attempt = 0; attempt < LOADS_MAX; attempt++) {
+    const found = await findCryptoStore(on.pool, ghost);
+    if (found?.identity === undefined) return { kind: "no_store" };
+    if (found.deviceId !== deviceId) return { kind: "foreign" };
+    const identity = sealIdentity(ghost, deviceId);
+    const key = openKey(on.storeKeys, found.sealedKey, identity);
+    if (key === undefined) return { kind: "foreign" };
+    const sealed = on.storeKeys.isNewest(found.sealedKey)
+      ? found.sealedKey
+      : on.storeKeys.seal(key.toString("base64"), identity);
+    const claimed = await claimCryptoStore(on.pool, ghost, found, sealed);
+    // Reset or sealed anew since it was looked at: it is looked at again.
+    if (claimed === undefined) continue;
+    const { fence, layout, identity: present } = claimed;
+    return { kind: "claimed", task: { ghost, deviceId, key, fence, layout, identity: present } };
+  }
+  throw new DrawbridgeError("device_unavailable", `the store of ${ghost} changes while it is opened`, {
+    mend: "Nothing: it is opened again by itself.",
+  });
 }
 
 export function claimStore(

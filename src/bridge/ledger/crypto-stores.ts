@@ -39,17 +39,21 @@ const FIND: Statement = {
   FROM bridge_crypto_stores WHERE ghost_mxid = $1`,
 };
 
+interface Row {
+  device_id: string;
+  sealed_key: Buffer;
+  curve25519: string | null;
+  ed25519: string | null;
+  databases: StoreLayout;
+}
+
 /** The store as it is, finished or not; its fence is not touched. */
 export async function findCryptoStore(on: Queryable, ghost: GhostMxid): Promise<CryptoStoreRow | undefined> {
-  type Row = {
-    device_id: string;
-    sealed_key: Buffer;
-    curve25519: string | null;
-    ed25519: string | null;
-    databases: StoreLayout;
-  };
   const [row] = await rows<Row>(on, FIND, [ghost]);
-  if (row === undefined) return undefined;
+  return row === undefined ? undefined : storeOf(row);
+}
+
+function storeOf(row: Row): CryptoStoreRow {
   return {
     deviceId: row.device_id,
     sealedKey: row.sealed_key,
@@ -86,21 +90,26 @@ export async function createCryptoStore(
 
 const CLAIM: Statement = {
   name: "crypto_store_claim",
+  // Its layout is told as it is when the fence is up: until then another may have laid it out anew.
   text: `
-  UPDATE bridge_crypto_stores SET fence = fence + 1, sealed_key = $3
-  WHERE ghost_mxid = $1 AND device_id = $2 AND curve25519 IS NOT NULL
-  RETURNING fence::text`,
+  UPDATE bridge_crypto_stores SET fence = fence + 1, sealed_key = $4
+  WHERE ghost_mxid = $1 AND device_id = $2 AND sealed_key = $3 AND curve25519 IS NOT NULL
+  RETURNING fence::text, device_id, sealed_key, curve25519, ed25519, databases`,
 };
 
-/** Raises the fence of a finished store, and keeps its key as it is sealed now; undefined: no such store. */
+/**
+ * Raises the fence of a finished store, and keeps its key as it is sealed now.
+ * @param found the store as it was looked at; undefined comes back when it is another one by now
+ */
 export async function claimCryptoStore(
   on: Queryable,
   ghost: GhostMxid,
-  deviceId: string,
+  found: Pick<CryptoStoreRow, "deviceId" | "sealedKey">,
   sealedKey: Buffer,
-): Promise<bigint | undefined> {
-  const [row] = await rows<{ fence: string }>(on, CLAIM, [ghost, deviceId, sealedKey]);
-  return row === undefined ? undefined : BigInt(row.fence);
+): Promise<(CryptoStoreRow & { readonly fence: bigint }) | undefined> {
+  const values = [ghost, found.deviceId, found.sealedKey, sealedKey];
+  const [row] = await rows<Row & { fence: string }>(on, CLAIM, values);
+  return row === undefined ? undefined : { ...storeOf(row), fence: BigInt(row.fence) };
 }
 
 const RECORDS_PER_PAGE = 2_000;

@@ -1,7 +1,8 @@
 // Ghosts, their managed devices, and how far each has read back.
-// Invariant: a ghost's device ID is written once and never changes.
+// Invariants: a ghost's device ID is written once and never changes; a position is moved by whoever knows where it
+// stands, so that nobody who was overtaken moves it, neither back nor on.
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { oneRow, type Queryable, rows, type Statement, toTime } from "./statement.ts";
+import { noLongerHeld, oneRow, type Queryable, rows, type Statement, toTime } from "./statement.ts";
 import type { GhostDevice } from "./types.ts";
 
 const DEVICE: Statement = {
@@ -45,7 +46,12 @@ const positionOf = (column: "to_device_since" | "rooms_since") =>
       name: `read_${column}`,
       text: `SELECT ${column} AS since FROM bridge_ghosts WHERE ghost_mxid = $1`,
     },
-    write: { name: `write_${column}`, text: `UPDATE bridge_ghosts SET ${column} = $2 WHERE ghost_mxid = $1` },
+    write: {
+      name: `write_${column}`,
+      text: `
+      UPDATE bridge_ghosts SET ${column} = $2
+      WHERE ghost_mxid = $1 AND ${column} IS NOT DISTINCT FROM $3::text RETURNING 1`,
+    },
   }) as const satisfies Readonly<Record<"read" | "write", Statement>>;
 
 const POSITIONS = { toDevice: positionOf("to_device_since"), rooms: positionOf("rooms_since") } as const;
@@ -57,11 +63,17 @@ export async function position(on: Queryable, what: Position, ghost: GhostMxid):
   return row?.since ?? undefined;
 }
 
+/**
+ * Moves a position from where it was read.
+ * @throws DrawbridgeError `lease_lost` when it stands elsewhere by now
+ */
 export async function setPosition(
   on: Queryable,
   what: Position,
   ghost: GhostMxid,
   since: string | null,
+  from: string | undefined,
 ): Promise<void> {
-  await rows(on, POSITIONS[what].write, [ghost, since]);
+  const moved = await rows(on, POSITIONS[what].write, [ghost, since, from ?? null]);
+  if (moved.length !== 1) throw noLongerHeld(`the read position of ${ghost}`);
 }

@@ -114,9 +114,9 @@ export function createLedger(pool: Pool, keys: ContentKeys, options: LedgerOptio
     ghostDevice: (ghost, freshDeviceId, now) => ghostDevice(pool, ghost, freshDeviceId, now),
     profileSet: (ghost, profileDigest) => profileSet(pool, ghost, profileDigest),
     toDevicePosition: (ghost) => position(pool, "toDevice", ghost),
-    setToDevicePosition: (ghost, since) => setPosition(pool, "toDevice", ghost, since),
+    setToDevicePosition: (ghost, since, from) => setPosition(pool, "toDevice", ghost, since, from),
     roomsPosition: (ghost) => position(pool, "rooms", ghost),
-    setRoomsPosition: (ghost, since) => setPosition(pool, "rooms", ghost, since),
+    setRoomsPosition: (ghost, since, from) => setPosition(pool, "rooms", ghost, since, from),
 
     target: (ghost) => target(pool, ghost),
     targets: () => targets(pool),

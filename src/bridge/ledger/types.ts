@@ -313,12 +313,16 @@ export interface GhostLedger {
 export interface ReadPositionLedger {
   /** How far the ghost's to-device messages were read back; undefined: from the beginning. */
   toDevicePosition(ghost: GhostMxid): Promise<string | undefined>;
-  /** To be moved only when what lies before it is durable; null forgets it. */
-  setToDevicePosition(ghost: GhostMxid, since: string | null): Promise<void>;
+  /**
+   * To be moved only when what lies before it is durable; null forgets it.
+   * @param from where it was read
+   * @throws DrawbridgeError `lease_lost` when another has moved it since
+   */
+  setToDevicePosition(ghost: GhostMxid, since: string | null, from: string | undefined): Promise<void>;
   /** How far the ghost's rooms were read back; undefined: not yet at all. */
   roomsPosition(ghost: GhostMxid): Promise<string | undefined>;
-  /** To be moved only when what lies before it is durable; null forgets it. */
-  setRoomsPosition(ghost: GhostMxid, since: string | null): Promise<void>;
+  /** As `setToDevicePosition`. */
+  setRoomsPosition(ghost: GhostMxid, since: string | null, from: string | undefined): Promise<void>;
 }
 
 /** The trust decision on a target's card, as last recorded. */

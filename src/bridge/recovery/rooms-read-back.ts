@@ -6,6 +6,7 @@
 //   is just about to bring is not taken for lost; what a transaction brought meanwhile is not handed on;
 // - one reading at a time.
 import type { Logger } from "pino";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { ReadPositionLedger } from "../ledger/types.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
@@ -47,6 +48,8 @@ const CONCURRENCY = 4;
 export class RoomsReadBack {
   readonly #options: RoomsReadBackOptions;
   readonly #held = new Map<GhostMxid, Held>();
+  /** Where each position stands in the ledger, as it was last read or written here. */
+  readonly #stored = new Map<GhostMxid, string | undefined>();
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(options: RoomsReadBackOptions) {
@@ -67,7 +70,7 @@ export class RoomsReadBack {
       for (const ghost of ghosts) {
         const next = read.get(ghost)?.next ?? this.#held.get(ghost)?.next;
         this.#held.delete(ghost);
-        if (next !== undefined) await this.#options.positions.setRoomsPosition(ghost, next);
+        if (next !== undefined) await this.#move(ghost, next);
       }
       return { ...result, complete };
     });
@@ -84,8 +87,12 @@ export class RoomsReadBack {
         signal,
       );
       if (!isDone) return { ...result, complete: false };
-      for (const [ghost, { next }] of due) await this.#options.positions.setRoomsPosition(ghost, next);
-      for (const [ghost, { window, next }] of read) this.#held.set(ghost, { window, next });
+      const overtaken = new Set<GhostMxid>();
+      for (const [ghost, { next }] of due) if (!(await this.#move(ghost, next))) overtaken.add(ghost);
+      for (const [ghost, { window, next }] of read) {
+        if (overtaken.has(ghost)) this.#held.delete(ghost);
+        else this.#held.set(ghost, { window, next });
+      }
       this.#options.handled.turn();
       return { ...result, complete };
     });
@@ -95,6 +102,28 @@ export class RoomsReadBack {
     const mine = this.#turn.then(work, work);
     this.#turn = mine.catch(() => undefined);
     return mine;
+  }
+
+  /** False when another bridge has moved the position meanwhile: it is read from there next time. */
+  async #move(ghost: GhostMxid, next: string): Promise<boolean> {
+    try {
+      await this.#options.positions.setRoomsPosition(ghost, next, this.#stored.get(ghost));
+      this.#stored.set(ghost, next);
+      return true;
+    } catch (error) {
+      if (!(error instanceof DrawbridgeError) || error.code !== "lease_lost") throw error;
+      this.#options.log.warn({ ghost }, "another bridge reads rooms back as well");
+      return false;
+    }
+  }
+
+  /** Where to read on from. */
+  async #position(ghost: GhostMxid): Promise<string | undefined> {
+    const held = this.#held.get(ghost)?.next;
+    if (held !== undefined) return held;
+    const stored = await this.#options.positions.roomsPosition(ghost);
+    this.#stored.set(ghost, stored);
+    return stored;
   }
 
   /** What each ghost has since its position, where the homeserver tells. */
@@ -119,8 +148,8 @@ export class RoomsReadBack {
   }
 
   async #readOne(ghost: GhostMxid, budget: FoundBudget, signal: AbortSignal): Promise<Outcome<RoomsRead>> {
-    const { api, ghosts, positions, log } = this.#options;
-    const since = this.#held.get(ghost)?.next ?? (await positions.roomsPosition(ghost));
+    const { api, ghosts, log } = this.#options;
+    const since = await this.#position(ghost);
     const ready = await ghosts.readyGhost(ghost, signal);
     if (ready.kind !== "ok") return ready;
     const reader: Reader = { ghost, signal };

@@ -27,7 +27,7 @@ async function fixture(t: TestContext) {
     "INSERT INTO bridge_crypto_records (ghost_mxid, object_store, record_key, value) VALUES ($1, 's', 'k', 'v')",
     [ghost()],
   );
-  await setPosition(pool, "toDevice", ghost(), "s1");
+  await setPosition(pool, "toDevice", ghost(), "s1", undefined);
   return { pool, ledger: createGhostDeviceLedger(pool) };
 }
 

@@ -218,17 +218,37 @@ test("the ghosts that are in a room; of an unknown room nothing is known", async
   assert.equal((await fixture.ledger.joinedGhosts([])).size, 0);
 });
 
+test("ENC-2: a read position is moved by whoever knows where it stands, and by nobody else", async (t) => {
+  const { ledger } = await ledgerFixture(t);
+  const overtaken = { code: "lease_lost" };
+  await assert.rejects(ledger.setRoomsPosition(ghost(), "s1", undefined), overtaken, "no such ghost");
+  await ledger.ghostDevice(ghost(), "DEVICE", T0);
+  for (const [set, read] of [
+    [ledger.setRoomsPosition, ledger.roomsPosition],
+    [ledger.setToDevicePosition, ledger.toDevicePosition],
+  ] as const) {
+    await set(ghost(), "s1", undefined);
+    await set(ghost(), "s5", "s1");
+    // What another had read before that: back, on, and away.
+    for (const since of ["s3", "s9", null]) {
+      await assert.rejects(set(ghost(), since, "s1"), overtaken);
+      await assert.rejects(set(ghost(), since, undefined), overtaken);
+    }
+    assert.equal(await read(ghost()), "s5");
+  }
+});
+
 test("a ghost's read positions move, are forgotten, and know nothing of each other", async (t) => {
   const { ledger } = await ledgerFixture(t);
   assert.equal(await ledger.toDevicePosition(ghost()), undefined);
   await ledger.ghostDevice(ghost(), "DEVICE", T0);
-  await ledger.setToDevicePosition(ghost(), "s1");
-  await ledger.setRoomsPosition(ghost(), "s2");
+  await ledger.setToDevicePosition(ghost(), "s1", undefined);
+  await ledger.setRoomsPosition(ghost(), "s2", undefined);
   assert.deepEqual(
     [await ledger.toDevicePosition(ghost()), await ledger.roomsPosition(ghost())],
     ["s1", "s2"],
   );
-  await ledger.setToDevicePosition(ghost(), null);
+  await ledger.setToDevicePosition(ghost(), null, "s1");
   assert.deepEqual(
     [await ledger.toDevicePosition(ghost()), await ledger.roomsPosition(ghost())],
     [undefined, "s2"],

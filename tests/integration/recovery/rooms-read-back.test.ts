@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
+import { noLongerHeld } from "../../../src/bridge/ledger/statement.ts";
 import type { FoundBounds } from "../../../src/bridge/recovery/found-event.ts";
 import { HandledEvents } from "../../../src/bridge/recovery/handled-events.ts";
 import { RoomsReadBack } from "../../../src/bridge/recovery/rooms-read-back.ts";
@@ -24,7 +25,11 @@ const text = (room: string, index: number) => ({
 });
 
 async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: number) {
-  const state = { fail: (_from: string, _again: boolean): boolean => false, pages: [] as string[] };
+  const state = {
+    fail: (_from: string, _again: boolean): boolean => false,
+    pages: [] as string[],
+    since: [] as string[],
+  };
   /** Pages of the past, newest first; `from` is how many events come before it. */
   const page = (room: string, from: string, again: boolean): ScriptedAnswer => {
     if (state.fail(from, again)) return { status: 502, body: {} };
@@ -43,7 +48,8 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
       return page(room, from, !query.has("to"));
     }
     if (!path.endsWith("/sync")) return { body: {} };
-    if (query.get("since") === "s1") return { body: { next_batch: "s1" } };
+    state.since.push(query.get("since") ?? "");
+    if (["s1", "s9"].includes(query.get("since") ?? "")) return { body: { next_batch: query.get("since") } };
     const limit = query.get("filter")?.includes("event_fields") === true ? 1 : 50;
     const end = (id: string) => Array.from({ length: limit }, (_, index) => text(id, EVENTS - limit + index));
     const join = Object.fromEntries(
@@ -67,7 +73,11 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
     handled,
     positions: {
       roomsPosition: async (of) => positions.get(of),
-      setRoomsPosition: async (of, since) => void positions.set(of, String(since)),
+      // As the ledger does.
+      setRoomsPosition: async (of, since, from) => {
+        if (positions.get(of) !== from) throw noLongerHeld("the position");
+        positions.set(of, String(since));
+      },
     },
     intake: async ({ events }) => {
       const ids = events.map((event) => event["event_id"] as EventId);
@@ -124,4 +134,18 @@ test("INT-8: of more events than may be held of all rooms together the newest ar
   ]);
   assert.deepEqual(state.pages, ["200"]);
   assert.equal(positions.get(ghost), "s1");
+});
+
+test("INT-8: a position that another bridge has moved stays where that one put it, and is read on from there", async (t) => {
+  const { rooms, positions, taken, state } = await reading(t, FEW);
+  // Read from s0, while another has come to s9.
+  state.fail = () => {
+    positions.set(ghost, "s9");
+    return false;
+  };
+  assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
+  assert.deepEqual([positions.get(ghost), taken.length], ["s9", all().length], "nothing read is dropped");
+  state.fail = () => false;
+  await rooms.quietly([ghost], signal);
+  assert.equal(state.since.at(-1), "s9");
 });
