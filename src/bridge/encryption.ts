@@ -3,7 +3,7 @@
 // outlive whatever may still send, and their machines end last.
 import type { Logger } from "pino";
 import type { Clock, Random } from "../domain/clock.ts";
-import type { GhostMxid, RoomId } from "../domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { AgentDirectory } from "./agents/directory.ts";
 import type { BridgeConfig } from "./config.ts";
@@ -52,6 +52,8 @@ export interface Encryption {
   start(): void;
   /** Envelopes were admitted. */
   wake(): void;
+  /** These events were redacted. */
+  redacted(events: readonly EventId[]): void;
   readiness(): Promise<readonly Readiness[]>;
   /** Before a scrape: gauges of devices. */
   record(): void;
@@ -117,6 +119,9 @@ export function createEncryption(options: EncryptionOptions): Encryption | undef
       worker?.start();
     },
     wake: () => worker?.wake(),
+    redacted: (events) => {
+      void worker?.redacted(events).catch(() => metrics.workerErrors.inc({ worker: "envelopes" }));
+    },
     readiness: async () => deviceReadiness(devices, [...(await agents.current()).byGhost.keys()]),
     record: () => recordDevices(metrics, devices.statuses(), devices.delivery().result),
     drainWorker: async () => await worker?.drain(),

@@ -3,6 +3,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom
 import type { DeviceObserver, DeviceStatus, KeyDelivery } from "./crypto/device-types.ts";
 import type { EnvelopeObserver } from "./crypto/envelope-worker.ts";
 import type { DelegationMetrics } from "./delegation/metrics.ts";
+import { ENVELOPE_REASONS } from "./ledger/states.ts";
 import type { RecoveryMetrics } from "./recovery/recovery.ts";
 
 /** Every `outcome` of drawbridge_encrypted_events_total. */
@@ -96,6 +97,11 @@ export function createMetrics() {
       "Encrypted events by what became of them: opened at once, after a wait, or never.",
       ["outcome"],
     ),
+    encryptedExpired: counter(
+      "encrypted_events_expired_total",
+      "Encrypted events whose wait ended without their being read, by reason.",
+      ["reason"],
+    ),
     encryptedWaiting: gauge("encrypted_events_waiting", "Encrypted events that wait for their key."),
     encryptedOldestSeconds: gauge(
       "encrypted_events_oldest_seconds",
@@ -133,16 +139,21 @@ export function createMetrics() {
   };
   // A count that was never raised is not there; an alarm on it would have nothing to look at.
   for (const outcome of ENCRYPTED_OUTCOMES) metrics.encryptedEvents.inc({ outcome }, 0);
+  for (const reason of ENVELOPE_REASONS.expired) metrics.encryptedExpired.inc({ reason }, 0);
   return metrics;
 }
 
 /** What the envelope worker tells, on these. */
 export function envelopeMetrics(
   metrics: Metrics,
-  on: Pick<EnvelopeObserver, "derived" | "expired">,
+  on: Pick<EnvelopeObserver, "derived"> & { readonly expired: () => void },
 ): EnvelopeObserver {
   return {
-    ...on,
+    derived: on.derived,
+    expired: (reason) => {
+      metrics.encryptedExpired.inc({ reason });
+      on.expired();
+    },
     ended: (end, waitedMs) => {
       metrics.encryptedEvents.inc({ outcome: end });
       if (end === "expired" || end === "not_trusted") return;

@@ -32,7 +32,8 @@ export type Look =
       /** Whether reading back brought the key, or it was here already. */
       readonly by: "catch_up" | "after_wait";
     }
-  | { readonly kind: "hopeless"; readonly reason: ExpiryReason }
+  /** With the event where it is the one that came in. */
+  | { readonly kind: "hopeless"; readonly reason: ExpiryReason; readonly event?: EncryptedEvent }
   | { readonly kind: "missing_key"; readonly event: EncryptedEvent }
   /** Its device may be judged otherwise once more is known of it. */
   | { readonly kind: "not_trusted"; readonly event: EncryptedEvent }
@@ -133,6 +134,6 @@ async function decrypt(
     case "refused":
       return decryption.reason === "device_not_trusted"
         ? { kind: "not_trusted", event }
-        : { kind: "hopeless", reason: decryption.reason };
+        : { kind: "hopeless", reason: decryption.reason, event };
   }
 }

@@ -5,7 +5,7 @@
 //   `keyRequests.attempts` times at most;
 // - the wait ends at its deadline, after a last look; time in which the homeserver did not answer is given
 //   back, once, so that its outage alone makes nobody's question expire;
-// - after the wait, keys that were asked for are asked for no more.
+// - however the wait ended, keys that were asked for are asked for no more, unless another event waits for them.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -23,7 +23,7 @@ import type { ClaimedEnvelope, EnvelopeLedger } from "../ledger/types.ts";
 import type { Outcome } from "../matrix/outcome.ts";
 import type { CatchUp, GhostDevices } from "./device-types.ts";
 import { type Look, type LookDependencies, look } from "./envelope-look.ts";
-import { KeyRequests } from "./key-requests.ts";
+import { type AskedFor, KeyRequests } from "./key-requests.ts";
 
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
@@ -43,8 +43,8 @@ export interface EnvelopeObserver {
   waiting(count: number, oldestMs: number): void;
   /** What a derivation led to. */
   derived(admitted: Admitted): void;
-  /** There may be notices and audit records to be taken on. */
-  expired(): void;
+  /** It ended unread: there may be notices and audit records to be taken on. */
+  expired(reason: ExpiryReason): void;
   failed(): void;
 }
 
@@ -102,6 +102,11 @@ export class EnvelopeWorker {
   async keysCame(rooms: readonly RoomId[]): Promise<void> {
     if (rooms.length === 0) return;
     if ((await this.#deps.ledger.wakeEnvelopes(rooms, this.#deps.clock.now())) > 0) this.wake();
+  }
+
+  /** These events were redacted: what was asked for them is taken back. */
+  async redacted(events: readonly EventId[]): Promise<void> {
+    await allEnded(events.map((event) => this.#requests.ended(event)));
   }
 
   drain(): Promise<void> {
@@ -168,9 +173,9 @@ export class EnvelopeWorker {
       case "opened":
         return this.#derive(envelope, ghosts, seen);
       case "hopeless":
-        return this.#expire(envelope, seen.reason);
+        return this.#expire(envelope, seen.reason, seen.event && { ghosts, event: seen.event });
       case "not_trusted":
-        return this.#distrusted(envelope);
+        return this.#distrusted(envelope, { ghosts, event: seen.event });
       case "unanswered":
         return this.#unanswered(envelope, seen.afterMs);
       case "missing_key":
@@ -204,28 +209,23 @@ export class EnvelopeWorker {
     observe.ended(end, now - envelope.admittedAt);
     observe.derived(admitted);
     this.#note(envelope, "derived", { by: end, delegations: admitted.admitted });
-    if (envelope.keyRequests > 0) await this.#requests.cancel(ghosts, event);
+    if (envelope.keyRequests > 0) await this.#requests.keyCame(ghosts, event);
   }
 
-  async #expire(
-    envelope: ClaimedEnvelope,
-    reason: ExpiryReason,
-    asked?: { readonly ghosts: readonly GhostMxid[]; readonly event: EncryptedEvent },
-  ): Promise<void> {
+  async #expire(envelope: ClaimedEnvelope, reason: ExpiryReason, asked?: AskedFor): Promise<void> {
     const { ledger, clock, observe } = this.#deps;
     const now = clock.now();
     await ledger.expireEnvelope(envelope, reason, now);
     observe.ended(reason === "device_not_trusted" ? "not_trusted" : "expired", now - envelope.admittedAt);
-    observe.expired();
+    observe.expired(reason);
     this.#note(envelope, "expired", { reason });
-    if (asked !== undefined && envelope.keyRequests > 0)
-      await this.#requests.cancel(asked.ghosts, asked.event);
+    if (envelope.keyRequests > 0) await this.#requests.ended(envelope.event, asked);
   }
 
-  async #distrusted(envelope: ClaimedEnvelope): Promise<void> {
+  async #distrusted(envelope: ClaimedEnvelope, asked: AskedFor): Promise<void> {
     const now = this.#deps.clock.now();
     if (now >= Math.min(envelope.admittedAt + TRUST_GRACE_MS, envelope.deadline)) {
-      return this.#expire(envelope, "device_not_trusted");
+      return this.#expire(envelope, "device_not_trusted", asked);
     }
     await this.#deps.ledger.deferEnvelope(envelope, now + TRUST_LOOK_MS, { requested: false });
   }

@@ -1,10 +1,10 @@
 // Asks the device that made a room key for it, and takes the request back when it is no longer needed.
 // Invariants: a session is asked for once in an interval, however many of its events wait; a request has the
-// same ID whenever it is made, so that repeating it asks nothing new and any process can take it back;
-// nothing of it is logged or stored. What comes back is judged by the machine's policy, not here.
+// same ID whenever it is made, so that repeating it asks nothing new and any process can take it back that has
+// the event; it stays as long as an event waits for the key; nothing of it is logged or stored. What comes back is judged by the machine's policy, not here.
 // Protocol: Matrix client-server API, "m.room_key_request".
 import { sha256 } from "../../domain/digest.ts";
-import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { GhostDevices } from "./device-types.ts";
 import type { EncryptedRoomEvent } from "./types.ts";
 
@@ -19,6 +19,12 @@ export interface KeyRequestDependencies {
   readonly observe: (outcome: "sent" | "failed" | "canceled") => void;
 }
 
+/** An event, and the ghosts that may have asked for its key. */
+export interface AskedFor {
+  readonly ghosts: readonly GhostMxid[];
+  readonly event: EncryptedRoomEvent;
+}
+
 /** What a request names of the event's session. */
 interface Session {
   readonly room: RoomId;
@@ -27,10 +33,26 @@ interface Session {
   readonly senderKey: string | undefined;
 }
 
+/** A request as its cancellation names it. */
+interface Request {
+  readonly id: string;
+  readonly ghost: GhostMxid;
+  readonly deviceId: string;
+  readonly sender: UserId;
+}
+
+interface Asked extends Request {
+  readonly at: number;
+  /** Whether it could be sent. */
+  readonly sent: Promise<boolean>;
+  /** Those that wait for it. */
+  readonly events: Set<EventId>;
+}
+
 export class KeyRequests {
   readonly #deps: KeyRequestDependencies;
-  /** When each session was last asked for, by its request ID, and whether that could be sent. */
-  readonly #asked = new Map<string, { readonly at: number; readonly sent: Promise<boolean> }>();
+  /** By request ID. */
+  readonly #asked = new Map<string, Asked>();
 
   constructor(deps: KeyRequestDependencies) {
     this.#deps = deps;
@@ -50,47 +72,57 @@ export class KeyRequests {
     const session = sessionOf(event);
     if (session === undefined) return false;
     const sent = await Promise.all(
-      this.#askers(ghosts).map(({ ghost, deviceId }) => {
-        const id = requestId(ghost, session);
-        const last = this.#asked.get(id);
+      this.#requests(ghosts, session).map((request) => {
+        const last = this.#asked.get(request.id);
+        last?.events.add(event.event);
         if (last !== undefined && now - last.at < intervalMs) return last.sent;
-        const asking = this.#ask(ghost, deviceId, id, session);
-        this.#remember(id, now, asking);
+        const asking = this.#ask(request, session);
+        const events = last?.events ?? new Set([event.event]);
+        this.#remember({ ...request, at: now, sent: asking, events });
         return asking;
       }),
     );
     return sent.some((done) => done);
   }
 
-  /** Takes back what was asked for the event's session. That it does not arrive harms nobody. */
-  async cancel(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): Promise<void> {
+  /** The key of the event is here: takes back what was asked for it. That it does not arrive harms nobody. */
+  async keyCame(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): Promise<void> {
     const session = sessionOf(event);
     if (session === undefined) return;
-    await Promise.all(
-      this.#askers(ghosts).map(async ({ ghost, deviceId }) => {
-        const id = requestId(ghost, session);
-        const outcome = await this.#deps.devices.sendToDevice(ghost, REQUEST, {
-          [session.sender]: {
-            "*": { action: "request_cancellation", request_id: id, requesting_device_id: deviceId },
-          },
-        });
-        this.#asked.delete(id);
-        if (outcome.kind === "ok") this.#deps.observe("canceled");
-      }),
-    );
+    await Promise.all(this.#requests(ghosts, session).map((request) => this.#cancel(request)));
   }
 
-  #askers(ghosts: readonly GhostMxid[]) {
+  /**
+   * An event waits no more, though its key never came: takes back what was asked for it alone.
+   * @param whole the event, where it could be had; else what this process asked for is taken back
+   */
+  async ended(event: EventId, whole?: AskedFor): Promise<void> {
+    const known = [...this.#asked.values()].filter(({ events }) => events.delete(event));
+    const session = whole === undefined ? undefined : sessionOf(whole.event);
+    const asked: readonly Request[] =
+      known.length > 0 || whole === undefined || session === undefined
+        ? known
+        : this.#requests(whole.ghosts, session);
+    const idle = asked.filter(({ id }) => (this.#asked.get(id)?.events.size ?? 0) === 0);
+    await Promise.all(idle.map((request) => this.#cancel(request)));
+  }
+
+  /** The requests that are, or were, made for a session. */
+  #requests(ghosts: readonly GhostMxid[], session: Session): readonly Request[] {
     const asked = new Set(ghosts);
     return this.#deps.devices
       .statuses()
       .filter(({ ghost, state }) => state === "ready" && asked.has(ghost))
-      .slice(0, GHOSTS_MAX);
+      .slice(0, GHOSTS_MAX)
+      .map(({ ghost, deviceId }) => ({
+        ...{ id: requestId(ghost, session), sender: session.sender },
+        ...{ ghost, deviceId },
+      }));
   }
 
-  async #ask(ghost: GhostMxid, deviceId: string, id: string, session: Session): Promise<boolean> {
+  async #ask({ id, ghost, deviceId, sender }: Request, session: Session): Promise<boolean> {
     const outcome = await this.#deps.devices.sendToDevice(ghost, REQUEST, {
-      [session.sender]: {
+      [sender]: {
         "*": {
           action: "request",
           body: {
@@ -111,9 +143,17 @@ export class KeyRequests {
     return isSent;
   }
 
-  #remember(id: string, at: number, sent: Promise<boolean>): void {
+  async #cancel({ id, ghost, deviceId, sender }: Request): Promise<void> {
     this.#asked.delete(id);
-    this.#asked.set(id, { at, sent });
+    const outcome = await this.#deps.devices.sendToDevice(ghost, REQUEST, {
+      [sender]: { "*": { action: "request_cancellation", request_id: id, requesting_device_id: deviceId } },
+    });
+    if (outcome.kind === "ok") this.#deps.observe("canceled");
+  }
+
+  #remember(asked: Asked): void {
+    this.#asked.delete(asked.id);
+    this.#asked.set(asked.id, asked);
     const oldest = this.#asked.keys().next();
     if (this.#asked.size > REMEMBERED_MAX && oldest.done !== true) this.#asked.delete(oldest.value);
   }

@@ -3,12 +3,12 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
-import { expireWaiting } from "../../../src/bridge/crypto/envelope-expiry.ts";
 import { type EnvelopeObserver, EnvelopeWorker } from "../../../src/bridge/crypto/envelope-worker.ts";
+import { expireUnserved } from "../../../src/bridge/crypto/unserved-envelopes.ts";
 import { createTransactionHandler } from "../../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../../src/bridge/intake/namespace.ts";
 import type { Outcome } from "../../../src/bridge/matrix/outcome.ts";
-import type { GhostMxid, RoomId, ServerName } from "../../../src/domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId, ServerName } from "../../../src/domain/identifiers.ts";
 import { agentTarget } from "../../support/agent-target.ts";
 import { FakeDevices, sealed } from "../../support/fake-devices.ts";
 import { member, question } from "../../support/intake.ts";
@@ -52,12 +52,13 @@ async function setUp(t: TestContext) {
   /** Ghosts whose devices have stopped. */
   const gone = new Set<string>();
   const lines: string[] = [];
+  const reasons: string[] = [];
   const observe: EnvelopeObserver = {
     ended: (end, waitedMs) => lines.push(`${end} ${waitedMs}`),
     keyRequest: (outcome) => lines.push(`request ${outcome}`),
     waiting: () => {},
     derived: () => {},
-    expired: () => {},
+    expired: (reason) => reasons.push(reason),
     failed: () => lines.push("failed"),
   };
   const worker = new EnvelopeWorker({
@@ -89,7 +90,10 @@ async function setUp(t: TestContext) {
     homeserver,
     gone,
     lines,
+    reasons,
     bring,
+    /** Key requests by what they say, in order. */
+    requests: () => devices.sent.map(({ content }) => content["action"]),
     failFetch: (outcome: Outcome<never> | undefined) => {
       fetchFails = outcome;
     },
@@ -206,6 +210,58 @@ test("ENC-6: a key that never comes: expired, one audit record each, one notice,
   assert.equal(bridge.lines.filter((line) => line.startsWith("expired ")).length, 2);
   await bridge.pass(60_000);
   assert.equal(bridge.devices.sent.at(-1)?.content["action"], "request_cancellation");
+});
+
+const ENDINGS: Readonly<Record<string, (bridge: Awaited<ReturnType<typeof setUp>>) => void>> = {
+  sender_mismatch: ({ devices }) => {
+    devices.onDecrypt = () => ({ kind: "refused", reason: "sender_mismatch" });
+  },
+  undecryptable: ({ devices }) => {
+    devices.onDecrypt = () => ({ kind: "refused", reason: "undecryptable" });
+  },
+  device_not_trusted: ({ devices }) => {
+    devices.onDecrypt = () => ({ kind: "refused", reason: "device_not_trusted" });
+  },
+  event_unavailable: ({ homeserver }) => homeserver.set("$e1", undefined),
+  source_redacted: ({ homeserver }) => homeserver.set("$e1", { ...sealed("e1"), content: {} }),
+};
+
+test("ENC-6: however the wait ends, what was asked for is taken back", async (t) => {
+  for (const [reason, happens] of Object.entries(ENDINGS)) {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("e1"));
+    await bridge.pass(20_000);
+    assert.deepEqual(new Set(bridge.requests()), new Set(["request"]), reason);
+    happens(bridge);
+    await bridge.pass(60_000);
+    assert.deepEqual(await bridge.states(), { $e1: reason });
+    assert.equal(bridge.requests().at(-1), "request_cancellation", reason);
+    assert.deepEqual(bridge.reasons, [reason]);
+  }
+});
+
+test("ENC-6: a request is kept while another event waits for its key, and goes with a redaction of the last", async (t) => {
+  const bridge = await setUp(t);
+  await bridge.bring(sealed("e1"), sealed("e2"));
+  await bridge.pass(20_000);
+  const redaction = (id: string) => ({
+    ...question(`redacts-${id}`),
+    type: "m.room.redaction",
+    redacts: `$${id}`,
+    content: { redacts: `$${id}` },
+  });
+  for (const id of ["e1", "e2"]) {
+    assert.ok(!bridge.requests().includes("request_cancellation"));
+    await bridge.bring(redaction(id));
+    await bridge.worker.redacted([`$${id}` as EventId]);
+  }
+  assert.deepEqual(await bridge.states(), { $e1: "source_redacted", $e2: "source_redacted" });
+  assert.deepEqual(
+    bridge.requests().filter((action) => action === "request_cancellation"),
+    ["request_cancellation"],
+  );
+  const [first] = bridge.devices.sent;
+  assert.equal(bridge.devices.sent.at(-1)?.content["request_id"], first?.content["request_id"]);
 });
 
 test("what is fetched again counts only if it is the event that came in", async (t) => {
@@ -350,12 +406,12 @@ test("ENC-1: going back from stage C holds no room for ever: what waits expires 
     log: pino({ level: "silent" }),
     observe: { ended: () => {}, expired: () => {}, failed: () => {} },
   };
-  await expireWaiting(deps);
+  await expireUnserved(deps);
   await bridge.clock.advance(KEY_WAIT_MS - 1);
-  await expireWaiting(deps);
+  await expireUnserved(deps);
   assert.deepEqual(await bridge.states(), { $e1: "awaiting_key", $e2: "awaiting_key" });
   await bridge.clock.advance(1);
-  await expireWaiting(deps);
+  await expireUnserved(deps);
   assert.deepEqual(await bridge.states(), { $e1: "key_wait_elapsed", $e2: "key_wait_elapsed" });
   assert.deepEqual(await bridge.order(), ["$behind"]);
 });

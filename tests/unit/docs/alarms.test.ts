@@ -2,8 +2,10 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { parser } from "@prometheus-io/lezer-promql";
 import { parse } from "yaml";
-import { createMetrics, ENCRYPTED_OUTCOMES } from "../../../src/bridge/metrics.ts";
+import { ENVELOPE_REASONS } from "../../../src/bridge/ledger/states.ts";
+import { createMetrics, ENCRYPTED_OUTCOMES, envelopeMetrics } from "../../../src/bridge/metrics.ts";
 import { ROOT } from "../../support/temporary.ts";
 
 interface Rule {
@@ -20,38 +22,116 @@ const { groups } = parse(read("deploy/prometheus/drawbridge.rules.yml")) as {
 };
 const rules = groups.flatMap((group) => group.rules);
 
-/** Metrics of the bridge's own, with their labels. */
-async function counted(): Promise<ReadonlyMap<string, readonly string[]>> {
+/** Metrics of the bridge's own: of which type, and with which labels. */
+async function counted() {
   const { registry } = createMetrics();
-  const metrics = (await registry.getMetricsAsArray()) as unknown as { name: string; labelNames: string[] }[];
+  const metrics = (await registry.getMetricsAsArray()) as unknown as {
+    name: string;
+    type: string;
+    labelNames: string[];
+  }[];
   return new Map(
     metrics
       .filter(({ name }) => name.startsWith("drawbridge_"))
-      .map(({ name, labelNames }) => [name, labelNames]),
+      .map(({ name, type, labelNames }) => [name, { type, labelNames }]),
   );
 }
 
-test("every alarm looks at metrics and labels that there are", async () => {
+interface Selector {
+  readonly metric: string;
+  readonly matchers: readonly { readonly label: string; readonly values: readonly string[] }[];
+  /** The function that is applied to its range; undefined where it is read as it stands. */
+  readonly over: string | undefined;
+}
+
+/** Parsed by Prometheus' own grammar. */
+function parsed(expr: string): { readonly errors: number; readonly selectors: readonly Selector[] } {
+  const selectors: Selector[] = [];
+  let errors = 0;
+  const text = ({ from, to }: { readonly from: number; readonly to: number }) => expr.slice(from, to);
+  parser.parse(expr).iterate({
+    enter: ({ type, node }) => {
+      if (type.isError) errors += 1;
+      if (type.name !== "VectorSelector") return;
+      const metric = node.getChild("Identifier");
+      const matchers = (node.getChild("LabelMatchers")?.getChildren("UnquotedLabelMatcher") ?? []).map(
+        (one) => {
+          const [label, op, value] = ["LabelName", "MatchOp", "StringLiteral"].map((name) =>
+            one.getChild(name),
+          );
+          assert.ok(label && op && value, expr);
+          const words = JSON.parse(text(value)) as string;
+          return { label: text(label), values: text(op) === "=~" ? words.split("|") : [words] };
+        },
+      );
+      const range = node.parent?.name === "MatrixSelector" ? node.parent.parent?.parent : undefined;
+      const over = range?.getChild("FunctionIdentifier");
+      selectors.push({
+        metric: metric === null ? "" : text(metric),
+        matchers,
+        over: over ? text(over) : undefined,
+      });
+    },
+  });
+  return { errors, selectors };
+}
+
+/** Every value of the labels that alarms look at. */
+const LABEL_VALUES: Readonly<Record<string, readonly string[]>> = {
+  "drawbridge_encrypted_events_total outcome": ENCRYPTED_OUTCOMES,
+  "drawbridge_encrypted_events_expired_total reason": ENVELOPE_REASONS.expired,
+  "drawbridge_transactions_total outcome": ["committed", "replayed", "malformed", "not_recorded"],
+  "drawbridge_ghost_devices state": ["starting", "ready", "stopped"],
+};
+
+test("every alarm is an expression of Prometheus' over metrics, labels and values that there are", async () => {
   const metrics = await counted();
   assert.ok(rules.length >= 12);
   assert.equal(new Set(rules.map(({ alert }) => alert)).size, rules.length);
-  for (const { alert, expr, labels, annotations } of rules) {
-    const used = [...expr.matchAll(/(drawbridge_[a-z_]+)(?:\{([^}]*)\})?/g)];
-    assert.ok(used.length > 0, alert);
-    for (const [, name = "", matchers = ""] of used) {
-      const labelNames = metrics.get(name);
-      assert.ok(labelNames !== undefined, `${alert}: ${name}`);
-      for (const [, label = "", value = ""] of matchers.matchAll(/([a-z_]+)=~?"([^"]*)"/g)) {
-        assert.ok(labelNames.includes(label), `${alert}: ${name}{${label}}`);
-        if (name !== "drawbridge_encrypted_events_total") continue;
-        for (const outcome of value.split("|")) {
-          assert.ok((ENCRYPTED_OUTCOMES as readonly string[]).includes(outcome), `${alert}: ${outcome}`);
-        }
+  for (const { alert, expr, for: held, labels, annotations, ...more } of rules) {
+    const { errors, selectors } = parsed(expr);
+    assert.equal(errors, 0, `${alert}: ${expr}`);
+    assert.ok(selectors.length > 0, alert);
+    for (const { metric, matchers, over } of selectors) {
+      const found = metrics.get(metric);
+      assert.ok(found !== undefined, `${alert}: ${metric}`);
+      assert.equal(over, found.type === "counter" ? "increase" : undefined, `${alert}: ${metric}`);
+      for (const { label, values } of matchers) {
+        assert.ok(found.labelNames.includes(label), `${alert}: ${metric}{${label}}`);
+        const known = LABEL_VALUES[`${metric} ${label}`] ?? assert.fail(`${alert}: ${metric}{${label}}`);
+        for (const value of values) assert.ok(known.includes(value), `${alert}: ${label}=${value}`);
       }
     }
+    assert.deepEqual(more, {});
+    if (held !== undefined) assert.match(held, /^[1-9][0-9]*[mh]$/);
+    assert.deepEqual(Object.keys(labels), ["severity"]);
     assert.match(labels.severity, /^(?:page|ticket)$/);
+    assert.deepEqual(Object.keys(annotations), ["summary"]);
     assert.match(annotations.summary, /^[A-Z].*\.$/);
   }
+});
+
+test("ENC-6: the alarm on keys that never came counts these alone, and every reason is there to be counted", async () => {
+  const rule = rules.find(({ alert }) => alert === "DrawbridgeKeysNeverCame");
+  const [selector] = parsed(rule?.expr ?? "").selectors;
+  assert.equal(selector?.metric, "drawbridge_encrypted_events_expired_total");
+  assert.deepEqual(selector.matchers, [
+    { label: "reason", values: ["key_wait_elapsed", "key_requests_exhausted"] },
+  ]);
+  const metrics = createMetrics();
+  const observer = envelopeMetrics(metrics, { derived: () => {}, expired: () => {} });
+  observer.expired("source_redacted");
+  observer.expired("key_wait_elapsed");
+  const { values } = await metrics.encryptedExpired.get();
+  assert.deepEqual(
+    Object.fromEntries(values.map(({ labels, value }) => [labels.reason, value])),
+    Object.fromEntries(
+      ENVELOPE_REASONS.expired.map((reason) => [
+        reason,
+        reason === "source_redacted" || reason === "key_wait_elapsed" ? 1 : 0,
+      ]),
+    ),
+  );
 });
 
 test("the operating guide says of every alarm what to do, and of no other", () => {
@@ -67,6 +147,6 @@ test("the reference lists every metric of the bridge with its labels, and no oth
   const metrics = await counted();
   assert.deepEqual(listed.map(([, name]) => name).toSorted(), [...metrics.keys()].toSorted());
   for (const [, name = "", labels = ""] of listed) {
-    assert.deepEqual(labels === "" ? [] : labels.split(","), metrics.get(name), name);
+    assert.deepEqual(labels === "" ? [] : labels.split(","), metrics.get(name)?.labelNames, name);
   }
 });

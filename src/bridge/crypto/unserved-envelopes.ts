@@ -1,5 +1,6 @@
 // Encrypted events that wait for keys where ghosts take no part in encrypted rooms (stages A and B): they came
-// at stage C, and nobody looks for their keys any more. Invariant: each expires at its deadline, so that going
+// at stage C, and nobody looks for their keys any more. (Where ghosts take part, envelope-worker.ts ends the wait.)
+// Invariant: each expires at its deadline, so that going
 // back to an earlier stage holds no room, and no capacity, for ever.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
@@ -11,7 +12,7 @@ import type { EnvelopeObserver } from "./envelope-worker.ts";
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
 
-export interface EnvelopeExpiryDependencies {
+export interface UnservedDependencies {
   readonly ledger: Pick<EnvelopeLedger, "claimEnvelopes" | "expireEnvelope" | "deferEnvelope">;
   readonly clock: Clock;
   readonly log: Logger;
@@ -19,14 +20,14 @@ export interface EnvelopeExpiryDependencies {
 }
 
 /** Expires what is past its deadline, and puts the rest off until then; true when more may be due. */
-export async function expireWaiting(deps: EnvelopeExpiryDependencies): Promise<boolean> {
+export async function expireUnserved(deps: UnservedDependencies): Promise<boolean> {
   const now = deps.clock.now();
   const claimed = await deps.ledger.claimEnvelopes({ limit: BATCH, now, leaseUntil: now + LEASE_MS });
   await allEnded(claimed.map((envelope) => settle(deps, envelope, now)));
   return claimed.length === BATCH;
 }
 
-async function settle(deps: EnvelopeExpiryDependencies, envelope: ClaimedEnvelope, now: number) {
+async function settle(deps: UnservedDependencies, envelope: ClaimedEnvelope, now: number) {
   const { ledger, log, observe } = deps;
   const { event, room, deadline, admittedAt } = envelope;
   try {
@@ -38,14 +39,14 @@ async function settle(deps: EnvelopeExpiryDependencies, envelope: ClaimedEnvelop
     throw error;
   }
   observe.ended("expired", now - admittedAt);
-  observe.expired();
+  observe.expired("key_wait_elapsed");
   log.info({ roomId: room, eventId: event, reason: "key_wait_elapsed" }, "encrypted event expired");
 }
 
-export function createEnvelopeExpiry(deps: EnvelopeExpiryDependencies): WorkLoop {
+export function createUnservedExpiry(deps: UnservedDependencies): WorkLoop {
   return new WorkLoop({
     clock: deps.clock,
-    round: () => expireWaiting(deps),
+    round: () => expireUnserved(deps),
     onError: (error) => {
       deps.observe.failed();
       const err = error instanceof Error ? error.name : "unknown";
