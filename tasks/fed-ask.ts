@@ -6,5 +6,6 @@ export const task: Task = {
   name: "fed:ask",
   summary: "Ask an agent in a shared room, and see the answer with its time line.",
   needs: {},
+  explainsItself: true,
   run: askTask,
 };

@@ -6,5 +6,6 @@ export const task: Task = {
   name: "fed:break-glass",
   summary: "Contain a partner in the lab while it keeps trying; see when each plane closes; take it back.",
   needs: {},
+  explainsItself: true,
   run: breakGlass,
 };

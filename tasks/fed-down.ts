@@ -6,5 +6,6 @@ export const task: Task = {
   name: "fed:down",
   summary: "End the lab's own programs; --purge removes its data too.",
   needs: {},
+  explainsItself: true,
   run: down,
 };

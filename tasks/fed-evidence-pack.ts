@@ -6,5 +6,6 @@ export const task: Task = {
   name: "fed:evidence-pack",
   summary: "An evidence pack about a partner: what its planes, its probes and the record streams say.",
   needs: {},
+  explainsItself: true,
   run: evidencePack,
 };

@@ -6,5 +6,6 @@ export const task: Task = {
   name: "fed:link",
   summary: "Cut or heal the network between two organisations of the lab.",
   needs: {},
+  explainsItself: true,
   run: link,
 };

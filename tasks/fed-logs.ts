@@ -6,5 +6,6 @@ export const task: Task = {
   name: "fed:logs",
   summary: "What the lab's programs have written; -f follows.",
   needs: {},
+  explainsItself: true,
   run: logs,
 };

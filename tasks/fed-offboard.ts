@@ -7,5 +7,6 @@ export const task: Task = {
   summary:
     "Remove a partner in the lab between both operators, plane by plane, up to a record that anyone can verify.",
   needs: {},
+  explainsItself: true,
   run: offboardTask,
 };

@@ -7,5 +7,6 @@ export const task: Task = {
   summary:
     "Have the homeservers take their policy files at once, without a restart, and prove that they have.",
   needs: {},
+  explainsItself: true,
   run: policyReload,
 };

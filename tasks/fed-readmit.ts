@@ -6,5 +6,6 @@ export const task: Task = {
   name: "fed:readmit",
   summary: "Take a removed partner of the lab back, as a new one, and have its people ask again.",
   needs: {},
+  explainsItself: true,
   run: readmitTask,
 };

@@ -6,5 +6,6 @@ export const task: Task = {
   name: "fed:status",
   summary: "What of the lab runs where; --json for scripts.",
   needs: {},
+  explainsItself: true,
   run: status,
 };

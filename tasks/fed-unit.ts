@@ -6,5 +6,6 @@ export const task: Task = {
   name: "fed:unit",
   summary: "Stop, start, restart or kill one program of the lab.",
   needs: {},
+  explainsItself: true,
   run: unit,
 };

@@ -9,5 +9,6 @@ export const task: Task = {
   needs: {
     python: true,
   },
+  explainsItself: true,
   run: up,
 };

@@ -13,10 +13,18 @@ async function loadTask(name: string): Promise<Task> {
   throw new DrawbridgeError("usage", `there is no task ${name}`, { mend: "Run ./task to see the list." });
 }
 
+/** Instead of running it: somebody who asks what a task does may not want its minutes of work. */
+function explain({ name, summary }: Task): number {
+  process.stdout.write(`Usage: ./task ${name} [arguments]\n\n${summary}\n`);
+  return 0;
+}
+
 tolerateClosedOutput();
 try {
   const [name = "", ...args] = process.argv.slice(2);
-  const code = await (await loadTask(name)).run(args);
+  const task = await loadTask(name);
+  const isHelp = args.includes("--help") || args.includes("-h");
+  const code = isHelp && task.explainsItself === undefined ? explain(task) : await task.run(args);
   await outputWritten();
   process.exit(code);
 } catch (error) {

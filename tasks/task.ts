@@ -14,6 +14,8 @@ export interface Task {
     /** The same, and with it what checks and tests the border module: requirements/border-dev.txt. */
     readonly pythonTools?: boolean;
   };
+  /** It answers `--help` itself. Of the others the summary is all there is to say. */
+  readonly explainsItself?: true;
   /**
    * Does the work and resolves to the exit code.
    * @throws DrawbridgeError, which is printed with its mend.

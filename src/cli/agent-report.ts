@@ -7,6 +7,8 @@ import { say, short } from "./federation-options.ts";
 import { renderJson, renderTable } from "./output.ts";
 
 export const IDENTITY_EXIT_CODES = `
+
+Exit codes:
   0  changed, and every condition was seen to hold
   2  unknown partner or agent, or a configuration that is wrong; nothing was changed
   4  a guard refused, named in brackets, or the head is refused; nothing was changed

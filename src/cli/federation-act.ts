@@ -31,12 +31,16 @@ const HELP: Readonly<Record<Act, string>> = {
 PARTNER is a server name, or the name of a file in registry/partners. The flag, the re-render and one record
 are committed together; then the runtime steps are printed in the safe order, or walked with --run. Containing
 a partner that is contained already changes nothing.
+
+Exit codes:
   0  contained; with --run: all four planes are closed
   2  unknown partner, the own server, or a configuration that is wrong; nothing was done
   4  an edited file of a work tree is in the way, or the head is refused; nothing was done unless it says so
   5  with --run: something is not closed yet, and is named`,
   restore: `
 Takes containment back: the flag, the re-render and one record in one commit, then the planes in reverse order.
+
+Exit codes:
   0  restored; with --run: all four planes are in force
   2  unknown partner, the own server, or a registry that is invalid; nothing was done
   4  an edited file of a work tree is in the way, or the head is refused; nothing was done unless it says so

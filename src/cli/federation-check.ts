@@ -35,6 +35,8 @@ export const command: CommandModule = {
         "after",
         `
 Reads files alone: no server is asked, nothing is written.
+
+Exit codes:
   0  every check holds
   1  one does not, or could not be made
   2  the folder holds no registry`,

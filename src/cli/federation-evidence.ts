@@ -109,6 +109,8 @@ export const command: CommandModule = {
         `
 Reads the border's violations, the gateway's access log and the bridge's audit file, probes the planes, and
 writes two files, readable by this user alone. No message, prompt or answer is in them, nor can be.
+
+Exit codes:
   0  written; with --verify: every digest is right
   1  with --verify: something is wrong, and is named
   2  unknown partner, or a configuration that is wrong; nothing was written`,

@@ -63,6 +63,8 @@ Asks the operator's own parts, and with --as tries from outside what the partner
 content-free evidence item; what it sends into a room is a notice that names itself a probe.
   ok     as the registry says     WRONG  the opposite was found     ?  nothing can be said
   -      open, and nobody is in that room
+
+Exit codes:
   0  everything that was tried is as the registry says, and every closed plane was shown closed
   1  something was found otherwise, could not be told, or a closed plane was not shown closed
   2  unknown partner, or a configuration that is wrong; nothing was tried`,

@@ -43,6 +43,7 @@ export const command: CommandModule = {
       .addHelpText(
         "after",
         `
+Exit codes:
   0  written, or nothing was to do; with --check: every file is what the registry renders
   1  with --check: the files that are listed differ
   2  there is no registry, or it is invalid; nothing was written`,

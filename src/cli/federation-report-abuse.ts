@@ -129,6 +129,8 @@ A report refers to events, policies and keys, and quotes nothing; one that does 
 repository below records/abuse, once however often it comes. The line that is printed is all that is logged.
 With --run a report that asks for containment is acted on first, also where the head is refused: the subject is
 contained, then the report is filed, then the pack is made, each whatever becomes of the one before.
+
+Exit codes:
   0  filed, or filed before; with --run: and contained, with a pack below evidence/ beside the configuration
   1  with --run: one of the two commands could not be started, or was ended, and is named; the others are done
   2  the report, its subject or a configuration is wrong; nothing was filed

@@ -15,6 +15,8 @@ export const command: CommandModule = {
         "after",
         `
 Read from records alone; no server is asked.
+
+Exit codes:
   0  every plane is in force at the head
   2  a configuration that is wrong, or a record that is damaged
   4  the head is refused; the last good revision stays in force

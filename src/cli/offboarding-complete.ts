@@ -28,6 +28,8 @@ export const command: CommandModule = {
 For the organisation that decided, once both have signed all six stages. Every plane is probed again without
 being brought in order, so that one which was opened by hand is noticed; the static tests are run. The partner
 then imports, and signs.
+
+Exit codes:
   0  stated and signed; complete once the partner has signed as well
   1  something is in the way, and each is named with its probe, what it got and what to do`,
       )

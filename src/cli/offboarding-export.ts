@@ -21,6 +21,8 @@ export const command: CommandModule = {
         "after",
         `
 The file holds statements, signatures and content-free evidence; it may travel by any channel, and be sent again.
+
+Exit codes:
   0  written
   1  nothing is signed yet; nothing was written`,
       )

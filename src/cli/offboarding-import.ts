@@ -28,6 +28,8 @@ export const command: CommandModule = {
         `
 Every statement is verified against the other organisation's pinned key before anything is taken in. Importing
 a file again changes nothing.
+
+Exit codes:
   0  taken in
   1  refused, with every reason; nothing was changed
   2  the file cannot be read`,

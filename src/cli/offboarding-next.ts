@@ -34,6 +34,8 @@ export const command: CommandModule = {
 Closes the stage whose turn it is (one commit), brings its plane to the head, and looks whether the exit
 conditions hold. Run it again after anything: what is done is found, and not done twice. An emergency closes
 planes 5, 4, 2 and 3 at once first.
+
+Exit codes:
   0  the stage is shown closed, or it is not this organisation's turn (and what is waited for is said)
   4  an edited file of a work tree is in the way, or the head is refused
   5  an exit condition does not hold yet, and is named with its probe, what it got and what to do`,

@@ -140,6 +140,8 @@ export const command: CommandModule = {
         `
 Makes the record where there is none, with what the registry knows; opens the run once the record is complete
 and agrees with the registry. Opening again changes nothing. The run's ID is printed.
+
+Exit codes:
   0  the run is open
   2  refused: where the record lies, who may read it, or what it holds; every reason is named
   5  the record lacks fields, and they are named; no run was opened`,

@@ -165,6 +165,8 @@ export const command: CommandModule = {
 What the record's obligations.purge says is purged: cached files of the partner, and rooms or their history.
 A dry run comes first and ends with a digest; --run takes it, and refuses if more would go than was shown. A
 purge that was cut off goes on where it was when it is run again.
+
+Exit codes:
   0  shown; with --run: purged and verified
   1  with --run: something is not gone yet, and is named; run it again
   2  refused, and nothing was purged

@@ -63,6 +63,7 @@ export const command: CommandModule = {
       .addHelpText(
         "after",
         `
+Exit codes:
   0  set, and the record is complete
   2  refused: nothing was changed; every reason is named, never the value
   5  set; other fields are still missing, and are named`,

@@ -31,6 +31,7 @@ export const command: CommandModule = {
       .addHelpText(
         "after",
         `
+Exit codes:
   0  the record is complete
   2  it is refused: where it lies, who may read it, or what it holds; every reason is named
   5  fields are missing, and are named`,

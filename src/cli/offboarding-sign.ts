@@ -35,6 +35,8 @@ export const command: CommandModule = {
         `
 Signs every stage of one's own that was shown closed, and countersigns what was imported. Before a completion
 is countersigned, every plane is looked at again (with --as from outside as well). Nothing is signed twice.
+
+Exit codes:
   0  signed
   1  something does not hold and is named, or there is nothing to sign
   2  the signing key cannot be used`,

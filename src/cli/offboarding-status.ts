@@ -24,6 +24,8 @@ export const command: CommandModule = {
         "after",
         `
 Read from this organisation's own files; no server is asked.
+
+Exit codes:
   0  the run is complete, or nothing is in the way
   5  an exit condition does not hold, or something is out of reach and waived by nobody`,
       )

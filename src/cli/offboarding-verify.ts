@@ -22,6 +22,8 @@ export const command: CommandModule = {
         "after",
         `
 The same as drawbridge verify RECORD --trust FILE, with the record and the keys of this deployment.
+
+Exit codes:
   0  verified
   1  not verified
   2  there is no record yet`,

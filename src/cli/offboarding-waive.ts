@@ -32,6 +32,8 @@ export const command: CommandModule = {
         "after",
         `
 Only what a stage that is not signed yet lists as out of reach can be waived; what is open cannot.
+
+Exit codes:
   0  waived; it stands in the statement of the stage once that is signed
   2  nothing out of reach is called so; nothing was changed`,
       )

@@ -1,9 +1,10 @@
 // Builds the command line from the list of commands.
 // Invariant: only the command that is called is loaded.
 import { readFileSync } from "node:fs";
-import { Command } from "commander";
+import { Command, Help, type Option } from "commander";
 import { EXIT_CODES_HELP } from "./command.ts";
 import { type CommandEntry, GROUPS } from "./commands.ts";
+import { WORDS_HELP } from "./words.ts";
 
 function packageVersion(): string {
   const manifest: unknown = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8"));
@@ -27,6 +28,17 @@ export function entryOf(
     );
 }
 
+const PLAIN_HELP = new Help();
+
+/** What commander says of an option, and whether it is needed; that a flag is off by default goes without saying. */
+function describeOption(option: Option): string {
+  const said = PLAIN_HELP.optionDescription(option).replace(/ \(default: false\)$/, "");
+  return option.mandatory ? `${said} (required)` : said;
+}
+
+/** Groups of commands about partners. */
+const WITH_WORDS: ReadonlySet<string> = new Set(["agent", "federation", "offboarding", "readmission"]);
+
 /**
  * The program for one command line.
  * @param words the arguments after the program's name.
@@ -40,6 +52,7 @@ export async function buildProgram(
     .version(packageVersion())
     .addHelpText("after", EXIT_CODES_HELP)
     .showHelpAfterError("mend: Run it with --help to see its usage.")
+    .configureHelp({ optionDescription: describeOption })
     .exitOverride();
 
   const called = entryOf(entries, words);
@@ -53,6 +66,7 @@ export async function buildProgram(
       const described = GROUPS[path] ?? entry.summary;
       const known = groups.get(path);
       command = known ?? command.command(word).description(described);
+      if (known === undefined && WITH_WORDS.has(path)) command.addHelpText("after", WORDS_HELP);
       groups.set(path, command);
       if (isEntry && entry === called) (await entry.load()).command.register(command);
     }

@@ -32,6 +32,8 @@ In the order 1 transport, 2 rooms, 3 border, 4 card, 5 gateway: the plane is ope
 force, and looked at until its parts say that the partner is let in. Before plane 2 the rooms it touches are shown
 with what becomes of them: new rooms stand for kept ones unless --rooms reopen is given; a room whose memberships
 cannot be mended is replaced either way. A run that was cut goes on where it stopped.
+
+Exit codes:
   0  the plane was seen to be open, or there was nothing left to do
   2  unknown partner, or a configuration that is wrong; nothing was done
   4  a guard refused, or the head is refused; nothing was done

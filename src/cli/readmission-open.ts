@@ -35,6 +35,8 @@ on, what FRESH says comes in its place, and one record with the gate is committe
   clientSecret: {file: secrets/org-b-bridge-2}
   serverKeys: ["ed25519:a_9z8Y"]
   agents: {org-b-docs-qa: {cardIdentity: {keyId: org-b-card-2, jwk: {kty: EC, crv: P-256, x: …, y: …}}}}
+
+Exit codes:
   0  opened, or open already with this gate and these identities
   2  unknown partner, or a file that is wrong or not the one it was opened with; nothing was changed
   4  a guard refused, named in brackets (not_removed, removal_open, retired_key, retired_client, fresh_secret,

@@ -18,6 +18,7 @@ export const command: CommandModule = {
       .addHelpText(
         "after",
         `
+Exit codes:
   0  complete
   2  unknown partner, or none was opened
   5  not complete yet; the command that goes on is printed`,

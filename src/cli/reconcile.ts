@@ -34,6 +34,8 @@ export const command: CommandModule = {
         `
 Follows the branch until SIGTERM; standard output is then a log, one JSON object a line, and the line with
 "event":"ready" says that the first pass has ended. With --once it ends after one pass:
+
+Exit codes:
   0  every plane is in force
   1  a plane failed; of the service: another reconciler is at work here
   2  a configuration that is wrong, or no such repository; nothing was done

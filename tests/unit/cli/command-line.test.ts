@@ -43,6 +43,33 @@ test("a command's --help explains it, and exits 0", async () => {
   assert.ok(ended.stdout.startsWith(await helpOf(["card", "verify"])), ended.stdout);
 });
 
+test("help says which options are needed, under which heading exit codes stand, and what its words mean", async () => {
+  const helpOf = async (...words: string[]) =>
+    (await run(LAUNCHER, [...words, "--help"])).stdout.replaceAll(/\s+/g, " ");
+  const init = await helpOf("bridge", "init");
+  assert.match(init, /--directory <directory> the folder to write \(required\)/);
+  assert.doesNotMatch(await helpOf("doctor"), /default: false|--json [^-]*\(required\)/);
+  assert.match(await helpOf("federation", "contain"), /Exit codes: 0 contained/);
+  for (const group of ["agent", "federation", "offboarding", "readmission"]) {
+    assert.match(
+      await helpOf(group),
+      /Words: partner .*planes .*1 transport, 2 rooms, 3 border, 4 card, 5 gateway/,
+    );
+  }
+});
+
+test("a task that is asked for help says what it does instead of doing it", async () => {
+  for (const [name, says] of [
+    ["check", /^Usage: \.\/task check \[arguments\]\n\nTypes, style/],
+    ["test", /^Usage: \.\/task test \[arguments\]\n\nUnit and integration tests/],
+    ["fed:status", /^Usage: \.\/task fed:status \[--name LAB\]/],
+  ] as const) {
+    const ended = await run(process.execPath, [join(ROOT, "tasks/main.ts"), name, "--help"]);
+    assert.equal(ended.code, ExitCode.ok);
+    assert.match(ended.stdout, says);
+  }
+});
+
 test("an unknown command and an unknown option exit 2 and name the mend", async () => {
   for (const words of [["no-such-command"], ["--no-such-option"]]) {
     const ended = await run(LAUNCHER, words);
