@@ -28,6 +28,8 @@ export class EncryptingUser {
   #since: string | undefined;
   /** Events that came and cannot be opened yet. */
   #sealed: RoomEvent[] = [];
+  /** Of every message that was sent to this device, its type and who sent it. */
+  readonly toDevice: { readonly type: string; readonly sender: string }[] = [];
 
   private constructor(user: MatrixUser, deviceId: string, machine: UserMachine, sources: SeedSources) {
     this.userId = user.userId;
@@ -123,6 +125,12 @@ export class EncryptingUser {
     return { next, events };
   }
 
+  /** An event that came by another way, opened; undefined without its key. */
+  async open(room: RoomId, event: RoomEvent): Promise<RoomEvent | undefined> {
+    await this.#sync(undefined, 0);
+    return this.#machine.decrypt(room, event);
+  }
+
   async #sync(room: RoomId | undefined, waitMs: number): Promise<readonly RoomEvent[]> {
     const filter = JSON.stringify({
       room: { rooms: room === undefined ? [] : [room], timeline: { limit: 100 }, state: { types: [] } },
@@ -132,6 +140,8 @@ export class EncryptingUser {
     const query = new URLSearchParams({ filter, timeout: String(waitMs), set_presence: "offline" });
     if (this.#since !== undefined) query.set("since", this.#since);
     const body = await this.#user.call("GET", `/sync?${query}`, undefined, waitMs + TIMEOUT_MS);
+    const sent = body["to_device"] as { events?: { type: string; sender: string }[] } | undefined;
+    this.toDevice.push(...(sent?.events ?? []).map(({ type, sender }) => ({ type, sender })));
     await this.#machine.receive(body);
     this.#since = String(body["next_batch"]);
     const rooms = body["rooms"] as

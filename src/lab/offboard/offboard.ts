@@ -18,7 +18,7 @@ import { Operator } from "./operator.ts";
 import type { Kind } from "./private-record.ts";
 import { type Signer, signersOf } from "./signers.ts";
 import { type Verified, verify } from "./verify.ts";
-import { type ClosedStage, walk } from "./walk.ts";
+import { type ClosedStage, type WalkHooks, walk } from "./walk.ts";
 
 export interface StageSeen extends ClosedStage {
   /** Since the decision. */
@@ -75,6 +75,7 @@ const StageTimes = z.object({
 /**
  * @param org who removes, and @param kind how
  * @param rooms what becomes of shared rooms; undefined for what the registries say
+ * @param opening what is to happen before an organisation opens a stage
  * @throws DrawbridgeError `usage` when the partner is removed already; `program_failed`
  */
 export async function offboard(
@@ -84,6 +85,7 @@ export async function offboard(
     readonly org: CompleteOrganisation;
     readonly kind: Kind;
     readonly rooms?: KeptOrReplaced | undefined;
+    readonly opening?: WalkHooks["opening"];
   },
   progress: Progress,
 ): Promise<Offboarded> {
@@ -107,6 +109,7 @@ export async function offboard(
   try {
     recordFile = await walk([remover, partner], run, {
       clock,
+      opening: scene.opening,
       note: (text) => progress.note(text),
       doing: (text) => progress.doing(text),
       contained(organisation, at) {

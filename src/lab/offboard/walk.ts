@@ -22,6 +22,8 @@ export interface ClosedStage {
 export interface WalkHooks {
   readonly clock: Clock;
   readonly closed: (stage: ClosedStage) => void;
+  /** Before an organisation opens a stage; it waits. */
+  readonly opening?: ((organisation: CompleteOrganisation, stage: string) => Promise<void>) | undefined;
   /** Of an emergency: its first step is done. */
   readonly contained: (organisation: CompleteOrganisation, at: number) => void;
   readonly note: (text: string) => void;
@@ -130,6 +132,8 @@ class Side {
         signed = true;
         continue;
       }
+      const stage = this.#status?.stages.find(({ provedAt }) => provedAt === null);
+      if (stage?.openedAt === null) await this.#hooks.opening?.(this.operator.organisation, stage.stage);
       const isShown = this.#take(await this.#type("next", "--as", this.operator.probeFile), [0, 5]);
       if (isShown) {
         shown = 0;

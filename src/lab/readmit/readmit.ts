@@ -110,7 +110,7 @@ export async function readmit(
     const isKept = states.get(operator)?.touched?.some((one) => one.room === room && one.state === "kept");
     return isKept === true ? [operator.organisation] : [];
   });
-  const reopened = await saidMeanwhile(lab, seeded, keptAt);
+  const reopened = await saidMeanwhile(lab, seeded, keptAt, (text) => progress.note(text));
   const answered: AskResult[] = [];
   for (const publisher of [org, partnerOf(org)]) {
     const from = partnerOf(publisher);

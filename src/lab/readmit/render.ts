@@ -30,8 +30,9 @@ export function renderReadmitted(seen: Readmitted, palette: Palette): string {
     bold("The rooms they share now"),
     ...rooms.map(({ organisation, room }) => `  ${organisation}: ${room}`),
     ...reopened.map(
-      ({ organisation, room, createdBy, cameIn, saidByOurs, readBack, emptied }) =>
+      ({ organisation, room, createdBy, cameIn, saidByOurs, readBack, emptied, isWhole }) =>
         `  ${room}${createdBy === organisation ? " was opened again" : `, which is ${createdBy}'s`}: ` +
+        (isWhole ? "" : "at least, since more was said than is read: ") +
         `${cameIn} messages of ${partnerOf(organisation)} came in; ` +
         `of ${saidByOurs} that ${organisation} said meanwhile, ${readBack} can be read back` +
         (emptied === 0 ? "" : `, and ${emptied} have arrived without content`),

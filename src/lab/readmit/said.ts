@@ -24,11 +24,15 @@ export interface SaidMeanwhile extends Meanwhile {
 const ARRIVED_WITHIN_MS = 60_000;
 const POLL_MS = 500;
 
-/** @param keptAt the organisations that have opened their own shared room again */
+/**
+ * @param keptAt the organisations that have opened their own shared room again
+ * @param note told of rooms in which so much was said since that nothing is counted
+ */
 export async function saidMeanwhile(
   lab: Lab,
   seed: Seed,
   keptAt: readonly CompleteOrganisation[],
+  note: (text: string) => void,
 ): Promise<readonly SaidMeanwhile[]> {
   const found = await Promise.all(
     COMPLETE_ORGANISATIONS.map(async (organisation): Promise<readonly SaidMeanwhile[]> => {
@@ -41,6 +45,10 @@ export async function saidMeanwhile(
       if (host === undefined || guest === undefined) return [];
       const absence = await absenceIn(room, host, guest);
       if (absence === undefined) return [];
+      if (absence === "unread") {
+        note(`${room}: the absence lies further back than is read; nothing is counted`);
+        return [];
+      }
       const own = {
         organisation,
         room,

@@ -1,25 +1,28 @@
-// A removal that keeps shared rooms read-only, and the re-admission that opens them again: what was said meanwhile,
-// counted and read by the people themselves. Then one that was cut in the wrong order: rooms whose memberships
-// cannot be mended are named, and replaced.
+// A removal that keeps shared rooms read-only, while a device of the removed partner's listens for keys; and the
+// re-admission that opens them again: what was said meanwhile, counted and read by the people themselves. Then one
+// that was cut in the wrong order and is signed to its end by both: rooms whose memberships cannot be mended are
+// named, and replaced.
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { after, before, describe, test } from "node:test";
-import { stringify } from "yaml";
 import { systemClock } from "../../../src/domain/clock.ts";
-import type { EventId, RoomId } from "../../../src/domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId } from "../../../src/domain/identifiers.ts";
 import { editFile } from "../../../src/federation/change/edit-file.ts";
 import type { TouchedRoom } from "../../../src/federation/readmission/readmission.ts";
 import { SOURCES } from "../../../src/lab/break-glass/scene.ts";
 import { changeRegistry } from "../../../src/lab/configuration/control-repository.ts";
+import { EncryptingUser } from "../../../src/lab/encrypting-user/encrypting-user.ts";
+import { ghostFor } from "../../../src/lab/endpoints.ts";
 import { type Lab, readLab } from "../../../src/lab/lab.ts";
 import { labPaths } from "../../../src/lab/layout.ts";
-import type { MatrixUser } from "../../../src/lab/matrix-user.ts";
-import type { Offboarded } from "../../../src/lab/offboard/offboard.ts";
+import type { MatrixUser, RoomEvent } from "../../../src/lab/matrix-user.ts";
+import { offboard } from "../../../src/lab/offboard/offboard.ts";
 import { Operator } from "../../../src/lab/offboard/operator.ts";
 import { openRun } from "../../../src/lab/offboard/private-record.ts";
-import { type CompleteOrganisation, partnerOf } from "../../../src/lab/organisations.ts";
+import { verify } from "../../../src/lab/offboard/verify.ts";
+import { walk } from "../../../src/lab/offboard/walk.ts";
+import { type CompleteOrganisation, partnerOf, TRAITS } from "../../../src/lab/organisations.ts";
 import { progressOn } from "../../../src/lab/progress.ts";
 import { absenceIn, meanwhileIn } from "../../../src/lab/readmit/meanwhile.ts";
 import type { Readmitted } from "../../../src/lab/readmit/readmit.ts";
@@ -27,6 +30,7 @@ import { waitUntilReconciled } from "../../../src/lab/reconciled.ts";
 import { personOf, readSeed, roomOf, type Seed } from "../../../src/lab/seed/seed.ts";
 import { Fed } from "../../support/fed.ts";
 
+const progress = progressOn(process.stderr, systemClock);
 const ENTRY = "registry/partners/org-b.yaml";
 
 describe("rooms that a removal keeps", () => {
@@ -74,7 +78,78 @@ describe("rooms that a removal keeps", () => {
     return (body["content"] as { body?: unknown } | undefined)?.body;
   }
 
-  test("RDM-1: while the partner is removed its rooms are kept read-only, and it is out of them", async () => {
+  interface Devices {
+    readonly ours: EncryptingUser;
+    readonly theirs: EncryptingUser;
+    readonly ghost: GhostMxid;
+    readonly room: RoomId;
+  }
+
+  /** Asks org A's ghost in the encrypted room; its answer as it stands there, and as org A's person reads it. */
+  async function askEncrypted({ ours, ghost, room: id }: Devices) {
+    await ours.sync(id, undefined, 0);
+    await ours.send(id, {
+      ...text(`${ghost}: ${TRAITS["org-a"].sampleQuestion}`),
+      "m.mentions": { user_ids: [ghost] },
+    });
+    let read: RoomEvent | undefined;
+    await until(async () => {
+      const { events } = await ours.sync(id, "further", 1_000);
+      read ??= events.find(({ sender, type }) => sender === ghost && type === "m.room.message");
+      return read !== undefined;
+    }, "no answer that can be read");
+    const answer = read ?? assert.fail();
+    assert.equal(answer.encrypted, true);
+    const sealed = await person("org-a").call("GET", at(id, `event/${encodeURIComponent(answer.event_id)}`));
+    return { sealed: sealed as unknown as RoomEvent, body: answer.content["body"] };
+  }
+
+  /** A device of each organisation's person; while they are partners, org A's ghost gives keys to both. */
+  async function sharedKeys(): Promise<Devices> {
+    const [ours, theirs] = await Promise.all(
+      (["org-a", "org-b"] as const).map((name) => EncryptingUser.logIn(lab, seed, name, SOURCES)),
+    );
+    assert.ok(ours !== undefined && theirs !== undefined);
+    const encrypted = roomOf(seed, "org-a", "encrypted")?.roomId ?? assert.fail();
+    const devices = { ours, theirs, ghost: ghostFor(lab, "org-a", "org-a"), room: encrypted as RoomId };
+    await until(() => ours.knows(theirs.userId, theirs.deviceId), "the device does not become known");
+    const { sealed, body } = await askEncrypted(devices);
+    let opened: RoomEvent | undefined;
+    await until(async () => {
+      opened = await theirs.open(devices.room, sealed);
+      return opened !== undefined;
+    }, "the partner's device cannot read what it may");
+    assert.equal(opened?.content["body"], body);
+    assert.ok(theirs.toDevice.some(({ sender }) => sender === devices.ghost));
+    return devices;
+  }
+
+  /** Between the rooms' stage and the next: an answer that a former member's device gets no key of. */
+  async function noKeyComes(devices: Devices): Promise<void> {
+    const { theirs, ghost, room: id } = devices;
+    // Who keeps a room read-only says who may speak in it; a ghost may not by itself.
+    const levels = await person("org-a").call("GET", at(id, "state/m.room.power_levels"));
+    const users = {
+      ...(levels["users"] as Record<string, number>),
+      [ghost]: Number(levels["events_default"]),
+    };
+    await person("org-a").call("PUT", at(id, "state/m.room.power_levels"), { ...levels, users });
+    const before = theirs.toDevice.length;
+    const { sealed } = await askEncrypted(devices);
+    assert.equal(sealed.type, "m.room.encrypted");
+    // Sent behind the answer, from the same homeserver: whatever went before it has come when it has.
+    const path = `/sendToDevice/test.drawbridge.marker/${systemClock.now()}`;
+    const messages = { [theirs.userId]: { [theirs.deviceId]: {} } };
+    await person("org-a").call("PUT", path, { messages });
+    await until(async () => {
+      assert.equal(await theirs.open(id, sealed), undefined);
+      return theirs.toDevice.some(({ type }) => type === "test.drawbridge.marker");
+    }, "nothing at all comes to the device any more");
+    const came = theirs.toDevice.slice(before).filter(({ sender }) => sender === ghost);
+    assert.deepEqual(came, [], "the ghost has sent its device something");
+  }
+
+  test("ENC-7, RDM-1: while the partner is removed its rooms are kept read-only, it is out of them, and its device gets no key of what a ghost says there", async () => {
     const [ours, theirs] = [person("org-a"), person("org-b")];
     unclosable = await ours.createRoom({
       ...{
@@ -89,9 +164,21 @@ describe("rooms that a removal keeps", () => {
       },
     });
     await bring(ours, theirs, unclosable);
-    const removed = JSON.parse(
-      await fed.good("fed:offboard", "PARTNER=org-b", "--rooms", "keep", "--json"),
-    ) as Offboarded;
+    const devices = await sharedKeys();
+    let listened: Promise<void> | undefined;
+    const removed = await offboard(
+      {
+        ...{ lab, seed, org: "org-a", kind: "full", rooms: "keep" },
+        // The rooms are closed at both, and everything else would still let a key through.
+        opening: async (_, stage) => {
+          if (stage === "policy_border") listened ??= noKeyComes(devices);
+          await listened;
+        },
+      },
+      progress,
+    );
+    await Promise.all([devices.ours, devices.theirs].map((device) => device.logOut()));
+    assert.ok(listened !== undefined, "nobody has listened for keys");
     assert.ok(removed.holds && removed.verified.drawbridge && removed.verified.foreign);
     for (const [host, guest] of [
       ["org-a", "org-b"],
@@ -135,7 +222,7 @@ describe("rooms that a removal keeps", () => {
       const found = reopened.find((one) => one.room === room(host)) ?? assert.fail(host);
       assert.equal(found.cameIn, 0, "its people were banned before, and could say nothing");
       assert.ok(
-        found.readBack >= 3 && found.readBack + found.emptied <= found.saidByOurs,
+        found.isWhole && found.readBack >= 3 && found.readBack + found.emptied <= found.saidByOurs,
         JSON.stringify(reopened),
       );
       for (const { event } of said.filter((one) => one.in === room(host))) {
@@ -153,12 +240,13 @@ describe("rooms that a removal keeps", () => {
         assert.equal(await reads(event), `${by} meanwhile`);
       }
     }
-    const absence = (await absenceIn(room("org-a"), ours, theirs)) ?? assert.fail("it was never banned");
+    const absence = await absenceIn(room("org-a"), ours, theirs);
+    assert.ok(typeof absence === "object", "it was never banned");
     const counted = await meanwhileIn(unclosable, ours, theirs, absence);
     assert.ok(counted.cameIn >= 2 && counted.readBack >= 1, JSON.stringify(counted));
   });
 
-  test("RDM-1: cut in the wrong order, rooms whose memberships cannot be mended are named, and replaced", async () => {
+  test("RDM-1: cut in the wrong order and signed to its end by both, rooms whose memberships cannot be mended are named, and replaced", async () => {
     const operator = new Operator(lab, "org-a");
     const [ours, theirs] = [person("org-a"), person("org-b")];
     // Without the witness, which would pass the bans on.
@@ -174,43 +262,37 @@ describe("rooms that a removal keeps", () => {
       const edit = { path: ["planes", "transport"], value: "closed" };
       return new Map([...registry, [ENTRY, editFile(registry.get(ENTRY) ?? "", [edit])]]);
     });
-    await waitUntilReconciled(lab, systemClock, progressOn(process.stderr, systemClock));
+    await waitUntilReconciled(lab, systemClock, progress);
     const meanwhile = await theirs.send(shared, text("org-b meanwhile"));
 
-    const words = ["next", "--as", operator.probeFile, "--ahead", "partner_silent"];
-    await openRun(operator, { lab, seed, kind: "emergency", now: systemClock.now() });
-    const stages: unknown[] = [];
-    for (let times = 0; times < 15 && stages.at(-1) !== "transport"; times++) {
-      const { said: did } = await operator.type("offboarding", ...words);
-      stages.push((did as { stage: unknown }).stage);
-    }
-    assert.deepEqual(
-      stages.filter((stage, index) => stages.indexOf(stage) === index),
-      [null, "a2a_stop", "a2a_discovery", "room", "policy_border", "transport"],
-    );
-    await operator.must("offboarding", "abort", "--reason", "partner_silent");
+    // Then as it should have been from the beginning, and signed by both.
+    const partner = new Operator(lab, "org-b");
+    const opening = { lab, seed, kind: "emergency", now: systemClock.now() } as const;
+    const run = await openRun(operator, opening);
+    assert.equal(await openRun(partner, { ...opening, join: run }), run);
+    const stages: string[] = [];
+    const record = await walk([operator, partner], run, {
+      clock: systemClock,
+      closed: ({ organisation, stage }) => stages.push(`${organisation} ${stage}`),
+      contained: () => undefined,
+      note: (line) => progress.note(line),
+      doing: () => undefined,
+    });
+    assert.equal(new Set(stages).size, 12, stages.join(", "));
+    const verified = await verify(lab, record, [operator, partner]);
+    assert.ok(verified.drawbridge && verified.foreign, verified.foreignSaid);
 
-    const { issuer, clientSecret, federation } = lab.paths.organisation("org-a");
-    writeFileSync(clientSecret("org-b-bridge-9"), `${"s".repeat(43)}\n`, { mode: 0o600 });
-    const fresh = join(federation, "fresh-after-emergency.yaml");
-    const named = clientSecret("org-b-bridge-9").slice(issuer.length + 1);
-    writeFileSync(fresh, stringify({ version: 1, azp: "org-b-bridge-9", clientSecret: { file: named } }));
-    const reopen = ["org-b", "--rooms", "reopen"];
-    await operator.must("readmission", "open", "org-b", "--gate", "CHG-9", "--fresh", fresh);
-    await operator.must("readmission", "next", ...reopen);
-    const plan = (await operator.must("readmission", "plan", ...reopen)) as { touched: TouchedRoom[] };
-    const planned = plan.touched.find((one) => one.room === shared);
-    assert.deepEqual([planned?.state, planned?.mendable], ["kept", "no"], "it is named before the step");
     assert.equal((await theirs.members(shared)).includes(theirs.userId), true, "it never learned of its ban");
-
-    const { code, said: step, stderr } = await operator.type("readmission", "next", ...reopen);
+    const { code, stdout, stderr } = await fed.task("fed:readmit", "--rooms", "reopen", "--json");
     assert.equal(code, 0, stderr);
+    assert.ok((JSON.parse(stdout) as Readmitted).holds);
     assert.ok(stderr.includes(`${shared} is replaced: the partner's server does not hold its bans`), stderr);
-    const { touched } = (step as { readmission: { touched: TouchedRoom[] } }).readmission;
-    const replaced = touched.find((one) => one.room === shared) ?? assert.fail();
+    const { readmission } = (await operator.must("readmission", "status", "org-b")) as {
+      readmission: { touched: TouchedRoom[] };
+    };
+    const replaced = readmission.touched.find((one) => one.room === shared) ?? assert.fail();
     assert.deepEqual([replaced.state, replaced.mendable], ["replaced", "no"]);
-    const instead = replaced.replacement as RoomId;
-    assert.deepEqual(await ours.members(instead), [ours.userId]);
+    assert.deepEqual(await ours.members(replaced.replacement as RoomId), [ours.userId]);
     assert.equal(await read("org-a", shared, meanwhile), undefined, "what it said meanwhile stays apart");
   });
 });
