@@ -15,6 +15,7 @@ import {
   observe,
   type ProbeSubject,
 } from "./finding.ts";
+import { gateFor, type Pass } from "./gates.ts";
 import type { Person, ProbeSources } from "./user.ts";
 
 /** Who takes part; whoever is absent leaves out the probes that need them. */
@@ -46,8 +47,16 @@ export interface RoomProbeOptions {
   readonly withState?: boolean;
 }
 
-const POLL_MS = 100;
+const POLL_FIRST_MS = 100;
+/** What has not come within a moment is asked for less often: many rooms are looked at side by side. */
+const POLL_MAX_MS = 500;
 const NO_WITNESS = notApplicable("witness_is_no_member");
+
+/** Whether it is known why nothing can come directly, and whether that was waited for: by every direction. */
+interface Passes {
+  readonly explained: Pass;
+  readonly waited: Pass;
+}
 
 interface Crossing {
   readonly direct: Finding;
@@ -85,7 +94,7 @@ export class RoomProbes {
     this.#sources = sources;
   }
 
-  /** All of them, one after another. */
+  /** All of them: what crosses in both directions at the same time, then joins and history. */
   async run(): Promise<EvidenceItem[]> {
     const { items, eventId } = await this.#crossings();
     return [...items, ...(await this.#joins()), ...(await this.#history(eventId))];
@@ -123,14 +132,13 @@ export class RoomProbes {
       refused: async () => (await this.#isEmptied(observer)) ?? (await this.#hasLeft()),
       outsider: "user_is_no_member",
     } as const;
-    const items = (
-      await this.#cross({ ...inwards, probe: "message_to_target", send: () => partner.send(this.#room) })
-    ).items;
+    const directions: Direction[] = [
+      { ...inwards, probe: "message_to_target", send: () => partner.send(this.#room) },
+    ];
     if (this.#options.withState === true) {
-      const send = () => partner.sendState(this.#room);
-      items.push(...(await this.#cross({ ...inwards, probe: "state_to_target", send })).items);
+      directions.push({ ...inwards, probe: "state_to_target", send: () => partner.sendState(this.#room) });
     }
-    const outwards = await this.#cross({
+    directions.push({
       probe: "message_to_partner",
       vantage: "operator",
       send: () => observer.send(this.#room),
@@ -140,7 +148,10 @@ export class RoomProbes {
       refused: () => this.#hasLeft(),
       outsider: "observer_is_no_member",
     });
-    return { items: [...items, ...outwards.items], eventId: outwards.eventId };
+    const count = directions.length;
+    const gates = { explained: gateFor(count), waited: gateFor(count) };
+    const crossed = await Promise.all(directions.map((direction) => this.#cross(direction, gates)));
+    return { items: crossed.flatMap(({ items }) => items), eventId: crossed.at(-1)?.eventId };
   }
 
   /** Why the target has not taken in what the partner's server sent it: the refusal that is nearest to the event. */
@@ -182,12 +193,21 @@ export class RoomProbes {
     return (other ?? partner)?.userId ?? `@probe:${partnerName}`;
   }
 
-  async #cross(direction: Direction): Promise<{ items: EvidenceItem[]; eventId: string | undefined }> {
+  async #cross(
+    direction: Direction,
+    gates: Readonly<Record<keyof Passes, () => Pass>>,
+  ): Promise<{ items: EvidenceItem[]; eventId: string | undefined }> {
     let crossing: Crossing | undefined;
+    const mine = { explained: gates.explained(), waited: gates.waited() };
     const items = [
       await this.#item(direction.probe, direction.vantage, async () => {
-        crossing = await this.#send(direction);
-        return crossing.direct;
+        try {
+          crossing = await this.#send(direction, mine);
+          return crossing.direct;
+        } finally {
+          mine.explained(true);
+          mine.waited(true);
+        }
       }),
     ];
     const relayed = crossing?.viaWitness;
@@ -197,14 +217,24 @@ export class RoomProbes {
     return { items, eventId: crossing?.eventId };
   }
 
-  async #send(direction: Direction): Promise<Crossing> {
+  /**
+   * All directions wait at the same time. The witness writes when each has waited, so that what it passes on is
+   * not taken for what came directly; where nothing can come directly anyway, it writes at once.
+   */
+  async #send(direction: Direction, { explained, waited }: Passes): Promise<Crossing> {
     const { answer, eventId } = await direction.send();
     if (eventId === undefined) {
       const refused = await notSent(answer, direction);
       return { direct: refused, viaWitness: refused, eventId };
     }
     const references = [eventId];
-    if (await this.#within(() => direction.receives(eventId))) {
+    const arrives = this.#within(() => direction.receives(eventId));
+    const isExplained = direction.whyNot(eventId).then((explanation) => explanation !== undefined);
+    const relaying = isExplained
+      .then((is) => explained(is))
+      .then((are) => (are ? this.#relay(eventId, direction) : undefined));
+    const [hasArrived, relayedAtOnce] = await Promise.all([arrives, relaying]);
+    if (hasArrived) {
       const direct = {
         verdict: "open",
         layer: "homeserver",
@@ -214,7 +244,8 @@ export class RoomProbes {
       } as const;
       return { direct, viaWitness: undefined, eventId };
     }
-    const relayed = await this.#relay(eventId, direction);
+    if (relayedAtOnce === undefined) await waited(true);
+    const relayed = relayedAtOnce ?? (await this.#relay(eventId, direction));
     const absent = (explanation: Explanation | undefined, reason: string): Finding => ({
       verdict: relayed.passed || explanation !== undefined ? "closed" : "unknown",
       layer: explanation?.layer ?? "not_seen",
@@ -327,10 +358,11 @@ export class RoomProbes {
   async #within(look: () => Promise<boolean | undefined>): Promise<boolean> {
     const { clock } = this.#sources;
     const deadline = clock.now() + this.#options.arrivalTimeoutMs;
-    for (;;) {
+    for (let pollMs = POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 1.5, POLL_MAX_MS)) {
       if (await look()) return true;
-      if (clock.now() >= deadline) return false;
-      await clock.sleep(POLL_MS);
+      const leftMs = deadline - clock.now();
+      if (leftMs <= 0) return false;
+      await clock.sleep(Math.min(pollMs, leftMs));
     }
   }
 }

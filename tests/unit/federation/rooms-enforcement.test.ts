@@ -2,7 +2,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { EventId, RoomId, UserId } from "../../../src/domain/identifiers.ts";
 import { deniedByEnforcement, type FoundAcl } from "../../../src/federation/planes/rooms/acl.ts";
-import { enforceAtHome, enforceAtRetained } from "../../../src/federation/planes/rooms/enforcement.ts";
+import {
+  enforceAtHome,
+  enforceAtRetained,
+  isToBeShown,
+} from "../../../src/federation/planes/rooms/enforcement.ts";
 import type { RoomState } from "../../../src/federation/planes/rooms/room-state.ts";
 import type { RoomsSession } from "../../../src/federation/planes/rooms/session.ts";
 
@@ -55,6 +59,16 @@ test("PLN-2: a room that stays stale is never taken for closed", async () => {
   const gap = await enforceAtHome(session(Number.POSITIVE_INFINITY, CLOSING), STATE, CLOSING, seen);
   assert.equal(gap?.reason, "stale_at_home");
   assert.equal(seen.mended, 0);
+});
+
+test("PLN-2: other servers are asked for an ACL that keeps somebody out or was set now, for no other", () => {
+  const closing = [{ serverName: "b.test" }];
+  assert.equal(isToBeShown(STATE, closing, false), true);
+  // The partner's own room, whose ACL is not ours to set: nobody is waited for there.
+  const theirs = { acl: { content: CLOSING, eventId: "$theirs" as EventId } };
+  assert.equal(isToBeShown(theirs, closing, false), false);
+  assert.equal(isToBeShown(theirs, closing, true), true);
+  assert.equal(isToBeShown({ acl: undefined }, closing, true), false);
 });
 
 const CAROL = "@carol:c.test" as UserId;

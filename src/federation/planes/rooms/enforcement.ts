@@ -108,6 +108,20 @@ function serversToAskOf(
   return partners.length > 0 ? partners.slice(0, ASKED_MAX) : [own];
 }
 
+/**
+ * Whether other servers are to show a room's ACL: one that was set now, or keeps somebody out who is to go. One
+ * that lets them all in stands where we may set no other; that a server has it proves nothing, the room is named
+ * as out of reach anyway, and whoever was put out of that room meanwhile would be shown nothing of it.
+ */
+export function isToBeShown(
+  { acl }: Pick<RoomState, "acl">,
+  concerned: readonly { readonly serverName: string }[],
+  isSetNow: boolean,
+): boolean {
+  if (acl === undefined) return false;
+  return isSetNow || concerned.some(({ serverName }) => deniedByEnforcement(acl.content, serverName));
+}
+
 /** Servers other than ours that keep users in a room and must enforce its ACL. */
 export function retainedServers(session: RoomsSession, state: RoomState): readonly ServerName[] {
   const { intent } = session;

@@ -10,6 +10,7 @@ import {
   type EnforcementGap,
   enforceAtHome,
   enforceAtRetained,
+  isToBeShown,
 } from "./enforcement.ts";
 import type { ClosingPartner } from "./intent.ts";
 import { listRooms, roomsOfUsers, usersOf } from "./inventory.ts";
@@ -27,6 +28,8 @@ export interface PassResult {
 
 /** Rooms that appear while the pass is under way are taken along this many times. */
 const WAVES_MAX = 4;
+/** Rooms replaced or retired at once: each is a new room and many invitations to a homeserver. */
+const ENDED_AT_ONCE = 4;
 const NOTE_EVERY = 25;
 const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
   "no_power",
@@ -84,7 +87,10 @@ export async function closeRooms(session: RoomsSession): Promise<PassResult> {
 
   const touched = [...settled.values()].filter(isTouched);
   const statesOfKept = (rooms: readonly SettledRoom[]) =>
-    rooms.filter((one) => endOf(one) !== "replace").map(({ state }) => state);
+    rooms
+      .filter((one) => endOf(one) !== "replace")
+      .filter(({ state, plan, aclChanged }) => isToBeShown(state, plan.concerned, aclChanged))
+      .map(({ state }) => state);
   const firstGaps = await enforceAtRetained(session, statesOfKept(touched), counts);
   const ended = await endRooms(session, settled, statesOf(), settle);
   if (ended.changed) changed = true;
@@ -157,7 +163,7 @@ async function endRooms(
   const rooms = new Set<RoomId>();
   const obstacles: (Obstacle & { room: RoomId })[] = [];
   const made: RoomId[] = [];
-  await sideBySide([...settled.values()], 2, async (one) => {
+  await sideBySide([...settled.values()], ENDED_AT_ONCE, async (one) => {
     const { room, state, plan } = one;
     const end = endOf(one);
     if (end === undefined) return;
@@ -175,7 +181,7 @@ async function endRooms(
     }
   });
   await finishGone(session);
-  for (const room of made) await settle(room);
+  await sideBySide(made, ROOMS_AT_ONCE, settle);
   return { rooms, obstacles, changed: rooms.size > 0 };
 }
 

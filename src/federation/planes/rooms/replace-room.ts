@@ -210,7 +210,7 @@ async function moveEverybody(
   const isIn = await membershipIn(session, to);
   const asked = [...members, ...invited].filter((user) => user !== creator && !isIn.has(user));
   const done = await session.tokens.once(creator, async (acting) => {
-    for (const user of asked) await acting.invite(to, user);
+    await sideBySide(asked, MOVES_AT_ONCE, (user) => acting.invite(to, user));
     for (const alias of aliases) {
       const leadsTo = await session.operator.roomOfAlias(alias);
       if (leadsTo === to) continue;

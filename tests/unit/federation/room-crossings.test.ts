@@ -1,0 +1,76 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { RoomId } from "../../../src/domain/identifiers.ts";
+import { type Explanation, type RoomPeople, RoomProbes } from "../../../src/federation/probes/in-rooms.ts";
+import type { ProbeSources } from "../../../src/federation/probes/user.ts";
+import { ManualClock, settled } from "../../support/manual-clock.ts";
+
+const ROOM = "!room" as RoomId;
+const TIMEOUT_MS = 1_000;
+const DENIED: Explanation = { layer: "transport", reason: "federation_denied" };
+
+/** Two people and a witness between whom nothing arrives; `writes` are when the witness wrote, in milliseconds. */
+function people(clock: ManualClock, partnersLeft: readonly string[]) {
+  const writes: number[] = [];
+  const sends = (eventId: string) => async () => ({ answer: { status: 200 }, eventId });
+  const joinedFrom = async () => partnersLeft;
+  const isJoined = async () => true;
+  const witness = {
+    isJoined,
+    joinedFrom,
+    sees: async () => true,
+    send: async () => {
+      writes.push(clock.now());
+      return { answer: { status: 200 }, eventId: "$later" };
+    },
+  };
+  const found = {
+    partnerName: "b.test",
+    targetName: "a.test",
+    server: undefined,
+    other: undefined,
+    partner: { isJoined, send: sends("$inwards"), holds: async () => false },
+    observer: { isJoined, joinedFrom, send: sends("$outwards"), sees: async () => false },
+    witness,
+  };
+  return { found: found as unknown as RoomPeople, writes };
+}
+
+async function cross(transport: Explanation | undefined, partnersLeft: readonly string[]) {
+  const clock = new ManualClock(0);
+  const { found, writes } = people(clock, partnersLeft);
+  const options = { arrivalTimeoutMs: TIMEOUT_MS, transport };
+  const probes = new RoomProbes(ROOM, found, options, { clock } as unknown as ProbeSources);
+  let isDone = false;
+  const crossing = probes.crossings().finally(() => {
+    isDone = true;
+  });
+  for (await settled(); !isDone; await settled()) await clock.advance(50);
+  return { items: await crossing, writes, tookMs: clock.now() };
+}
+
+test("EVD-1: what cannot come directly is waited for in both directions, and through the witness, at the same time", async () => {
+  const { items, writes, tookMs } = await cross(DENIED, []);
+  assert.deepEqual(
+    items.map(({ probe, verdict, reason }) => [probe, verdict, reason]),
+    [
+      ["message_to_target", "closed", "federation_denied"],
+      ["message_to_target_via_witness", "unknown", "unexplained_absence"],
+      ["message_to_partner", "closed", "no_member"],
+      ["message_to_partner_via_witness", "closed", "no_member"],
+    ],
+  );
+  assert.ok(tookMs < 1.5 * TIMEOUT_MS, `${tookMs} ms`);
+  assert.deepEqual(writes, [0, 0]);
+});
+
+test("EVD-1: while nothing explains an absence the witness writes only when every direction was waited for", async () => {
+  const { items, writes, tookMs } = await cross(undefined, ["@bob:b.test"]);
+  assert.ok(items.every(({ verdict }) => verdict === "unknown"));
+  assert.equal(writes.length, 2);
+  assert.ok(
+    writes.every((at) => at >= TIMEOUT_MS),
+    String(writes),
+  );
+  assert.ok(tookMs >= 2 * TIMEOUT_MS && tookMs < 2.5 * TIMEOUT_MS, `${tookMs} ms`);
+});
