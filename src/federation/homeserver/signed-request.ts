@@ -19,6 +19,8 @@ export interface SigningServer {
 export interface FederationAnswer {
   readonly status: number;
   readonly errcode: string | undefined;
+  /** False for what calls itself something else than JSON: a homeserver answers with nothing else. */
+  readonly isJson: boolean;
   /** The body if it was a JSON object, else empty. It is the other server's word: never logged. */
   readonly body: Readonly<Record<string, unknown>>;
 }
@@ -67,9 +69,11 @@ export class SignedRequests {
     });
     const body = await readBoundedJson(response.body);
     const { errcode } = body;
+    const { "content-type": type } = response.headers;
     return {
       status: response.statusCode,
       errcode: typeof errcode === "string" ? errcode : undefined,
+      isJson: /^application\/json\b/i.test(String(type)),
       body,
     };
   }

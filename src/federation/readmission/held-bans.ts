@@ -1,11 +1,12 @@
 // Whether a partner's server has learned that it is out of a room. One that never got the bans of its users still
 // takes itself to be in it, and builds on what does not hold: its people could then never join the room again.
 // Invariants: asked of that server, never concluded; a refusal that it gives everybody says nothing, so a 403
-// counts only beside a control question that it answers otherwise.
+// counts only beside a control question that it answers otherwise. Not found is what a homeserver says of an
+// event; a proxy before it, or a server that does not know the question, says nothing of one.
 import { encodeBase64url } from "../../domain/base64url.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { ServerName } from "../../domain/identifiers.ts";
-import type { SignedRequests } from "../homeserver/signed-request.ts";
+import type { FederationAnswer, SignedRequests } from "../homeserver/signed-request.ts";
 import { sideBySide } from "../planes/rooms/side-by-side.ts";
 
 const ASK_TIMEOUT_MS = 10_000;
@@ -46,8 +47,14 @@ async function statusFor(
 ): Promise<number | undefined> {
   try {
     const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;
-    return (await signed.request(partner, "GET", path, undefined, ASK_TIMEOUT_MS)).status;
+    const answer = await signed.request(partner, "GET", path, undefined, ASK_TIMEOUT_MS);
+    return answer.status !== 404 || isNotFound(answer) ? answer.status : undefined;
   } catch {
     return undefined;
   }
+}
+
+/** Synapse writes no errcode there, and an empty text for a body. */
+function isNotFound({ isJson, errcode }: FederationAnswer): boolean {
+  return isJson && (errcode === undefined || errcode === "M_NOT_FOUND");
 }

@@ -8,7 +8,11 @@ const PARTNER = "b.test:8448" as ServerName;
 const BANS = ["$ban-of-one", "$ban-of-two"];
 
 /** A server that answers with these statuses, and with `others` for every event that is none of them. */
-function server(statuses: Readonly<Record<string, number | "silent">>, others: number | "silent" = 404) {
+function server(
+  statuses: Readonly<Record<string, number | "silent">>,
+  others: number | "silent" = 404,
+  how = {},
+) {
   const asked: string[] = [];
   return {
     asked,
@@ -17,7 +21,7 @@ function server(statuses: Readonly<Record<string, number | "silent">>, others: n
       asked.push(event);
       const status = statuses[event] ?? others;
       if (status === "silent") throw new Error("no answer");
-      return { status, errcode: undefined, body: {} };
+      return { status, errcode: undefined, isJson: true, body: {}, ...how };
     },
   };
 }
@@ -52,4 +56,12 @@ test("RDM-1: a server that refuses whatever it is asked, or does not answer, tel
     "unknown",
     "which event it was is not known",
   );
+});
+
+test("RDM-1: not found counts as a homeserver's own, not as a proxy's or as that of one who knows no such question", async () => {
+  assert.equal(await holdsBans(server({}, 404, { errcode: "M_NOT_FOUND" }), PARTNER, BANS), "no");
+  assert.equal(await holdsBans(server({}, 404, { errcode: "M_UNRECOGNIZED" }), PARTNER, BANS), "unknown");
+  assert.equal(await holdsBans(server({}, 404, { isJson: false }), PARTNER, BANS), "unknown");
+  const refuses = server({ "$ban-of-one": 403 }, 404, { isJson: false });
+  assert.equal(await holdsBans(refuses, PARTNER, ["$ban-of-one"]), "unknown");
 });
