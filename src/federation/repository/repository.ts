@@ -1,15 +1,22 @@
 // The organisation's repository, bare or with a work tree: one branch of it is what is meant to be in force.
 // Invariants: a revision is read as a whole and never from a work tree; the branch moves only from the commit
-// that a change was built on to the commit that holds it (compare and swap).
+// that a change was built on to the commit that holds it (compare and swap). What an ID names never changes,
+// so what was read of it is kept, within bounds; where a branch points is asked each time.
 import { createHash } from "node:crypto";
 import { realpathSync } from "node:fs";
 import { dirname } from "node:path";
+import { LRUCache } from "lru-cache";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type GitCall, git, gitFailure, gitLine, gitOk } from "./git.ts";
 
 declare const brand: unique symbol;
 /** The ID of a commit: 40 or 64 hexadecimal digits. */
 export type Revision = string & { readonly [brand]: "Revision" };
+
+/** Texts that are kept, in UTF-16 code units; each ID counts as that much more. */
+const KEPT_TEXTS = 8 << 20;
+/** Listings of revisions that are kept. */
+const KEPT_LISTINGS = 16;
 
 const OBJECT_ID = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/;
 
@@ -35,6 +42,11 @@ export class Repository {
   readonly path: string;
   readonly branch: string;
   readonly #gitDirectory: string;
+  readonly #texts = new LRUCache<string, string>({
+    maxSize: KEPT_TEXTS,
+    sizeCalculation: (text, id) => text.length + id.length,
+  });
+  readonly #listings = new LRUCache<string, readonly TreeEntry[]>({ max: KEPT_LISTINGS });
 
   private constructor(path: string, branch: string, gitDirectory: string) {
     this.path = path;
@@ -127,18 +139,28 @@ export class Repository {
     paths: readonly string[],
   ): Promise<readonly TreeEntry[]> {
     const args = ["ls-tree", ...options, "-z", "--full-tree", revision, "--", ...paths];
+    const asked = args.join("\0");
+    const kept = this.#listings.get(asked);
+    if (kept !== undefined) return kept;
     const lines = (await gitOk(args, this.call())).toString("utf8").split("\0");
-    return lines.flatMap((line) => {
+    const entries = lines.flatMap((line) => {
       const tab = line.indexOf("\t");
       const [, type, blobId] = line.slice(0, Math.max(tab, 0)).split(" ");
       return type === "blob" && blobId !== undefined ? [{ path: line.slice(tab + 1), blobId }] : [];
     });
+    this.#listings.set(asked, entries);
+    return entries;
   }
 
-  /** The text of blobs, by ID, in one call of git. What is not UTF-8 is given as a text no parser takes. */
+  /** The text of blobs, by ID, in one call of git at most. What is not UTF-8 is given as a text no parser takes. */
   async blobs(ids: Iterable<string>): Promise<ReadonlyMap<string, string>> {
-    const wanted = [...new Set(ids)];
     const texts = new Map<string, string>();
+    const wanted: string[] = [];
+    for (const id of new Set(ids)) {
+      const kept = this.#texts.get(id);
+      if (kept === undefined) wanted.push(id);
+      else texts.set(id, kept);
+    }
     if (wanted.length === 0) return texts;
     const output = await gitOk(["cat-file", "--batch"], this.call({ input: `${wanted.join("\n")}\n` }));
     let at = 0;
@@ -151,7 +173,9 @@ export class Repository {
         });
       }
       const bytes = output.subarray(lineEnd + 1, lineEnd + 1 + Number(size));
-      texts.set(id, textOf(bytes));
+      const text = textOf(bytes);
+      texts.set(id, text);
+      this.#texts.set(id, text);
       at = lineEnd + 1 + Number(size) + 1;
     }
     return texts;

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { chownSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chownSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { test } from "node:test";
@@ -33,6 +33,24 @@ test("GIT-1: a revision is read whole, with one call of git for all its texts", 
     "registry/organisation.yaml": "version: 1\n",
     "registry/partners/org-b.yaml": "serverName: b.test # ümlaut\n",
   });
+});
+
+test("GIT-1: what was read of a revision is read from git once, and the branch's head each time", async (t) => {
+  const folder = join(temporaryFolder(t), "control.git");
+  const repository = await bareRepository(folder, FILES);
+  const head = await repository.requireHead();
+  const files = await repository.read(head, ["registry"]);
+  const changes = new Map([["registry/partners/org-b.yaml", "serverName: c.test\n"]]);
+  const next = await commitOnTop(repository, changes, { message: "Name another\n" });
+  assert.equal(
+    (await repository.read(next, ["registry"])).get("registry/partners/org-b.yaml"),
+    "serverName: c.test\n",
+  );
+  // Nothing is left to be read again.
+  rmSync(join(folder, "objects"), { recursive: true });
+  assert.deepEqual(await repository.read(head, ["registry"]), files);
+  await assert.rejects(repository.read(head, ["records"]), { code: "repository_unusable" });
+  assert.equal(await repository.head(), undefined);
 });
 
 test("a text that is not UTF-8 is never taken for one that is", async (t) => {
