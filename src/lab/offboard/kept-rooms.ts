@@ -3,6 +3,7 @@
 // blocked at its server, and opened again by nobody; the rest of an entry is left as it stands.
 import { systemClock } from "../../domain/clock.ts";
 import { editFile, type FileEdit } from "../../federation/change/edit-file.ts";
+import type { Partner } from "../../federation/registry/partner.ts";
 import { changeRegistry } from "../configuration/control-repository.ts";
 import type { Lab } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, partnerOf } from "../organisations.ts";
@@ -15,6 +16,13 @@ const ROOMS: Readonly<Record<KeptOrReplaced, Readonly<Record<string, string>>>> 
   keep: { whenRemoved: "read_only", whenUnclosable: "list" },
   replace: { whenRemoved: "replace", whenUnclosable: "replace" },
 };
+
+/** Whether an entry says so already. */
+export function isDeclared(entry: Pick<Partner, "rooms">, rooms: KeptOrReplaced): boolean {
+  return Object.entries(ROOMS[rooms]).every(
+    ([key, value]) => new Map(Object.entries(entry.rooms)).get(key) === value,
+  );
+}
 
 /** Commits it at both; nothing where it stands there already. */
 export async function declareRooms(lab: Lab, rooms: KeptOrReplaced): Promise<void> {

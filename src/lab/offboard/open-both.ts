@@ -2,12 +2,13 @@
 // Invariant: a removal that was cut off is gone on with, never begun a second time.
 import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import type { Partner } from "../../federation/registry/partner.ts";
 import { SOURCES } from "../break-glass/scene.ts";
 import type { Lab } from "../lab.ts";
 import type { Progress } from "../progress.ts";
 import type { Seed } from "../seed/seed.ts";
 import { entryOf, isRemoved } from "./entry.ts";
-import { declareRooms, type KeptOrReplaced } from "./kept-rooms.ts";
+import { declareRooms, isDeclared, type KeptOrReplaced } from "./kept-rooms.ts";
 import { type Operator, RunStatus } from "./operator.ts";
 import { type Kind, openRun } from "./private-record.ts";
 
@@ -19,7 +20,8 @@ export interface OpenedRun {
 
 /**
  * Opens the run at both, or finds the one that is open.
- * @throws DrawbridgeError `usage` when the partner is removed already, or another kind of removal is open
+ * @throws DrawbridgeError `usage` when the partner is removed already, or another kind of removal is open, or one
+ *   in which something else becomes of rooms
  */
 export async function openBoth(
   {
@@ -44,6 +46,12 @@ export async function openBoth(
       mend: "Go on with that one: run the task with the same options as before.",
     });
   }
+  if (open !== undefined && rooms !== undefined) {
+    const entries = await Promise.all(
+      [remover, partner].map(({ organisation }) => entryOf(lab, organisation)),
+    );
+    requireDeclared(entries, rooms);
+  }
   if (open === undefined && isRemoved(await entryOf(lab, remover.organisation))) {
     throw new DrawbridgeError("usage", `${partner.organisation} is removed already`, {
       mend: "Take it back first: ./task fed:readmit.",
@@ -58,6 +66,17 @@ export async function openBoth(
   if (open !== undefined) progress.note(`A removal was cut off; going on with it: run ${run}.`);
   else progress.done(`run ${run} is open at both, each with a private record of its own`);
   return { run, cutOffSince: open === undefined ? null : Date.parse(open.openedAt) };
+}
+
+/**
+ * What becomes of rooms is declared before a removal begins; what it has closed meanwhile cannot be made otherwise.
+ * @throws DrawbridgeError `usage` when one of them declares something else
+ */
+export function requireDeclared(entries: readonly Pick<Partner, "rooms">[], rooms: KeptOrReplaced): void {
+  if (entries.every((entry) => isDeclared(entry, rooms))) return;
+  throw new DrawbridgeError("usage", `a removal is open that was not begun with --rooms ${rooms}`, {
+    mend: "Go on with that one: run the task again without --rooms.",
+  });
 }
 
 async function openRunOf(operator: Operator): Promise<RunStatus | undefined> {

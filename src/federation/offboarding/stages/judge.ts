@@ -64,7 +64,10 @@ function judgeDeclared(observation: Observation): readonly Judged[] {
   }
   // What it did not reach is named item by item.
   if (applied?.outcome === "incomplete" && outOfReach.length > 0) return [];
-  const why = applied === null ? "never applied" : `${applied.outcome} (${applied.reason ?? "no reason"})`;
+  const why =
+    applied === null
+      ? "not applied at this revision"
+      : `${applied.outcome} (${applied.reason ?? "no reason"})`;
   return no(
     `the ${plane} plane is ${why}`,
     "See drawbridge federation status; then run drawbridge offboarding next again.",

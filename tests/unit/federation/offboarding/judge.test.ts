@@ -195,6 +195,9 @@ test("OFF-2: a plane counts only as declared: not reopened, not changed by hand,
   assert.match(inForce({ partner: undefined })?.found ?? "", /no entry/);
   const drift = [{ plane: "transport", subject: "homeserver.yaml", kind: "edited", found: null }] as const;
   assert.match(inForce({ drift })?.found ?? "", /changed by hand/);
+  // As behind a pass that a newer revision has overtaken: of what was applied before, it says nothing.
+  const overtaken = { applied: null, items: [] };
+  assert.equal(inForce(overtaken)?.found, "the transport plane is not applied at this revision");
   // Containment closes planes for a while; a removal closes them for good.
   const contained = { ...partner, contained: true, planes: { ...partner.planes, gateway: "open" as const } };
   const judged = judgeStage(seen("a2a_stop", { partner: contained }));
