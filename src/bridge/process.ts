@@ -309,6 +309,10 @@ async function serve(
       onCommitted(handled);
       return { admitted: handled.admitted + handled.envelopes };
     },
+    settleAgain: async (ghost, inRooms) => {
+      await ledger.settleAgain(ghost, inRooms, clock.now());
+      memberships.wake();
+    },
     rooms: config.readBack.rooms,
     ...(encryption !== undefined && { catchUp: encryption.catchUp }),
     clock,

@@ -1,6 +1,8 @@
 // What each ghost has to do about the rooms it is invited to or sits in, and who is in those rooms.
-// Invariant: a task is settled only under the fence it was claimed with; a newer membership event raises
-// the fence, so an answer to an old invitation never overwrites what happened since.
+// Invariants: a task is settled only under the fence it was claimed with; a newer membership event raises
+// the fence, so an answer to an old invitation never overwrites what happened since; events may come in another
+// order than they happened (a transaction that was held up behind what was read back), so that a ghost is out,
+// or a room empty, is acted on only once the homeserver has said the same.
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { encryptedRoomMarker } from "./notice-bound.ts";
 import { type Queryable, rows, type Statement, toTime } from "./statement.ts";
@@ -69,6 +71,7 @@ const SETTLED: Statement = {
   text: `
   WITH settled AS (
     UPDATE bridge_ghost_rooms SET
+      membership = 'join',
       task = CASE WHEN cardinality($5::text[]) = 0 THEN 'leave' END,
       due_at = CASE WHEN cardinality($5::text[]) = 0 THEN $6::timestamptz END, attempts = 0
     ${MINE} RETURNING room_id, ghost_mxid
@@ -155,6 +158,7 @@ export interface EncryptionEvent {
 
 export type RoomStateEvent = GhostMembershipEvent | MemberEvent | EncryptionEvent;
 
+// One that was in a room, and is told to have left, asks whether that is still so.
 const GHOST_EVENT: Statement = {
   name: "ghost_membership",
   text: `
@@ -166,8 +170,12 @@ const GHOST_EVENT: Statement = {
     membership = excluded.membership,
     inviter = COALESCE(excluded.inviter, g.inviter),
     direct = CASE WHEN $3 = 'invite' THEN excluded.direct ELSE g.direct END,
-    task = CASE WHEN g.membership = 'join' AND $3 = 'join' THEN g.task ELSE excluded.task END,
-    due_at = CASE WHEN g.membership = 'join' AND $3 = 'join' THEN g.due_at ELSE excluded.due_at END,
+    task = CASE
+      WHEN g.membership = 'join' AND $3 = 'join' THEN g.task
+      WHEN g.membership = 'join' AND $3 = 'leave' THEN 'settle' ELSE excluded.task END,
+    due_at = CASE
+      WHEN g.membership = 'join' AND $3 = 'join' THEN g.due_at
+      WHEN g.membership = 'join' AND $3 = 'leave' THEN $6::timestamptz ELSE excluded.due_at END,
     fence = g.fence + CASE WHEN g.membership = 'join' AND $3 = 'join' THEN 0 ELSE 1 END,
     attempts = 0`,
 };
@@ -186,13 +194,14 @@ const MEMBER_JOINED: Statement = {
   ) ${SETTLE_ANEW}`,
 };
 
-// Once the last member has left, a ghost that is joined and settled has nobody to serve.
+// Once the last member has left, a ghost that is joined and settled has nobody to serve: when it finds that so,
+// it leaves.
 const MEMBER_LEFT: Statement = {
   name: "member_left",
   text: `
   WITH gone AS (DELETE FROM bridge_room_members WHERE room_id = $1 AND user_id = $2 RETURNING 1),
   anew AS (${SETTLE_ANEW})
-  UPDATE bridge_ghost_rooms SET task = 'leave', due_at = $3, attempts = 0
+  UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, attempts = 0
   WHERE room_id = $1 AND membership = 'join' AND task IS NULL AND EXISTS (SELECT FROM gone)
     AND NOT EXISTS (SELECT FROM bridge_room_members m WHERE m.room_id = $1 AND m.user_id <> $2)`,
 };
@@ -241,6 +250,26 @@ export async function applyRoomState(
       }
     }
   }
+}
+
+const SETTLE_AGAIN: Statement = {
+  name: "settle_again",
+  text: `
+  UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, attempts = 0
+  WHERE ghost_mxid = $1 AND ($2::text[] IS NULL OR room_id = ANY ($2)) AND membership = 'join' AND task IS NULL`,
+};
+
+/**
+ * Has a ghost ask again who is in its rooms: some of what happened there was never told.
+ * @param rooms all that it is in when undefined
+ */
+export async function settleAgain(
+  on: Queryable,
+  ghost: GhostMxid,
+  inRooms: readonly RoomId[] | undefined,
+  now: number,
+): Promise<void> {
+  await rows(on, SETTLE_AGAIN, [ghost, inRooms ?? null, toTime(now)]);
 }
 
 const JOINED_GHOSTS: Statement = {

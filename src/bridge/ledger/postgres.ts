@@ -111,6 +111,7 @@ export function createLedger(pool: Pool, keys: ContentKeys, options: LedgerOptio
     membershipLeft: (membership) => memberships.membershipLeft(pool, membership),
     membershipDeferred: (membership, wakeAt) => memberships.membershipDeferred(pool, membership, wakeAt),
 
+    settleAgain: (ghost, inRooms, now) => memberships.settleAgain(pool, ghost, inRooms, now),
     ghostDevice: (ghost, freshDeviceId, now) => ghostDevice(pool, ghost, freshDeviceId, now),
     profileSet: (ghost, profileDigest) => profileSet(pool, ghost, profileDigest),
     toDevicePosition: (ghost) => position(pool, "toDevice", ghost),

@@ -293,6 +293,8 @@ export interface MembershipLedger {
   /** The ghost has left, or refused the invitation. */
   membershipLeft(membership: ClaimedMembership, now: number): Promise<void>;
   membershipDeferred(membership: ClaimedMembership, wakeAt: number): Promise<void>;
+  /** Has a ghost ask again who is in these rooms, or in all of its own, because not all was told. */
+  settleAgain(ghost: GhostMxid, rooms: readonly RoomId[] | undefined, now: number): Promise<void>;
 }
 
 /** A ghost's managed device. The device ID is made once and never changes. */

@@ -123,6 +123,8 @@ export class MembershipWorker {
     const { ghost, roomId } = membership;
     const members = await ghosts.acting(ghost, (actor) => homeserver.joinedMembers(actor, roomId), signal);
     if (members.kind !== "ok") return this.#cannotSettle(membership, members);
+    // A homeserver lets a bridge see who is in a room as long as one of its ghosts is.
+    if (!members.value.includes(ghost)) return this.#isOut(membership, { members: members.value.length });
     const encryption = await ghosts.acting(
       ghost,
       (actor) => homeserver.stateEvent(actor, roomId, "m.room.encryption"),
@@ -139,9 +141,14 @@ export class MembershipWorker {
     membership: ClaimedMembership,
     outcome: Exclude<Outcome<unknown>, { kind: "ok" }>,
   ): Promise<void> {
-    if (outcome.kind === "retry") return this.#defer(membership, outcome);
+    return outcome.kind === "retry"
+      ? this.#defer(membership, outcome)
+      : this.#isOut(membership, { errcode: outcome.errcode });
+  }
+
+  async #isOut(membership: ClaimedMembership, why: Readonly<Record<string, unknown>>): Promise<void> {
     await this.#deps.ledger.membershipLeft(membership, this.#deps.clock.now());
-    this.#note(membership, "left before it settled", { errcode: outcome.errcode });
+    this.#note(membership, "found to have ended", why);
   }
 
   async #leave(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {

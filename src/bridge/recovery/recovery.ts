@@ -31,6 +31,7 @@ export interface RecoveryOptions {
   readonly agents: Pick<AgentDirectory, "current">;
   readonly positions: Pick<ReadPositionLedger, "roomsPosition" | "setRoomsPosition">;
   readonly intake: RoomsReadBackOptions["intake"];
+  readonly settleAgain: RoomsReadBackOptions["settleAgain"];
   /** Whether rooms are read back. */
   readonly rooms: boolean;
   /** Reads back a ghost's to-device messages; absent while ghosts have no keys. */

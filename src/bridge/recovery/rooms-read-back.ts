@@ -7,7 +7,7 @@
 // - one reading at a time.
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { ReadPositionLedger } from "../ledger/types.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { Outcome } from "../matrix/outcome.ts";
@@ -25,6 +25,8 @@ export interface RoomsReadBackOptions {
   readonly handled: HandledEvents;
   /** Commits events as intake does; rejects when they are not durable. Returns how many were unknown. */
   readonly intake: (transaction: RecoveredTransaction) => Promise<{ readonly admitted: number }>;
+  /** Has a ghost ask who is in these rooms, or in all of its own: not all that happened there is told here. */
+  readonly settleAgain: (ghost: GhostMxid, rooms: readonly RoomId[] | undefined) => Promise<void>;
   readonly log: Logger;
   readonly bounds?: FoundBounds;
 }
@@ -148,7 +150,7 @@ export class RoomsReadBack {
   }
 
   async #readOne(ghost: GhostMxid, budget: FoundBudget, signal: AbortSignal): Promise<Outcome<RoomsRead>> {
-    const { api, ghosts, log } = this.#options;
+    const { api, ghosts, log, settleAgain } = this.#options;
     const since = await this.#position(ghost);
     const ready = await ghosts.readyGhost(ghost, signal);
     if (ready.kind !== "ok") return ready;
@@ -159,7 +161,10 @@ export class RoomsReadBack {
     if (outcome.kind === "refused") return await this.#begin(reader);
     if (outcome.kind === "retry") return outcome;
     const { cut } = outcome.value;
-    if (cut.length > 0) log.warn({ ghost, rooms: cut.length }, "read back the newest events only");
+    if (cut.length > 0) {
+      log.warn({ ghost, rooms: cut.length }, "read back the newest events only");
+      await settleAgain(ghost, cut);
+    }
     return outcome;
   }
 
@@ -168,6 +173,7 @@ export class RoomsReadBack {
     const position = await this.#options.api.position(reader);
     if (position.kind !== "ok") return position;
     this.#options.log.info({ ghost: reader.ghost }, "reads back from now on");
+    await this.#options.settleAgain(reader.ghost, undefined);
     return { kind: "ok", value: { window: new Map(), next: position.value, cut: [] } };
   }
 

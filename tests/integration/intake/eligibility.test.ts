@@ -155,7 +155,56 @@ test("a ghost answers invitations, settles after joining, and leaves when the la
   await fixture.events("t2", member(ghost("docs"), "join"));
   assert.deepEqual(await tasks(), [{ membership: "join", task: null }]);
   await fixture.events("t3", member("@alice:a.test", "leave"));
+  // Whether that is so is asked first: the event may be an old one that was held up.
+  assert.deepEqual(await tasks(), [{ membership: "join", task: "settle" }]);
+  const later = { ...request, now: Date.now() + 2_000 };
+  const [looking] = await fixture.ledger.claimMemberships(later);
+  assert.ok(looking);
+  await fixture.ledger.membershipSettled(looking, { ...facts, members: [ghost("docs")] }, now);
   assert.deepEqual(await tasks(), [{ membership: "join", task: "leave" }]);
+});
+
+test("INT-8: that a ghost has left a room it was in counts, and it asks whether that is still so", async (t) => {
+  const fixture = await intakeFixture(t);
+  const tasks = () => fixture.rows("SELECT membership, task FROM bridge_ghost_rooms");
+  const claim = async () => {
+    const now = Date.now() + 1_000;
+    const [claimed] = await fixture.ledger.claimMemberships({ limit: 1, now, leaseUntil: now + 1_000 });
+    return claimed ?? assert.fail();
+  };
+  const facts = { encrypted: false, members: ["@alice:a.test", ghost("docs")] as never[] };
+  await fixture.events("t1", member(ghost("docs"), "join"));
+  await fixture.ledger.membershipSettled(await claim(), facts, Date.now());
+  // Held up behind what was read back: it has long come again.
+  await fixture.events("t2", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
+  assert.deepEqual(await tasks(), [{ membership: "leave", task: "settle" }]);
+  await fixture.ledger.membershipSettled(await claim(), facts, Date.now());
+  assert.deepEqual(await tasks(), [{ membership: "join", task: null }]);
+  await fixture.events("t3", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
+  await fixture.ledger.membershipLeft(await claim(), Date.now());
+  assert.deepEqual(await tasks(), [{ membership: "leave", task: null }]);
+});
+
+test("INT-8: a ghost asks again about the rooms it is in, when not all of them was told", async (t) => {
+  const fixture = await intakeFixture(t);
+  const tasks = () => fixture.rows("SELECT room_id, task FROM bridge_ghost_rooms ORDER BY room_id");
+  const rooms = ["!a", "!b", "!c"];
+  for (const room_id of rooms) await fixture.events(room_id, member(ghost("docs"), "join", { room_id }));
+  const now = Date.now() + 1_000;
+  const facts = { encrypted: false, members: ["@alice:a.test"] as never[] };
+  for (const one of await fixture.ledger.claimMemberships({ limit: 5, now, leaseUntil: now })) {
+    if (one.roomId === "!c") await fixture.ledger.membershipLeft(one, now);
+    else await fixture.ledger.membershipSettled(one, facts, now);
+  }
+  await fixture.ledger.settleAgain(ghost("docs"), ["!b", "!c"] as never[], now);
+  const told = (a: string | null) => [
+    { room_id: "!a", task: a },
+    { room_id: "!b", task: "settle" },
+    { room_id: "!c", task: null },
+  ];
+  assert.deepEqual(await tasks(), told(null));
+  await fixture.ledger.settleAgain(ghost("docs"), undefined, now);
+  assert.deepEqual(await tasks(), told("settle"));
 });
 
 test("an answer to an old invitation never overwrites what happened since", async (t) => {

@@ -92,6 +92,10 @@ test("who joins or leaves while a ghost reads the room's members makes it read t
   assert.ok(again);
   await ledger.membershipSettled(again, { encrypted: false, members: [bob.user] }, T0);
   await admit([], { roomState: [{ ...bob, joined: false }] });
+  assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);
+  const [looking] = await ledger.claimMemberships({ ...request, now: Date.now() });
+  assert.ok(looking);
+  await ledger.membershipSettled(looking, { encrypted: false, members: [ghost()] }, T0);
   assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "leave" }]);
   await admit([], { roomState: [bob] });
   assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);

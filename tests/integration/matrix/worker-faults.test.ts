@@ -21,7 +21,7 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
   const logged: string[] = [];
   const log = pino({ level: "debug" }, { write: (line: string) => logged.push(line) });
   const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom });
-  const common = { ledger, homeserver, ghosts, agents: testDirectory({ docs: {} }), clock, log };
+  const common = { admit, ledger, homeserver, ghosts, agents: testDirectory({ docs: {} }), clock, log };
   await admit([], {
     roomState: [
       {
@@ -129,6 +129,38 @@ test("a ghost that was put out of a room before it settled is out", async (t) =>
   await memberships.round();
   assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
     { membership: "leave", task: null },
+  ]);
+});
+
+test("a ghost is out of a room that another ghost alone may still look into, and in where it is listed", async (t) => {
+  const { server, rows, memberships, common } = await fixture(t, () => ({ body: { room_id: "!r" } }));
+  await memberships.round();
+  const listed: Script = ({ path }) =>
+    path.endsWith("/joined_members")
+      ? { body: { joined: Object.fromEntries(members.map((one) => [one, {}])) } }
+      : { status: 404, body: { errcode: "M_NOT_FOUND" } };
+  let members = ["@alice:a.test", ghost("other")];
+  server.script = listed;
+  await memberships.round();
+  const now = await rows("SELECT membership, task FROM bridge_ghost_rooms");
+  assert.deepEqual(now, [{ membership: "leave", task: null }]);
+  // Told to have left, by an event that was held up: it asks, and is still there.
+  await common.ledger.settleAgain(ghost(), undefined, T0);
+  assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: null }], "it is in no room");
+  members = ["@alice:a.test", ghost()];
+  const { admit } = common;
+  const state = {
+    kind: "ghost",
+    room: room("r"),
+    ghost: ghost(),
+    inviter: undefined,
+    direct: false,
+  } as const;
+  await admit([], { roomState: [{ ...state, membership: "join" }] });
+  await admit([], { roomState: [{ ...state, membership: "leave" }] });
+  await memberships.round();
+  assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+    { membership: "join", task: null },
   ]);
 });
 

@@ -55,6 +55,7 @@ async function recovering(t: TestContext, options: Partial<RecoveryOptions> = {}
     },
     rooms: true,
     clock,
+    settleAgain: async () => {},
     log: pino({ level: "silent" }),
     metrics: {
       homeserverUp: (isUp) => seen.push(isUp ? "up" : "down"),

@@ -29,6 +29,7 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
     fail: (_from: string, _again: boolean): boolean => false,
     pages: [] as string[],
     since: [] as string[],
+    settled: [] as unknown[],
   };
   /** Pages of the past, newest first; `from` is how many events come before it. */
   const page = (room: string, from: string, again: boolean): ScriptedAnswer => {
@@ -85,6 +86,7 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
       handled.add(ids);
       return { admitted: events.length };
     },
+    settleAgain: async (who, inRooms) => void state.settled.push([who, inRooms]),
     log: pino({ level: "silent" }),
     bounds,
   });
@@ -114,6 +116,7 @@ test("INT-8: the position stays while what was found cannot be read again", asyn
   assert.ok(taken.length < all().length);
   state.fail = () => false;
   assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
+  assert.deepEqual(state.settled, []);
   assert.equal(positions.get(ghost), "s1");
   assert.deepEqual(taken.toSorted(), all().toSorted());
   const ofOne = (room: string) => taken.filter((id) => id.startsWith(`$${room.slice(1)}`));
@@ -133,6 +136,7 @@ test("INT-8: of more events than may be held of all rooms together the newest ar
     ...all(200).filter((id) => id.startsWith("$b")),
   ]);
   assert.deepEqual(state.pages, ["200"]);
+  assert.deepEqual(state.settled, [[ghost, ROOMS]], "who is there is asked, for it was not told to the end");
   assert.equal(positions.get(ghost), "s1");
 });
 
@@ -148,4 +152,11 @@ test("INT-8: a position that another bridge has moved stays where that one put i
   state.fail = () => false;
   await rooms.quietly([ghost], signal);
   assert.equal(state.since.at(-1), "s9");
+});
+
+test("INT-8: whoever has no position reads from now on, and asks who is in the rooms", async (t) => {
+  const { rooms, positions, taken, state } = await reading(t, FEW);
+  positions.delete(ghost);
+  assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
+  assert.deepEqual([taken, state.settled], [[], [[ghost, undefined]]]);
 });

@@ -136,6 +136,7 @@ function readBack(using: SyncApi = api, bounds?: FoundBounds) {
       taken.push(transaction);
       return { admitted: 0 };
     },
+    settleAgain: async () => {},
     log: pino({ level: "silent" }),
   });
   return { rooms, positions, handled, taken, events: () => taken.flatMap(({ events }) => events) };
