@@ -4,6 +4,7 @@
 import { Worker } from "node:worker_threads";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
+import { Outbox } from "./thread-outbox.ts";
 import type { FromThread, ThreadData, ThreadErrorKind, ToThread } from "./thread-protocol.ts";
 
 // Run from its source or, in the npm package, compiled beside this file.
@@ -58,7 +59,7 @@ export function startMachineThread(
   };
   worker.on("error", end);
   worker.on("exit", end);
-  worker.on("message", (message: FromThread) => {
+  const hear = (message: FromThread) => {
     if ("lost" in message) {
       on.lost(message.lost, message.why);
       return;
@@ -67,13 +68,16 @@ export function startMachineThread(
     waiting.delete(message.id);
     if ("error" in message) question?.reject(new ThreadRefusal(message.error));
     else question?.resolve(message.result);
-  });
+  };
+  worker.on("message", (messages: readonly FromThread[]) => messages.forEach(hear));
+  // What is asked in one turn goes as one message.
+  const outbox = new Outbox<ToThread>((messages) => worker.postMessage(messages), queueMicrotask);
   const ask: MachineThread["ask"] = (question) => {
     if (over) return Promise.reject(new ThreadEnded("the thread has ended"));
     const id = ++lastId;
     const answer = Promise.withResolvers<unknown>();
     waiting.set(id, answer);
-    worker.postMessage({ ...question, id });
+    outbox.put({ ...question, id });
     return answer.promise;
   };
   return {

@@ -1,4 +1,5 @@
-// What the bridge and a thread of machines say to each other. Everything here crosses by structured clone.
+// What the bridge and a thread of machines say to each other. Everything here crosses by structured clone, several
+// messages in one list.
 // Invariant: an error crosses as its kind alone, never with a text of the library's.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { StoreLayout } from "../ledger/crypto-stores.ts";

@@ -12,12 +12,15 @@ import { createLedgerPool } from "../ledger/pool.ts";
 import { ForeignStore, GhostMachine, type MachineStore } from "./machine.ts";
 import { isPanic } from "./panic.ts";
 import { StoreWriter } from "./store-writer.ts";
+import { Outbox } from "./thread-outbox.ts";
 import type { FromThread, OpenTask, ThreadData, ThreadErrorKind, ToThread } from "./thread-protocol.ts";
 
 /** One to write, one to read stores as they are opened. */
 const CONNECTIONS = 2;
 const CONNECT_TIMEOUT_MS = 5_000;
 const STATEMENT_TIMEOUT_MS = 30_000;
+/** Longest that an answer waits to leave together with others. */
+const HOLD_MS = 4;
 
 const { databaseUrl, policy } = workerData as ThreadData;
 const pool = createLedgerPool({
@@ -32,7 +35,17 @@ pool.on("error", () => {});
 const writer = new StoreWriter(pool, systemClock);
 const machines = new Map<GhostMxid, GhostMachine>();
 
-const say = (message: FromThread) => parentPort?.postMessage(message);
+const outbox = new Outbox<FromThread>(
+  (messages) => parentPort?.postMessage(messages),
+  (flush) => void systemClock.sleep(HOLD_MS).then(flush),
+);
+/** Questions that were not answered yet. */
+let open = 0;
+/** While others are worked on an answer may wait for them; the last one leaves at once, with those before it. */
+const say = (message: FromThread) => {
+  outbox.put(message);
+  if (open === 0) outbox.flush();
+};
 
 function kindOf(error: unknown): ThreadErrorKind {
   if (error instanceof ForeignStore) return "foreign";
@@ -68,7 +81,7 @@ async function close(): Promise<void> {
   await pool.end();
 }
 
-async function open(task: OpenTask) {
+async function openMachine(task: OpenTask) {
   await shut(task.ghost);
   const machine = await GhostMachine.open(task.ghost, task.deviceId, task.key, storeOf(task), policy);
   machines.set(task.ghost, machine);
@@ -84,7 +97,7 @@ function call(message: Extract<ToThread, { do: "call" }>): Promise<unknown> | Th
 
 async function answer(message: ToThread): Promise<FromThread> {
   const { id } = message;
-  if (message.do === "open") return { id, result: await open(message.task) };
+  if (message.do === "open") return { id, result: await openMachine(message.task) };
   if (message.do === "shut") return { id, result: await shut(message.ghost) };
   if (message.do === "close") return { id, result: await close() };
   const answered = call(message);
@@ -100,13 +113,23 @@ async function dropFailed(ghost: GhostMxid, why: ThreadErrorKind): Promise<void>
 
 // Messages wait in the port until somebody listens.
 await initAsync();
-parentPort?.on("message", (message: ToThread) => {
-  answer(message).then(say, (error: unknown) => {
-    if (isPanic(error)) throw error;
+function take(message: ToThread): void {
+  open += 1;
+  const answered = (by: FromThread) => {
+    open -= 1;
+    say(by);
+  };
+  answer(message).then(answered, (error: unknown) => {
+    if (isPanic(error)) {
+      // What was answered before is no part of it.
+      outbox.flush();
+      throw error;
+    }
     const kind = kindOf(error);
     if (message.do === "call" && (kind === "fence_lost" || kind === "database_unavailable")) {
       void dropFailed(message.ghost, kind);
     }
-    say({ id: message.id, error: kind });
+    answered({ id: message.id, error: kind });
   });
-});
+}
+parentPort?.on("message", (messages: readonly ToThread[]) => messages.forEach(take));
