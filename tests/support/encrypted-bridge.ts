@@ -2,6 +2,8 @@
 // homeserver reaches it through a proxy that can fail a transaction, or swallow it.
 // Invariants: the bridge's files lie in a folder of the test's own, its tables in a database of its own, so
 // that the bridge can be ended and started again on the same state; everything is gone after the test.
+
+import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -47,6 +49,12 @@ export interface EncryptedBridge {
   stop(): Promise<void>;
   /** Starts it as a process of its own; resolves when it is ready. */
   spawn(): Promise<Running>;
+  /** Starts another process on the same database, which listens elsewhere. */
+  spawnAnother(): Promise<AnotherBridge>;
+  /** Has the homeserver reach that one, or again the first. */
+  reach(another?: AnotherBridge): void;
+  /** What keeps it from being ready, by /readyz: the first, or another. */
+  unready(of?: AnotherBridge): Promise<readonly string[]>;
   metrics(): Promise<string>;
   /** One metric's value, with its labels as they are printed. */
   metric(name: string): Promise<number>;
@@ -54,6 +62,12 @@ export interface EncryptedBridge {
   settled(room: RoomId): Promise<void>;
   /** What it logged. */
   readonly logged: string[];
+}
+
+export interface AnotherBridge {
+  readonly running: Running;
+  readonly listenPort: number;
+  readonly observePort: number;
 }
 
 export interface EncryptedBridgeOptions {
@@ -135,6 +149,7 @@ export async function encryptedBridge(
   configure(options.encryption ?? {}, options.limits);
 
   const logged: string[] = [];
+  const reached = { port: listenPort };
   const bridge: EncryptedBridge = {
     agent,
     folder,
@@ -159,6 +174,27 @@ export async function encryptedBridge(
       await ready(observePort);
       return child;
     },
+    spawnAnother: async () => {
+      const ports = { listenPort: await freePort(), observePort: await freePort() };
+      const other = readFileSync(configFile, "utf8")
+        .replace(String(listenPort), String(ports.listenPort))
+        .replace(String(observePort), String(ports.observePort));
+      write(`bridge-${ports.listenPort}.yaml`, other);
+      const file = join(folder, `bridge-${ports.listenPort}.yaml`);
+      const running = start(join(ROOT, "bin", "drawbridge"), ["bridge", "--config", file]);
+      children.push(running);
+      return { running, ...ports };
+    },
+    reach: (another) => {
+      reached.port = another?.listenPort ?? listenPort;
+    },
+    unready: async (of) => {
+      const answer = await fetch(`http://127.0.0.1:${of?.observePort ?? observePort}/readyz`);
+      const { checks } = (await answer.json()) as {
+        checks: readonly { name: string; ok: boolean; blocking?: boolean }[];
+      };
+      return checks.filter(({ ok, blocking }) => !ok && blocking !== false).map(({ name }) => name);
+    },
     metrics: async () => await (await fetch(`http://127.0.0.1:${observePort}/metrics`)).text(),
     metric: async (name) => {
       const line = (await bridge.metrics()).split("\n").find((one) => one.startsWith(`${name} `));
@@ -174,7 +210,7 @@ export async function encryptedBridge(
         return found.length > 0 ? true : undefined;
       }).then(() => undefined),
   };
-  await proxy(t, synapse.bridge.port, listenPort, bridge);
+  await proxy(t, synapse.bridge.port, reached, bridge);
   return bridge;
 }
 
@@ -210,11 +246,11 @@ export async function eventually<T>(
 async function proxy(
   t: Disposer,
   port: number,
-  bridgePort: number,
+  reached: { readonly port: number },
   bridge: Pick<EncryptedBridge, "onTransaction">,
 ): Promise<void> {
   const server = createServer((incoming, outgoing) => {
-    void forward(incoming, outgoing, bridgePort, bridge).catch(() => outgoing.destroy());
+    void forward(incoming, outgoing, reached.port, bridge).catch(() => outgoing.destroy());
   });
   await listening(t, server, port);
 }
