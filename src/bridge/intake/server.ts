@@ -98,6 +98,8 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
       return reply.code(error.status).send({ errcode: error.errcode, error: error.message });
     }
     if (error.statusCode === 413) {
+      // Repeated, it comes without its to-device messages, which another server can make this large.
+      options.metrics.transactions.inc({ outcome: "too_large" });
       return reply
         .code(413)
         .send({ errcode: "M_TOO_LARGE", error: "the body is larger than this bridge takes" });

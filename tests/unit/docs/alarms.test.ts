@@ -80,7 +80,13 @@ function parsed(expr: string): { readonly errors: number; readonly selectors: re
 const LABEL_VALUES: Readonly<Record<string, readonly string[]>> = {
   "drawbridge_encrypted_events_total outcome": ENCRYPTED_OUTCOMES,
   "drawbridge_encrypted_events_expired_total reason": ENVELOPE_REASONS.expired,
-  "drawbridge_transactions_total outcome": ["committed", "replayed", "malformed", "not_recorded"],
+  "drawbridge_transactions_total outcome": [
+    "committed",
+    "replayed",
+    "malformed",
+    "too_large",
+    "not_recorded",
+  ],
   "drawbridge_ghost_devices state": ["starting", "ready", "stopped"],
 };
 
