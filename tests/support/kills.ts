@@ -1,8 +1,10 @@
 // Killing a program at work, and how often a crash test does. A short run meets the same boundaries less often.
 import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
-import { ROOT, start } from "./temporary.ts";
+import { ROOT, type Running, start } from "./temporary.ts";
 
 /** Set to `short` by `./task test:crash-recovery --short`. */
 export const CRASH_RUN = "DRAWBRIDGE_TEST_CRASH_RUN";
@@ -26,11 +28,22 @@ export function stopsOf(whole: number): number {
 }
 
 /**
- * Runs a program of tests/support that says `begun`, killed so long after that if a time is given.
+ * Runs a program of tests/support that says `begun`, killed so long after that if a time is given. What it leaves
+ * in its temporary directory is removed.
  * @returns how long it worked, whether it was killed, and what it said
  */
 export async function runUntilKilled(program: string, args: readonly string[], killAfterMs?: number) {
-  const running = start(process.execPath, [join(ROOT, "tests/support", program), ...args]);
+  const scratch = mkdtempSync(join(tmpdir(), "drawbridge kill "));
+  const env = { ...process.env, TMPDIR: scratch };
+  const running = start(process.execPath, [join(ROOT, "tests/support", program), ...args], { env });
+  try {
+    return await untilKilled(running, killAfterMs);
+  } finally {
+    rmSync(scratch, { recursive: true, force: true });
+  }
+}
+
+async function untilKilled(running: Running, killAfterMs: number | undefined) {
   await running.printed("begun");
   const begun = performance.now();
   const kill = () => running.child.kill("SIGKILL");
