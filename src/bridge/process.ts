@@ -5,7 +5,6 @@ import { mkdirSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import type { Logger } from "pino";
 import type { Clock, Random } from "../domain/clock.ts";
-import { DrawbridgeError } from "../domain/errors.ts";
 import type { GhostMxid } from "../domain/identifiers.ts";
 import { closeServer } from "../runtime/close-server.ts";
 import { readSecret } from "../runtime/secrets.ts";
@@ -31,6 +30,7 @@ import { createGhostDeviceLedger } from "./ledger/ghost-devices.ts";
 import { createLedger } from "./ledger/postgres.ts";
 import { ContentKeys } from "./ledger/seal.ts";
 import { openTenureConnection } from "./ledger/tenure.ts";
+import { listen } from "./listen.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
@@ -389,19 +389,4 @@ async function serve(
   await exporter.round().catch(() => false);
   await exporter.close();
   await Promise.all([agentHttp.close(), closeServer(observe.server, clock)]);
-}
-
-async function listen(
-  server: { listen(address: { host: string; port: number }): Promise<string> },
-  address: { readonly host: string; readonly port: number },
-  setting: string,
-): Promise<void> {
-  try {
-    await server.listen({ ...address });
-  } catch (cause) {
-    throw new DrawbridgeError("program_failed", `cannot listen on ${address.host}:${address.port}`, {
-      mend: `Free that port, or change \`${setting}\` in the configuration.`,
-      cause,
-    });
-  }
 }
