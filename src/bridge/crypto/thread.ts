@@ -20,7 +20,7 @@ const CONNECTIONS = 2;
 const CONNECT_TIMEOUT_MS = 5_000;
 const STATEMENT_TIMEOUT_MS = 30_000;
 /** Longest that an answer waits to leave together with others. */
-const HOLD_MS = 4;
+const HOLD_MS = 10;
 
 const { databaseUrl, policy } = workerData as ThreadData;
 const pool = createLedgerPool({
