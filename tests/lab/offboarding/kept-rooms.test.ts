@@ -17,6 +17,7 @@ import { ghostFor } from "../../../src/lab/endpoints.ts";
 import { type Lab, readLab } from "../../../src/lab/lab.ts";
 import { labPaths } from "../../../src/lab/layout.ts";
 import type { MatrixUser, RoomEvent } from "../../../src/lab/matrix-user.ts";
+import { declareRooms } from "../../../src/lab/offboard/kept-rooms.ts";
 import { offboard } from "../../../src/lab/offboard/offboard.ts";
 import { Operator } from "../../../src/lab/offboard/operator.ts";
 import { openRun } from "../../../src/lab/offboard/private-record.ts";
@@ -249,6 +250,7 @@ describe("rooms that a removal keeps", () => {
   test("RDM-1: cut in the wrong order and signed to its end by both, rooms whose memberships cannot be mended are named, and replaced", async () => {
     const operator = new Operator(lab, "org-a");
     const [ours, theirs] = [person("org-a"), person("org-b")];
+    await declareRooms(lab, "keep");
     // Without the witness, which would pass the bans on.
     const shared = await ours.createRoom({ preset: "private_chat", name: "Of two", invite: [theirs.userId] });
     await until(

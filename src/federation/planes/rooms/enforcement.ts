@@ -109,17 +109,17 @@ function serversToAskOf(
 }
 
 /**
- * Whether other servers are to show a room's ACL: one that was set now, or keeps somebody out who is to go. One
- * that lets them all in stands where we may set no other; that a server has it proves nothing, the room is named
- * as out of reach anyway, and whoever was put out of that room meanwhile would be shown nothing of it.
+ * Whether other servers are to show a room's ACL: one that is of our making, or keeps somebody out whom it
+ * concerns. One of others' that lets them all in proves nothing by being there; and whoever was put out of that
+ * room meanwhile would be shown nothing of it.
  */
 export function isToBeShown(
   { acl }: Pick<RoomState, "acl">,
   concerned: readonly { readonly serverName: string }[],
-  isSetNow: boolean,
+  isOfOurs: boolean,
 ): boolean {
   if (acl === undefined) return false;
-  return isSetNow || concerned.some(({ serverName }) => deniedByEnforcement(acl.content, serverName));
+  return isOfOurs || concerned.some(({ serverName }) => deniedByEnforcement(acl.content, serverName));
 }
 
 /** Servers other than ours that keep users in a room and must enforce its ACL. */

@@ -3,7 +3,7 @@
 import type { ServerName } from "../../../domain/identifiers.ts";
 import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../../records/evidence-item.ts";
 import { deniedByEnforcement } from "./acl.ts";
-import { hasEvent, retainedServers } from "./enforcement.ts";
+import { hasEvent, isToBeShown, retainedServers } from "./enforcement.ts";
 import { listRooms } from "./inventory.ts";
 import type { RoomRecord } from "./journal.ts";
 import { isOurs } from "./plan.ts";
@@ -69,7 +69,10 @@ async function roomFindings(
     membersFinding(state, partner),
     aclFinding(state, partner),
     await homeFinding(session, state, partner),
-    ...(await retainedFindings(session, state, partner)),
+    // Another's ACL that lets the partner in is not ours to prove; whoever made that room may have put us out.
+    ...(isToBeShown(state, [{ serverName: partner }], isGoverned || record !== undefined)
+      ? await retainedFindings(session, state, partner)
+      : []),
   ];
 }
 
