@@ -31,6 +31,8 @@ export class Tenure {
   readonly #handOver = new AbortController();
   readonly #ending = new AbortController();
   #connection: TenureConnection | undefined;
+  /** Own connections that were lost: the server may not have missed them yet. */
+  #past: TenureSelf[] = [];
   /** The last asking that this tenure knows of: a later one is for it to hand over. */
   #ticket = 0n;
   #watching: Promise<void> | undefined;
@@ -94,35 +96,48 @@ export class Tenure {
     await connection?.close();
   }
 
+  /** Until the end: who hands over keeps the place while it drains, and the server ends a silent connection. */
   async #watch(): Promise<void> {
     const { clock, log } = this.#options;
-    let past: TenureSelf | undefined;
-    while (!this.#ending.signal.aborted && !this.#handOver.signal.aborted) {
+    while (!this.#ending.signal.aborted) {
       try {
-        if (this.#connection === undefined || this.#connection.broken.aborted) {
-          past = this.#connection?.self ?? past;
-          await this.#drop();
-          this.#connection = await this.#options.open();
-          await this.#retake(this.#connection, past);
-        }
-        if ((await this.#connection.asked()) > this.#ticket) this.#handOver.abort();
+        if (this.#connection?.broken.aborted) await this.#lose();
+        if (this.#connection === undefined && !this.#handOver.signal.aborted) await this.#retake();
+        const asked = await this.#connection?.asked();
+        if (asked !== undefined && asked > this.#ticket) this.#passOn();
       } catch (error) {
-        // Without the database nobody serves; who else has the place then is found out afterwards.
         log.warn({ err: nameOf(error) }, "the database cannot be asked who serves");
+        // What it holds, if anything, is found out on a new one.
+        await this.#lose();
       }
       await clock.sleep(WATCH_MS, this.#ending.signal).catch(() => undefined);
     }
-    if (this.#handOver.signal.aborted) log.warn({ event: "hands_over" }, "another bridge is to serve");
   }
 
-  async #retake(connection: TenureConnection, past: TenureSelf | undefined): Promise<void> {
-    const { clock, mode } = this.#options;
-    if (past !== undefined) await connection.endPast(past);
+  #passOn(): void {
+    if (this.#handOver.signal.aborted) return;
+    this.#options.log.warn({ event: "hands_over" }, "another bridge is to serve");
+    this.#handOver.abort();
+  }
+
+  async #lose(): Promise<void> {
+    if (this.#connection !== undefined) this.#past.push(this.#connection.self);
+    await this.#drop();
+  }
+
+  async #retake(): Promise<void> {
+    const { clock, mode, open } = this.#options;
+    const connection = await open();
+    this.#connection = connection;
+    for (const past of this.#past) await connection.endPast(past);
     for (let attempt = 0; attempt < RETAKE_ATTEMPTS; attempt++) {
-      if (await connection.take(mode)) return;
+      if (await connection.take(mode)) {
+        this.#past = [];
+        return;
+      }
       await clock.sleep(RETAKE_MS, this.#ending.signal);
     }
-    this.#handOver.abort();
+    this.#passOn();
   }
 }
 

@@ -2,7 +2,11 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
-import { openTenureConnection, type TenureMode } from "../../../src/bridge/ledger/tenure.ts";
+import {
+  openTenureConnection,
+  type TenureConnection,
+  type TenureMode,
+} from "../../../src/bridge/ledger/tenure.ts";
 import { Tenure } from "../../../src/bridge/tenure.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { testDatabase } from "../../support/database.ts";
@@ -153,4 +157,78 @@ test("DEL-9: without devices bridges serve side by side, until one comes that ha
   assert.equal(alone.isServing, false);
   for (const one of shared) await one.end();
   assert.ok(await until(() => alone.isServing));
+});
+
+/** A place that nobody else wants until told so, without a database; `says` is asked before each answer. */
+function fakePlace(says: { asked: bigint; isMute: boolean }) {
+  const opened: { asks: number; takes: number; isClosed: boolean }[] = [];
+  const open = async (): Promise<TenureConnection> => {
+    const seen = { asks: 0, takes: 0, isClosed: false };
+    opened.push(seen);
+    return {
+      broken: new AbortController().signal,
+      self: { pid: opened.length, since: "then" },
+      ask: async () => ++says.asked,
+      asked: async () => {
+        seen.asks += 1;
+        if (says.isMute) throw new Error("Query read timeout");
+        return says.asked;
+      },
+      isVacant: async () => true,
+      take: async () => {
+        seen.takes += 1;
+        return true;
+      },
+      share: async () => {},
+      freeLeases: async () => 0,
+      endOthers: async () => 0,
+      endPast: async () => {},
+      close: async () => {
+        seen.isClosed = true;
+      },
+    };
+  };
+  return { open, opened };
+}
+
+async function servingOn(says: { asked: bigint; isMute: boolean }) {
+  const clock = new ManualClock(Date.UTC(2026, 0, 1));
+  const place = fakePlace(says);
+  const log = pino({ level: "silent" });
+  const tenure = new Tenure({ open: place.open, mode: "alone", patienceMs: PATIENCE_MS, clock, log });
+  assert.ok(await tenure.begin(true, new AbortController().signal));
+  return { ...place, tenure, clock };
+}
+
+test("ENC-2: who hands over keeps the place while it drains, for the server ends a connection that is silent", async () => {
+  const says = { asked: 0n, isMute: false };
+  const { opened, tenure, clock } = await servingOn(says);
+  says.asked += 1n;
+  await clock.advance(1_000);
+  assert.ok(tenure.handOver.aborted);
+  const [connection] = opened;
+  assert.ok(connection);
+  for (let seconds = 0; seconds < 60; seconds++) {
+    const before = connection.asks;
+    await clock.advance(1_000);
+    assert.ok(connection.asks > before && !connection.isClosed, `silent after ${seconds} s`);
+  }
+  await tenure.end();
+  assert.ok(connection.isClosed);
+});
+
+test("ENC-2: a connection that answers no more is given up, and the place taken on another", async () => {
+  const says = { asked: 0n, isMute: false };
+  const { opened, tenure, clock } = await servingOn(says);
+  says.isMute = true;
+  await clock.advance(1_000);
+  assert.deepEqual(
+    opened.map(({ isClosed }) => isClosed),
+    [true],
+    "the server may have given the place to another",
+  );
+  says.isMute = false;
+  await clock.advance(1_000);
+  assert.deepEqual([opened.length, opened[1]?.takes, tenure.handOver.aborted], [2, 1, false]);
+  await tenure.end();
 });
