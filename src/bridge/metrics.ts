@@ -143,6 +143,18 @@ export function createMetrics() {
   return metrics;
 }
 
+/**
+ * What only a bridge that serves knows is there as long as it serves: one that stands by would go on telling what
+ * was so once, and an alarm on it would never end.
+ */
+export function tellServing(metrics: Metrics, isServing: boolean): void {
+  const { homeserverUp, encryptedWaiting, encryptedOldestSeconds, delegationsHeld } = metrics;
+  for (const gauge of [homeserverUp, encryptedWaiting, encryptedOldestSeconds, delegationsHeld]) {
+    if (isServing) gauge.set(0);
+    else gauge.remove();
+  }
+}
+
 /** What the envelope worker tells, on these. */
 export function envelopeMetrics(
   metrics: Metrics,

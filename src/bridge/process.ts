@@ -43,6 +43,7 @@ import {
   envelopeMetrics,
   type Metrics,
   recoveryMetrics,
+  tellServing,
 } from "./metrics.ts";
 import { NoticeWorker } from "./notices/worker.ts";
 import { createObserveServer } from "./observe.ts";
@@ -346,8 +347,10 @@ async function serve(
 
   const ended = AbortSignal.any([stop, database.lost, tenure.handOver]);
   await listen(observe, config.observe, "observe");
+  tellServing(metrics, false);
   const mayServe = await tenure.begin(asks, ended);
   if (mayServe) {
+    tellServing(metrics, true);
     await listen(intake, config.listen, "listen");
     encryption?.start();
     for (const part of [worker, notices, memberships, profiles, audit, pruning, recovery, ...expiries])

@@ -5,7 +5,13 @@ import { test } from "node:test";
 import { parser } from "@prometheus-io/lezer-promql";
 import { parse } from "yaml";
 import { ENVELOPE_REASONS } from "../../../src/bridge/ledger/states.ts";
-import { createMetrics, ENCRYPTED_OUTCOMES, envelopeMetrics } from "../../../src/bridge/metrics.ts";
+import {
+  createMetrics,
+  ENCRYPTED_OUTCOMES,
+  envelopeMetrics,
+  recoveryMetrics,
+  tellServing,
+} from "../../../src/bridge/metrics.ts";
 import { ROOT } from "../../support/temporary.ts";
 
 interface Rule {
@@ -138,6 +144,26 @@ test("ENC-6: the alarm on keys that never came counts these alone, and every rea
       ]),
     ),
   );
+});
+
+test("a bridge that stands by tells nothing that raises an alarm, whatever it told while it served", async () => {
+  const metrics = createMetrics();
+  const told = async () =>
+    [
+      ...(await metrics.registry.metrics()).matchAll(/^(drawbridge_(?:homeserver_up|encrypted_\w+)) (.+)$/gm),
+    ].map(([, name, value]) => `${name} ${value}`);
+  tellServing(metrics, false);
+  assert.deepEqual(await told(), [], "at its start");
+  tellServing(metrics, true);
+  recoveryMetrics(metrics).homeserverUp(false);
+  envelopeMetrics(metrics, { derived: () => {}, expired: () => {} }).waiting(1, 121_000);
+  assert.deepEqual((await told()).toSorted(), [
+    "drawbridge_encrypted_events_oldest_seconds 121",
+    "drawbridge_encrypted_events_waiting 1",
+    "drawbridge_homeserver_up 0",
+  ]);
+  tellServing(metrics, false);
+  assert.deepEqual(await told(), [], "after it has handed over");
 });
 
 test("the operating guide says of every alarm what to do, and of no other", () => {
