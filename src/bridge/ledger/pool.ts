@@ -1,7 +1,8 @@
 // Connections for the ledger's statements.
-// Invariant: plans do not depend on statistics. Every statement of the ledger finds its rows by index, on an
+// Invariants: plans do not depend on statistics. Every statement of the ledger finds its rows by index, on an
 // empty table as on one of millions; a planner that has seen neither would read a young table from end to
-// end, and keep doing so while it grows.
+// end, and keep doing so while it grows. And a transaction whose process has stopped, or whose machine is gone,
+// ends soon: it holds rows, and the turn to admit, that every other bridge waits for.
 import { Pool, type PoolConfig } from "pg";
 
 const PLANNER = [
@@ -15,8 +16,12 @@ const PLANNER = [
   .map((setting) => `-c ${setting}`)
   .join(" ");
 
+/** Far longer than any transaction waits between two statements: for the audit file, at most. */
+const IDLE_IN_TRANSACTION_MS = 20_000;
+
 export function createLedgerPool(config: PoolConfig): Pool {
   const pool = new Pool({
+    idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MS,
     ...config,
     pipeline: true,
     options: [PLANNER, config.options].filter(Boolean).join(" "),

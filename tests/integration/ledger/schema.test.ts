@@ -93,6 +93,12 @@ test("twenty processes that start at once migrate an empty database once", async
   }
 });
 
+test("DEL-9: the server ends a transaction whose process says nothing more, and with it what it holds", async (t) => {
+  const { pool } = await testDatabase(t);
+  const { rows } = await pool.query("SHOW idle_in_transaction_session_timeout");
+  assert.deepEqual(rows, [{ idle_in_transaction_session_timeout: "20s" }]);
+});
+
 test("a database of a newer, incompatible release is refused and not touched", async (t) => {
   const { pool } = await testDatabase(t);
   await pool.query(
