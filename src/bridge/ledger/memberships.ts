@@ -158,7 +158,8 @@ export interface EncryptionEvent {
 
 export type RoomStateEvent = GhostMembershipEvent | MemberEvent | EncryptionEvent;
 
-// One that was in a room, and is told to have left, asks whether that is still so.
+// One that was in a room, and is told to have left, asks whether that is still so; told once more before it has
+// asked (banned, and let in again), it still asks.
 const GHOST_EVENT: Statement = {
   name: "ghost_membership",
   text: `
@@ -172,10 +173,11 @@ const GHOST_EVENT: Statement = {
     direct = CASE WHEN $3 = 'invite' THEN excluded.direct ELSE g.direct END,
     task = CASE
       WHEN g.membership = 'join' AND $3 = 'join' THEN g.task
-      WHEN g.membership = 'join' AND $3 = 'leave' THEN 'settle' ELSE excluded.task END,
+      WHEN $3 = 'leave' AND (g.membership = 'join' OR g.task = 'settle') THEN 'settle' ELSE excluded.task END,
     due_at = CASE
       WHEN g.membership = 'join' AND $3 = 'join' THEN g.due_at
-      WHEN g.membership = 'join' AND $3 = 'leave' THEN $6::timestamptz ELSE excluded.due_at END,
+      WHEN $3 = 'leave' AND (g.membership = 'join' OR g.task = 'settle') THEN $6::timestamptz
+      ELSE excluded.due_at END,
     fence = g.fence + CASE WHEN g.membership = 'join' AND $3 = 'join' THEN 0 ELSE 1 END,
     attempts = 0`,
 };

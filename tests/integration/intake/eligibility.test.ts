@@ -185,6 +185,17 @@ test("INT-8: that a ghost has left a room it was in counts, and it asks whether 
   assert.deepEqual(await tasks(), [{ membership: "leave", task: null }]);
 });
 
+test("INT-8: a ghost that is told twice to have left, before it has asked, asks all the same", async (t) => {
+  const fixture = await intakeFixture(t);
+  const sender = "@alice:a.test";
+  await fixture.events("t1", member(ghost("docs"), "join"));
+  await fixture.events("t2", member(ghost("docs"), "ban", { sender }));
+  await fixture.events("t3", member(ghost("docs"), "leave", { sender }));
+  assert.deepEqual(await fixture.rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+    { membership: "leave", task: "settle" },
+  ]);
+});
+
 test("INT-8: a ghost asks again about the rooms it is in, when not all of them was told", async (t) => {
   const fixture = await intakeFixture(t);
   const tasks = () => fixture.rows("SELECT room_id, task FROM bridge_ghost_rooms ORDER BY room_id");
