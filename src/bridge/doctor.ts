@@ -1,6 +1,7 @@
 // What is wrong with a bridge's folder and its homeserver, and the mend of each, without touching its database.
-// Invariants: what could not be looked at is told as such, and is no "ok"; what the running bridge knows better is asked of it (/readyz); nothing is changed, made or
-// printed that is a secret; one finding that fails does not hide another that can be looked at.
+// Invariants: what could not be looked at is told as such, and is no "ok"; what the running bridge knows better
+// is asked of it (/readyz); nothing is changed, made or printed that is a secret; one finding that fails does not
+// hide another that can be looked at.
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { request } from "undici";

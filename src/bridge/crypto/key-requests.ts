@@ -1,7 +1,8 @@
 // Asks the device that made a room key for it, and takes the request back when it is no longer needed.
 // Invariants: a session is asked for once in an interval, however many of its events wait; a request has the
 // same ID whenever it is made, so that repeating it asks nothing new and any process can take it back that has
-// the event; it stays as long as an event waits for the key; nothing of it is logged or stored. What comes back is judged by the machine's policy, not here.
+// the event; it stays as long as an event waits for the key; nothing of it is logged or stored. What comes back is
+// judged by the machine's policy, not here.
 // Protocol: Matrix client-server API, "m.room_key_request".
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";

@@ -1,7 +1,7 @@
 // Encrypted events that wait for keys where ghosts take no part in encrypted rooms (stages A and B): they came
 // at stage C, and nobody looks for their keys any more. (Where ghosts take part, envelope-worker.ts ends the wait.)
-// Invariant: each expires at its deadline, so that going
-// back to an earlier stage holds no room, and no capacity, for ever.
+// Invariant: each expires at its deadline, so that going back to an earlier stage holds no room, and no capacity,
+// for ever.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
