@@ -1,7 +1,8 @@
 // /livez, /readyz and /metrics, on a port of their own.
-// Alive: the process answers. Ready: it can do its work now - the database answers and the homeserver's
-// side was seen to work; each thing that is not so is named, and what concerns one ghost alone only named. Beside that /readyz says by its digest which
-// agents.yaml is in force, so that whoever wrote the file can tell when it counts.
+// Alive: the process answers. Ready: it can do its work now - the database answers, it is this bridge that serves,
+// and the homeserver's side was seen to work; each thing that is not so is named, and what concerns one ghost alone
+// only named. Beside that /readyz says by its digest which agents.yaml is in force, so that whoever wrote the file
+// can tell when it counts.
 import Fastify, { type FastifyInstance } from "fastify";
 import type { Registry } from "prom-client";
 
