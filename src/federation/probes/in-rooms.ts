@@ -75,6 +75,8 @@ interface Direction {
   /** What the sender is otherwise. */
   readonly outsider: string;
   receives(eventId: string): Promise<boolean>;
+  /** Whether who looks for it is shown nothing of the room anyway, so that an absence says nothing. */
+  isBlind?(): Promise<boolean>;
   /** Why it cannot have come directly. */
   whyNot(eventId: string): Promise<Explanation | undefined>;
   /** Why it cannot have come through the witness either. */
@@ -147,6 +149,7 @@ export class RoomProbes {
       whyNotRelayed: () => this.#isEmptied(this.#people.witness),
       refused: () => this.#hasLeft(),
       outsider: "observer_is_no_member",
+      isBlind: async () => !(await partner.isJoined(this.#room)),
     });
     const count = directions.length;
     const gates = { explained: gateFor(count), waited: gateFor(count) };
@@ -225,7 +228,8 @@ export class RoomProbes {
     const { answer, eventId } = await direction.send();
     if (eventId === undefined) {
       const refused = await notSent(answer, direction);
-      return { direct: refused, viaWitness: refused, eventId };
+      const viaWitness = this.#people.witness === undefined ? leftOut("witness") : refused;
+      return { direct: refused, viaWitness, eventId };
     }
     const references = [eventId];
     const arrives = this.#within(() => direction.receives(eventId));
@@ -253,9 +257,12 @@ export class RoomProbes {
       reason: explanation?.reason ?? (relayed.passed ? reason : "unexplained_absence"),
       references: [...references, ...(explanation?.references ?? [])],
     });
+    const isBlind = !relayed.passed && (await direction.isBlind?.()) === true;
+    const judged = (explanation: Explanation | undefined, reason: string) =>
+      isBlind && explanation === undefined ? notApplicable("user_is_no_member") : absent(explanation, reason);
     return {
-      direct: absent(await direction.whyNot(eventId), "not_arrived"),
-      viaWitness: relayed.finding ?? absent(await direction.whyNotRelayed(), "not_relayed"),
+      direct: judged(await direction.whyNot(eventId), "not_arrived"),
+      viaWitness: relayed.finding ?? judged(await direction.whyNotRelayed(), "not_relayed"),
       eventId,
     };
   }

@@ -36,9 +36,14 @@ function people(clock: ManualClock, partnersLeft: readonly string[]) {
   return { found: found as unknown as RoomPeople, writes };
 }
 
-async function cross(transport: Explanation | undefined, partnersLeft: readonly string[]) {
+async function cross(
+  transport: Explanation | undefined,
+  partnersLeft: readonly string[],
+  change: (found: RoomPeople) => RoomPeople = (found) => found,
+) {
   const clock = new ManualClock(0);
-  const { found, writes } = people(clock, partnersLeft);
+  const { found: everybody, writes } = people(clock, partnersLeft);
+  const found = change(everybody);
   const options = { arrivalTimeoutMs: TIMEOUT_MS, transport };
   const probes = new RoomProbes(ROOM, found, options, { clock } as unknown as ProbeSources);
   let isDone = false;
@@ -73,4 +78,42 @@ test("EVD-1: while nothing explains an absence the witness writes only when ever
     String(writes),
   );
   assert.ok(tookMs >= 2 * TIMEOUT_MS && tookMs < 2.5 * TIMEOUT_MS, `${tookMs} ms`);
+});
+
+const BUT_A_GHOST = ["@_agent:b.test"];
+
+/** The partner's person is out of the room, or only invited: its homeserver shows it nothing, and takes nothing of it. */
+function outside(found: RoomPeople): RoomPeople {
+  const refuses = async () => ({
+    answer: { status: 403, body: { errcode: "M_FORBIDDEN" } },
+    eventId: undefined,
+  });
+  const partner = { ...found.partner, isJoined: async () => false, send: refuses };
+  return { ...found, partner } as unknown as RoomPeople;
+}
+
+test("EVD-1: of a room that the partner's person is not in, while its server is, an absence says nothing", async () => {
+  const { items } = await cross(undefined, BUT_A_GHOST, outside);
+  assert.deepEqual(
+    items.map(({ probe, verdict, reason }) => [probe, verdict, reason]),
+    [
+      ["message_to_target", "unknown", "not_applicable:user_is_no_member"],
+      ["message_to_target_via_witness", "unknown", "not_applicable:user_is_no_member"],
+      ["message_to_partner", "unknown", "not_applicable:user_is_no_member"],
+      ["message_to_partner_via_witness", "unknown", "not_applicable:user_is_no_member"],
+    ],
+  );
+  const cut = await cross(undefined, [], outside);
+  assert.deepEqual(cut.items.at(-2)?.verdict, "closed", "where its server has nobody left, nothing can come");
+});
+
+test("EVD-1: without a witness nothing is said from where one would stand", async () => {
+  const { items } = await cross(undefined, [], (found) => outside({ ...found, witness: undefined }));
+  assert.deepEqual(
+    items.filter(({ vantage }) => vantage === "witness").map(({ verdict, reason }) => [verdict, reason]),
+    [
+      ["unknown", "not_configured:witness"],
+      ["unknown", "not_configured:witness"],
+    ],
+  );
 });
