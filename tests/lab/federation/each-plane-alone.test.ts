@@ -50,8 +50,6 @@ const REFUSED: Readonly<Record<PlaneName, Found>> = {
     make_join: "closed: room_acl server_banned",
     remote_join: "closed: room_acl server_banned",
     message_to_target: "closed: room_membership no_member",
-    // Not even its own homeserver takes the message: there is nothing to relay.
-    message_to_target_via_witness: "closed: room_membership no_member",
     message_to_partner: "closed: room_membership no_member",
     event_at_target: "closed: room_membership no_member",
     backfill_at_target: "closed: room_acl server_banned",
