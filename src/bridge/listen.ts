@@ -1,15 +1,33 @@
-// Taking connections where the configuration says. Invariant: a port that is taken is an error with its mend.
+// Taking connections where the configuration says. Invariants: a port that is taken is an error with its mend;
+// whether it can be had is found out before another bridge is asked to hand over, unless that other one holds it.
+import { createServer } from "node:net";
+import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
+
+interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+interface Listener {
+  listen(address: { host: string; port: number }): Promise<unknown>;
+}
+
+interface Patience {
+  readonly clock: Clock;
+  /** Aborts when there is nothing to wait for any more. */
+  readonly ended: AbortSignal;
+}
+
+/** A port may stay taken for so long: by a bridge that ends, or by one that tries it as well. */
+const TAKEN_MS = 10_000;
+const POLL_MS = 250;
 
 /**
  * @param setting the configuration's name for the address
  * @throws DrawbridgeError `program_failed`
  */
-export async function listen(
-  server: { listen(address: { host: string; port: number }): Promise<string> },
-  address: { readonly host: string; readonly port: number },
-  setting: string,
-): Promise<void> {
+export async function listen(server: Listener, address: Address, setting: string): Promise<void> {
   try {
     await server.listen({ ...address });
   } catch (cause) {
@@ -18,4 +36,56 @@ export async function listen(
       cause,
     });
   }
+}
+
+const isTaken = (error: unknown) =>
+  error instanceof DrawbridgeError && (error.cause as { code?: unknown } | undefined)?.code === "EADDRINUSE";
+
+/**
+ * Listens as soon as the port is free; false when `ended` aborted before.
+ * @param isExcused whether a port that is taken is to be left at that
+ * @throws DrawbridgeError `program_failed` when it is still taken after ten seconds, or cannot be had at all
+ */
+export async function listenOnceFree(
+  server: Listener,
+  address: Address,
+  setting: string,
+  { clock, ended }: Patience,
+  isExcused: () => Promise<boolean> = async () => false,
+): Promise<boolean> {
+  const deadline = clock.now() + TAKEN_MS;
+  while (!ended.aborted) {
+    try {
+      await listen(server, address, setting);
+      return true;
+    } catch (error) {
+      if (!isTaken(error)) throw error;
+      if (await isExcused()) return true;
+      if (clock.now() >= deadline) throw error;
+    }
+    await clock.sleep(POLL_MS, ended).catch(() => undefined);
+  }
+  return false;
+}
+
+/**
+ * Finds out whether one could listen there, and leaves the port alone again.
+ * @param isPredecessors whether the one that is to hand over has the port: it frees it by doing so
+ * @throws DrawbridgeError `program_failed` as {@link listenOnceFree}
+ */
+export async function couldListen(
+  address: Address,
+  setting: string,
+  patience: Patience,
+  isPredecessors: () => Promise<boolean>,
+): Promise<void> {
+  await listenOnceFree({ listen: bindOnce }, address, setting, patience, isPredecessors);
+}
+
+function bindOnce(address: Address): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const server = createServer((socket) => socket.destroy());
+    server.once("error", reject);
+    server.listen({ ...address, exclusive: true }, () => server.close(() => resolve()));
+  });
 }

@@ -1,6 +1,7 @@
 // The bridge as a process: everything wired together, started and drained in order.
 // Invariants: nothing listens before the database is migrated; SIGTERM stops taking transactions first,
 // then lets what is under way end or gives it back; what was acknowledged is durable at every moment.
+import { once } from "node:events";
 import { mkdirSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import type { Logger } from "pino";
@@ -29,8 +30,8 @@ import type { Admitted } from "./ledger/admission.ts";
 import { createGhostDeviceLedger } from "./ledger/ghost-devices.ts";
 import { createLedger } from "./ledger/postgres.ts";
 import { ContentKeys } from "./ledger/seal.ts";
-import { openTenureConnection } from "./ledger/tenure.ts";
-import { listen } from "./listen.ts";
+import { isHeldFrom, openTenureConnection } from "./ledger/tenure.ts";
+import { couldListen, listen, listenOnceFree } from "./listen.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
@@ -102,10 +103,14 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     await migrateWhenReachable(database.pool, clock, log, stop).catch((error: unknown) => {
       if (!stop.aborted) throw error;
     });
+    // Whoever is asked stops serving: what would keep this one from it is found out before.
+    await couldListen(config.listen, "listen", { clock, ended }, () =>
+      isHeldFrom(database.pool, config.listen.port).catch(() => false),
+    );
     // What hands over stands in line again, and asks for nothing.
     for (let asks = true; !ended.aborted; asks = false) {
       const tenure = new Tenure({
-        open: () => openTenureConnection(database.url),
+        open: () => openTenureConnection(database.url, { clock, port: config.listen.port }),
         mode: config.encryption.stage === "A" ? "shared" : "alone",
         patienceMs: config.limits.drain + HAND_OVER_GRACE_MS,
         clock,
@@ -348,10 +353,11 @@ async function serve(
   const ended = AbortSignal.any([stop, database.lost, tenure.handOver]);
   await listen(observe, config.observe, "observe");
   tellServing(metrics, false);
-  const mayServe = await tenure.begin(asks, ended);
+  const mayServe =
+    (await tenure.begin(asks, ended)) &&
+    (await listenOnceFree(intake, config.listen, "listen", { clock, ended }));
   if (mayServe) {
     tellServing(metrics, true);
-    await listen(intake, config.listen, "listen");
     encryption?.start();
     for (const part of [worker, notices, memberships, profiles, audit, pruning, recovery, ...expiries])
       part.start();
@@ -375,10 +381,7 @@ async function serve(
       // Only the wait between two checks can be rejected: by the end of the process.
       .catch(() => undefined);
 
-  await new Promise<void>((resolve) => {
-    if (ended.aborted) resolve();
-    ended.addEventListener("abort", () => resolve(), { once: true });
-  });
+  if (!ended.aborted) await once(ended, "abort");
   log.info({ event: "draining" }, "no more transactions are taken");
   await Promise.all([
     closeServer(intake.server, clock),
@@ -389,7 +392,8 @@ async function serve(
   // Nothing is sent any more. What devices still ask of a homeserver that hangs is not waited for.
   await Promise.all([homeserver.close(), encryption?.close()]);
   await audit.drain();
-  await exporter.round().catch(() => false);
+  // The file is the one's that serves.
+  if (mayServe) await exporter.round().catch(() => false);
   await exporter.close();
   await Promise.all([agentHttp.close(), closeServer(observe.server, clock)]);
 }

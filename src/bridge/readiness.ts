@@ -44,7 +44,9 @@ export class HomeserverReadiness {
   }
 }
 
-export function tenureReadiness({ isServing }: Pick<Tenure, "isServing">): Readiness {
+export function tenureReadiness(tenure: Pick<Tenure, "isServing" | "handOver">): Readiness {
+  // While it drains it has the place still, and listens no more.
+  const isServing = tenure.isServing && !tenure.handOver.aborted;
   const mend =
     "Another bridge serves this database, and has it handed over soon. End the one of them that is not meant.";
   return { name: "tenure", ok: isServing, ...(!isServing && { mend }) };

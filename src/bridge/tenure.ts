@@ -201,6 +201,7 @@ class Waiting implements Line {
   readonly pollMs = WATCH_MS;
   readonly #options: TenureOptions;
   #vacantSince: number | undefined;
+  #unaskedSince = 0;
   #asked: bigint | undefined;
 
   constructor(options: TenureOptions) {
@@ -208,12 +209,21 @@ class Waiting implements Line {
   }
 
   async step(connection: TenureConnection): Promise<bigint | undefined> {
-    const now = this.#options.clock.now();
+    const { clock, mode, patienceMs } = this.#options;
+    const now = clock.now();
     const asked = await connection.asked();
     const isVacant = await connection.isVacant();
     if (!isVacant || asked !== this.#asked) this.#vacantSince = undefined;
+    if (asked !== this.#asked) this.#unaskedSince = now;
     this.#asked = asked;
-    if (!isVacant) return undefined;
+    if (!isVacant) {
+      // Whoever wants the place alone has it by then, or is gone: one that joins is in nobody's way.
+      const mayJoin = mode === "shared" && now - this.#unaskedSince >= patienceMs + VACANT_MS;
+      if (!mayJoin || !(await connection.take("shared"))) return undefined;
+      // Those that it meant to join may have ended just now.
+      await takeAlone(connection, this.#options);
+      return asked;
+    }
     this.#vacantSince ??= now;
     if (now - this.#vacantSince < VACANT_MS) return undefined;
     return (await takeAlone(connection, this.#options)) ? asked : undefined;

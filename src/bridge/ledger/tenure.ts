@@ -2,8 +2,12 @@
 // for it last. Invariants: a process that has ended, however it did, holds nothing a moment later; whoever
 // begins to serve alone frees, in one transaction, every lease of those before, each under a higher fence, so
 // that nobody waits for a lease of the dead and no write of theirs counts any more.
+import { createHash } from "node:crypto";
+import { Socket } from "node:net";
+import { hostname } from "node:os";
 import { Client } from "pg";
-import { oneRow, rows, type Statement, toTime } from "./statement.ts";
+import type { Clock } from "../../domain/clock.ts";
+import { oneRow, type Queryable, rows, type Statement, toTime } from "./statement.ts";
 
 /** `alone`: nobody else serves at the same time. `shared`: others may that are content with it as well. */
 export type TenureMode = "alone" | "shared";
@@ -14,6 +18,9 @@ const CONNECT_TIMEOUT_MS = 5_000;
 const STATEMENT_TIMEOUT_MS = 10_000;
 /** The server ends a connection that says nothing for so long: its process hangs, or its machine is gone. */
 const SILENCE_MS_MAX = 20_000;
+/** How long the server may take to say that a connection has ended. */
+const CLOSE_MS_MAX = 2_000;
+const APPLICATION = "drawbridge-tenure";
 
 const LIMITS = `SELECT set_config('idle_session_timeout', '${SILENCE_MS_MAX}', false)
   WHERE current_setting('server_version_num')::int >= 140000`;
@@ -38,6 +45,13 @@ const HELD: Statement = { name: "tenure_held", text: `SELECT count(*)::int AS he
 const END_OTHERS: Statement = {
   name: "tenure_end_others",
   text: `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid))::int AS ended ${HOLDERS}`,
+};
+
+// One that does not say where it listens may listen anywhere.
+const HELD_FROM: Statement = {
+  name: "tenure_held_from",
+  text: `SELECT EXISTS (SELECT FROM pg_stat_activity
+    WHERE application_name IN ($1, '${APPLICATION}') AND pid IN (SELECT pid ${HOLDERS})) AS held`,
 };
 
 const SELF: Statement = {
@@ -112,7 +126,7 @@ export interface TenureConnection {
   /** Breaks an earlier connection of this process that the server has not yet missed. */
   endPast(self: TenureSelf): Promise<void>;
   readonly self: TenureSelf;
-  /** Gives the place up. */
+  /** Gives the place up; a server that does not answer is not waited for. */
   close(): Promise<void>;
 }
 
@@ -121,15 +135,34 @@ export interface TenureSelf {
   readonly since: string;
 }
 
-/** @throws the driver's error when the database cannot be reached */
-export async function openTenureConnection(url: string): Promise<TenureConnection> {
+/** What a connection is called whose process listens on this port of this machine. The server cuts at 63 bytes. */
+function applicationOf(port: number): string {
+  const digest = createHash("sha256").update(`${hostname()}:${port}`).digest("hex");
+  return `${APPLICATION}-${digest.slice(0, 16)}`;
+}
+
+/** Whether somebody else has the place who may be the one that listens on this port of this machine. */
+export async function isHeldFrom(on: Queryable, port: number): Promise<boolean> {
+  return (await oneRow<{ held: boolean }>(on, HELD_FROM, [applicationOf(port)])).held;
+}
+
+/**
+ * @param port where its process listens for the homeserver
+ * @throws the driver's error when the database cannot be reached
+ */
+export async function openTenureConnection(
+  url: string,
+  { clock, port }: { readonly clock: Clock; readonly port?: number },
+): Promise<TenureConnection> {
+  const socket = new Socket();
   const client = new Client({
+    stream: () => socket,
     connectionString: url,
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     statement_timeout: STATEMENT_TIMEOUT_MS,
     query_timeout: STATEMENT_TIMEOUT_MS,
     keepAlive: true,
-    application_name: "drawbridge-tenure",
+    application_name: port === undefined ? APPLICATION : applicationOf(port),
   });
   const broken = new AbortController();
   client.on("error", () => broken.abort());
@@ -140,6 +173,14 @@ export async function openTenureConnection(url: string): Promise<TenureConnectio
   const take = async (mode: TenureMode) => {
     const text = `SELECT pg_try_advisory_lock${suffix(mode)}(${TENURE_LOCK}) AS taken`;
     return (await oneRow<{ taken: boolean }>(client, { name: `tenure_take_${mode}`, text }, [])).taken;
+  };
+  const close = async () => {
+    const closed = new AbortController();
+    const timeUp = clock.sleep(CLOSE_MS_MAX, closed.signal).catch(() => undefined);
+    await Promise.race([client.end().catch(() => undefined), timeUp]);
+    closed.abort();
+    // The server's machine is gone, or it hangs: it ends what it still holds by itself.
+    socket.destroy();
   };
   try {
     await client.query(LIMITS);
@@ -169,12 +210,10 @@ export async function openTenureConnection(url: string): Promise<TenureConnectio
       endPast: async ({ pid, since }) => {
         await rows(client, END_PAST_SELF, [pid, since]);
       },
-      close: async () => {
-        await client.end().catch(() => undefined);
-      },
+      close,
     };
   } catch (error) {
-    await client.end().catch(() => undefined);
+    await close();
     throw error;
   }
 }

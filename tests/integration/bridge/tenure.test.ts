@@ -1,5 +1,6 @@
 // Several bridges on one database: which of them serves, and what becomes of the others.
 import assert from "node:assert/strict";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import {
@@ -7,6 +8,7 @@ import {
   type TenureConnection,
   type TenureMode,
 } from "../../../src/bridge/ledger/tenure.ts";
+import { tenureReadiness } from "../../../src/bridge/readiness.ts";
 import { Tenure } from "../../../src/bridge/tenure.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { testDatabase } from "../../support/database.ts";
@@ -27,7 +29,7 @@ async function setUp(t: TestContext) {
   const { url, pool } = await testDatabase(t);
   const tenure = (mode: TenureMode) => {
     const made = new Tenure({
-      open: () => openTenureConnection(url),
+      open: () => openTenureConnection(url, { clock }),
       mode,
       patienceMs: PATIENCE_MS,
       clock,
@@ -158,6 +160,92 @@ test("DEL-9: without devices bridges serve side by side, until one comes that ha
   for (const one of shared) await one.end();
   assert.ok(await until(() => alone.isServing));
 });
+
+test("DEL-9: back without devices, all that stand in line serve again, side by side", async (t) => {
+  const { begin, until } = await setUp(t);
+  const alone = begin();
+  assert.ok(await alone.begun);
+  const inLine = [begin("shared", false), begin("shared", false)];
+  assert.equal(await until(() => inLine.some(({ isServing }) => isServing), 60_000), false);
+  await alone.end();
+  assert.ok(await until(() => inLine.some(({ isServing }) => isServing), 15_000));
+  assert.ok(await until(() => inLine.every(({ isServing }) => isServing), 60_000));
+  assert.equal(await until(() => inLine.some(({ handOver }) => handOver.aborted), 10_000), false);
+});
+
+test("ENC-2: who has handed over without devices does not come back while another still drains", async (t) => {
+  const { begin, until } = await setUp(t);
+  const [quick, slow] = [begin("shared"), begin("shared")];
+  for (const one of [quick, slow]) assert.ok(await until(() => one.isServing));
+  const alone = begin();
+  assert.ok(await until(() => quick.handOver.aborted && slow.handOver.aborted));
+  await quick.end();
+  const inLine = begin("shared", false);
+  assert.equal(await until(() => inLine.isServing || alone.isServing, PATIENCE_MS - 10_000), false);
+  await slow.end();
+  assert.ok(await until(() => alone.isServing, 5_000));
+  assert.equal(await until(() => inLine.isServing, 60_000), false);
+});
+
+test("a bridge that hands over is not ready, though it has the place still", async () => {
+  const says = { asked: 0n, isMute: false };
+  const { tenure, clock } = await servingOn(says);
+  assert.deepEqual(tenureReadiness(tenure), { name: "tenure", ok: true });
+  says.asked += 1n;
+  await clock.advance(1_000);
+  assert.deepEqual([tenure.isServing, tenureReadiness(tenure).ok], [true, false]);
+  await tenure.end();
+});
+
+test("a database that no longer answers does not keep a bridge from ending", async (t) => {
+  const clock = new ManualClock(Date.UTC(2026, 0, 1));
+  // Its connections end before its database goes.
+  let end = () => {};
+  t.after(() => end());
+  const { url } = await testDatabase(t);
+  const { proxied, fallSilent, ...proxy } = await silentOnDemand(url);
+  end = proxy.end;
+  const connection = await openTenureConnection(proxied, { clock });
+  assert.ok(await connection.take("alone"));
+  fallSilent();
+  let isClosed = false;
+  const closed = connection.close().then(() => {
+    isClosed = true;
+  });
+  await systemClock.sleep(50);
+  assert.equal(isClosed, false, "it is given the time to say goodbye");
+  await clock.advance(2_000);
+  await closed;
+});
+
+/** A way to the database on which, once told so, nothing comes back, not even its end. */
+async function silentOnDemand(url: string) {
+  const target = new URL(url);
+  const port = Number(target.port);
+  const sockets: Socket[] = [];
+  const proxy = createServer({ allowHalfOpen: true }, (near) => {
+    const far = connect(port, target.hostname);
+    sockets.push(near, far);
+    for (const one of [near, far]) one.on("error", () => {});
+    near.pipe(far);
+    far.pipe(near);
+  });
+  await new Promise<void>((resolve) => {
+    proxy.listen(0, "127.0.0.1", resolve);
+  });
+  const end = () => {
+    for (const one of sockets) one.destroy();
+    proxy.close();
+  };
+  target.port = String((proxy.address() as AddressInfo).port);
+  return {
+    proxied: target.href,
+    end,
+    fallSilent: () => {
+      for (const one of sockets) one.unpipe();
+    },
+  };
+}
 
 /** A place that nobody else wants until told so, without a database; `says` is asked before each answer. */
 function fakePlace(says: { asked: bigint; isMute: boolean }) {

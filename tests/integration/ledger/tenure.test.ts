@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { openTenureConnection } from "../../../src/bridge/ledger/tenure.ts";
+import { systemClock } from "../../../src/domain/clock.ts";
 import { arrivals, claimEnvelopes, envelope } from "../../support/envelopes.ts";
 import {
   BUCKET,
@@ -19,7 +20,7 @@ const LATER = T0 + 1_000;
 
 /** Frees what is held, as the next bridge does; returns how much that was. */
 async function free(t: TestContext, { url }: LedgerFixture): Promise<number> {
-  const connection = await openTenureConnection(url);
+  const connection = await openTenureConnection(url, { clock: systemClock });
   t.after(() => connection.close());
   assert.ok(await connection.take("alone"));
   const freed = await connection.freeLeases(LATER);

@@ -1,0 +1,159 @@
+// A whole bridge that starts beside another: what it finds out before it asks, and what it leaves alone.
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { createServer, type Server } from "node:net";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { pino } from "pino";
+import { stringify } from "yaml";
+import { loadBridgeConfig } from "../../../src/bridge/config.ts";
+import { openTenureConnection } from "../../../src/bridge/ledger/tenure.ts";
+import { runBridge } from "../../../src/bridge/process.ts";
+import { Tenure } from "../../../src/bridge/tenure.ts";
+import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
+import { freePort } from "../../../src/runtime/free-port.ts";
+import { ledgerFixture } from "../../support/ledger.ts";
+import { ManualClock } from "../../support/manual-clock.ts";
+import { temporaryFolder, writeFile } from "../../support/temporary.ts";
+
+const STEP_MS = 250;
+const ANSWERS_MS = 4;
+
+async function taken(t: TestContext, port: number): Promise<Server> {
+  const server = createServer();
+  t.after(() => server.close());
+  await new Promise<void>((resolve) => {
+    server.listen(port, "127.0.0.1", resolve);
+  });
+  return server;
+}
+
+/** An older bridge that serves, and a newer one on the same database that can be started. */
+async function fixture(t: TestContext, { older }: { older: "of the same port" | "of another port" }) {
+  // The database is the last to go.
+  const cleanups: (() => Promise<unknown>)[] = [];
+  t.after(async () => {
+    for (const clean of cleanups.toReversed()) await clean();
+  });
+  const { url, rows } = await ledgerFixture(t);
+  const folder = temporaryFolder(t);
+  const [listen, observe] = [await freePort(), await freePort()];
+  const secret = () => systemRandom.bytes(32).toString("base64");
+  for (const name of ["as-token", "hs-token", "content-keys"]) writeFile(join(folder, name), secret(), 0o600);
+  writeFile(join(folder, "database-url"), url, 0o600);
+  writeFile(join(folder, "agents.yaml"), stringify({ version: 1, agents: {} }));
+  writeFile(
+    join(folder, "bridge.yaml"),
+    stringify({
+      version: 1,
+      homeserver: { serverName: "a.test", url: "http://127.0.0.1:1" },
+      appservice: {
+        url: `http://127.0.0.1:${listen}`,
+        asToken: { file: "as-token" },
+        hsToken: { file: "hs-token" },
+      },
+      listen: { port: listen },
+      observe: { port: observe },
+      database: { url: { file: "database-url" } },
+      contentKeys: { file: "content-keys" },
+    }),
+  );
+  const clock = new ManualClock(Date.UTC(2026, 0, 1));
+  const log = pino({ level: "silent" });
+  const serving = new Tenure({
+    open: () => openTenureConnection(url, { clock, port: older === "of the same port" ? listen : observe }),
+    mode: "alone",
+    patienceMs: 60_000,
+    clock,
+    log,
+  });
+  cleanups.push(() => serving.end());
+  assert.ok(await serving.begin(true, new AbortController().signal));
+  const asked = async () => Number((await rows("SELECT asked FROM bridge_tenure"))[0]?.["asked"]);
+  return {
+    clock,
+    rows,
+    listen,
+    serving,
+    auditFile: join(folder, "audit.jsonl"),
+    asked,
+    readiness: async () => {
+      const answer = await fetch(`http://127.0.0.1:${observe}/readyz`).catch(() => undefined);
+      if (answer === undefined) return undefined;
+      const { checks } = (await answer.json()) as { checks: readonly { name: string; ok: boolean }[] };
+      return checks.find(({ name }) => name === "tenure")?.ok;
+    },
+    start: () => {
+      const stop = new AbortController();
+      const config = loadBridgeConfig(join(folder, "bridge.yaml"));
+      const ended = runBridge({ config, clock, random: systemRandom, log, stop: stop.signal });
+      const outcome = ended.then(
+        () => "ended",
+        (error: Error) => error.message,
+      );
+      const running = { isOver: false, outcome, stop };
+      void outcome.then(() => {
+        running.isOver = true;
+      });
+      cleanups.push(async () => {
+        stop.abort();
+        await until(clock, async () => running.isOver);
+      });
+      return running;
+    },
+  };
+}
+
+async function until(clock: ManualClock, holds: () => Promise<boolean>, mostMs = 60_000): Promise<boolean> {
+  for (let passed = 0; passed < mostMs; passed += STEP_MS) {
+    if (await holds()) return true;
+    await clock.advance(STEP_MS);
+    // Statements are under way, on connections of their own.
+    await systemClock.sleep(ANSWERS_MS);
+  }
+  return await holds();
+}
+
+test("ENC-2: a bridge whose port a foreign program has ends before it asks, and disturbs nobody", async (t) => {
+  const { clock, listen, serving, asked, start } = await fixture(t, { older: "of another port" });
+  await taken(t, listen);
+  const before = await asked();
+  const running = start();
+  assert.ok(await until(clock, async () => running.isOver));
+  assert.equal(await running.outcome, `cannot listen on 127.0.0.1:${listen}`);
+  assert.equal(await asked(), before);
+  assert.equal(serving.handOver.aborted, false);
+});
+
+test("ENC-2: a bridge takes over the port of the one before it, even if that is freed a little late", async (t) => {
+  const { clock, listen, serving, start, readiness } = await fixture(t, { older: "of the same port" });
+  const port = await taken(t, listen);
+  const running = start();
+  assert.ok(await until(clock, async () => serving.handOver.aborted));
+  await serving.end();
+  assert.ok(await until(clock, async () => (await readiness()) === true));
+  await until(clock, async () => false, 5_000);
+  assert.equal(running.isOver, false);
+  await new Promise((resolve) => port.close(resolve));
+  const answers = async () =>
+    (await fetch(`http://127.0.0.1:${listen}/`).catch(() => undefined))?.status !== undefined;
+  assert.ok(await until(clock, answers));
+});
+
+test("a bridge that ends without having served leaves the audit file to the one that serves", async (t) => {
+  const { clock, rows, serving, start, readiness, auditFile } = await fixture(t, {
+    older: "of another port",
+  });
+  await rows(
+    "INSERT INTO bridge_audit (schema, record, created_at) VALUES ('svc.agent_card.v1', '{}', now())",
+  );
+  const running = start();
+  assert.ok(await until(clock, async () => serving.handOver.aborted && (await readiness()) === false));
+  running.stop.abort();
+  assert.ok(await until(clock, async () => running.isOver));
+  assert.equal(await running.outcome, "ended");
+  assert.equal(existsSync(auditFile) ? readFileSync(auditFile, "utf8") : "", "");
+  assert.deepEqual(await rows("SELECT count(*)::int AS n FROM bridge_audit WHERE exported_at IS NULL"), [
+    { n: 1 },
+  ]);
+});
