@@ -41,6 +41,7 @@ export function roomStateOf(events: readonly ReadableEvent[], namespace: Namespa
           membership: event.membership === "ban" ? "leave" : event.membership,
           inviter: event.membership === "invite" ? event.sender : undefined,
           direct: event.direct,
+          originServerTs: event.originServerTs,
         });
       } else if (
         !namespace.isOwn(event.user) &&

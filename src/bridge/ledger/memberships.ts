@@ -139,6 +139,8 @@ export interface GhostMembershipEvent {
   readonly membership: "invite" | "join" | "leave";
   readonly inviter: UserId | undefined;
   readonly direct: boolean;
+  /** Milliseconds, as the event says. */
+  readonly originServerTs?: number;
 }
 
 /** A membership event of somebody else. */
@@ -159,14 +161,16 @@ export interface EncryptionEvent {
 export type RoomStateEvent = GhostMembershipEvent | MemberEvent | EncryptionEvent;
 
 // One that was in a room, and is told to have left, asks whether that is still so; told once more before it has
-// asked (banned, and let in again), it still asks.
+// asked (banned, and let in again), it still asks. A leave that is older than the invitation says nothing of it;
+// should a clock be wrong, the homeserver refuses the join.
 const GHOST_EVENT: Statement = {
   name: "ghost_membership",
   text: `
-  INSERT INTO bridge_ghost_rooms AS g (room_id, ghost_mxid, membership, inviter, direct, task, due_at)
+  INSERT INTO bridge_ghost_rooms AS g (room_id, ghost_mxid, membership, inviter, direct, task, due_at, invited_at)
   VALUES ($1, $2, $3, $4, $5,
     CASE $3 WHEN 'invite' THEN 'answer_invite' WHEN 'join' THEN 'settle' END,
-    CASE WHEN $3 <> 'leave' THEN $6::timestamptz END)
+    CASE WHEN $3 <> 'leave' THEN $6::timestamptz END,
+    CASE WHEN $3 = 'invite' THEN $7::bigint END)
   ON CONFLICT (room_id, ghost_mxid) DO UPDATE SET
     membership = excluded.membership,
     inviter = COALESCE(excluded.inviter, g.inviter),
@@ -179,7 +183,12 @@ const GHOST_EVENT: Statement = {
       WHEN $3 = 'leave' AND (g.membership = 'join' OR g.task = 'settle') THEN $6::timestamptz
       ELSE excluded.due_at END,
     fence = g.fence + CASE WHEN g.membership = 'join' AND $3 = 'join' THEN 0 ELSE 1 END,
-    attempts = 0`,
+    invited_at = CASE
+      WHEN $3 <> 'invite' THEN g.invited_at
+      WHEN g.membership = 'invite' THEN GREATEST(g.invited_at, excluded.invited_at)
+      ELSE excluded.invited_at END,
+    attempts = 0
+  WHERE ($3 = 'leave' AND g.membership = 'invite' AND $7::bigint < g.invited_at) IS NOT TRUE`,
 };
 
 // A ghost that reads the room's members just now, or leaves because there are none, may be acting on what
@@ -239,6 +248,7 @@ export async function applyRoomState(
           event.inviter ?? null,
           event.direct,
           time,
+          event.originServerTs ?? null,
         ]);
         break;
       case "member":

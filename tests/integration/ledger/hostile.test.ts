@@ -101,6 +101,35 @@ test("who joins or leaves while a ghost reads the room's members makes it read t
   assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);
 });
 
+test("an invitation is answered though an older leave comes after it, and not when it was withdrawn", async (t) => {
+  const { admit, rows } = await ledgerFixture(t);
+  const told = (membership: "invite" | "leave", originServerTs: number) =>
+    admit([], {
+      roomState: [
+        {
+          kind: "ghost",
+          room: room("r"),
+          ghost: ghost(),
+          membership,
+          inviter: membership === "invite" ? ("@alice:a.test" as UserId) : undefined,
+          direct: false,
+          originServerTs,
+        },
+      ],
+    });
+  const known = async () => (await rows("SELECT membership, task FROM bridge_ghost_rooms"))[0];
+  await told("invite", T0 + 2_000);
+  await told("invite", T0);
+  await told("leave", T0 + 1_000);
+  assert.deepEqual(await known(), { membership: "invite", task: "answer_invite" });
+  await told("leave", T0 + 3_000);
+  assert.deepEqual(await known(), { membership: "leave", task: null });
+  await told("invite", T0 + 1_500);
+  assert.deepEqual(await known(), { membership: "invite", task: "answer_invite" });
+  await told("leave", T0 + 1_500);
+  assert.deepEqual(await known(), { membership: "leave", task: null });
+});
+
 test("DEL-4: what was abandoned meanwhile is not sent, and a notice is said by its holder alone", async (t) => {
   const { ledger, admit, claim } = await ledgerFixture(t);
   await admit([job("q1")]);
