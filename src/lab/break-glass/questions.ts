@@ -29,6 +29,12 @@ export function questionsOf(
     plane: "gateway",
     pauseMs: 200,
     attempt: async (): Promise<AttemptFinding> => {
+      // A room that the publisher has put in place of one of the partner's is closed to it with the others.
+      const path = `/rooms/${encodeURIComponent(room)}/state/m.room.member/${encodeURIComponent(asker.userId)}`;
+      const { status, body } = await asker.request("GET", path);
+      if (status === 403 || (status === 200 && body["membership"] !== "join")) {
+        return { layer: "homeserver", status: 403, verdict: "closed", reason: "not_in_the_room" };
+      }
       const audit = tailOf(lab.paths.organisation(partner).auditFile);
       const eventId = await asker.send(room, {
         msgtype: "m.text",

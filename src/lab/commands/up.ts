@@ -1,12 +1,16 @@
 // fed:up: brings the lab to running, whatever state it is in, and proves that it works.
 import { systemClock, systemRandom } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { acceptInvitations } from "../break-glass/invitations.ts";
+import type { Lab } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
-import { paletteFor, progressOn } from "../progress.ts";
+import { COMPLETE_ORGANISATIONS, partnerOf } from "../organisations.ts";
+import { type Progress, paletteFor, progressOn } from "../progress.ts";
 import { prove } from "../proof/proof.ts";
 import { renderProof } from "../proof/render.ts";
 import { waitUntilReconciled } from "../reconciled.ts";
 import { castOf, ensureRunning, type Found, lockLab } from "../running.ts";
-import { seed } from "../seed/seed.ts";
+import { readSeed, type SeedSources, seed } from "../seed/seed.ts";
 import { wayBack } from "../way-back.ts";
 import { DEFAULT_LAB, parseOptions } from "./options.ts";
 
@@ -41,16 +45,17 @@ export async function up(args: readonly string[]): Promise<number> {
   try {
     const withWitness = options.flag("with-witness");
     const { lab, found } = await ensureRunning(name, paths, clock, progress, withWitness);
-    if (found === "running") progress.note(`The lab ${name} is running already; proving it once more.`);
     await waitUntilReconciled(lab, clock, progress);
     if (found !== "running") progress.done("both registries are in force on all planes");
     const closed = await wayBack(lab);
+    const runs = `The lab ${name} runs${found === "running" ? " already" : ""}`;
     if (closed !== undefined) {
-      for (const fact of closed.facts) progress.note(`${fact}.`);
-      progress.note("The lab runs, and nothing is proved of it: it would be refused. To take it back:");
+      progress.note(`${runs}; nothing is proved of it while ${closed.facts.join(", ")}. To take it back:`);
       for (const command of closed.commands) progress.note(`  ${command}`);
       return 1;
     }
+    if (found === "running") progress.note(`${runs}; proving it once more.`);
+    await acceptAll(lab, sources, progress);
     const seeded = await seed(lab, sources, progress);
     progress.doing("asking, and being refused");
     const proof = await prove(lab, seeded, sources);
@@ -67,5 +72,25 @@ export async function up(args: readonly string[]): Promise<number> {
     return proof.failures.length === 0 ? 0 : 1;
   } finally {
     await lock.release();
+  }
+}
+
+/** Whatever a restore has invited people into: shared rooms, and what stands for those that were replaced. */
+async function acceptAll(lab: Lab, sources: SeedSources, progress: Progress): Promise<void> {
+  const before = readSeed(lab);
+  if (before === undefined) return;
+  for (const from of COMPLETE_ORGANISATIONS) {
+    progress.doing(`people accept invitations of ${from}`);
+    try {
+      const accepted = await acceptInvitations(lab, before, partnerOf(from), from, sources);
+      for (const user of new Set(accepted.map((one) => one.user))) {
+        const rooms = accepted.filter((one) => one.user === user).map(({ room }) => room);
+        progress.done(`${user} has accepted, and is back in ${rooms.join(", ")}`);
+      }
+    } catch (error) {
+      // The shared rooms are seen to next, and proved; of another room this is all there is to say.
+      if (!(error instanceof DrawbridgeError)) throw error;
+      progress.note(error.message);
+    }
   }
 }

@@ -27,11 +27,13 @@ export async function shareRooms(lab: Lab, before: Seed, progress: Progress): Pr
   const shared = COMPLETE_ORGANISATIONS.flatMap((name) => ROOM_FORMS.map((form) => [name, form] as const));
   for (const [organisation, form] of shared) {
     const room = await roomAt(organisation, form);
-    const partner = partnerOf(organisation);
-    const host = personOf(lab, before, organisation, SOURCES);
+    // Of a replacement that stands for it, who made that one.
+    const maker = before.rooms.find(({ roomId }) => roomId === room)?.replacedBy ?? organisation;
+    const partner = partnerOf(maker);
+    const host = personOf(lab, before, maker, SOURCES);
     const guest = personOf(lab, before, partner, SOURCES);
     // A room that its own organisation has kept may be one that the partner's server has given up for good.
-    if (room === undefined || !(await bringGuest(room, host, guest, lab.serverNames[organisation]))) continue;
+    if (room === undefined || !(await bringGuest(room, host, guest, lab.serverNames[maker]))) continue;
     for (const { publisher } of agentsOf(partner)) {
       await bringGhost(room, { host, guest }, ghostFor(lab, partner, publisher), SOURCES.clock);
     }

@@ -19,9 +19,16 @@ export function returnLines(
   for (const { user, room } of joins.filter((join) => isKnown(join.room))) {
     aliases.set(user, (aliases.get(user) ?? new Set()).add(room.alias));
   }
-  const anew = now.filter((room) => !isKnown(room) && before.some(({ alias }) => alias === room.alias));
+  const next = now.filter((room) => !isKnown(room) && before.some(({ alias }) => alias === room.alias));
+  const anew = next.filter(({ replacedBy }) => replacedBy === undefined);
   return [
     ...[...aliases].map(([user, rooms]) => `${user} has accepted, and is back in ${[...rooms].join(", ")}`),
+    ...next
+      .filter(({ replacedBy }) => replacedBy !== undefined)
+      .map(
+        ({ alias, roomId, replacedBy }) =>
+          `${alias} is ${roomId} now, by which ${replacedBy} has replaced it`,
+      ),
     ...(anew.length === 0
       ? []
       : [`opened anew, as it was given up: ${anew.map(({ alias }) => alias).join(", ")}`]),

@@ -18,6 +18,7 @@ import {
   WITNESS,
 } from "../organisations.ts";
 import { bringGhost } from "./bring-ghost.ts";
+import { openAsShared, replacementOf } from "./replacements.ts";
 import type { Join } from "./returns.ts";
 import {
   personOf,
@@ -78,9 +79,11 @@ async function seedRoomsOf(
   const shared = await Promise.all(
     COMPLETE_ORGANISATIONS.map(async (organisation) => {
       const room = await roomBy(organisation);
-      if (await joinPartner(lab, seed, organisation, room, sources)) return room;
+      if (await joinPartner(lab, seed, room.replacedBy ?? organisation, room, sources)) return room;
       // The partner's operator has replaced it and will not have it back: a containment leaves that behind.
       await giveUpAlias(lab, seed, room, sources);
+      const instead = await takeReplacement(lab, seed, room, sources);
+      if (instead !== undefined) return instead;
       const next = await openRoom(lab, seed, organisation, form, sources);
       await joinPartner(lab, seed, organisation, next, sources);
       return next;
@@ -99,6 +102,30 @@ async function giveUpAlias(lab: Lab, seed: Seed, room: SeededRoom, sources: Seed
   const address = `/directory/room/${encodeURIComponent(room.alias)}`;
   // It may be gone with a room that was replaced before.
   if ((await creator.request("GET", address)).status !== 404) await creator.call("DELETE", address);
+}
+
+/**
+ * What the partner has put in its place becomes the shared room, under the same address.
+ * @returns undefined when there is nothing in its place
+ */
+async function takeReplacement(
+  lab: Lab,
+  seed: Seed,
+  room: SeededRoom,
+  sources: RoomSources,
+): Promise<SeededRoom | undefined> {
+  if (!isComplete(room.createdBy)) return undefined;
+  // Whoever has made the one that is given up has blocked nothing: the other one has.
+  const replacedBy = partnerOf(room.replacedBy ?? room.createdBy);
+  const host = personOf(lab, seed, replacedBy, sources);
+  const roomId = await replacementOf(room.roomId, host);
+  if (roomId === undefined) return undefined;
+  await openAsShared(roomId, host, sharedRoomAcl(lab));
+  const instead: SeededRoom = { ...room, roomId, replacedBy };
+  if (!(await joinPartner(lab, seed, replacedBy, instead, sources))) return undefined;
+  const address = `/directory/room/${encodeURIComponent(room.alias)}`;
+  await personOf(lab, seed, room.createdBy, sources).call("PUT", address, { room_id: roomId });
+  return instead;
 }
 
 async function openRoom(
@@ -138,6 +165,7 @@ function ghostsOf(lab: Lab, organisation: CompleteOrganisation): UserId[] {
 
 /**
  * The partner's person joins over federation, and the ghosts of its own organisation are invited.
+ * @param organisation who has made the room
  * @returns false when the partner's homeserver blocks the room
  */
 async function joinPartner(
@@ -176,7 +204,7 @@ async function joinPerson(
   const deadline = clock.now() + JOIN_TIMEOUT_MS;
   // Joining again would be another event in the room each time.
   while (!(await isMember(person, room))) {
-    const answer = await person.join(room.roomId, [lab.serverNames[room.createdBy]]);
+    const answer = await person.join(room.roomId, [lab.serverNames[room.replacedBy ?? room.createdBy]]);
     if (answer.status === 200) {
       // The witness comes new into rooms that are there already.
       if (organisation !== WITNESS) sources.onJoined({ user: person.userId, room });

@@ -9,7 +9,13 @@ import { homeserverEndpoints } from "../endpoints.ts";
 import { readJson, writeJson } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import { MatrixUser } from "../matrix-user.ts";
-import { isComplete, ORGANISATION_NAMES, type OrganisationName, WITNESS } from "../organisations.ts";
+import {
+  COMPLETE_ORGANISATIONS,
+  isComplete,
+  ORGANISATION_NAMES,
+  type OrganisationName,
+  WITNESS,
+} from "../organisations.ts";
 import type { Progress } from "../progress.ts";
 import { type Join, returnLines } from "./returns.ts";
 import { seedRooms, waitForGhosts } from "./rooms.ts";
@@ -27,7 +33,10 @@ export const SeededRoom = z.strictObject({
   roomId: z.string(),
   alias: z.string(),
   encrypted: z.boolean(),
+  /** Whose shared room it is. */
   createdBy: z.enum(ORGANISATION_NAMES),
+  /** Who made it, where it stands in place of a room that was given up. */
+  replacedBy: z.enum(COMPLETE_ORGANISATIONS).exactOptional(),
 });
 export type SeededRoom = z.output<typeof SeededRoom>;
 

@@ -23,6 +23,13 @@ test("a room that was given up is told as opened anew, and joining it is no retu
   ]);
 });
 
+test("a room that is in the place of another is told with who has replaced it", () => {
+  const next = { ...room("!next", B.alias), replacedBy: "org-b" as const };
+  assert.deepEqual(returnLines([A, B], [A, next], []), [
+    "#shared:b is !next now, by which org-b has replaced it",
+  ]);
+});
+
 test("nothing is told where nobody came back, nor when the rooms are first made", () => {
   assert.deepEqual(returnLines([A, B], [A, B], []), []);
   assert.deepEqual(returnLines([], [A, B], [{ user: ALICE, room: A }]), []);
