@@ -10,7 +10,7 @@ import { type CommandModule, ExitCode } from "./command.ts";
 import {
   CONFIG_OPTION,
   openForCommand,
-  planeLabel,
+  planeWords,
   progressReporter,
   say,
   shellWord,
@@ -102,7 +102,7 @@ async function walk(
   tell: (text: string) => void,
 ): Promise<readonly PlaneWalk[]> {
   const order = act === "contain" ? "closing" : "opening";
-  say(`In ${order} order: ${stepsOf(act).map(planeLabel).join(", ")}.`);
+  say(`In ${order} order: ${stepsOf(act).map(planeWords).join(", ")}.`);
   const told = new Map<PlaneName, string>();
   const tellOnce = (one: PlaneWalk) => {
     const text = linesOf(act, one).join("\n");
@@ -146,7 +146,7 @@ function tellSteps(act: Act, { partner }: ActResult, config: string): void {
     `Remaining steps, in this order (or all of them: drawbridge federation ${act} ${partner.name} --config ${file} --run):`,
   ];
   for (const plane of stepsOf(act)) {
-    lines.push(`  ${planeLabel(plane)}`);
+    lines.push(`  ${planeWords(plane)}`);
     lines.push(`    drawbridge reconcile --config ${file} --once --plane ${plane}`);
     lines.push(`    drawbridge federation probe ${partner.name} --config ${file} --plane ${plane}`);
   }
@@ -164,7 +164,7 @@ function wordOf(act: Act, { done, outcome, reason, mendedAt }: PlaneWalk): strin
 
 function linesOf(act: Act, one: PlaneWalk): readonly string[] {
   return [
-    `${planeLabel(one.plane)}: ${wordOf(act, one)}`,
+    `${planeWords(one.plane)}: ${wordOf(act, one)}`,
     ...one.outOfReach.map(({ subject, reason, mend }) => `  not reached: ${subject} (${reason}); ${mend}`),
     ...one.evidence
       .filter(({ verdict }) => verdict === "unknown")
@@ -176,7 +176,7 @@ function linesOf(act: Act, one: PlaneWalk): readonly string[] {
 }
 
 function tellLeft(act: Act, walks: readonly PlaneWalk[], { partner }: ActResult, config: string): void {
-  const left = walks.filter(({ done }) => !done).map(({ plane }) => planeLabel(plane));
+  const left = walks.filter(({ done }) => !done).map(({ plane }) => planeWords(plane));
   if (left.length === 0) return;
   const lines = [
     `${act === "contain" ? "STILL TO BE CLOSED" : "STILL TO BE OPENED"}: ${left.join(", ")}. Mend what is named above, then give the same command again:`,

@@ -24,7 +24,12 @@ export function say(text: string): void {
   process.stderr.write(`${text}\n`);
 }
 
-/** A plane as people name it: `5 gateway`. */
+/** A plane in a running text, where a bare `2 rooms` would be taken for a count: `plane 2 (rooms)`. */
+export function planeWords(plane: PlaneName): string {
+  return `plane ${PLANE_NUMBERS[plane]} (${plane})`;
+}
+
+/** A plane in a table or after the word: `2 rooms`. */
 export function planeLabel(plane: PlaneName): string {
   return `${PLANE_NUMBERS[plane]} ${plane}`;
 }
@@ -44,7 +49,7 @@ export const progressReporter: Reporter = {
     const text = textOf(event);
     if (text !== undefined) say(text);
   },
-  note: (plane, text) => say(`  ${planeLabel(plane)}: ${text}`),
+  note: (plane, text) => say(`  ${planeWords(plane)}: ${text}`),
 };
 
 /** So long a walk stands still before it says what it waits for. */
@@ -75,7 +80,7 @@ export function walkReporter(): WalkReporter {
     event: (event) => {
       if (event.event === "plane_waits") {
         const planes = waited.get(event.holder) ?? new Set();
-        waited.set(event.holder, planes.add(planeLabel(event.plane)));
+        waited.set(event.holder, planes.add(planeWords(event.plane)));
         clearTimeout(late);
         late = setTimeout(() => progressReporter.event(event), SILENT_WAIT_MS).unref();
         return;
@@ -92,10 +97,15 @@ export function walkReporter(): WalkReporter {
     told: () => clearTimeout(late),
     waits: () => {
       if (waited.size === 0) return undefined;
-      const who = [...waited].map(([holder, planes]) => `${HOLDERS[holder]} (${[...planes].join(", ")})`);
+      const who = [...waited].map(([holder, planes]) => `${HOLDERS[holder]} on ${listed([...planes])}`);
       return `At the same moment the same was done by ${who.join(" and by ")}; that was waited for, and hinders nothing.`;
     },
   };
+}
+
+/** `a`, `a and b`, `a, b and c`. */
+function listed(words: readonly string[]): string {
+  return [words.slice(0, -1).join(", "), ...words.slice(-1)].filter((one) => one !== "").join(" and ");
 }
 
 function textOf(event: ReconcileEvent): string | undefined {
@@ -111,21 +121,21 @@ function textOf(event: ReconcileEvent): string | undefined {
         `mend: ${event.mend}`,
       ].join("\n");
     case "plane_begun":
-      return `${planeLabel(event.plane)}: applying ${short(event.revision)}`;
+      return `${planeWords(event.plane)}: applying ${short(event.revision)}`;
     case "plane_ended": {
       const reason = event.reason === null ? "" : ` (${event.reason})`;
       const mend = event.mend === null ? "" : `\n  mend: ${event.mend}`;
       const left = event.outOfReach.map((one) => `\n  not reached: ${one.subject} (${one.reason})`).join("");
-      return `${planeLabel(event.plane)}: ${event.outcome}${reason} after ${event.durationMs} ms${mend}${left}`;
+      return `${planeWords(event.plane)}: ${event.outcome}${reason} after ${event.durationMs} ms${mend}${left}`;
     }
     case "plane_waits":
-      return `${planeLabel(event.plane)}: ${HOLDERS[event.holder]} is at work on it already; waiting`;
+      return `${planeWords(event.plane)}: ${HOLDERS[event.holder]} is at work on it already; waiting`;
     case "drift": {
       const kept = event.record.kept === null ? "" : `; its text is kept in ${event.record.kept}`;
-      return `DRIFT: ${planeLabel(event.record.plane)}: ${event.record.subject} was ${event.record.kind}${kept}`;
+      return `DRIFT: ${planeWords(event.record.plane)}: ${event.record.subject} was ${event.record.kind}${kept}`;
     }
     case "drift_unknown":
-      return `${planeLabel(event.plane)}: cannot be looked at for drift (${event.code})`;
+      return `${planeWords(event.plane)}: cannot be looked at for drift (${event.code})`;
     case "state_damaged":
       return `${event.file} is damaged; the plane is applied again`;
   }

@@ -3,7 +3,7 @@ import process from "node:process";
 import type { Command } from "commander";
 import { type FederationStatus, federationStatus } from "../federation/containment/status.ts";
 import { type CommandModule, ExitCode } from "./command.ts";
-import { CONFIG_OPTION, openForCommand, planeLabel, short } from "./federation-options.ts";
+import { CONFIG_OPTION, openForCommand, planeLabel, planeWords, short } from "./federation-options.ts";
 import { renderJson, renderTable } from "./output.ts";
 
 export const command: CommandModule = {
@@ -64,7 +64,7 @@ function textOf({ head, accepted, refused, contained, planes, drift }: Federatio
       ]),
     ),
   );
-  const never = planes.filter(({ outcome }) => outcome === "never").map(({ plane }) => planeLabel(plane));
+  const never = planes.filter(({ outcome }) => outcome === "never").map(({ plane }) => planeWords(plane));
   if (never.length > 0) {
     sections.push(
       `Never applied: ${never.join(", ")}. Whatever stands there was put there by somebody else, and is not known here.\n` +

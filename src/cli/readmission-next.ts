@@ -75,7 +75,7 @@ function tell(
         ];
   return [
     textOf(readmission),
-    ...(plane === null ? [] : [`\n${planeLabel(plane)} is ${proved ? "open" : "NOT SEEN OPEN YET"}\n`]),
+    ...(plane === null ? [] : [`\nPlane ${planeLabel(plane)} is ${proved ? "open" : "NOT SEEN OPEN YET"}\n`]),
     ...(conditions.length === 0
       ? []
       : [

@@ -8,7 +8,7 @@ import { currentStage, type Readmission } from "../federation/readmission/readmi
 import { ROOMS_CHOICES } from "../federation/readmission/record.ts";
 import { readmissionRooms } from "../federation/readmission/rooms.ts";
 import type { WalkContext } from "../federation/readmission/walk.ts";
-import { openForCommand, planeLabel, say, shellWord, short } from "./federation-options.ts";
+import { openForCommand, planeLabel, planeWords, say, shellWord, short } from "./federation-options.ts";
 import { renderTable } from "./output.ts";
 
 export const roomsOption = () =>
@@ -30,7 +30,11 @@ export async function openWalk(options: {
     ...federation,
     config,
     random: systemRandom,
-    rooms: readmissionRooms(config, { clock: systemClock, state, note: (text) => say(`  2 rooms: ${text}`) }),
+    rooms: readmissionRooms(config, {
+      clock: systemClock,
+      state,
+      note: (text) => say(`  ${planeWords("rooms")}: ${text}`),
+    }),
     say,
     onWait: () => say("another change is being made; waiting"),
     ...(probe === undefined

@@ -42,7 +42,7 @@ export const command: CommandModule = {
 };
 
 function tell({ plane, state, interrupts, files }: PlannedStep): string {
-  const lines = [`${planeLabel(plane)}: ${state === "pending" ? interrupts : state}`];
+  const lines = [`plane ${planeLabel(plane)}: ${state === "pending" ? interrupts : state}`];
   for (const { path, removed, added } of files) {
     lines.push(`  ${path}`, ...removed.map((line) => `    -${line}`), ...added.map((line) => `    +${line}`));
   }

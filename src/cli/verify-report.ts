@@ -32,7 +32,7 @@ function about({ removal, digest, signers, statements }: RecordReport): string[]
   if (removal === null) return [`File    ${digest}`];
   const { run, kind, trigger, remover, partner, completedAt } = removal;
   return [
-    `Removal ${remover} removed ${partner}: ${kind}${trigger === null ? "" : `, ${trigger}`}`,
+    `Removal of ${partner} by ${remover}: ${kind}${trigger === null ? "" : `, ${trigger}`}`,
     `Run     ${run}, ${completedAt === null ? "no completion that verifies" : `completed ${completedAt}`}`,
     `File    ${digest}`,
     ...signers.map(
@@ -48,7 +48,7 @@ function found(report: RecordReport): string[] {
     ...stageLines(report.proved),
     "Only attested: said and signed, shown by nothing",
     ...cut(report.attested.map(({ organisation, what }) => `${organisation ?? "both"}: ${what}`)),
-    "Missing",
+    "Left open, though it is verified",
     ...cut([
       ...report.missing.map(({ where, what }) => `${where}: ${what}`),
       "what was replicated before the removal is not retracted",

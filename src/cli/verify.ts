@@ -42,7 +42,7 @@ function readRecord(file: string): Buffer {
     const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
     if (code === "ENOENT") {
       throw new DrawbridgeError("usage", `there is no ${file}`, {
-        mend: "A record is written when both organisations have signed its completion: drawbridge offboarding status says what is left, and names the file once it is there.",
+        mend: "If it was moved, name it where it is now; if it was deleted, the other organisation holds the same record, or restore it from a backup. If this removal has not ended yet, there is none: a record is written once both organisations have signed the completion, and drawbridge offboarding status says what is left.",
         cause,
       });
     }

@@ -67,7 +67,7 @@ export interface Missing {
 
 const NO_RUN_EXPECTED: Missing = {
   where: "trust",
-  what: "no run is expected, so an earlier removal of the same two verifies as well; compare the run above",
+  what: "it expects no run, so an earlier removal of the same two would verify as well; compare the run above, or give it to the trust file as expect.run",
 };
 
 interface Found {

@@ -88,11 +88,11 @@ test("CON-1: restore names first what it cannot mend", async (t) => {
 test("CON-1: a walk says its own order, and the status which planes were never applied", async (t) => {
   const { drawbridge } = await deployment(t);
   for (const [act, order] of [
-    ["contain", "In closing order: 5 gateway, 4 card, 2 rooms, 3 border."],
-    ["restore", "In opening order: 3 border, 2 rooms, 4 card, 5 gateway."],
+    ["contain", "In closing order: plane 5 (gateway), plane 4 (card), plane 2 (rooms), plane 3 (border)."],
+    ["restore", "In opening order: plane 3 (border), plane 2 (rooms), plane 4 (card), plane 5 (gateway)."],
   ] as const) {
     const { stdout, stderr } = await drawbridge("federation", act, "lighthouse", "--run");
-    for (const plane of ["5 gateway", "4 card"]) {
+    for (const plane of ["plane 5 (gateway)", "plane 4 (card)"]) {
       const told = `${stdout}${stderr}`.split("\n").filter((line) => line.startsWith(plane));
       assert.deepEqual(told, [`${plane}: ${act === "contain" ? "closed" : "in force"}`]);
     }
@@ -101,7 +101,7 @@ test("CON-1: a walk says its own order, and the status which planes were never a
   }
   const { stdout } = await drawbridge("federation", "status");
   assert.match(stdout, /^1 transport .* never applied .*not looked for/m);
-  assert.match(stdout, /^Never applied: 1 transport\b.*\nmend: drawbridge reconcile --once/m);
+  assert.match(stdout, /^Never applied: plane 1 \(transport\).*\nmend: drawbridge reconcile --once/m);
 });
 
 test("CON-1: exit codes say what kind of no it is", async (t) => {
@@ -192,21 +192,24 @@ test("CON-1: a walk that waited says for whom, once it is over, and at once only
   const service = await state.tryLock("service");
   const card = await state.tryLock("plane card");
   const first = contain();
-  await complains(first, "4 card: the reconciler is at work on it already; waiting");
+  await complains(first, "plane 4 (card): the reconciler is at work on it already; waiting");
   await card?.release();
   const ended = await first.finished;
   assert.match(
     ended.stderr,
-    /^At the same moment the same was done by the reconciler \(4 card\); that was waited for, and hinders nothing\.$/m,
+    /^At the same moment the same was done by the reconciler on plane 4 \(card\); that was waited for, and hinders nothing\.$/m,
   );
-  assert.match(ended.stdout, /^5 gateway: closed\n4 card: closed\n2 rooms: /m);
+  assert.match(ended.stdout, /^plane 5 \(gateway\): closed\nplane 4 \(card\): closed\nplane 2 \(rooms\): /m);
 
   await service?.release();
   const border = await state.tryLock("plane border");
   const second = contain();
-  await complains(second, "3 border: another command is at work on it already; waiting");
+  await complains(second, "plane 3 (border): another command is at work on it already; waiting");
   await border?.release();
-  assert.match((await second.finished).stderr, /^At the same moment .* by another command \(3 border\); /m);
+  assert.match(
+    (await second.finished).stderr,
+    /^At the same moment .* by another command on plane 3 \(border\); /m,
+  );
   assert.doesNotMatch((await contain().finished).stderr, /At the same moment/);
 });
 
@@ -232,7 +235,10 @@ test("CON-1: a walk over parts that are down names every plane that is not close
   );
   const again = await drawbridge("federation", "contain", "lighthouse", "--run");
   assert.equal(again.code, 5);
-  assert.match(again.stdout, /^STILL TO BE CLOSED: 2 rooms, 3 border\. Mend what is named above/m);
+  assert.match(
+    again.stdout,
+    /^STILL TO BE CLOSED: plane 2 \(rooms\), plane 3 \(border\)\. Mend what is named above/m,
+  );
   assert.match(again.stdout, /^ {2}drawbridge federation contain lighthouse --config '.+' --run$/m);
   const status = await drawbridge("federation", "status", "--json");
   assert.equal(status.code, 5);

@@ -76,7 +76,10 @@ export async function closeRooms(session: RoomsSession): Promise<PassResult> {
   let wave = await listRooms(session, partners);
   const journaled = [...session.journals.values()].flatMap(({ rooms }) => rooms.map(({ room }) => room));
   wave = [...new Set([...wave, ...journaled])];
-  note(`${wave.length} rooms are known, ${partners.length} partners are to be out of them`);
+  const many = partners.length === 1 ? "is" : "are";
+  note(
+    `${counted(wave.length, "room")} known; ${counted(partners.length, "partner")} ${many} to be out of them`,
+  );
   for (let waves = 0; wave.length > 0 && waves < WAVES_MAX; waves++) {
     await settleAll(wave);
     const users = new Set([...usersOf(statesOf(), partners), ...bannedUsers(session, partners)]);
@@ -111,8 +114,11 @@ export async function closeRooms(session: RoomsSession): Promise<PassResult> {
 
   if (counts.checked > 0) {
     note(
-      `enforcement at home asked ${counts.checked} times: ${counts.stale} stale, ${counts.mended} mended; ` +
-        `${counts.resent} ACLs sent again for retained servers`,
+      `asked the own homeserver ${counted(counts.checked, "time")} whether it enforces a room's ACL: ` +
+        `${counted(counts.stale, "time")} it did not yet, ${counted(counts.mended, "room")} put right` +
+        (counts.resent === 0
+          ? ""
+          : `; ${counted(counts.resent, "ACL")} sent again to servers that stay in the rooms`),
     );
   }
   const obstacles = [...settled.values()]
@@ -123,6 +129,10 @@ export async function closeRooms(session: RoomsSession): Promise<PassResult> {
     changed,
     outOfReach: outOfReach(session, [...obstacles, ...ended.obstacles], gaps, settled),
   };
+}
+
+function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? "" : "s"}`;
 }
 
 /** Whether anything about a partner, or of the ACL, is to be seen to be in force. */
