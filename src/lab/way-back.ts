@@ -48,13 +48,16 @@ export function wayBackNote({ facts, commands }: WayBack): string {
   ].join("\n");
 }
 
-/** The error of a question that could not be asked, with the way back as its mend. */
+/**
+ * The error of a question that could not be asked: where something is closed `wayBackNote` has said why, and how
+ * to take it back, and neither is said again.
+ */
 export function withWayBack(lab: string, error: unknown, closed: WayBack | undefined): unknown {
   if (!(error instanceof DrawbridgeError)) return error;
   const { code, message } = error;
   if (closed !== undefined) {
-    const mend = `To take it back: ${closed.commands.join("; ")}`;
-    return new DrawbridgeError(code, `${closed.facts.join(", ")}: ${message}`, { mend, cause: error });
+    const said = code === "homeserver_refused" ? "the question was refused, as is said above" : message;
+    return new DrawbridgeError(code, said, { cause: error });
   }
   if (code !== "homeserver_refused") return error;
   // As a restore leaves it: they are invited, and have not come yet.

@@ -25,7 +25,6 @@ Usage: ./task fed:ask "QUESTION" [--from ORG] [--to ORG|AGENT] [--room ORG|ROOM]
                       [--encrypted] [--timeout TIME] [--json]
 
 Asks in a shared room, by mentioning the agent's ghost, and prints the answer with its time line.
-The exit code is 0 when the question was answered, else 1.
 
   --from ORG      whose user asks; org-b when absent
   --to ORG|AGENT  the agent of that organisation, or an agent by its name in agents.yaml; when absent the
@@ -36,6 +35,12 @@ The exit code is 0 when the question was answered, else 1.
                   is named by its ID or alias says by itself whether it is encrypted
   --timeout TIME  how long to wait, such as 90s; 60s when absent
   --name LAB      the lab; "default" when absent
+  --json          print what came of it as JSON
+
+  0  the question was answered
+  1  the agent was asked, and there is no answer of it; or the lab does not run
+  2  there is no question, or the command line is wrong; nothing was asked
+  3  nothing came of it in time, or a homeserver refused it, such as while the partner is contained or removed
 `;
 
 const wrong = (message: string) => new DrawbridgeError("usage", message, { mend: USAGE.trim() });

@@ -15,14 +15,20 @@ test("a question that is refused while a partner is contained names the command 
   );
   const error = withWayBack("night", REFUSED, closed);
   assert.ok(error instanceof DrawbridgeError);
-  assert.equal(error.message, "org-b is contained at org-a: org-b refuses PUT: 403");
-  assert.equal(error.mend, "To take it back: ./task fed:break-glass restore org-b --org org-a --name night");
+  assert.equal(error.code, "homeserver_refused");
+  assert.equal(error.message, "the question was refused, as is said above");
+  assert.equal(error.mend, undefined, "it stands in the note");
 });
 
 test("a question that is refused after a removal names the re-admission", () => {
   const closed = wayBackFrom("default", [], ["org-a", "org-b"]);
   assert.deepEqual(closed?.facts, ["org-b is removed at org-a", "org-a is removed at org-b"]);
-  assert.equal(mendOf(withWayBack("default", REFUSED, closed)), "To take it back: ./task fed:readmit");
+  assert.deepEqual(closed?.commands, ["./task fed:readmit"]);
+  const silent = new DrawbridgeError("agent_unavailable", "no answer within 60 s", { mend: "See the log." });
+  const error = withWayBack("default", silent, closed);
+  assert.ok(error instanceof DrawbridgeError);
+  assert.equal(error.message, "no answer within 60 s");
+  assert.equal(error.mend, undefined);
 });
 
 test("a question that is refused where nothing is closed names what brings people back after a restore", () => {
