@@ -3,29 +3,18 @@
 // is asked of it (/readyz); nothing is changed, made or printed that is a secret; one finding that fails does not
 // hide another that can be looked at.
 import { readFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { request } from "undici";
 import { z } from "zod";
-import { AgentsFile } from "../admission/agents-file.ts";
 import type { Clock } from "../domain/clock.ts";
-import { DrawbridgeError } from "../domain/errors.ts";
-import { loadYaml } from "../runtime/load-yaml.ts";
 import { readSecret } from "../runtime/secrets.ts";
-import { isPinned } from "./agents/directory.ts";
 import { type BridgeConfig, loadBridgeConfig } from "./config.ts";
+import { examineAgents } from "./doctor-agents.ts";
+import { type Finding, failed, ill, notKnown, well } from "./doctor-finding.ts";
 import { ContentKeys } from "./ledger/seal.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import { type AppserviceTokens, renderRegistration } from "./matrix/registration.ts";
 import { checkHomeserver, type SelfCheck } from "./matrix/self-check.ts";
-
-export interface Finding {
-  readonly name: string;
-  /** `not_known`: it could not be looked at, or not yet. */
-  readonly state: "ok" | "not_known" | "failing";
-  readonly found: string;
-  /** What the operator should do; undefined when all is well. */
-  readonly mend: string | undefined;
-}
 
 const PROBE_TIMEOUT_MS = 5_000;
 
@@ -42,17 +31,6 @@ const Readyz = z.object({
   ),
 });
 
-const well = (name: string, found: string): Finding => ({ name, state: "ok", found, mend: undefined });
-const ill = (name: string, found: string, mend: string): Finding => ({ name, state: "failing", found, mend });
-const notKnown = (name: string, found: string, mend: string): Finding => ({
-  ...{ name, state: "not_known", found, mend },
-});
-
-function failed(name: string, error: unknown): Finding {
-  if (!(error instanceof DrawbridgeError)) throw error;
-  return ill(name, error.message, error.mend ?? "Correct it and look again.");
-}
-
 /** Examines the bridge of a configuration file. */
 export async function examineBridge(configFile: string, clock: Clock): Promise<readonly Finding[]> {
   let config: BridgeConfig;
@@ -65,7 +43,7 @@ export async function examineBridge(configFile: string, clock: Clock): Promise<r
   const findings = [
     well("configuration", configFile),
     finding,
-    examineAgents(config),
+    ...(await examineAgents(config, clock)),
     well("encryption", STAGES[config.encryption.stage]),
   ];
   if (tokens === undefined) return findings;
@@ -98,23 +76,6 @@ function readSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefin
     return { tokens, finding: well("secrets", "all there") };
   } catch (error) {
     return { tokens: undefined, finding: failed("secrets", error) };
-  }
-}
-
-function examineAgents(config: BridgeConfig): Finding {
-  try {
-    const { agents } = loadYaml(AgentsFile, resolve(config.directory, config.agentsFile));
-    const unpinned = Object.entries(agents)
-      .filter(([, entry]) => !isPinned(entry))
-      .map(([name]) => name);
-    if (unpinned.length === 0) return well("agents", `${Object.keys(agents).length}, all pinned`);
-    return ill(
-      "agents",
-      `not pinned, so never asked: ${unpinned.join(", ")}`,
-      "Give each a cardIdentity, allowedServers and allowedSenders, or remove it.",
-    );
-  } catch (error) {
-    return failed("agents", error);
   }
 }
 

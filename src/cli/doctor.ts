@@ -1,7 +1,8 @@
 // `drawbridge doctor`: what is wrong with a bridge, and the mend of each.
 import process from "node:process";
 import type { Command } from "commander";
-import { examineBridge, type Finding } from "../bridge/doctor.ts";
+import { examineBridge } from "../bridge/doctor.ts";
+import type { Finding } from "../bridge/doctor-finding.ts";
 import { systemClock } from "../domain/clock.ts";
 import { type CommandModule, ExitCode } from "./command.ts";
 import { CONFIG, requireConfigFile } from "./config-option.ts";
@@ -39,8 +40,9 @@ export const command: CommandModule = {
       .addHelpText(
         "after",
         `
-Looks at the bridge's folder, at its homeserver, and at what the running bridge says of itself: its database, its
-ghosts, and from stage B of encryption on each link of their keys. It changes nothing.
+Looks at the bridge's folder, at its homeserver, at the card that each agent serves now, for 5 s at most, and at what
+the running bridge says of itself: its database, its ghosts, and from stage B of encryption on each link of their
+keys. It changes nothing.
   ok       looked at, and well
   ?        could not be looked at, or is not found out yet; the next line says what to do
   PROBLEM  wrong; the next line is the mend

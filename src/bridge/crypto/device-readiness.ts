@@ -92,10 +92,10 @@ export function deviceReadiness(
 function deliveryReadiness({ result, since, seenAt }: KeyDeliveryState): Readiness {
   const check = { name: "keys_by_transaction", blocking: false };
   const times = since === undefined || seenAt === undefined ? "" : seenSince(since, seenAt);
-  if (result === "works") return { ...check, ok: true, found: `yes${times}` };
+  if (result === "works") return { ...check, ok: true, found: `yes${times}; looked at again once an hour` };
   const mend = DELIVERY_MENDS[result];
   if (result === "unknown") return { ...check, ok: false, known: false, found: "not found out yet", mend };
-  return { ...check, ok: false, found: `no${times}`, mend };
+  return { ...check, ok: false, found: `no${times}; looked at again every five minutes`, mend };
 }
 
 function seenSince(since: number, seenAt: number): string {

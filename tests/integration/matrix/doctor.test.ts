@@ -11,6 +11,9 @@ import { ExitCode } from "../../../src/cli/command.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import { freePort } from "../../../src/runtime/free-port.ts";
 import { readSecret } from "../../../src/runtime/secrets.ts";
+import { agentsYaml } from "../../support/agents-yaml.ts";
+import { bytesOf, fullCard, signedCard, testKey } from "../../support/cards.ts";
+import { httpServer, json } from "../../support/http-server.ts";
 import { type Script, scriptedHomeserver } from "../../support/scripted-homeserver.ts";
 import { ROOT, run, temporaryFolder, writeFile } from "../../support/temporary.ts";
 
@@ -34,10 +37,14 @@ async function fixture(t: TestContext, observePort?: number) {
     systemRandom,
   );
   for (const [name, text] of Object.entries(files)) writeFile(join(directory, name), text);
+  const key = await testKey("key-1");
+  const cards = await httpServer(t);
+  cards.answer = json(bytesOf(signedCard(key, fullCard())));
+  writeFile(join(directory, "agents.yaml"), agentsYaml({ docs: { key, cardUrl: `${cards.url}/card` } }));
   const config = join(directory, "bridge.yaml");
   const problems = async () =>
     (await examineBridge(config, systemClock)).filter(({ state }) => state === "failing");
-  return { server, directory, config, problems };
+  return { server, directory, config, problems, cards };
 }
 
 test("a folder and a homeserver that are well have no problem, no database is made to see it, and a bridge that is down is not known", async (t) => {
@@ -83,20 +90,47 @@ test("each thing that is wrong is named with its mend, and does not hide the oth
   server.script = () => ({ status: 401, body: { errcode: "M_UNKNOWN_TOKEN" } });
   assert.deepEqual(
     (await problems()).map(({ name }) => name),
-    ["agents", "registration", "token_accepted"],
+    ["agent docs", "registration", "token_accepted"],
   );
   for (const { mend } of await problems()) assert.match(mend ?? "", /^[A-Z].*\.$/);
 
   writeFileSync(join(directory, "secrets/content-keys"), "short\n");
   assert.deepEqual(
     (await problems()).map(({ name }) => name),
-    ["secrets", "agents"],
+    ["secrets", "agent docs"],
   );
   writeFileSync(join(directory, "bridge.yaml"), "version: 2\n");
   assert.deepEqual(
     (await problems()).map(({ name }) => name),
     ["configuration"],
   );
+});
+
+test("an agent counts as well only when its card is served now and signed by its pin; one that fails hides no other", async (t) => {
+  const { directory, config, cards } = await fixture(t);
+  const file = join(directory, "agents.yaml");
+  const agents = async () =>
+    (await examineBridge(config, systemClock))
+      .filter(({ name }) => name.startsWith("agent"))
+      .map(({ name, state, found }) => [name, state, found.replaceAll(cards.url, "URL")]);
+  const signed = "each with a card that was fetched now and is signed by its pinned key";
+  assert.deepEqual(await agents(), [["agents", "ok", `1 in the file, ${signed}`]]);
+
+  const [key, other] = [await testKey("key-1"), await testKey("key-1")];
+  const card = bytesOf(signedCard(key, fullCard()));
+  cards.answer = (request, response) =>
+    request.url === "/gone" ? response.writeHead(404).end() : json(card)(request, response);
+  const entry = (pin: typeof key, path: string) => ({ key: pin, cardUrl: `${cards.url}/${path}` });
+  const named = { docs: entry(key, "card"), gone: entry(key, "gone"), other: entry(other, "card") };
+  writeFileSync(file, agentsYaml(named));
+  assert.deepEqual(await agents(), [
+    ["agents", "ok", `1 of 3 in the file, ${signed}`],
+    ["agent gone", "failing", "no card at URL/gone: status_refused, status 404"],
+    ["agent other", "failing", "the card at URL/card does not verify against its pin: signature_invalid"],
+  ]);
+
+  writeFileSync(file, agentsYaml({}));
+  assert.deepEqual(await agents(), [["agents", "not_known", "none in the file: nobody can be asked"]]);
 });
 
 test("what a running bridge says of itself is passed on", async (t) => {

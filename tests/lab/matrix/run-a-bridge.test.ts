@@ -69,7 +69,13 @@ test("a bridge set up as the operating guide says joins, answers !agents, and en
   t.after(() => bridge.child.kill("SIGKILL"));
   const readyz = `http://127.0.0.1:${observePort}/readyz`;
   await until("the bridge is ready", async () => ((await fetch(readyz)).ok ? true : undefined));
-  assert.match(await drawbridge("doctor", "--config", config), /^ok {7}bridge: running and ready$/m);
+  const doctor = await run(DRAWBRIDGE, ["doctor", "--config", config]);
+  assert.match(doctor.stdout, /^ok {7}bridge: running and ready$/m);
+  assert.match(
+    doctor.stdout,
+    /^PROBLEM {2}agent docs: no card at http:\/\/127\.0\.0\.1:9\/card: unreachable$/m,
+  );
+  assert.equal(doctor.code, 1, "nobody serves the agent's card");
 
   const alice = await synapse.user("alice");
   const mallory = await synapse.user("mallory");

@@ -159,7 +159,10 @@ test("each link of a ghost's keys that is well is told, and what is not found ou
       ["device_keys_published", "yes, of 1 ghost"],
       ["devices_cross_signed", "yes, of 1 ghost"],
       ["keys_read_back", "yes, of 1 ghost"],
-      ["keys_by_transaction", "yes, since 2026-01-01T00:00:00.000Z, last seen 2026-01-01T00:00:00.000Z"],
+      [
+        "keys_by_transaction",
+        "yes, since 2026-01-01T00:00:00.000Z, last seen 2026-01-01T00:00:00.000Z; looked at again once an hour",
+      ],
     ],
   );
   const [unknown, ...more] = problems([status()], "unknown");
