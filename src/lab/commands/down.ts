@@ -2,6 +2,7 @@
 import { systemClock } from "../../domain/clock.ts";
 import { readLab } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
+import { signedRecords } from "../offboard/records.ts";
 import { progressOn } from "../progress.ts";
 import { endLab, lockLab, purgeLab } from "../running.ts";
 import { DEFAULT_LAB, parseOptions } from "./options.ts";
@@ -13,7 +14,8 @@ Ends the programs of the lab, and none besides. Databases, rooms, keys and confi
 fed:up.
 
   --name LAB  the lab; "default" when absent
-  --purge     remove all of its data too
+  --purge     remove all of its data too. Each signed removal record that goes with them is named; without
+              --purge it stays, and a copy of it can be kept anywhere
 `;
 
 export async function down(args: readonly string[]): Promise<number> {
@@ -33,7 +35,9 @@ export async function down(args: readonly string[]): Promise<number> {
     if (await endLab(lab, systemClock, progress)) progress.done(`ended the programs of the lab ${name}`);
     else progress.note(`The lab ${name} was not running.`);
     if (options.flag("purge")) {
+      const records = signedRecords(paths);
       await purgeLab(lab, systemClock);
+      for (const file of records) progress.note(`removed a signed removal record: ${file}`);
       progress.done(`removed ${paths.directory}`);
     } else {
       progress.note(`Its data are kept in ${paths.directory}; --purge removes them.`);

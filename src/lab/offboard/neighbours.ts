@@ -11,6 +11,9 @@ import { MatrixUser } from "../matrix-user.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, USERS, WITNESS } from "../organisations.ts";
 import { personOf, type Seed } from "../seed/seed.ts";
 
+/** Whom they talk with where no witness runs. */
+export const THEMSELVES = "themselves";
+
 /** Milliseconds since the Unix epoch. */
 export interface Crossing {
   readonly sentAt: number;
@@ -94,7 +97,7 @@ export class NeighbourTraffic {
         .sort(byNumber);
       return {
         organisation,
-        with: this.#lab.organisations.includes(WITNESS) ? WITNESS : "themselves",
+        with: this.#lab.organisations.includes(WITNESS) ? WITNESS : THEMSELVES,
         messages: all.length,
         lost: all.length - took.length,
         longestMs: took.at(-1) ?? 0,

@@ -18,6 +18,7 @@ import { Operator } from "./operator.ts";
 import type { Kind } from "./private-record.ts";
 import { type Signer, signersOf } from "./signers.ts";
 import { type Verified, verify } from "./verify.ts";
+import { OutOfReach, type Waived, waivedIn } from "./waived.ts";
 import { type ClosedStage, type WalkHooks, walk } from "./walk.ts";
 
 export interface StageSeen extends ClosedStage {
@@ -55,6 +56,8 @@ export interface Offboarded {
   readonly neighbours: readonly Neighbours[];
   readonly programs: Readonly<Record<CompleteOrganisation, ProgramsAfter>>;
   readonly verified: Verified;
+  /** What neither operator could reach, by the record. */
+  readonly waived: readonly Waived[];
   /** Whether the record verifies twice over, nothing gets through, nobody lost anything, nothing else restarted. */
   readonly holds: boolean;
 }
@@ -65,6 +68,7 @@ const RESTARTED = ["homeserver"];
 const Envelopes = z.object({ stages: z.array(z.object({ payload: z.string() })) });
 const StageTimes = z.object({
   predicate: z.object({
+    ...OutOfReach.shape,
     organisation: z.string(),
     stage: z.string(),
     openedAt: z.string(),
@@ -132,7 +136,8 @@ export async function offboard(
   const completedAt = clock.now();
   progress.doing("two verifiers read the record");
   const verified = await verify(lab, recordFile, [remover, partner]);
-  const stages = stagesIn(recordFile, lab).map((stage): StageSeen => {
+  const recorded = stagesIn(recordFile, lab);
+  const stages = recorded.map(({ outOfReach: _, ...stage }): StageSeen => {
     const live = seen.find((one) => one.organisation === stage.organisation && one.stage === stage.stage);
     return {
       ...stage,
@@ -153,7 +158,7 @@ export async function offboard(
       trustFile: lab.paths.organisation(org).trustFile,
       signers: signersOf(lab, recordFile),
     },
-    ...{ contained, stages, attempts, neighbours, programs, verified },
+    ...{ contained, stages, attempts, neighbours, programs, verified, waived: waivedIn(recorded) },
     holds:
       verified.drawbridge &&
       verified.foreign &&
@@ -176,7 +181,10 @@ async function programsIn(lab: Lab) {
 }
 
 /** The stages as the record has them, in its order. */
-function stagesIn(file: string, lab: Lab): readonly Omit<ClosedStage, "planeNumber">[] {
+function stagesIn(
+  file: string,
+  lab: Lab,
+): readonly (Omit<ClosedStage, "planeNumber"> & z.output<typeof OutOfReach>)[] {
   const { stages } = Envelopes.parse(RecordFile.parse(JSON.parse(readFileSync(file, "utf8"))));
   return stages.map(({ payload }) => {
     const { predicate } = StageTimes.parse(JSON.parse(Buffer.from(payload, "base64").toString("utf8")));
@@ -185,7 +193,7 @@ function stagesIn(file: string, lab: Lab): readonly Omit<ClosedStage, "planeNumb
     );
     if (organisation === undefined) throw new TypeError("the record is about somebody else");
     return {
-      ...{ organisation, stage: predicate.stage },
+      ...{ organisation, stage: predicate.stage, outOfReach: predicate.outOfReach },
       openedAt: Date.parse(predicate.openedAt),
       closedAt: Date.parse(predicate.closedAt),
     };

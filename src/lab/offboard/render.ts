@@ -7,11 +7,14 @@ import { PLANE_OF_STAGE, positionOf, STAGE_NAMES, type StageName } from "../../r
 import type { Observed } from "../break-glass/watch.ts";
 import { formatDuration, type Palette } from "../progress.ts";
 import { isShut } from "./attempts.ts";
+import { THEMSELVES } from "./neighbours.ts";
 import type { Offboarded, StageSeen } from "./offboard.ts";
+import type { Signer } from "./signers.ts";
 
 export function renderOffboarded(seen: Offboarded, palette: Palette): string {
   const { bold, dim, green, red } = palette;
-  const { remover, partner, run, kind, decidedAt, completedAt, stages, record, verified, holds } = seen;
+  const { remover, partner, run, kind, decidedAt, completedAt, stages, record, verified, waived, holds } =
+    seen;
   const tick = (isGood: boolean) => (isGood ? green("✓") : red("✗"));
   return [
     "",
@@ -29,7 +32,7 @@ export function renderOffboarded(seen: Offboarded, palette: Palette): string {
     bold("Everybody else"),
     ...seen.neighbours.map(
       ({ organisation, with: other, messages, lost, longestMs, medianMs }) =>
-        `  ${tick(lost === 0)} ${organisation} and ${other}: ${messages} messages, ${
+        `  ${tick(lost === 0)} ${peopleOf(organisation, other)}: ${messages} messages, ${
           lost === 0 ? "none lost" : `${lost} LOST`
         }; half within ${formatDuration(medianMs)}, the slowest ${formatDuration(longestMs)}`,
     ),
@@ -46,8 +49,18 @@ export function renderOffboarded(seen: Offboarded, palette: Palette): string {
     ),
     `  ${tick(verified.drawbridge)} drawbridge verify`,
     `  ${tick(verified.foreign)} Python securesystemslib, which knows nothing of Drawbridge:`,
-    ...verified.foreignSaid.split("\n").map((line) => dim(`      ${line}`)),
+    ...withoutKeys(verified.foreignSaid, record.signers).map((line) => dim(`      ${line}`)),
     "",
+    ...(waived.length === 0
+      ? []
+      : [
+          bold("Waived: out of an operator's reach, and its owner answers for it"),
+          ...waived.map(
+            ({ organisation, subject, found, by: role, reason }) =>
+              `  ${organisation}: ${subject}${found === subject ? "" : ` (${found})`}, by ${role}: ${reason}`,
+          ),
+          "",
+        ]),
     holds ? green("Everything is as it should be.") : red("Not everything is as it should be; see above."),
     "",
     bold("Next"),
@@ -55,6 +68,21 @@ export function renderOffboarded(seen: Offboarded, palette: Palette): string {
     `  ./task fed:readmit   ${dim(`takes ${partner} back, as a new partner`)}`,
     "",
   ].join("\n");
+}
+
+/** Without a third organisation that runs, its people write to each other. */
+function peopleOf(organisation: string, other: string): string {
+  return other === THEMSELVES ? `people of ${organisation} among themselves` : `${organisation} and ${other}`;
+}
+
+/** Its keys stand above, beside who holds them: what it says of each alike is said once. */
+function withoutKeys(said: string, signers: readonly Signer[]): readonly string[] {
+  const known = signers.map(({ keyId }) => `; key ${keyId}`);
+  const lines = said.split("\n").map((line) => {
+    const key = known.find((ending) => line.endsWith(ending));
+    return key === undefined ? line : line.slice(0, -key.length);
+  });
+  return [...new Set(lines)];
 }
 
 function stageTable(stages: readonly StageSeen[]): string {
@@ -83,12 +111,12 @@ function attemptTable(attempts: readonly Observed[]): string {
       one.kind,
       after(one.firstRefusal),
       after(one.lastPass),
-      by(one.lastRefusal),
+      by(one.firstRefusal),
       String(one.passed),
       String(one.refused),
     ]);
   return renderTable(
-    ["  ", "TRIED", "FIRST REFUSED", "LAST LET IN", "REFUSED BY", "LET IN", "REFUSED"],
+    ["  ", "TRIED", "FIRST REFUSED", "LAST LET IN", "FIRST REFUSED BY", "LET IN", "REFUSED"],
     rows,
   );
 }
@@ -97,7 +125,7 @@ function after(timed: { readonly afterMs: number } | null): string {
   return timed === null ? "-" : formatDuration(timed.afterMs);
 }
 
-function by(timed: Observed["lastRefusal"]): string {
+function by(timed: Observed["firstRefusal"]): string {
   if (timed === null) return "-";
   return [timed.layer, timed.status, timed.reason].filter((part) => part !== null).join(" ");
 }
