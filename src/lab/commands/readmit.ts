@@ -16,7 +16,8 @@ Usage: ./task fed:readmit [PARTNER=org-b] [--rooms new|reopen] [--json] [--name 
 
 After ./task fed:offboard: each operator types "drawbridge readmission" about its own deployment. The agents get
 new card keys and the bridges new clients first; then the planes are opened in the order 1 to 5 on both sides;
-then a person of each organisation asks the other's agent. One that was cut off is gone on with.
+then a person of each organisation asks the other's agent, one in an encrypted room too. One that was cut off is
+gone on with; of one that is complete it is said since when, and the questions are asked again.
 
   PARTNER         org-b when absent
   --rooms CHOICE  of shared rooms that were kept: "new" ones in their place, when absent, or "reopen" them. What

@@ -17,20 +17,37 @@ export const ReadmissionStatus = z.object({
     /** Null before plane 2. */
     touched: z.array(z.object({ room: z.string(), state: z.string() })).nullable(),
     stages: z.array(z.object({ plane: z.string(), provedAt: z.string().nullable() })),
+    completion: z.object({ at: z.string() }).nullable(),
   }),
 });
 type Last = z.output<typeof ReadmissionStatus>["readmission"] | undefined;
 
+export interface OpenedReadmission {
+  readonly gate: string;
+  /** When the later of the two sides was complete, as its record has it; null while one of them is not. */
+  readonly completeSince: string | null;
+}
+
+/** The later of both completions; null while a side is not complete, or is removed again since. */
+export function completeSinceOf(
+  sides: readonly { readonly last: Last; readonly isRemoved: boolean }[],
+): string | null {
+  const times = sides.map(({ last, isRemoved: isClosed }) =>
+    last?.done === true && !isClosed ? (last.completion?.at ?? null) : null,
+  );
+  const known = times.filter((at) => at !== null);
+  return known.length < times.length ? null : (known.sort().at(-1) ?? null);
+}
+
 /**
  * Opens the re-admission at both, or finds it open, or done.
- * @returns the gate
  * @throws DrawbridgeError `usage` when neither is removed from the other
  */
 export async function openBoth(
   lab: Lab,
   operators: readonly Operator[],
   progress: Progress,
-): Promise<string> {
+): Promise<OpenedReadmission> {
   const sides = await Promise.all(
     operators.map(async (operator) => {
       const entry = await entryOf(lab, operator.organisation);
@@ -52,8 +69,10 @@ export async function openBoth(
   const generation = Math.max(...sides.map((side) => side.generation));
   const gate = known?.last?.gate ?? `CONTRACT-77-${generation}`;
   const waiting = sides.filter((side) => side.isRemoved && !side.isOpen);
+  const completeSince = completeSinceOf(sides);
+  if (completeSince !== null) return { gate, completeSince };
   if (known !== undefined) progress.note("A re-admission is under way already; going on with it.");
-  if (waiting.length === 0) return gate;
+  if (waiting.length === 0) return { gate, completeSince };
   progress.doing("new keys and clients");
   const keys = Object.fromEntries(
     await Promise.all(
@@ -67,7 +86,7 @@ export async function openBoth(
     await operator.must("readmission", "open", counterparty, "--gate", gate, "--fresh", fresh);
     progress.done(`${organisation} retires what it pinned of ${counterparty}, and pins what is new`);
   }
-  return gate;
+  return { gate, completeSince };
 }
 
 /** This side's last re-admission; undefined where there was none. */

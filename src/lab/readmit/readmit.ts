@@ -11,7 +11,7 @@ import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf, TRAITS } 
 import type { Progress } from "../progress.ts";
 import { type AskResult, ask } from "../proof/ask.ts";
 import { waitUntilReconciled } from "../reconciled.ts";
-import { roomOf, type Seed } from "../seed/seed.ts";
+import { ROOM_FORMS, roomOf, type Seed } from "../seed/seed.ts";
 import { openBoth, ReadmissionStatus } from "./open-both.ts";
 import { shareRooms } from "./rooms.ts";
 import { type SaidMeanwhile, saidMeanwhile } from "./said.ts";
@@ -28,13 +28,19 @@ export interface Readmitted {
   readonly partner: CompleteOrganisation;
   readonly by: CompleteOrganisation;
   readonly gate: string;
+  /** When it was complete, of one that was before this task began; null for one that was brought about now. */
+  readonly completeSince: string | null;
   readonly decidedAt: number;
   readonly planes: readonly OpenedPlane[];
-  readonly rooms: readonly { readonly organisation: CompleteOrganisation; readonly room: string }[];
+  readonly rooms: readonly {
+    readonly organisation: CompleteOrganisation;
+    readonly room: string;
+    readonly encrypted: boolean;
+  }[];
   readonly choice: RoomsChoice | null;
   /** Of the shared rooms that were opened again, and of a third party's that both have stayed in. */
   readonly reopened: readonly SaidMeanwhile[];
-  /** A question by the partner's person to our agent, and the other way round. */
+  /** A question by the partner's person to our agent, the other way round, and the first in an encrypted room. */
   readonly answered: readonly AskResult[];
   readonly holds: boolean;
 }
@@ -75,7 +81,7 @@ export async function readmit(
 ): Promise<Readmitted> {
   const operators = COMPLETE_ORGANISATIONS.map((name) => new Operator(lab, name));
   const decidedAt = SOURCES.clock.now();
-  const gate = await openBoth(lab, operators, progress);
+  const { gate, completeSince } = await openBoth(lab, operators, progress);
   const planes: OpenedPlane[] = [];
   const states = new Map(
     await Promise.all(operators.map(async (operator) => [operator, await stateOf(operator)] as const)),
@@ -112,9 +118,13 @@ export async function readmit(
   });
   const reopened = await saidMeanwhile(lab, seeded, keptAt, (text) => progress.note(text));
   const answered: AskResult[] = [];
-  for (const publisher of [org, partnerOf(org)]) {
+  for (const [publisher, form] of [
+    [org, "plain"],
+    [partnerOf(org), "plain"],
+    [org, "encrypted"],
+  ] as const) {
     const from = partnerOf(publisher);
-    const room = roomOf(seeded, publisher);
+    const room = roomOf(seeded, publisher, form);
     if (room === undefined) throw new TypeError(`${publisher} has no room`);
     progress.doing(`a person of ${from} asks`);
     answered.push(
@@ -134,17 +144,24 @@ export async function readmit(
       partner: partnerOf(org),
       by: org,
       gate,
+      completeSince,
       decidedAt,
       planes,
       choice: choice ?? null,
       reopened,
       answered,
     },
-    rooms: COMPLETE_ORGANISATIONS.map((organisation) => ({
-      organisation,
-      room: roomOf(seeded, organisation)?.roomId ?? "",
-    })),
-    holds: answered.every(({ audit }) => audit.outcome === "completed"),
+    rooms: ROOM_FORMS.flatMap((form) =>
+      COMPLETE_ORGANISATIONS.flatMap((organisation) => {
+        const room = roomOf(seeded, organisation, form);
+        return room === undefined ? [] : [{ organisation, room: room.roomId, encrypted: room.encrypted }];
+      }),
+    ),
+    holds: answered.every(
+      ({ audit, room, views }) =>
+        audit.outcome === "completed" &&
+        COMPLETE_ORGANISATIONS.every((name) => views[name].encrypted === room.encrypted),
+    ),
   };
 }
 

@@ -11,7 +11,8 @@ const ANSWER_LINES_MAX = 6;
 
 export function renderReadmitted(seen: Readmitted, palette: Palette): string {
   const { bold, dim, green, red } = palette;
-  const { by, partner, gate, decidedAt, planes, rooms, choice, reopened, answered, holds } = seen;
+  const { by, partner, gate, completeSince, decidedAt, planes, rooms, choice, reopened, answered, holds } =
+    seen;
   const rows = planes
     .toSorted((one, other) => one.seenAt - other.seenAt)
     .map(({ organisation, plane, seenAt, tookMs }) => [
@@ -22,13 +23,23 @@ export function renderReadmitted(seen: Readmitted, palette: Palette): string {
     ]);
   return [
     "",
-    bold(`${by} and ${partner} are partners again, as new ones: what was pinned before is refused for ever.`),
+    bold(
+      completeSince === null
+        ? `${by} and ${partner} are partners again, as new ones: what was pinned before is refused for ever.`
+        : `${by} has taken ${partner} back: complete since ${completeSince}. Nothing was left to open.`,
+    ),
     dim(`gate ${gate}: where the contract's approval is filed; without one nothing is opened`),
     "",
-    bold("The planes, in the order in which they were seen to be open"),
-    renderTable(["  PLANE", "AT", "SINCE THE DECISION", "TOOK"], rows),
+    ...(rows.length === 0
+      ? []
+      : [
+          bold("The planes, in the order in which they were seen to be open"),
+          renderTable(["  PLANE", "AT", "SINCE THE DECISION", "TOOK"], rows),
+        ]),
     bold("The rooms they share now"),
-    ...rooms.map(({ organisation, room }) => `  ${organisation}: ${room}`),
+    ...rooms.map(
+      ({ organisation, room, encrypted }) => `  ${organisation}: ${room}${encrypted ? ", encrypted" : ""}`,
+    ),
     ...reopened.map(
       ({ organisation, room, createdBy, cameIn, saidByOurs, readBack, emptied, isWhole }) =>
         `  ${room}${createdBy === organisation ? " was opened again" : `, which is ${createdBy}'s`}: ` +
@@ -43,10 +54,12 @@ export function renderReadmitted(seen: Readmitted, palette: Palette): string {
     "",
     ...answered.flatMap((one, index) => [
       ...renderQuestion(one, palette),
-      ...renderViews(one, index === 0 ? partner : by, palette, ANSWER_LINES_MAX),
+      ...renderViews(one, index === 1 ? by : partner, palette, ANSWER_LINES_MAX),
       "",
     ]),
-    holds ? green("Both questions were answered.") : red("A question was not answered; see above."),
+    holds
+      ? green("All questions were answered, the one in the encrypted room encrypted for both.")
+      : red("A question was not answered as it should be; see above."),
     "",
   ].join("\n");
 }

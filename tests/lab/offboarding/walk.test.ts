@@ -91,9 +91,16 @@ describe("two operators", () => {
     const { planes, answered } = JSON.parse(await fed.good("fed:readmit", "--json")) as Readmitted;
     assert.equal(planes.length, 10);
     assert.deepEqual(
-      answered.map(({ audit }) => audit.outcome),
-      ["completed", "completed"],
+      answered.map(({ audit, room }) => [audit.outcome, room.encrypted]),
+      [
+        ["completed", false],
+        ["completed", false],
+        ["completed", true],
+      ],
     );
+    const again = JSON.parse(await fed.good("fed:readmit", "--json")) as Readmitted;
+    assert.match(String(again.completeSince), /^\d{4}-\d{2}-\d{2}T/);
+    assert.deepEqual(again.planes, []);
   });
 
   test("OFF-2: the partner that came back is removed again, in an emergency", async () => {
