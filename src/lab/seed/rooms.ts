@@ -211,6 +211,12 @@ async function joinPerson(
       break;
     }
     if (answer.status === 403 && BLOCKED.test(String(answer.body["error"]))) return undefined;
+    if (answer.status === 403) {
+      // A room that has replaced another, as a removal leaves it behind, is open to invited people alone.
+      const host = personOf(lab, seed, room.replacedBy ?? room.createdBy, sources);
+      const path = `/rooms/${encodeURIComponent(room.roomId)}/invite`;
+      await host.request("POST", path, { user_id: person.userId });
+    }
     if (clock.now() > deadline) {
       throw new DrawbridgeError(
         "homeserver_refused",
