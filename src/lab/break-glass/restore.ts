@@ -29,8 +29,11 @@ export interface Restored {
 export async function restore(scene: Scene, progress: Progress): Promise<Restored> {
   const { lab, org, partner } = scene;
   const before = await programsOf(lab, org);
-  const isIn = ({ lastPass, lastRefusal }: Observed) =>
-    lastPass !== null && (lastRefusal === null || lastPass.afterMs > lastRefusal.afterMs);
+  // A room that the partner had made is replaced by then, and does not come back: what replaced it does.
+  const isGone = (roomOf(scene.seed, org)?.replacedBy ?? org) === partner;
+  const isIn = ({ plane, lastPass, lastRefusal }: Observed) =>
+    (isGone && plane === "rooms") ||
+    (lastPass !== null && (lastRefusal === null || lastPass.afterMs > lastRefusal.afterMs));
   const { observed, acted, decidedAt } = await whileTrying(scene, false, async (watch) => {
     const decided = watch.decide();
     const done = await about(scene, "restore", "--run");
