@@ -5,7 +5,7 @@ import { comparePrograms, type ProgramsAfter, programsOf } from "./programs.ts";
 import { about, isAsContained, probe, type Said, type Scene, SOURCES, whileTrying } from "./scene.ts";
 import type { Observed } from "./watch.ts";
 
-const WARM_UP_MS = 30_000;
+const WARM_UP_MS = 90_000;
 const SETTLE_MS = 20_000;
 /** Within this the reconciler has looked for drift several times over, and has put right what it found. */
 const AGREE_MS = 60_000;

@@ -193,7 +193,10 @@ test("PLN-2: a pass that is killed again and again bans each user once and sets 
       bans.map(({ state_key }) => state_key),
       [bob.userId],
     );
-    assert.equal((await sent(room, "m.room.server_acl")).length, 1);
+    // One, or one sent again to who has not shown it: the same names in another order.
+    const acls = (await sent(room, "m.room.server_acl")).map(({ content }) => content);
+    const names = acls.map(({ allow }) => JSON.stringify((allow as string[]).toSorted()));
+    assert.deepEqual([new Set(names).size, acls.length <= 2], [1, true], JSON.stringify(acls));
   }
   // What stood there before is known still.
   assert.deepEqual(await plane.apply(intent()), IN_FORCE);
@@ -291,8 +294,10 @@ test("PLN-2: in fifty rooms under traffic every stale ACL is noticed by the enfo
     await Promise.all(typing);
   };
   const counted = () => {
-    const line = plane.notes.filter((note) => note.startsWith("enforcement")).at(-1);
-    const [, stale, mended] = (/: (\d+) stale, (\d+) mended/.exec(line ?? "") ?? []).map(Number);
+    const line = plane.notes.filter((note) => note.startsWith("asked the own homeserver")).at(-1);
+    const [, stale, mended] = (
+      /: (\d+) times? it did not yet, (\d+) rooms? put right/.exec(line ?? "") ?? []
+    ).map(Number);
     process.stdout.write(`${line}\n`);
     return { stale, mended };
   };
