@@ -1,5 +1,6 @@
 // Unit and integration tests, the border module's in Python among them, on one embedded PostgreSQL server that all files share.
 // The server is started only when a file needs it (none of tests/unit does).
+import { availableParallelism } from "node:os";
 import { startTestServer, TEST_POSTGRES_URL } from "../tests/support/test-server.ts";
 import { pythonProgram, runProgram } from "./run-program.ts";
 import { runTests, selectFiles } from "./run-tests.ts";
@@ -7,6 +8,8 @@ import type { Task } from "./task.ts";
 
 const FOLDERS = ["tests/unit", "tests/integration"];
 const FILE_TIMEOUT_MS = 5 * 60_000;
+/** One more than there are cores, since some files wait for the disk or for time to pass. */
+const FILES_AT_ONCE = availableParallelism() + 1;
 
 export const task: Task = {
   name: "test",
@@ -27,6 +30,7 @@ export const task: Task = {
       return await runTests({
         folders: FOLDERS,
         args,
+        concurrency: FILES_AT_ONCE,
         timeoutMs: FILE_TIMEOUT_MS,
         env: server === undefined ? {} : { [TEST_POSTGRES_URL]: server.url },
       });
