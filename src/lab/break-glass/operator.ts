@@ -1,13 +1,7 @@
 // What the operator types: the product's own commands, each in a process of its own.
 import { spawn } from "node:child_process";
-import { join } from "node:path";
-import process from "node:process";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { CLONE } from "../layout.ts";
 import { findPrograms } from "../programs.ts";
-
-/** What Node.js has compiled is kept, since a walk starts the same program some eighty times. */
-const COMPILED = join(CLONE, "node_modules", ".cache", "compile");
 
 export interface Typed {
   readonly code: number;
@@ -30,7 +24,6 @@ export function typed(
     const child = spawn(node, [drawbridge, ...args], {
       cwd: directory,
       stdio: ["ignore", "pipe", progress],
-      env: { NODE_COMPILE_CACHE: COMPILED, ...process.env },
     });
     let [stdout, stderr] = ["", ""];
     child.stdout?.setEncoding("utf8");
