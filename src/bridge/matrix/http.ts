@@ -1,11 +1,13 @@
 // One JSON request to the homeserver's client-server API as the appservice, and its classified outcome.
 // Invariants: no redirect is followed (the token goes to the configured URL only); the whole exchange has
 // one deadline; a response body is read up to a bound; neither body nor token reaches a log or an error.
+
 import { Agent, request } from "undici";
 import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
+import { readBounded } from "../../runtime/read-bounded.ts";
 import { classifyFailure, type Outcome, retry } from "./outcome.ts";
-import { readBounded, readThinned, type ThinBounds } from "./read-body.ts";
+import { readThinned, type ThinBounds } from "./read-body.ts";
 
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
 

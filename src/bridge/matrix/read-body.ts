@@ -1,8 +1,8 @@
-// Reading an answer's body without holding more of it than a bound, however much the other side sends.
+// Reading an answer whose lists may be larger than what is worth holding, however much the other side sends.
 // Invariants: nothing is kept beyond the bound; what is left out of a list is left out whole, as `null` in its
 // place, so that what is kept is JSON whenever the whole was, and a caller can count what it did not get.
 
-type Body = AsyncIterable<Uint8Array> & { destroy(): unknown };
+import type { Body } from "../../runtime/read-bounded.ts";
 
 /** How much is kept of an answer whose lists may be larger than what is worth reading. In bytes. */
 export interface ThinBounds {
@@ -12,21 +12,6 @@ export interface ThinBounds {
   readonly bytesMax: number;
   /** All that is read; the rest of the list is left out unread, and with it what stands behind the list. */
   readonly readBytesMax: number;
-}
-
-/** The body as text; undefined when it is longer than the bound. */
-export async function readBounded(body: Body, bytesMax: number): Promise<string | undefined> {
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  for await (const chunk of body) {
-    length += chunk.length;
-    if (length > bytesMax) {
-      body.destroy();
-      return undefined;
-    }
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString("utf8");
 }
 
 /**

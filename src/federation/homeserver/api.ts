@@ -8,7 +8,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { retryAfterMs } from "../../runtime/retry-after.ts";
 import type { Pacer } from "./pacer.ts";
-import { readBoundedJson } from "./read-bounded.ts";
+import { readBoundedJson } from "./read-json.ts";
 
 export interface ApiOptions {
   /** Client-server API, without a final slash. */

@@ -4,7 +4,7 @@
 import { createPrivateKey, type KeyObject, sign } from "node:crypto";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
 import type { ServerName } from "../../domain/identifiers.ts";
-import { readBoundedJson } from "./read-bounded.ts";
+import { readBoundedJson } from "./read-json.ts";
 
 export interface SigningServer {
   readonly name: ServerName;

@@ -6,7 +6,7 @@ import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
-import { readBoundedJson } from "../../homeserver/read-bounded.ts";
+import { readBoundedJson } from "../../homeserver/read-json.ts";
 
 const PATH = "/_synapse/client/v1/config/federation_whitelist";
 const TIMEOUT_MS = 10_000;
