@@ -41,6 +41,9 @@ interface Room {
   readonly replacement?: RoomId;
 }
 
+/** Set where the third server had not received in time what it was to be asked for. */
+const LATE = "not_applicable:witness_lacks_event";
+
 const isTold = (cell: string) => cell !== "unknown";
 const path = (room: RoomId, rest: string) => `/rooms/${encodeURIComponent(room)}/${rest}`;
 
@@ -283,7 +286,9 @@ class Leaks {
   /** Looks into every room, and again where something could not be told: on a busy machine events are late. */
   async #look(measure: Measure, rooms: readonly Room[]): Promise<void> {
     const found = new Map<Room, LeakRow["cells"]>();
-    const isClear = (room: Room) => Object.values(found.get(room) ?? { none: "unknown" }).every(isTold);
+    const late = new Set<Room>();
+    const isClear = (room: Room) =>
+      !late.has(room) && Object.values(found.get(room) ?? { none: "unknown" }).every(isTold);
     for (let looks = 0; looks < LOOKS_MAX && !rooms.every(isClear); looks++) {
       const unclear = rooms.filter((room) => !isClear(room));
       const tried = unclear.flatMap(({ roomId, replacement }) => [roomId, replacement ?? []].flat());
@@ -295,7 +300,10 @@ class Leaks {
       for (const room of unclear) {
         const { roomId, replacement } = room;
         const own = ({ subject }: EvidenceItem) => subject === roomId || subject === replacement;
-        found.set(room, leakCells(items.filter(own)));
+        const seen = items.filter(own);
+        found.set(room, leakCells(seen));
+        if (seen.some(({ reason }) => reason === LATE)) late.add(room);
+        else late.delete(room);
       }
     }
     for (const [{ createdBy, version }, cells] of found) {

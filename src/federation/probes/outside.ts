@@ -8,7 +8,8 @@ import { PartnerServer } from "./as-server.ts";
 import { probeCards, probeInvocation } from "./at-gateway.ts";
 import type { ProbeConfig, ProbeUser } from "./config.ts";
 import { leftOut, type OutsideProbe, observe, type ProbeSubject } from "./finding.ts";
-import { type Explanation, type RoomPeople, type RoomProbeOptions, RoomProbes } from "./in-rooms.ts";
+import { RoomProbes } from "./in-rooms.ts";
+import { type Explanation, ProbedRoom, type RoomPeople, type RoomProbeOptions } from "./probed-room.ts";
 import { Person, type ProbeSources } from "./user.ts";
 
 export interface OutsideOptions {
@@ -114,7 +115,9 @@ async function probeRooms(
     else items.push(await observe({ ...about, subject: named }, sources.clock, () => leftOut("known_room")));
   }
   for (const room of options.rooms ?? []) rooms.add(room);
-  const found = [...rooms].map((room) => new RoomProbes(room, people, roomOptions, sources).run());
+  const found = [...rooms].map((room) =>
+    new RoomProbes(new ProbedRoom(room, people, roomOptions, sources)).run(),
+  );
   return [...items, ...(await Promise.all(found)).flat()];
 }
 

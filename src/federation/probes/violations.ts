@@ -2,7 +2,7 @@
 
 import { collectStream } from "../evidence/collect-stream.ts";
 import type { EvidencePackBody } from "../evidence/pack.ts";
-import type { Explanation } from "./in-rooms.ts";
+import type { Explanation } from "./probed-room.ts";
 
 /** Looks an event up in the violations file; undefined when no line names it. */
 export async function violationOf(
