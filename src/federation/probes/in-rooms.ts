@@ -1,11 +1,33 @@
 // Probes inside a room that both share: what crosses, can the partner's people come (back) in, is its server
-// given history? Invariant: who joins leaves again.
+// given history? Invariants: who joins leaves again, and only after history was asked for, since a server gives it
+// to those who are in the room as it is asked.
 import type { EvidenceItem } from "../../records/evidence-item.ts";
 import { homeserverRefusal, homeserverUnclear } from "./answers.ts";
-import { type Finding, leftOut, notApplicable } from "./finding.ts";
+import { type Finding, leftOut, notApplicable, type OutsideProbe, wasLeftOut } from "./finding.ts";
 import { NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 import { RoomCrossings } from "./room-crossings.ts";
-import type { Person } from "./user.ts";
+
+/** Whose copy of the room is asked: the target's, or the third server's. */
+interface Door {
+  /** Absent without a witness. */
+  readonly server: string | undefined;
+  /** Why the third server cannot be asked. */
+  readonly hindrance: Finding | undefined;
+  readonly probes: Readonly<Record<"makeJoin" | "join" | "event" | "backfill", OutsideProbe>>;
+}
+
+const AT_TARGET: Door["probes"] = {
+  makeJoin: "make_join",
+  join: "remote_join",
+  event: "event_at_target",
+  backfill: "backfill_at_target",
+};
+const AT_WITNESS: Door["probes"] = {
+  makeJoin: "make_join_at_witness",
+  join: "remote_join_via_witness",
+  event: "event_at_witness",
+  backfill: "backfill_at_witness",
+};
 
 export class RoomProbes {
   readonly #room: ProbedRoom;
@@ -14,85 +36,90 @@ export class RoomProbes {
     this.#room = room;
   }
 
-  /** All of them: what crosses in both directions at the same time, then joins and history. */
+  /** All of them: what crosses in both directions at the same time, then joins and history, at one server after another. */
   async run(): Promise<EvidenceItem[]> {
     const { items, eventId } = await new RoomCrossings(this.#room).run();
-    return [...items, ...(await this.#joins()), ...(await this.#history(eventId))];
-  }
-
-  async #joins(): Promise<EvidenceItem[]> {
-    const { server, partner, other, witness, targetName } = this.#room.people;
+    const { witness, targetName } = this.#room.people;
     const isLeft = (await this.#room.hasLeft()) !== undefined;
-    const hasWitness = (await witness?.isJoined(this.#room.id)) !== false;
-    const makeJoin = (at: string | undefined) => {
-      if (server === undefined) return leftOut("signing_key");
-      if (at === undefined) return leftOut("witness");
-      // What others let happen in a room that the target is not in is no way to the target.
-      if (isLeft && at !== targetName) return notApplicable("target_has_left");
-      if (!hasWitness && at !== targetName) return NO_WITNESS;
-      return server.makeJoin(at, this.#room.id, this.#room.joiner());
+    const isThere = (await witness?.isJoined(this.#room.id)) !== false;
+    const target = { server: targetName, hindrance: undefined, probes: AT_TARGET };
+    const third = {
+      server: witness?.serverName,
+      hindrance: witness === undefined ? leftOut("witness") : isThere ? undefined : NO_WITNESS,
+      probes: AT_WITNESS,
     };
-    // While the partner's server has a member, a join is its own decision and says nothing.
-    const isInside = (await partner?.isJoined(this.#room.id)) === true;
-    const join = (via: string | undefined) => {
-      if (other === undefined) return leftOut("other_user");
-      if (via === undefined) return leftOut("witness");
-      if (isLeft) return notApplicable("target_has_left");
-      if (!hasWitness && via !== targetName) return NO_WITNESS;
-      return isInside ? notApplicable("server_is_member") : this.#join(other, via);
-    };
-    const atTarget = await this.#room.item("make_join", "partner", () => makeJoin(targetName));
-    const atWitness = await this.#room.item("make_join_at_witness", "partner", () =>
-      makeJoin(witness?.serverName),
-    );
     return [
-      atTarget,
-      atWitness,
-      await this.#room.item("remote_join", "partner", async () =>
-        unlessNotAsked(await join(targetName), atTarget),
-      ),
-      await this.#room.item("remote_join_via_witness", "partner", async () =>
-        unlessNotAsked(await join(witness?.serverName), atWitness),
-      ),
+      ...items,
+      ...(await this.#through(target, isLeft, eventId)),
+      ...(await this.#through(third, isLeft, eventId)),
     ];
   }
 
-  async #join(other: Person, via: string): Promise<Finding> {
-    const answer = await other.join(this.#room.id, [via]);
+  /** What one server lets happen: a join is asked for, made, used to ask for history, and taken back. */
+  async #through(door: Door, isLeft: boolean, eventId: string | undefined): Promise<EvidenceItem[]> {
+    const { makeJoin, join, event, backfill } = door.probes;
+    const asked = await this.#room.item(makeJoin, "partner", () => this.#makeJoin(door, isLeft));
+    const joined = await this.#room.item(join, "partner", async () =>
+      unlessNotAsked(await this.#join(door, isLeft), asked),
+    );
+    try {
+      const given = await this.#room.item(event, "partner", () => this.#history(door, event, eventId));
+      const filled = await this.#room.item(backfill, "partner", () => this.#history(door, backfill, eventId));
+      return [asked, joined, given, filled];
+    } finally {
+      if (joined.verdict !== "closed" && !wasLeftOut(joined)) await this.#leave();
+    }
+  }
+
+  #makeJoin({ server, hindrance, probes }: Door, isLeft: boolean): Promise<Finding> | Finding {
+    const origin = this.#room.people.server;
+    if (origin === undefined) return leftOut("signing_key");
+    // What others let happen in a room that the target is not in is no way to the target.
+    if (isLeft && probes === AT_WITNESS) return notApplicable("target_has_left");
+    if (hindrance !== undefined || server === undefined) return hindrance ?? leftOut("witness");
+    return origin.makeJoin(server, this.#room.id, this.#room.joiner());
+  }
+
+  async #join({ server, hindrance }: Door, isLeft: boolean): Promise<Finding> {
+    const { other, partner, observer } = this.#room.people;
+    if (other === undefined) return leftOut("other_user");
+    if (isLeft) return notApplicable("target_has_left");
+    if (hindrance !== undefined || server === undefined) return hindrance ?? leftOut("witness");
+    // While the partner's server has a member, a join is its own decision and says nothing.
+    if ((await partner?.isJoined(this.#room.id)) === true) return notApplicable("server_is_member");
+    const answer = await other.join(this.#room.id, [server]);
     if (answer.status !== 200) return homeserverRefusal(answer) ?? homeserverUnclear(answer);
-    const { observer } = this.#room.people;
     const seen = await this.#room.within(async () =>
       (await observer?.joinedFrom(this.#room.id, other.serverName))?.includes(other.userId),
     );
-    await other.leave(this.#room.id);
     const reason = seen ? "joined_and_seen" : "joined";
     return { verdict: "open", layer: "homeserver", status: 200, reason };
   }
 
-  async #history(eventId: string | undefined): Promise<EvidenceItem[]> {
-    const { server, witness, targetName } = this.#room.people;
-    const hasWitness = (await witness?.isJoined(this.#room.id)) !== false;
+  /** Until it is done, or refused: who could not come in has nothing to leave. */
+  async #leave(): Promise<void> {
+    const { other } = this.#room.people;
+    await this.#room.within(async () => {
+      const answer = await other?.leave(this.#room.id).catch(() => undefined);
+      return answer !== undefined && answer.status < 429;
+    });
+  }
+
+  async #history(door: Door, probe: OutsideProbe, eventId: string | undefined): Promise<Finding> {
+    const { server: origin, witness } = this.#room.people;
+    if (origin === undefined) return leftOut("signing_key");
+    if (door.hindrance !== undefined || door.server === undefined)
+      return door.hindrance ?? leftOut("witness");
+    if (eventId === undefined) return notApplicable("no_fresh_event");
     // A server that has not received it yet would answer as one that refuses.
-    const isAtWitness =
-      eventId === undefined ||
+    const hasIt =
+      door.probes === AT_TARGET ||
       witness === undefined ||
-      !hasWitness ||
       (await this.#room.within(() => witness.sees(this.#room.id, eventId)));
-    const ask = (at: string | undefined, how: "event" | "backfill") => {
-      if (server === undefined) return leftOut("signing_key");
-      if (at === undefined) return leftOut("witness");
-      if (!hasWitness && at !== targetName) return NO_WITNESS;
-      if (eventId === undefined) return notApplicable("no_fresh_event");
-      if (!isAtWitness && at !== targetName) return notApplicable("witness_lacks_event");
-      return how === "event" ? server.event(at, eventId) : server.backfill(at, this.#room.id, eventId);
-    };
-    const there = witness?.serverName;
-    return [
-      await this.#room.item("event_at_target", "partner", () => ask(targetName, "event")),
-      await this.#room.item("event_at_witness", "partner", () => ask(there, "event")),
-      await this.#room.item("backfill_at_target", "partner", () => ask(targetName, "backfill")),
-      await this.#room.item("backfill_at_witness", "partner", () => ask(there, "backfill")),
-    ];
+    if (!hasIt) return notApplicable("witness_lacks_event");
+    return probe === door.probes.event
+      ? origin.event(door.server, eventId)
+      : origin.backfill(door.server, this.#room.id, eventId);
   }
 }
 
