@@ -7,6 +7,7 @@ import { importStatements } from "../federation/offboarding/walk/exchange.ts";
 import type { CommandModule } from "./command.ts";
 import { CONFIG_OPTION } from "./federation-options.ts";
 import {
+  AS_OPTION,
   JSON_OPTION,
   nextLine,
   openOffboarding,
@@ -14,38 +15,56 @@ import {
   type RunOptions,
   statusNow,
 } from "./offboarding-options.ts";
+import {
+  requireSigning,
+  type SigningOptions,
+  signedLines,
+  signToo,
+  withSigningOptions,
+} from "./offboarding-signing.ts";
 import { renderJson } from "./output.ts";
+
+type Options = RunOptions & SigningOptions;
 
 export const command: CommandModule = {
   register(program: Command): void {
-    program
-      .argument("<file>", "what the other organisation has exported")
-      .option(...CONFIG_OPTION)
-      .option(...RUN_OPTION)
+    withSigningOptions(
+      program
+        .argument("<file>", "what the other organisation has exported")
+        .option(...CONFIG_OPTION)
+        .option(...RUN_OPTION)
+        .option(...AS_OPTION),
+    )
       .option(...JSON_OPTION)
       .addHelpText(
         "after",
         `
 Every statement is verified against the other organisation's pinned key before anything is taken in. Importing
-a file again changes nothing.
+a file again changes nothing. With --sign, what was taken in is countersigned as well; before a completion is,
+every plane is looked at again (with --as from outside as well).
 
 Exit codes:
-  0  taken in
-  1  refused, with every reason; nothing was changed
+  0  taken in, and with --sign signed
+  1  refused, with every reason, and nothing was changed; or taken in, and not signed because something does not
+     hold, which is named
   2  the file cannot be read`,
       )
-      .action(async (file: string, options: RunOptions) => {
+      .action(async (file: string, options: Options) => {
+        requireSigning(options);
         const bytes = read(file);
         const context = await openOffboarding(options);
-        const { run, added, recordFile } = await importStatements(context, bytes, options.run);
+        const result = await importStatements(context, bytes, options.run);
+        const { run, added } = result;
+        const signed = await signToo(context, result, options);
+        const recordFile = signed.recordFile ?? result.recordFile;
         const status = statusNow(context, run.run);
         if (options.json === true) {
-          process.stdout.write(renderJson({ added, recordFile, status }));
+          process.stdout.write(renderJson({ added, ...signed, recordFile, status }));
           return;
         }
         const lines = [
           `taken in: ${added.statements} statements, ${added.signatures} signatures, ${added.evidence} items of evidence`,
-          ...(recordFile === null ? [] : [`COMPLETE; the record verifies: ${recordFile}`]),
+          ...signedLines(run, { ...signed, recordFile }),
           nextLine(status, options),
         ];
         process.stdout.write(`${lines.join("\n")}\n`);

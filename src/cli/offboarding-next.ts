@@ -14,26 +14,36 @@ import {
   type RunOptions,
   statusNow,
 } from "./offboarding-options.ts";
+import {
+  requireSigning,
+  type Signed,
+  type SigningOptions,
+  signedLines,
+  signToo,
+  withSigningOptions,
+} from "./offboarding-signing.ts";
 import { renderJson } from "./output.ts";
 
-interface Options extends RunOptions {
+interface Options extends RunOptions, SigningOptions {
   readonly ahead?: string;
 }
 
 export const command: CommandModule = {
   register(program: Command): void {
-    program
-      .option(...CONFIG_OPTION)
-      .option(...RUN_OPTION)
-      .option(...AS_OPTION)
-      .option("--ahead <reason>", "open the next stage before both have signed the one before it; a word")
+    withSigningOptions(
+      program
+        .option(...CONFIG_OPTION)
+        .option(...RUN_OPTION)
+        .option(...AS_OPTION)
+        .option("--ahead <reason>", "open the next stage before both have signed the one before it; a word"),
+    )
       .option(...JSON_OPTION)
       .addHelpText(
         "after",
         `
 Closes the stage whose turn it is (one commit), brings its plane to the head, and looks whether the exit
 conditions hold. Run it again after anything: what is done is found, and not done twice. An emergency closes
-planes 5, 4, 2 and 3 at once first.
+planes 5, 4, 2 and 3 at once first. With --sign, a stage that is shown closed is signed as well.
 
 Exit codes:
   0  the stage is shown closed, or it is not this organisation's turn (and what is waited for is said)
@@ -41,18 +51,29 @@ Exit codes:
   5  an exit condition does not hold yet, and is named with its probe, what it got and what to do`,
       )
       .action(async (options: Options) => {
+        requireSigning(options);
         const context = await openOffboarding(options);
         const result = await next(context, options);
-        const status = statusNow(context, result.run.run);
-        if (options.json === true) process.stdout.write(renderJson(jsonOf(result, status)));
-        else process.stdout.write(`${[...textOf(result, status), nextLine(status, options)].join("\n")}\n`);
         const isOpen = result.did === "not_proved" || result.planes.some(({ done }) => !done);
+        const signed = await signToo(context, result, isOpen ? {} : options);
+        const status = statusNow(context, result.run.run);
+        const lines = [
+          ...textOf(result, status),
+          ...signedLines(result.run, signed),
+          nextLine(status, options),
+        ];
+        if (options.json === true) process.stdout.write(renderJson(jsonOf(result, signed, status)));
+        else process.stdout.write(`${lines.join("\n")}\n`);
         process.exitCode = isOpen ? ExitCode.incomplete : ExitCode.ok;
       });
   },
 };
 
-function jsonOf({ did, stage, record, planes }: NextResult, status: ReturnType<typeof statusNow>) {
+function jsonOf(
+  { did, stage, record, planes }: NextResult,
+  { signed, countersigned, recordFile }: Signed,
+  status: ReturnType<typeof statusNow>,
+) {
   return {
     did,
     stage,
@@ -60,6 +81,9 @@ function jsonOf({ did, stage, record, planes }: NextResult, status: ReturnType<t
     conditions: record?.proof?.conditions ?? [],
     outOfReach: record?.proof?.outOfReach ?? [],
     planes,
+    signed,
+    countersigned,
+    recordFile,
     status,
   };
 }

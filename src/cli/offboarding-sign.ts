@@ -1,10 +1,7 @@
 // drawbridge offboarding sign: signs what was shown here, and what the other organisation has stated.
-import { resolve } from "node:path";
 import process from "node:process";
 import type { Command } from "commander";
-import { exportStatements } from "../federation/offboarding/walk/exchange.ts";
 import { sign } from "../federation/offboarding/walk/sign.ts";
-import { PRIVATE, writeWhole } from "../runtime/write-file.ts";
 import type { CommandModule } from "./command.ts";
 import { CONFIG_OPTION } from "./federation-options.ts";
 import {
@@ -16,6 +13,7 @@ import {
   type RunOptions,
   statusNow,
 } from "./offboarding-options.ts";
+import { passOn, signedLines } from "./offboarding-signing.ts";
 import { renderJson } from "./output.ts";
 
 interface Options extends RunOptions {
@@ -43,22 +41,15 @@ Exit codes:
       )
       .action(async (options: Options) => {
         const context = await openOffboarding(options);
-        const { run, signed, countersigned, recordFile } = await sign(context, options.run);
-        if (options.export !== undefined) {
-          const { text } = await exportStatements(context, run.run);
-          writeWhole(resolve(options.export), text, PRIVATE);
-        }
+        const result = await sign(context, options.run);
+        const { run, signed, countersigned, recordFile } = result;
+        await passOn(context, run, options.export);
         const status = statusNow(context, run.run);
         if (options.json === true) {
           process.stdout.write(renderJson({ signed, countersigned, recordFile, status }));
           return;
         }
-        const lines = [
-          ...signed.map((stage) => `signed: ${stage} of ${run.self}`),
-          ...countersigned.map((place) => `countersigned: ${place}`),
-          ...(recordFile === null ? [] : [`COMPLETE; the record verifies: ${recordFile}`]),
-          nextLine(status, options),
-        ];
+        const lines = [...signedLines(run, result), nextLine(status, options)];
         process.stdout.write(`${lines.join("\n")}\n`);
       });
   },

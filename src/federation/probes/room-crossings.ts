@@ -32,6 +32,8 @@ interface Direction {
   receives(eventId: string): Promise<boolean>;
   /** Whether who looks for it is shown nothing of the room anyway, so that an absence says nothing. */
   isBlind?(): Promise<boolean>;
+  /** Whether who looks for it will never be shown it, come or not, so that nothing is learnt by waiting. */
+  isMoot(): Promise<boolean>;
   /** Why it cannot have come directly. */
   whyNot(eventId: string): Promise<Explanation | undefined>;
   /** Why it cannot have come through the witness either. */
@@ -62,6 +64,7 @@ export class RoomCrossings {
     const inwards = {
       vantage: "partner",
       receives: (eventId: string) => observer.sees(this.#room.id, eventId),
+      isMoot: async () => !(await observer.isJoined(this.#room.id)),
       whyNot: (eventId: string) => this.#whyNotInwards(eventId),
       whyNotRelayed: () => this.#room.hasLeft(),
       // The sender's own homeserver refuses; it counts where nobody of the partner's is in the room any more.
@@ -79,6 +82,7 @@ export class RoomCrossings {
       vantage: "operator",
       send: () => observer.send(this.#room.id),
       receives: (eventId) => partner.holds(this.#room.id, eventId),
+      isMoot: async () => !(await partner.isTold(this.#room.id)),
       whyNot: async () => (await this.#room.isEmptied(observer)) ?? this.#room.options.transport,
       whyNotRelayed: () => this.#room.isEmptied(this.#room.people.witness),
       refused: () => this.#room.hasLeft(),
@@ -138,7 +142,7 @@ export class RoomCrossings {
   /**
    * All directions wait at the same time. The witness writes when each has waited, so that what it passes on is
    * not taken for what came directly. Where nothing can come directly anyway, that is as soon as the witness has
-   * the events: each direction has then looked once more.
+   * the events: each direction has then looked once more. What nobody would be shown is not waited for.
    */
   async #send(direction: Direction, { explained, waited }: Passes): Promise<Crossing> {
     const { answer, eventId } = await direction.send();
@@ -148,10 +152,12 @@ export class RoomCrossings {
       return { direct: refused, viaWitness, eventId };
     }
     const references = [eventId];
-    let isEnough = false;
+    let [isMoot, isEnough, hasLooked] = [false, false, false];
     const witnessLooks = async () => {
       const isExplained = (await direction.whyNot(eventId)) !== undefined;
-      if (await explained(isExplained)) isEnough = await this.#witnessLooks(eventId);
+      if (isExplained) isEnough = isMoot = await direction.isMoot();
+      if (await explained(isExplained)) hasLooked = await this.#witnessLooks(eventId);
+      isEnough ||= hasLooked;
     };
     const arrives = this.#room.within(
       () => direction.receives(eventId),
@@ -169,7 +175,7 @@ export class RoomCrossings {
       return { direct, viaWitness: undefined, eventId };
     }
     await waited(true);
-    const relayed = await this.#relay(eventId, direction, isEnough);
+    const relayed = await this.#relay(eventId, direction, { isMoot, hasLooked });
     const absent = (explanation: Explanation | undefined, reason: string): Finding => ({
       verdict: relayed.passed || explanation !== undefined ? "closed" : "unknown",
       layer: explanation?.layer ?? "not_seen",
@@ -199,11 +205,12 @@ export class RoomCrossings {
   async #relay(
     eventId: string,
     { receives }: Direction,
-    hasLooked: boolean,
+    { isMoot, hasLooked }: { readonly isMoot: boolean; readonly hasLooked: boolean },
   ): Promise<{ readonly passed: boolean; readonly finding?: Finding }> {
     const { witness } = this.#room.people;
     if (witness === undefined) return { passed: false, finding: leftOut("witness") };
     if (!hasLooked && !(await this.#witnessLooks(eventId))) return { passed: false, finding: NO_WITNESS };
+    if (isMoot) return { passed: false };
     const { eventId: later } = await witness.send(this.#room.id);
     if (later === undefined) return { passed: false };
     const passed = await this.#room.within(() => receives(later));

@@ -99,6 +99,13 @@ export class Person {
     return (await this.call("GET", path)).status === 200 || (await this.sees(room, eventId));
   }
 
+  /** Whether this user would be told of an event that its homeserver holds: as a member, or as an administrator. */
+  async isTold(room: RoomId): Promise<boolean> {
+    if (await this.isJoined(room)) return true;
+    const { status, errcode } = await this.call("GET", "/_synapse/admin/v1/fetch_event/%24none");
+    return status === 200 || errcode === "M_NOT_FOUND";
+  }
+
   /** Users of one server who are joined to the room, as this user's homeserver sees it; undefined if it is not told. */
   async joinedFrom(room: RoomId, serverName: string): Promise<readonly string[] | undefined> {
     const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/joined_members`;

@@ -31,6 +31,10 @@ export interface WalkHooks {
 }
 
 const WithStatus = z.object({ status: RunStatus });
+const WithSigned = z.object({
+  signed: z.array(z.string()).default([]),
+  countersigned: z.array(z.string()).default([]),
+});
 const PurgePlan = z.object({ digest: z.string() });
 /** An exit condition may hold only once other programs have followed: it is shown again this often. */
 const SHOWN_AT_MOST = 12;
@@ -59,8 +63,8 @@ export async function walk(
   await atOnce(sides, (side) => side.look());
   // What was signed before the walk was cut may never have reached the other side.
   for (let handOverAll = false; !sides.every((side) => side.isDone); ) {
-    const signed = await atOnce(sides, (side) => side.goOn());
-    const givers = sides.filter((side, index) => signed[index] === true || (handOverAll && side.hasSigned));
+    await atOnce(sides, (side) => side.goOn());
+    const givers = sides.filter((side) => side.hasNews || (handOverAll && side.hasSigned));
     if (givers.length === 0 && handOverAll) throw stuck(sides);
     handOverAll = givers.length === 0;
     const files = new Map(await atOnce(givers, async (side) => [side, await side.handOver()] as const));
@@ -89,6 +93,8 @@ class Side {
   readonly #hooks: WalkHooks;
   readonly #told = new Set<string>();
   #status: RunStatus | undefined;
+  /** Something was signed that the other side has not seen. */
+  hasNews = false;
   /** What was signed last is there for the other side already. */
   #isInOutbox = false;
 
@@ -116,25 +122,26 @@ class Side {
     return `${this.operator.organisation}: ${waiting?.what ?? "nothing"} ${waiting?.stage ?? ""}`.trim();
   }
 
-  /** Does everything that is its turn. @returns whether it has signed anything that the other has to see */
-  async goOn(): Promise<boolean> {
-    let signed = false;
+  /** Does everything that is its turn. */
+  async goOn(): Promise<void> {
     for (let shown = 0; ; ) {
       const { next, ended } = await this.look();
       const [verb] = next;
-      if (ended !== null || (verb !== "next" && verb !== "sign" && verb !== "complete")) return signed;
+      if (ended !== null || (verb !== "next" && verb !== "sign" && verb !== "complete")) return;
       this.#hooks.doing(`${this.operator.organisation}: offboarding ${verb}`);
-      if (verb !== "next") {
-        const words = ["--as", this.operator.probeFile];
-        if (verb === "sign") words.push("--export", this.operator.outbox);
+      if (verb === "complete") {
+        this.#take(await this.#type(verb, "--as", this.operator.probeFile), [0]);
+        [this.hasNews, this.#isInOutbox] = [true, false];
+        continue;
+      }
+      if (verb === "sign") {
+        const words = ["--as", this.operator.probeFile, "--export", this.operator.outbox];
         this.#take(await this.#type(verb, ...words), [0]);
-        this.#isInOutbox = verb === "sign";
-        signed = true;
         continue;
       }
       const stage = this.#status?.stages.find(({ provedAt }) => provedAt === null);
       if (stage?.openedAt === null) await this.#hooks.opening?.(this.operator.organisation, stage.stage);
-      const isShown = this.#take(await this.#type("next", "--as", this.operator.probeFile), [0, 5]);
+      const isShown = this.#take(await this.#type("next", ...this.#signing), [0, 5]);
       if (isShown) {
         shown = 0;
         continue;
@@ -147,6 +154,7 @@ class Side {
   }
 
   async handOver(): Promise<string> {
+    this.hasNews = false;
     if (!this.#isInOutbox) {
       await this.operator.must("offboarding", "export", this.operator.outbox, "--run", this.#run);
     }
@@ -154,7 +162,12 @@ class Side {
   }
 
   async takeIn(file: string): Promise<void> {
-    this.#take(await this.#type("import", file), [0]);
+    this.#take(await this.#type("import", file, ...this.#signing), [0]);
+  }
+
+  /** What can be signed is signed at once, and written down for the other side. */
+  get #signing(): readonly string[] {
+    return ["--as", this.operator.probeFile, "--sign", "--export", this.operator.outbox];
   }
 
   /** Where it stands; asked once, since every command tells it. */
@@ -174,6 +187,8 @@ class Side {
   #take(answer: Said, codes: readonly number[]): boolean {
     const { code, said } = answer;
     if (!codes.includes(code)) throw failed(this.operator.organisation, ["offboarding"], answer);
+    const { signed, countersigned } = WithSigned.parse(said);
+    if (signed.length + countersigned.length > 0) [this.hasNews, this.#isInOutbox] = [true, true];
     const before = this.#status?.containedAt ?? null;
     this.#status = WithStatus.parse(said).status;
     const { containedAt } = this.#status;

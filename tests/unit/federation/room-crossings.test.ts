@@ -30,7 +30,7 @@ function people(clock: ManualClock, partnersLeft: readonly string[]) {
     targetName: "a.test",
     server: undefined,
     other: undefined,
-    partner: { isJoined, send: sends("$inwards"), holds: async () => false },
+    partner: { isJoined, isTold: isJoined, send: sends("$inwards"), holds: async () => false },
     observer: { isJoined, joinedFrom, send: sends("$outwards"), sees: async () => false },
     witness,
   };
@@ -129,6 +129,30 @@ test("EVD-1: while nothing explains an absence the witness writes only when ever
     String(writes),
   );
   assert.ok(tookMs >= 2 * TIMEOUT_MS && tookMs < 2.5 * TIMEOUT_MS, `${tookMs} ms`);
+});
+
+test("EVD-1: what nobody would be shown is not waited for, if it is known why it cannot come", async () => {
+  const nobody = async () => false;
+  const blind = (found: RoomPeople) =>
+    ({
+      ...found,
+      partner: { ...found.partner, isTold: nobody },
+      observer: { ...found.observer, isJoined: nobody },
+    }) as unknown as RoomPeople;
+  const told = await cross(DENIED, []);
+  const { items, tookMs, writes } = await cross(DENIED, [], blind);
+  assert.ok(told.tookMs >= TIMEOUT_MS, `${told.tookMs} ms`);
+  assert.ok(tookMs < TIMEOUT_MS / 2, `${tookMs} ms`);
+  assert.deepEqual(writes, [], "nor written by the witness");
+  assert.deepEqual(
+    items.map(({ probe, verdict, reason }) => [probe, verdict, reason]),
+    [
+      ["message_to_target", "closed", "federation_denied"],
+      ["message_to_target_via_witness", "closed", "target_has_left"],
+      ["message_to_partner", "closed", "no_member"],
+      ["message_to_partner_via_witness", "closed", "no_member"],
+    ],
+  );
 });
 
 const BUT_A_GHOST = ["@_agent:b.test"];
