@@ -1,13 +1,12 @@
 // drawbridge offboarding export: everything that this organisation has signed, as a file for the other one.
-import { resolve } from "node:path";
 import process from "node:process";
 import type { Command } from "commander";
 import { counterpartyOf } from "../federation/offboarding/run/run.ts";
 import { exportStatements } from "../federation/offboarding/walk/exchange.ts";
-import { PRIVATE, writeWhole } from "../runtime/write-file.ts";
 import type { CommandModule } from "./command.ts";
 import { CONFIG_OPTION, say } from "./federation-options.ts";
 import { JSON_OPTION, openOffboarding, RUN_OPTION, type RunOptions } from "./offboarding-options.ts";
+import { writeForOther } from "./offboarding-signing.ts";
 import { renderJson } from "./output.ts";
 
 export const command: CommandModule = {
@@ -24,12 +23,12 @@ The file holds statements, signatures and content-free evidence; it may travel b
 
 Exit codes:
   0  written
-  1  nothing is signed yet; nothing was written`,
+  1  nothing is signed yet; nothing was written
+  2  the file cannot be written`,
       )
       .action(async (file: string, options: RunOptions) => {
         const { run, text, statements } = await exportStatements(await openOffboarding(options), options.run);
-        const path = resolve(file);
-        writeWhole(path, text, PRIVATE);
+        const path = writeForOther(file, text);
         const other = counterpartyOf(run);
         if (options.json === true) process.stdout.write(renderJson({ file: path, for: other, statements }));
         else process.stdout.write(`${path}\n`);

@@ -4,7 +4,7 @@ import process from "node:process";
 import type { Command } from "commander";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { importStatements } from "../federation/offboarding/walk/exchange.ts";
-import type { CommandModule } from "./command.ts";
+import { type CommandModule, ExitCode } from "./command.ts";
 import { CONFIG_OPTION } from "./federation-options.ts";
 import {
   AS_OPTION,
@@ -18,6 +18,7 @@ import {
 import {
   requireSigning,
   type SigningOptions,
+  sayFailure,
   signedLines,
   signToo,
   withSigningOptions,
@@ -40,34 +41,33 @@ export const command: CommandModule = {
         "after",
         `
 Every statement is verified against the other organisation's pinned key before anything is taken in. Importing
-a file again changes nothing. With --sign, what was taken in is countersigned as well; before a completion is,
-every plane is looked at again (with --as from outside as well).
+a file again changes nothing. With --sign, what was taken in is countersigned as well, and what was shown closed
+here is signed; before a completion is countersigned, every plane is looked at again (with --as from outside too).
 
 Exit codes:
   0  taken in, and with --sign signed
-  1  refused, with every reason, and nothing was changed; or taken in, and not signed because something does not
-     hold, which is named
-  2  the file cannot be read`,
+  1  refused, with every reason; nothing was changed
+  2  the file cannot be read, or with --sign the signing key; nothing was changed
+  5  with --sign: taken in, and not signed, because something does not hold, which is named`,
       )
       .action(async (file: string, options: Options) => {
-        requireSigning(options);
         const bytes = read(file);
         const context = await openOffboarding(options);
+        requireSigning(context, options);
         const result = await importStatements(context, bytes, options.run);
         const { run, added } = result;
         const signed = await signToo(context, result, options);
         const recordFile = signed.recordFile ?? result.recordFile;
         const status = statusNow(context, run.run);
-        if (options.json === true) {
-          process.stdout.write(renderJson({ added, ...signed, recordFile, status }));
-          return;
-        }
         const lines = [
           `taken in: ${added.statements} statements, ${added.signatures} signatures, ${added.evidence} items of evidence`,
           ...signedLines(run, { ...signed, recordFile }),
           nextLine(status, options),
         ];
-        process.stdout.write(`${lines.join("\n")}\n`);
+        const { countersigned } = signed;
+        const json = { added, signed: signed.signed, countersigned, recordFile, status };
+        process.stdout.write(options.json === true ? renderJson(json) : `${lines.join("\n")}\n`);
+        if (sayFailure(signed)) process.exitCode = ExitCode.incomplete;
       });
   },
 };

@@ -18,6 +18,7 @@ import {
   requireSigning,
   type Signed,
   type SigningOptions,
+  sayFailure,
   signedLines,
   signToo,
   withSigningOptions,
@@ -43,16 +44,19 @@ export const command: CommandModule = {
         `
 Closes the stage whose turn it is (one commit), brings its plane to the head, and looks whether the exit
 conditions hold. Run it again after anything: what is done is found, and not done twice. An emergency closes
-planes 5, 4, 2 and 3 at once first. With --sign, a stage that is shown closed is signed as well.
+planes 5, 4, 2 and 3 at once first. With --sign, what is shown closed is signed as well, and what was imported is
+countersigned.
 
 Exit codes:
   0  the stage is shown closed, or it is not this organisation's turn (and what is waited for is said)
+  2  with --sign: the signing key cannot be used; nothing was done
   4  an edited file of a work tree is in the way, or the head is refused
-  5  an exit condition does not hold yet, and is named with its probe, what it got and what to do`,
+  5  an exit condition does not hold yet, and is named with its probe, what it got and what to do; or, with --sign,
+     it was shown and could not be signed, and why`,
       )
       .action(async (options: Options) => {
-        requireSigning(options);
         const context = await openOffboarding(options);
+        requireSigning(context, options);
         const result = await next(context, options);
         const isOpen = result.did === "not_proved" || result.planes.some(({ done }) => !done);
         const signed = await signToo(context, result, isOpen ? {} : options);
@@ -60,14 +64,22 @@ Exit codes:
         const lines = [
           ...textOf(result, status),
           ...signedLines(result.run, signed),
+          ...(isKeptBack(result, signed, options) ? [KEPT_BACK] : []),
           nextLine(status, options),
         ];
         if (options.json === true) process.stdout.write(renderJson(jsonOf(result, signed, status)));
         else process.stdout.write(`${lines.join("\n")}\n`);
-        process.exitCode = isOpen ? ExitCode.incomplete : ExitCode.ok;
+        process.exitCode = sayFailure(signed) || isOpen ? ExitCode.incomplete : ExitCode.ok;
       });
   },
 };
+
+const KEPT_BACK = "NOT SIGNED YET: a stage before it is not signed; it is signed together with that one.";
+
+/** Of a stage that was opened ahead. */
+function isKeptBack({ did }: NextResult, { signed, failure }: Signed, { sign }: SigningOptions): boolean {
+  return sign === true && did === "proved" && signed.length === 0 && failure === undefined;
+}
 
 function jsonOf(
   { did, stage, record, planes }: NextResult,

@@ -1,20 +1,33 @@
 // Probes inside a room that both share: what crosses, can the partner's people come (back) in, is its server
-// given history? Invariants: who joins leaves again, and only after history was asked for, since a server gives it
-// to those who are in the room as it is asked.
+// given history? Invariants: who joins leaves again, or it is said who did not; and only after history was asked for,
+// since a server gives it to those who are in the room as it is asked.
+import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/evidence-item.ts";
 import { homeserverRefusal, homeserverUnclear } from "./answers.ts";
-import { type Finding, leftOut, notApplicable, type OutsideProbe, wasLeftOut } from "./finding.ts";
+import type { PartnerServer } from "./as-server.ts";
+import { type Finding, leftOut, notApplicable, type OutsideProbe, unreachable } from "./finding.ts";
 import { NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 import { RoomCrossings } from "./room-crossings.ts";
 
 /** Whose copy of the room is asked: the target's, or the third server's. */
 interface Door {
-  /** Absent without a witness. */
+  /** Absent without a witness, which is a hindrance. */
   readonly server: string | undefined;
   /** Why the third server cannot be asked. */
   readonly hindrance: Finding | undefined;
   readonly probes: Readonly<Record<"makeJoin" | "join" | "event" | "backfill", OutsideProbe>>;
 }
+
+/** What is needed of both servers' answers. */
+interface Circumstances {
+  /** The target is not in the room any more. */
+  readonly isLeft: boolean;
+  /** What was sent a moment ago. */
+  readonly eventId: string | undefined;
+}
+
+/** Who came in by hand is to go again. */
+const LEAVE_TIMEOUT_MS = 60_000;
 
 const AT_TARGET: Door["probes"] = {
   makeJoin: "make_join",
@@ -40,54 +53,77 @@ export class RoomProbes {
   async run(): Promise<EvidenceItem[]> {
     const { items, eventId } = await new RoomCrossings(this.#room).run();
     const { witness, targetName } = this.#room.people;
-    const isLeft = (await this.#room.hasLeft()) !== undefined;
-    const isThere = (await witness?.isJoined(this.#room.id)) !== false;
+    const isLeft = (await this.#room.hasLeft().catch(() => undefined)) !== undefined;
     const target = { server: targetName, hindrance: undefined, probes: AT_TARGET };
-    const third = {
-      server: witness?.serverName,
-      hindrance: witness === undefined ? leftOut("witness") : isThere ? undefined : NO_WITNESS,
-      probes: AT_WITNESS,
-    };
-    return [
-      ...items,
-      ...(await this.#through(target, isLeft, eventId)),
-      ...(await this.#through(third, isLeft, eventId)),
-    ];
+    const third = { server: witness?.serverName, hindrance: await this.#hindrance(), probes: AT_WITNESS };
+    const now = { isLeft, eventId };
+    return [...items, ...(await this.#through(target, now)), ...(await this.#through(third, now))];
   }
 
-  /** What one server lets happen: a join is asked for, made, used to ask for history, and taken back. */
-  async #through(door: Door, isLeft: boolean, eventId: string | undefined): Promise<EvidenceItem[]> {
-    const { makeJoin, join, event, backfill } = door.probes;
-    const asked = await this.#room.item(makeJoin, "partner", () => this.#makeJoin(door, isLeft));
-    const joined = await this.#room.item(join, "partner", async () =>
-      unlessNotAsked(await this.#join(door, isLeft), asked),
-    );
+  async #hindrance(): Promise<Finding | undefined> {
+    const { witness } = this.#room.people;
+    if (witness === undefined) return leftOut("witness");
     try {
-      const given = await this.#room.item(event, "partner", () => this.#history(door, event, eventId));
-      const filled = await this.#room.item(backfill, "partner", () => this.#history(door, backfill, eventId));
-      return [asked, joined, given, filled];
-    } finally {
-      if (joined.verdict !== "closed" && !wasLeftOut(joined)) await this.#leave();
+      return (await witness.isJoined(this.#room.id)) ? undefined : NO_WITNESS;
+    } catch (error) {
+      return unreachable(error);
     }
   }
 
-  #makeJoin({ server, hindrance, probes }: Door, isLeft: boolean): Promise<Finding> | Finding {
+  /** What one server lets happen: a join is asked for, made, used to ask for history, and taken back. */
+  async #through(door: Door, now: Circumstances): Promise<EvidenceItem[]> {
+    const { makeJoin, join, event, backfill } = door.probes;
+    const asked = await this.#room.item(makeJoin, "partner", () => this.#makeJoin(door, now));
+    const visit = { isAsked: false };
+    const joined = await this.#room.item(join, "partner", async () =>
+      unlessNotAsked(await this.#join(door, now, visit), asked),
+    );
+    try {
+      let looking: Promise<Finding | undefined> | undefined;
+      const history = (ask: (server: PartnerServer, at: string, eventId: string) => Promise<Finding>) => {
+        const { server } = this.#room.people;
+        if (server === undefined) return leftOut("signing_key");
+        if (door.hindrance !== undefined) return door.hindrance;
+        const { eventId } = now;
+        if (eventId === undefined) return notApplicable("no_fresh_event");
+        looking ??= this.#lack(door, eventId);
+        return looking.then((lack) => lack ?? ask(server, String(door.server), eventId));
+      };
+      const room = this.#room.id;
+      return [
+        asked,
+        joined,
+        await this.#room.item(event, "partner", () => history((server, at, id) => server.event(at, id))),
+        await this.#room.item(backfill, "partner", () =>
+          history((server, at, id) => server.backfill(at, room, id)),
+        ),
+      ];
+    } finally {
+      if (visit.isAsked && joined.verdict !== "closed") await this.#leave();
+    }
+  }
+
+  #makeJoin({ server, hindrance, probes }: Door, { isLeft }: Circumstances): Promise<Finding> | Finding {
     const origin = this.#room.people.server;
     if (origin === undefined) return leftOut("signing_key");
     // What others let happen in a room that the target is not in is no way to the target.
     if (isLeft && probes === AT_WITNESS) return notApplicable("target_has_left");
-    if (hindrance !== undefined || server === undefined) return hindrance ?? leftOut("witness");
-    return origin.makeJoin(server, this.#room.id, this.#room.joiner());
+    return hindrance ?? origin.makeJoin(String(server), this.#room.id, this.#room.joiner());
   }
 
-  async #join({ server, hindrance }: Door, isLeft: boolean): Promise<Finding> {
+  async #join(
+    { server, hindrance }: Door,
+    { isLeft }: Circumstances,
+    visit: { isAsked: boolean },
+  ): Promise<Finding> {
     const { other, partner, observer } = this.#room.people;
     if (other === undefined) return leftOut("other_user");
     if (isLeft) return notApplicable("target_has_left");
-    if (hindrance !== undefined || server === undefined) return hindrance ?? leftOut("witness");
+    if (hindrance !== undefined) return hindrance;
     // While the partner's server has a member, a join is its own decision and says nothing.
     if ((await partner?.isJoined(this.#room.id)) === true) return notApplicable("server_is_member");
-    const answer = await other.join(this.#room.id, [server]);
+    visit.isAsked = true;
+    const answer = await other.join(this.#room.id, [String(server)]);
     if (answer.status !== 200) return homeserverRefusal(answer) ?? homeserverUnclear(answer);
     const seen = await this.#room.within(async () =>
       (await observer?.joinedFrom(this.#room.id, other.serverName))?.includes(other.userId),
@@ -96,30 +132,30 @@ export class RoomProbes {
     return { verdict: "open", layer: "homeserver", status: 200, reason };
   }
 
-  /** Until it is done, or refused: who could not come in has nothing to leave. */
+  /**
+   * Until it is done, or refused: who could not come in has nothing to leave.
+   * @throws DrawbridgeError `homeserver_unavailable`
+   */
   async #leave(): Promise<void> {
     const { other } = this.#room.people;
-    await this.#room.within(async () => {
+    const leave = async () => {
       const answer = await other?.leave(this.#room.id).catch(() => undefined);
       return answer !== undefined && answer.status < 429;
-    });
+    };
+    if (await this.#room.within(leave, () => false, LEAVE_TIMEOUT_MS)) return;
+    throw new DrawbridgeError(
+      "homeserver_unavailable",
+      `${other?.userId} came into ${this.#room.id} to probe it, and cannot leave`,
+      { mend: "Have this user leave the room by hand once its homeserver answers; then probe again." },
+    );
   }
 
-  async #history(door: Door, probe: OutsideProbe, eventId: string | undefined): Promise<Finding> {
-    const { server: origin, witness } = this.#room.people;
-    if (origin === undefined) return leftOut("signing_key");
-    if (door.hindrance !== undefined || door.server === undefined)
-      return door.hindrance ?? leftOut("witness");
-    if (eventId === undefined) return notApplicable("no_fresh_event");
-    // A server that has not received it yet would answer as one that refuses.
-    const hasIt =
-      door.probes === AT_TARGET ||
-      witness === undefined ||
-      (await this.#room.within(() => witness.sees(this.#room.id, eventId)));
-    if (!hasIt) return notApplicable("witness_lacks_event");
-    return probe === door.probes.event
-      ? origin.event(door.server, eventId)
-      : origin.backfill(door.server, this.#room.id, eventId);
+  /** A server that has not received what it is asked for would answer as one that refuses. */
+  async #lack({ probes }: Door, eventId: string): Promise<Finding | undefined> {
+    const { witness } = this.#room.people;
+    if (probes === AT_TARGET || witness === undefined) return undefined;
+    const hasIt = await this.#room.within(() => witness.sees(this.#room.id, eventId));
+    return hasIt ? undefined : notApplicable("witness_lacks_event");
   }
 }
 

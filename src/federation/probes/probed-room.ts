@@ -44,6 +44,7 @@ export interface RoomProbeOptions {
 const POLL_FIRST_MS = 100;
 /** What has not come within a moment is asked for less often: many rooms are looked at side by side. */
 const POLL_MAX_MS = 500;
+const PAUSE_PART = 4;
 export const NO_WITNESS = notApplicable("witness_is_no_member");
 
 export class ProbedRoom {
@@ -85,13 +86,19 @@ export class ProbedRoom {
     return (other ?? partner)?.userId ?? `@probe:${partnerName}`;
   }
 
+  /** Waits, at most for a part of what something may take to arrive. */
+  pause(ms: number): Promise<void> {
+    return this.#sources.clock.sleep(Math.min(ms, this.options.arrivalTimeoutMs / PAUSE_PART));
+  }
+
   /** Looks until it is so, the time is over, or a look after it is enough has found nothing. */
   async within(
     look: () => Promise<boolean | undefined>,
     isEnough: () => boolean = () => false,
+    timeoutMs = this.options.arrivalTimeoutMs,
   ): Promise<boolean> {
     const { clock } = this.#sources;
-    const deadline = clock.now() + this.options.arrivalTimeoutMs;
+    const deadline = clock.now() + timeoutMs;
     for (let pollMs = POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 1.5, POLL_MAX_MS)) {
       const isLast = isEnough();
       if (await look()) return true;

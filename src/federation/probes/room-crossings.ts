@@ -1,6 +1,7 @@
 // What crosses in a room that both share, directly or through a third server.
-// Invariant: that something did not arrive is stated only if what was sent after it through the witness did, or
-// if another refusal explains it; else it is `unknown`.
+// Invariants: that something did not arrive is stated only if what the witness sent after receiving it did, or if
+// another refusal explains it; else it is `unknown`. What came is never said to be missing, nor what the witness may
+// have passed on to have come directly.
 import type { EvidenceItem } from "../../records/evidence-item.ts";
 import { homeserverRefusal, homeserverUnclear, type MatrixAnswer } from "./answers.ts";
 import { type Finding, leftOut, notApplicable, type ProbeSubject } from "./finding.ts";
@@ -19,6 +20,24 @@ interface Crossing {
   readonly viaWitness: Finding | undefined;
   readonly eventId: string | undefined;
 }
+
+/** Whether the witness has got what it is to pass on; `absent` where nobody stands in the room as one. */
+type AtWitness = "held" | "late" | "absent";
+
+interface Relay {
+  /** What the witness wrote has arrived. */
+  readonly passed: boolean;
+  /** What it was to pass on never got to it. */
+  readonly isLate: boolean;
+  /** The event has come after all, and the witness has not written. */
+  readonly hasCome: boolean;
+  readonly finding?: Finding;
+}
+
+const NOT_PASSED: Relay = { passed: false, isLate: false, hasCome: false };
+const LATE = notApplicable("witness_lacks_event");
+/** What comes directly may be this much slower than what goes to the witness, though something speaks against it. */
+const DIRECT_MS = 1_000;
 
 /** One direction in which events cross. */
 interface Direction {
@@ -58,15 +77,16 @@ export class RoomCrossings {
           await this.#room.item("message_to_partner", "operator", () => missing),
         ],
         // History is asked for by the ID of a fresh event, whoever looks for its arrival.
-        eventId: (await observer?.send(this.#room.id))?.eventId,
+        eventId: (await observer?.send(this.#room.id).catch(() => undefined))?.eventId,
       };
     }
     const inwards = {
       vantage: "partner",
       receives: (eventId: string) => observer.sees(this.#room.id, eventId),
-      isMoot: async () => !(await observer.isJoined(this.#room.id)),
+      isMoot: () => observer.isShutOut(this.#room.id),
       whyNot: (eventId: string) => this.#whyNotInwards(eventId),
-      whyNotRelayed: () => this.#room.hasLeft(),
+      whyNotRelayed: async () =>
+        (await this.#room.hasLeft()) ?? (await this.#refusedByAcl(this.#room.people.witness?.serverName)),
       // The sender's own homeserver refuses; it counts where nobody of the partner's is in the room any more.
       refused: async () => (await this.#room.isEmptied(observer)) ?? (await this.#room.hasLeft()),
       outsider: "user_is_no_member",
@@ -82,7 +102,7 @@ export class RoomCrossings {
       vantage: "operator",
       send: () => observer.send(this.#room.id),
       receives: (eventId) => partner.holds(this.#room.id, eventId),
-      isMoot: async () => !(await partner.isTold(this.#room.id)),
+      isMoot: async () => (await partner.isNoAdministrator()) && (await partner.isShutOut(this.#room.id)),
       whyNot: async () => (await this.#room.isEmptied(observer)) ?? this.#room.options.transport,
       whyNotRelayed: () => this.#room.isEmptied(this.#room.people.witness),
       refused: () => this.#room.hasLeft(),
@@ -100,17 +120,16 @@ export class RoomCrossings {
     return (
       (await this.#room.options.violationOf?.(eventId)) ??
       this.#room.options.transport ??
-      (await this.#refusedByAcl()) ??
+      (await this.#refusedByAcl(this.#room.people.targetName)) ??
       (await this.#room.hasLeft())
     );
   }
 
-  /** The target refuses what it receives of a room for the reason for which it refuses a join. */
-  async #refusedByAcl(): Promise<Explanation | undefined> {
-    const { server, targetName } = this.#room.people;
-    const found = await server
-      ?.makeJoin(targetName, this.#room.id, this.#room.joiner())
-      .catch(() => undefined);
+  /** A server refuses what it receives of a room for the reason for which it refuses a join. */
+  async #refusedByAcl(at: string | undefined): Promise<Explanation | undefined> {
+    const { server } = this.#room.people;
+    if (at === undefined) return undefined;
+    const found = await server?.makeJoin(at, this.#room.id, this.#room.joiner()).catch(() => undefined);
     if (found?.verdict !== "closed" || found.layer !== "room_acl") return undefined;
     return { layer: "room_acl", reason: "server_banned" };
   }
@@ -132,7 +151,8 @@ export class RoomCrossings {
         }
       }),
     ];
-    const relayed = crossing?.viaWitness;
+    const unsaid = () => (this.#room.people.witness === undefined ? leftOut("witness") : sameOf(items[0]));
+    const relayed = crossing === undefined ? unsaid() : crossing.viaWitness;
     if (relayed !== undefined) {
       items.push(await this.#room.item(`${direction.probe}_via_witness`, "witness", () => relayed));
     }
@@ -141,7 +161,7 @@ export class RoomCrossings {
 
   /**
    * All directions wait at the same time. The witness writes when each has waited, so that what it passes on is
-   * not taken for what came directly. Where nothing can come directly anyway, that is as soon as the witness has
+   * not taken for what came directly. Where nothing can come directly anyway, that is a moment after the witness has
    * the events: each direction has then looked once more. What nobody would be shown is not waited for.
    */
   async #send(direction: Direction, { explained, waited }: Passes): Promise<Crossing> {
@@ -151,76 +171,99 @@ export class RoomCrossings {
       const viaWitness = this.#room.people.witness === undefined ? leftOut("witness") : refused;
       return { direct: refused, viaWitness, eventId };
     }
-    const references = [eventId];
-    let [isMoot, isEnough, hasLooked] = [false, false, false];
-    const witnessLooks = async () => {
+    let [isMoot, isEnough] = [false, false];
+    let atWitness: AtWitness | undefined;
+    const prepare = async () => {
       const isExplained = (await direction.whyNot(eventId)) !== undefined;
       if (isExplained) isEnough = isMoot = await direction.isMoot();
-      if (await explained(isExplained)) hasLooked = await this.#witnessLooks(eventId);
-      isEnough ||= hasLooked;
+      if (!(await explained(isExplained)) || isMoot) return;
+      atWitness = await this.#atWitness(eventId);
+      if (atWitness !== "held") return;
+      await this.#room.pause(DIRECT_MS);
+      isEnough = true;
     };
+    const preparing = prepare();
+    // It is awaited below, unless the event comes first: then nothing that went wrong meanwhile matters.
+    preparing.catch(() => undefined);
     const arrives = this.#room.within(
       () => direction.receives(eventId),
       () => isEnough,
     );
-    const [hasArrived] = await Promise.all([arrives, witnessLooks()]);
-    if (hasArrived) {
-      const direct = {
-        verdict: "open",
-        layer: "homeserver",
-        status: 200,
-        reason: "arrived",
-        references,
-      } as const;
-      return { direct, viaWitness: undefined, eventId };
-    }
+    if (await arrives) return { direct: arrived(eventId), viaWitness: undefined, eventId };
+    await preparing;
     await waited(true);
-    const relayed = await this.#relay(eventId, direction, { isMoot, hasLooked });
-    const absent = (explanation: Explanation | undefined, reason: string): Finding => ({
-      verdict: relayed.passed || explanation !== undefined ? "closed" : "unknown",
-      layer: explanation?.layer ?? "not_seen",
-      status: null,
-      reason: explanation?.reason ?? (relayed.passed ? reason : "unexplained_absence"),
-      references: [...references, ...(explanation?.references ?? [])],
-    });
-    const isBlind = !relayed.passed && (await direction.isBlind?.()) === true;
-    const judged = (explanation: Explanation | undefined, reason: string) =>
-      isBlind && explanation === undefined ? notApplicable("user_is_no_member") : absent(explanation, reason);
+    const relay = await this.#relay(eventId, direction, { isMoot, atWitness });
+    if (relay.hasCome) return { direct: arrived(eventId), viaWitness: undefined, eventId };
+    const isBlind = !relay.passed && (await direction.isBlind?.()) === true;
+    const judged = (explanation: Explanation | undefined, reason: string): Finding => {
+      if (isBlind && explanation === undefined) return notApplicable("user_is_no_member");
+      return {
+        verdict: relay.passed || explanation !== undefined ? "closed" : "unknown",
+        layer: explanation?.layer ?? "not_seen",
+        status: null,
+        reason: explanation?.reason ?? (relay.passed ? reason : "unexplained_absence"),
+        references: [eventId, ...(explanation?.references ?? [])],
+      };
+    };
+    const viaWitness = async () => {
+      const explanation = await direction.whyNotRelayed();
+      return explanation === undefined && relay.isLate ? LATE : judged(explanation, "not_relayed");
+    };
     return {
       direct: judged(await direction.whyNot(eventId), "not_arrived"),
-      viaWitness: relayed.finding ?? judged(await direction.whyNotRelayed(), "not_relayed"),
+      viaWitness: relay.finding ?? (await viaWitness()),
       eventId,
     };
   }
 
-  /** Gives the event the time to get to the witness. @returns whether there is a witness in the room */
-  async #witnessLooks(eventId: string): Promise<boolean> {
+  /** Gives the event the time to get to the witness. */
+  async #atWitness(eventId: string): Promise<AtWitness> {
     const { witness } = this.#room.people;
-    if (witness === undefined || !(await witness.isJoined(this.#room.id))) return false;
-    await this.#room.within(() => witness.sees(this.#room.id, eventId));
-    return true;
+    if (witness === undefined || !(await witness.isJoined(this.#room.id))) return "absent";
+    return (await this.#room.within(() => witness.sees(this.#room.id, eventId))) ? "held" : "late";
   }
 
   /** Lets the witness write after it has seen the event: what it passes on then has arrived as well. */
   async #relay(
     eventId: string,
     { receives }: Direction,
-    { isMoot, hasLooked }: { readonly isMoot: boolean; readonly hasLooked: boolean },
-  ): Promise<{ readonly passed: boolean; readonly finding?: Finding }> {
+    { isMoot, atWitness: known }: { readonly isMoot: boolean; readonly atWitness: AtWitness | undefined },
+  ): Promise<Relay> {
     const { witness } = this.#room.people;
-    if (witness === undefined) return { passed: false, finding: leftOut("witness") };
-    if (!hasLooked && !(await this.#witnessLooks(eventId))) return { passed: false, finding: NO_WITNESS };
-    if (isMoot) return { passed: false };
+    if (witness === undefined)
+      return { ...NOT_PASSED, finding: leftOut("witness"), hasCome: await receives(eventId) };
+    if (isMoot) {
+      return (await witness.isJoined(this.#room.id)) ? NOT_PASSED : { ...NOT_PASSED, finding: NO_WITNESS };
+    }
+    const atWitness = known ?? (await this.#atWitness(eventId));
+    if (atWitness === "absent")
+      return { ...NOT_PASSED, finding: NO_WITNESS, hasCome: await receives(eventId) };
+    if (atWitness === "late") return { ...NOT_PASSED, isLate: true, hasCome: await receives(eventId) };
     const { eventId: later } = await witness.send(this.#room.id);
-    if (later === undefined) return { passed: false };
+    if (later === undefined) return { ...NOT_PASSED, hasCome: await receives(eventId) };
     const passed = await this.#room.within(() => receives(later));
-    if (!passed || !(await receives(eventId))) return { passed };
+    if (!(await receives(eventId))) return { ...NOT_PASSED, passed };
     const references = [eventId, later];
-    return {
-      passed,
-      finding: { verdict: "open", layer: "witness_homeserver", status: 200, reason: "relayed", references },
-    };
+    const finding = {
+      verdict: "open",
+      layer: "witness_homeserver",
+      status: 200,
+      reason: "relayed",
+      references,
+    } as const;
+    return { ...NOT_PASSED, passed, finding };
   }
+}
+
+/** What threw on the way, such as a homeserver that is down, tells as little of the other way. */
+function sameOf(item: EvidenceItem | undefined): Finding | undefined {
+  if (item === undefined) return undefined;
+  const { verdict, status, reason } = item;
+  return { verdict, layer: "network", status, reason };
+}
+
+function arrived(eventId: string): Finding {
+  return { verdict: "open", layer: "homeserver", status: 200, reason: "arrived", references: [eventId] };
 }
 
 /** The sender's own homeserver did not take the event. That alone says nothing about the target. */

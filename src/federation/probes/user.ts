@@ -99,11 +99,23 @@ export class Person {
     return (await this.call("GET", path)).status === 200 || (await this.sees(room, eventId));
   }
 
-  /** Whether this user would be told of an event that its homeserver holds: as a member, or as an administrator. */
-  async isTold(room: RoomId): Promise<boolean> {
-    if (await this.isJoined(room)) return true;
+  /**
+   * Whether this user is certainly shown nothing that comes into the room: it is out of it, and may not look in from
+   * outside either. An answer that does not say so says nothing.
+   */
+  async isShutOut(room: RoomId): Promise<boolean> {
+    const own = await this.#state(room, "m.room.member", this.userId);
+    const isOut =
+      own.status === 403 || own.status === 404 || (own.status === 200 && own.body["membership"] !== "join");
+    if (!isOut) return false;
+    const visibility = await this.#state(room, "m.room.history_visibility");
+    return visibility.status !== 200 || visibility.body["history_visibility"] !== "world_readable";
+  }
+
+  /** Whether its homeserver certainly tells this user nothing as its administrator (Synapse's admin API). */
+  async isNoAdministrator(): Promise<boolean> {
     const { status, errcode } = await this.call("GET", "/_synapse/admin/v1/fetch_event/%24none");
-    return status === 200 || errcode === "M_NOT_FOUND";
+    return status === 403 || errcode === "M_UNRECOGNIZED";
   }
 
   /** Users of one server who are joined to the room, as this user's homeserver sees it; undefined if it is not told. */
@@ -116,8 +128,7 @@ export class Person {
 
   /** Whether this user is a member of the room, as its own homeserver sees it. */
   async isJoined(room: RoomId): Promise<boolean> {
-    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/state/m.room.member/${encodeURIComponent(this.userId)}`;
-    const answer = await this.call("GET", path);
+    const answer = await this.#state(room, "m.room.member", this.userId);
     return answer.status === 200 && answer.body["membership"] === "join";
   }
 
@@ -126,5 +137,10 @@ export class Person {
     if (room.startsWith("!")) return parseRoomId(room);
     const answer = await this.call("GET", `/_matrix/client/v3/directory/room/${encodeURIComponent(room)}`);
     return answer.status === 200 ? parseRoomId(answer.body["room_id"]) : undefined;
+  }
+
+  #state(room: RoomId, type: string, key = ""): Promise<MatrixAnswer> {
+    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/state/${type}/${encodeURIComponent(key)}`;
+    return this.call("GET", path);
   }
 }

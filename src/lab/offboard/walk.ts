@@ -61,12 +61,13 @@ export async function walk(
 ): Promise<string> {
   const sides = operators.map((operator) => new Side(operator, run, hooks));
   await atOnce(sides, (side) => side.look());
-  // What was signed before the walk was cut may never have reached the other side.
-  for (let handOverAll = false; !sides.every((side) => side.isDone); ) {
+  // What was signed before the walk was cut may never have reached the other side: without news all is handed over.
+  for (let isHandedOver = false; !sides.every((side) => side.isDone); ) {
     await atOnce(sides, (side) => side.goOn());
-    const givers = sides.filter((side) => side.hasNews || (handOverAll && side.hasSigned));
-    if (givers.length === 0 && handOverAll) throw stuck(sides);
-    handOverAll = givers.length === 0;
+    const news = sides.filter((side) => side.hasNews);
+    if (news.length === 0 && isHandedOver) throw stuck(sides);
+    isHandedOver = news.length === 0;
+    const givers = isHandedOver ? sides.filter((side) => side.hasSigned) : news;
     const files = new Map(await atOnce(givers, async (side) => [side, await side.handOver()] as const));
     await atOnce(sides, async (side) => {
       for (const [giver, file] of files) if (giver !== side) await side.takeIn(file);

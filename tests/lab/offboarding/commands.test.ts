@@ -98,8 +98,17 @@ test("OFF-2: two operators walk a removal by their command lines, and status say
   for (const [index, stage] of STAGE_NAMES.entries()) {
     if (index % 2 === 1) {
       // The same, each signature as the last act of the command before it.
-      const shown = await done(A, "next", ...signing(A));
-      assert.match(shown, new RegExp(`^${stage}: closed, and shown[^]*\nsigned: ${stage} of a\\.test\n`));
+      if (index === 1) {
+        // Done, and then something fails: what was done is said, and the same command goes on from there.
+        const nowhere = join(directory, A, "federation.yaml", "out.json");
+        const { code, stdout, stderr } = await at(A, "next", "--sign", "--export", nowhere);
+        assert.deepEqual([code, /^error: cannot write .*out\.json: E[A-Z]+\nmend: /m.test(stderr)], [5, true], stderr);
+        assert.match(stdout, new RegExp(`^${stage}: closed, and shown`));
+        assert.match(await done(A, "next", ...signing(A)), /^Waiting for b\.test: /);
+      } else {
+        const shown = await done(A, "next", ...signing(A));
+        assert.match(shown, new RegExp(`^${stage}: closed, and shown[^]*\nsigned: ${stage} of a\\.test\n`));
+      }
       await done(B, "next");
       const taken = await done(B, "import", outbox(A), ...signing(B));
       assert.match(taken, new RegExp(`\nsigned: ${stage} of b\\.test\ncountersigned: ${stage}\n`));

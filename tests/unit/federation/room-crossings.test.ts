@@ -16,6 +16,7 @@ function people(clock: ManualClock, partnersLeft: readonly string[]) {
   const sends = (eventId: string) => async () => ({ answer: { status: 200 }, eventId });
   const joinedFrom = async () => partnersLeft;
   const isJoined = async () => true;
+  const isShutOut = async () => false;
   const witness = {
     isJoined,
     joinedFrom,
@@ -30,8 +31,11 @@ function people(clock: ManualClock, partnersLeft: readonly string[]) {
     targetName: "a.test",
     server: undefined,
     other: undefined,
-    partner: { isJoined, isTold: isJoined, send: sends("$inwards"), holds: async () => false },
-    observer: { isJoined, joinedFrom, send: sends("$outwards"), sees: async () => false },
+    partner: {
+      ...{ isJoined, isShutOut, isNoAdministrator: async () => true },
+      ...{ send: sends("$inwards"), holds: async () => false },
+    },
+    observer: { isJoined, isShutOut, joinedFrom, send: sends("$outwards"), sees: async () => false },
     witness,
   };
   return { found: found as unknown as RoomPeople, writes };
@@ -40,11 +44,11 @@ function people(clock: ManualClock, partnersLeft: readonly string[]) {
 async function cross(
   transport: Explanation | undefined,
   partnersLeft: readonly string[],
-  change: (found: RoomPeople) => RoomPeople = (found) => found,
+  change: (found: RoomPeople, clock: ManualClock) => RoomPeople = (found) => found,
 ) {
   const clock = new ManualClock(0);
   const { found: everybody, writes } = people(clock, partnersLeft);
-  const found = change(everybody);
+  const found = change(everybody, clock);
   const options = { arrivalTimeoutMs: TIMEOUT_MS, transport };
   const room = new ProbedRoom(ROOM, found, options, { clock } as unknown as ProbeSources);
   let isDone = false;
@@ -131,13 +135,83 @@ test("EVD-1: while nothing explains an absence the witness writes only when ever
   assert.ok(tookMs >= 2 * TIMEOUT_MS && tookMs < 2.5 * TIMEOUT_MS, `${tookMs} ms`);
 });
 
+test("OFF-4: what comes a moment after the witness has it came directly, whatever speaks against it", async () => {
+  for (const later of ["$later", undefined]) {
+    const { items } = await cross(DENIED, ["@bob:b.test"], (found, clock) => {
+      const arrives = async () => clock.now() >= 200;
+      return {
+        ...found,
+        partner: { ...found.partner, holds: arrives },
+        observer: { ...found.observer, sees: arrives },
+        witness: { ...found.witness, send: async () => ({ answer: { status: 200 }, eventId: later }) },
+      } as unknown as RoomPeople;
+    });
+    assert.deepEqual(
+      items.map(({ probe, verdict, reason }) => [probe, verdict, reason]),
+      [
+        ["message_to_target", "open", "arrived"],
+        ["message_to_partner", "open", "arrived"],
+      ],
+    );
+  }
+});
+
+test("OFF-4: what never got to the witness is not called closed, unless its server refuses it", async () => {
+  const late = (found: RoomPeople, refusing: readonly string[]) =>
+    ({
+      ...found,
+      partner: { ...found.partner, holds: async (_: RoomId, eventId: string) => eventId === "$later" },
+      observer: { ...found.observer, sees: async (_: RoomId, eventId: string) => eventId === "$later" },
+      witness: { ...found.witness, serverName: "d.test", sees: async () => false },
+      server: {
+        makeJoin: async (at: string) => ({
+          verdict: refusing.includes(at) ? "closed" : "open",
+          layer: "room_acl",
+        }),
+      },
+    }) as unknown as RoomPeople;
+  const said = async (...refusing: readonly string[]) => {
+    const { items, writes } = await cross(undefined, ["@bob:b.test"], (found) => late(found, refusing));
+    assert.deepEqual(writes, []);
+    return items.map(({ probe, verdict, reason }) => [probe, verdict, reason]);
+  };
+  assert.deepEqual(await said(), [
+    ["message_to_target", "unknown", "unexplained_absence"],
+    ["message_to_target_via_witness", "unknown", "not_applicable:witness_lacks_event"],
+    ["message_to_partner", "unknown", "unexplained_absence"],
+    ["message_to_partner_via_witness", "unknown", "not_applicable:witness_lacks_event"],
+  ]);
+  assert.deepEqual((await said("a.test", "d.test")).slice(0, 2), [
+    ["message_to_target", "closed", "server_banned"],
+    ["message_to_target_via_witness", "closed", "server_banned"],
+  ]);
+});
+
+test("EVD-1: what cannot be asked tells nothing of either way, and hides nothing that came", async () => {
+  const down = async () => {
+    throw new TypeError("fetch failed");
+  };
+  const { items } = await cross(undefined, ["@bob:b.test"], (found) => {
+    const observer = { ...found.observer, sees: async () => true };
+    return { ...found, observer, witness: { ...found.witness, isJoined: down } } as unknown as RoomPeople;
+  });
+  assert.deepEqual(
+    items.map(({ probe, verdict, reason }) => [probe, verdict, reason]),
+    [
+      ["message_to_target", "open", "arrived"],
+      ["message_to_partner", "unknown", "unreachable"],
+      ["message_to_partner_via_witness", "unknown", "unreachable"],
+    ],
+  );
+});
+
 test("EVD-1: what nobody would be shown is not waited for, if it is known why it cannot come", async () => {
-  const nobody = async () => false;
+  const yes = async () => true;
   const blind = (found: RoomPeople) =>
     ({
       ...found,
-      partner: { ...found.partner, isTold: nobody },
-      observer: { ...found.observer, isJoined: nobody },
+      partner: { ...found.partner, isShutOut: yes },
+      observer: { ...found.observer, isShutOut: yes, isJoined: async () => false },
     }) as unknown as RoomPeople;
   const told = await cross(DENIED, []);
   const { items, tookMs, writes } = await cross(DENIED, [], blind);

@@ -55,6 +55,7 @@ async function probe(people: RoomPeople) {
   const running = new RoomProbes(probed).run().finally(() => {
     isDone = true;
   });
+  running.catch(() => undefined);
   for (await settled(); !isDone; await settled()) await clock.advance(50);
   return await running;
 }
@@ -89,4 +90,9 @@ test("OFF-4: who could not leave at once tries again", async () => {
     said.filter((what) => what.startsWith("leaves")),
     ["leaves: 502", "leaves: 429", "leaves: 200", "leaves: 200"],
   );
+});
+
+test("OFF-4: who cannot leave is named, and the probe does not go on", async () => {
+  const { people } = room({ leaves: () => 503 });
+  await assert.rejects(probe(people), /@bea:b\.test came into !room to probe it, and cannot leave/);
 });
