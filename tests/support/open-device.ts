@@ -1,6 +1,7 @@
 // One ghost's device over a machine, a homeserver and a ledger of the test's own: no cryptography, no database.
 import assert from "node:assert/strict";
 import { GhostDevice } from "../../src/bridge/crypto/ghost-device.ts";
+import type { DeviceRecord } from "../../src/bridge/matrix/device-api.ts";
 import type { GhostActor } from "../../src/bridge/matrix/homeserver.ts";
 import { type Outcome, retry } from "../../src/bridge/matrix/outcome.ts";
 import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
@@ -15,6 +16,7 @@ export function closedDevice(
   others: Readonly<{
     recordedDevice?: () => Promise<unknown>;
     onNewKeys?: (rooms: readonly RoomId[]) => void;
+    setDeviceRecord?: (ghost: GhostMxid, record: DeviceRecord) => Promise<Outcome<undefined>>;
   }> = {},
 ): GhostDevice {
   const identity = { curve25519: "curve", ed25519: "ed" };
@@ -27,13 +29,13 @@ export function closedDevice(
     api: {
       deviceRecord: async () => ok({ deviceId: "DEVICE", epoch: 1n }),
       publishedDevice: async () => ok({ identity, crossSigned: true }),
-      setDeviceRecord: async () => ok(undefined),
+      setDeviceRecord: others.setDeviceRecord ?? (async () => ok(undefined)),
       toDeviceSince: async () => retry("network"),
       submit: async (_actor: unknown, { kind }: { kind: string }) => await submit(kind),
     },
     ghosts: { ensureGhost: async () => ok(ACTOR) },
     ledger: {
-      recordedDevice: others.recordedDevice ?? (async () => ({ store })),
+      recordedDevice: others.recordedDevice ?? (async () => ({ deviceId: "DEVICE", store })),
       raiseEpoch: async () => 2n,
       deviceStopped: async () => {},
       devicePublished: async () => {},

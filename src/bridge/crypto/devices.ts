@@ -213,8 +213,9 @@ class Devices implements GhostDevices {
     for (const { ghost, deviceId } of recorded) {
       const device = this.#devices.get(ghost);
       if (device?.deviceId === undefined || device.deviceId === deviceId) continue;
-      // An operator has reset it.
+      // An operator has reset it. What it was doing ends first: it might still tell the homeserver of itself.
       device.lost();
+      await device.drain();
       this.#deps.ghosts.forget(ghost);
       this.#devices.delete(ghost);
     }

@@ -151,14 +151,19 @@ export class GhostDevice {
 
   /**
    * Writes, here and at the homeserver, that the device's state has come further: whoever puts back an
-   * older state is found out by it.
+   * older state is found out by it. Overtaken by a reset, it puts the reset's record back: the new device would
+   * else be taken for one whose store was lost.
    */
   async raiseEpoch(): Promise<Outcome<undefined>> {
     const { ledger, api } = this.#deps;
     const { ghost, deviceId } = this;
     const epoch = deviceId === undefined ? undefined : await ledger.raiseEpoch(ghost, deviceId);
     if (deviceId === undefined || epoch === undefined) return retry("device_unavailable");
-    return api.setDeviceRecord(ghost, { deviceId, epoch });
+    const told = await api.setDeviceRecord(ghost, { deviceId, epoch });
+    const recorded = await ledger.recordedDevice(ghost);
+    if (recorded === undefined || recorded.deviceId === deviceId) return told;
+    await api.setDeviceRecord(ghost, { deviceId: recorded.deviceId, epoch: recorded.store?.epoch ?? 0n });
+    return retry("device_unavailable");
   }
 
   /** The machine was taken away: by another process, or with its thread. It is opened again later. */

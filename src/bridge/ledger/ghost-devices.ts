@@ -1,11 +1,12 @@
 // What the ledger knows of ghosts' cryptographic devices besides what the machines keep in their stores.
 // Invariants: every write names the device it is about, so that nothing said of a device that was reset
-// meanwhile touches the new one; an epoch only grows; a reset is one statement, store and all.
+// meanwhile touches the new one; an epoch only grows; a reset is one transaction, store and all.
 import type { Pool } from "pg";
 import { type GhostMxid, parseUserId, type RoomId } from "../../domain/identifiers.ts";
 import type { DeviceStopReason } from "../crypto/device-types.ts";
 import type { DeviceIdentity } from "../crypto/types.ts";
 import { oneRow, rows, type Statement, toEpochMs, toTime } from "./statement.ts";
+import { inTransaction } from "./transaction.ts";
 
 /** A ghost's device as recorded. */
 export interface RecordedDevice {
@@ -93,21 +94,36 @@ const STOPPED: Statement = {
   WHERE ghost_mxid = $1 AND device_id = $2 AND device_stopped_reason IS DISTINCT FROM $3::text`,
 };
 
-// The store goes only if the ghost's row was still that device's.
 const RESET: Statement = {
   name: "ghost_device_reset",
   text: `
-  WITH reset AS (
-    UPDATE bridge_ghosts SET device_id = $3, to_device_since = NULL,
-      device_stopped_reason = NULL, device_stopped_at = NULL
-    WHERE ghost_mxid = $1 AND device_id = $2 RETURNING ghost_mxid
-  ), stores AS (
-    DELETE FROM bridge_crypto_stores WHERE ghost_mxid IN (SELECT ghost_mxid FROM reset)
-  ), records AS (
-    DELETE FROM bridge_crypto_records WHERE ghost_mxid IN (SELECT ghost_mxid FROM reset)
-  )
-  SELECT count(*)::int AS reset FROM reset`,
+  UPDATE bridge_ghosts SET device_id = $3, to_device_since = NULL,
+    device_stopped_reason = NULL, device_stopped_at = NULL
+  WHERE ghost_mxid = $1 AND device_id = $2 RETURNING ghost_mxid`,
 };
+
+const FORGET_STORE: Statement = {
+  name: "ghost_device_forget_store",
+  text: `DELETE FROM bridge_crypto_stores WHERE ghost_mxid = $1`,
+};
+
+const FORGET_RECORDS: Statement = {
+  name: "ghost_device_forget_records",
+  text: `DELETE FROM bridge_crypto_records WHERE ghost_mxid = $1`,
+};
+
+/**
+ * The store goes only if the ghost's row was still that device's. It goes before its records, in the order in which
+ * writers lock them; and the records in a statement that sees what the last writer has left.
+ */
+function resetDevice(pool: Pool, ghost: GhostMxid, deviceId: string, fresh: string): Promise<boolean> {
+  return inTransaction(pool, "BEGIN", async (client) => {
+    const reset = await rows(client, RESET, [ghost, deviceId, fresh]);
+    if (reset.length === 0) return { result: false };
+    await rows(client, FORGET_STORE, [ghost]);
+    return { result: true, sent: rows(client, FORGET_RECORDS, [ghost]) };
+  });
+}
 
 const ROOM_ENCRYPTED: Statement = {
   name: "room_encrypted",
@@ -171,8 +187,7 @@ export function createGhostDeviceLedger(pool: Pool): GhostDeviceLedger {
     deviceStopped: async (ghost, deviceId, reason, now) => {
       await rows(pool, STOPPED, [ghost, deviceId, reason ?? null, toTime(now)]);
     },
-    resetDevice: async (ghost, deviceId, freshDeviceId) =>
-      (await oneRow<{ reset: number }>(pool, RESET, [ghost, deviceId, freshDeviceId])).reset === 1,
+    resetDevice: (ghost, deviceId, freshDeviceId) => resetDevice(pool, ghost, deviceId, freshDeviceId),
     isRoomEncrypted: async (room) =>
       (await oneRow<{ encrypted: boolean }>(pool, ROOM_ENCRYPTED, [room])).encrypted,
   };

@@ -87,6 +87,38 @@ test("ENC-2: a reset forgets the device it names, whole, and no other", async (t
   );
 });
 
+test("ENC-2: a reset waits for who is writing to the store, and leaves nothing of what was written", async (t) => {
+  const { ledger, pool } = await fixture(t);
+  const writer = await pool.connect();
+  const write = (key: string) =>
+    writer.query(
+      `INSERT INTO bridge_crypto_records (ghost_mxid, object_store, record_key, value) VALUES ($1, 's', $2, 'w')
+       ON CONFLICT (ghost_mxid, object_store, record_key) DO UPDATE SET value = excluded.value`,
+      [ghost(), key],
+    );
+  try {
+    await writer.query("BEGIN");
+    await writer.query("SELECT FROM bridge_crypto_stores WHERE ghost_mxid = $1 FOR SHARE", [ghost()]);
+    const reset = ledger.resetDevice(ghost(), "DEVICE", "NEW");
+    const isWaiting = async () => {
+      const { rows } = await pool.query(
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+      );
+      return rows.length > 0;
+    };
+    while (!(await isWaiting()));
+    // Both: one that was there, which a reset the other way round has locked by now, and one that is new.
+    await write("k");
+    await write("new");
+    await writer.query("COMMIT");
+    assert.equal(await reset, true);
+  } finally {
+    writer.release();
+  }
+  assert.equal((await pool.query("SELECT FROM bridge_crypto_records")).rowCount, 0);
+  assert.equal((await pool.query("SELECT FROM bridge_crypto_stores")).rowCount, 0);
+});
+
 test("ENC-7: a room that was encrypted once is remembered as such", async (t) => {
   const { ledger, pool } = await fixture(t);
   const room = "!secret" as RoomId;

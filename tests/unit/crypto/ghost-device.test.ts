@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { DeviceChanges } from "../../../src/bridge/crypto/types.ts";
+import type { DeviceRecord } from "../../../src/bridge/matrix/device-api.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import type { RoomId } from "../../../src/domain/identifiers.ts";
 import { closedDevice, openDevice } from "../../support/open-device.ts";
@@ -89,4 +90,29 @@ test("requests that the machine could not even be asked for stay due", async () 
   fails = false;
   assert.equal((await device.requests.drive()).kind, "ok");
   assert.equal(device.requests.isDue, false);
+});
+
+test("ENC-2: what a device says of itself, overtaken by its reset, is put right at the homeserver", async () => {
+  const told: DeviceRecord[] = [];
+  let recorded = "DEVICE";
+  const machines = { outgoing: async () => [] };
+  const identity = { curve25519: "curve", ed25519: "ed" };
+  const device = await openDevice(machines, async () => ({ kind: "ok", value: "{}" }), {
+    recordedDevice: async () => ({
+      deviceId: recorded,
+      store: recorded === "DEVICE" ? { deviceId: recorded, epoch: 1n, publishedAt: 1, identity } : undefined,
+    }),
+    setDeviceRecord: async (_ghost, record) => {
+      told.push(record);
+      return { kind: "ok", value: undefined };
+    },
+  });
+  assert.equal((await device.raiseEpoch()).kind, "ok");
+  assert.deepEqual(told.at(-1), { deviceId: "DEVICE", epoch: 2n });
+  recorded = "NEWDEVICE";
+  assert.equal((await device.raiseEpoch()).kind, "retry");
+  assert.deepEqual(told.slice(-2), [
+    { deviceId: "DEVICE", epoch: 2n },
+    { deviceId: "NEWDEVICE", epoch: 0n },
+  ]);
 });
