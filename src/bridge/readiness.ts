@@ -48,7 +48,7 @@ export function tenureReadiness(tenure: Pick<Tenure, "isServing" | "handOver">):
   // While it drains it has the place still, and listens no more.
   const isServing = tenure.isServing && !tenure.handOver.aborted;
   const mend =
-    "Another bridge serves this database, and has it handed over soon. End the one of them that is not meant.";
+    "Another bridge serves this database: it hands over soon, or this one stands in line. End the one that is not meant.";
   return { name: "tenure", ok: isServing, ...(!isServing && { mend }) };
 }
 
