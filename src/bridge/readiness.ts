@@ -1,5 +1,6 @@
 // What a bridge needs to be ready: its database, its place among others, and a homeserver's side that works.
-// Invariant: the homeserver's side is checked by doing, and again until it works; nothing is ready before.
+// Invariant: the homeserver's side is checked by doing, and again until it works; nothing is ready before. Who has
+// no place yet checks only what needs none: that the homeserver answers, and accepts the bridge.
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
 import type { Readiness } from "./observe.ts";
@@ -24,6 +25,12 @@ export class HomeserverReadiness {
     this.#options = options;
   }
 
+  /** Whether all of it was seen to work. */
+  get isWell(): boolean {
+    return this.checks.every(({ ok }) => ok);
+  }
+
+  /** Looks again until all is well; rejects with the signal's reason when that ends a wait. */
   async settle(run: () => Promise<readonly Readiness[]>, ended: AbortSignal): Promise<void> {
     const { clock, log } = this.#options;
     for (;;) {

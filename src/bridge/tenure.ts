@@ -64,10 +64,11 @@ export class Tenure {
   /**
    * Resolves when this process may serve; false when it was stopped before that.
    * @param asks whether the one before is to hand over, or it is waited until nobody serves
+   * @param wouldDo whether this process could serve, as far as it can know; until then it asks no bridge beside it
    */
-  async begin(asks: boolean, stop: AbortSignal): Promise<boolean> {
+  async begin(asks: boolean, stop: AbortSignal, wouldDo: () => boolean = () => true): Promise<boolean> {
     const { clock, log } = this.#options;
-    const line = asks ? new Asking(this.#options) : new Waiting(this.#options, VACANT_MS);
+    const line = asks ? new Asking(this.#options, wouldDo) : new Waiting(this.#options, VACANT_MS);
     let pauseMs = 0;
     while (!stop.aborted) {
       try {
@@ -171,6 +172,7 @@ interface Line {
 
 class Asking implements Line {
   readonly #options: TenureOptions;
+  readonly #wouldDo: () => boolean;
   readonly #startedAt: number;
   /** Whoever stood in line before comes first. */
   readonly #behind: Waiting;
@@ -180,8 +182,9 @@ class Asking implements Line {
   #patient: Waiting | undefined;
   #hasToldWhy = false;
 
-  constructor(options: TenureOptions) {
+  constructor(options: TenureOptions, wouldDo: () => boolean) {
     this.#options = options;
+    this.#wouldDo = wouldDo;
     this.#startedAt = options.clock.now();
     this.#behind = new Waiting(options, 2 * VACANT_MS);
   }
@@ -227,11 +230,13 @@ class Asking implements Line {
     return await this.#take(connection, ticket);
   }
 
-  /** Whether no bridge beside this one has to hand over for it, or one may be expected to. */
+  /** Whether no bridge beside this one would have to hand over, or it may be expected to. */
   async #mayAsk(connection: TenureConnection): Promise<boolean> {
     const { clock, log } = this.#options;
     const { inVain, lastAt, alone } = await connection.earlier();
-    if (alone || inVain < IN_VAIN_MAX || lastAt === undefined) return true;
+    if (alone) return true;
+    if (!this.#wouldDo()) return false;
+    if (inVain < IN_VAIN_MAX || lastAt === undefined) return true;
     const standBackMs = Math.min(STAND_BACK_MS * 2 ** (inVain - IN_VAIN_MAX), STAND_BACK_MS_MAX);
     // The clock of another machine may be ahead.
     const waitMs = Math.min(lastAt, this.#startedAt) + standBackMs - clock.now();
