@@ -1,5 +1,6 @@
 // What a bridge needs to be ready: its database, its place among others, and a homeserver's side that works.
-// Invariant: the homeserver's side is checked by doing, and again until it works; nothing is ready before.
+// Invariant: the homeserver's side is checked by doing, and again until it works; nothing is ready before. Who has
+// no place yet checks only what needs none: that the homeserver answers, and accepts the bridge.
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
 import type { Readiness } from "./observe.ts";
@@ -24,6 +25,12 @@ export class HomeserverReadiness {
     this.#options = options;
   }
 
+  /** Whether all of it was seen to work. */
+  get isWell(): boolean {
+    return this.checks.every(({ ok }) => ok);
+  }
+
+  /** Looks again until all is well; rejects with the signal's reason when that ends a wait. */
   async settle(run: () => Promise<readonly Readiness[]>, ended: AbortSignal): Promise<void> {
     const { clock, log } = this.#options;
     for (;;) {
@@ -48,7 +55,7 @@ export function tenureReadiness(tenure: Pick<Tenure, "isServing" | "handOver">):
   // While it drains it has the place still, and listens no more.
   const isServing = tenure.isServing && !tenure.handOver.aborted;
   const mend =
-    "Another bridge serves this database, and has it handed over soon. End the one of them that is not meant.";
+    "Another bridge serves this database: it hands over soon, or this one stands in line. End the one that is not meant.";
   return { name: "tenure", ok: isServing, ...(!isServing && { mend }) };
 }
 

@@ -2,7 +2,8 @@
 // stages B and C one bridge serves; the one that was started last asks for the place, and the one before hands
 // over: it drains, then stands in line again. At stage A several may serve side by side.
 // Invariants: nobody serves without the place; whoever died or hangs keeps nobody waiting for its leases; one
-// that handed over asks for nothing, and serves again only when nobody else has for a while.
+// that handed over asks for nothing, and serves again only when nobody else has for a while; a release that asks
+// and dies, again and again, is kept from asking until that one has served. Who is alone waits for nothing.
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
 import type { TenureConnection, TenureMode, TenureSelf } from "./ledger/tenure.ts";
@@ -22,6 +23,13 @@ const SHARING_MS = 2_000;
 const WATCH_MS = 1_000;
 /** For so long nobody must have served before one that handed over serves again. */
 const VACANT_MS = 10_000;
+/** After so many askings of which nobody went on serving, the next one beside another bridge waits. */
+const IN_VAIN_MAX = 3;
+/** How long it waits after the last asking; twice as long after each further one, up to the other. */
+const STAND_BACK_MS = 60_000;
+const STAND_BACK_MS_MAX = 300_000;
+/** Whoever has served for so long goes on serving. */
+const PROVEN_MS = 60_000;
 /** How long an own earlier connection may stand in the way of a new one. */
 const RETAKE_ATTEMPTS = 10;
 const RETAKE_MS = 200;
@@ -35,6 +43,8 @@ export class Tenure {
   #past: TenureSelf[] = [];
   /** The last asking that this tenure knows of: a later one is for it to hand over. */
   #ticket = 0n;
+  /** When its own asking will not have been in vain; undefined when it served without, or has said so. */
+  #provenAt: number | undefined;
   #watching: Promise<void> | undefined;
   #isServing = false;
 
@@ -54,16 +64,17 @@ export class Tenure {
   /**
    * Resolves when this process may serve; false when it was stopped before that.
    * @param asks whether the one before is to hand over, or it is waited until nobody serves
+   * @param wouldDo whether this process could serve, as far as it can know; until then it asks no bridge beside it
    */
-  async begin(asks: boolean, stop: AbortSignal): Promise<boolean> {
+  async begin(asks: boolean, stop: AbortSignal, wouldDo: () => boolean = () => true): Promise<boolean> {
     const { clock, log } = this.#options;
-    const line = asks ? new Asking(this.#options) : new Waiting(this.#options);
+    const line = asks ? new Asking(this.#options, wouldDo) : new Waiting(this.#options, VACANT_MS);
     let pauseMs = 0;
     while (!stop.aborted) {
       try {
         this.#connection ??= await this.#options.open();
         const ticket = await line.step(this.#connection);
-        if (ticket !== undefined) return this.#serves(ticket);
+        if (ticket !== undefined) return this.#serves(ticket, line.hasAsked);
         pauseMs = line.pollMs;
       } catch (error) {
         log.warn({ err: nameOf(error) }, "the database cannot be asked who serves");
@@ -75,8 +86,10 @@ export class Tenure {
     return false;
   }
 
-  #serves(ticket: bigint): true {
+  #serves(ticket: bigint, hasAsked: boolean): true {
     this.#ticket = ticket;
+    // Any other's number is the one of a bridge that died.
+    if (hasAsked) this.#provenAt = this.#options.clock.now() + PROVEN_MS;
     this.#isServing = true;
     this.#watching = this.#watch();
     return true;
@@ -105,6 +118,7 @@ export class Tenure {
         if (this.#connection === undefined && !this.#handOver.signal.aborted) await this.#retake();
         const asked = await this.#connection?.asked();
         if (asked !== undefined && asked > this.#ticket) this.#passOn();
+        await this.#prove();
       } catch (error) {
         log.warn({ err: nameOf(error) }, "the database cannot be asked who serves");
         // What it holds, if anything, is found out on a new one.
@@ -112,6 +126,13 @@ export class Tenure {
       }
       await clock.sleep(WATCH_MS, this.#ending.signal).catch(() => undefined);
     }
+  }
+
+  async #prove(): Promise<void> {
+    if (this.#provenAt === undefined || this.#options.clock.now() < this.#provenAt) return;
+    if (this.#connection === undefined || this.#handOver.signal.aborted) return;
+    await this.#connection.stood(this.#ticket);
+    this.#provenAt = undefined;
   }
 
   #passOn(): void {
@@ -144,22 +165,36 @@ export class Tenure {
 /** The way to the place: a step at a time, until one returns the ticket. */
 interface Line {
   readonly pollMs: number;
+  /** Whether the ticket is of its own asking. */
+  readonly hasAsked: boolean;
   step(connection: TenureConnection): Promise<bigint | undefined>;
 }
 
 class Asking implements Line {
   readonly #options: TenureOptions;
+  readonly #wouldDo: () => boolean;
+  readonly #startedAt: number;
+  /** Whoever stood in line before comes first. */
+  readonly #behind: Waiting;
   #pollMs = ASKING_POLL_MS;
   #sharingUntil: number | undefined;
   #asking: { readonly ticket: bigint; readonly since: number } | undefined;
   #patient: Waiting | undefined;
+  #hasToldWhy = false;
 
-  constructor(options: TenureOptions) {
+  constructor(options: TenureOptions, wouldDo: () => boolean) {
     this.#options = options;
+    this.#wouldDo = wouldDo;
+    this.#startedAt = options.clock.now();
+    this.#behind = new Waiting(options, 2 * VACANT_MS);
   }
 
   get pollMs(): number {
     return this.#pollMs;
+  }
+
+  get hasAsked(): boolean {
+    return this.#asking !== undefined && this.#patient === undefined;
   }
 
   async step(connection: TenureConnection): Promise<bigint | undefined> {
@@ -174,13 +209,16 @@ class Asking implements Line {
       if (clock.now() < this.#sharingUntil) return undefined;
     }
     if (this.#asking === undefined) {
-      this.#asking = { ticket: await connection.ask(), since: clock.now() };
+      const mayAsk = await this.#mayAsk(connection);
+      this.#pollMs = mayAsk ? ASKING_POLL_MS : WATCH_MS;
+      if (!mayAsk) return this.#behind.step(connection);
+      this.#asking = { ticket: await connection.ask(clock.now()), since: clock.now() };
       return await this.#take(connection, this.#asking.ticket);
     }
     const { ticket, since } = this.#asking;
     if (asked > ticket) {
       log.warn({ event: "stands_in_line" }, "a bridge that was started later is to serve");
-      this.#patient = new Waiting(this.#options);
+      this.#patient = new Waiting(this.#options, VACANT_MS);
       this.#pollMs = this.#patient.pollMs;
       return undefined;
     }
@@ -192,6 +230,25 @@ class Asking implements Line {
     return await this.#take(connection, ticket);
   }
 
+  /** Whether no bridge beside this one would have to hand over, or it may be expected to. */
+  async #mayAsk(connection: TenureConnection): Promise<boolean> {
+    const { clock, log } = this.#options;
+    const { inVain, lastAt, alone } = await connection.earlier();
+    if (alone) return true;
+    if (!this.#wouldDo()) return false;
+    if (inVain < IN_VAIN_MAX || lastAt === undefined) return true;
+    const standBackMs = Math.min(STAND_BACK_MS * 2 ** (inVain - IN_VAIN_MAX), STAND_BACK_MS_MAX);
+    // The clock of another machine may be ahead.
+    const waitMs = Math.min(lastAt, this.#startedAt) + standBackMs - clock.now();
+    if (waitMs <= 0) return true;
+    if (!this.#hasToldWhy) {
+      const what = "the bridges that asked before this one ended soon after: it asks the one beside it later";
+      log.warn({ event: "stands_back", inVain, waitMs }, what);
+    }
+    this.#hasToldWhy = true;
+    return false;
+  }
+
   async #take(connection: TenureConnection, ticket: bigint): Promise<bigint | undefined> {
     return (await takeAlone(connection, this.#options)) ? ticket : undefined;
   }
@@ -199,13 +256,17 @@ class Asking implements Line {
 
 class Waiting implements Line {
   readonly pollMs = WATCH_MS;
+  readonly hasAsked = false;
   readonly #options: TenureOptions;
+  readonly #vacantMs: number;
   #vacantSince: number | undefined;
   #unaskedSince = 0;
   #asked: bigint | undefined;
 
-  constructor(options: TenureOptions) {
+  /** @param vacantMs for how long nobody must have served */
+  constructor(options: TenureOptions, vacantMs: number) {
     this.#options = options;
+    this.#vacantMs = vacantMs;
   }
 
   async step(connection: TenureConnection): Promise<bigint | undefined> {
@@ -225,7 +286,7 @@ class Waiting implements Line {
       return asked;
     }
     this.#vacantSince ??= now;
-    if (now - this.#vacantSince < VACANT_MS) return undefined;
+    if (now - this.#vacantSince < this.#vacantMs) return undefined;
     return (await takeAlone(connection, this.#options)) ? asked : undefined;
   }
 }

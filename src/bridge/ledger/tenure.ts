@@ -7,7 +7,7 @@ import { Socket } from "node:net";
 import { hostname } from "node:os";
 import { Client } from "pg";
 import type { Clock } from "../../domain/clock.ts";
-import { oneRow, type Queryable, rows, type Statement, toTime } from "./statement.ts";
+import { oneRow, type Queryable, rows, type Statement, toEpochMs, toTime } from "./statement.ts";
 
 /** `alone`: nobody else serves at the same time. `shared`: others may that are content with it as well. */
 export type TenureMode = "alone" | "shared";
@@ -29,10 +29,24 @@ const suffix = (mode: TenureMode) => (mode === "shared" ? "_shared" : "");
 
 const ASK: Statement = {
   name: "tenure_ask",
-  text: "UPDATE bridge_tenure SET asked = asked + 1 RETURNING asked::text",
+  text: "UPDATE bridge_tenure SET asked = asked + 1, asked_at = $1 RETURNING asked::text",
 };
 
 const ASKED: Statement = { name: "tenure_asked", text: "SELECT asked::text FROM bridge_tenure" };
+
+const STOOD: Statement = {
+  name: "tenure_stood",
+  text: "UPDATE bridge_tenure SET stood = greatest(stood, $1::bigint)",
+};
+
+// Each bridge has such a connection, whether it serves, asks or stands in line.
+const EARLIER: Statement = {
+  name: "tenure_earlier",
+  text: `SELECT least(asked - stood, 1000)::int AS in_vain, asked_at AS last_at, NOT EXISTS (
+      SELECT FROM pg_stat_activity WHERE starts_with(application_name, '${APPLICATION}')
+        AND datname = current_database() AND pid <> pg_backend_pid()) AS alone
+    FROM bridge_tenure`,
+};
 
 // A 64-bit key stands in two halves, with objsubid 1.
 const HOLDERS = `FROM pg_locks
@@ -110,9 +124,13 @@ export interface TenureConnection {
   /** Aborts when the connection is broken: what it held is free. */
   readonly broken: AbortSignal;
   /** Says that somebody wants to serve; returns the number of this asking. */
-  ask(): Promise<bigint>;
+  ask(now: number): Promise<bigint>;
   /** The number of the last asking. */
   asked(): Promise<bigint>;
+  /** What came of those who asked before. */
+  earlier(): Promise<EarlierAskings>;
+  /** Says that whoever asked with this number goes on serving. */
+  stood(ticket: bigint): Promise<void>;
   /** Whether nobody else has the place. */
   isVacant(): Promise<boolean>;
   /** Takes the place if it is free. */
@@ -128,6 +146,15 @@ export interface TenureConnection {
   readonly self: TenureSelf;
   /** Gives the place up; a server that does not answer is not waited for. */
   close(): Promise<void>;
+}
+
+export interface EarlierAskings {
+  /** How many have asked since the last one that went on serving; counted up to a thousand. */
+  readonly inVain: number;
+  /** When the last one asked, by the clock of its machine; undefined when that is not known. */
+  readonly lastAt: number | undefined;
+  /** Whether there is no other bridge on this database, serving or not. */
+  readonly alone: boolean;
 }
 
 export interface TenureSelf {
@@ -168,8 +195,8 @@ export async function openTenureConnection(
   client.on("error", () => broken.abort());
   client.on("end", () => broken.abort());
   await client.connect();
-  const number = async (statement: Statement) =>
-    BigInt((await oneRow<{ asked: string }>(client, statement, [])).asked);
+  const number = async (statement: Statement, values: readonly unknown[] = []) =>
+    BigInt((await oneRow<{ asked: string }>(client, statement, values)).asked);
   const take = async (mode: TenureMode) => {
     const text = `SELECT pg_try_advisory_lock${suffix(mode)}(${TENURE_LOCK}) AS taken`;
     return (await oneRow<{ taken: boolean }>(client, { name: `tenure_take_${mode}`, text }, [])).taken;
@@ -188,8 +215,23 @@ export async function openTenureConnection(
     return {
       broken: broken.signal,
       self,
-      ask: () => number(ASK),
+      ask: (now) => number(ASK, [toTime(now)]),
       asked: () => number(ASKED),
+      earlier: async () => {
+        const found = await oneRow<{ in_vain: number; last_at: Date | null; alone: boolean }>(
+          client,
+          EARLIER,
+          [],
+        );
+        return {
+          inVain: found.in_vain,
+          lastAt: found.last_at === null ? undefined : toEpochMs(found.last_at),
+          alone: found.alone,
+        };
+      },
+      stood: async (ticket) => {
+        await rows(client, STOOD, [String(ticket)]);
+      },
       isVacant: async () => (await oneRow<{ held: number }>(client, HELD, [])).held === 0,
       take,
       share: async () => {

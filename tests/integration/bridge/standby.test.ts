@@ -8,16 +8,29 @@ import { pino } from "pino";
 import { stringify } from "yaml";
 import { loadBridgeConfig } from "../../../src/bridge/config.ts";
 import { openTenureConnection } from "../../../src/bridge/ledger/tenure.ts";
+import type { Readiness } from "../../../src/bridge/observe.ts";
 import { runBridge } from "../../../src/bridge/process.ts";
 import { Tenure } from "../../../src/bridge/tenure.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import { freePort } from "../../../src/runtime/free-port.ts";
 import { ledgerFixture } from "../../support/ledger.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
+import { type Script, scriptedHomeserver, WELL } from "../../support/scripted-homeserver.ts";
 import { temporaryFolder, writeFile } from "../../support/temporary.ts";
 
 const STEP_MS = 250;
 const ANSWERS_MS = 4;
+
+/** A homeserver that knows the bridge. */
+const ACCEPTS: Script = (request) => {
+  if (request.path.endsWith("/versions")) return { body: { versions: ["v1.11"] } };
+  if (request.path.endsWith("/whoami")) return { body: { user_id: "@drawbridge:a.test" } };
+  return WELL(request);
+};
+
+/** One that has another token for it. */
+const KNOWS_IT_NOT: Script = (request) =>
+  request.path.endsWith("/whoami") ? { status: 401, body: { errcode: "M_UNKNOWN_TOKEN" } } : ACCEPTS(request);
 
 async function taken(t: TestContext, port: number): Promise<Server> {
   const server = createServer();
@@ -29,24 +42,29 @@ async function taken(t: TestContext, port: number): Promise<Server> {
 }
 
 /** An older bridge that serves, and a newer one on the same database that can be started. */
-async function fixture(t: TestContext, { older }: { older: "of the same port" | "of another port" }) {
+async function fixture(
+  t: TestContext,
+  { older, stage = "A" }: { older: "of the same port" | "of another port"; stage?: "A" | "B" },
+) {
   // The database is the last to go.
   const cleanups: (() => Promise<unknown>)[] = [];
   t.after(async () => {
     for (const clean of cleanups.toReversed()) await clean();
   });
+  const homeserver = await scriptedHomeserver(t, ACCEPTS);
   const { url, rows } = await ledgerFixture(t);
   const folder = temporaryFolder(t);
   const [listen, observe] = [await freePort(), await freePort()];
   const secret = () => systemRandom.bytes(32).toString("base64");
-  for (const name of ["as-token", "hs-token", "content-keys"]) writeFile(join(folder, name), secret(), 0o600);
+  for (const name of ["as-token", "hs-token", "content-keys", "store-keys"])
+    writeFile(join(folder, name), secret(), 0o600);
   writeFile(join(folder, "database-url"), url, 0o600);
   writeFile(join(folder, "agents.yaml"), stringify({ version: 1, agents: {} }));
   writeFile(
     join(folder, "bridge.yaml"),
     stringify({
       version: 1,
-      homeserver: { serverName: "a.test", url: "http://127.0.0.1:1" },
+      homeserver: { serverName: "a.test", url: homeserver.url },
       appservice: {
         url: `http://127.0.0.1:${listen}`,
         asToken: { file: "as-token" },
@@ -56,6 +74,7 @@ async function fixture(t: TestContext, { older }: { older: "of the same port" | 
       observe: { port: observe },
       database: { url: { file: "database-url" } },
       contentKeys: { file: "content-keys" },
+      encryption: { stage, ...(stage === "B" && { storeKeys: { file: "store-keys" } }) },
     }),
   );
   const clock = new ManualClock(Date.UTC(2026, 0, 1));
@@ -70,19 +89,21 @@ async function fixture(t: TestContext, { older }: { older: "of the same port" | 
   cleanups.push(() => serving.end());
   assert.ok(await serving.begin(true, new AbortController().signal));
   const asked = async () => Number((await rows("SELECT asked FROM bridge_tenure"))[0]?.["asked"]);
+  const checks = async () => {
+    const answer = await fetch(`http://127.0.0.1:${observe}/readyz`).catch(() => undefined);
+    return ((await answer?.json()) as { checks: readonly Readiness[] } | undefined)?.checks ?? [];
+  };
   return {
     clock,
     rows,
+    homeserver,
     listen,
     serving,
     auditFile: join(folder, "audit.jsonl"),
     asked,
-    readiness: async () => {
-      const answer = await fetch(`http://127.0.0.1:${observe}/readyz`).catch(() => undefined);
-      if (answer === undefined) return undefined;
-      const { checks } = (await answer.json()) as { checks: readonly { name: string; ok: boolean }[] };
-      return checks.find(({ name }) => name === "tenure")?.ok;
-    },
+    checks,
+    /** Whether it has the place; undefined when it says nothing yet. */
+    readiness: async () => (await checks()).find(({ name }) => name === "tenure")?.ok,
     start: () => {
       const stop = new AbortController();
       const config = loadBridgeConfig(join(folder, "bridge.yaml"));
@@ -156,4 +177,57 @@ test("a bridge that ends without having served leaves the audit file to the one 
   assert.deepEqual(await rows("SELECT count(*)::int AS n FROM bridge_audit WHERE exported_at IS NULL"), [
     { n: 1 },
   ]);
+});
+
+test("ENC-2: a bridge that the homeserver does not accept asks nobody to hand over, until it is accepted", async (t) => {
+  const { clock, homeserver, serving, asked, start, checks, readiness } = await fixture(t, {
+    older: "of another port",
+    stage: "B",
+  });
+  homeserver.script = KNOWS_IT_NOT;
+  const before = await asked();
+  const running = start();
+  const refused = async () => (await checks()).find(({ name }) => name === "token_accepted");
+  assert.ok(await until(clock, async () => (await refused()) !== undefined));
+  assert.equal(await until(clock, async () => (await asked()) !== before, 30_000), false);
+  assert.equal(serving.handOver.aborted, false);
+  const { ok, mend } = (await refused()) ?? {};
+  assert.equal(ok, false);
+  assert.match(mend ?? "", /does not accept the as_token/);
+  assert.equal(running.isOver, false);
+
+  homeserver.script = ACCEPTS;
+  assert.ok(await until(clock, async () => serving.handOver.aborted));
+  assert.deepEqual(
+    homeserver.seen.filter(({ method, query }) => method !== "GET" || query.has("user_id")),
+    [],
+    "nothing is written, and no ghost is touched, beside a bridge that serves",
+  );
+  await serving.end();
+  assert.ok(await until(clock, async () => (await readiness()) === true));
+});
+
+test("a bridge with none beside it begins though its homeserver does not answer", async (t) => {
+  const { clock, homeserver, serving, asked, start, readiness } = await fixture(t, {
+    older: "of another port",
+    stage: "B",
+  });
+  homeserver.script = () => "reset";
+  await serving.end();
+  const before = await asked();
+  start();
+  assert.ok(await until(clock, async () => (await readiness()) === true));
+  assert.equal(await asked(), before + 1, "it did not stand in line first");
+});
+
+test("a bridge that waits for a homeserver that hangs ends when it is told to", async (t) => {
+  const { clock, homeserver, asked, start } = await fixture(t, { older: "of another port", stage: "B" });
+  homeserver.script = () => "hang";
+  const before = await asked();
+  const running = start();
+  assert.ok(await until(clock, async () => homeserver.seen.length > 0));
+  running.stop.abort();
+  assert.ok(await until(clock, async () => running.isOver));
+  assert.equal(await running.outcome, "ended");
+  assert.equal(await asked(), before);
 });

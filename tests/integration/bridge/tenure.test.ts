@@ -4,6 +4,7 @@ import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import {
+  type EarlierAskings,
   openTenureConnection,
   type TenureConnection,
   type TenureMode,
@@ -113,6 +114,56 @@ test("ENC-2: a bridge that does not hand over loses its place", async (t) => {
   assert.ok(await until(() => next.isServing));
   const waitedMs = clock.now() - begun;
   assert.ok(waitedMs >= PATIENCE_MS && waitedMs < PATIENCE_MS + 5_000, String(waitedMs));
+});
+
+/** Long enough for a bridge to count as one that goes on serving. */
+const PROVEN_MS = 62_000;
+const LIFE_MS = 2_000;
+const RESTART_MS = 1_000;
+/** Connecting to the database takes its time while that of the test runs ahead. */
+const AT_ONCE_MS = 5_000;
+
+test("ENC-2: a release that dies each time it serves leaves the place to the one before", async (t) => {
+  const { begin, until } = await setUp(t);
+  const older = begin();
+  assert.ok(await older.begun);
+  await until(() => false, PROVEN_MS);
+  let failing = begin();
+  assert.ok(await until(() => older.handOver.aborted));
+  await older.end();
+  const inLine = begin("alone", false);
+  for (let lives = 1; ; lives++) {
+    assert.ok(await until(() => failing.isServing, AT_ONCE_MS), `it may try: ${lives}`);
+    await until(() => false, LIFE_MS);
+    await failing.end();
+    await until(() => false, RESTART_MS);
+    failing = begin();
+    if (lives === 3) break;
+  }
+  assert.ok(await until(() => inLine.isServing || failing.isServing, 20_000));
+  assert.deepEqual([inLine.isServing, failing.isServing], [true, false]);
+  assert.equal(await until(() => inLine.handOver.aborted, 30_000), false, "it is left alone");
+  assert.ok(await until(() => inLine.handOver.aborted, 60_000), "the release may have been mended");
+  await inLine.end();
+  const again = begin("alone", false);
+  assert.ok(await until(() => failing.isServing, AT_ONCE_MS));
+  // It is mended: the next one to be started asks at once.
+  await until(() => false, PROVEN_MS);
+  const next = begin();
+  assert.ok(await until(() => failing.handOver.aborted, AT_ONCE_MS));
+  await failing.end();
+  assert.ok(await until(() => next.isServing, AT_ONCE_MS));
+  assert.equal(again.isServing, false);
+});
+
+test("DEL-9: a bridge that dies again and again with none beside it is followed at once", async (t) => {
+  const { begin, until } = await setUp(t);
+  for (let lives = 1; lives <= 6; lives++) {
+    const one = begin();
+    assert.ok(await until(() => one.isServing, AT_ONCE_MS), `life ${lives}`);
+    await until(() => false, LIFE_MS);
+    await one.end();
+  }
 });
 
 test("a bridge whose connection breaks goes on serving, as nobody else wants to", async (t) => {
@@ -247,9 +298,16 @@ async function silentOnDemand(url: string) {
   };
 }
 
+interface Says {
+  asked: bigint;
+  isMute: boolean;
+  earlier?: EarlierAskings;
+}
+
 /** A place that nobody else wants until told so, without a database; `says` is asked before each answer. */
-function fakePlace(says: { asked: bigint; isMute: boolean }) {
+function fakePlace(says: Says) {
   const opened: { asks: number; takes: number; isClosed: boolean }[] = [];
+  const stood: bigint[] = [];
   const open = async (): Promise<TenureConnection> => {
     const seen = { asks: 0, takes: 0, isClosed: false };
     opened.push(seen);
@@ -257,12 +315,16 @@ function fakePlace(says: { asked: bigint; isMute: boolean }) {
       broken: new AbortController().signal,
       self: { pid: opened.length, since: "then" },
       ask: async () => ++says.asked,
+      earlier: async () => says.earlier ?? { inVain: 0, lastAt: undefined, alone: true },
+      stood: async (ticket) => {
+        stood.push(ticket);
+      },
       asked: async () => {
         seen.asks += 1;
         if (says.isMute) throw new Error("Query read timeout");
         return says.asked;
       },
-      isVacant: async () => true,
+      isVacant: async () => says.earlier === undefined,
       take: async () => {
         seen.takes += 1;
         return true;
@@ -276,15 +338,17 @@ function fakePlace(says: { asked: bigint; isMute: boolean }) {
       },
     };
   };
-  return { open, opened };
+  return { open, opened, stood };
 }
 
-async function servingOn(says: { asked: bigint; isMute: boolean }) {
+async function servingOn(says: Says, asks = true) {
   const clock = new ManualClock(Date.UTC(2026, 0, 1));
   const place = fakePlace(says);
   const log = pino({ level: "silent" });
   const tenure = new Tenure({ open: place.open, mode: "alone", patienceMs: PATIENCE_MS, clock, log });
-  assert.ok(await tenure.begin(true, new AbortController().signal));
+  const begun = tenure.begin(asks, new AbortController().signal);
+  for (let seconds = 0; seconds < 15 && !tenure.isServing; seconds++) await clock.advance(1_000);
+  assert.ok(await begun);
   return { ...place, tenure, clock };
 }
 
@@ -319,4 +383,49 @@ test("ENC-2: a connection that answers no more is given up, and the place taken 
   await clock.advance(1_000);
   assert.deepEqual([opened.length, opened[1]?.takes, tenure.handOver.aborted], [2, 1, false]);
   await tenure.end();
+});
+
+test("ENC-2: each further asking in vain is waited for longer, whatever another machine's clock says", async () => {
+  const clock = new ManualClock(Date.UTC(2026, 0, 1));
+  const log = pino({ level: "silent" });
+  /** When a bridge asks that is started now, after so many that asked in vain. */
+  const asksAfter = async (inVain: number, lastAt: number | undefined) => {
+    const says: Says = { asked: 100n, isMute: false, earlier: { inVain, lastAt, alone: false } };
+    const { open } = fakePlace(says);
+    const startedAt = clock.now();
+    const tenure = new Tenure({ open, mode: "alone", patienceMs: PATIENCE_MS, clock, log });
+    const begun = tenure.begin(true, new AbortController().signal);
+    await clock.advance(0);
+    while (says.asked === 100n) await clock.advance(1_000);
+    await begun;
+    await tenure.end();
+    return (clock.now() - startedAt) / 1_000;
+  };
+  const waits = [];
+  for (const inVain of [2, 3, 4, 5, 6, 1_000]) waits.push(await asksAfter(inVain, clock.now()));
+  assert.deepEqual(waits, [0, 60, 120, 240, 300, 300]);
+  assert.equal(await asksAfter(6, clock.now() + 3_600_000), 300, "that clock is an hour ahead");
+  assert.equal(await asksAfter(6, clock.now() - 290_000), 10, "most of the time has passed");
+  assert.equal(await asksAfter(6, undefined), 0, "of an older release's asking no time is known");
+});
+
+test("ENC-2: only who asked itself, and serves for a minute, has not asked in vain", async () => {
+  const says = { asked: 100n, isMute: false };
+  const asked = await servingOn(says);
+  await asked.clock.advance(59_000);
+  assert.deepEqual(asked.stood, []);
+  for (let seconds = 0; seconds < 60; seconds++) await asked.clock.advance(1_000);
+  assert.deepEqual(asked.stood, [101n], "once");
+  await asked.tenure.end();
+
+  const followed = await servingOn(says);
+  says.asked += 1n;
+  for (let seconds = 0; seconds < 90; seconds++) await followed.clock.advance(1_000);
+  assert.deepEqual(followed.stood, [], "it was to hand over before");
+  await followed.tenure.end();
+
+  const waited = await servingOn(says, false);
+  for (let seconds = 0; seconds < 90; seconds++) await waited.clock.advance(1_000);
+  assert.deepEqual(waited.stood, [], "the number is that of a bridge that is gone");
+  await waited.tenure.end();
 });

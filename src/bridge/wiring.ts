@@ -1,0 +1,298 @@
+// Every part of the bridge for one turn of serving, wired to the others.
+// Invariant: nothing is started here, nothing listens, and the homeserver is asked for nothing.
+import { mkdirSync } from "node:fs";
+import { dirname, resolve } from "node:path";
+import type { FastifyInstance } from "fastify";
+import type { Logger } from "pino";
+import type { Clock, Random } from "../domain/clock.ts";
+import type { GhostMxid } from "../domain/identifiers.ts";
+import { WorkLoop } from "../runtime/work-loop.ts";
+import { ProfileSync } from "./agents/profile-sync.ts";
+import { CardTrustGate } from "./agents/trust.ts";
+import type { WatchedAgentDirectory } from "./agents/watched-directory.ts";
+import { AuditExporter } from "./audit/exporter.ts";
+import type { BridgeConfig } from "./config.ts";
+import { createUnservedExpiry } from "./crypto/unserved-envelopes.ts";
+import type { Database } from "./database.ts";
+import { createAgentHttp } from "./delegation/a2a/http.ts";
+import { createTokenSource } from "./delegation/a2a/tokens.ts";
+import { DelegationWorker } from "./delegation/worker.ts";
+import { createEncryption, type Encryption } from "./encryption.ts";
+import { countEvents } from "./intake/count-events.ts";
+import { redactedIn } from "./intake/derive.ts";
+import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
+import { createNamespace } from "./intake/namespace.ts";
+import { createIntakeServer } from "./intake/server.ts";
+import type { Admitted } from "./ledger/admission.ts";
+import { createGhostDeviceLedger, type GhostDeviceLedger } from "./ledger/ghost-devices.ts";
+import { createLedger } from "./ledger/postgres.ts";
+import type { ContentKeys } from "./ledger/seal.ts";
+import { Ghosts } from "./matrix/ghosts.ts";
+import { Homeserver } from "./matrix/homeserver.ts";
+import type { HomeserverOptions } from "./matrix/http.ts";
+import { MembershipWorker } from "./matrix/membership.ts";
+import { createEventSender, plainRoomsOnly } from "./matrix/send.ts";
+import { delegationMetrics, envelopeMetrics, type Metrics, recoveryMetrics } from "./metrics.ts";
+import { NoticeWorker } from "./notices/worker.ts";
+import { createRecovery } from "./recovery/recovery.ts";
+
+export interface BridgeOptions {
+  readonly config: BridgeConfig;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  /** Aborts when the bridge is to end. */
+  readonly stop: AbortSignal;
+}
+
+/** What outlives a turn. */
+export interface Ground {
+  readonly agents: WatchedAgentDirectory;
+  readonly database: Database;
+  readonly metrics: Metrics;
+  readonly secrets: { readonly asToken: string; readonly hsToken: string; readonly keys: ContentKeys };
+}
+
+interface Loop {
+  start(): void;
+  drain(): Promise<void>;
+}
+
+export interface Parts {
+  readonly homeserver: Homeserver;
+  readonly ghosts: Ghosts;
+  readonly deviceLedger: GhostDeviceLedger;
+  /** Undefined at stage A. */
+  readonly encryption: Encryption | undefined;
+  /** What takes transactions. */
+  readonly intake: FastifyInstance;
+  /** Exports audit records; the last to drain, since what drains writes some. */
+  readonly audit: WorkLoop;
+  readonly exporter: AuditExporter;
+  readonly agentHttp: ReturnType<typeof createAgentHttp>;
+  /** What else runs while the bridge serves. */
+  readonly loops: readonly Loop[];
+}
+
+/** For this long a homeserver's repetition is known by its digest; later its events' own keys still hold. */
+const REPLAY_MEMORY_MS = 7 * 24 * 60 * 60 * 1_000;
+const PRUNE_INTERVAL_MS = 60 * 60 * 1_000;
+
+/** The parts of one turn; each is closed by whoever serves with them. */
+export function createParts(options: BridgeOptions, { agents, database, metrics, secrets }: Ground): Parts {
+  const { config, clock, random, log } = options;
+  const { limits } = config;
+  const { asToken, hsToken, keys } = secrets;
+  const namespace = createNamespace({ serverName: config.homeserver.serverName, ...config.appservice });
+  const agentsFile = resolve(config.directory, config.agentsFile);
+  const ledger = createLedger(database.pool, keys, {
+    noticeIntervalMs: limits.noticeInterval,
+    stage: config.encryption.stage,
+    isGhost: namespace.isOwn,
+  });
+  const deviceLedger = createGhostDeviceLedger(database.pool);
+  const homeserverOptions: HomeserverOptions = {
+    url: config.homeserver.url,
+    asToken,
+    requestTimeoutMs: config.homeserver.requestTimeout,
+    clock,
+    observe: ({ operation, outcome, durationMs }) =>
+      metrics.homeserverSeconds.observe({ operation, outcome }, durationMs / 1_000),
+  };
+  const homeserver = new Homeserver(homeserverOptions);
+  const ghosts = new Ghosts({
+    homeserver,
+    ledger,
+    clock,
+    random,
+    hadKeys: (ghost, deviceId) => deviceLedger.hadKeys(ghost, deviceId),
+  });
+  const encryption = createEncryption({
+    config,
+    database,
+    ledger: { ...ledger, ...deviceLedger },
+    homeserver,
+    ghosts,
+    agents,
+    namespace,
+    metrics,
+    clock,
+    random,
+    log,
+    onDerived: (admitted) => onAdmitted(admitted),
+    onExpired: () => onExpired(),
+  });
+  const trust = new CardTrustGate({
+    ledger,
+    clock,
+    log,
+    onChange: (decision) => {
+      metrics.trustChanges.inc({ trust: decision });
+      audit.wake();
+    },
+  });
+  const profiles = new ProfileSync({
+    directory: agents,
+    gate: trust,
+    setProfile: (ghost, displayName, signal) => ghosts.setProfile(ghost, displayName, signal),
+    clock,
+    log,
+    onError: () => metrics.workerErrors.inc({ worker: "profiles" }),
+  });
+  const senderDependencies = { homeserver, ghosts, clock, seal: encryption?.seal };
+  const notices = new NoticeWorker({
+    ...senderDependencies,
+    ledger,
+    agents,
+    log,
+    readsEncrypted: config.encryption.stage === "C",
+  });
+  const memberships = new MembershipWorker({
+    ledger,
+    homeserver,
+    ghosts,
+    agents,
+    clock,
+    log,
+  });
+  const agentHttp = createAgentHttp();
+  const observed = delegationMetrics(metrics, () => {
+    notices.wake();
+    audit.wake();
+  });
+  const worker = new DelegationWorker({
+    ledger,
+    directory: agents,
+    trust,
+    tokens: createTokenSource({
+      http: agentHttp,
+      clock,
+      baseDirectory: dirname(agentsFile),
+      observe: (outcome) => observed.tokenRequest(outcome),
+    }),
+    http: agentHttp,
+    sender: createEventSender({
+      ...senderDependencies,
+      seal: encryption?.seal ?? plainRoomsOnly(deviceLedger),
+      ledger,
+    }),
+    clock,
+    random,
+    log,
+    metrics: observed,
+    limits,
+    holder: `${process.pid}-${random.bytes(8).toString("hex")}`,
+  });
+  const auditFile = resolve(config.directory, config.audit.file);
+  mkdirSync(dirname(auditFile), { recursive: true });
+  const exporter = new AuditExporter({
+    outbox: ledger,
+    clock,
+    file: auditFile,
+    onExported: (count) => metrics.auditExported.inc(count),
+  });
+  const audit = new WorkLoop({
+    clock,
+    round: () => exporter.round(),
+    onError: () => {
+      metrics.workerErrors.inc({ worker: "audit" });
+      log.warn({ event: "audit_not_exported" }, "audit records wait in the database");
+    },
+  });
+
+  const pruning = new WorkLoop({
+    clock,
+    round: async () => {
+      await ledger.prune(clock.now() - REPLAY_MEMORY_MS);
+      return false;
+    },
+    onError: () => metrics.workerErrors.inc({ worker: "pruning" }),
+    pollIntervalMs: PRUNE_INTERVAL_MS,
+  });
+
+  const onExpired = () => {
+    audit.wake();
+    notices.wake();
+  };
+  const onAdmitted = (admitted: Admitted) => {
+    if (admitted.admitted > 0) worker.wake();
+    if (admitted.denied > 0) audit.wake();
+    if (admitted.notices > 0) notices.wake();
+    if (admitted.envelopes > 0) encryption?.wake();
+    for (const delegationId of admitted.canceled) worker.cancel(delegationId);
+  };
+  // At stage C the envelope worker ends what waits.
+  const expiries =
+    config.encryption.stage === "C"
+      ? []
+      : [
+          createUnservedExpiry({
+            ledger,
+            clock,
+            log,
+            observe: envelopeMetrics(metrics, { derived: onAdmitted, expired: onExpired }),
+          }),
+        ];
+  const onCommitted = (transaction: HandledTransaction) => {
+    recovery.handled(transaction.read.events.map(({ event }) => event));
+    onAdmitted(transaction);
+    encryption?.redacted(redactedIn(transaction.read.events).map(({ event }) => event));
+    if (!transaction.roomStateChanged) return;
+    notices.wake();
+    memberships.wake();
+  };
+  const handle = createTransactionHandler({
+    ledger,
+    agents,
+    namespace,
+    clock,
+    capacity: { room: limits.roomQueue, global: limits.globalQueue },
+    noticeIntervalMs: limits.noticeInterval,
+    encryption: encryption?.intake,
+    ready: () => recovery.ready(),
+  });
+  const recovery = createRecovery({
+    homeserver: homeserverOptions,
+    ghosts,
+    agents,
+    positions: ledger,
+    intake: async ({ transactionId, body, events }) => {
+      const handled = await handle(transactionId, body, events, { ingress: "recovered" });
+      countEvents(metrics, handled);
+      onCommitted(handled);
+      return { admitted: handled.admitted + handled.envelopes };
+    },
+    settleAgain: async (ghost, inRooms) => {
+      await ledger.settleAgain(ghost, inRooms, clock.now());
+      memberships.wake();
+    },
+    rooms: config.readBack.rooms,
+    ...(encryption !== undefined && { catchUp: encryption.catchUp }),
+    clock,
+    log,
+    metrics: recoveryMetrics(metrics),
+  });
+  const intake = createIntakeServer({
+    hsToken,
+    bodyBytesMax: limits.transactionBodyBytes,
+    handle,
+    onCommitted,
+    provideGhost: async (ghost) =>
+      (await agents.current()).byGhost.has(ghost as GhostMxid) &&
+      (await ghosts.ensureGhost(ghost as GhostMxid)).kind === "ok",
+    metrics,
+    clock,
+    log,
+  });
+  return {
+    homeserver,
+    ghosts,
+    deviceLedger,
+    encryption,
+    intake,
+    audit,
+    exporter,
+    agentHttp,
+    loops: [worker, notices, memberships, profiles, pruning, recovery, ...expiries],
+  };
+}
