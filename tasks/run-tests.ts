@@ -4,6 +4,7 @@ import { globSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { relative, resolve } from "node:path";
 import { DrawbridgeError } from "../src/domain/errors.ts";
+import { inMemory } from "./memory-folder.ts";
 import { ROOT, runProgram } from "./run-program.ts";
 
 export interface TestRun {
@@ -49,17 +50,15 @@ export async function runTests(run: TestRun): Promise<number> {
       },
     );
   }
-  const { code } = await runProgram(
-    process.execPath,
-    [
-      "--test",
-      `--test-concurrency=${run.concurrency ?? availableParallelism()}`,
-      `--test-timeout=${run.timeoutMs}`,
-      "--test-reporter=spec",
-      ...options,
-      ...files,
-    ],
-    { env: { ...run.env, ...(run.args.includes("--update") ? { UPDATE_GOLDENS: "1" } : {}) } },
-  );
+  const words = [
+    "--test",
+    `--test-concurrency=${run.concurrency ?? availableParallelism()}`,
+    `--test-timeout=${run.timeoutMs}`,
+    "--test-reporter=spec",
+    ...options,
+    ...files,
+  ];
+  const env = { ...run.env, ...(run.args.includes("--update") ? { UPDATE_GOLDENS: "1" } : {}) };
+  const { code } = await inMemory(() => runProgram(process.execPath, words, { env }));
   return code;
 }

@@ -2,6 +2,7 @@
 // The server is started only when a file needs it (none of tests/unit does).
 import { availableParallelism } from "node:os";
 import { startTestServer, TEST_POSTGRES_URL } from "../tests/support/test-server.ts";
+import { inMemory } from "./memory-folder.ts";
 import { pythonProgram, runProgram } from "./run-program.ts";
 import { runTests, selectFiles } from "./run-tests.ts";
 import type { Task } from "./task.ts";
@@ -17,28 +18,30 @@ export const task: Task = {
   needs: {
     pythonTools: true,
   },
-  async run(args) {
-    const files = selectFiles(
-      FOLDERS,
-      args.filter((argument) => !argument.startsWith("-")),
-    );
-    const border = await testBorder(args);
-    if (border !== undefined && (border !== 0 || files.length === 0)) return border;
-    const needsServer = files.some((file) => file.startsWith("tests/integration"));
-    const server = needsServer && !process.env[TEST_POSTGRES_URL] ? await startTestServer() : undefined;
-    try {
-      return await runTests({
-        folders: FOLDERS,
-        args,
-        concurrency: FILES_AT_ONCE,
-        timeoutMs: FILE_TIMEOUT_MS,
-        env: server === undefined ? {} : { [TEST_POSTGRES_URL]: server.url },
-      });
-    } finally {
-      await server?.stop();
-    }
-  },
+  run: (args) => inMemory(() => runAll(args)),
 };
+
+async function runAll(args: readonly string[]): Promise<number> {
+  const files = selectFiles(
+    FOLDERS,
+    args.filter((argument) => !argument.startsWith("-")),
+  );
+  const border = await testBorder(args);
+  if (border !== undefined && (border !== 0 || files.length === 0)) return border;
+  const needsServer = files.some((file) => file.startsWith("tests/integration"));
+  const server = needsServer && !process.env[TEST_POSTGRES_URL] ? await startTestServer() : undefined;
+  try {
+    return await runTests({
+      folders: FOLDERS,
+      args,
+      concurrency: FILES_AT_ONCE,
+      timeoutMs: FILE_TIMEOUT_MS,
+      env: server === undefined ? {} : { [TEST_POSTGRES_URL]: server.url },
+    });
+  } finally {
+    await server?.stop();
+  }
+}
 
 /** Runs pytest unless other tests were selected; its exit code. A path below border/ selects in it. */
 async function testBorder(args: readonly string[]): Promise<number | undefined> {

@@ -102,7 +102,11 @@ test("OFF-2: two operators walk a removal by their command lines, and status say
         // Done, and then something fails: what was done is said, and the same command goes on from there.
         const nowhere = join(directory, A, "federation.yaml", "out.json");
         const { code, stdout, stderr } = await at(A, "next", "--sign", "--export", nowhere);
-        assert.deepEqual([code, /^error: cannot write .*out\.json: E[A-Z]+\nmend: /m.test(stderr)], [5, true], stderr);
+        assert.deepEqual(
+          [code, /^error: cannot write .*out\.json: E[A-Z]+\nmend: /m.test(stderr)],
+          [5, true],
+          stderr,
+        );
         assert.match(stdout, new RegExp(`^${stage}: closed, and shown`));
         assert.match(await done(A, "next", ...signing(A)), /^Waiting for b\.test: /);
       } else {
