@@ -25,7 +25,16 @@ export async function inMemory<Result>(work: () => Promise<Result>): Promise<Res
     return await work();
   } finally {
     delete process.env["TMPDIR"];
-    rmSync(folder, { recursive: true, force: true });
+    remove(folder);
+  }
+}
+
+/** What cannot be removed is left to the next run: it says nothing about the tests. */
+function remove(folder: string): void {
+  try {
+    rmSync(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
+  } catch {
+    process.stderr.write(`${folder} could not be removed; remove it by hand.\n`);
   }
 }
 

@@ -30,6 +30,8 @@ const STAND_BACK_MS = 60_000;
 const STAND_BACK_MS_MAX = 300_000;
 /** Whoever has served for so long goes on serving. */
 const PROVEN_MS = 60_000;
+/** Until that is tried to be written down again. */
+const PROVEN_AGAIN_MS = 10_000;
 /** How long an own earlier connection may stand in the way of a new one. */
 const RETAKE_ATTEMPTS = 10;
 const RETAKE_MS = 200;
@@ -131,8 +133,15 @@ export class Tenure {
   async #prove(): Promise<void> {
     if (this.#provenAt === undefined || this.#options.clock.now() < this.#provenAt) return;
     if (this.#connection === undefined || this.#handOver.signal.aborted) return;
-    await this.#connection.stood(this.#ticket);
-    this.#provenAt = undefined;
+    try {
+      await this.#connection.stood(this.#ticket);
+      this.#provenAt = undefined;
+    } catch (error) {
+      // A database that takes no writes takes no place away. A broken connection shows by itself.
+      const err = error instanceof Error ? error.name : "unknown";
+      this.#options.log.warn({ err }, "that this bridge came up is not written down yet");
+      this.#provenAt = this.#options.clock.now() + PROVEN_AGAIN_MS;
+    }
   }
 
   #passOn(): void {

@@ -55,16 +55,17 @@ export async function signToo(
   options: SigningOptions,
 ): Promise<Signed> {
   if (options.sign !== true) return NOTHING;
+  const moves = movesOf(view);
+  const canSign = moves.sign.length > 0 || moves.countersign.length > 0;
+  let done: Omit<Signed, "failure"> = NOTHING;
   try {
-    const moves = movesOf(view);
-    const canSign = moves.sign.length > 0 || moves.countersign.length > 0;
-    const signed = canSign ? await sign(context, run.run) : NOTHING;
+    if (canSign) done = await sign(context, run.run);
     // Also when a command that was killed had signed it.
     const isAnySigned = canSign || view.stages.some(({ own }) => SIGNED.includes(own.state));
     if (isAnySigned) await passOn(context, run, options.export);
-    return { ...signed, failure: undefined };
+    return { ...done, failure: undefined };
   } catch (failure) {
-    return { ...NOTHING, failure };
+    return { ...done, failure };
   }
 }
 

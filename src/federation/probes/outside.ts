@@ -115,10 +115,12 @@ async function probeRooms(
     else items.push(await observe({ ...about, subject: named }, sources.clock, () => leftOut("known_room")));
   }
   for (const room of options.rooms ?? []) rooms.add(room);
-  const found = [...rooms].map((room) =>
-    new RoomProbes(new ProbedRoom(room, people, roomOptions, sources)).run(),
+  // All to their end, also where one fails: whoever came into a room is to have left it.
+  const found = await Promise.allSettled(
+    [...rooms].map((room) => new RoomProbes(new ProbedRoom(room, people, roomOptions, sources)).run()),
   );
-  return [...items, ...(await Promise.all(found)).flat()];
+  for (const one of found) if (one.status === "rejected") throw one.reason;
+  return [...items, ...found.flatMap((one) => (one.status === "fulfilled" ? one.value : []))];
 }
 
 /** The first of them whose homeserver knows the name. */

@@ -8,10 +8,12 @@ import { type Finding, leftOut, notApplicable, type ProbeSubject } from "./findi
 import { gateFor, type Pass } from "./gates.ts";
 import { type Explanation, NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 
-/** Whether it is known why nothing can come directly, and whether that was waited for: by every direction. */
+/** By every direction: whether it is known why nothing can come directly; waited for; looked for once more. */
 interface Passes {
   readonly explained: Pass;
   readonly waited: Pass;
+  /** From here on the witness may have passed on whatever there is. */
+  readonly looked: Pass;
 }
 
 interface Crossing {
@@ -110,7 +112,7 @@ export class RoomCrossings {
       isBlind: async () => !(await partner.isJoined(this.#room.id)),
     });
     const count = directions.length;
-    const gates = { explained: gateFor(count), waited: gateFor(count) };
+    const gates = { explained: gateFor(count), waited: gateFor(count), looked: gateFor(count) };
     const crossed = await Promise.all(directions.map((direction) => this.#cross(direction, gates)));
     return { items: crossed.flatMap(({ items }) => items), eventId: crossed.at(-1)?.eventId };
   }
@@ -139,7 +141,7 @@ export class RoomCrossings {
     gates: Readonly<Record<keyof Passes, () => Pass>>,
   ): Promise<{ items: EvidenceItem[]; eventId: string | undefined }> {
     let crossing: Crossing | undefined;
-    const mine = { explained: gates.explained(), waited: gates.waited() };
+    const mine = { explained: gates.explained(), waited: gates.waited(), looked: gates.looked() };
     const items = [
       await this.#room.item(direction.probe, direction.vantage, async () => {
         try {
@@ -148,6 +150,7 @@ export class RoomCrossings {
         } finally {
           mine.explained(true);
           mine.waited(true);
+          mine.looked(true);
         }
       }),
     ];
@@ -164,7 +167,7 @@ export class RoomCrossings {
    * not taken for what came directly. Where nothing can come directly anyway, that is a moment after the witness has
    * the events: each direction has then looked once more. What nobody would be shown is not waited for.
    */
-  async #send(direction: Direction, { explained, waited }: Passes): Promise<Crossing> {
+  async #send(direction: Direction, { explained, waited, looked }: Passes): Promise<Crossing> {
     const { answer, eventId } = await direction.send();
     if (eventId === undefined) {
       const refused = await notSent(answer, direction);
@@ -192,16 +195,20 @@ export class RoomCrossings {
     if (await arrives) return { direct: arrived(eventId), viaWitness: undefined, eventId };
     await preparing;
     await waited(true);
-    const relay = await this.#relay(eventId, direction, { isMoot, atWitness });
+    const relay = await this.#relay(eventId, direction, { isMoot, atWitness, looked });
     if (relay.hasCome) return { direct: arrived(eventId), viaWitness: undefined, eventId };
     const isBlind = !relay.passed && (await direction.isBlind?.()) === true;
+    // It is there, and may have come either way.
+    const isThere = relay.finding?.verdict === "open";
     const judged = (explanation: Explanation | undefined, reason: string): Finding => {
+      const isMissing = relay.passed && !isThere;
       if (isBlind && explanation === undefined) return notApplicable("user_is_no_member");
       return {
-        verdict: relay.passed || explanation !== undefined ? "closed" : "unknown",
+        verdict: isMissing || explanation !== undefined ? "closed" : "unknown",
         layer: explanation?.layer ?? "not_seen",
         status: null,
-        reason: explanation?.reason ?? (relay.passed ? reason : "unexplained_absence"),
+        reason:
+          explanation?.reason ?? (isMissing ? reason : isThere ? "arrived_late" : "unexplained_absence"),
         references: [eventId, ...(explanation?.references ?? [])],
       };
     };
@@ -227,7 +234,11 @@ export class RoomCrossings {
   async #relay(
     eventId: string,
     { receives }: Direction,
-    { isMoot, atWitness: known }: { readonly isMoot: boolean; readonly atWitness: AtWitness | undefined },
+    {
+      isMoot,
+      atWitness: known,
+      looked,
+    }: { readonly isMoot: boolean; readonly atWitness: AtWitness | undefined; readonly looked: Pass },
   ): Promise<Relay> {
     const { witness } = this.#room.people;
     if (witness === undefined)
@@ -239,8 +250,10 @@ export class RoomCrossings {
     if (atWitness === "absent")
       return { ...NOT_PASSED, finding: NO_WITNESS, hasCome: await receives(eventId) };
     if (atWitness === "late") return { ...NOT_PASSED, isLate: true, hasCome: await receives(eventId) };
+    if (await receives(eventId)) return { ...NOT_PASSED, hasCome: true };
+    await looked(true);
     const { eventId: later } = await witness.send(this.#room.id);
-    if (later === undefined) return { ...NOT_PASSED, hasCome: await receives(eventId) };
+    if (later === undefined) return NOT_PASSED;
     const passed = await this.#room.within(() => receives(later));
     if (!(await receives(eventId))) return { ...NOT_PASSED, passed };
     const references = [eventId, later];

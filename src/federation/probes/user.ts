@@ -108,8 +108,10 @@ export class Person {
     const isOut =
       own.status === 403 || own.status === 404 || (own.status === 200 && own.body["membership"] !== "join");
     if (!isOut) return false;
-    const visibility = await this.#state(room, "m.room.history_visibility");
-    return visibility.status !== 200 || visibility.body["history_visibility"] !== "world_readable";
+    const { status, body } = await this.#state(room, "m.room.history_visibility");
+    return (
+      status === 403 || status === 404 || (status === 200 && body["history_visibility"] !== "world_readable")
+    );
   }
 
   /** Whether its homeserver certainly tells this user nothing as its administrator (Synapse's admin API). */

@@ -302,6 +302,7 @@ interface Says {
   asked: bigint;
   isMute: boolean;
   earlier?: EarlierAskings;
+  takesNoWrites?: boolean;
 }
 
 /** A place that nobody else wants until told so, without a database; `says` is asked before each answer. */
@@ -317,6 +318,7 @@ function fakePlace(says: Says) {
       ask: async () => ++says.asked,
       earlier: async () => says.earlier ?? { inVain: 0, lastAt: undefined, alone: true },
       stood: async (ticket) => {
+        if (says.takesNoWrites === true) throw new Error("cannot execute UPDATE in a read-only transaction");
         stood.push(ticket);
       },
       asked: async () => {
@@ -428,4 +430,15 @@ test("ENC-2: only who asked itself, and serves for a minute, has not asked in va
   for (let seconds = 0; seconds < 90; seconds++) await waited.clock.advance(1_000);
   assert.deepEqual(waited.stood, [], "the number is that of a bridge that is gone");
   await waited.tenure.end();
+});
+
+test("ENC-2: a database that takes no writes takes no place away", async () => {
+  const says: Says = { asked: 0n, isMute: false, takesNoWrites: true };
+  const { opened, stood, tenure, clock } = await servingOn(says);
+  for (let seconds = 0; seconds < 80; seconds++) await clock.advance(1_000);
+  assert.deepEqual([opened.length, tenure.isServing, tenure.handOver.aborted], [1, true, false]);
+  says.takesNoWrites = false;
+  for (let seconds = 0; seconds < 10; seconds++) await clock.advance(1_000);
+  assert.deepEqual(stood, [1n], "and is told once it takes them");
+  await tenure.end();
 });

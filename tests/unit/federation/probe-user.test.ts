@@ -39,6 +39,7 @@ test("EVD-1: only an answer that says so shuts a user out of a room", async (t) 
   assert.equal(await isShutOut([200, { membership: "join" }]), false);
   assert.equal(await isShutOut([429, { errcode: "M_LIMIT_EXCEEDED" }]), false);
   assert.equal(await isShutOut([502, {}]), false);
+  assert.equal(await isShutOut([404, { errcode: "M_NOT_FOUND" }], [502, {}]), false);
   const worldReadable: Answer = [200, { history_visibility: "world_readable" }];
   assert.equal(await isShutOut([404, { errcode: "M_NOT_FOUND" }], worldReadable), false);
 

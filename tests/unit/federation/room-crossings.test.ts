@@ -93,13 +93,14 @@ test("OFF-4: what the witness passed on is never taken for what came directly", 
         witness: { ...found.witness, send },
       } as unknown as RoomPeople;
     });
-    const reason = transport?.reason ?? "not_arrived";
+    // Where nothing explains that it did not, it may have come directly, and late.
+    const direct = transport === undefined ? ["unknown", "arrived_late"] : ["closed", transport.reason];
     assert.deepEqual(
       items.map(({ probe, verdict, reason }) => [probe, verdict, reason]),
       [
-        ["message_to_target", "closed", reason],
+        ["message_to_target", ...direct],
         ["message_to_target_via_witness", "open", "relayed"],
-        ["message_to_partner", "closed", reason],
+        ["message_to_partner", ...direct],
         ["message_to_partner_via_witness", "open", "relayed"],
       ],
     );
@@ -154,6 +155,26 @@ test("OFF-4: what comes a moment after the witness has it came directly, whateve
       ],
     );
   }
+});
+
+test("OFF-4: what comes late, and before any witness has written, came directly", async () => {
+  const { items, writes } = await cross(undefined, ["@bob:b.test"], (found, clock) => {
+    const arrives = async () => clock.now() >= 1.5 * TIMEOUT_MS;
+    return {
+      ...found,
+      partner: { ...found.partner, holds: arrives },
+      observer: { ...found.observer, sees: arrives },
+      witness: { ...found.witness, sees: arrives },
+    } as unknown as RoomPeople;
+  });
+  assert.deepEqual(
+    items.map(({ probe, verdict, reason }) => [probe, verdict, reason]),
+    [
+      ["message_to_target", "open", "arrived"],
+      ["message_to_partner", "open", "arrived"],
+    ],
+  );
+  assert.deepEqual(writes, []);
 });
 
 test("OFF-4: what never got to the witness is not called closed, unless its server refuses it", async () => {
