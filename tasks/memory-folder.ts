@@ -1,15 +1,16 @@
-// Where tests keep what they write: in memory where the machine has room for it, which halves their time, most of
-// which went into databases and repositories made durable for nobody. TMPDIR, when set, says where instead.
+// Where tests keep what they write: in memory where the machine has room for it, since on a disk their databases and
+// repositories are made durable for nobody. TMPDIR, when set, says where instead.
 // Invariants: the folder goes with the run; one that a killed run has left is swept by the next.
 import { spawnSync } from "node:child_process";
 import { chmodSync, mkdtempSync, readdirSync, rmSync, statfsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
+import { isProcessAlive } from "../src/runtime/process-alive.ts";
 
 const MEMORY = "/dev/shm";
 const PREFIX = "drawbridge-";
 const GIB = 1024 ** 3;
-/** Of the file system, and of the machine: the largest run needs less than half of it. */
+/** Free of the file system, and of the machine's memory: else tests write to the disk. */
 const ROOM_MIN_BYTES = 6 * GIB;
 /** As of the system's own temporary folder: servers that run as another user go through it. */
 const FOR_EVERYBODY = 0o1777;
@@ -76,20 +77,11 @@ function sweep(): void {
   }
   for (const name of names) {
     const pid = new RegExp(`^${PREFIX}(\\d+)-`).exec(name)?.[1];
-    if (pid === undefined || isAlive(Number(pid))) continue;
+    if (pid === undefined || isProcessAlive(Number(pid))) continue;
     try {
       rmSync(join(MEMORY, name), { recursive: true, force: true });
     } catch {
       // Another user's.
     }
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM";
   }
 }

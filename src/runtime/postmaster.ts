@@ -4,6 +4,7 @@
 import { spawnSync } from "node:child_process";
 import { readFileSync, readlinkSync, realpathSync } from "node:fs";
 import { join } from "node:path";
+import { isProcessAlive } from "./process-alive.ts";
 
 export interface Postmaster {
   readonly pid: number;
@@ -18,18 +19,9 @@ export type PostmasterState =
   | { readonly kind: "stale"; readonly pidReused: boolean }
   | { readonly kind: "running"; readonly postmaster: Postmaster };
 
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM";
-  }
-}
-
 /** Whether `pid` is a live server of the data directory; a server ends a little after its lock file is gone. */
 export function isPostmasterOf(pid: number, dataDirectory: string): boolean {
-  if (!isAlive(pid)) return false;
+  if (!isProcessAlive(pid)) return false;
   try {
     return readlinkSync(`/proc/${pid}/cwd`) === realpathSync(dataDirectory);
   } catch (error) {
@@ -53,7 +45,7 @@ export function postmasterOf(dataDirectory: string): PostmasterState {
   const lines = text.split("\n").map((line) => line.trim());
   const pid = Number(lines[0]);
   const port = Number(lines[3]);
-  if (!Number.isInteger(pid) || pid <= 0 || !isAlive(pid)) return { kind: "stale", pidReused: false };
-  if (!isPostmasterOf(pid, dataDirectory)) return { kind: "stale", pidReused: isAlive(pid) };
+  if (!Number.isInteger(pid) || pid <= 0 || !isProcessAlive(pid)) return { kind: "stale", pidReused: false };
+  if (!isPostmasterOf(pid, dataDirectory)) return { kind: "stale", pidReused: isProcessAlive(pid) };
   return { kind: "running", postmaster: { pid, port, ready: lines[7] === "ready" && port > 0 } };
 }
