@@ -121,6 +121,8 @@ class Devices implements GhostDevices {
         if (rank(tried) > rank(best)) best = tried;
         if (best.kind === "decrypted") break;
       }
+      // Whichever of them answers is to know the device that asked.
+      if (best.kind === "decrypted" && !best.isDeviceKnown) this.#askForDevices(ghosts, event.sender);
       return best;
     } finally {
       over.abort();
@@ -205,6 +207,17 @@ class Devices implements GhostDevices {
     } catch (error) {
       this.#logged(error);
       return { kind: "unavailable" };
+    }
+  }
+
+  /** Has a user's devices asked for, though the homeserver told of no change. */
+  #askForDevices(ghosts: readonly GhostMxid[], user: UserId): void {
+    const change = { toDevice: [], changedUsers: [user], leftUsers: [] };
+    const unchanged = { oneTimeKeyCounts: undefined, unusedFallbackKeys: undefined };
+    for (const ghost of ghosts) {
+      void this.#of(ghost)
+        .receive({ ...change, ...unchanged })
+        .catch(this.#logged);
     }
   }
 

@@ -18,7 +18,7 @@ export interface SenderPolicy {
 export type Judgement = "trusted" | "device_not_trusted" | "sender_mismatch" | "device_unknown";
 
 /** The device of `sender` that has this Curve25519 key, as the machine knows it now. */
-async function deviceWithKey(machine: OlmMachine, sender: UserId, curve25519: string) {
+export async function deviceWithKey(machine: OlmMachine, sender: UserId, curve25519: string) {
   const devices = await machine.getUserDevices(new SdkUserId(sender));
   return devices.devices().find((device) => device.curve25519Key?.toBase64() === curve25519);
 }

@@ -15,7 +15,7 @@ import {
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { CryptoRecord, StoreLayout } from "../ledger/crypto-stores.ts";
-import { decryptEvent } from "./machine-decrypt.ts";
+import { decryptEvent, type KnownDevices } from "./machine-decrypt.ts";
 import type { SenderPolicy } from "./machine-policy.ts";
 import { receiveToDevice } from "./machine-receive.ts";
 import { asOutgoing, bootstrapRequests, claimOf, markSent, outgoingOf } from "./machine-requests.ts";
@@ -92,6 +92,7 @@ export class GhostMachine {
   readonly #store: MachineStore;
   readonly #journal: Journal;
   readonly #policy: SenderPolicy;
+  readonly #known: KnownDevices = new Set();
   readonly #shared = new Map<RoomId, Shared>();
   /** Rooms whose session was begun by this machine, since it was opened. */
   readonly #begun = new Set<RoomId>();
@@ -200,7 +201,7 @@ export class GhostMachine {
   }
 
   decrypt(event: EncryptedRoomEvent): Promise<Decryption> {
-    return this.#run((machine) => decryptEvent(machine, event, this.#policy));
+    return this.#run((machine) => decryptEvent(machine, event, this.#policy, this.#known));
   }
 
   outgoing(): Promise<readonly OutgoingRequest[]> {

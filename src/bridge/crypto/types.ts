@@ -43,6 +43,8 @@ export type Decryption =
       readonly content: Readonly<Record<string, unknown>>;
       /** SHA-256 of room, session and message index: the same for a replay of the same ciphertext. */
       readonly indexDigest: Buffer;
+      /** Whether what is encrypted now would reach the device that it came from. */
+      readonly isDeviceKnown: boolean;
     }
   /** Its key is not here (yet). `withheld` is the sender's code when it said why. */
   | { readonly kind: "missing_key"; readonly withheld: string | undefined }

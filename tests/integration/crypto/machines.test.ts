@@ -399,3 +399,21 @@ test("ghosts in two threads know nothing of each other's keys", async (t) => {
   await two.receive();
   assert.equal((await machines.decrypt(two.ghost, await alice.say(ROOM, "to both"))).kind, "decrypted");
 });
+
+test("ENC-7: a device that the homeserver has not told of yet can read the answer to what it wrote", async (t) => {
+  const server = new KeyServer();
+  const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+  await pair(ghost, server);
+  // Logged in a moment ago: the ghost follows its owner, and was told of no change.
+  const laptop = await Person.join(server, ALICE, "LAPTOP");
+  await laptop.share(ROOM, GHOST);
+  await ghost.receive();
+  const decrypted = await ghost.machines.decrypt(ghost.ghost, await laptop.say(ROOM, "a question"));
+  assert.equal(decrypted.kind, "decrypted");
+
+  const sealed = await ghost.say(ROOM, "an answer", ALICE);
+  await laptop.follow(GHOST);
+  await laptop.sync();
+  const read = await laptop.read(ROOM, GHOST, sealed);
+  assert.deepEqual(read["content"], { msgtype: "m.text", body: "an answer" });
+});
