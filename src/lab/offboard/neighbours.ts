@@ -1,7 +1,8 @@
 // Who has nothing to do with a removal: people of each organisation who write to the neutral witness, and are
 // written to by it, in a room of theirs; where no witness runs, to a colleague. Every message is sent until the
-// homeserver has taken it, and waited for until the other one sees it: a restart delays, and may lose nothing.
-// Invariant: nothing but times is kept.
+// homeserver has taken it, and looked for until the other one sees it: a restart delays, and may lose nothing.
+// Invariants: nothing but times is kept; they go on writing while one is on its way, as people do, and until
+// the last has come, for Synapse takes up what it had accepted before a restart with the next thing it is sent.
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseEventId, parseRoomId, parseUserId, type RoomId } from "../../domain/identifiers.ts";
@@ -34,10 +35,16 @@ export interface Neighbours {
 
 const ALIAS = "neighbours";
 const PAUSE_MS = 600;
+/** Who does not see that a message has come writes the next one after this. */
+const PATIENCE_MS = 2_000;
 const POLL_MS = 100;
 const RETRY_MS = 250;
 const REQUEST_MS = 3_000;
-const SEEN_WITHIN_MS = 120_000;
+/**
+ * Longer than Synapse leaves a room alone in which it was at work when it was stopped: what it locked is free
+ * again after two minutes, and is looked for once a minute.
+ */
+const SEEN_WITHIN_MS = 240_000;
 
 interface Sources {
   readonly clock: Clock;
@@ -120,31 +127,55 @@ export class NeighbourTraffic {
 
   async #keepWriting(stream: Stream): Promise<void> {
     const { clock } = this.#sources;
+    const underWay = new Set<Promise<void>>();
     while (!this.#stop.signal.aborted) {
-      stream.crossings.push(await this.#cross(stream));
+      const crossing = this.#cross(stream).then((crossed) => {
+        stream.crossings.push(crossed);
+        underWay.delete(crossing);
+      });
+      underWay.add(crossing);
+      await this.#within(PATIENCE_MS, crossing);
       await clock.sleep(PAUSE_MS, this.#stop.signal).catch(() => undefined);
+    }
+    const all = Promise.all(underWay);
+    while (underWay.size > 0) {
+      await this.#send(stream, this.#transaction());
+      await this.#within(PATIENCE_MS, all);
     }
   }
 
-  async #cross({ room, from, to }: Stream): Promise<Crossing> {
-    const { clock, random } = this.#sources;
+  /** Waits for something, not longer than that. */
+  async #within(ms: number, awaited: Promise<unknown>): Promise<void> {
+    const over = new AbortController();
+    await Promise.race([awaited, this.#sources.clock.sleep(ms, over.signal).catch(() => undefined)]);
+    over.abort();
+  }
+
+  #transaction(): string {
+    return this.#sources.random.bytes(12).toString("hex");
+  }
+
+  /** Undefined where the homeserver did not say that it has taken it. */
+  async #send({ room, from }: Stream, transaction: string): Promise<string | undefined> {
+    const body = { msgtype: "m.notice", body: "Between the two of us" };
+    const path = `/rooms/${encodeURIComponent(room)}/send/m.room.message/${transaction}`;
+    const answer = await quietly(from.request("PUT", path, body, REQUEST_MS));
+    return parseEventId(answer?.body["event_id"]);
+  }
+
+  async #cross(stream: Stream): Promise<Crossing> {
+    const { clock } = this.#sources;
     const sentAt = clock.now();
-    const path = `/rooms/${encodeURIComponent(room)}`;
-    const transaction = random.bytes(12).toString("hex");
+    const transaction = this.#transaction();
     let event: string | undefined;
     for (const deadline = sentAt + SEEN_WITHIN_MS; clock.now() < deadline; ) {
       if (event === undefined) {
-        const body = { msgtype: "m.notice", body: "Between the two of us" };
-        const answer = await quietly(
-          from.request("PUT", `${path}/send/m.room.message/${transaction}`, body, REQUEST_MS),
-        );
-        event = parseEventId(answer?.body["event_id"]);
+        event = await this.#send(stream, transaction);
         if (event === undefined) await clock.sleep(RETRY_MS);
         continue;
       }
-      const seen = await quietly(
-        to.request("GET", `${path}/event/${encodeURIComponent(event)}`, undefined, REQUEST_MS),
-      );
+      const path = `/rooms/${encodeURIComponent(stream.room)}/event/${encodeURIComponent(event)}`;
+      const seen = await quietly(stream.to.request("GET", path, undefined, REQUEST_MS));
       if (seen?.status === 200) return { sentAt, seenAt: clock.now() };
       await clock.sleep(POLL_MS);
     }
