@@ -63,7 +63,7 @@ export class FakeDevices
     if (!this.sessions.has(content.session_id)) return { kind: "missing_key", withheld: undefined };
     const inside = JSON.parse(content.ciphertext) as { type: string; content: Json };
     const indexDigest = createHash("sha256").update(`${event.room} ${content.ciphertext}`).digest();
-    return { kind: "decrypted", ...inside, indexDigest, isDeviceKnown: true };
+    return { kind: "decrypted", ...inside, indexDigest };
   }
 
   statuses(): readonly DeviceStatus[] {

@@ -48,6 +48,8 @@ export interface TestSynapseOptions {
 export interface TestUser {
   readonly userId: UserId;
   readonly accessToken: string;
+  /** The same person on a device of its own. */
+  logIn(): Promise<TestUser>;
   /** A request to the client-server API; throws for anything but a success. */
   call(method: string, path: string, body?: unknown): Promise<Record<string, unknown>>;
   createRoom(options?: Readonly<Record<string, unknown>>): Promise<RoomId>;
@@ -196,9 +198,16 @@ async function registerUser(url: string, secret: string, name: string): Promise<
     method: "POST",
     body: JSON.stringify({ nonce, username: name, password, admin: false, mac }),
   });
-  const made = (await response.json()) as { user_id: UserId; access_token: string };
   if (!response.ok) throw new Error(`registering ${name}: HTTP ${response.status}`);
+  return userOf(url, password, (await response.json()) as Session);
+}
 
+interface Session {
+  readonly user_id: UserId;
+  readonly access_token: string;
+}
+
+function userOf(url: string, password: string, made: Session): TestUser {
   const call: TestUser["call"] = async (method, path, body) => {
     const answer = await fetch(`${url}/_matrix/client/v3${path}`, {
       method,
@@ -216,6 +225,11 @@ async function registerUser(url: string, secret: string, name: string): Promise<
     createRoom: async (options = {}) =>
       (await call("POST", "/createRoom", { preset: "private_chat", ...options }))["room_id"] as RoomId,
     messages: (room) => readMessages(call, room),
+    logIn: async () => {
+      const identifier = { type: "m.id.user", user: made.user_id };
+      const session = await call("POST", "/login", { type: "m.login.password", identifier, password });
+      return userOf(url, password, session as unknown as Session);
+    },
   };
 }
 

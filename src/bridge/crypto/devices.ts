@@ -116,13 +116,11 @@ class Devices implements GhostDevices {
     let best: Decryption = { kind: "unavailable" };
     try {
       for (const ghost of ghosts) {
-        const tried = await Promise.race([this.#decryptAs(ghost, event), late]);
+        const tried = await Promise.race([this.#decryptAs(ghost, event, ghosts), late]);
         if (tried === undefined) break;
         if (rank(tried) > rank(best)) best = tried;
         if (best.kind === "decrypted") break;
       }
-      // Whichever of them answers is to know the device that asked.
-      if (best.kind === "decrypted" && !best.isDeviceKnown) this.#askForDevices(ghosts, event.sender);
       return best;
     } finally {
       over.abort();
@@ -190,13 +188,20 @@ class Devices implements GhostDevices {
     return made;
   }
 
-  async #decryptAs(ghost: GhostMxid, event: EncryptedRoomEvent): Promise<Decryption> {
+  /** @param ghosts those of the room, whichever of them will answer */
+  async #decryptAs(
+    ghost: GhostMxid,
+    event: EncryptedRoomEvent,
+    ghosts: readonly GhostMxid[],
+  ): Promise<Decryption> {
     const device = this.#of(ghost);
     if (!device.isOpen) return { kind: "unavailable" };
     try {
       const isNew = await device.follow([event.sender]);
       const first = await this.#machines.decrypt(ghost, event);
-      if (!isNew) return first;
+      const isAsked = (first.kind === "decrypted" || first.kind === "missing_key") && first.asked === true;
+      if (isAsked) this.#seekFor(ghosts, ghost, event.sender);
+      if (!isNew && !isAsked) return first;
       if (first.kind !== "refused" || first.reason !== "device_not_trusted") {
         device.requests.driveSoon();
         return first;
@@ -210,13 +215,18 @@ class Devices implements GhostDevices {
     }
   }
 
-  /** Has a user's devices asked for, though the homeserver told of no change. */
-  #askForDevices(ghosts: readonly GhostMxid[], user: UserId): void {
-    const change = { toDevice: [], changedUsers: [user], leftUsers: [] };
-    const unchanged = { oneTimeKeyCounts: undefined, unusedFallbackKeys: undefined };
+  /** What one ghost asks for, since it wrote from an unknown device, the others of its room ask for too. */
+  #seekFor(ghosts: readonly GhostMxid[], but: GhostMxid, user: UserId): void {
+    const nothing = {
+      toDevice: [],
+      leftUsers: [],
+      oneTimeKeyCounts: undefined,
+      unusedFallbackKeys: undefined,
+    };
     for (const ghost of ghosts) {
+      if (ghost === but) continue;
       void this.#of(ghost)
-        .receive({ ...change, ...unchanged })
+        .receive({ ...nothing, changedUsers: [user] })
         .catch(this.#logged);
     }
   }

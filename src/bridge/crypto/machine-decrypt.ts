@@ -1,19 +1,16 @@
 // One encrypted event through a ghost's machine: what it holds, or why it is not believed.
-// Invariants: whatever the event is, the answer is a value; no text of the library's errors is passed on; the
-// devices of whoever wrote from one that is not known are asked for with `outgoing`.
+// Invariants: whatever the event is, the answer is a value; no text of the library's errors is passed on.
 import {
   DecryptionErrorCode,
   DecryptionSettings,
-  DeviceLists,
   MegolmDecryptionError,
   type OlmMachine,
   RoomId as SdkRoomId,
-  UserId as SdkUserId,
   TrustRequirement,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
-import type { UserId } from "../../domain/identifiers.ts";
-import { deviceWithKey, judgeSender, type SenderPolicy } from "./machine-policy.ts";
+import { judgeSender, type SenderPolicy } from "./machine-policy.ts";
 import { indexDigest, megolmIndex } from "./megolm-index.ts";
+import type { SenderDevices } from "./sender-devices.ts";
 import type { Decryption, EncryptedRoomEvent } from "./types.ts";
 
 const ALGORITHM = "m.megolm.v1.aes-sha2";
@@ -51,35 +48,12 @@ function contentOf(decrypted: unknown, outside: Readonly<Record<string, unknown>
   return { ...content, "m.relates_to": relation };
 }
 
-/** Which devices were found to be known, so that they are not looked up at each event. */
-export type KnownDevices = Set<string>;
-const KNOWN_DEVICES_MAX = 10_000;
-
-/** Has the devices of a user asked for with `outgoing`, whatever the homeserver has told of them. */
-async function askForDevices(machine: OlmMachine, user: UserId): Promise<void> {
-  await machine.updateTrackedUsers([new SdkUserId(user)]);
-  await machine.receiveSyncChangesMsc4186("[]", new DeviceLists([new SdkUserId(user)]), new Map());
-}
-
-/**
- * Whether the machine could write to the device that an event came from. A message that brings a key brings its
- * device's keys too, so one that logged in a moment ago is believed before the homeserver has told of it.
- */
-async function isKnown(machine: OlmMachine, sender: UserId, curve25519: string, known: KnownDevices) {
-  const name = `${sender} ${curve25519}`;
-  if (known.has(name)) return true;
-  if ((await deviceWithKey(machine, sender, curve25519)) === undefined) return false;
-  if (known.size >= KNOWN_DEVICES_MAX) known.clear();
-  known.add(name);
-  return true;
-}
-
 /** @throws what is no answer about the event: the machine itself failed */
 export async function decryptEvent(
   machine: OlmMachine,
   { event, room, sender, raw }: EncryptedRoomEvent,
   policy: SenderPolicy,
-  known: KnownDevices,
+  senders: SenderDevices,
 ): Promise<Decryption> {
   const outside = asObject(raw["content"]);
   if (outside === undefined || raw["type"] !== "m.room.encrypted" || outside["algorithm"] !== ALGORITHM) {
@@ -93,6 +67,7 @@ export async function decryptEvent(
   try {
     const settings = new DecryptionSettings(TrustRequirement.Untrusted);
     const decrypted = await machine.decryptRoomEvent(text, new SdkRoomId(room), settings);
+    const seek = () => senders.seek(machine, sender, decrypted.senderCurve25519Key);
     switch (await judgeSender(machine, sender, decrypted, policy)) {
       case "sender_mismatch":
         return MISMATCH;
@@ -100,18 +75,20 @@ export async function decryptEvent(
         return { kind: "refused", reason: "device_not_trusted" };
       case "device_unknown":
         // Its owner cannot be told from anybody else yet.
-        await askForDevices(machine, sender);
-        return { kind: "missing_key", withheld: undefined };
+        return { kind: "missing_key", withheld: undefined, ...(await seek()) };
       case "trusted":
     }
     const inside = asObject(JSON.parse(decrypted.event) as unknown);
     const content = contentOf(inside?.["content"], outside);
     const type = inside?.["type"];
     if (content === undefined || typeof type !== "string") return UNDECRYPTABLE;
-    const isDeviceKnown = await isKnown(machine, sender, decrypted.senderCurve25519Key, known);
-    if (!isDeviceKnown) await askForDevices(machine, sender);
-    const digest = indexDigest(room, session, index);
-    return { kind: "decrypted", type, content, indexDigest: digest, isDeviceKnown };
+    return {
+      kind: "decrypted",
+      type,
+      content,
+      indexDigest: indexDigest(room, session, index),
+      ...(await seek()),
+    };
   } catch (error) {
     if (error instanceof MegolmDecryptionError) return ofError(error);
     throw error;

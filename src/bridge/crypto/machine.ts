@@ -15,11 +15,12 @@ import {
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { CryptoRecord, StoreLayout } from "../ledger/crypto-stores.ts";
-import { decryptEvent, type KnownDevices } from "./machine-decrypt.ts";
+import { decryptEvent } from "./machine-decrypt.ts";
 import type { SenderPolicy } from "./machine-policy.ts";
 import { receiveToDevice } from "./machine-receive.ts";
 import { asOutgoing, bootstrapRequests, claimOf, markSent, outgoingOf } from "./machine-requests.ts";
 import { isPanic } from "./panic.ts";
+import { SenderDevices } from "./sender-devices.ts";
 import {
   allRecords,
   forgetDatabases,
@@ -92,7 +93,7 @@ export class GhostMachine {
   readonly #store: MachineStore;
   readonly #journal: Journal;
   readonly #policy: SenderPolicy;
-  readonly #known: KnownDevices = new Set();
+  readonly #senders = new SenderDevices();
   readonly #shared = new Map<RoomId, Shared>();
   /** Rooms whose session was begun by this machine, since it was opened. */
   readonly #begun = new Set<RoomId>();
@@ -201,7 +202,7 @@ export class GhostMachine {
   }
 
   decrypt(event: EncryptedRoomEvent): Promise<Decryption> {
-    return this.#run((machine) => decryptEvent(machine, event, this.#policy, this.#known));
+    return this.#run((machine) => decryptEvent(machine, event, this.#policy, this.#senders));
   }
 
   outgoing(): Promise<readonly OutgoingRequest[]> {
@@ -209,7 +210,10 @@ export class GhostMachine {
   }
 
   sent(request: OutgoingRequest, answer: string): Promise<void> {
-    return this.#run((machine) => markSent(machine, request, answer));
+    return this.#run(async (machine) => {
+      await markSent(machine, request, answer);
+      if (request.kind === "keys_query") this.#senders.changed();
+    });
   }
 
   crossSign(): Promise<readonly OutgoingRequest[]> {

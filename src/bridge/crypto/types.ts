@@ -43,11 +43,11 @@ export type Decryption =
       readonly content: Readonly<Record<string, unknown>>;
       /** SHA-256 of room, session and message index: the same for a replay of the same ciphertext. */
       readonly indexDigest: Buffer;
-      /** Whether what is encrypted now would reach the device that it came from. */
-      readonly isDeviceKnown: boolean;
+      /** The device that it came from is not known, and its owner's devices are asked for with `outgoing`. */
+      readonly asked?: true;
     }
   /** Its key is not here (yet). `withheld` is the sender's code when it said why. */
-  | { readonly kind: "missing_key"; readonly withheld: string | undefined }
+  | { readonly kind: "missing_key"; readonly withheld: string | undefined; readonly asked?: true }
   | { readonly kind: "refused"; readonly reason: DecryptionRefusal }
   /** No machine that could: stopped, or its thread is being replaced. Try again later. */
   | { readonly kind: "unavailable" };

@@ -8,7 +8,7 @@ import type { RoomId, ServerName } from "../../domain/identifiers.ts";
 import { SignedRequests, type SigningServer } from "../homeserver/signed-request.ts";
 import { isNoRoomOf, readHomeserverAnswer } from "./answers.ts";
 import type { ProbeConfig } from "./config.ts";
-import type { Finding } from "./finding.ts";
+import { type Finding, leftOut } from "./finding.ts";
 import { inviteRequest } from "./invite-event.ts";
 import type { Person, ProbeSources } from "./user.ts";
 
@@ -46,15 +46,38 @@ export class PartnerServer {
    * @throws DrawbridgeError `secret_unavailable`
    */
   static of(config: ProbeConfig, sources: ProbeSources): PartnerServer | undefined {
-    const { signingKeyFile, federationProxy, federationCaFile, serverName } = config.as;
+    const { signingKeyFile } = config.as;
     if (signingKeyFile === undefined) return undefined;
+    return PartnerServer.#signing(config, sources, read(signingKeyFile, config.directory));
+  }
+
+  static #signing(config: ProbeConfig, sources: ProbeSources, signingKey: string): PartnerServer {
+    const { federationProxy, federationCaFile, serverName } = config.as;
     const origin: SigningServer = {
       name: serverName as ServerName,
-      signingKey: read(signingKeyFile, config.directory),
+      signingKey,
       ...(federationProxy === undefined ? {} : { proxyUrl: federationProxy }),
       ...(federationCaFile === undefined ? {} : { ca: read(federationCaFile, config.directory) }),
     };
     return new PartnerServer(origin, config.target.serverName as ServerName, sources);
+  }
+
+  /**
+   * Tries to send in the partner's name with a key of the moment, for whoever lacks the partner's. A homeserver
+   * refuses a server that its whitelist leaves out before it looks at the signature; any other answer says
+   * nothing, since the signature is wrong.
+   * @throws DrawbridgeError `secret_unavailable`
+   */
+  static async sendWithoutKey(config: ProbeConfig, sources: ProbeSources): Promise<Finding> {
+    const seed = Buffer.from(sources.random.bytes(32)).toString("base64").replace(/=+$/, "");
+    const stranger = PartnerServer.#signing(config, sources, `ed25519 moment ${seed}`);
+    try {
+      const found = await stranger.send();
+      const isDenied = found.verdict === "closed" && found.reason === "federation_denied";
+      return isDenied ? { ...found, references: ["signed_with=ed25519:moment"] } : leftOut("signing_key");
+    } finally {
+      await stranger.close();
+    }
   }
 
   /** A transaction without a single event: only whether it is taken in is tried. */

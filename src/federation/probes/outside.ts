@@ -58,8 +58,9 @@ export async function probeFromOutside(
 async function probeServer(
   config: ProbeConfig,
   people: RoomPeople,
-  { clock }: ProbeSources,
+  sources: ProbeSources,
 ): Promise<EvidenceItem[]> {
+  const { clock } = sources;
   const { server, partner, observer, partnerName, targetName } = people;
   const { invitee } = config.target;
   const about = (plane: PlaneName, probe: OutsideProbe, subject: string): ProbeSubject => ({
@@ -71,7 +72,7 @@ async function probeServer(
   });
   return [
     await observe(about("transport", "federation_send", targetName), clock, () =>
-      server === undefined ? leftOut("signing_key") : server.send(),
+      server === undefined ? PartnerServer.sendWithoutKey(config, sources) : server.send(),
     ),
     await observe(about("border", "invite", invitee ?? targetName), clock, () => {
       if (server === undefined) return leftOut("signing_key");

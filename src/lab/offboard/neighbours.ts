@@ -35,8 +35,9 @@ export interface Neighbours {
 
 const ALIAS = "neighbours";
 const PAUSE_MS = 600;
-/** Who does not see that a message has come writes the next one after this. */
+/** Who does not see that a message has come writes the next one after this, up to so many. */
 const PATIENCE_MS = 2_000;
+const UNDER_WAY_MAX = 4;
 const POLL_MS = 100;
 const RETRY_MS = 250;
 const REQUEST_MS = 3_000;
@@ -129,15 +130,18 @@ export class NeighbourTraffic {
     const { clock } = this.#sources;
     const underWay = new Set<Promise<void>>();
     while (!this.#stop.signal.aborted) {
-      const crossing = this.#cross(stream).then((crossed) => {
-        stream.crossings.push(crossed);
-        underWay.delete(crossing);
-      });
-      underWay.add(crossing);
-      await this.#within(PATIENCE_MS, crossing);
+      if (underWay.size < UNDER_WAY_MAX) {
+        const crossing = this.#cross(stream).then((crossed) => {
+          stream.crossings.push(crossed);
+          underWay.delete(crossing);
+        });
+        underWay.add(crossing);
+        await this.#within(PATIENCE_MS, crossing);
+      } else await this.#within(PATIENCE_MS, Promise.race(underWay));
       await clock.sleep(PAUSE_MS, this.#stop.signal).catch(() => undefined);
     }
     const all = Promise.all(underWay);
+    await this.#within(PATIENCE_MS, all);
     while (underWay.size > 0) {
       await this.#send(stream, this.#transaction());
       await this.#within(PATIENCE_MS, all);

@@ -108,6 +108,7 @@ export async function offboard(
   const triedSince = watch.decide();
   const decidedAt = cutOffSince ?? triedSince;
   let recordFile: string;
+  let completedAt: number;
   let attempts: readonly Observed[];
   let neighbours: readonly Neighbours[];
   try {
@@ -127,13 +128,13 @@ export async function offboard(
         progress.done(lineOf(stage, decidedAt), stage.closedAt - stage.openedAt);
       },
     });
+    completedAt = clock.now();
     await watch.until(isShut, SETTLE_MS);
   } finally {
     attempts = await watch.stop();
     neighbours = await traffic.stop();
     await close();
   }
-  const completedAt = clock.now();
   progress.doing("two verifiers read the record");
   const verified = await verify(lab, recordFile, [remover, partner]);
   const recorded = stagesIn(recordFile, lab);

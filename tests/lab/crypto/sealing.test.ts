@@ -5,6 +5,7 @@ import { TRANSACTION_KEY } from "../../../src/bridge/ledger/transaction-ids.ts";
 import { sendOnce } from "../../../src/bridge/matrix/send.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../../src/domain/identifiers.ts";
+import { eventually } from "../../support/encrypted-bridge.ts";
 import { EncryptingClient, encryptedRoom } from "../../support/encrypting-client.ts";
 import { type DeviceSide, deviceWorld } from "../../support/ghost-devices.ts";
 import { type RoomMessage, startSynapse, type TestSynapse, type TestUser } from "../../support/synapse.ts";
@@ -148,6 +149,36 @@ test("ENC-7: who has left cannot read what is sent afterwards, who is new can", 
   const raw = await rawEvent(carol.user, room, second);
   assert.equal((await dave.open(room, raw)).type, "m.room.encrypted");
   assert.equal((await carol.open(room, raw)).type, "m.room.message");
+});
+
+test("ENC-7: whichever ghost answers, a device of which the homeserver has told nobody yet can read it", async (t) => {
+  const ghosts = [freshGhost(), freshGhost()];
+  const world = await deviceWorld(t, synapse);
+  const side = world.side();
+  const [heidi] = await people(t, "heidi");
+  assert.ok(heidi !== undefined);
+  const room = await encryptedRoom(heidi.user, ghosts);
+  for (const ghost of ghosts) await joined(side, ghost, room);
+  for (const ghost of ghosts) await say(side, ghost, room, "hello");
+  world.answer = (body) => {
+    const lists = body["org.matrix.msc3202.device_lists"] ?? body["device_lists"];
+    if (lists instanceof Object) Object.assign(lists, { changed: [], left: [] });
+    return 200;
+  };
+  const phone = await EncryptingClient.start(await heidi.user.logIn());
+  t.after(() => phone.close());
+  const event = await phone.send(room, { msgtype: "m.text", body: "can you answer me here?" });
+  const raw = await rawEvent(phone.user, room, event);
+  const asked = { event, room, sender: phone.user.userId, raw: raw as unknown as Record<string, unknown> };
+  const opened = await eventually("its key", async () => {
+    const decryption = await side.devices.decrypt(ghosts as GhostMxid[], asked, 5_000);
+    return decryption.kind === "decrypted" ? decryption : undefined;
+  });
+  assert.equal(opened.content["body"], "can you answer me here?");
+  for (const ghost of ghosts) {
+    const answer = await say(side, ghost, room, `from ${ghost}`);
+    await phone.until("the answer", room, (one) => one.event_id === answer && one.type === "m.room.message");
+  }
 });
 
 test("ENC-2: after a restart of the process what is sent uses a session of its own", async (t) => {

@@ -4,10 +4,12 @@ import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, before, describe, test } from "node:test";
-import { systemClock } from "../../../src/domain/clock.ts";
+import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import { type SigningServer, signedRequest } from "../../../src/federation/homeserver/signed-request.ts";
 import { transportRender } from "../../../src/federation/planes/transport/render.ts";
 import { transportRuntime } from "../../../src/federation/planes/transport/runtime.ts";
+import { ProbeFile } from "../../../src/federation/probes/config.ts";
+import { probeFromOutside } from "../../../src/federation/probes/outside.ts";
 import { type DesiredPartner, deployment, desiredPlane, partnerEntry } from "../../support/desired-plane.ts";
 import { type FederatedServer, type Federation, startFederation } from "../../support/federation.ts";
 import { temporaryFolder, writeFile } from "../../support/temporary.ts";
@@ -54,11 +56,19 @@ describe("the transport plane on a real homeserver", () => {
     assert.deepEqual(await plane.apply(desired(open), quiet), { state: "in_force", changed: true });
     assert.equal((await send(b, a)).status, 200);
     assert.equal((await plane.probe(desired(open), partnerEntry(open)))[0]?.verdict, "open");
+    const untold = await knock(b, a, directory);
+    assert.deepEqual([untold?.verdict, untold?.reason], ["unknown", "not_configured:signing_key"]);
 
     assert.deepEqual(await plane.apply(desired(closed), quiet), { state: "in_force", changed: true });
     const refused = await send(b, a);
     assert.deepEqual([refused.status, refused.errcode], [403, "M_FORBIDDEN"]);
     assert.equal((await plane.probe(desired(closed), partnerEntry(closed)))[0]?.verdict, "closed");
+    const { verdict, layer, status, reason, references } = (await knock(b, a, directory)) ?? {};
+    assert.deepEqual(
+      [verdict, layer, status, reason, references],
+      ["closed", "transport", 403, "federation_denied", ["signed_with=ed25519:moment"]],
+      "without the partner's key",
+    );
 
     assert.deepEqual(await plane.apply(desired(closed), quiet), { state: "in_force", changed: false });
     assert.deepEqual(await plane.drift(desired(closed)), []);
@@ -68,6 +78,20 @@ describe("the transport plane on a real homeserver", () => {
     assert.equal((await send(b, a)).status, 200);
   });
 });
+
+/** What the probe of `to` finds whose file names no signing key of `from`. */
+async function knock(from: FederatedServer, to: FederatedServer, directory: string) {
+  const { proxyUrl: federationProxy, caFile: federationCaFile } = from;
+  const read = ProbeFile.parse({
+    version: 1,
+    target: { serverName: to.name },
+    as: { serverName: from.name, federationCaFile, federationProxy },
+  });
+  const sources = { clock: systemClock, random: systemRandom };
+  const planes = new Set(["transport"] as const);
+  const items = await probeFromOutside({ ...read, directory }, sources, { planes });
+  return items.find(({ probe }) => probe === "federation_send");
+}
 
 /** An empty transaction, signed by `from`. */
 function send(from: FederatedServer, to: FederatedServer) {
