@@ -22,7 +22,7 @@ const Encryption = z
     storeKeys: SecretReference.optional(),
     /** Threads in which the ghosts' machines run. */
     threads: z.int().min(1).max(64).default(2),
-    /** Longest time an event waits for its key (`ENCRYPTED_INTAKE_KEY_WAIT`). */
+    /** Longest time an event waits for its key. */
     keyWait: durationMs("15m", { min: "1s" }),
     keyRequests: z
       .strictObject({

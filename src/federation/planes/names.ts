@@ -1,6 +1,7 @@
 // The five planes that admit a partner, and the orders in which they are walked.
-// Invariant: closing goes from what stops a partner fastest to what cannot be taken back quickly; opening
-// is the exact reverse. The transport is cut last, because a ban that is made after it never arrives.
+// Invariant: closing goes from what stops a partner fastest to what cannot be taken back quickly; what the
+// reconciler opens at once it opens in reverse. The transport is cut last, because a ban that is made after it
+// never arrives. A re-admission goes from plane 1 to 5 (readmission/readmission.ts).
 import { RECORD_PLANES, type RecordPlane } from "../../records/stages.ts";
 
 /** The names are those of records, which are verified years after. */

@@ -1,7 +1,8 @@
 // Takes a removed organisation back between the two operators: new identities first, then plane by plane in the
 // order of the specification, on both sides; then one of its people asks again.
 import { z } from "zod";
-import { PLANE_NAMES, PLANE_NUMBERS } from "../../federation/planes/names.ts";
+import { PLANE_NUMBERS } from "../../federation/planes/names.ts";
+import { READMISSION_ORDER } from "../../federation/readmission/readmission.ts";
 import type { RoomsChoice } from "../../federation/readmission/record.ts";
 import { SOURCES } from "../break-glass/scene.ts";
 import { ghostFor } from "../endpoints.ts";
@@ -86,7 +87,7 @@ export async function readmit(
   const states = new Map(
     await Promise.all(operators.map(async (operator) => [operator, await stateOf(operator)] as const)),
   );
-  for (const plane of PLANE_NAMES) {
+  for (const plane of READMISSION_ORDER) {
     await Promise.all(
       operators.map(async (operator) => {
         // Of one that was cut off: what was opened before is not opened again.

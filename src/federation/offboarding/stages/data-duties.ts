@@ -5,7 +5,7 @@ import type { Observation, Rule } from "./observation.ts";
 import { DUTIES, PURGE_WAIVED, STATIC_TESTS } from "./stated-probes.ts";
 
 const HOW_TO_PURGE =
-  "Run drawbridge offboarding purge; or drawbridge offboarding set obligations.purge.waiver WORD.";
+  "Run drawbridge offboarding purge PARTNER; or, where nothing is to go, drawbridge offboarding set obligations.purge.waiver WORD --record FILE.";
 
 const OWN: ReadonlySet<string> = new Set([PURGE_WAIVED, DUTIES, STATIC_TESTS]);
 
@@ -35,7 +35,7 @@ export function dutiesRules({ items, duties, staticProblems = [] }: Observation)
       condition: "duties_recorded",
       probes: [DUTIES],
       needs: duties?.known === true ? [DUTIES] : [],
-      mend: "Complete the private record: drawbridge offboarding set.",
+      mend: "Complete the private record: drawbridge offboarding set FIELD VALUE --record FILE.",
       ...(duties?.known === false && {
         objection: { verdict: "not_met" as const, found: duties.found, mend: duties.mend },
       }),

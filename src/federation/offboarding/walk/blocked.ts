@@ -1,4 +1,5 @@
-// What keeps a step from being done: each with what was tried, what it got and what to do.
+// What keeps a step from being done: each with what was tried, what it got and what to do. What a stage demands
+// stands in its own file in ../stages.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { StageName } from "../../../records/stages.ts";
 import type { PlaneName } from "../../planes/names.ts";
