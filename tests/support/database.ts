@@ -18,7 +18,7 @@ export interface TestDatabase {
 const TEMPLATE = "drawbridge_template";
 // Any number will do, as long as every test process locks the same one.
 const TEMPLATE_LOCK = 4_711;
-const LEAK_PATIENCE_MS = 10_000;
+const LEAK_PATIENCE_MS = 3_000;
 
 let ownServer: Promise<TestServer> | undefined;
 after(async () => {
