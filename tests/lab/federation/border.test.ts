@@ -268,7 +268,6 @@ describe("the border module in a real homeserver", () => {
           "enforcement",
           () => module().enforcement(room, third),
           ({ allowed, enforces_state }) => !allowed && enforces_state,
-          2_000,
         );
         assert.match(enforced.state_event_id ?? "", /^\$/);
         assert.equal((await module().enforcement(room, own)).allowed, true);
@@ -277,7 +276,7 @@ describe("the border module in a real homeserver", () => {
           await module().refresh(room);
           return await module().enforcement(room, third);
         };
-        await until("a refresh", refreshed, ({ cached }) => !cached, 2_000);
+        await until("a refresh", refreshed, ({ cached }) => !cached);
       }
     } finally {
       isTalking = false;

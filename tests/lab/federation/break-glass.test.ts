@@ -20,7 +20,7 @@ interface Walked {
 
 const SAFE = CLOSING_ORDER.slice(0, 4);
 /** What is watched may be seen a moment late: each attempt takes its time. */
-const LATE_MS = 1_000;
+const LATE_MS = 2_000;
 
 const fed = new Fed();
 let status: FedStatus;
