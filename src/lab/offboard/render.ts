@@ -66,6 +66,7 @@ export function renderOffboarded(seen: Offboarded, palette: Palette): string {
     bold("Next"),
     `  bin/drawbridge verify ${shellWord(record.file)} --trust ${shellWord(record.trustFile)}`,
     `  ./task fed:readmit   ${dim(`takes ${partner} back, as a new partner`)}`,
+    `  ./task fed:down --purge   ${dim("ends the lab, and deletes this record with it: copy it before")}`,
     "",
   ].join("\n");
 }
