@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../src/domain/identifiers.ts";
+import { freshSigningKey } from "../../src/federation/homeserver/signed-request.ts";
 import { openAuthority } from "../../src/lab/authority.ts";
 import { createDatabases } from "../../src/lab/configuration/databases.ts";
 import { HOMESERVER_FILES, renderHomeserver } from "../../src/lab/homeserver.ts";
@@ -126,7 +127,7 @@ export async function startFederation<Name extends string>(
     const database = { name: `synapse_${systemRandom.bytes(6).toString("hex")}`, password: secret() };
     await createDatabases(adminUrl, [database]);
     const registrationSecret = secret();
-    const signingKey = `ed25519 a_test ${systemRandom.bytes(32).toString("base64").replaceAll("=", "")}`;
+    const signingKey = freshSigningKey(systemRandom, "a_test");
     const border = {
       policyFile: join(directory, "border/policy.json"),
       violationsFile: join(directory, "violations.jsonl"),

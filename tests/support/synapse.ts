@@ -8,6 +8,7 @@ import { dirname, join } from "node:path";
 import { renderRegistration } from "../../src/bridge/matrix/registration.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../src/domain/identifiers.ts";
+import { freshSigningKey } from "../../src/federation/homeserver/signed-request.ts";
 import { createDatabases } from "../../src/lab/configuration/databases.ts";
 import { HOMESERVER_FILES, renderHomeserver } from "../../src/lab/homeserver.ts";
 import { findPrograms } from "../../src/lab/programs.ts";
@@ -106,10 +107,7 @@ export async function startSynapse(options: TestSynapseOptions = {}): Promise<Te
   write(HOMESERVER_FILES.registrationSecret, registrationSecret);
   write(HOMESERVER_FILES.macaroonSecret, secret());
   write(HOMESERVER_FILES.formSecret, secret());
-  write(
-    HOMESERVER_FILES.signingKey,
-    `ed25519 a_test ${systemRandom.bytes(32).toString("base64").replaceAll("=", "")}`,
-  );
+  write(HOMESERVER_FILES.signingKey, freshSigningKey(systemRandom, "a_test"));
   const rendered = renderHomeserver({
     serverName: SERVER_NAME,
     directory,

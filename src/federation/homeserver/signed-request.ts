@@ -3,6 +3,7 @@
 // Invariants: the other server's certificate is verified; a body is read up to a bound; the key never leaves.
 import { createPrivateKey, type KeyObject, sign } from "node:crypto";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
+import type { Random } from "../../domain/clock.ts";
 import type { ServerName } from "../../domain/identifiers.ts";
 import { readBoundedJson } from "./read-json.ts";
 
@@ -23,6 +24,11 @@ export interface FederationAnswer {
   readonly isJson: boolean;
   /** The body if it was a JSON object, else empty. It is the other server's word: never logged. */
   readonly body: Readonly<Record<string, unknown>>;
+}
+
+/** A new key in the form of a homeserver's signing key file: `ed25519 VERSION SEED`. */
+export function freshSigningKey(random: Random, version: string): string {
+  return `ed25519 ${version} ${random.bytes(32).toString("base64").replaceAll("=", "")}`;
 }
 
 type Method = "GET" | "PUT" | "POST";

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { RoomId, ServerName } from "../../domain/identifiers.ts";
-import { SignedRequests, type SigningServer } from "../homeserver/signed-request.ts";
+import { freshSigningKey, SignedRequests, type SigningServer } from "../homeserver/signed-request.ts";
 import { isNoRoomOf, readHomeserverAnswer } from "./answers.ts";
 import type { ProbeConfig } from "./config.ts";
 import { type Finding, leftOut } from "./finding.ts";
@@ -69,8 +69,7 @@ export class PartnerServer {
    * @throws DrawbridgeError `secret_unavailable`
    */
   static async sendWithoutKey(config: ProbeConfig, sources: ProbeSources): Promise<Finding> {
-    const seed = Buffer.from(sources.random.bytes(32)).toString("base64").replace(/=+$/, "");
-    const stranger = PartnerServer.#signing(config, sources, `ed25519 moment ${seed}`);
+    const stranger = PartnerServer.#signing(config, sources, freshSigningKey(sources.random, "moment"));
     try {
       const found = await stranger.send();
       const isDenied = found.verdict === "closed" && found.reason === "federation_denied";

@@ -2,6 +2,7 @@
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { ServerName } from "../../domain/identifiers.ts";
+import { freshSigningKey } from "../../federation/homeserver/signed-request.ts";
 import { PRIVATE, PUBLIC } from "../../runtime/write-file.ts";
 import { type Authority, keepCertificate } from "../authority.ts";
 import { homeserverEndpoints } from "../endpoints.ts";
@@ -34,7 +35,9 @@ export async function provisionHomeserver(
   for (const name of ["registrationSecret", "macaroonSecret", "formSecret"] as const) {
     await keepSecret(inside(HOMESERVER_FILES[name]), () => randomSecret(random));
   }
-  await keepSecret(inside(HOMESERVER_FILES.signingKey), () => synapseSigningKey(random));
+  await keepSecret(inside(HOMESERVER_FILES.signingKey), () =>
+    freshSigningKey(random, `a_${random.bytes(3).toString("hex")}`),
+  );
   if (isComplete(organisation)) {
     mkdirSync(paths.homeserverIncludes, { recursive: true });
     mkdirSync(dirname(paths.policyFile), { recursive: true });
@@ -83,10 +86,4 @@ export async function provisionHomeserver(
     text,
     mode: name === HOMESERVER_FILES.config ? PRIVATE : PUBLIC,
   }));
-}
-
-/** An Ed25519 seed in the form of Synapse's signing key file: `ed25519 VERSION SEED`. */
-function synapseSigningKey(random: { bytes(length: number): Buffer }): string {
-  const version = `a_${random.bytes(3).toString("hex")}`;
-  return `ed25519 ${version} ${random.bytes(32).toString("base64").replaceAll("=", "")}`;
 }
