@@ -1,7 +1,7 @@
 // A whole removal on a lab of its own, with the witness: how long each plane takes to be shown closed, and what
 // everybody else notices. Its reference is the same run: what a stage took beside what was waited for until then,
 // and the slowest message of others beside their usual one.
-import type { Offboarded } from "../src/lab/offboard/offboard.ts";
+import type { Offboarded } from "../lab/offboard/offboard.ts";
 import { Fed } from "../tests/support/fed.ts";
 import type { Bench, BenchContext, BenchRow } from "./bench.ts";
 

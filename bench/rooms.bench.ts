@@ -2,7 +2,7 @@
 // Its reference is what cannot be saved: the same three events in each of the same rooms, sent and nothing else.
 import type { RoomId } from "../src/domain/identifiers.ts";
 import { serverAcl } from "../src/federation/planes/rooms/acl.ts";
-import { sideBySide } from "../src/federation/planes/rooms/side-by-side.ts";
+import { mapConcurrent } from "../src/runtime/map-concurrent.ts";
 import { type RoomsScene, roomsScene } from "../tests/support/rooms-scene.ts";
 import type { Bench, BenchContext, BenchRow } from "./bench.ts";
 
@@ -22,7 +22,7 @@ async function timed<T>(work: () => Promise<T>): Promise<{ ms: number; value: T 
 /** Level, ban and ACL, as the plane sends them; alice has made the rooms. */
 async function sendBare({ alice, bob, servers }: RoomsScene, rooms: readonly RoomId[]): Promise<void> {
   const acl = serverAcl([servers.a.name, "a.test", servers.c.name, "c.test"]);
-  await sideBySide(rooms, AT_ONCE, async (room) => {
+  await mapConcurrent(rooms, AT_ONCE, async (room) => {
     const state = `/rooms/${encodeURIComponent(room)}/state`;
     const levels = await alice.call("GET", `${state}/m.room.power_levels/`);
     await alice.call("PUT", `${state}/m.room.power_levels/`, { ...levels, invite: 50 });

@@ -22,7 +22,7 @@ export const task: Task = {
       .filter((file) => filters.length === 0 || filters.some((filter) => file.includes(filter)));
     if (files.length === 0) {
       throw new DrawbridgeError("usage", `no benchmark matches ${filters.join(" ")}`, {
-        mend: "Look into the folder bench for their names.",
+        hint: "Look into the folder bench for their names.",
       });
     }
     const results: BenchResult[] = [];

@@ -4,7 +4,6 @@
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { PolicyFile } from "../src/admission/policy-file.ts";
 import { systemClock } from "../src/domain/clock.ts";
 import { readReport } from "../src/federation/abuse/report.ts";
 import { type ActResult, performAct } from "../src/federation/containment/act.ts";
@@ -15,6 +14,7 @@ import { assemblePack } from "../src/federation/evidence/assemble.ts";
 import { packProblems } from "../src/federation/evidence/pack.ts";
 import { SAFE_ORDER } from "../src/federation/planes/names.ts";
 import { runPass } from "../src/federation/reconcile/pass.ts";
+import { PolicyFile } from "../src/rendered-files/policy-file.ts";
 import { controlConfig, controlRepository, openControl } from "../tests/support/control-repository.ts";
 import type { Task } from "./task.ts";
 

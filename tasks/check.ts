@@ -2,14 +2,16 @@
 import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "../src/domain/clock.ts";
+import { boundaryProblems } from "./boundaries.ts";
 import { completeLock, readLock } from "./lock.ts";
 import { compareBehaviours } from "./published-behaviours.ts";
 import { compareSchemas } from "./published-schemas.ts";
 import { npmProgram, pythonProgram, ROOT, runProgram } from "./run-program.ts";
+import { readImports } from "./structure.ts";
 import type { Task } from "./task.ts";
 
 /** What the caller allows to be rewritten. */
-interface Mends {
+interface Fixes {
   readonly fix: boolean;
   readonly update: boolean;
 }
@@ -17,7 +19,7 @@ interface Mends {
 interface Step {
   readonly name: string;
   /** Resolves to what is wrong, or to an empty text. */
-  run(mends: Mends): Promise<string>;
+  run(repairs: Fixes): Promise<string>;
 }
 
 const LINES_MAX = 400;
@@ -32,8 +34,12 @@ async function outputOnFailure(program: string, args: readonly string[]): Promis
 const STEPS: readonly Step[] = [
   { name: "types", run: () => outputOnFailure(npmProgram("tsc"), ["--pretty", "false"]) },
   {
-    // Formatting, lint, and the rules of this project: which folder may import which, no ambient time.
-    name: "style and import rules",
+    name: "import boundaries and cycles",
+    run: async () => boundaryProblems(readImports(["src", "lab", "examples", "tasks"])).join("\n"),
+  },
+  {
+    // Formatting, lint, and no ambient time.
+    name: "style",
     run: ({ fix }) => {
       const strict = ["--error-on-warnings", "--max-diagnostics=100", "--colors=off"];
       return outputOnFailure(npmProgram("biome"), ["check", ...(fix ? ["--write"] : []), ...strict]);
@@ -95,7 +101,7 @@ const STEPS: readonly Step[] = [
       const shell = await Promise.all(
         ["task", ".ci/run"].map((file) => outputOnFailure("bash", ["-n", file])),
       );
-      const python = globSync("{src,tests}/**/*.py", { cwd: ROOT });
+      const python = globSync("{src,lab,tests}/**/*.py", { cwd: ROOT });
       const parse =
         "import ast, sys\nfor name in sys.argv[1:]: ast.parse(open(name, encoding='utf8').read(), name)";
       if (python.length > 0) shell.push(await outputOnFailure("python3", ["-c", parse, ...python]));
@@ -111,11 +117,11 @@ export const task: Task = {
     pythonTools: true,
   },
   async run(args) {
-    const mends: Mends = { fix: args.includes("--fix"), update: args.includes("--update") };
+    const repairs: Fixes = { fix: args.includes("--fix"), update: args.includes("--update") };
     let failed = 0;
     for (const step of STEPS) {
       const started = systemClock.now();
-      const problem = await step.run(mends);
+      const problem = await step.run(repairs);
       const seconds = ((systemClock.now() - started) / 1000).toFixed(1);
       process.stdout.write(`${problem === "" ? "ok    " : "FAILED"}  ${step.name} (${seconds} s)\n`);
       if (problem === "") continue;

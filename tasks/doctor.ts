@@ -1,5 +1,5 @@
-// Tells what this machine lacks for the project, and the mend of each.
-import { renderJson } from "../src/cli/output.ts";
+// Tells what this machine lacks for the project, and the hint of each.
+import { renderJson } from "../src/cli/lib/output.ts";
 import type { Finding } from "./doctor/finding.ts";
 import { checkClonePath, checkDisk, checkMemory, checkPorts, checkPostgres } from "./doctor/machine.ts";
 import {
@@ -29,13 +29,13 @@ const CHECKS: readonly (() => Finding | Promise<Finding>)[] = [
 const MARKS: Readonly<Record<Finding["status"], string>> = { ok: "ok", note: "note", problem: "PROBLEM" };
 
 function render(finding: Finding): string {
-  const mend = finding.mend === undefined ? "" : `${" ".repeat(9)}${finding.mend}\n`;
-  return `${MARKS[finding.status].padEnd(9)}${finding.name}: ${finding.found}\n${mend}`;
+  const hint = finding.hint === undefined ? "" : `${" ".repeat(9)}${finding.hint}\n`;
+  return `${MARKS[finding.status].padEnd(9)}${finding.name}: ${finding.found}\n${hint}`;
 }
 
 export const task: Task = {
   name: "doctor",
-  summary: "What this machine lacks for the project, and the mend of each; --json for scripts.",
+  summary: "What this machine lacks for the project, and the hint of each; --json for scripts.",
   needs: {},
   async run(args) {
     const findings: Finding[] = [];

@@ -1,5 +1,5 @@
-// Asks an agent of the lab. See src/lab.
-import { askTask } from "../src/lab/commands/ask.ts";
+// Asks an agent of the lab. See lab.
+import { askTask } from "../lab/commands/ask.ts";
 import type { Task } from "./task.ts";
 
 export const task: Task = {

@@ -1,5 +1,5 @@
-// Contains a partner in the lab, and takes it back. See src/lab.
-import { breakGlass } from "../src/lab/commands/break-glass.ts";
+// Contains a partner in the lab, and takes it back. See lab.
+import { breakGlass } from "../lab/commands/break-glass.ts";
 import type { Task } from "./task.ts";
 
 export const task: Task = {

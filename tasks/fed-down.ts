@@ -1,5 +1,5 @@
-// Ends the lab. See src/lab.
-import { down } from "../src/lab/commands/down.ts";
+// Ends the lab. See lab.
+import { down } from "../lab/commands/down.ts";
 import type { Task } from "./task.ts";
 
 export const task: Task = {

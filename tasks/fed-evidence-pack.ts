@@ -1,5 +1,5 @@
-// Makes an evidence pack about a partner in the lab. See src/lab.
-import { evidencePack } from "../src/lab/commands/evidence-pack.ts";
+// Makes an evidence pack about a partner in the lab. See lab.
+import { evidencePack } from "../lab/commands/evidence-pack.ts";
 import type { Task } from "./task.ts";
 
 export const task: Task = {

@@ -1,5 +1,5 @@
-// Cuts or heals a link of the lab. See src/lab.
-import { link } from "../src/lab/commands/link.ts";
+// Cuts or heals a link of the lab. See lab.
+import { link } from "../lab/commands/link.ts";
 import type { Task } from "./task.ts";
 
 export const task: Task = {

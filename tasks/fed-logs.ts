@@ -1,5 +1,5 @@
-// Shows the lab's logs. See src/lab.
-import { logs } from "../src/lab/commands/logs.ts";
+// Shows the lab's logs. See lab.
+import { logs } from "../lab/commands/logs.ts";
 import type { Task } from "./task.ts";
 
 export const task: Task = {

@@ -1,5 +1,5 @@
-// Removes an organisation of the lab, signed by both. See src/lab.
-import { offboardTask } from "../src/lab/commands/offboard.ts";
+// Removes an organisation of the lab, signed by both. See lab.
+import { offboardTask } from "../lab/commands/offboard.ts";
 import type { Task } from "./task.ts";
 
 export const task: Task = {

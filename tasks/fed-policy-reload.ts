@@ -1,5 +1,5 @@
-// Has the lab's homeservers take their policy files at once. See src/lab.
-import { policyReload } from "../src/lab/commands/policy-reload.ts";
+// Has the lab's homeservers take their policy files at once. See lab.
+import { policyReload } from "../lab/commands/policy-reload.ts";
 import type { Task } from "./task.ts";
 
 export const task: Task = {

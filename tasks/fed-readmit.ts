@@ -1,5 +1,5 @@
-// Takes a removed organisation of the lab back. See src/lab.
-import { readmitTask } from "../src/lab/commands/readmit.ts";
+// Takes a removed organisation of the lab back. See lab.
+import { readmitTask } from "../lab/commands/readmit.ts";
 import type { Task } from "./task.ts";
 
 export const task: Task = {

@@ -1,5 +1,5 @@
-// Shows the lab's status. See src/lab.
-import { status } from "../src/lab/commands/status.ts";
+// Shows the lab's status. See lab.
+import { status } from "../lab/commands/status.ts";
 import type { Task } from "./task.ts";
 
 export const task: Task = {

@@ -1,5 +1,5 @@
-// Acts on one program of the lab. See src/lab.
-import { unit } from "../src/lab/commands/unit.ts";
+// Acts on one program of the lab. See lab.
+import { unit } from "../lab/commands/unit.ts";
 import type { Task } from "./task.ts";
 
 export const task: Task = {

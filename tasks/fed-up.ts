@@ -1,5 +1,5 @@
-// Brings up the lab. See src/lab.
-import { up } from "../src/lab/commands/up.ts";
+// Brings up the lab. See lab.
+import { up } from "../lab/commands/up.ts";
 import type { Task } from "./task.ts";
 
 export const task: Task = {

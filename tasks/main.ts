@@ -1,7 +1,7 @@
 // Runs one task: `node tasks/main.ts NAME args`. `./task` installs what it needs and then comes here.
 import { existsSync } from "node:fs";
-import { exitCodeOf, renderError } from "../src/cli/command.ts";
-import { outputWritten, tolerateClosedOutput } from "../src/cli/output.ts";
+import { exitCodeOf, renderError } from "../src/cli/lib/command.ts";
+import { outputWritten, tolerateClosedOutput } from "../src/cli/lib/output.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import type { Task } from "./task.ts";
 
@@ -10,7 +10,7 @@ async function loadTask(name: string): Promise<Task> {
   const isName = /^[a-z]+(?:[:-][a-z]+)*$/.test(name);
   const loaded = isName && existsSync(file) ? ((await import(file.href)) as { task?: Task }) : {};
   if (loaded.task?.name === name) return loaded.task;
-  throw new DrawbridgeError("usage", `there is no task ${name}`, { mend: "Run ./task to see the list." });
+  throw new DrawbridgeError("usage", `there is no task ${name}`, { hint: "Run ./task to see the list." });
 }
 
 /** Instead of running it: somebody who asks what a task does may not want its minutes of work. */

@@ -1,6 +1,6 @@
 // docs/reference/behaviours.md: each behaviour the product promises, with the tests that prove it.
-// Made from the names of the tests, which begin with the IDs of the behaviours they prove
-// (`INT-3: …`, `DEL-1, DEL-3: …`). Invariant: a behaviour listed here without a test fails the check.
+// Made from the names of the tests, which end with the IDs of the behaviours they prove as tags
+// (`… [DEL-1] [DEL-3]`). Invariant: a behaviour listed here without a test fails the check.
 import { globSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ROOT } from "./run-program.ts";
@@ -92,19 +92,17 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
 
 const PAGE = join(ROOT, "docs", "reference", "behaviours.md");
 const TEST = /\b(?:test|it|describe)\(\s*(["'`])((?:\\.|(?!\1).)*)\1/gs;
-const PREFIX = /^((?:[A-Z]{3}-\d+)(?:(?:, | and )[A-Z]{3}-\d+)*): /;
+const TAG = /\s*\[([A-Z]{3}-\d+)\]/g;
 
-/** Tests by the ID their name begins with. */
+/** Tests by the IDs that their names carry. */
 function testsById(): ReadonlyMap<string, readonly { file: string; name: string }[]> {
   const found = new Map<string, { file: string; name: string }[]>();
   for (const file of globSync("tests/**/*.test.ts", { cwd: ROOT }).sort()) {
     for (const match of readFileSync(join(ROOT, file), "utf8").matchAll(TEST)) {
       const name = (match[2] ?? "").replaceAll(/\\(.)/g, "$1");
-      for (const id of PREFIX.exec(name)?.[1]?.split(/, | and /) ?? []) {
-        found.set(id, [
-          ...(found.get(id) ?? []),
-          { file, name: name.replace(PREFIX, "").replaceAll(/\$\{[^}]*\}/g, "…") },
-        ]);
+      for (const [, id = ""] of name.matchAll(TAG)) {
+        const shown = name.replaceAll(TAG, "").replaceAll(/\$\{[^}]*\}/g, "…");
+        found.set(id, [...(found.get(id) ?? []), { file, name: shown }]);
       }
     }
   }
@@ -127,12 +125,12 @@ function renderPage(tests: ReturnType<typeof testsById>): string {
   ].join("\n");
 }
 
-/** What is wrong with the page; with `update`, only what an update cannot mend. */
+/** What is wrong with the page; with `update`, only what an update cannot repair. */
 export function compareBehaviours(update: boolean): string[] {
   const tests = testsById();
   const problems = Object.keys(BEHAVIOURS)
     .filter((id) => !tests.has(id))
-    .map((id) => `${id} is promised, but no test's name begins with it`);
+    .map((id) => `${id} is promised, but no test carries its tag`);
   for (const id of tests.keys()) {
     if (!(id in BEHAVIOURS))
       problems.push(`a test proves ${id}, which tasks/published-behaviours.ts does not list`);

@@ -46,7 +46,7 @@ export async function runTests(run: TestRun): Promise<number> {
       "usage",
       `no test file in ${run.folders.join(", ")} matches ${filters.join(" ")}`,
       {
-        mend: "Give a part of a test file's path, such as ledger or tests/unit/cards.",
+        hint: "Give a part of a test file's path, such as ledger or tests/unit/cards.",
       },
     );
   }

@@ -18,7 +18,7 @@ export interface Task {
   readonly explainsItself?: true;
   /**
    * Does the work and resolves to the exit code.
-   * @throws DrawbridgeError, which is printed with its mend.
+   * @throws DrawbridgeError, which is printed with its hint.
    */
   run(args: readonly string[]): Promise<number>;
 }

@@ -45,9 +45,9 @@ export const task: Task = {
   },
 };
 
-async function demand(program: string, args: readonly string[], mend: string): Promise<void> {
+async function demand(program: string, args: readonly string[], hint: string): Promise<void> {
   const { code } = await runProgram(program, args, { quiet: true });
-  if (code !== 0) throw new DrawbridgeError("program_failed", `${program} does not run here`, { mend });
+  if (code !== 0) throw new DrawbridgeError("program_failed", `${program} does not run here`, { hint });
 }
 
 /** Unpacked beside its final place, so that an interrupted download is never taken for a whole one. */
@@ -71,7 +71,7 @@ async function install(): Promise<void> {
   const unpacked = join(staging, `keycloak-${VERSION}`);
   if (code !== 0 || !existsSync(unpacked)) {
     throw new DrawbridgeError("program_failed", `Maven could not fetch Keycloak ${VERSION}\n${output}`, {
-      mend: "See that Maven Central, or the mirror in settings.xml, can be reached; then run the task again.",
+      hint: "See that Maven Central, or the mirror in settings.xml, can be reached; then run the task again.",
     });
   }
   renameSync(unpacked, HOME);
@@ -132,7 +132,7 @@ async function startKeycloak(): Promise<RunningKeycloak> {
     await sleep(250);
   }
   await stop();
-  throw new DrawbridgeError("program_failed", "Keycloak does not start", { mend: `Read ${logFile}.` });
+  throw new DrawbridgeError("program_failed", "Keycloak does not start", { hint: `Read ${logFile}.` });
 }
 
 function freePort(): Promise<number> {

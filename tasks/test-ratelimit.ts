@@ -35,10 +35,10 @@ export const task: Task = {
   },
 };
 
-async function demand(program: string, args: readonly string[], mend: string): Promise<string> {
+async function demand(program: string, args: readonly string[], hint: string): Promise<string> {
   const { code } = await runProgram(program, args, { quiet: true });
   if (code === 0) return program;
-  throw new DrawbridgeError("program_failed", `${program} does not run here`, { mend });
+  throw new DrawbridgeError("program_failed", `${program} does not run here`, { hint });
 }
 
 async function build(): Promise<string> {
@@ -53,6 +53,6 @@ async function build(): Promise<string> {
   });
   if (code === 0) return program;
   throw new DrawbridgeError("program_failed", `Go could not build the rate limit service\n${output}`, {
-    mend: "See that a Go module proxy can be reached (go env GOPROXY); then run the task again.",
+    hint: "See that a Go module proxy can be reached (go env GOPROXY); then run the task again.",
   });
 }

@@ -8,9 +8,9 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { stringify } from "yaml";
+import { freePort } from "../../lab/free-port.ts";
 import { renderStartingFolder } from "../../src/bridge/matrix/starting-folder.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
-import { freePort } from "../../src/runtime/free-port.ts";
 import { bytesOf, minimalCard, signedCard, testKey } from "../../tests/support/cards.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/cli/main.ts", import.meta.url));

@@ -87,10 +87,8 @@ export const BridgeConfigFile = z.strictObject({
   listen: Listen,
   /** /livez, /readyz and /metrics. */
   observe: Listen,
-  database: z.union([
-    z.strictObject({ url: SecretReference }),
-    z.strictObject({ embedded: z.strictObject({ directory: z.string().min(1) }) }),
-  ]),
+  /** A PostgreSQL server of the operator's. */
+  database: z.strictObject({ url: SecretReference }),
   /** 32-byte keys, base64, one a line: the first seals prompts and replies at rest, all of them open. */
   contentKeys: SecretReference,
   agentsFile: z.string().min(1).default("agents.yaml"),

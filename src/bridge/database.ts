@@ -1,12 +1,10 @@
-// The bridge's database: a server of the operator's own, or one this program runs beside itself.
+// The bridge's connection to its PostgreSQL server.
 // Invariants: nothing but the ledger uses it; a connection that breaks is replaced, and what was not
 // committed on it was never acknowledged.
-import { resolve } from "node:path";
 import type { Pool } from "pg";
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { startEmbeddedPostgres } from "../runtime/embedded-postgres.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { BridgeConfig } from "./config.ts";
 import { migrate } from "./ledger/migrate.ts";
@@ -19,14 +17,10 @@ const STATEMENT_TIMEOUT_MS = 30_000;
 const RETRY_FIRST_MS = 250;
 const RETRY_MS_MAX = 5_000;
 
-const WATCH_MS = 500;
-
 export interface Database {
   readonly pool: Pool;
   /** For connections besides the pool's; it may hold a password. */
   readonly url: string;
-  /** Aborts when an embedded server has ended on its own; nothing but a new start brings it back. */
-  readonly lost: AbortSignal;
   close(): Promise<void>;
 }
 
@@ -35,26 +29,9 @@ function errorCode(error: unknown): string {
   return typeof code === "string" ? code : String(name);
 }
 
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return errorCode(error) === "EPERM";
-  }
-}
-
-/** Opens the pool; connects nothing yet. An embedded server is started, or found running. */
-export async function openDatabase(config: BridgeConfig, clock: Clock, log: Logger): Promise<Database> {
-  const embedded =
-    "embedded" in config.database
-      ? await startEmbeddedPostgres({
-          directory: resolve(config.directory, config.database.embedded.directory),
-          log: (message) => log.info(message),
-        })
-      : undefined;
-  const url =
-    embedded?.url ?? ("url" in config.database ? readSecret(config.database.url, config.directory) : "");
+/** Opens the pool; connects nothing yet. */
+export function openDatabase(config: BridgeConfig, log: Logger): Database {
+  const url = readSecret(config.database.url, config.directory);
   const pool = createLedgerPool({
     connectionString: url,
     max: POOL_SIZE,
@@ -65,28 +42,7 @@ export async function openDatabase(config: BridgeConfig, clock: Clock, log: Logg
   });
   // An idle connection that breaks (the server restarted) is dropped by the pool; that is all there is to do.
   pool.on("error", (error) => log.warn({ code: errorCode(error) }, "an idle database connection broke"));
-  const lost = new AbortController();
-  const closing = new AbortController();
-  const watch = async (pid: number) => {
-    while (isAlive(pid)) await clock.sleep(WATCH_MS, closing.signal);
-    const mend = "Start the bridge again; it starts the server, which recovers by itself.";
-    lost.abort(
-      new DrawbridgeError("database_unavailable", "the embedded PostgreSQL server has ended", { mend }),
-    );
-  };
-  // Another bridge that drains while this one starts takes the server that both used with it.
-  if (embedded !== undefined) void watch(embedded.pid).catch(() => undefined);
-  return {
-    pool,
-    url,
-    lost: lost.signal,
-    close: async () => {
-      closing.abort();
-      await pool.end();
-      // A server that another process started is that process's to end.
-      if (embedded?.reused === false) await embedded.stop();
-    },
-  };
+  return { pool, url, close: () => pool.end() };
 }
 
 /** Migrates, waiting for a database that is not there yet. Rejects with the signal's reason when aborted. */
@@ -107,7 +63,7 @@ export async function migrateWhenReachable(
       // SQLSTATE 28: wrong user or password; 3D: no such database.
       if (/^(28|3D)/.test(errorCode(error))) {
         throw new DrawbridgeError("database_unavailable", "the database refuses the connection", {
-          mend: "Correct user, password and database name in the URL that `database` names.",
+          hint: "Correct user, password and database name in the URL that `database` names.",
           cause: error,
         });
       }

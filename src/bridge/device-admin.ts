@@ -1,4 +1,4 @@
-// Ghosts' devices as an operator sees and mends them, whether the bridge runs or not.
+// Ghosts' devices as an operator sees and repairs them, whether the bridge runs or not.
 // Invariants: looking changes nothing; a reset deletes the old device at the homeserver before the ledger
 // forgets it, so that one that breaks off leaves a device that is stopped, and can be repeated.
 import type { Logger } from "pino";
@@ -58,7 +58,7 @@ export interface DeviceAdminOptions {
 export async function openDeviceAdmin(options: DeviceAdminOptions): Promise<DeviceAdmin> {
   const { config, clock, random, log } = options;
   const asToken = readSecret(config.appservice.asToken, config.directory);
-  const database = await openDatabase(config, clock, log);
+  const database = openDatabase(config, log);
   const { url, requestTimeout } = config.homeserver;
   const homeserver = new Homeserver({ url, asToken, requestTimeoutMs: requestTimeout, clock });
   const close = async () => {
@@ -71,7 +71,7 @@ export async function openDeviceAdmin(options: DeviceAdminOptions): Promise<Devi
     await close();
     if (cause instanceof DrawbridgeError) throw cause;
     throw new DrawbridgeError("database_unavailable", "the bridge's database cannot be reached", {
-      mend: "Start PostgreSQL, or correct `database` in the configuration.",
+      hint: "Start PostgreSQL, or correct `database` in the configuration.",
       cause,
     });
   }
@@ -124,7 +124,7 @@ async function reset(
   const recorded = await ledger.recordedDevice(ghost);
   if (recorded === undefined) {
     throw new DrawbridgeError("usage", `${ghost} has no device here`, {
-      mend: "Name a ghost that `drawbridge ghost device status` lists.",
+      hint: "Name a ghost that `drawbridge ghost device status` lists.",
     });
   }
   const from = recorded.deviceId;
@@ -142,7 +142,7 @@ async function reset(
     return { ghost, from, to };
   }
   throw new DrawbridgeError("lease_lost", `the device of ${ghost} was reset by somebody else meanwhile`, {
-    mend: "Look at it with `drawbridge ghost device status`.",
+    hint: "Look at it with `drawbridge ghost device status`.",
   });
 }
 
@@ -154,7 +154,7 @@ function ghostNamed(name: string, { appservice, homeserver }: BridgeConfig): Gho
       : ghostOf(appservice.ghostPrefix, agent, homeserver.serverName);
   if (ghost !== undefined) return ghost;
   throw new DrawbridgeError("usage", "that names no ghost", {
-    mend: "Name an agent of agents.yaml, or a ghost by its user ID.",
+    hint: "Name an agent of agents.yaml, or a ghost by its user ID.",
   });
 }
 
@@ -164,7 +164,7 @@ function assertDone(what: string, outcome: Outcome<unknown>): void {
   throw new DrawbridgeError(
     outcome.kind === "refused" ? "homeserver_refused" : "homeserver_unavailable",
     `the homeserver did not ${what} (${why})`,
-    { mend: "Run `drawbridge doctor`; then repeat the command: nothing is lost by that." },
+    { hint: "Run `drawbridge doctor`; then repeat the command: nothing is lost by that." },
   );
 }
 

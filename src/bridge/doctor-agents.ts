@@ -3,11 +3,11 @@
 // Invariants: an agent counts as well only when its card was fetched and verified here; each has a bounded time, and
 // one that does not answer holds up no other for longer; of a stranger's card nothing is told.
 import { resolve } from "node:path";
-import { type AgentEntry, AgentsFile } from "../admission/agents-file.ts";
 import { type FetchedCard, fetchCard } from "../cards/fetch.ts";
 import { importPinnedKey } from "../cards/pinned-keys.ts";
 import { verifyCard } from "../cards/verify.ts";
 import type { Clock } from "../domain/clock.ts";
+import { type AgentEntry, AgentsFile } from "../rendered-files/agents-file.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { isPinned } from "./agents/directory.ts";
 import type { BridgeConfig } from "./config.ts";

@@ -7,21 +7,21 @@ export interface Finding {
   readonly state: "ok" | "not_known" | "failing";
   readonly found: string;
   /** What the operator should do; undefined when all is well. */
-  readonly mend: string | undefined;
+  readonly hint: string | undefined;
 }
 
-export const well = (name: string, found: string): Finding => ({ name, state: "ok", found, mend: undefined });
+export const well = (name: string, found: string): Finding => ({ name, state: "ok", found, hint: undefined });
 
-export const ill = (name: string, found: string, mend: string): Finding => ({
-  ...{ name, state: "failing", found, mend },
+export const ill = (name: string, found: string, hint: string): Finding => ({
+  ...{ name, state: "failing", found, hint },
 });
 
-export const notKnown = (name: string, found: string, mend: string): Finding => ({
-  ...{ name, state: "not_known", found, mend },
+export const notKnown = (name: string, found: string, hint: string): Finding => ({
+  ...{ name, state: "not_known", found, hint },
 });
 
-/** A finding of an error that names its mend; any other error is thrown on. */
+/** A finding of an error that names its hint; any other error is thrown on. */
 export function failed(name: string, error: unknown): Finding {
   if (!(error instanceof DrawbridgeError)) throw error;
-  return ill(name, error.message, error.mend ?? "Correct it and look again.");
+  return ill(name, error.message, error.hint ?? "Correct it and look again.");
 }

@@ -1,4 +1,4 @@
-// What is wrong with a bridge's folder and its homeserver, and the mend of each, without touching its database.
+// What is wrong with a bridge's folder and its homeserver, and the hint of each, without touching its database.
 // Invariants: what could not be looked at is told as such, and is no "ok"; what the running bridge knows better
 // is asked of it (/readyz); nothing is changed, made or printed that is a secret; one finding that fails does not
 // hide another that can be looked at.
@@ -26,7 +26,7 @@ const Readyz = z.object({
       known: z.boolean().default(true),
       blocking: z.boolean().default(true),
       found: z.string().optional(),
-      mend: z.string().optional(),
+      hint: z.string().optional(),
     }),
   ),
 });
@@ -102,7 +102,7 @@ function examineRegistration(
     return notKnown(
       "registration",
       absent,
-      "Render it with `drawbridge bridge registration` if the homeserver has none yet; else mend what stands below.",
+      "Render it with `drawbridge bridge registration` if the homeserver has none yet; else hint what stands below.",
     );
   }
   if (found === renderRegistration(config, tokens)) return well("registration", "as the configuration says");
@@ -123,8 +123,8 @@ async function examineHomeserver(
   const homeserver = new Homeserver({ url, asToken, requestTimeoutMs: requestTimeout, clock });
   try {
     const checks = await checkHomeserver({ config, homeserver, listening });
-    return checks.map(({ check, mend }) =>
-      mend === undefined ? well(check, "yes") : ill(check, "no", mend),
+    return checks.map(({ check, hint }) =>
+      hint === undefined ? well(check, "yes") : ill(check, "no", hint),
     );
   } finally {
     await homeserver.close();
@@ -179,9 +179,9 @@ function examineReadiness(
   ];
 }
 
-function findingOf({ name, ok, known, found, mend }: z.output<typeof Readyz>["checks"][number]): Finding {
+function findingOf({ name, ok, known, found, hint }: z.output<typeof Readyz>["checks"][number]): Finding {
   const label = `bridge: ${name}`;
   if (ok) return well(label, found ?? "yes");
-  if (!known) return notKnown(label, found ?? "not found out yet", mend ?? "Look again in a minute.");
-  return ill(label, found ?? "no", mend ?? "Read the bridge's log.");
+  if (!known) return notKnown(label, found ?? "not found out yet", hint ?? "Look again in a minute.");
+  return ill(label, found ?? "no", hint ?? "Read the bridge's log.");
 }

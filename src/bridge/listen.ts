@@ -1,4 +1,4 @@
-// Taking connections where the configuration says. Invariants: a port that is taken is an error with its mend;
+// Taking connections where the configuration says. Invariants: a port that is taken is an error with its hint;
 // whether it can be had is found out before another bridge is asked to hand over, unless that other one holds it.
 import { createServer } from "node:net";
 import type { Clock } from "../domain/clock.ts";
@@ -32,7 +32,7 @@ export async function listen(server: Listener, address: Address, setting: string
     await server.listen({ ...address });
   } catch (cause) {
     throw new DrawbridgeError("program_failed", `cannot listen on ${address.host}:${address.port}`, {
-      mend: `Free that port, or change \`${setting}\` in the configuration.`,
+      hint: `Free that port, or change \`${setting}\` in the configuration.`,
       cause,
     });
   }

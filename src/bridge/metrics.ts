@@ -1,10 +1,10 @@
 // The bridge's metrics (Prometheus). Labels come from closed sets alone: no room, user, event or text.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import type { RecoveryMetrics } from "./catchup/recovery.ts";
 import type { DeviceObserver, DeviceStatus, KeyDelivery } from "./crypto/device-types.ts";
 import type { EnvelopeObserver } from "./crypto/envelope-worker.ts";
 import type { DelegationMetrics } from "./delegation/metrics.ts";
 import { ENVELOPE_REASONS } from "./ledger/states.ts";
-import type { RecoveryMetrics } from "./recovery/recovery.ts";
 
 /** Every `outcome` of drawbridge_encrypted_events_total. */
 export const ENCRYPTED_OUTCOMES = [

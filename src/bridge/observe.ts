@@ -14,7 +14,7 @@ export interface Readiness {
   /** What was found, where that says more than yes or no. */
   readonly found?: string;
   /** What to do about it, when it is not. */
-  readonly mend?: string;
+  readonly hint?: string;
   /** False: it is shown, and the bridge is ready all the same. */
   readonly blocking?: boolean;
 }

@@ -5,12 +5,12 @@ import { resolve } from "node:path";
 import { readSecret } from "../runtime/secrets.ts";
 import { openAgentDirectory } from "./agents/watched-directory.ts";
 import { migrateWhenReachable, openDatabase } from "./database.ts";
+import { Leadership } from "./leadership.ts";
+import { isHeldFrom, openLeadershipConnection } from "./ledger/leadership.ts";
 import { ContentKeys } from "./ledger/seal.ts";
-import { isHeldFrom, openTenureConnection } from "./ledger/tenure.ts";
 import { couldListen } from "./listen.ts";
 import { createMetrics } from "./metrics.ts";
 import { serve } from "./serve.ts";
-import { Tenure } from "./tenure.ts";
 import type { BridgeOptions } from "./wiring.ts";
 
 /** What handing over may take beyond the drain of what is under way. */
@@ -38,31 +38,31 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     onRejected: () => metrics.agentsFileRejected.inc(),
   });
 
-  const database = await openDatabase(config, clock, log);
-  const ended = AbortSignal.any([stop, database.lost]);
+  const database = openDatabase(config, log);
   try {
     await migrateWhenReachable(database.pool, clock, log, stop).catch((error: unknown) => {
       if (!stop.aborted) throw error;
     });
     // Whoever is asked stops serving: what would keep this one from it is found out before.
-    await couldListen(config.listen, "listen", { clock, ended }, () =>
+    await couldListen(config.listen, "listen", { clock, ended: stop }, () =>
       isHeldFrom(database.pool, config.listen.port).catch(() => false),
     );
     // What hands over stands in line again, and asks for nothing.
-    for (let asks = true; !ended.aborted; asks = false) {
-      const tenure = new Tenure({
-        open: () => openTenureConnection(database.url, { clock, port: config.listen.port }),
+    for (let asks = true; !stop.aborted; asks = false) {
+      const leadership = new Leadership({
+        open: () => openLeadershipConnection(database.url, { clock, port: config.listen.port }),
         mode: config.encryption.stage === "A" ? "shared" : "alone",
         patienceMs: config.limits.drain + HAND_OVER_GRACE_MS,
         clock,
         log,
       });
-      await serve(options, { agents, database, metrics, secrets }, tenure, asks).finally(() => tenure.end());
+      await serve(options, { agents, database, metrics, secrets }, leadership, asks).finally(() =>
+        leadership.end(),
+      );
     }
   } finally {
     await agents.close();
     await database.close();
   }
-  if (database.lost.aborted) throw database.lost.reason;
   log.info({ event: "stopped" }, "the bridge has ended");
 }

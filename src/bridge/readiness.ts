@@ -3,8 +3,8 @@
 // no place yet checks only what needs none: that the homeserver answers, and accepts the bridge.
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
+import type { Leadership } from "./leadership.ts";
 import type { Readiness } from "./observe.ts";
-import type { Tenure } from "./tenure.ts";
 
 const SELF_CHECK_RETRY_MS = 5_000;
 const DATABASE_PROBE_MS = 2_000;
@@ -18,7 +18,7 @@ interface HomeserverReadinessOptions {
 export class HomeserverReadiness {
   readonly #options: HomeserverReadinessOptions;
   checks: readonly Readiness[] = [
-    { name: "homeserver", ok: false, mend: "The self-check has not ended yet." },
+    { name: "homeserver", ok: false, hint: "The self-check has not ended yet." },
   ];
 
   constructor(options: HomeserverReadinessOptions) {
@@ -37,7 +37,7 @@ export class HomeserverReadiness {
       try {
         this.checks = await run();
         const failed = this.checks.filter((check) => !check.ok);
-        for (const { name, mend } of failed) log.warn({ check: name, mend }, "self-check");
+        for (const { name, hint } of failed) log.warn({ check: name, hint }, "self-check");
         if (failed.length === 0) {
           log.info("the self-check passed");
           return;
@@ -51,12 +51,12 @@ export class HomeserverReadiness {
   }
 }
 
-export function tenureReadiness(tenure: Pick<Tenure, "isServing" | "handOver">): Readiness {
+export function leadershipReadiness(leadership: Pick<Leadership, "isServing" | "handOver">): Readiness {
   // While it drains it has the place still, and listens no more.
-  const isServing = tenure.isServing && !tenure.handOver.aborted;
-  const mend =
+  const isServing = leadership.isServing && !leadership.handOver.aborted;
+  const hint =
     "Another bridge serves this database: it hands over soon, or this one stands in line. End the one that is not meant.";
-  return { name: "tenure", ok: isServing, ...(!isServing && { mend }) };
+  return { name: "leadership", ok: isServing, ...(!isServing && { hint }) };
 }
 
 export async function databaseReadiness(pool: { query(text: string): Promise<unknown> }): Promise<Readiness> {
@@ -71,7 +71,7 @@ export async function databaseReadiness(pool: { query(text: string): Promise<unk
     return {
       name: "database",
       ok: false,
-      mend: "Start PostgreSQL, or correct `database` in the configuration.",
+      hint: "Start PostgreSQL, or correct `database` in the configuration.",
     };
   }
 }

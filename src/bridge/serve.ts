@@ -4,27 +4,27 @@
 // lets what is under way end or gives it back, and closes the devices after all that may send.
 import { once } from "node:events";
 import { closeServer } from "../runtime/close-server.ts";
+import type { Leadership } from "./leadership.ts";
 import { listen, listenOnceFree } from "./listen.ts";
 import { checkHomeserver, type SelfCheck, selfCheck } from "./matrix/self-check.ts";
 import { tellServing } from "./metrics.ts";
 import { createObserveServer } from "./observe.ts";
-import { databaseReadiness, HomeserverReadiness, tenureReadiness } from "./readiness.ts";
-import type { Tenure } from "./tenure.ts";
-import { type BridgeOptions, createParts, type Ground } from "./wiring.ts";
+import { databaseReadiness, HomeserverReadiness, leadershipReadiness } from "./readiness.ts";
+import { type BridgeContext, type BridgeOptions, createServices } from "./wiring.ts";
 
-const shown = ({ check, ok, mend }: SelfCheck) => ({ name: check, ok, ...(mend !== undefined && { mend }) });
+const shown = ({ check, ok, hint }: SelfCheck) => ({ name: check, ok, ...(hint !== undefined && { hint }) });
 
 /** Waits for the place, serves until another is to, or the bridge ends, and drains. */
 export async function serve(
   options: BridgeOptions,
-  ground: Ground,
-  tenure: Tenure,
+  context: BridgeContext,
+  leadership: Leadership,
   asks: boolean,
 ): Promise<void> {
   const { config, clock, log, stop } = options;
-  const { agents, database, metrics } = ground;
+  const { agents, database, metrics } = context;
   const { homeserver, ghosts, deviceLedger, encryption, intake, audit, exporter, agentHttp, loops } =
-    createParts(options, ground);
+    createServices(options, context);
   const homeserverSide = new HomeserverReadiness(options);
   /** What can be known of it without the place. */
   const beforehand = new HomeserverReadiness(options);
@@ -32,15 +32,15 @@ export async function serve(
     registry: metrics.registry,
     readiness: async () => [
       await databaseReadiness(database.pool),
-      tenureReadiness(tenure),
-      ...(tenure.isServing ? homeserverSide : beforehand).checks,
+      leadershipReadiness(leadership),
+      ...(leadership.isServing ? homeserverSide : beforehand).checks,
       ...((await encryption?.readiness()) ?? []),
     ],
     beforeScrape: () => encryption?.record(),
     agentsDigest: () => agents.digest(),
   });
 
-  const ended = AbortSignal.any([stop, database.lost, tenure.handOver]);
+  const ended = AbortSignal.any([stop, leadership.handOver]);
   await listen(observe, config.observe, "observe");
   tellServing(metrics, false);
   const decided = new AbortController();
@@ -55,7 +55,7 @@ export async function serve(
     return beforehand.isWell;
   };
   const mayServe =
-    (await tenure.begin(asks, ended, isAccepted).finally(() => decided.abort())) &&
+    (await leadership.begin(asks, ended, isAccepted).finally(() => decided.abort())) &&
     (await listenOnceFree(intake, config.listen, "listen", { clock, ended }));
   if (mayServe) {
     tellServing(metrics, true);

@@ -11,6 +11,7 @@ import { ProfileSync } from "./agents/profile-sync.ts";
 import { CardTrustGate } from "./agents/trust.ts";
 import type { WatchedAgentDirectory } from "./agents/watched-directory.ts";
 import { AuditExporter } from "./audit/exporter.ts";
+import { createRecovery } from "./catchup/recovery.ts";
 import type { BridgeConfig } from "./config.ts";
 import { createUnservedExpiry } from "./crypto/unserved-envelopes.ts";
 import type { Database } from "./database.ts";
@@ -34,7 +35,6 @@ import { MembershipWorker } from "./matrix/membership.ts";
 import { createEventSender, plainRoomsOnly } from "./matrix/send.ts";
 import { delegationMetrics, envelopeMetrics, type Metrics, recoveryMetrics } from "./metrics.ts";
 import { NoticeWorker } from "./notices/worker.ts";
-import { createRecovery } from "./recovery/recovery.ts";
 
 export interface BridgeOptions {
   readonly config: BridgeConfig;
@@ -46,7 +46,7 @@ export interface BridgeOptions {
 }
 
 /** What outlives a turn. */
-export interface Ground {
+export interface BridgeContext {
   readonly agents: WatchedAgentDirectory;
   readonly database: Database;
   readonly metrics: Metrics;
@@ -58,7 +58,7 @@ interface Loop {
   drain(): Promise<void>;
 }
 
-export interface Parts {
+export interface BridgeServices {
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;
   readonly deviceLedger: GhostDeviceLedger;
@@ -79,7 +79,10 @@ const REPLAY_MEMORY_MS = 7 * 24 * 60 * 60 * 1_000;
 const PRUNE_INTERVAL_MS = 60 * 60 * 1_000;
 
 /** The parts of one turn; each is closed by whoever serves with them. */
-export function createParts(options: BridgeOptions, { agents, database, metrics, secrets }: Ground): Parts {
+export function createServices(
+  options: BridgeOptions,
+  { agents, database, metrics, secrets }: BridgeContext,
+): BridgeServices {
   const { config, clock, random, log } = options;
   const { limits } = config;
   const { asToken, hsToken, keys } = secrets;

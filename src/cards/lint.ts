@@ -16,7 +16,7 @@ export interface LintFinding {
 
 const WEB_BINDINGS: ReadonlySet<Json> = new Set(["JSONRPC", "HTTP+JSON"]);
 
-/** Everything to be mended in a card before it is signed and published; empty when it is fine. */
+/** Everything to be repaired in a card before it is signed and published; empty when it is fine. */
 export function lintCard(bytes: Uint8Array): readonly LintFinding[] {
   let card: Json;
   try {

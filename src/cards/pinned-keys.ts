@@ -27,7 +27,7 @@ export async function importPinnedKey(
     return { keyId, key };
   } catch (cause) {
     throw new DrawbridgeError("config_invalid", `the key ${keyId} is not a point on P-256`, {
-      mend: "Take the public JWK again from the agent's operator.",
+      hint: "Take the public JWK again from the agent's operator.",
       cause,
     });
   }
@@ -39,16 +39,16 @@ export async function importPinnedKey(
  * @throws DrawbridgeError `config_invalid` when it is no JWK set or none of its keys is usable
  */
 export async function importJwkSet(bytes: Uint8Array, source: string): Promise<readonly PinnedKey[]> {
-  const mend = 'Give a JWK set: {"keys": [ … ]} with an EC P-256 public key that has a kid.';
+  const hint = 'Give a JWK set: {"keys": [ … ]} with an EC P-256 public key that has a kid.';
   let keys: readonly unknown[] | undefined;
   try {
     const set = readCardJson(bytes, JWKS_BYTES_MAX);
     const { keys: members } = isJsonObject(set) ? set : {};
     if (Array.isArray(members)) keys = members;
   } catch (cause) {
-    throw new DrawbridgeError("config_invalid", `${source} is not strict JSON`, { mend, cause });
+    throw new DrawbridgeError("config_invalid", `${source} is not strict JSON`, { hint, cause });
   }
-  if (keys === undefined) throw new DrawbridgeError("config_invalid", `${source} is no JWK set`, { mend });
+  if (keys === undefined) throw new DrawbridgeError("config_invalid", `${source} is no JWK set`, { hint });
 
   const usable: PinnedKey[] = [];
   for (const jwk of keys) {
@@ -61,7 +61,7 @@ export async function importJwkSet(bytes: Uint8Array, source: string): Promise<r
     }
   }
   if (usable.length > 0) return usable;
-  throw new DrawbridgeError("config_invalid", `${source} has no usable key`, { mend });
+  throw new DrawbridgeError("config_invalid", `${source} has no usable key`, { hint });
 }
 
 function usableJwk(jwk: unknown): { keyId: string; x: string; y: string } | undefined {

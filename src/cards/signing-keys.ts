@@ -44,7 +44,7 @@ export async function importSigningKey(text: string): Promise<CryptoKey> {
   } catch {
     // The cause may quote the key: it is dropped.
     throw new DrawbridgeError("secret_unavailable", "the signing key is no ES256 private key", {
-      mend: "Give a private P-256 JWK or a PKCS #8 PEM file; `drawbridge card keygen` makes one.",
+      hint: "Give a private P-256 JWK or a PKCS #8 PEM file; `drawbridge card keygen` makes one.",
     });
   }
 }

@@ -1,6 +1,6 @@
 // The list of the CLI's commands. Invariant: only a summary stands here; a command's code is loaded when
 // it is called, so that `--help` and every other command start without it.
-import type { CommandModule } from "./command.ts";
+import type { CommandModule } from "./lib/command.ts";
 
 export interface CommandEntry {
   /** The words of the command, such as `["card", "verify"]`. */
@@ -25,142 +25,142 @@ export const GROUPS: Readonly<Record<string, string>> = {
 };
 
 // One line a command, in the order of --help:
-//   { path: ["card", "verify"], summary: "…", load: () => import("./card-verify.ts") },
+//   { path: ["card", "verify"], summary: "…", load: () => import("./card/verify.ts") },
 export const COMMANDS: readonly CommandEntry[] = [
   {
     path: ["bridge", "init"],
     summary: "write the folder a new bridge starts from",
-    load: () => import("./bridge-init.ts"),
+    load: () => import("./bridge/init.ts"),
   },
   {
     path: ["bridge", "registration"],
     summary: "write the appservice registration for the homeserver",
-    load: () => import("./bridge-registration.ts"),
+    load: () => import("./bridge/registration.ts"),
   },
   {
     path: ["card", "verify"],
     summary: "verify cards against trusted keys, a line a card",
-    load: () => import("./card-verify.ts"),
+    load: () => import("./card/verify.ts"),
   },
   {
     path: ["card", "sign"],
     summary: "sign a card with an ES256 key",
-    load: () => import("./card-sign.ts"),
+    load: () => import("./card/sign.ts"),
   },
   {
     path: ["card", "lint"],
     summary: "check that every known verifier would agree on a card",
-    load: () => import("./card-lint.ts"),
+    load: () => import("./card/lint.ts"),
   },
   {
     path: ["card", "fetch"],
     summary: "fetch a card and show what pinning it would mean",
-    load: () => import("./card-fetch.ts"),
+    load: () => import("./card/fetch.ts"),
   },
   {
     path: ["card", "keygen"],
     summary: "make a key pair to sign cards with",
-    load: () => import("./card-keygen.ts"),
+    load: () => import("./card/keygen.ts"),
   },
   {
     path: ["ghost", "device", "status"],
     summary: "tell of each ghost's device whether it takes part, and why not",
-    load: () => import("./ghost-device-status.ts"),
+    load: () => import("./ghost-device/status.ts"),
   },
   {
     path: ["ghost", "device", "reset"],
     summary: "give a ghost a new device in place of one that has stopped",
-    load: () => import("./ghost-device-reset.ts"),
+    load: () => import("./ghost-device/reset.ts"),
   },
   {
     path: ["gateway"],
     summary: "run the A2A gateway",
-    load: () => import("./gateway.ts"),
+    load: () => import("./gateway/run.ts"),
   },
   {
     path: ["gateway", "render"],
     summary: "write Envoy's files without running it",
-    load: () => import("./gateway-render.ts"),
+    load: () => import("./gateway/render.ts"),
   },
   {
     path: ["issuer"],
     summary: "run the one-machine token issuer",
-    load: () => import("./issuer.ts"),
+    load: () => import("./issuer/run.ts"),
   },
   {
     path: ["issuer", "keygen"],
     summary: "make the issuer's signing keys",
-    load: () => import("./issuer-keygen.ts"),
+    load: () => import("./issuer/keygen.ts"),
   },
   {
     path: ["offboarding", "open"],
     summary: "begin the private record of a removal, and open its run",
-    load: () => import("./offboarding-open.ts"),
+    load: () => import("./offboarding/open.ts"),
   },
   {
     path: ["offboarding", "show"],
     summary: "show a private record, and what it lacks",
-    load: () => import("./offboarding-show.ts"),
+    load: () => import("./offboarding/show.ts"),
   },
   {
     path: ["offboarding", "set"],
     summary: "fill in one field of a private record",
-    load: () => import("./offboarding-set.ts"),
+    load: () => import("./offboarding/set.ts"),
   },
   {
     path: ["offboarding", "purge"],
     summary: "show what can be purged of a partner's data, and purge it",
-    load: () => import("./offboarding-purge.ts"),
+    load: () => import("./offboarding/purge.ts"),
   },
   {
     path: ["offboarding", "plan"],
     summary: "tell what each remaining step changes, interrupts and restarts",
-    load: () => import("./offboarding-plan.ts"),
+    load: () => import("./offboarding/plan.ts"),
   },
   {
     path: ["offboarding", "next"],
     summary: "close the plane whose turn it is, and show that it is closed",
-    load: () => import("./offboarding-next.ts"),
+    load: () => import("./offboarding/next.ts"),
   },
   {
     path: ["offboarding", "status"],
     summary: "tell where a removal is, what waits for whom, and the next command",
-    load: () => import("./offboarding-status.ts"),
+    load: () => import("./offboarding/status.ts"),
   },
   {
     path: ["offboarding", "sign"],
     summary: "sign what was shown here, and what the other organisation stated",
-    load: () => import("./offboarding-sign.ts"),
+    load: () => import("./offboarding/sign.ts"),
   },
   {
     path: ["offboarding", "export"],
     summary: "write what is signed here for the other organisation",
-    load: () => import("./offboarding-export.ts"),
+    load: () => import("./offboarding/export.ts"),
   },
   {
     path: ["offboarding", "import"],
     summary: "take in what the other organisation has signed",
-    load: () => import("./offboarding-import.ts"),
+    load: () => import("./offboarding/import.ts"),
   },
   {
     path: ["offboarding", "waive"],
     summary: "answer for something that could not be reached",
-    load: () => import("./offboarding-waive.ts"),
+    load: () => import("./offboarding/waive.ts"),
   },
   {
     path: ["offboarding", "complete"],
     summary: "look at every plane again, and state that the removal is whole",
-    load: () => import("./offboarding-complete.ts"),
+    load: () => import("./offboarding/complete.ts"),
   },
   {
     path: ["offboarding", "abort"],
     summary: "end a removal without completing it",
-    load: () => import("./offboarding-abort.ts"),
+    load: () => import("./offboarding/abort.ts"),
   },
   {
     path: ["offboarding", "verify"],
     summary: "verify the record of a removal of this deployment",
-    load: () => import("./offboarding-verify.ts"),
+    load: () => import("./offboarding/verify.ts"),
   },
   {
     path: ["verify"],
@@ -170,37 +170,32 @@ export const COMMANDS: readonly CommandEntry[] = [
   {
     path: ["records", "keygen"],
     summary: "make a key pair to sign offboarding records with",
-    load: () => import("./records-keygen.ts"),
-  },
-  {
-    path: ["docs-qa"],
-    summary: "run the sample agent, which answers from Markdown",
-    load: () => import("./docs-qa.ts"),
+    load: () => import("./records/keygen.ts"),
   },
   {
     path: ["federation", "render"],
     summary: "write what the registry means for every plane",
-    load: () => import("./federation-render.ts"),
+    load: () => import("./federation/render.ts"),
   },
   {
     path: ["federation", "check"],
     summary: "check a registry and its renders, without any server",
-    load: () => import("./federation-check.ts"),
+    load: () => import("./federation/check.ts"),
   },
   {
     path: ["federation", "contain"],
     summary: "close a partner off, with a record",
-    load: () => import("./federation-contain.ts"),
+    load: () => import("./federation/contain.ts"),
   },
   {
     path: ["federation", "restore"],
     summary: "take a containment back, with a record",
-    load: () => import("./federation-restore.ts"),
+    load: () => import("./federation/restore.ts"),
   },
   {
     path: ["federation", "status"],
     summary: "tell who is contained and what is in force",
-    load: () => import("./federation-status.ts"),
+    load: () => import("./federation/status.ts"),
   },
   {
     path: ["reconcile"],
@@ -210,58 +205,58 @@ export const COMMANDS: readonly CommandEntry[] = [
   {
     path: ["federation", "probe"],
     summary: "look at a partner from inside, and from outside as the partner",
-    load: () => import("./federation-probe.ts"),
+    load: () => import("./federation/probe.ts"),
   },
   {
     path: ["federation", "evidence"],
     summary: "write an evidence pack about a partner, or check one",
-    load: () => import("./federation-evidence.ts"),
+    load: () => import("./federation/evidence.ts"),
   },
   {
     path: ["federation", "report-abuse"],
     summary: "take in a report of abuse, by references alone",
-    load: () => import("./federation-report-abuse.ts"),
+    load: () => import("./federation/report-abuse.ts"),
   },
   {
     path: ["agent", "rotate"],
     summary: "give an agent of ours a new signing key, and prove the old one fails",
-    load: () => import("./agent-rotate.ts"),
+    load: () => import("./agent/rotate.ts"),
   },
   {
     path: ["agent", "pin"],
     summary: "pin a partner's agent to its new key, and retire the old one",
-    load: () => import("./agent-pin.ts"),
+    load: () => import("./agent/pin.ts"),
   },
   {
     path: ["agent", "withdraw"],
     summary: "take one agent away between us and a partner",
-    load: () => import("./agent-withdraw.ts"),
+    load: () => import("./agent/withdraw.ts"),
   },
   {
     path: ["readmission", "open"],
     summary: "retire all that was pinned, take in what is fresh, record the gate",
-    load: () => import("./readmission-open.ts"),
+    load: () => import("./readmission/open.ts"),
   },
   {
     path: ["readmission", "plan"],
     summary: "show what each step that is left would change, and the rooms it touches",
-    load: () => import("./readmission-plan.ts"),
+    load: () => import("./readmission/plan.ts"),
   },
   {
     path: ["readmission", "next"],
     summary: "open the next plane, and see that it is open",
-    load: () => import("./readmission-next.ts"),
+    load: () => import("./readmission/next.ts"),
   },
   {
     path: ["readmission", "status"],
     summary: "tell where a re-admission is, and the next command",
-    load: () => import("./readmission-status.ts"),
+    load: () => import("./readmission/status.ts"),
   },
   // After the commands of its group: the first entry whose words match is the one that is called.
-  { path: ["bridge"], summary: "run the bridge of one organisation", load: () => import("./bridge.ts") },
+  { path: ["bridge"], summary: "run the bridge of one organisation", load: () => import("./bridge/run.ts") },
   {
     path: ["doctor"],
-    summary: "tell what is wrong with a bridge, and the mend",
+    summary: "tell what is wrong with a bridge, and the hint",
     load: () => import("./doctor.ts"),
   },
 ];

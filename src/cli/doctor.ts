@@ -1,12 +1,12 @@
-// `drawbridge doctor`: what is wrong with a bridge, and the mend of each.
+// `drawbridge doctor`: what is wrong with a bridge, and the hint of each.
 import process from "node:process";
 import type { Command } from "commander";
 import { examineBridge } from "../bridge/doctor.ts";
 import type { Finding } from "../bridge/doctor-finding.ts";
 import { systemClock } from "../domain/clock.ts";
-import { type CommandModule, ExitCode } from "./command.ts";
-import { CONFIG, requireConfigFile } from "./config-option.ts";
-import { renderJson } from "./output.ts";
+import { type CommandModule, ExitCode } from "./lib/command.ts";
+import { CONFIG, requireConfigFile } from "./lib/config-option.ts";
+import { renderJson } from "./lib/output.ts";
 
 interface Options {
   readonly config: string;
@@ -22,9 +22,9 @@ async function run(options: Options): Promise<void> {
   if (options.json) {
     process.stdout.write(renderJson(findings.map((one) => ({ ...one, ok: one.state === "ok" }))));
   } else {
-    for (const { name, state, found, mend } of findings) {
+    for (const { name, state, found, hint } of findings) {
       process.stdout.write(`${MARKS[state].padEnd(WIDTH)}${name}: ${found}\n`);
-      if (mend !== undefined) process.stdout.write(`${" ".repeat(WIDTH)}${mend}\n`);
+      if (hint !== undefined) process.stdout.write(`${" ".repeat(WIDTH)}${hint}\n`);
     }
   }
   const states = new Set(findings.map(({ state }) => state));
@@ -45,7 +45,7 @@ the running bridge says of itself: its database, its ghosts, and from stage B of
 keys. It changes nothing.
   ok       looked at, and well
   ?        could not be looked at, or is not found out yet; the next line says what to do
-  PROBLEM  wrong; the next line is the mend
+  PROBLEM  wrong; the next line is the hint
 
 Exit codes:
   0  everything is ok

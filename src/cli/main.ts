@@ -1,10 +1,10 @@
 // Entry point of the CLI: runs one command and turns its end into an exit code.
 import process from "node:process";
 import { CommanderError } from "commander";
-import { ExitCode, exitCodeOf, renderError } from "./command.ts";
 import { COMMANDS } from "./commands.ts";
-import { outputWritten, tolerateClosedOutput } from "./output.ts";
-import { buildProgram } from "./program.ts";
+import { ExitCode, exitCodeOf, renderError } from "./lib/command.ts";
+import { outputWritten, tolerateClosedOutput } from "./lib/output.ts";
+import { buildProgram } from "./lib/program.ts";
 
 tolerateClosedOutput();
 try {

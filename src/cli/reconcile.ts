@@ -9,9 +9,9 @@ import type { ReconcileEvent, Reporter } from "../federation/reconcile/events.ts
 import { follow } from "../federation/reconcile/follow.ts";
 import { type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
-import { type CommandModule, ExitCode } from "./command.ts";
-import { CONFIG_OPTION, openForCommand, planeLabel, short } from "./federation-options.ts";
-import { renderJson, renderTable } from "./output.ts";
+import { type CommandModule, ExitCode } from "./lib/command.ts";
+import { CONFIG_OPTION, openForCommand, planeLabel, short } from "./lib/federation-options.ts";
+import { renderJson, renderTable } from "./lib/output.ts";
 
 interface Options {
   readonly config: string;
@@ -114,7 +114,7 @@ async function service(options: Options): Promise<void> {
   for (const name of ["plane", "allowRewind", "json"] as const) {
     if (options[name] === undefined) continue;
     const flag = name === "allowRewind" ? "--allow-rewind" : `--${name}`;
-    throw new DrawbridgeError("usage", `${flag} needs --once`, { mend: "Add --once, or leave it out." });
+    throw new DrawbridgeError("usage", `${flag} needs --once`, { hint: "Add --once, or leave it out." });
   }
   const log = serviceLog("reconcile");
   const { config, federation } = await openForCommand(options.config, logReporter(log));
@@ -133,7 +133,7 @@ async function service(options: Options): Promise<void> {
 
 function errorFields(error: unknown) {
   if (!(error instanceof DrawbridgeError)) return { event: "round_failed", code: "internal", err: error };
-  return { event: "round_failed", code: error.code, reason: error.message, mend: error.mend };
+  return { event: "round_failed", code: error.code, reason: error.message, hint: error.hint };
 }
 
 function logReporter(log: Logger): Reporter {

@@ -4,11 +4,11 @@ import { readFileSync } from "node:fs";
 import process from "node:process";
 import type { Command } from "commander";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { loadTrust } from "../records/trust.ts";
+import { loadTrust } from "../records/format/trust.ts";
 import { verifyRecord } from "../records/verify/verify-record.ts";
-import { type CommandModule, ExitCode } from "./command.ts";
-import { renderJson } from "./output.ts";
-import { renderReport } from "./verify-report.ts";
+import { type CommandModule, ExitCode } from "./lib/command.ts";
+import { renderJson } from "./lib/output.ts";
+import { renderReport } from "./lib/verify-report.ts";
 
 export const command: CommandModule = {
   register(program: Command): void {
@@ -20,7 +20,7 @@ export const command: CommandModule = {
         "after",
         `
 Works offline. Prints what is proved and who saw it, what is only attested, what is missing; if it does not
-verify, every reason with its mend. docs/reference/offboarding-records.md explains each.
+verify, every reason with its hint. docs/reference/offboarding-records.md explains each.
 
 Exit codes:
   0  verified
@@ -42,12 +42,12 @@ function readRecord(file: string): Buffer {
     const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
     if (code === "ENOENT") {
       throw new DrawbridgeError("usage", `there is no ${file}`, {
-        mend: "If it was moved, name it where it is now; if it was deleted, the other organisation holds the same record, or restore it from a backup. If this removal has not ended yet, there is none: a record is written once both organisations have signed the completion, and drawbridge offboarding status says what is left.",
+        hint: "If it was moved, name it where it is now; if it was deleted, the other organisation holds the same record, or restore it from a backup. If this removal has not ended yet, there is none: a record is written once both organisations have signed the completion, and drawbridge offboarding status says what is left.",
         cause,
       });
     }
     throw new DrawbridgeError("usage", `cannot read ${file}: ${code}`, {
-      mend: "Check the path and that this user may read the file.",
+      hint: "Check the path and that this user may read the file.",
       cause,
     });
   }

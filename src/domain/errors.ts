@@ -1,4 +1,4 @@
-// Errors an operator can meet. Invariant: a closed set of stable codes; each error names its mend.
+// Errors an operator can meet. Invariant: a closed set of stable codes; each error names its hint.
 
 export type ErrorCode =
   | "config_invalid"
@@ -29,18 +29,18 @@ export type ErrorCode =
 
 export interface ErrorOptions {
   /** What the operator should do about it, as a sentence. */
-  readonly mend?: string;
+  readonly hint?: string;
   readonly cause?: unknown;
 }
 
 export class DrawbridgeError extends Error {
   readonly code: ErrorCode;
-  readonly mend: string | undefined;
+  readonly hint: string | undefined;
 
   constructor(code: ErrorCode, message: string, options: ErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = "DrawbridgeError";
     this.code = code;
-    this.mend = options.mend;
+    this.hint = options.hint;
   }
 }

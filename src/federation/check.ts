@@ -4,12 +4,12 @@
 // rendered files are judged by what they say, not only by their equality with a fresh render.
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
-import { AgentsFile } from "../admission/agents-file.ts";
-import { ClientsFile } from "../admission/clients-file.ts";
-import { InvocationFile } from "../admission/invocation-file.ts";
-import { PolicyFile } from "../admission/policy-file.ts";
-import { PublicationFile } from "../admission/publication-file.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
+import { AgentsFile } from "../rendered-files/agents-file.ts";
+import { ClientsFile } from "../rendered-files/clients-file.ts";
+import { InvocationFile } from "../rendered-files/invocation-file.ts";
+import { PolicyFile } from "../rendered-files/policy-file.ts";
+import { PublicationFile } from "../rendered-files/publication-file.ts";
 import { parseYaml } from "../runtime/load-yaml.ts";
 import { abuseReportSchema } from "./abuse/report.ts";
 import { assertAdmits } from "./planes/admission-check.ts";

@@ -22,11 +22,11 @@ export async function stateTakenUp(context: ReconcileContext): Promise<StateTake
   const accepted = readHead(state).accepted?.revision;
   const found = await assess(head, { repository, cache, accepted, allowedSignersFile, allowRewind: false });
   if (found.good) return { repository, desired: found.desired, refusal: undefined };
-  const { reason, detail, mend } = found;
-  if (accepted === undefined) throw new DrawbridgeError("head_refused", detail, { mend });
+  const { reason, detail, hint } = found;
+  if (accepted === undefined) throw new DrawbridgeError("head_refused", detail, { hint });
   const files = await readRevision(repository, accepted, cache);
   const desired = desiredState(accepted, files, registryOf(files, cache));
-  return { repository, desired, refusal: { reason, detail, mend } };
+  return { repository, desired, refusal: { reason, detail, hint } };
 }
 
 export interface CurrentState {

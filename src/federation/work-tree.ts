@@ -21,7 +21,7 @@ export function readRegistryFolder(directory: string): ReadonlyMap<string, strin
   const files = readFolder(directory, "registry");
   if (files.size > 0) return files;
   throw new DrawbridgeError("config_unreadable", `${directory} has no registry`, {
-    mend: "Name the work tree of the organisation's repository: it holds registry/organisation.yaml.",
+    hint: "Name the work tree of the organisation's repository: it holds registry/organisation.yaml.",
   });
 }
 
@@ -81,6 +81,6 @@ function readText(file: string, path: string): string {
 
 function unreadable(path: string, what: string): DrawbridgeError {
   return new DrawbridgeError("config_unreadable", `${path} ${what}`, {
-    mend: "Put a plain file or folder there that this user may read; links are not followed.",
+    hint: "Put a plain file or folder there that this user may read; links are not followed.",
   });
 }

@@ -49,7 +49,7 @@ function refusals(stats: FileStats, file: LiveFile): number {
 function failure(files: readonly string[], what: string): DrawbridgeError {
   const names = files.map((file) => `${file}.json`).join(", ");
   return new DrawbridgeError("program_failed", `Envoy ${what} ${names}`, {
-    mend: "Envoy's own log on standard error says why; what it served before is still in force.",
+    hint: "Envoy's own log on standard error says why; what it served before is still in force.",
   });
 }
 

@@ -4,8 +4,8 @@
 // they can be, else each by itself, the one that can close a partner out first.
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
-import type { FollowedFile } from "../admission/gateway-state.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
+import type { FollowedFile } from "../rendered-files/gateway-state.ts";
 import type { EnvoyAdmin } from "./admin.ts";
 import { applyLive, placeAll } from "./apply.ts";
 import type { GatewayConfig } from "./config.ts";
@@ -81,7 +81,7 @@ async function take(
     throw new DrawbridgeError(
       "usage",
       `${sources.gateway.file}: ${key} cannot change while the gateway runs`,
-      { mend: "Restart the gateway, or put the old value back." },
+      { hint: "Restart the gateway, or put the old value back." },
     );
   }
   const next = await prepare(sources, binary, current);

@@ -1,11 +1,11 @@
 // gateway.yaml: what is this machine's own. Whom the gateway admits, and which cards it publishes, stand in
-// two files beside it (src/admission), which federation control may write.
+// two files beside it (src/rendered-files), which federation control may write.
 // Envoy's own files are rendered from the three; nothing else is configured by hand.
 // Published as docs/reference/schemas/gateway.schema.json.
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
-import { plainUrl } from "../admission/fields.ts";
 import { durationMs } from "../domain/duration.ts";
+import { plainUrl } from "../rendered-files/fields.ts";
 import { parseYaml } from "../runtime/load-yaml.ts";
 
 const Port = z.int().min(1).max(65_535);

@@ -42,12 +42,12 @@ export function findEnvoy(
 ): string {
   if (configured?.includes("/")) {
     if (isExecutable(configured)) return configured;
-    throw new DrawbridgeError("program_failed", `${configured} is not a program`, { mend: MEND });
+    throw new DrawbridgeError("program_failed", `${configured} is not a program`, { hint: MEND });
   }
   const name = configured ?? "envoy";
   const found = inPath(name, searchPath);
   if (found !== undefined) return found;
-  throw new DrawbridgeError("program_failed", `there is no program "${name}" in PATH`, { mend: MEND });
+  throw new DrawbridgeError("program_failed", `there is no program "${name}" in PATH`, { hint: MEND });
 }
 
 /**
@@ -68,7 +68,7 @@ export async function validateFile(binary: string, file: string): Promise<void> 
   const code = await endOf(child);
   if (code === 0) return;
   throw new DrawbridgeError("program_failed", `Envoy refuses the rendered configuration: ${words.trim()}`, {
-    mend: "Correct the gateway's configuration; the rendered file is beside the live ones.",
+    hint: "Correct the gateway's configuration; the rendered file is beside the live ones.",
   });
 }
 
@@ -125,7 +125,7 @@ export async function endLeftover(bootstrap: string, clock: Clock): Promise<void
   }
   if (!runsOn(pid, bootstrap)) return;
   throw new DrawbridgeError("program_failed", `the Envoy of an earlier run (process ${pid}) does not end`, {
-    mend: `End process ${pid}, then start the gateway again.`,
+    hint: `End process ${pid}, then start the gateway again.`,
   });
 }
 
@@ -142,7 +142,7 @@ function readPid(file: string): number | undefined {
 export function endOf(child: ChildProcess): Promise<number> {
   return new Promise((resolve, reject) => {
     child.once("error", (cause) => {
-      reject(new DrawbridgeError("program_failed", "Envoy could not be started", { mend: MEND, cause }));
+      reject(new DrawbridgeError("program_failed", "Envoy could not be started", { hint: MEND, cause }));
     });
     child.once("exit", (code) => resolve(code ?? 128));
   });

@@ -1,10 +1,10 @@
 // What a gateway is to do for each agent, from the two files that say it: its card published or not, its
 // callers or none. Invariants: every public path has one owner across both files; who may call never decides
 // over the listener, so that a caller can go without emptying a bucket or losing the issuer's key set.
-import type { Quota } from "../admission/fields.ts";
-import type { InvocationFile, InvokedAgent } from "../admission/invocation-file.ts";
-import type { PublicationFile, PublishedCard } from "../admission/publication-file.ts";
-import { type PathPlace, pathConflicts } from "../admission/shared-paths.ts";
+import type { Quota } from "../rendered-files/fields.ts";
+import type { InvocationFile, InvokedAgent } from "../rendered-files/invocation-file.ts";
+import type { PublicationFile, PublishedCard } from "../rendered-files/publication-file.ts";
+import { type PathPlace, pathConflicts } from "../rendered-files/shared-paths.ts";
 import { ConfigError, type ConfigProblem, yamlLineOf } from "../runtime/load-yaml.ts";
 
 /** What is wanted for one agent. */

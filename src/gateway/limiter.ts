@@ -1,7 +1,7 @@
 // How often a caller may: counted by this gateway alone, or by a service that several gateways share.
 // Invariants: the key is the verified `azp` and nothing else; both forms stand under one filter name, by which
 // public routes leave them out; a service that does not answer in time lets nobody through.
-import type { Quota } from "../admission/fields.ts";
+import type { Quota } from "../rendered-files/fields.ts";
 import type { GatewayConfig } from "./config.ts";
 import type { Quotas } from "./intent.ts";
 import { extension, type Json, type JsonObject, toFile } from "./resource.ts";

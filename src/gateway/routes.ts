@@ -2,8 +2,8 @@
 // catch-all that answers 404 to anybody, so that a removed route looks the same with a token and without.
 // Invariants: every path and method is spelled out; no route takes a prefix; every protected route names
 // its callers exactly and leaves the limiter on.
-import type { InvokedAgent } from "../admission/invocation-file.ts";
-import type { PublishedCard } from "../admission/publication-file.ts";
+import type { InvokedAgent } from "../rendered-files/invocation-file.ts";
+import type { PublishedCard } from "../rendered-files/publication-file.ts";
 import { cardCluster, invocationCluster } from "./clusters.ts";
 import { RBAC_FILTER } from "./filters.ts";
 import type { GatewayIntent } from "./intent.ts";

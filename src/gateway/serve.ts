@@ -87,7 +87,7 @@ export async function serve(options: ServeOptions): Promise<number> {
 
 function logRefusal(log: Logger, { file, reason, error }: RefusedFile): void {
   log.error(
-    { event: "config_refused", file, code: reason, reason: error.message, mend: error.mend },
+    { event: "config_refused", file, code: reason, reason: error.message, hint: error.hint },
     "the new file is not used; the last good one stays in force",
   );
 }

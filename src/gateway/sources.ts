@@ -3,11 +3,11 @@
 // are not UTF-8, or more than 16 MiB of them, are refused before anything parses them.
 import { readFileSync, statSync } from "node:fs";
 import type { z } from "zod";
-import type { FollowedFile, RefusalReason } from "../admission/gateway-state.ts";
-import { InvocationFile } from "../admission/invocation-file.ts";
-import { PublicationFile } from "../admission/publication-file.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
+import type { FollowedFile, RefusalReason } from "../rendered-files/gateway-state.ts";
+import { InvocationFile } from "../rendered-files/invocation-file.ts";
+import { PublicationFile } from "../rendered-files/publication-file.ts";
 import { ConfigError, parseYaml } from "../runtime/load-yaml.ts";
 import { type GatewayConfig, parseGatewayConfig } from "./config.ts";
 import type { ParsedFile } from "./intent.ts";
@@ -61,7 +61,7 @@ export function fingerprint({ bytes, digest }: Reading): string {
 function textOf({ file, bytes, digest }: Reading): string {
   if (bytes === null) {
     throw new DrawbridgeError("config_unreadable", `cannot read ${file}`, {
-      mend: "Check the path and that this user may read the file.",
+      hint: "Check the path and that this user may read the file.",
     });
   }
   const problem = (message: string) => new ConfigError(file, [{ line: 1, path: "", message }]);

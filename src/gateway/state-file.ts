@@ -2,8 +2,8 @@
 // Invariants: written only after Envoy has reported every version; gone while no gateway runs, as far as the
 // gateway can see to it, so that a state that is read is that of a running gateway.
 import { rmSync } from "node:fs";
-import type { GatewayState } from "../admission/gateway-state.ts";
 import type { Clock } from "../domain/clock.ts";
+import type { GatewayState } from "../rendered-files/gateway-state.ts";
 import { PUBLIC, writeWhole } from "../runtime/write-file.ts";
 import type { RefusedFile, Sources } from "./sources.ts";
 

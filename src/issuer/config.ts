@@ -1,8 +1,8 @@
 // The one-machine issuer's configuration. Published as docs/reference/schemas/issuer.schema.json.
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
-import { TOKEN_LIFE_S } from "../admission/token-life.ts";
 import { durationMs } from "../domain/duration.ts";
+import { TOKEN_LIFE_S } from "../rendered-files/token-life.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 

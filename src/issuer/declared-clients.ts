@@ -5,8 +5,8 @@
 import { readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import type { Logger } from "pino";
-import { ClientsFile } from "../admission/clients-file.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
+import { ClientsFile } from "../rendered-files/clients-file.ts";
 import { parseYaml } from "../runtime/load-yaml.ts";
 import { readSecret } from "../runtime/secrets.ts";
 
@@ -65,7 +65,7 @@ export class DeclaredClients {
 
   #report(event: string, error: unknown, fields: Readonly<Record<string, string>>): void {
     if (!(error instanceof DrawbridgeError)) throw error;
-    this.#log.error({ event, ...fields, code: error.code, reason: error.message, mend: error.mend });
+    this.#log.error({ event, ...fields, code: error.code, reason: error.message, hint: error.hint });
   }
 }
 
@@ -74,7 +74,7 @@ function readText(file: string): string {
     return readFileSync(file, "utf8");
   } catch (cause) {
     throw new DrawbridgeError("config_unreadable", `cannot read ${file}`, {
-      mend: "Check the path and that this user may read the file.",
+      hint: "Check the path and that this user may read the file.",
       cause,
     });
   }

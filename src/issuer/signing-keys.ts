@@ -43,6 +43,6 @@ export function parseSigningKeys(text: string): SigningKeySet {
   const result = SigningKeySet.safeParse(value);
   if (result.success) return result.data;
   throw new DrawbridgeError("secret_unavailable", "the signing keys are not a set of private ES256 keys", {
-    mend: "Make a set with: drawbridge issuer keygen -o FILE",
+    hint: "Make a set with: drawbridge issuer keygen -o FILE",
   });
 }

@@ -1,5 +1,5 @@
 // Configuration files: YAML checked by a schema that refuses unknown keys.
-// Invariant: all errors of a file are reported at once, each with file, line and mend; a secret's value
+// Invariant: all errors of a file are reported at once, each with file, line and hint; a secret's value
 // never appears in one.
 import { readFileSync } from "node:fs";
 import { type Document, isNode, LineCounter, parseDocument } from "yaml";
@@ -19,7 +19,7 @@ export class ConfigError extends DrawbridgeError {
 
   constructor(file: string, problems: readonly ConfigProblem[]) {
     const lines = problems.map((p) => `${file}:${p.line}: ${p.path === "" ? "" : `${p.path}: `}${p.message}`);
-    super("config_invalid", lines.join("\n"), { mend: `Correct ${file} and run the command again.` });
+    super("config_invalid", lines.join("\n"), { hint: `Correct ${file} and run the command again.` });
     this.name = "ConfigError";
     this.file = file;
     this.problems = problems;
@@ -112,7 +112,7 @@ export function loadYaml<Schema extends z.ZodType>(schema: Schema, file: string)
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
     throw new DrawbridgeError("config_unreadable", `cannot read ${file}: ${code}`, {
-      mend: "Check the path and that this user may read the file.",
+      hint: "Check the path and that this user may read the file.",
       cause,
     });
   }

@@ -61,7 +61,7 @@ export async function namedLock(
     told = true;
     if (options.clock.now() > deadline) {
       throw new DrawbridgeError("program_failed", `${options.holder} is still at work`, {
-        mend: "Wait for it, or end it, and run this command again.",
+        hint: "Wait for it, or end it, and run this command again.",
       });
     }
     await options.clock.sleep(100);

@@ -7,7 +7,7 @@ import { DrawbridgeError } from "../domain/errors.ts";
 function refused(path: string, cause: unknown): DrawbridgeError {
   const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
   return new DrawbridgeError("usage", `cannot write ${path}: ${code}`, {
-    mend: code === "EEXIST" ? "Move it away first, or name another place." : "Check the path and its rights.",
+    hint: code === "EEXIST" ? "Move it away first, or name another place." : "Check the path and its rights.",
     cause,
   });
 }

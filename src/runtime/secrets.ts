@@ -20,7 +20,7 @@ export function readSecret(reference: SecretReference, baseDirectory: string): s
     const value = process.env[reference.env]?.trim();
     if (value) return value;
     throw new DrawbridgeError("secret_unavailable", `the environment variable ${reference.env} is not set`, {
-      mend: `Set ${reference.env}, or name a file in the configuration instead.`,
+      hint: `Set ${reference.env}, or name a file in the configuration instead.`,
     });
   }
   const path = resolve(baseDirectory, reference.file);
@@ -29,11 +29,11 @@ export function readSecret(reference: SecretReference, baseDirectory: string): s
     if (value !== "") return value;
   } catch (cause) {
     throw new DrawbridgeError("secret_unavailable", `cannot read the secret file ${path}`, {
-      mend: "Create the file, readable by this user alone (mode 0600).",
+      hint: "Create the file, readable by this user alone (mode 0600).",
       cause,
     });
   }
   throw new DrawbridgeError("secret_unavailable", `the secret file ${path} is empty`, {
-    mend: "Write the secret into it.",
+    hint: "Write the secret into it.",
   });
 }

@@ -6,17 +6,17 @@ export interface Finding {
   readonly status: "ok" | "note" | "problem";
   readonly found: string;
   /** What to do about it; absent when all is well. */
-  readonly mend?: string;
+  readonly hint?: string;
 }
 
 export function ok(name: string, found: string): Finding {
   return { name, status: "ok", found };
 }
 
-export function note(name: string, found: string, mend: string): Finding {
-  return { name, status: "note", found, mend };
+export function note(name: string, found: string, hint: string): Finding {
+  return { name, status: "note", found, hint };
 }
 
-export function problem(name: string, found: string, mend: string): Finding {
-  return { name, status: "problem", found, mend };
+export function problem(name: string, found: string, hint: string): Finding {
+  return { name, status: "problem", found, hint };
 }

@@ -2,10 +2,10 @@
 import { lookup } from "node:dns/promises";
 import { statfsSync } from "node:fs";
 import { availableParallelism, totalmem } from "node:os";
+import { freePort } from "../../lab/free-port.ts";
+import { postgresBinaries } from "../../lab/postgres/binaries.ts";
+import { canEnter, unprivilegedUser } from "../../lab/postgres/unprivileged-user.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { freePort } from "../../src/runtime/free-port.ts";
-import { postgresBinaries } from "../../src/runtime/postgres-binaries.ts";
-import { canEnter, unprivilegedUser } from "../../src/runtime/unprivileged-user.ts";
 import { ROOT } from "../run-program.ts";
 import { type Finding, note, ok, problem } from "./finding.ts";
 
@@ -34,11 +34,11 @@ export function checkMemory(): Finding {
 }
 
 export async function checkPorts(): Promise<Finding> {
-  const mend = "Let this user listen on 127.0.0.1: every server here listens there and nowhere else.";
+  const hint = "Let this user listen on 127.0.0.1: every server here listens there and nowhere else.";
   try {
     await Promise.all(Array.from({ length: 40 }, () => freePort()));
   } catch {
-    return problem("ports", "40 free ports on 127.0.0.1 are not to be had", mend);
+    return problem("ports", "40 free ports on 127.0.0.1 are not to be had", hint);
   }
   const addresses = await lookup("localhost", { all: true }).catch(() => []);
   return addresses.some(({ address }) => address === "127.0.0.1")
@@ -74,6 +74,6 @@ export function checkPostgres(): Finding {
     );
   } catch (error) {
     if (!(error instanceof DrawbridgeError)) throw error;
-    return problem("PostgreSQL", error.message, error.mend ?? "");
+    return problem("PostgreSQL", error.message, error.hint ?? "");
   }
 }

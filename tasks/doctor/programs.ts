@@ -29,14 +29,14 @@ export function checkNpm(): Finding {
 
 export function checkPython(): Finding {
   const version = said("python3", ["--version"]);
-  const mend =
+  const hint =
     "Install Python 3.10 or newer with venv (Debian, Ubuntu: apt-get install python3 python3-venv).";
-  if (version === undefined) return problem("Python", "not found", mend);
+  if (version === undefined) return problem("Python", "not found", hint);
   if (said("python3", ["-c", "import sys; assert sys.version_info >= (3, 10)"]) === undefined) {
-    return problem("Python", version, mend);
+    return problem("Python", version, hint);
   }
   if (said("python3", ["-c", "import venv, ensurepip"]) === undefined) {
-    return problem("Python", `${version}, without venv`, mend);
+    return problem("Python", `${version}, without venv`, hint);
   }
   return ok("Python", version);
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { cpSync, existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { systemClock } from "../../src/domain/clock.ts";
 import { performAct } from "../../src/federation/containment/act.ts";
 import { walkPlanes } from "../../src/federation/containment/run.ts";
@@ -92,8 +92,10 @@ async function killOver(t: TestContext, kind: "bare" | "work tree", kills: numbe
   assert.ok(kills < 20 ? late < kills : late < kills / 2, "kills met it at work");
 }
 
-test("CON-1: kills of one containment and its walk lead to one end and one record", (t) =>
-  killOver(t, "bare", killsOf(20)));
+describe("containment", () => {
+  it("kills of one containment and its walk lead to one end and one record [CON-1]", (t) =>
+    killOver(t, "bare", killsOf(20)));
 
-test("CON-1: kills over a work tree leave neither a half nor somebody's edit", (t) =>
-  killOver(t, "work tree", killsOf(6)));
+  it("kills over a work tree leave neither a half nor somebody's edit [CON-1]", (t) =>
+    killOver(t, "work tree", killsOf(6)));
+});

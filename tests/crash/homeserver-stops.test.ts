@@ -1,10 +1,10 @@
 // The homeserver ends, by SIGKILL and SIGTERM in turn, while people ask and transactions are in flight and
 // queued: every question that a client saw accepted is answered once.
 import assert from "node:assert/strict";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
+import { freePort } from "../../lab/free-port.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
-import { freePort } from "../../src/runtime/free-port.ts";
 import {
   type EncryptedBridge,
   encryptedBridge,
@@ -179,8 +179,10 @@ async function stopAndAsk(
   }
 }
 
-test("INT-8: each question is answered once, however often the homeserver stops, in plain rooms", (t) =>
-  stopAndAsk(t, { stops: stopsOf(100), encryption: { stage: "A" }, askers: [plainAsker] }));
+describe("homeserver stops", () => {
+  it("each question is answered once, however often the homeserver stops, in plain rooms [INT-8]", (t) =>
+    stopAndAsk(t, { stops: stopsOf(100), encryption: { stage: "A" }, askers: [plainAsker] }));
 
-test("INT-8: each question is answered once, however often the homeserver stops, in encrypted rooms", (t) =>
-  stopAndAsk(t, { stops: stopsOf(100), encryption: { stage: "C" }, askers: [encryptedAsker, plainAsker] }));
+  it("each question is answered once, however often the homeserver stops, in encrypted rooms [INT-8]", (t) =>
+    stopAndAsk(t, { stops: stopsOf(100), encryption: { stage: "C" }, askers: [encryptedAsker, plainAsker] }));
+});

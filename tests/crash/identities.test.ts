@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { cpSync, existsSync, readFileSync, rmSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { importPinnedKey } from "../../src/cards/pinned-keys.ts";
 import { verifyCard } from "../../src/cards/verify.ts";
 import { systemClock } from "../../src/domain/clock.ts";
@@ -52,42 +52,44 @@ async function killOver(
   assert.ok(killed >= 2, "kills met it at work");
 }
 
-test("RDM-1: a re-admission killed at random instants ends complete, with one commit a step", async (t) => {
-  const directory = join(temporaryFolder(t), "start");
-  const before = await (await removedPartner(directory, systemClock)).requireHead();
-  await killOver(t, "readmission-process.ts", directory, 5, async (folder) => {
-    const repository = await Repository.open(join(folder, "control"), "main");
-    const subjects = operatorGit(repository.path, "log", "--reverse", "--format=%s", `${before}..main`);
-    assert.deepEqual(subjects.split("\n"), [
-      `Open the re-admission of ${SERVER}`,
-      ...PLANE_NAMES.map((plane, index) => `Open plane ${index + 1} (${plane}) to ${SERVER}`),
-      `Complete the re-admission of ${SERVER}`,
-    ]);
-    const records = await repository.list(await repository.requireHead(), ["records/readmission"]);
-    assert.equal(records.length, 2, records.map(({ path }) => path).join());
-    const replaced = readFileSync(join(folder, "replaced"), "utf8").trim().split("\n");
-    assert.deepEqual([...new Set(replaced)], ["!a"]);
+describe("identities", () => {
+  it("a re-admission killed at random instants ends complete, with one commit a step [RDM-1]", async (t) => {
+    const directory = join(temporaryFolder(t), "start");
+    const before = await (await removedPartner(directory, systemClock)).requireHead();
+    await killOver(t, "readmission-process.ts", directory, 5, async (folder) => {
+      const repository = await Repository.open(join(folder, "control"), "main");
+      const subjects = operatorGit(repository.path, "log", "--reverse", "--format=%s", `${before}..main`);
+      assert.deepEqual(subjects.split("\n"), [
+        `Open the re-admission of ${SERVER}`,
+        ...PLANE_NAMES.map((plane, index) => `Open plane ${index + 1} (${plane}) to ${SERVER}`),
+        `Complete the re-admission of ${SERVER}`,
+      ]);
+      const records = await repository.list(await repository.requireHead(), ["records/readmission"]);
+      assert.equal(records.length, 2, records.map(({ path }) => path).join());
+      const replaced = readFileSync(join(folder, "replaced"), "utf8").trim().split("\n");
+      assert.deepEqual([...new Set(replaced)], ["!a"]);
+    });
   });
-});
 
-test("PRT-1: a rotation killed at random instants ends with one new key, one commit and no old key", async (t) => {
-  const directory = join(temporaryFolder(t), "start");
-  const { repository: origin, own } = await identitiesIn(directory);
-  const before = await origin.requireHead();
-  await killOver(t, "rotation-process.ts", directory, 5, async (folder) => {
-    const repository = await Repository.open(join(folder, "control"), "main");
-    assert.equal(operatorGit(repository.path, "rev-list", "--count", `${before}..main`), "1");
-    const registry = loadRegistry(await repository.read(await repository.requireHead(), ["registry"]));
-    const [published, ...others] = registry.organisation.agents["docs-qa"]?.cardKeys ?? [];
-    assert.ok(published !== undefined && others.length === 0);
-    const keyFile = join(folder, "secrets", "docs-qa.jwk");
-    const key = (await readPrivateKey(keyFile)) ?? assert.fail();
-    assert.equal(thumbprintOf(key), thumbprintOf(published.jwk), "the private key is the published one's");
-    assert.notEqual(thumbprintOf(key), thumbprintOf(own.identity.jwk));
-    assert.equal(existsSync(`${keyFile}.next`), false);
-    const card = readFileSync(join(folder, "docs-qa", "agent-card.json"));
-    const pin = await importPinnedKey(published.keyId, published.jwk);
-    assert.equal((await verifyCard(card, [pin])).accepted, true);
-    assert.equal(registry.organisation.retired.cardKeys.length, 1);
+  it("a rotation killed at random instants ends with one new key, one commit and no old key [PRT-1]", async (t) => {
+    const directory = join(temporaryFolder(t), "start");
+    const { repository: origin, own } = await identitiesIn(directory);
+    const before = await origin.requireHead();
+    await killOver(t, "rotation-process.ts", directory, 5, async (folder) => {
+      const repository = await Repository.open(join(folder, "control"), "main");
+      assert.equal(operatorGit(repository.path, "rev-list", "--count", `${before}..main`), "1");
+      const registry = loadRegistry(await repository.read(await repository.requireHead(), ["registry"]));
+      const [published, ...others] = registry.organisation.agents["docs-qa"]?.cardKeys ?? [];
+      assert.ok(published !== undefined && others.length === 0);
+      const keyFile = join(folder, "secrets", "docs-qa.jwk");
+      const key = (await readPrivateKey(keyFile)) ?? assert.fail();
+      assert.equal(thumbprintOf(key), thumbprintOf(published.jwk), "the private key is the published one's");
+      assert.notEqual(thumbprintOf(key), thumbprintOf(own.identity.jwk));
+      assert.equal(existsSync(`${keyFile}.next`), false);
+      const card = readFileSync(join(folder, "docs-qa", "agent-card.json"));
+      const pin = await importPinnedKey(published.keyId, published.jwk);
+      assert.equal((await verifyCard(card, [pin])).accepted, true);
+      assert.equal(registry.organisation.retired.cardKeys.length, 1);
+    });
   });
 });

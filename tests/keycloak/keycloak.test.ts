@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, describe, it } from "node:test";
 import { decodeJwt } from "jose";
 import { AUDIENCE, intentOf } from "../support/issuers/contract.ts";
 import { type KeycloakUnderTest, keycloakIssuer } from "../support/issuers/keycloak.ts";
@@ -40,97 +40,100 @@ const claimMapper = {
   config: { "claim.name": "azp", "claim.value": "org-a-client", "access.token.claim": "true" },
 };
 
-for (const [what, change] of [
-  [
-    "a longer token life",
-    (at: string) => issuer.admin("PUT", at, { attributes: { "access.token.lifespan": "86400" } }),
-  ],
-  [
-    "another algorithm",
-    (at: string) => issuer.admin("PUT", at, { attributes: { "access.token.signed.response.alg": "RS256" } }),
-  ],
-  [
-    "a browser flow",
-    (at: string) => issuer.admin("PUT", at, { standardFlowEnabled: true, redirectUris: ["*"] }),
-  ],
-  ["all roles", (at: string) => issuer.admin("PUT", at, { fullScopeAllowed: true })],
-  ["another secret", (at: string) => issuer.admin("POST", `${at}/client-secret`)],
-  [
-    "a mapper for another claim",
-    (at: string) => issuer.admin("POST", `${at}/protocol-mappers/models`, claimMapper),
-  ],
-  [
-    "another audience",
-    async (at: string) => {
-      const mappers = (await issuer.admin("GET", `${at}/protocol-mappers/models`)).body as { id: string }[];
-      const [mapper] = mappers;
-      return issuer.admin("PUT", `${at}/protocol-mappers/models/${mapper?.id}`, {
-        ...mapper,
-        config: { "included.custom.audience": "https://elsewhere.example", "access.token.claim": "true" },
-      });
-    },
-  ],
-  [
-    "a scope more",
-    async (at: string) => {
-      const scopes = (await issuer.admin("GET", "client-scopes")).body as { id: string; name: string }[];
-      const roles = scopes.find(({ name }) => name === "roles");
-      return issuer.admin("PUT", `${at}/default-client-scopes/${roles?.id}`);
-    },
-  ],
-] as const) {
-  test(`PLN-5: ${what}, given to a client by hand, is seen and put right`, async () => {
-    assert.deepEqual((await apply(CLIENT)).failures, []);
-    const { status } = await change(`clients/${await idOf(CLIENT.clientId)}`);
-    assert.ok(status < 300, `by hand: ${status}`);
-    assert.deepEqual(await driftKinds(), [["org-b-client", "edited"]]);
-    assert.deepEqual(await apply(CLIENT), { changed: true, failures: [] });
-    assert.deepEqual(await driftKinds(), []);
-    const { token } = await issuer.ask("org-b-client", "secret-of-b");
-    const claims = decodeJwt(token);
-    assert.deepEqual([claims["azp"], claims.aud], ["org-b-client", AUDIENCE]);
-  });
-}
-
-test("a client that somebody else made is never deleted, and one of the registry's name is taken over", async () => {
-  await issuer.admin("POST", "clients", {
-    clientId: "foreign-client",
-    secret: "theirs",
-    publicClient: false,
-  });
-  await issuer.admin("POST", "clients", {
-    clientId: "adopted-client",
-    secret: "theirs",
-    publicClient: false,
-  });
-  const adopted = { clientId: "adopted-client", secret: { file: "secrets/b" } };
-  assert.deepEqual((await apply(CLIENT, adopted)).failures, []);
-  assert.equal((await issuer.ask("adopted-client", "secret-of-b")).status, 200);
-  assert.deepEqual((await apply(CLIENT)).failures, []);
-  assert.notEqual(await issuer.client("foreign-client"), undefined);
-  assert.notEqual(await issuer.client("adopted-client"), undefined);
-});
-
-test("a client of Keycloak's own, or the one that we act as, is refused and not touched", async () => {
-  for (const clientId of ["realm-management", "drawbridge-control"]) {
-    const before = await issuer.client(clientId);
-    for (const enabled of [true, false]) {
-      const { failures } = await apply(CLIENT, { clientId, enabled, secret: { file: "secrets/b" } });
-      assert.deepEqual(
-        failures.map(({ clientId: id, reason }) => [id, reason]),
-        [[clientId, "issuer_refused"]],
-      );
-    }
-    assert.deepEqual(await issuer.client(clientId), before);
+describe("keycloak", () => {
+  for (const [what, change] of [
+    [
+      "a longer token life",
+      (at: string) => issuer.admin("PUT", at, { attributes: { "access.token.lifespan": "86400" } }),
+    ],
+    [
+      "another algorithm",
+      (at: string) =>
+        issuer.admin("PUT", at, { attributes: { "access.token.signed.response.alg": "RS256" } }),
+    ],
+    [
+      "a browser flow",
+      (at: string) => issuer.admin("PUT", at, { standardFlowEnabled: true, redirectUris: ["*"] }),
+    ],
+    ["all roles", (at: string) => issuer.admin("PUT", at, { fullScopeAllowed: true })],
+    ["another secret", (at: string) => issuer.admin("POST", `${at}/client-secret`)],
+    [
+      "a mapper for another claim",
+      (at: string) => issuer.admin("POST", `${at}/protocol-mappers/models`, claimMapper),
+    ],
+    [
+      "another audience",
+      async (at: string) => {
+        const mappers = (await issuer.admin("GET", `${at}/protocol-mappers/models`)).body as { id: string }[];
+        const [mapper] = mappers;
+        return issuer.admin("PUT", `${at}/protocol-mappers/models/${mapper?.id}`, {
+          ...mapper,
+          config: { "included.custom.audience": "https://elsewhere.example", "access.token.claim": "true" },
+        });
+      },
+    ],
+    [
+      "a scope more",
+      async (at: string) => {
+        const scopes = (await issuer.admin("GET", "client-scopes")).body as { id: string; name: string }[];
+        const roles = scopes.find(({ name }) => name === "roles");
+        return issuer.admin("PUT", `${at}/default-client-scopes/${roles?.id}`);
+      },
+    ],
+  ] as const) {
+    it(`${what}, given to a client by hand, is seen and put right [PLN-5]`, async () => {
+      assert.deepEqual((await apply(CLIENT)).failures, []);
+      const { status } = await change(`clients/${await idOf(CLIENT.clientId)}`);
+      assert.ok(status < 300, `by hand: ${status}`);
+      assert.deepEqual(await driftKinds(), [["org-b-client", "edited"]]);
+      assert.deepEqual(await apply(CLIENT), { changed: true, failures: [] });
+      assert.deepEqual(await driftKinds(), []);
+      const { token } = await issuer.ask("org-b-client", "secret-of-b");
+      const claims = decodeJwt(token);
+      assert.deepEqual([claims["azp"], claims.aud], ["org-b-client", AUDIENCE]);
+    });
   }
-});
 
-test("a secret that cannot be read holds up no other client", async () => {
-  const broken = { clientId: "broken-client", secret: { file: "secrets/nowhere" } };
-  const { failures } = await apply(broken, CLIENT);
-  assert.deepEqual(
-    failures.map(({ clientId, reason }) => [clientId, reason]),
-    [["broken-client", "secret_unavailable"]],
-  );
-  assert.equal((await issuer.ask("org-b-client", "secret-of-b")).status, 200);
+  it("a client that somebody else made is never deleted, and one of the registry's name is taken over", async () => {
+    await issuer.admin("POST", "clients", {
+      clientId: "foreign-client",
+      secret: "theirs",
+      publicClient: false,
+    });
+    await issuer.admin("POST", "clients", {
+      clientId: "adopted-client",
+      secret: "theirs",
+      publicClient: false,
+    });
+    const adopted = { clientId: "adopted-client", secret: { file: "secrets/b" } };
+    assert.deepEqual((await apply(CLIENT, adopted)).failures, []);
+    assert.equal((await issuer.ask("adopted-client", "secret-of-b")).status, 200);
+    assert.deepEqual((await apply(CLIENT)).failures, []);
+    assert.notEqual(await issuer.client("foreign-client"), undefined);
+    assert.notEqual(await issuer.client("adopted-client"), undefined);
+  });
+
+  it("a client of Keycloak's own, or the one that we act as, is refused and not touched", async () => {
+    for (const clientId of ["realm-management", "drawbridge-control"]) {
+      const before = await issuer.client(clientId);
+      for (const enabled of [true, false]) {
+        const { failures } = await apply(CLIENT, { clientId, enabled, secret: { file: "secrets/b" } });
+        assert.deepEqual(
+          failures.map(({ clientId: id, reason }) => [id, reason]),
+          [[clientId, "issuer_refused"]],
+        );
+      }
+      assert.deepEqual(await issuer.client(clientId), before);
+    }
+  });
+
+  it("a secret that cannot be read holds up no other client", async () => {
+    const broken = { clientId: "broken-client", secret: { file: "secrets/nowhere" } };
+    const { failures } = await apply(broken, CLIENT);
+    assert.deepEqual(
+      failures.map(({ clientId, reason }) => [clientId, reason]),
+      [["broken-client", "secret_unavailable"]],
+    );
+    assert.equal((await issuer.ask("org-b-client", "secret-of-b")).status, 200);
+  });
 });

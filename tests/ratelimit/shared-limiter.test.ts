@@ -5,9 +5,9 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, beforeEach, test } from "node:test";
+import { after, before, beforeEach, describe, it } from "node:test";
+import { freePort } from "../../lab/free-port.ts";
 import { systemClock } from "../../src/domain/clock.ts";
-import { freePort } from "../../src/runtime/free-port.ts";
 import {
   type AgentDouble,
   AUDIENCE,
@@ -143,67 +143,69 @@ async function earlyInAMinute(): Promise<void> {
   await eventually("a new minute", () => (systemClock.now() % 60_000 < 45_000 ? true : undefined));
 }
 
-test("PLN-5: two gateways share one quota, and other clients go on", async () => {
-  await earlyInAMinute();
-  const statuses: number[] = [];
-  for (let i = 0; i < 5; i++) {
-    for (const gateway of gateways) statuses.push((await call(gateway, "limited-client")).status);
-  }
-  assert.deepEqual(statuses, [200, 200, 200, 200, 200, 200, 429, 429, 429, 429]);
-  assert.equal(agent.received.length, 6);
-  for (const gateway of gateways) {
-    assert.equal((await call(gateway, "limited-client")).retryAfter, "60");
-    assert.equal((await call(gateway, "org-b-client")).status, 200);
-  }
-});
-
-test("PLN-5: a changed quota reaches the service without a restart of anything", async () => {
-  await earlyInAMinute();
-  gateways[0]?.configure((config) => ({
-    ...config,
-    quotas: {
-      ...config.quotas,
-      clients: { ...config.quotas.clients, "changed-client": { perMinute: 1, burst: 1 } },
-    },
-  }));
-  await loaded("changed-client");
-  assert.equal((await call(gateways[1], "changed-client")).status, 200);
-  assert.equal((await call(gateways[0], "changed-client")).status, 429);
-});
-
-test("PLN-5: a token without azp, or of somebody not admitted, is refused before the limiter is asked", async () => {
-  await end(service);
-  for (const gateway of gateways) {
-    // The limiter is away: whoever reached it would get 500.
-    assert.equal((await call(gateway, undefined)).status, 403);
-    assert.equal((await call(gateway, "stranger")).status, 403);
-    assert.equal((await fetch(`${gateway.url}/card.json`)).status, 200);
-  }
-  service = startService();
-  await loaded("limited-client");
-});
-
-for (const [what, stop, restart] of [
-  ["service", () => end(service), () => (service = startService())],
-  ["Redis", () => end(redis), () => (redis = startRedis())],
-] as const) {
-  test(`PLN-5: with the limiter's ${what} away nobody passes, and with it back everybody admitted does`, async () => {
-    await stop();
-    for (const gateway of gateways) {
-      const begun = systemClock.now();
-      assert.equal((await call(gateway, "org-b-client")).status, 500);
-      assert.ok(systemClock.now() - begun < 2_000, "refused in time");
+describe("shared limiter", () => {
+  it("two gateways share one quota, and other clients go on [PLN-5]", async () => {
+    await earlyInAMinute();
+    const statuses: number[] = [];
+    for (let i = 0; i < 5; i++) {
+      for (const gateway of gateways) statuses.push((await call(gateway, "limited-client")).status);
     }
-    assert.equal(agent.received.length, 0);
-    const entry = await eventually("the refusal's line", () =>
-      gateways[0]?.accessLog().includes("rate_limiter_error") === true ? true : undefined,
-    );
-    assert.ok(entry);
-    restart();
+    assert.deepEqual(statuses, [200, 200, 200, 200, 200, 200, 429, 429, 429, 429]);
+    assert.equal(agent.received.length, 6);
     for (const gateway of gateways) {
-      await eventually("passing again", async () =>
-        (await call(gateway, "org-b-client")).status === 200 ? true : undefined,
-      );
+      assert.equal((await call(gateway, "limited-client")).retryAfter, "60");
+      assert.equal((await call(gateway, "org-b-client")).status, 200);
     }
   });
-}
+
+  it("a changed quota reaches the service without a restart of anything [PLN-5]", async () => {
+    await earlyInAMinute();
+    gateways[0]?.configure((config) => ({
+      ...config,
+      quotas: {
+        ...config.quotas,
+        clients: { ...config.quotas.clients, "changed-client": { perMinute: 1, burst: 1 } },
+      },
+    }));
+    await loaded("changed-client");
+    assert.equal((await call(gateways[1], "changed-client")).status, 200);
+    assert.equal((await call(gateways[0], "changed-client")).status, 429);
+  });
+
+  it("a token without azp, or of somebody not admitted, is refused before the limiter is asked [PLN-5]", async () => {
+    await end(service);
+    for (const gateway of gateways) {
+      // The limiter is away: whoever reached it would get 500.
+      assert.equal((await call(gateway, undefined)).status, 403);
+      assert.equal((await call(gateway, "stranger")).status, 403);
+      assert.equal((await fetch(`${gateway.url}/card.json`)).status, 200);
+    }
+    service = startService();
+    await loaded("limited-client");
+  });
+
+  for (const [what, stop, restart] of [
+    ["service", () => end(service), () => (service = startService())],
+    ["Redis", () => end(redis), () => (redis = startRedis())],
+  ] as const) {
+    it(`with the limiter's ${what} away nobody passes, and with it back everybody admitted does [PLN-5]`, async () => {
+      await stop();
+      for (const gateway of gateways) {
+        const begun = systemClock.now();
+        assert.equal((await call(gateway, "org-b-client")).status, 500);
+        assert.ok(systemClock.now() - begun < 2_000, "refused in time");
+      }
+      assert.equal(agent.received.length, 0);
+      const entry = await eventually("the refusal's line", () =>
+        gateways[0]?.accessLog().includes("rate_limiter_error") === true ? true : undefined,
+      );
+      assert.ok(entry);
+      restart();
+      for (const gateway of gateways) {
+        await eventually("passing again", async () =>
+          (await call(gateway, "org-b-client")).status === 200 ? true : undefined,
+        );
+      }
+    });
+  }
+});

@@ -1,10 +1,10 @@
 // agents.yaml and its entries for tests.
 
-import type { AgentEntry } from "../../src/admission/agents-file.ts";
-import { AgentsFile } from "../../src/admission/agents-file.ts";
-import { targetFingerprint } from "../../src/admission/target-fingerprint.ts";
 import type { AgentTarget } from "../../src/bridge/agents/directory.ts";
 import { type AgentId, ghostOf, type ServerName } from "../../src/domain/identifiers.ts";
+import type { AgentEntry } from "../../src/rendered-files/agents-file.ts";
+import { AgentsFile } from "../../src/rendered-files/agents-file.ts";
+import { targetFingerprint } from "../../src/rendered-files/target-fingerprint.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import type { TestKey } from "./cards.ts";
 

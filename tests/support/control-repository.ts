@@ -15,7 +15,7 @@ import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { planeState } from "../../src/federation/registry/partner.ts";
 import { renderAll } from "../../src/federation/render.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
-import { evidenceItem } from "../../src/records/evidence-item.ts";
+import { evidenceItem } from "../../src/records/format/evidence-item.ts";
 import { registryFiles } from "./registry-folder.ts";
 import { bareRepository, commitOnTop, workTreeRepository } from "./repository.ts";
 

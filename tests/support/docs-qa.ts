@@ -9,12 +9,12 @@ import {
   JsonRpcTransportFactory,
   RestTransportFactory,
 } from "@a2a-js/sdk/client";
+import { type RunningAgent, startAgent } from "../../examples/docs-qa/agent.ts";
+import { loadDocsQaConfig } from "../../examples/docs-qa/config.ts";
+import type { Answer } from "../../examples/docs-qa/task/executor.ts";
+import { freePort } from "../../lab/free-port.ts";
 import { generateCardKey } from "../../src/cards/signing-keys.ts";
-import { type RunningAgent, startAgent } from "../../src/docs-qa/agent.ts";
-import { loadDocsQaConfig } from "../../src/docs-qa/config.ts";
-import type { Answer } from "../../src/docs-qa/task/executor.ts";
 import { systemClock } from "../../src/domain/clock.ts";
-import { freePort } from "../../src/runtime/free-port.ts";
 import { recordedLog } from "./recorded-log.ts";
 import { temporaryFolder, writeFile } from "./temporary.ts";
 

@@ -3,15 +3,15 @@ import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { STATE_VARIABLE } from "../../lab/layout.ts";
+import type { AskResult } from "../../lab/proof/ask.ts";
+import type { Proof } from "../../lab/proof/proof.ts";
+import { FedStatus } from "../../lab/status/schema.ts";
 import { systemClock } from "../../src/domain/clock.ts";
-import { STATE_VARIABLE } from "../../src/lab/layout.ts";
-import type { AskResult } from "../../src/lab/proof/ask.ts";
-import type { Proof } from "../../src/lab/proof/proof.ts";
-import { FedStatus } from "../../src/lab/status/schema.ts";
 import { type Finished, ROOT, run } from "./temporary.ts";
 
 export interface ProofOutput extends Proof {
-  readonly found: "running" | "mended" | "started";
+  readonly found: "running" | "repaired" | "started";
   readonly tookMs: number;
 }
 

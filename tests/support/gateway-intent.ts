@@ -1,8 +1,8 @@
 // What a gateway's files mean, from one value that tests like to write: the agents with card and callers.
 import { stringify } from "yaml";
-import { InvocationFile } from "../../src/admission/invocation-file.ts";
-import { PublicationFile } from "../../src/admission/publication-file.ts";
 import { type GatewayIntent, mergeIntent } from "../../src/gateway/intent.ts";
+import { InvocationFile } from "../../src/rendered-files/invocation-file.ts";
+import { PublicationFile } from "../../src/rendered-files/publication-file.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import { type AdmissionInput, admissionFiles } from "./gateway-files.ts";
 

@@ -29,10 +29,10 @@ export function assertGolden(name: string, actual: string): void {
     writeFileSync(file, actual);
     return;
   }
-  const mend = `if the change is meant, run: ./task test --update, and look at the difference`;
+  const hint = `if the change is meant, run: ./task test --update, and look at the difference`;
   assert.equal(
     actual,
     golden ?? "",
-    `tests/goldens/${name} ${golden === undefined ? "is missing" : "differs"}; ${mend}`,
+    `tests/goldens/${name} ${golden === undefined ? "is missing" : "differs"}; ${hint}`,
   );
 }

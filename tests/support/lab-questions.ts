@@ -3,13 +3,13 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { ghostFor } from "../../lab/endpoints.ts";
+import type { MatrixUser, RoomEvent } from "../../lab/matrix-user.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../../lab/organisations.ts";
+import { personOf } from "../../lab/seed/seed.ts";
 import { a2aMessageId } from "../../src/bridge/ledger/message-id.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
-import { ghostFor } from "../../src/lab/endpoints.ts";
-import type { MatrixUser, RoomEvent } from "../../src/lab/matrix-user.ts";
-import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../../src/lab/organisations.ts";
-import { personOf } from "../../src/lab/seed/seed.ts";
 import { eventually, type LabSession } from "./lab-session.ts";
 
 export interface Question {

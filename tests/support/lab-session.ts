@@ -1,28 +1,28 @@
 // A lab of a test file's own, and what an operator can do to it: stop, freeze, kill and configure programs,
-// look into databases and metrics. Invariants: whatever a test breaks is mended when that test ends; the
+// look into databases and metrics. Invariants: whatever a test breaks is repaired when that test ends; the
 // lab's processes and data are gone when the file ends; only this lab's processes are signalled.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import pg from "pg";
 import { parse, stringify } from "yaml";
+import { bridgeDatabaseName } from "../../lab/configuration/databases.ts";
+import { type Lab, readLab } from "../../lab/lab.ts";
+import { labPaths } from "../../lab/layout.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../../lab/organisations.ts";
+import { identityOf, type ProcessIdentity, signalProcess } from "../../lab/process-identity.ts";
+import { readSeed, type Seed } from "../../lab/seed/seed.ts";
+import type { FedStatus } from "../../lab/status/schema.ts";
+import { supervisorClient } from "../../lab/supervisor/client.ts";
+import type { UnitStatus } from "../../lab/supervisor/protocol.ts";
+import type { ProgramName } from "../../lab/supervisor/units.ts";
 import { systemClock } from "../../src/domain/clock.ts";
-import { bridgeDatabaseName } from "../../src/lab/configuration/databases.ts";
-import { type Lab, readLab } from "../../src/lab/lab.ts";
-import { labPaths } from "../../src/lab/layout.ts";
-import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../../src/lab/organisations.ts";
-import { identityOf, type ProcessIdentity, signalProcess } from "../../src/lab/process-identity.ts";
-import { readSeed, type Seed } from "../../src/lab/seed/seed.ts";
-import type { FedStatus } from "../../src/lab/status/schema.ts";
-import { supervisorClient } from "../../src/lab/supervisor/client.ts";
-import type { UnitStatus } from "../../src/lab/supervisor/protocol.ts";
-import type { ProgramName } from "../../src/lab/supervisor/units.ts";
 import { PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
 import { Fed } from "./fed.ts";
 
-/** What a test hands over so that its damage is mended after it. */
-export interface Mends {
-  after(mend: () => Promise<void> | void): void;
+/** What a test hands over so that its damage is repaired after it. */
+export interface Fixes {
+  after(hint: () => Promise<void> | void): void;
 }
 
 export type UnitName = "postgres" | `${CompleteOrganisation}/${ProgramName}`;
@@ -72,8 +72,8 @@ export class LabSession {
   }
 
   /** Stops a program until `start`, at the latest until the test ends. */
-  async stop(mends: Mends, ...units: UnitName[]): Promise<void> {
-    mends.after(() => this.start(...units));
+  async stop(repairs: Fixes, ...units: UnitName[]): Promise<void> {
+    repairs.after(() => this.start(...units));
     await Promise.all(units.map((unit) => this.unit("stop", unit)));
   }
 
@@ -99,21 +99,21 @@ export class LabSession {
   }
 
   /** Freezes a program: its connections stay open and nothing answers. Returns what thaws it. */
-  async freeze(mends: Mends, unit: UnitName): Promise<() => void> {
+  async freeze(repairs: Fixes, unit: UnitName): Promise<() => void> {
     const identity = await this.processOf(unit);
     const thaw = () => {
       signalProcess(identity, "SIGCONT");
     };
-    mends.after(thaw);
+    repairs.after(thaw);
     assert.ok(signalProcess(identity, "SIGSTOP"));
     return thaw;
   }
 
   /** Cuts the link between A's and B's homeservers; returns what heals it. */
-  async cutLink(mends: Mends): Promise<() => Promise<void>> {
+  async cutLink(repairs: Fixes): Promise<() => Promise<void>> {
     const between: ["org-a", "org-b"] = ["org-a", "org-b"];
     const heal = () => supervisorClient(this.lab).execute({ action: "heal", between });
-    mends.after(heal);
+    repairs.after(heal);
     await supervisorClient(this.lab).execute({ action: "cut", between });
     return heal;
   }
@@ -139,21 +139,21 @@ export class LabSession {
    * @returns puts the file back as it was, at the latest when the test ends
    */
   editAgents(
-    mends: Mends,
+    repairs: Fixes,
     organisation: CompleteOrganisation,
     edit: (agents: AgentEntries) => void,
   ): () => void {
     const file = parse(readFileSync(this.agentsFile(organisation), "utf8")) as { agents: AgentEntries };
     edit(file.agents);
-    return this.replaceAgents(mends, organisation, stringify(file));
+    return this.replaceAgents(repairs, organisation, stringify(file));
   }
 
   /** The same, with any text. */
-  replaceAgents(mends: Mends, organisation: CompleteOrganisation, text: string): () => void {
+  replaceAgents(repairs: Fixes, organisation: CompleteOrganisation, text: string): () => void {
     const file = this.agentsFile(organisation);
     const before = readFileSync(file, "utf8");
     const restore = () => writeWhole(file, before, PUBLIC);
-    mends.after(restore);
+    repairs.after(restore);
     writeWhole(file, text, PUBLIC);
     return restore;
   }
@@ -203,12 +203,12 @@ export class LabSession {
   }
 
   /** Closes a bridge's database, and nobody else's; returns what opens it again. */
-  async closeDatabase(mends: Mends, organisation: CompleteOrganisation): Promise<() => Promise<void>> {
+  async closeDatabase(repairs: Fixes, organisation: CompleteOrganisation): Promise<() => Promise<void>> {
     const name = bridgeDatabaseName(organisation);
     const open = async () => {
       await this.administer(`ALTER DATABASE ${name} ALLOW_CONNECTIONS true`);
     };
-    mends.after(open);
+    repairs.after(open);
     await this.administer(`ALTER DATABASE ${name} ALLOW_CONNECTIONS false`);
     await this.administer("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", [
       name,

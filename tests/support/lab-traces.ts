@@ -6,8 +6,8 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
-import { bridgeDatabaseName, synapseDatabaseName } from "../../src/lab/configuration/databases.ts";
-import { COMPLETE_ORGANISATIONS, ORGANISATION_NAMES } from "../../src/lab/organisations.ts";
+import { bridgeDatabaseName, synapseDatabaseName } from "../../lab/configuration/databases.ts";
+import { COMPLETE_ORGANISATIONS, ORGANISATION_NAMES } from "../../lab/organisations.ts";
 import type { Questions } from "./lab-questions.ts";
 import type { LabSession } from "./lab-session.ts";
 

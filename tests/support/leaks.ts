@@ -6,6 +6,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { findPrograms } from "../../lab/programs.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId } from "../../src/domain/identifiers.ts";
 import { leakCells } from "../../src/federation/evidence/leak-rows.ts";
@@ -13,8 +14,7 @@ import { aclAllow } from "../../src/federation/planes/rooms/acl.ts";
 import { type ProbeConfig, ProbeFile } from "../../src/federation/probes/config.ts";
 import type { Creator, LeakRow, LeakTable, Measure } from "../../src/federation/probes/leaks.ts";
 import { probeFromOutside } from "../../src/federation/probes/outside.ts";
-import { findPrograms } from "../../src/lab/programs.ts";
-import type { EvidenceItem } from "../../src/records/evidence-item.ts";
+import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import { writeWhole } from "../../src/runtime/write-file.ts";
 import {
   type FederatedServer,

@@ -232,7 +232,7 @@ export class MemoryLedger implements DelegationLedger, SendLedger {
     if (note?.undelivered === true) row.a2aUnsettled = false;
     row.retryReason = note?.reason ?? row.retryReason;
     row.attempts += 1;
-    this.#letGo(row, wakeAt);
+    this.#releaseLeases(row, wakeAt);
   }
 
   async finish(lease: Lease, outcome: Outcome): Promise<void> {
@@ -250,7 +250,7 @@ export class MemoryLedger implements DelegationLedger, SendLedger {
     await this.#enter("release", undefined);
     for (const lease of leases) {
       const row = this.#find(lease);
-      if (row !== undefined) this.#letGo(row, now);
+      if (row !== undefined) this.#releaseLeases(row, now);
     }
   }
 
@@ -264,7 +264,7 @@ export class MemoryLedger implements DelegationLedger, SendLedger {
     if (found !== undefined) found.eventId = eventId;
   }
 
-  #letGo(row: MemoryRow, wakeAt: number): void {
+  #releaseLeases(row: MemoryRow, wakeAt: number): void {
     row.holder = undefined;
     row.dueAt = wakeAt;
     if (row.state === "dispatching" && !row.a2aUnsettled) row.state = "queued";

@@ -5,7 +5,7 @@ import type { FederationConfig } from "../../src/federation/config.ts";
 import { PLANE_NAMES, type PlaneName } from "../../src/federation/planes/names.ts";
 import type { PlaneRuntimes } from "../../src/federation/planes/runtimes.ts";
 import type { ProbeConfig } from "../../src/federation/probes/config.ts";
-import type { EvidenceItem } from "../../src/records/evidence-item.ts";
+import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import { A, B, fromOutsideOf, scriptedPlanes, type World } from "./offboarding.ts";
 
 function worldOf(directory: string): World {

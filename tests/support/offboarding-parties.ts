@@ -1,6 +1,6 @@
 // Two organisations with a run that both have opened, for tests of what may and may not be done in it.
 import { runPass } from "../../src/federation/reconcile/pass.ts";
-import type { Kind, Trigger } from "../../src/records/stages.ts";
+import type { Kind, Trigger } from "../../src/records/format/stages.ts";
 import { A, B, makeParties, openRunAt, openSide, type Side, type SideOptions } from "./offboarding.ts";
 import { stepAt } from "./offboarding-steps.ts";
 import { temporaryFolder } from "./temporary.ts";

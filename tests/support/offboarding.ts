@@ -3,7 +3,6 @@
 // hand; every answer can be put in the place of another.
 import { appendFileSync, mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { PolicyFile, policyDigest } from "../../src/admission/policy-file.ts";
 import { type Clock, systemClock, systemRandom } from "../../src/domain/clock.ts";
 import { abuseReportSchema } from "../../src/federation/abuse/report.ts";
 import type { FederationConfig } from "../../src/federation/config.ts";
@@ -18,9 +17,14 @@ import type { Reporter } from "../../src/federation/reconcile/events.ts";
 import { type Federation, openFederation } from "../../src/federation/reconcile/open.ts";
 import type { Partner } from "../../src/federation/registry/partner.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
-import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../src/records/evidence-item.ts";
+import {
+  type EvidenceItem,
+  type EvidenceItemBody,
+  evidenceItem,
+} from "../../src/records/format/evidence-item.ts";
+import type { Kind, Trigger } from "../../src/records/format/stages.ts";
 import { createKeyPair } from "../../src/records/sign/key-pair.ts";
-import type { Kind, Trigger } from "../../src/records/stages.ts";
+import { PolicyFile, policyDigest } from "../../src/rendered-files/policy-file.ts";
 import { controlConfig, rendered } from "./control-repository.ts";
 import { bareRepository } from "./repository.ts";
 import { writeFile } from "./temporary.ts";

@@ -84,8 +84,8 @@ export function begunRemoval(state: StateFolder, openedAt: string): Run {
   return run;
 }
 
-export function kept(room: string, mendable: TouchedRoom["mendable"] = "yes"): TouchedRoom {
-  return { room, state: "kept", replacement: null, mendable };
+export function kept(room: string, repairable: TouchedRoom["repairable"] = "yes"): TouchedRoom {
+  return { room, state: "kept", replacement: null, repairable };
 }
 
 export interface ScriptedRooms extends ReadmissionRooms {
@@ -105,7 +105,7 @@ export function scriptedRooms(...touched: readonly TouchedRoom[]): ScriptedRooms
       replaced.push(...names);
       rooms.touched = rooms.touched.map((one) =>
         names.includes(one.room)
-          ? { room: one.room, state: "replaced", replacement: `${one.room}-new`, mendable: "yes" }
+          ? { room: one.room, state: "replaced", replacement: `${one.room}-new`, repairable: "yes" }
           : one,
       );
       return rooms.touched.filter(({ room }) => names.includes(room));

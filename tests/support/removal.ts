@@ -3,28 +3,32 @@
 import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
 import { canonicalize } from "../../src/domain/canonicalize.ts";
 import { sha256Tagged } from "../../src/domain/digest.ts";
-import { DELETION_RECORDED, OWNER_WORD } from "../../src/records/duties.ts";
-import type { Envelope } from "../../src/records/envelope.ts";
-import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../src/records/evidence-item.ts";
 import {
   COMPLETION_PREDICATE_TYPE,
   type CompletionPredicate,
-} from "../../src/records/predicates/completion.ts";
-import { STAGE_PREDICATE_TYPE, type StagePredicate } from "../../src/records/predicates/stage.ts";
-import { readPublicKey } from "../../src/records/public-key.ts";
-import { fileText, RECORD_SCHEMA, type RecordFile } from "../../src/records/record-file.ts";
-import { addSignature, signStatement } from "../../src/records/sign/sign-statement.ts";
-import type { Signer } from "../../src/records/sign/signer.ts";
+} from "../../src/records/format/completion-predicate.ts";
+import { DELETION_RECORDED, OWNER_WORD } from "../../src/records/format/duties.ts";
+import type { Envelope } from "../../src/records/format/envelope.ts";
+import {
+  type EvidenceItem,
+  type EvidenceItemBody,
+  evidenceItem,
+} from "../../src/records/format/evidence-item.ts";
+import { readPublicKey } from "../../src/records/format/public-key.ts";
+import { fileText, RECORD_SCHEMA, type RecordFile } from "../../src/records/format/record-file.ts";
+import { STAGE_PREDICATE_TYPE, type StagePredicate } from "../../src/records/format/stage-predicate.ts";
 import {
   CONDITIONS_OF_STAGE,
   PLANE_OF_STAGE,
   positionOf,
   type StageName,
   statementOrder,
-} from "../../src/records/stages.ts";
-import { STATEMENT_TYPE, type Statement, statementDigest } from "../../src/records/statement.ts";
-import { completionSubjects, stageSubjects } from "../../src/records/subjects.ts";
-import type { Trust, TrustedParty } from "../../src/records/trust.ts";
+} from "../../src/records/format/stages.ts";
+import { STATEMENT_TYPE, type Statement, statementDigest } from "../../src/records/format/statement.ts";
+import { completionSubjects, stageSubjects } from "../../src/records/format/subjects.ts";
+import type { Trust, TrustedParty } from "../../src/records/format/trust.ts";
+import { addSignature, signStatement } from "../../src/records/sign/sign-statement.ts";
+import type { Signer } from "../../src/records/sign/signer.ts";
 import { evidenceOf, revisionsOf } from "../../src/records/verify/completion.ts";
 
 export interface Party {

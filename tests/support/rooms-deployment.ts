@@ -8,7 +8,7 @@ import type { DesiredPlane, Drift, PlaneOutcome } from "../../src/federation/pla
 import { ROOMS_INTENT } from "../../src/federation/planes/rooms/render.ts";
 import { roomsRuntime } from "../../src/federation/planes/rooms/runtime.ts";
 import type { PartnerEntry } from "../../src/federation/registry/partner.ts";
-import type { EvidenceItem } from "../../src/records/evidence-item.ts";
+import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import type { FederatedServer } from "./federation.ts";
 
 export interface RoomsDeployment {

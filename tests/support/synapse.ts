@@ -5,14 +5,14 @@ import { createHmac } from "node:crypto";
 import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { createDatabases } from "../../lab/configuration/databases.ts";
+import { freePort } from "../../lab/free-port.ts";
+import { HOMESERVER_FILES, renderHomeserver } from "../../lab/homeserver.ts";
+import { findPrograms } from "../../lab/programs.ts";
 import { renderRegistration } from "../../src/bridge/matrix/registration.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../src/domain/identifiers.ts";
 import { freshSigningKey } from "../../src/federation/homeserver/signed-request.ts";
-import { createDatabases } from "../../src/lab/configuration/databases.ts";
-import { HOMESERVER_FILES, renderHomeserver } from "../../src/lab/homeserver.ts";
-import { findPrograms } from "../../src/lab/programs.ts";
-import { freePort } from "../../src/runtime/free-port.ts";
 import { startTestServer, TEST_POSTGRES_URL } from "./test-server.ts";
 
 const START_TIMEOUT_MS = 120_000;

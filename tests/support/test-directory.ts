@@ -1,9 +1,9 @@
 // A directory of agents that a test states in a line each, checked as agents.yaml would be.
 
-import { AgentEntry } from "../../src/admission/agents-file.ts";
-import { targetFingerprint } from "../../src/admission/target-fingerprint.ts";
 import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/directory.ts";
 import { parseAgentId } from "../../src/domain/identifiers.ts";
+import { AgentEntry } from "../../src/rendered-files/agents-file.ts";
+import { targetFingerprint } from "../../src/rendered-files/target-fingerprint.ts";
 import { ghost } from "./ledger.ts";
 
 // The public key of RFC 7515, appendix A.3.

@@ -2,7 +2,7 @@
 import { chmodSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { startEmbeddedPostgres } from "../../src/runtime/embedded-postgres.ts";
+import { startEmbeddedPostgres } from "../../lab/postgres/embedded-postgres.ts";
 
 /** The variable that carries the shared server's URL from the task runner to the test files. */
 export const TEST_POSTGRES_URL = "DRAWBRIDGE_TEST_POSTGRES_URL";

@@ -2,8 +2,8 @@
 // Invariants: a snapshot never changes; identities are compared exactly; a fingerprint names one agent at
 // one address under one pinned key, so that a decision about another pin is never taken for this one's.
 
-import type { AgentEntry, CardIdentity } from "../../admission/agents-file.ts";
 import { type AgentId, type GhostMxid, serverOf, type UserId } from "../../domain/identifiers.ts";
+import type { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
 
 /** An agent as configured. */
 export interface AgentTarget {

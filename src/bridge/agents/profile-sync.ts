@@ -31,7 +31,7 @@ export interface ProfileSyncOptions {
 
 /** Below the five minutes for which a decision is good, so that dispatch does not wait for a card. */
 const REFRESH_MS = 4 * 60_000;
-/** How long a mended card may go unnoticed while nobody asks. */
+/** How long a repaired card may go unnoticed while nobody asks. */
 const QUARANTINED_MS = 60_000;
 const RETRY_MS = 15_000;
 const POLL_MS = 1_000;

@@ -1,16 +1,16 @@
 // agents.yaml, read again whenever it changes.
 // Invariants: a version that cannot be used leaves the last good one in force, is told once with line and
-// mend, and is counted; reading is one synchronous step, so two readers never take up versions out of
+// hint, and is counted; reading is one synchronous step, so two readers never take up versions out of
 // order; a rewrite is noticed even when size and modification time stay the same.
 
 import { readFileSync, statSync } from "node:fs";
 import type { Logger } from "pino";
-import { AgentsFile } from "../../admission/agents-file.ts";
-import { targetFingerprint } from "../../admission/target-fingerprint.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type GhostMxid, ghostOf, parseAgentId, type ServerName } from "../../domain/identifiers.ts";
+import { AgentsFile } from "../../rendered-files/agents-file.ts";
+import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
 import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { AgentDirectory, AgentsSnapshot, AgentTarget } from "./directory.ts";
@@ -158,7 +158,7 @@ class WatchedDirectory implements WatchedAgentDirectory {
     } catch (cause) {
       const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
       throw new DrawbridgeError("config_unreadable", `cannot read ${this.#options.file}: ${code}`, {
-        mend: "Check the path and that this user may read the file.",
+        hint: "Check the path and that this user may read the file.",
         cause,
       });
     }
@@ -181,9 +181,9 @@ class WatchedDirectory implements WatchedAgentDirectory {
     const { log, file, onRejected } = this.#options;
     onRejected?.();
     if (error instanceof ConfigError) {
-      log.error({ event: "agents_file_rejected", file, problems: error.problems, mend: MEND });
+      log.error({ event: "agents_file_rejected", file, problems: error.problems, hint: MEND });
     } else if (error instanceof DrawbridgeError) {
-      log.error({ event: "agents_file_rejected", file, code: error.code, mend: error.mend ?? MEND });
+      log.error({ event: "agents_file_rejected", file, code: error.code, hint: error.hint ?? MEND });
     } else throw error;
   }
 }

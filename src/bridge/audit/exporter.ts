@@ -12,7 +12,7 @@ const TAIL_BYTES = 4 * 1024 * 1024;
 const NEWLINE = 0x0a;
 
 /** Cuts off a last line that was never finished, and yields the IDs in the tail of the file. */
-async function mend(handle: FileHandle): Promise<Set<string>> {
+async function hint(handle: FileHandle): Promise<Set<string>> {
   const { size } = await handle.stat();
   const length = Math.min(size, TAIL_BYTES);
   const { buffer } = await handle.read(Buffer.alloc(length), 0, length, size - length);
@@ -51,7 +51,7 @@ export class AuditExporter {
   async round(): Promise<boolean> {
     if (this.#handle === undefined) {
       this.#handle = await open(this.#file, "a+", 0o600);
-      this.#written = await mend(this.#handle);
+      this.#written = await hint(this.#handle);
     }
     const handle = this.#handle;
     let handed: readonly AuditRow[] = [];

@@ -1,4 +1,4 @@
-// What is wrong with ghosts' devices, link by link, and the mend of each: for /readyz and `drawbridge doctor`.
+// What is wrong with ghosts' devices, link by link, and the hint of each: for /readyz and `drawbridge doctor`.
 // Invariant: one ghost's trouble is shown and does not make the bridge unready: the others go on.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { Readiness } from "../observe.ts";
@@ -48,14 +48,14 @@ export function deviceReadiness(
     name: string,
     of: readonly GhostMxid[],
     ill: (ghost: GhostMxid) => boolean,
-    mend: string,
+    hint: string,
   ) => {
     const ghosts = of.filter(ill);
     const shared = { name, ok: ghosts.length === 0, blocking: false };
     if (shared.ok) checks.push({ ...shared, found: `yes, of ${counted(of)}` });
     else {
       const found = `no, of ${ghosts.length} of ${counted(of)}`;
-      checks.push({ ...shared, found, mend: `${named(ghosts)}: ${mend}` });
+      checks.push({ ...shared, found, hint: `${named(ghosts)}: ${hint}` });
     }
   };
 
@@ -64,8 +64,8 @@ export function deviceReadiness(
   for (const reason of DEVICE_STOP_REASONS) {
     const ghosts = configured.filter((ghost) => is(ghost, ({ stopped }) => stopped === reason));
     if (ghosts.length === 0) continue;
-    const mend = `${named(ghosts)}: ${DEVICE_STOP_MENDS[reason]}`;
-    checks.push({ name: `device_${reason}`, ok: false, blocking: false, found: counted(ghosts), mend });
+    const hint = `${named(ghosts)}: ${DEVICE_STOP_MENDS[reason]}`;
+    checks.push({ name: `device_${reason}`, ok: false, blocking: false, found: counted(ghosts), hint });
   }
   check(
     "device_keys_published",
@@ -93,9 +93,9 @@ function deliveryReadiness({ result, since, seenAt }: KeyDeliveryState): Readine
   const check = { name: "keys_by_transaction", blocking: false };
   const times = since === undefined || seenAt === undefined ? "" : seenSince(since, seenAt);
   if (result === "works") return { ...check, ok: true, found: `yes${times}; looked at again once an hour` };
-  const mend = DELIVERY_MENDS[result];
-  if (result === "unknown") return { ...check, ok: false, known: false, found: "not found out yet", mend };
-  return { ...check, ok: false, found: `no${times}; looked at again every five minutes`, mend };
+  const hint = DELIVERY_MENDS[result];
+  if (result === "unknown") return { ...check, ok: false, known: false, found: "not found out yet", hint };
+  return { ...check, ok: false, found: `no${times}; looked at again every five minutes`, hint };
 }
 
 function seenSince(since: number, seenAt: number): string {

@@ -169,7 +169,7 @@ export class GhostDevice {
   /** The machine was taken away: by another process, or with its thread. It is opened again later. */
   lost(): void {
     if (this.#opened === undefined) return;
-    this.#letGo();
+    this.#releaseLeases();
     this.#failed(retry("ghost_refused"));
   }
 
@@ -179,7 +179,7 @@ export class GhostDevice {
     const { machines, ledger, clock, log, observe } = this.#deps;
     const { ghost, deviceId } = this;
     const wasOpen = this.#opened !== undefined;
-    this.#letGo();
+    this.#releaseLeases();
     this.#stopped = reason;
     this.#failed(retry("ghost_refused"));
     log.error({ event: "ghost_device_stopped", ghost, deviceId, reason }, "a ghost's device has stopped");
@@ -201,7 +201,7 @@ export class GhostDevice {
     return roomsWithNewKeys;
   }
 
-  #letGo(): void {
+  #releaseLeases(): void {
     this.#opened = undefined;
     this.#isJudged = false;
     this.#isReady = false;
@@ -309,7 +309,7 @@ export class GhostDevice {
   async #refused(outcome: Refused, kind: OutgoingRequest["kind"] | undefined): Promise<void> {
     if (outcome.errcode === "M_UNKNOWN_DEVICE" && this.#actor !== undefined) {
       // Stops it when it had keys; one that had none is put again, and goes on.
-      await this.#deps.ghosts.mend(this.#actor);
+      await this.#deps.ghosts.hint(this.#actor);
     } else if (kind === "keys_upload" && outcome.status === 400) {
       // Keys of these IDs are there already, and others: this store has made them a second time.
       await this.stop("store_behind");

@@ -63,7 +63,7 @@ async function load(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): 
     return { kind: "claimed", task: { ghost, deviceId, key, fence, layout, identity: present } };
   }
   throw new DrawbridgeError("device_unavailable", `the store of ${ghost} changes while it is opened`, {
-    mend: "Nothing: it is opened again by itself.",
+    hint: "Nothing: it is opened again by itself.",
   });
 }
 

@@ -110,7 +110,7 @@ export class StoreWriter {
       } catch (cause) {
         if (attempt === ATTEMPTS) {
           return new DrawbridgeError("database_unavailable", "keys could not be made durable", {
-            mend: "Check the database; the ghosts' devices are opened again by themselves.",
+            hint: "Check the database; the ghosts' devices are opened again by themselves.",
             cause,
           });
         }

@@ -5,7 +5,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { jitteredBackoffMs } from "./backoff.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 
-/** SQLSTATE classes that no repetition mends: data, integrity, syntax or access. */
+/** SQLSTATE classes that no repetition repairs: data, integrity, syntax or access. */
 const LASTING = /^(22|23|42)[0-9A-Z]{3}$/;
 
 function isLasting(error: unknown): boolean {

@@ -213,7 +213,7 @@ export async function renew(
 }
 
 /** Returns how many of the leases were still held. */
-export async function letGo(
+export async function releaseLeases(
   on: Queryable,
   leases: readonly Lease[],
   until: number,

@@ -47,7 +47,7 @@ async function applyMissing(client: PoolClient): Promise<number> {
     throw new DrawbridgeError(
       "database_unavailable",
       `the database is at version ${present?.version}; this program knows versions up to ${newest}`,
-      { mend: "Run a newer release of Drawbridge against this database." },
+      { hint: "Run a newer release of Drawbridge against this database." },
     );
   }
   const done = new Set(applied.rows.map((row) => row.version));
@@ -65,7 +65,7 @@ async function applyMissing(client: PoolClient): Promise<number> {
     } catch (cause) {
       await client.query("ROLLBACK");
       throw new DrawbridgeError("database_unavailable", `migration ${migration.name} failed`, {
-        mend: "Nothing of it was kept. Check the database user's rights and free space, then start again.",
+        hint: "Nothing of it was kept. Check the database user's rights and free space, then start again.",
         cause,
       });
     }

@@ -3,7 +3,7 @@ import type { Pool } from "pg";
 import type { UserId } from "../../domain/identifiers.ts";
 import type { Admission, Admitted } from "./admission.ts";
 import { type AuditRow, exportAudit } from "./audit-outbox.ts";
-import { claim, letGo, renew } from "./claim.ts";
+import { claim, releaseLeases, renew } from "./claim.ts";
 import { beginDispatch, finish, pendingReply, recordAccepted, recordReply } from "./delegations.ts";
 import { deriveEnvelope } from "./derivation.ts";
 import { expireEnvelope } from "./envelope-end.ts";
@@ -79,11 +79,12 @@ export function createLedger(pool: Pool, keys: ContentKeys, options: LedgerOptio
     recordAccepted: (lease, accepted, now) => recordAccepted(pool, lease, accepted, now),
     recordReply: (lease, reply, now) => recordReply(pool, keys, lease, reply, now),
     pendingReply: (lease) => pendingReply(pool, keys, lease),
-    defer: async (lease, wakeAt, note) => assertHeld(await letGo(pool, [lease], wakeAt, 1, note), lease),
+    defer: async (lease, wakeAt, note) =>
+      assertHeld(await releaseLeases(pool, [lease], wakeAt, 1, note), lease),
     finish: (lease, outcome, now) => finish(pool, lease, outcome, now, options.noticeIntervalMs),
     // Leases lost meanwhile are another's already; there is nothing to give back.
     release: async (leases, now) => {
-      await letGo(pool, leases, now, 0);
+      await releaseLeases(pool, leases, now, 0);
     },
 
     recordAttempt: (sendId, now) => recordAttempt(pool, sendId, now),

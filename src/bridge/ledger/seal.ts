@@ -42,14 +42,14 @@ export class ContentKeys {
       const key = Buffer.from(line, "base64");
       if (key.length !== KEY_BYTES) {
         throw new DrawbridgeError("secret_unavailable", `content key ${index + 1} does not have 32 bytes`, {
-          mend: "Write 32 random bytes in base64 on each line, for example from `openssl rand -base64 32`.",
+          hint: "Write 32 random bytes in base64 on each line, for example from `openssl rand -base64 32`.",
         });
       }
       return { id: sha256(key).subarray(0, KEY_ID_BYTES), key: createSecretKey(key) };
     });
     if (keys.length === 0) {
       throw new DrawbridgeError("secret_unavailable", "there is no content key", {
-        mend: "Write 32 random bytes in base64, for example from `openssl rand -base64 32`.",
+        hint: "Write 32 random bytes in base64, for example from `openssl rand -base64 32`.",
       });
     }
     return new ContentKeys(keys, random);
@@ -93,7 +93,7 @@ export class ContentKeys {
       }
     }
     throw new DrawbridgeError("secret_unavailable", "stored content cannot be opened with the content keys", {
-      mend: "Put back the key that sealed it, as a further line of the content keys.",
+      hint: "Put back the key that sealed it, as a further line of the content keys.",
     });
   }
 }

@@ -35,7 +35,7 @@ export async function oneRow<Row extends QueryResultRow>(
 /** A holder's write touched no row: the right to it has passed to another, or the row is terminal. */
 export function noLongerHeld(what: string): DrawbridgeError {
   return new DrawbridgeError("lease_lost", `${what} is no longer held by this process`, {
-    mend: "Nothing: whoever holds it now goes on with it.",
+    hint: "Nothing: whoever holds it now goes on with it.",
   });
 }
 

@@ -64,7 +64,7 @@ export class Ghosts {
 
   /**
    * The ghost ready to act, or when to try again: that the homeserver refuses to make it says nothing of
-   * any room, and ends when the operator has mended the registration.
+   * any room, and ends when the operator has repaired the registration.
    * @param signal ends the wait, and each request of the returned actor
    */
   async readyGhost(
@@ -93,8 +93,8 @@ export class Ghosts {
     if (actor.kind !== "ok") return actor;
     const first = await action(actor.value);
     if (!isOfGhost(first)) return first;
-    const mended = await this.mend(actor.value);
-    if (mended.kind !== "ok") return mended;
+    const repaired = await this.hint(actor.value);
+    if (repaired.kind !== "ok") return repaired;
     const second = await action(actor.value);
     return isOfGhost(second) ? retry("ghost_refused", undefined, second.errcode) : second;
   }
@@ -103,7 +103,7 @@ export class Ghosts {
    * The homeserver does not know the ghost's device: puts it again if it never had keys. If it had, those who
    * listen are told, and nothing is done.
    */
-  async mend(actor: GhostActor): Promise<{ readonly kind: "ok"; readonly value: undefined } | Retry> {
+  async hint(actor: GhostActor): Promise<{ readonly kind: "ok"; readonly value: undefined } | Retry> {
     const { ledger, homeserver, clock } = this.#deps;
     const { ghost, deviceId } = actor;
     const recorded = await ledger.ghostDevice(ghost, deviceId, clock.now());

@@ -1,5 +1,5 @@
 // Whether the homeserver and the bridge work together, found out by doing what the bridge will do.
-// Invariants: every check that fails says its mend; nothing is made that the bridge would not make anyway;
+// Invariants: every check that fails says its hint; nothing is made that the bridge would not make anyway;
 // /versions is only asked to tell "not reachable" from "reachable, but refuses".
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { BridgeConfig } from "../config.ts";
@@ -16,7 +16,7 @@ export interface SelfCheck {
     | "ghost_device";
   readonly ok: boolean;
   /** What the operator should do; undefined when it is well. */
-  readonly mend: string | undefined;
+  readonly hint: string | undefined;
 }
 
 export interface HomeserverCheckDependencies {
@@ -37,8 +37,8 @@ type Failure = Exclude<Outcome<unknown>, { kind: "ok" }>;
 const RENDER_AGAIN =
   "Render the registration again with `drawbridge bridge registration`, give it to the homeserver and restart it.";
 
-function result(check: SelfCheck["check"], mend: string | undefined): SelfCheck {
-  return { check, ok: mend === undefined, mend };
+function result(check: SelfCheck["check"], hint: string | undefined): SelfCheck {
+  return { check, ok: hint === undefined, hint };
 }
 
 /** The checks that need no ghost. One that cannot succeed after a failed one is left out. */
@@ -57,7 +57,7 @@ export async function selfCheck(deps: SelfCheckDependencies): Promise<readonly S
   const hopeless = checks.some(({ check, ok }) => !ok && check !== "bridge_reachable");
   if (ghost === undefined || hopeless) return checks;
   const made = await ghosts.ensureGhost(ghost);
-  const registers = result("ghost_registers", made.kind === "ok" ? undefined : ghostMend(made));
+  const registers = result("ghost_registers", made.kind === "ok" ? undefined : ghostHint(made));
   if (!registers.ok) return [...checks, registers];
   return [...checks, registers, result("ghost_device", await ghostDevice(deps, ghost))];
 }
@@ -109,7 +109,7 @@ async function bridgeReachable({
   }
 }
 
-function ghostMend(outcome: Failure): string {
+function ghostHint(outcome: Failure): string {
   if (outcome.kind === "refused" && outcome.errcode === "M_EXCLUSIVE") {
     return `The ghosts' names belong to another registration or to none: check appservice.ghostPrefix. ${RENDER_AGAIN}`;
   }

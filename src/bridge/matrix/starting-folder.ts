@@ -11,8 +11,8 @@ export interface StartingFolderOptions {
   readonly appserviceUrl: string;
   readonly listenPort: number;
   readonly observePort: number;
-  /** Name of the environment variable with the database's URL; undefined for the embedded one. */
-  readonly databaseUrlVariable: string | undefined;
+  /** Name of the environment variable with the database's URL. */
+  readonly databaseUrlVariable: string;
 }
 
 const TOKEN_BYTES = 32;
@@ -34,10 +34,7 @@ export function renderStartingFolder(
 }
 
 function bridgeYaml(options: StartingFolderOptions): string {
-  const database =
-    options.databaseUrlVariable === undefined
-      ? { embedded: { directory: "database" } }
-      : { url: { env: options.databaseUrlVariable } };
+  const database = { url: { env: options.databaseUrlVariable } };
   const section = (value: Readonly<Record<string, unknown>>) => stringify(value, { lineWidth: 0 }).trimEnd();
   return `# The bridge of ${options.serverName}. Paths are relative to this file.
 # Every setting: docs/reference/schemas/bridge.schema.json
@@ -63,7 +60,7 @@ ${section({ listen: { host: "127.0.0.1", port: options.listenPort } })}
 # /livez, /readyz and /metrics.
 ${section({ observe: { host: "127.0.0.1", port: options.observePort } })}
 
-# A PostgreSQL of one's own: {url: {env: DATABASE_URL}} or {url: {file: secrets/database-url}}.
+# The bridge's PostgreSQL database: {url: {env: DATABASE_URL}} or {url: {file: secrets/database-url}}.
 ${section({ database })}
 
 # Seal questions and answers at rest. To rotate: put a new first line, keep the old ones below it.

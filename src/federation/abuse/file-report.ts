@@ -49,7 +49,7 @@ async function tryFile(
   });
   if (refusal !== undefined) {
     throw new DrawbridgeError("head_refused", `${refusal.detail}; nothing was filed`, {
-      mend: `${refusal.mend} Then file it again; drawbridge federation contain does not wait for that.`,
+      hint: `${refusal.hint} Then file it again; drawbridge federation contain does not wait for that.`,
     });
   }
   const committed = await commitToBranch(context, {

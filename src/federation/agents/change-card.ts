@@ -1,6 +1,6 @@
 // What the three commands share: one commit that leaves planes 1 to 3 alone, the planes that it does change
 // brought into force, and what was seen. Invariant: a change that is committed already is not committed again.
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
 import { bringPlane } from "../containment/run.ts";
@@ -76,7 +76,7 @@ export async function bringIntoForce(
       condition: `${plane}_in_force`,
       verdict: outcome === "in_force" ? "met" : "not_met",
       found: applied?.reason ?? outcome,
-      mend: `Run drawbridge reconcile --once --plane ${plane}, and do what it names; then this again.`,
+      hint: `Run drawbridge reconcile --once --plane ${plane}, and do what it names; then this again.`,
     });
   }
   return { conditions, pass: last };

@@ -60,7 +60,7 @@ export function consumedAgent(consumer: Consumer, agent: string): Consumes[strin
   if (found !== undefined) return found;
   const names = Object.keys(consumer.consumes);
   throw new DrawbridgeError("usage", `${consumer.file} consumes no agent ${JSON.stringify(agent)}`, {
-    mend: names.length === 0 ? "It consumes none; nothing was changed." : `Name one of ${names.join(", ")}.`,
+    hint: names.length === 0 ? "It consumes none; nothing was changed." : `Name one of ${names.join(", ")}.`,
   });
 }
 

@@ -29,7 +29,7 @@ export type Guard = keyof typeof GUARDS;
 
 export function refuse(rule: Guard, message: string): DrawbridgeError {
   return new DrawbridgeError("guard_refused", `${message}; nothing was changed [${rule}]`, {
-    mend: GUARDS[rule],
+    hint: GUARDS[rule],
   });
 }
 

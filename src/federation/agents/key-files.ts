@@ -3,12 +3,12 @@
 // somebody hands over are read strictly, and refused when anything private is in them.
 import { createPrivateKey, createPublicKey } from "node:crypto";
 import { chmodSync, readFileSync } from "node:fs";
-import { PublicEs256Jwk } from "../../admission/agents-file.ts";
 import type { CardSigner } from "../../cards/sign.ts";
 import { importSigningKey } from "../../cards/signing-keys.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isJsonObject, type Json } from "../../domain/json.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
+import { PublicEs256Jwk } from "../../rendered-files/agents-file.ts";
 import { PRIVATE, readIfPresent } from "../../runtime/write-file.ts";
 import { inspectPlace } from "../offboarding/private-record/place.ts";
 import type { PinnedIdentity } from "../registry/retired.ts";
@@ -61,7 +61,7 @@ export function readPublicIdentity(file: string, keyId: string | undefined): Pin
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code ?? "not strict JSON";
     throw new DrawbridgeError("config_unreadable", `cannot read ${file}: ${code}`, {
-      mend: "Name the file with the agent operator's public JWK, or JWK set.",
+      hint: "Name the file with the agent operator's public JWK, or JWK set.",
     });
   }
   const set = isJsonObject(value) ? value["keys"] : undefined;
@@ -77,7 +77,7 @@ export function readPublicIdentity(file: string, keyId: string | undefined): Pin
   if (key === undefined || second !== undefined || id === undefined) {
     const what = key === undefined ? "has no such ES256 key" : second ? "has several keys" : "names no kid";
     throw new DrawbridgeError("config_invalid", `${file} ${what}`, {
-      mend: "Say which one is meant with --key-id; it must be an EC P-256 public JWK.",
+      hint: "Say which one is meant with --key-id; it must be an EC P-256 public JWK.",
     });
   }
   return { keyId: id, jwk: { x: key.x, y: key.y } };
@@ -91,7 +91,7 @@ export function readOldCard(file: string): Buffer {
   const bytes = bytesOfOldCard(file);
   if (hasSignature(bytes)) return bytes;
   throw new DrawbridgeError("usage", `${file} is no signed Agent Card; nothing was changed`, {
-    mend: "Name the card as the old key has signed it, its signatures included.",
+    hint: "Name the card as the old key has signed it, its signatures included.",
   });
 }
 
@@ -111,7 +111,7 @@ function bytesOfOldCard(file: string): Buffer {
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
     throw new DrawbridgeError("config_unreadable", `cannot read ${file}: ${code}`, {
-      mend: "Name the file with a card that the old key has signed; nothing was changed.",
+      hint: "Name the file with a card that the old key has signed; nothing was changed.",
     });
   }
 }

@@ -1,8 +1,8 @@
 // The real parts that an agent's identity is proved on: where its card is served, and what the bridge says.
 import { resolve } from "node:path";
-import { PublicationFile } from "../../admission/publication-file.ts";
 import { fetchCard } from "../../cards/fetch.ts";
 import type { Clock } from "../../domain/clock.ts";
+import { PublicationFile } from "../../rendered-files/publication-file.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../config.ts";
 import { CardAudit } from "../planes/card/card-audit.ts";

@@ -5,7 +5,11 @@ import type { FetchedCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
-import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../records/evidence-item.ts";
+import {
+  type EvidenceItem,
+  type EvidenceItemBody,
+  evidenceItem,
+} from "../../records/format/evidence-item.ts";
 import type { PinnedIdentity } from "../registry/retired.ts";
 
 /** What of the real parts an identity is proved on. */
@@ -45,7 +49,7 @@ export interface Condition {
   readonly condition: string;
   readonly verdict: "met" | "not_met" | "unknown";
   readonly found: string;
-  readonly mend: string;
+  readonly hint: string;
 }
 
 export interface Proof {
@@ -224,6 +228,6 @@ const NO_OLD_CARD =
 const NOT_SERVED =
   "Have the publisher serve the card that the new key has signed, then run the same command again; until then the target is quarantined.";
 
-function condition(name: string, verdict: Condition["verdict"], found: string, mend: string): Condition {
-  return { condition: name, verdict, found, mend };
+function condition(name: string, verdict: Condition["verdict"], found: string, hint: string): Condition {
+  return { condition: name, verdict, found, hint };
 }

@@ -4,12 +4,12 @@
 // key and one commit; it is complete only when the old identity was seen failing and the new one verifying.
 import { renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
-import type { CardIdentity } from "../../admission/agents-file.ts";
 import { readCardJson } from "../../cards/read-json.ts";
 import { signCard } from "../../cards/sign.ts";
 import { generateCardKey } from "../../cards/signing-keys.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isJsonObject } from "../../domain/json.ts";
+import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, changeBase, type Proposal } from "../change/commit-change.ts";
 import { editFile } from "../change/edit-file.ts";
@@ -68,7 +68,7 @@ export async function rotateAgent(
         "usage",
         `a rotation of ${options.agent} to ${rotation.fresh.keyId} is open`,
         {
-          mend: "Finish it first: run the command that began it again. Nothing was changed.",
+          hint: "Finish it first: run the command that began it again. Nothing was changed.",
         },
       );
     }
@@ -95,7 +95,7 @@ async function stage(context: IdentityContext, options: RotateOptions, cut?: Rot
     : undefined;
   if (offered === undefined) {
     throw new DrawbridgeError("usage", `this organisation offers no agent ${JSON.stringify(agent)}`, {
-      mend: `Name one of ${Object.keys(registry.organisation.agents).join(", ") || "those in registry/organisation.yaml"}.`,
+      hint: `Name one of ${Object.keys(registry.organisation.agents).join(", ") || "those in registry/organisation.yaml"}.`,
     });
   }
   const present = await readPrivateKey(keyFile);
@@ -158,7 +158,7 @@ async function newKey(keyId: string, file: string | undefined) {
     const given = await readPrivateKey(file);
     if (given !== undefined) return given;
     throw new DrawbridgeError("secret_unavailable", `cannot read ${file}`, {
-      mend: "Name the new private key's file, or leave it out to have one made.",
+      hint: "Name the new private key's file, or leave it out to have one made.",
     });
   }
   const { privateJwk, publicJwk } = await generateCardKey(keyId);
@@ -182,7 +182,7 @@ async function signAnew({ state }: IdentityContext, rotation: Rotation): Promise
   const key = await readPrivateKey(keyFile);
   if (key === undefined || thumbprintOf(key) !== thumbprintOf(fresh.jwk)) {
     throw new DrawbridgeError("secret_unavailable", `${keyFile} is not the key that this rotation has made`, {
-      mend: "Put the new private key back; if it is lost, remove the rotation's file in the state folder and rotate anew with --lost.",
+      hint: "Put the new private key back; if it is lost, remove the rotation's file in the state folder and rotate anew with --lost.",
     });
   }
   const signed = await sign(withoutSignatures(cardAt(cardFile)), await signerOf(key, fresh.keyId), cardFile);
@@ -277,7 +277,7 @@ function cardAt(file: string): Buffer {
   const text = readIfPresent(file);
   if (text !== undefined) return Buffer.from(text);
   throw new DrawbridgeError("config_unreadable", `cannot read ${file}`, {
-    mend: "Name the agent's card, as a JSON file; nothing was changed.",
+    hint: "Name the agent's card, as a JSON file; nothing was changed.",
   });
 }
 
@@ -302,6 +302,6 @@ async function sign(card: Uint8Array, signer: Parameters<typeof signCard>[1], fi
   if (signed.signed) return signed.bytes;
   const places = signed.problems.map(({ reason, at }) => `${file}: ${at || "/"}: ${reason}`);
   throw new DrawbridgeError("card_rejected", `not an A2A 1.0 card\n${places.join("\n")}`, {
-    mend: "Correct the card; `drawbridge card lint` lists everything. Nothing was changed.",
+    hint: "Correct the card; `drawbridge card lint` lists everything. Nothing was changed.",
   });
 }

@@ -1,7 +1,7 @@
 // What is remembered of a rotation until it is proved. Invariants: a step is written before its effect and
 // found again after a kill; only public keys, cards and digests stand here, never a private key.
 import { z } from "zod";
-import { CardIdentity } from "../../admission/agents-file.ts";
+import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { StateFolder } from "../state/folder.ts";
 
 const STEPS = ["begun", "staged", "cleared", "signed", "published", "proved"] as const;

@@ -1,7 +1,7 @@
 // Planes 1 to 3 before and after a change of one agent's identity, by the digest of all that is rendered for
 // them. Invariant: a change that would touch them is refused before it is committed.
 import { sha256Tagged } from "../../domain/digest.ts";
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../planes/names.ts";
 import type { Registry } from "../registry/partner.ts";
 import { planeOfPath, renderAll } from "../render.ts";

@@ -2,9 +2,9 @@
 // for an agent of ours, the partner's right to invoke it (planes 4 and 5). Planes 1 to 3 stay as they are.
 // Invariants: nothing else of the partner changes; a pin that goes is retired.
 
-import { AgentsFile } from "../../admission/agents-file.ts";
-import { InvocationFile } from "../../admission/invocation-file.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { AgentsFile } from "../../rendered-files/agents-file.ts";
+import { InvocationFile } from "../../rendered-files/invocation-file.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { ChangeBase, Proposal } from "../change/commit-change.ts";
 import { editFile } from "../change/edit-file.ts";
@@ -88,7 +88,7 @@ export async function withdrawAgent(
   const isOurs = Object.hasOwn(registry.organisation.agents, agent);
   if (kind === "gone" && !isOurs && (await parts.decision?.(agent)) === undefined) {
     throw new DrawbridgeError("usage", `${serverName} has no agent ${JSON.stringify(agent)} here`, {
-      mend: "Name an agent that its file consumes or invokes; nothing was changed.",
+      hint: "Name an agent that its file consumes or invokes; nothing was changed.",
     });
   }
   const seal = sealFor(serverName, agent, parts.clock);
@@ -156,7 +156,7 @@ function outcome(
     condition: "agent_withdrawn",
     verdict: isOut ? "met" : "not_met",
     found: reason,
-    mend: "Render and commit the registry, then run this again.",
+    hint: "Render and commit the registry, then run this again.",
   };
   const verdict = isOut ? "closed" : "open";
   const references = digest === undefined ? [] : [digest];

@@ -91,7 +91,7 @@ export async function changeBase(context: BaseContext): Promise<ChangeBase> {
   const accepted = readHead(state).accepted?.revision;
   const found = await assess(head, { repository, cache, accepted, allowedSignersFile, allowRewind: false });
   if (!found.good) {
-    throw new DrawbridgeError("head_refused", `${found.detail}; nothing was changed`, { mend: found.mend });
+    throw new DrawbridgeError("head_refused", `${found.detail}; nothing was changed`, { hint: found.hint });
   }
   const files = await readRevision(repository, head, cache);
   const registry = registryOf(files, cache);

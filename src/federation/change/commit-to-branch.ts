@@ -57,7 +57,7 @@ export async function untilCommitted<Result>(
     await lock.release();
   }
   throw new DrawbridgeError("repository_unusable", "the branch moved at every attempt; nothing was changed", {
-    mend: "See who commits to it so often, and run the command again.",
+    hint: "See who commits to it so often, and run the command again.",
   });
 }
 
@@ -95,7 +95,7 @@ async function requireTakenUp(
     "config_invalid",
     `only commits signed by a key of ${allowedSignersFile} are taken up, and ${what}; nothing was changed`,
     {
-      mend: "Name a private key in `repository.signingKeyFile` whose public half stands in `repository.allowedSignersFile`, and run the command again.",
+      hint: "Name a private key in `repository.signingKeyFile` whose public half stands in `repository.allowedSignersFile`, and run the command again.",
     },
   );
 }

@@ -50,7 +50,7 @@ export async function containmentBase(context: BaseContext, lenient: boolean): P
   if (refusal !== undefined) {
     if (!lenient || accepted === undefined) {
       throw new DrawbridgeError("head_refused", `${refusal.detail}; nothing was changed`, {
-        mend: refusal.mend,
+        hint: refusal.hint,
       });
     }
     const files = await readRevision(repository, accepted, cache);

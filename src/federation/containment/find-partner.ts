@@ -16,17 +16,17 @@ export function findPartner(registry: Registry, name: string): PartnerEntry {
   if (only !== undefined) {
     const names = matching.map((entry) => `${entry.name} (${entry.partner.serverName})`).join(", ");
     throw new DrawbridgeError("usage", `${name} names more than one partner: ${names}`, {
-      mend: "Name the one that is meant by its other name; nothing was changed.",
+      hint: "Name the one that is meant by its other name; nothing was changed.",
     });
   }
   if (name === registry.organisation.serverName) {
     throw new DrawbridgeError("usage", `${name} is this organisation's own server`, {
-      mend: "Name a partner; one's own server is never contained. Nothing was changed.",
+      hint: "Name a partner; one's own server is never contained. Nothing was changed.",
     });
   }
   const close = closeNames(registry, name);
   throw new DrawbridgeError("usage", `no partner is called ${printable(name)}`, {
-    mend:
+    hint:
       close.length > 0
         ? `Did you mean ${close.join(", or ")}? Nothing was changed.`
         : "Name it by its server name or by its file in registry/partners; nothing was changed.",

@@ -1,5 +1,5 @@
 // What containment and its restore cannot do, in the words that an operator is told.
-import { TOKEN_LIFE_S } from "../../admission/token-life.ts";
+import { TOKEN_LIFE_S } from "../../rendered-files/token-life.ts";
 import type { Act } from "./record.ts";
 
 /**

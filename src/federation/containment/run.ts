@@ -2,7 +2,7 @@
 // the safe one, 5, 4, 2, 3, and the reverse for a restore; a plane counts as closed only when the reconciler
 // has it in force and no real part says otherwise; one plane that fails does not keep the next from closing.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { type PlaneName, SAFE_ORDER } from "../planes/names.ts";
 import type { OutOfReach } from "../planes/plane.ts";
 import { probeFromInside } from "../probes/inside.ts";
@@ -26,7 +26,7 @@ export interface PlaneWalk {
   /** Since when it is wholly in force, however often it was looked at since; else when the last attempt ended. */
   readonly at: string | null;
   /** When a plane that had been in force was last so again, something having been put right; null when never. */
-  readonly mendedAt: string | null;
+  readonly repairedAt: string | null;
   /** What of this partner was not reached. */
   readonly outOfReach: readonly OutOfReach[];
   readonly evidence: readonly EvidenceItem[];
@@ -84,9 +84,9 @@ export async function bringPlane(
 ): Promise<PassResult> {
   const pass = await runPass(context, { plane, force: true, again });
   if (pass.refusal === undefined) return pass;
-  const { detail, mend } = pass.refusal;
+  const { detail, hint } = pass.refusal;
   throw new DrawbridgeError("head_refused", `what was committed is not in force: ${detail}`, {
-    mend: wayOut === undefined ? mend : `${wayOut} ${mend}`,
+    hint: wayOut === undefined ? hint : `${wayOut} ${hint}`,
   });
 }
 
@@ -126,7 +126,7 @@ async function walkOf(
     reason: applied?.reason ?? contradicting?.reason ?? null,
     triedAt: applied?.firstAt ?? null,
     at: (inForce ?? applied)?.at ?? null,
-    mendedAt: inForce?.mendedAt ?? null,
+    repairedAt: inForce?.repairedAt ?? null,
     outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === partner.partner.serverName),
     evidence,
   };

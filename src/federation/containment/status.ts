@@ -20,7 +20,7 @@ export interface PlaneStatus {
   /** Since when it is in force; else when the last attempt ended, or this one began. */
   readonly at: string | null;
   /** When a plane that had been in force was last so again, something having been put right; null when never. */
-  readonly mendedAt: string | null;
+  readonly repairedAt: string | null;
   /** `in_force`, `incomplete`, `deferred`, `failed`; `applying` when it was begun; `never`. */
   readonly outcome: string;
   readonly reason: string | null;
@@ -36,7 +36,7 @@ export interface FederationStatus {
   readonly head: string | null;
   /** What the planes are brought to. */
   readonly accepted: string | null;
-  readonly refused: { readonly reason: RefusalReason; readonly detail: string; readonly mend: string } | null;
+  readonly refused: { readonly reason: RefusalReason; readonly detail: string; readonly hint: string } | null;
   readonly contained: readonly {
     readonly name: string;
     readonly serverName: string;
@@ -65,11 +65,11 @@ export async function federationStatus(context: ReconcileContext): Promise<Feder
       ? {
           reason: "branch_missing" as const,
           detail: `there is no branch ${repository.branch}`,
-          mend: "Push the branch, or correct `repository.branch`.",
+          hint: "Push the branch, or correct `repository.branch`.",
         }
       : assessment.good
         ? null
-        : { reason: assessment.reason, detail: assessment.detail, mend: assessment.mend };
+        : { reason: assessment.reason, detail: assessment.detail, hint: assessment.hint };
   return {
     head: head ?? null,
     accepted: accepted ?? null,
@@ -111,7 +111,7 @@ function planeStatus({ state }: ReconcileContext, plane: PlaneName): PlaneStatus
     revision: mark?.revision ?? null,
     digest: mark?.digest ?? null,
     at: mark?.at ?? null,
-    mendedAt: isInForce ? (inForce?.mendedAt ?? null) : null,
+    repairedAt: isInForce ? (inForce?.repairedAt ?? null) : null,
     outcome: applying === null ? (applied?.outcome ?? "never") : "applying",
     reason: applied?.reason ?? null,
     retryAt: applied?.retryAt ?? null,

@@ -1,10 +1,10 @@
 // Puts an evidence pack together: the registry's facts, the containment records, what was probed, and the three
 // record streams. Invariant: what does not fit the pack's schema is left out and counted, never bent to fit.
 import { resolve } from "node:path";
-import { TOKEN_LIFE_S } from "../../admission/token-life.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { TOKEN_LIFE_S } from "../../rendered-files/token-life.ts";
 import type { FederationConfig } from "../config.ts";
 import { ContainmentRecord } from "../containment/record.ts";
 import type { CurrentState } from "../current.ts";

@@ -1,7 +1,7 @@
 // What of a partner still crosses in a room, directly and by what a third server relays: one row a room, from
 // evidence items. Invariant: `no` is said only where an item is closed; what was not tried is `not_tried`.
 import { z } from "zod";
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 
 /** Columns, and the probes that answer them: one that passed is enough for `yes`. */
 export const LEAK_COLUMNS = {

@@ -4,10 +4,10 @@
 // Published as docs/reference/schemas/svc.federation.evidence.v1.schema.json.
 
 import { z } from "zod";
-import { TOKEN_LIFE_S } from "../../admission/token-life.ts";
 import { canonicalize } from "../../domain/canonicalize.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
-import { EvidenceItem, isIntact } from "../../records/evidence-item.ts";
+import { EvidenceItem, isIntact } from "../../records/format/evidence-item.ts";
+import { TOKEN_LIFE_S } from "../../rendered-files/token-life.ts";
 import { ContainmentRecord } from "../containment/record.ts";
 import { STREAM_NAMES, StreamFacts } from "./stream-lines.ts";
 

@@ -135,7 +135,7 @@ export function refused(operation: string, answer: ApiAnswer): DrawbridgeError {
     "homeserver_refused",
     `the homeserver refused ${operation}: HTTP ${answer.status}${code}`,
     {
-      mend:
+      hint:
         answer.status === 401 || answer.status === 403
           ? "Check that the operator's token is valid and belongs to a server administrator."
           : "Read the homeserver's log at this time.",
@@ -147,6 +147,6 @@ function unavailable(call: ApiCall, status: number | undefined): DrawbridgeError
   return new DrawbridgeError(
     "homeserver_unavailable",
     `the homeserver did not answer ${call.operation}${status === undefined ? "" : `: HTTP ${status}`}`,
-    { mend: "Start the homeserver, or mend its address in the configuration; the work is then resumed." },
+    { hint: "Start the homeserver, or hint its address in the configuration; the work is then resumed." },
   );
 }

@@ -21,7 +21,7 @@ export function assertAdmits(
   const found = new Set(servers);
   const refuse = (what: string) => {
     throw new DrawbridgeError("head_refused", `rendered/${file} ${what}`, {
-      mend: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
+      hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
     });
   };
   if (!found.has(own)) refuse(`leaves out ${own}, which is this organisation's own server`);

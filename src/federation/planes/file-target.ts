@@ -15,7 +15,7 @@ import { readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 export function applyFile(target: string, text: string, mode: number): boolean {
   if (kindOf(target) === "folder") {
     throw new DrawbridgeError("config_invalid", `${target} is a folder, where a file is to be`, {
-      mend: "Move the folder away, or correct the path in federation.yaml.",
+      hint: "Move the folder away, or correct the path in federation.yaml.",
     });
   }
   if (standingText(target) !== text) {

@@ -1,10 +1,11 @@
 // What the gateway says it has in force (state.json), as planes 4 and 5 wait for it.
 // Invariant: a file counts as in force only when the gateway itself names the digest of its bytes; that it was
 // written says nothing.
-import { type FollowedFile, GatewayState } from "../../admission/gateway-state.ts";
+
 import type { Clock } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { type FollowedFile, GatewayState } from "../../rendered-files/gateway-state.ts";
 import { readIfPresent } from "../../runtime/write-file.ts";
 
 const POLL_MS = 20;
@@ -58,12 +59,12 @@ export async function untilInForce({ stateFile, file, text }: Awaited, clock: Cl
 /** For a look that needs a gateway. */
 export function gatewayNotRunning(): DrawbridgeError {
   return new DrawbridgeError("not_running", "no gateway runs that says what it has in force", {
-    mend: "Start the gateway.",
+    hint: "Start the gateway.",
   });
 }
 
 function refusal(what: string): DrawbridgeError {
   return new DrawbridgeError("gateway_refused", what, {
-    mend: "The gateway's log says why at config_refused; what it served before is still in force.",
+    hint: "The gateway's log says why at config_refused; what it served before is still in force.",
   });
 }

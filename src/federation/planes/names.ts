@@ -2,7 +2,7 @@
 // Invariant: closing goes from what stops a partner fastest to what cannot be taken back quickly; what the
 // reconciler opens at once it opens in reverse. The transport is cut last, because a ban that is made after it
 // never arrives. A re-admission goes from plane 1 to 5 (readmission/readmission.ts).
-import { RECORD_PLANES, type RecordPlane } from "../../records/stages.ts";
+import { RECORD_PLANES, type RecordPlane } from "../../records/format/stages.ts";
 
 /** The names are those of records, which are verified years after. */
 export const PLANE_NAMES = RECORD_PLANES;

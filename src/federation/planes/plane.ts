@@ -3,7 +3,7 @@
 // Invariants: `render` reads nothing but the registry; `apply` is idempotent and ends in a verified state or
 // says what it could not reach; nothing reported here holds content.
 
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
 import type { PlaneName } from "./names.ts";
 
@@ -40,7 +40,7 @@ export interface OutOfReach {
   /** What was not reached, such as a room ID or a server name. */
   readonly subject: string;
   readonly reason: string;
-  readonly mend: string;
+  readonly hint: string;
 }
 
 export type PlaneOutcome =

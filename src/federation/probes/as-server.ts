@@ -21,7 +21,7 @@ function read(file: string, directory: string): string {
     return readFileSync(path, "utf8");
   } catch (cause) {
     throw new DrawbridgeError("secret_unavailable", `cannot read ${path}`, {
-      mend: "Check the path in probe.yaml, and that this user may read the file.",
+      hint: "Check the path in probe.yaml, and that this user may read the file.",
       cause,
     });
   }

@@ -2,7 +2,7 @@
 // Invariants: the invocation asks for a task that does not exist, so that an agent which is reached does no
 // work; a token is held in memory alone, and only its use is reported.
 
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import { readCardAnswer, readInvokeAnswer, readTokenAnswer } from "./answers.ts";
 import type { ProbeConfig } from "./config.ts";

@@ -4,7 +4,7 @@
 import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { type EvidenceItem, evidenceItem, type Vantage } from "../../records/evidence-item.ts";
+import { type EvidenceItem, evidenceItem, type Vantage } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../planes/names.ts";
 
 /** Who answered, as evidence items name it. */

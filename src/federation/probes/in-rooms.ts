@@ -2,7 +2,7 @@
 // given history? Invariants: who joins leaves again, or it is said who did not; and only after history was asked for,
 // since a server gives it to those who are in the room as it is asked.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { homeserverRefusal, homeserverUnclear } from "./answers.ts";
 import type { PartnerServer } from "./as-server.ts";
 import { type Finding, leftOut, notApplicable, type OutsideProbe, unreachable } from "./finding.ts";
@@ -146,7 +146,7 @@ export class RoomProbes {
     throw new DrawbridgeError(
       "homeserver_unavailable",
       `${other?.userId} came into ${this.#room.id} to probe it, and cannot leave`,
-      { mend: "Have this user leave the room by hand once its homeserver answers; then probe again." },
+      { hint: "Have this user leave the room by hand once its homeserver answers; then probe again." },
     );
   }
 

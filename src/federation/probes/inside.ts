@@ -2,7 +2,7 @@
 // Invariant: a plane that cannot be asked is told as unknown and keeps no other from being asked.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { type EvidenceItem, evidenceItem } from "../../records/evidence-item.ts";
+import { type EvidenceItem, evidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../planes/names.ts";
 import type { PlaneRuntimes } from "../planes/runtimes.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired.ts";

@@ -2,8 +2,9 @@
 // Invariants: a probe whose way leads through a closed plane is to be refused, and where all are open it is to
 // pass; what was not tried proves nothing, so a closed plane needs an item that shows it closed; an open plane
 // lets the partner's people into a room and puts nobody there, so that nobody is in it contradicts nothing.
-import { PublicationFile } from "../../admission/publication-file.ts";
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { PublicationFile } from "../../rendered-files/publication-file.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import { CARD_PUBLICATION } from "../planes/card/render.ts";
 import type { PlaneName } from "../planes/names.ts";

@@ -3,7 +3,7 @@ import { resolve } from "node:path";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseRoomId, type RoomId } from "../../domain/identifiers.ts";
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { FederationConfig } from "../config.ts";
 import type { PlaneName } from "../planes/names.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
@@ -48,6 +48,6 @@ export function requireAbout(probe: ProbeConfig, own: string, partner: string): 
   throw new DrawbridgeError(
     "usage",
     `the probe file looks at ${probe.target.serverName} as ${probe.as.serverName}, not at ${own} as ${partner}`,
-    { mend: "Name the probe file of this partner." },
+    { hint: "Name the probe file of this partner." },
   );
 }

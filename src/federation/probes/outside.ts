@@ -2,7 +2,7 @@
 // Invariants: a probe whose section is missing is listed as left out, with what it lacks; no probe is reported
 // closed without an answer that refused, or an absence that is explained.
 import type { RoomId } from "../../domain/identifiers.ts";
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
 import { PartnerServer } from "./as-server.ts";
 import { probeCards, probeInvocation } from "./at-gateway.ts";

@@ -2,7 +2,7 @@
 // Invariants: that something did not arrive is stated only if what the witness sent after receiving it did, or if
 // another refusal explains it; else it is `unknown`. What came is never said to be missing, nor what the witness may
 // have passed on to have come directly.
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { homeserverRefusal, homeserverUnclear, type MatrixAnswer } from "./answers.ts";
 import { type Finding, leftOut, notApplicable, type ProbeSubject } from "./finding.ts";
 import { gateFor, type Pass } from "./gates.ts";

@@ -1,7 +1,7 @@
 // Is a plane really open to the partner? Pure. Invariants: state is not enforcement: what the parts enforce is
 // asked for; what nobody saw open is not open; an item that says closed is enough to say no; a rule names what
 // was found and what to do.
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../planes/names.ts";
 import { wasLeftOut } from "../probes/finding.ts";
 import type { Judged } from "../probes/intent.ts";
@@ -11,7 +11,7 @@ export interface OpenCondition {
   readonly condition: string;
   readonly verdict: "met" | "not_met" | "unknown" | "not_applicable";
   readonly found: string;
-  readonly mend: string;
+  readonly hint: string;
 }
 
 export interface SeenOpen {
@@ -39,7 +39,7 @@ export function judgeOpen(seen: SeenOpen): readonly OpenCondition[] {
     condition: "in_force",
     verdict: outcome === "in_force" ? "met" : "not_met",
     found: reason ?? outcome,
-    mend: `See drawbridge federation status; then run this again: it applies the ${plane} plane once more.`,
+    hint: `See drawbridge federation status; then run this again: it applies the ${plane} plane once more.`,
   };
   return [inForce, ...enforced(seen), ...fromOutside(seen)];
 }
@@ -60,17 +60,17 @@ function enforced(seen: SeenOpen): readonly OpenCondition[] {
 }
 
 /** Every item says open, and there is one. */
-function allOpen(condition: string, items: readonly EvidenceItem[], mend: string): OpenCondition {
+function allOpen(condition: string, items: readonly EvidenceItem[], hint: string): OpenCondition {
   const closed = items.find(({ verdict }) => verdict === "closed");
-  if (closed !== undefined) return { condition, verdict: "not_met", found: foundIn(closed), mend };
+  if (closed !== undefined) return { condition, verdict: "not_met", found: foundIn(closed), hint };
   const unclear = items.find(({ verdict }) => verdict === "unknown");
-  if (unclear !== undefined) return { condition, verdict: "unknown", found: foundIn(unclear), mend };
-  if (items.length === 0) return { condition, verdict: "unknown", found: "nothing was seen", mend };
-  return { condition, verdict: "met", found: `${items.length} open`, mend: "" };
+  if (unclear !== undefined) return { condition, verdict: "unknown", found: foundIn(unclear), hint };
+  if (items.length === 0) return { condition, verdict: "unknown", found: "nothing was seen", hint };
+  return { condition, verdict: "met", found: `${items.length} open`, hint: "" };
 }
 
 function none(condition: string, found: string): OpenCondition {
-  return { condition, verdict: "not_applicable", found, mend: "" };
+  return { condition, verdict: "not_applicable", found, hint: "" };
 }
 
 /** What says that the partner is heard in a room; who is in it is up to people. */
@@ -110,23 +110,23 @@ function roomsEnforced({ inside, touched }: SeenOpen): readonly OpenCondition[] 
             condition: "kept_rooms_hear_it",
             verdict: "unknown" as const,
             found: `${silent}: nobody said what is enforced`,
-            mend: "Load the border module and check border.statusToken, then run this again.",
+            hint: "Load the border module and check border.statusToken, then run this again.",
           };
   return [first, others];
 }
 
 function met(condition: string, found: string): OpenCondition {
-  return { condition, verdict: "met", found, mend: "" };
+  return { condition, verdict: "met", found, hint: "" };
 }
 
 function trusted({ inside, targets, hasBridge }: SeenOpen): readonly OpenCondition[] {
   const condition = "agent_card_verified";
   if (!hasBridge || targets.size === 0) return [none(condition, "our bridge carries none of its agents")];
   return [...targets].map(([agent, fingerprint]): OpenCondition => {
-    const mend =
+    const hint =
       "Have the partner serve the card that its new key has signed; drawbridge agent pin changes the pin. Then run this again.";
     if (fingerprint === undefined) {
-      return { condition, verdict: "not_met", found: `${agent} has no pin`, mend };
+      return { condition, verdict: "not_met", found: `${agent} has no pin`, hint };
     }
     const item = inside.find(({ probe, subject }) => probe === "card_trust" && subject === agent);
     if (item?.verdict === "open" && item.references.includes(fingerprint)) {
@@ -135,7 +135,7 @@ function trusted({ inside, targets, hasBridge }: SeenOpen): readonly OpenConditi
     const isAboutIt = item?.references.includes(fingerprint) === true;
     const verdict = isAboutIt && item?.verdict === "closed" ? "not_met" : "unknown";
     const found = isAboutIt ? (item?.reason ?? "unknown") : "not decided about the new pin";
-    return { condition, verdict, found: `${agent}: ${found}`, mend };
+    return { condition, verdict, found: `${agent}: ${found}`, hint };
   });
 }
 
@@ -161,11 +161,11 @@ function fromOutside({ outside, plane }: SeenOpen): readonly OpenCondition[] {
   const condition = "from_outside";
   if (tried.length === 0)
     return left === 0 ? [] : [none(condition, `${left} up to the partner's own planes`)];
-  const mend = "It was tried as the partner: compare with what the partner's operator sees.";
+  const hint = "It was tried as the partner: compare with what the partner's operator sees.";
   const wrong = tried.find(({ outcome }) => outcome === "otherwise");
-  if (wrong !== undefined) return [{ condition, verdict: "not_met", found: foundIn(wrong.item), mend }];
+  if (wrong !== undefined) return [{ condition, verdict: "not_met", found: foundIn(wrong.item), hint }];
   const unclear = tried.find(({ outcome }) => outcome === "unclear");
-  if (unclear !== undefined) return [{ condition, verdict: "unknown", found: foundIn(unclear.item), mend }];
+  if (unclear !== undefined) return [{ condition, verdict: "unknown", found: foundIn(unclear.item), hint }];
   const rest = left === 0 ? "" : `, ${left} up to the partner's own planes`;
   return [met(condition, `${tried.length} as wanted${rest}`)];
 }

@@ -6,8 +6,8 @@
 import { encodeBase64url } from "../../domain/base64url.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { ServerName } from "../../domain/identifiers.ts";
+import { mapConcurrent } from "../../runtime/map-concurrent.ts";
 import type { FederationAnswer, SignedRequests } from "../homeserver/signed-request.ts";
-import { sideBySide } from "../planes/rooms/side-by-side.ts";
 
 const ASK_TIMEOUT_MS = 10_000;
 const AT_ONCE = 2;
@@ -21,7 +21,7 @@ export async function holdsBans(
   partner: ServerName,
   events: readonly (string | undefined)[],
 ): Promise<"yes" | "no" | "unknown"> {
-  const statuses = await sideBySide([...events], AT_ONCE, async (event) =>
+  const statuses = await mapConcurrent([...events], AT_ONCE, async (event) =>
     event === undefined ? undefined : statusFor(signed, partner, event),
   );
   // A server whose last user was banned is in the room no more, and shows nobody the events that it has; one that

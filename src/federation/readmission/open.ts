@@ -4,7 +4,7 @@
 // two writes is understood, and never leads to a second commit.
 import type { Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { Identifier } from "../../records/fields.ts";
+import { Identifier } from "../../records/format/fields.ts";
 import { refuse } from "../agents/guards.ts";
 import { type ChangeBase, changeBase, commitChange } from "../change/commit-change.ts";
 import { editFile } from "../change/edit-file.ts";
@@ -43,7 +43,7 @@ export async function openReadmission(context: ReadmissionContext, options: Open
   const { state, clock, repository } = context;
   if (!Identifier.safeParse(options.gate).success) {
     throw new DrawbridgeError("usage", "the gate is no reference", {
-      mend: "Name where the approval is filed, such as CHG-2041: visible characters, at most 512.",
+      hint: "Name where the approval is filed, such as CHG-2041: visible characters, at most 512.",
     });
   }
   const lock = await state.lock("readmission", clock, context.onWait);
@@ -76,16 +76,16 @@ export async function openReadmission(context: ReadmissionContext, options: Open
 
 function otherGate(serverName: string, named: string): DrawbridgeError {
   return new DrawbridgeError("usage", `a re-admission of ${serverName} is open, with another gate`, {
-    mend: `Go on with it: drawbridge readmission next ${named}. Nothing was changed.`,
+    hint: `Go on with it: drawbridge readmission next ${named}. Nothing was changed.`,
   });
 }
 
 function otherFresh({ partner, done }: Readmission, { partner: named }: OpenOptions): DrawbridgeError {
   const what = `the re-admission of ${partner} was opened with other identities`;
-  const mend = done
+  const hint = done
     ? "Pin another key with drawbridge agent pin."
     : `Go on with what was pinned (drawbridge readmission next ${named}), and change a pin with drawbridge agent pin.`;
-  return new DrawbridgeError("usage", what, { mend: `${mend} Nothing was changed.` });
+  return new DrawbridgeError("usage", what, { hint: `${hint} Nothing was changed.` });
 }
 
 async function commitOpening(

@@ -3,8 +3,15 @@
 // proved once, and only after the planes before it.
 import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { EvidenceItem } from "../../records/evidence-item.ts";
-import { Digest, GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/fields.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import {
+  Digest,
+  GitRevision,
+  Identifier,
+  Instant,
+  OrganisationName,
+  RunId,
+} from "../../records/format/fields.ts";
 import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { RoomsChoice } from "./record.ts";
@@ -31,7 +38,7 @@ const TouchedRoom = z.strictObject({
   /** The room in its place; null where there is none. */
   replacement: Identifier.nullable(),
   /** Whether the partner's server has learned of its users' bans, without which they can never join again. */
-  mendable: z.enum(["yes", "no", "unknown"]),
+  repairable: z.enum(["yes", "no", "unknown"]),
 });
 export type TouchedRoom = z.output<typeof TouchedRoom>;
 
@@ -101,7 +108,7 @@ export function requireReadmission(state: StateFolder, partner: string): Readmis
   const found = lastReadmission(state, partner);
   if (found !== undefined) return found;
   throw new DrawbridgeError("usage", `no re-admission of ${partner} was opened`, {
-    mend: "Open one: drawbridge readmission open PARTNER --gate REFERENCE --fresh FILE.",
+    hint: "Open one: drawbridge readmission open PARTNER --gate REFERENCE --fresh FILE.",
   });
 }
 

@@ -2,7 +2,14 @@
 // Invariants: content-free; one record an act, committed; every field is an identifier, a digest or a time.
 // Published as docs/reference/schemas/svc.federation.readmission.v1.schema.json.
 import { z } from "zod";
-import { Digest, GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/fields.ts";
+import {
+  Digest,
+  GitRevision,
+  Identifier,
+  Instant,
+  OrganisationName,
+  RunId,
+} from "../../records/format/fields.ts";
 import { PLANE_NAMES } from "../planes/names.ts";
 
 export const ROOMS_CHOICES = ["new", "reopen"] as const;

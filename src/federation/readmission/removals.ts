@@ -1,6 +1,6 @@
 // What removals of the same partner mean for its re-admission. Invariants: no plane is opened while a removal is
 // walked; a removal that was begun after a re-admission was opened ends that, with its gate and its identities.
-import { STAGE_NAMES } from "../../records/stages.ts";
+import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { refuse } from "../agents/guards.ts";
 import { openRunWith, runsWith } from "../offboarding/run/run.ts";
 import { readStage } from "../offboarding/run/stage-record.ts";

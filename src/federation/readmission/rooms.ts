@@ -1,9 +1,10 @@
 // The rooms that a partner was closed out of, and new ones in place of those that are not to come back.
-// Invariants: whether memberships can be mended is asked of the partner's server, never concluded; what it does
+// Invariants: whether memberships can be repaired is asked of the partner's server, never concluded; what it does
 // not answer is unknown; history is never purged here; a new room that was begun is gone on with, not made twice.
 import { join, resolve } from "node:path";
 import type { Clock } from "../../domain/clock.ts";
 import { type RoomId, type ServerName, serverOf } from "../../domain/identifiers.ts";
+import { mapConcurrent } from "../../runtime/map-concurrent.ts";
 import type { FederationConfig } from "../config.ts";
 import { listRooms } from "../planes/rooms/inventory.ts";
 import { type RoomRecord, readJournal } from "../planes/rooms/journal.ts";
@@ -11,7 +12,6 @@ import { withSession } from "../planes/rooms/open-session.ts";
 import { replaceRoom } from "../planes/rooms/replace-room.ts";
 import type { RoomState } from "../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "../planes/rooms/session.ts";
-import { sideBySide } from "../planes/rooms/side-by-side.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { holdsBans } from "./held-bans.ts";
@@ -46,7 +46,7 @@ export function readmissionRooms(
       const { rooms } = readJournal(folder, server);
       if (rooms.length === 0) return [];
       return work(desired, false, (session) =>
-        sideBySide(rooms, ROOMS_AT_ONCE, (record) => touchedRoom(session, server, record)),
+        mapConcurrent(rooms, ROOMS_AT_ONCE, (record) => touchedRoom(session, server, record)),
       );
     },
     async replace(desired, partner, rooms) {
@@ -73,13 +73,13 @@ async function touchedRoom(
   const to = replacement?.to ?? null;
   if (gone !== undefined) {
     const state = to === null ? "gone" : "replaced";
-    return { room, state, replacement: to, mendable: "yes" };
+    return { room, state, replacement: to, repairable: "yes" };
   }
-  if (replace !== undefined && to !== null) return { room, state: "kept", replacement: to, mendable: "no" };
-  return { room, state: "kept", replacement: null, mendable: await mendable(session, partner, record) };
+  if (replace !== undefined && to !== null) return { room, state: "kept", replacement: to, repairable: "no" };
+  return { room, state: "kept", replacement: null, repairable: await repairable(session, partner, record) };
 }
 
-function mendable(session: RoomsSession, partner: ServerName, { bans }: RoomRecord) {
+function repairable(session: RoomsSession, partner: ServerName, { bans }: RoomRecord) {
   const events = [...bans].filter(([user]) => serverOf(user) === partner).map(([, { event }]) => event);
   return holdsBans(session.signed, partner, events);
 }
@@ -94,17 +94,17 @@ async function replaceAll(
     // `removed` would purge the old room: its history is ours, and stays.
     .map((one) => ({ ...one, mode: "contained" as const }));
   const listed = await listRooms(session, []);
-  const read = await sideBySide([...new Set([...listed, ...rooms])], ROOMS_AT_ONCE, (room) =>
+  const read = await mapConcurrent([...new Set([...listed, ...rooms])], ROOMS_AT_ONCE, (room) =>
     readRoom(session, room),
   );
   const states = read.filter((state): state is RoomState => state !== undefined);
-  return sideBySide(rooms, 2, async (room) => {
+  return mapConcurrent(rooms, 2, async (room) => {
     const state = states.find(({ roomId }) => roomId === room);
     if (state !== undefined && recordOf(session, partner, room)?.gone === undefined) {
       await replaceRoom(session, state, concerned, states);
     }
     const record = recordOf(session, partner, room);
-    if (record === undefined) return { room, state: "gone", replacement: null, mendable: "yes" };
+    if (record === undefined) return { room, state: "gone", replacement: null, repairable: "yes" };
     return touchedRoom(session, partner, record);
   });
 }

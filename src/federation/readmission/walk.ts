@@ -1,9 +1,10 @@
 // The next step of a re-admission: one plane is opened, brought into force, and seen to be open.
 // Invariants: in the specification's order 1, 2, 3, 4, 5, each after the one before was proved; a commit that was
 // made is found again after a kill and never made twice; evidence of this partnership alone counts.
-import { targetFingerprint } from "../../admission/target-fingerprint.ts";
+
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { EvidenceItem } from "../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
 import { refuse } from "../agents/guards.ts";
 import { type ChangeBase, type Committed, changeBase, commitChange } from "../change/commit-change.ts";
 import type { FederationConfig } from "../config.ts";
@@ -100,7 +101,7 @@ async function requireOpened(
   const opened = parseRevision(readmission.opened);
   if (opened === undefined || !(await repository.isAncestor(opened, base.head))) {
     throw new DrawbridgeError("usage", "the re-admission was not opened to its end", {
-      mend: "Run the same drawbridge readmission open again.",
+      hint: "Run the same drawbridge readmission open again.",
     });
   }
   const { name, partner } = findPartner(base.registry, readmission.partner);

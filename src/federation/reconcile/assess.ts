@@ -19,7 +19,7 @@ export interface Refusal {
   readonly reason: RefusalReason;
   /** For a person; content-free. */
   readonly detail: string;
-  readonly mend: string;
+  readonly hint: string;
 }
 
 export type Assessment =
@@ -42,7 +42,7 @@ export async function assessOrigin(revision: Revision, options: AssessOptions): 
     return {
       reason: "not_descendant",
       detail: `${revision} does not come after ${accepted}, which was taken up before`,
-      mend: "Put the branch back on top of it; or, if the rewind is meant, run drawbridge reconcile --once --allow-rewind.",
+      hint: "Put the branch back on top of it; or, if the rewind is meant, run drawbridge reconcile --once --allow-rewind.",
     };
   }
   if (
@@ -53,13 +53,13 @@ export async function assessOrigin(revision: Revision, options: AssessOptions): 
       return {
         reason: "signature_not_allowed",
         detail: `${allowedSignersFile} cannot be read, so that no signature can be told`,
-        mend: "Put the allowed signers file there, readable by this user, or correct `repository.allowedSignersFile`.",
+        hint: "Put the allowed signers file there, readable by this user, or correct `repository.allowedSignersFile`.",
       };
     }
     return {
       reason: "signature_not_allowed",
       detail: `${revision} is not signed by a key that the allowed signers file lists`,
-      mend: "Look at who made it (git log --show-signature); sign a commit on top of it with an allowed key.",
+      hint: "Look at who made it (git log --show-signature); sign a commit on top of it with an allowed key.",
     };
   }
   return undefined;
@@ -85,7 +85,7 @@ function assessFiles(revision: Revision, files: RevisionFiles, cache: PartnerCac
       good: false,
       reason: "render_differs",
       detail: `${path} is not what the registry renders`,
-      mend: "Run drawbridge federation render in a work tree and commit what it writes.",
+      hint: "Run drawbridge federation render in a work tree and commit what it writes.",
     };
   } catch (error) {
     if (!(error instanceof DrawbridgeError) || error.code !== "config_invalid") throw error;
@@ -99,7 +99,7 @@ function assessFiles(revision: Revision, files: RevisionFiles, cache: PartnerCac
       good: false,
       reason: "registry_invalid",
       detail: `the registry has problems${where}${more}`,
-      mend: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
+      hint: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
     };
   }
 }

@@ -18,7 +18,7 @@ export type ReconcileEvent =
       readonly revision: string | null;
       readonly reason: RefusalReason;
       readonly detail: string;
-      readonly mend: string;
+      readonly hint: string;
       /** What stays in force; null when nothing was ever accepted. */
       readonly inForce: string | null;
     }
@@ -31,7 +31,7 @@ export type ReconcileEvent =
       readonly outcome: string;
       readonly changed: boolean;
       readonly reason: string | null;
-      readonly mend: string | null;
+      readonly hint: string | null;
       readonly outOfReach: readonly OutOfReach[];
       readonly retryAt: string | null;
       readonly durationMs: number;

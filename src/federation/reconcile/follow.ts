@@ -29,7 +29,7 @@ export async function follow(context: ReconcileContext, options: FollowOptions):
   const service = await context.state.tryLock(SERVICE_LOCK);
   if (service === undefined) {
     throw new DrawbridgeError("program_failed", `another reconciler works with ${context.state.path}`, {
-      mend: "End it first; drawbridge reconcile --once may run beside it.",
+      hint: "End it first; drawbridge reconcile --once may run beside it.",
     });
   }
   try {

@@ -145,13 +145,13 @@ async function takeUp(
     const isNew = accepted !== assessment.desired.revision;
     return { desired: assessment.desired, refusal: undefined, isNew };
   }
-  const { reason, detail, mend } = assessment;
+  const { reason, detail, hint } = assessment;
   reporter.event({
-    ...{ event: "head_refused", revision: head ?? null, reason, detail, mend },
+    ...{ event: "head_refused", revision: head ?? null, reason, detail, hint },
     inForce: accepted ?? null,
   });
   const lastGood = accepted === undefined ? undefined : await stateOf(accepted);
-  return { desired: lastGood, refusal: { reason, detail, mend }, isNew: false };
+  return { desired: lastGood, refusal: { reason, detail, hint }, isNew: false };
 }
 
 async function assessHead(
@@ -168,7 +168,7 @@ async function assessHead(
     good: false,
     reason: "branch_missing",
     detail: `${repository.path} has no branch ${repository.branch}`,
-    mend: "Push the branch, or correct `repository.branch`.",
+    hint: "Push the branch, or correct `repository.branch`.",
   };
 }
 

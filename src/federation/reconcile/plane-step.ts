@@ -118,9 +118,9 @@ async function stepLocked(
 
 /**
  * What is remembered behind an attempt: one more at the state that stood there does not make it younger.
- * @param mended whether something stood there otherwise: it was found so, or this attempt has changed it
+ * @param repaired whether something stood there otherwise: it was found so, or this attempt has changed it
  */
-function afterAttempt(before: PlaneRecord, applied: Applied, mended: boolean): PlaneRecord {
+function afterAttempt(before: PlaneRecord, applied: Applied, repaired: boolean): PlaneRecord {
   const { revision, digest, at } = applied;
   // Not where another state was tried in between, whether or not that attempt is known to have ended.
   const isSame =
@@ -138,12 +138,12 @@ function afterAttempt(before: PlaneRecord, applied: Applied, mended: boolean): P
       applied.outcome !== "in_force"
         ? before.inForce
         : standing === null
-          ? { revision, digest, at, mendedAt: null }
+          ? { revision, digest, at, repairedAt: null }
           : {
               revision,
               digest,
               at: standing.at,
-              mendedAt: mended || isAfterFailure ? at : standing.mendedAt,
+              repairedAt: repaired || isAfterFailure ? at : standing.repairedAt,
             },
   };
 }
@@ -213,7 +213,7 @@ async function apply(
   const { revision } = desired;
   reporter.event({ event: "plane_begun", plane, revision });
   const begun = clock.now();
-  const { outcome, mend } = await attempt(runtime, desired, reporter);
+  const { outcome, hint } = await attempt(runtime, desired, reporter);
   const now = clock.now();
   const askedMs = outcome.state === "deferred" ? outcome.retryAfterMs : 0;
   const applied: Applied = {
@@ -234,7 +234,7 @@ async function apply(
   const { outOfReach, retryAt, reason } = applied;
   reporter.event({
     ...{ event: "plane_ended", plane, revision, digest, outcome: outcome.state, changed },
-    ...{ reason, mend, outOfReach, retryAt, durationMs: now - begun },
+    ...{ reason, hint, outOfReach, retryAt, durationMs: now - begun },
   });
   return { applied, changed };
 }
@@ -245,14 +245,14 @@ async function attempt(
   runtime: PlaneRuntime,
   desired: DesiredState,
   reporter: ReconcileContext["reporter"],
-): Promise<{ outcome: Attempted; mend: string | null }> {
+): Promise<{ outcome: Attempted; hint: string | null }> {
   try {
     const progress = { note: (text: string) => reporter.note(runtime.name, text) };
-    return { outcome: await runtime.apply(desiredPlane(desired, runtime.name), progress), mend: null };
+    return { outcome: await runtime.apply(desiredPlane(desired, runtime.name), progress), hint: null };
   } catch (error) {
     reporter.note(runtime.name, error instanceof Error ? error.message : "failed");
-    const mend = error instanceof DrawbridgeError ? (error.mend ?? null) : null;
-    return { outcome: { state: "failed", reason: codeOf(error) }, mend };
+    const hint = error instanceof DrawbridgeError ? (error.hint ?? null) : null;
+    return { outcome: { state: "failed", reason: codeOf(error) }, hint };
   }
 }
 

@@ -14,7 +14,7 @@ export interface CrossProblem {
   readonly path: readonly (string | number)[];
   readonly rule: string;
   readonly message: string;
-  readonly mend: string;
+  readonly hint: string;
 }
 
 export function crossCheck({ organisation, partners }: Registry): CrossProblem[] {
@@ -34,8 +34,8 @@ function checkServers(organisation: Organisation, partners: readonly PartnerEntr
   const names = new Map(partners.map(({ name, file }) => [name, file]));
   const hosts = new Map<string, { server: string; file: string }>();
   const add = (server: string, file: string) => {
-    const problem = (rule: string, message: string, mend: string) =>
-      problems.push({ file, path: ["serverName"], rule, message, mend });
+    const problem = (rule: string, message: string, hint: string) =>
+      problems.push({ file, path: ["serverName"], rule, message, hint });
     const host = serverHost(server);
     const other = hosts.get(host);
     if (other === undefined) hosts.set(host, { server, file });
@@ -81,7 +81,7 @@ function checkServers(organisation: Organisation, partners: readonly PartnerEntr
         path: ["serverName"],
         rule: "ambiguous_name",
         message: `is also the file name of another partner (${namesake})`,
-        mend: "Rename one of the files: a partner is called by its server name or its file's name.",
+        hint: "Rename one of the files: a partner is called by its server name or its file's name.",
       });
     }
   }
@@ -102,7 +102,7 @@ function checkClients(organisation: Organisation, partners: readonly PartnerEntr
       path,
       rule: "duplicate_azp",
       message: `is also the client of ${other === file ? "another entry of this file" : other}`,
-      mend: "Give each client an ID of its own: whoever shares one shares its access.",
+      hint: "Give each client an ID of its own: whoever shares one shares its access.",
     });
   };
   organisation.clients.forEach(({ clientId }, index) => {
@@ -126,7 +126,7 @@ function checkOffers(organisation: Organisation, partners: readonly PartnerEntry
           message: twice
             ? `names ${agent} twice`
             : `${agent} is no agent that ${ORGANISATION_FILE} offers under agents`,
-          mend: twice ? "Name it once." : "Offer the agent, or remove it here.",
+          hint: twice ? "Name it once." : "Offer the agent, or remove it here.",
         },
       ];
     });
@@ -155,7 +155,7 @@ function checkPaths(organisation: Organisation): CrossProblem[] {
         path: ["agents", agent, key],
         rule: "path_collision",
         message: `is already the path of ${other}`,
-        mend: "Give each card and each agent a public path of its own.",
+        hint: "Give each card and each agent a public path of its own.",
       });
     }
   }
@@ -196,7 +196,7 @@ function checkConsumed(organisation: Organisation, partners: readonly PartnerEnt
           path: [...path, agent],
           rule: "agent_collision",
           message: `${other} consumes an agent of the same name, and both would be one ghost`,
-          mend: "Name it after its organisation, such as org-b-docs-qa.",
+          hint: "Name it after its organisation, such as org-b-docs-qa.",
         });
       }
       const unknown = (key: string, index: number) => ({
@@ -204,7 +204,7 @@ function checkConsumed(organisation: Organisation, partners: readonly PartnerEnt
         path: [...path, agent, key, index],
         rule: "unknown_server",
         message: "names a server that is neither this organisation's own nor any partner's",
-        mend: "Correct the name (ports count), or register the partner first.",
+        hint: "Correct the name (ports count), or register the partner first.",
       });
       entry.allowedServers?.forEach((server, index) => {
         if (!known.has(server)) problems.push(unknown("allowedServers", index));

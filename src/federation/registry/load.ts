@@ -58,7 +58,7 @@ export function loadRegistry(
     problems.push({
       ...{ file: ORGANISATION_FILE, line: 1, path: "", rule: "organisation_missing" },
       message: "there is no such file",
-      mend: "Write it: it names this organisation's own server; docs/reference/registry.md shows one.",
+      hint: "Write it: it names this organisation's own server; docs/reference/registry.md shows one.",
     });
   }
   problems.push(...(organisation?.problems ?? []));
@@ -84,7 +84,7 @@ function unknownFile(path: string): RegistryProblem {
     message: inPartners
       ? "a partner's file is NAME.yaml, NAME of lower-case letters, digits and hyphens, at most 50"
       : "is no file of a registry, and would say nothing",
-    mend: inPartners
+    hint: inPartners
       ? "Rename it; a file that is not read admits nobody."
       : `Move it out of ${FOLDER}; partners stand in ${PARTNERS}.`,
   };

@@ -2,10 +2,10 @@
 // Invariants: unknown keys are refused; secrets are named by reference, never written here.
 // Published as docs/reference/schemas/registry-organisation.schema.json.
 import { z } from "zod";
-import { CardIdentity } from "../../admission/agents-file.ts";
-import { DeclaredClientId } from "../../admission/clients-file.ts";
-import { AbsolutePath, plainUrl, Quota, UpstreamUrl } from "../../admission/fields.ts";
 import { parseAgentId, parseServerName } from "../../domain/identifiers.ts";
+import { CardIdentity } from "../../rendered-files/agents-file.ts";
+import { DeclaredClientId } from "../../rendered-files/clients-file.ts";
+import { AbsolutePath, plainUrl, Quota, UpstreamUrl } from "../../rendered-files/fields.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { AgentConsumption } from "./consumption.ts";
 import { RetiredOwn } from "./retired.ts";

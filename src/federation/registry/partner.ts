@@ -3,8 +3,8 @@
 // no secret can stand here; a plane is open only if the entry says so and the partner is not contained.
 // Published as docs/reference/schemas/registry-partner.schema.json.
 import { z } from "zod";
-import { DeclaredClientId } from "../../admission/clients-file.ts";
-import { Quota } from "../../admission/fields.ts";
+import { DeclaredClientId } from "../../rendered-files/clients-file.ts";
+import { Quota } from "../../rendered-files/fields.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { PLANE_NAMES, type PlaneName, SAFE_ORDER } from "../planes/names.ts";
 import { AgentConsumption } from "./consumption.ts";

@@ -1,5 +1,5 @@
 // What can be wrong in a registry, told all at once.
-// Invariants: every problem names its file, line, rule and mend; a value that may be a secret is never
+// Invariants: every problem names its file, line, rule and hint; a value that may be a secret is never
 // repeated in one.
 import { DrawbridgeError } from "../../domain/errors.ts";
 
@@ -12,12 +12,12 @@ export interface RegistryProblem {
   /** Stable name of what was broken, such as `schema`, `duplicate_azp`, `secret.pem_block`. */
   readonly rule: string;
   readonly message: string;
-  readonly mend: string;
+  readonly hint: string;
 }
 
 /** A problem as two lines of text: where and what, then what to do. */
-export function renderProblem({ file, line, path, rule, message, mend }: RegistryProblem): string {
-  return `${file}:${line}: ${path === "" ? "" : `${path}: `}${message} [${rule}]\n    mend: ${mend}`;
+export function renderProblem({ file, line, path, rule, message, hint }: RegistryProblem): string {
+  return `${file}:${line}: ${path === "" ? "" : `${path}: `}${message} [${rule}]\n    hint: ${hint}`;
 }
 
 /** A registry that cannot be used. Nothing is rendered from it. */
@@ -29,7 +29,7 @@ export class RegistryError extends DrawbridgeError {
       (a, b) => compare(a.file, b.file) || a.line - b.line || compare(a.path, b.path),
     );
     super("config_invalid", sorted.map(renderProblem).join("\n"), {
-      mend: "Correct what is named above; nothing was rendered or changed.",
+      hint: "Correct what is named above; nothing was rendered or changed.",
     });
     this.name = "RegistryError";
     this.problems = sorted;

@@ -111,7 +111,7 @@ function failed(file: string, message: string): ReadFile<never> {
 }
 
 function yamlProblem(file: string, message: string): RegistryProblem {
-  return { file, line: 1, path: "", rule: "yaml", message, mend: "Write it as plain YAML, one key a line." };
+  return { file, line: 1, path: "", rule: "yaml", message, hint: "Write it as plain YAML, one key a line." };
 }
 
 function schemaProblems(issue: z.core.$ZodIssue, file: string, lineOf: LineOf): readonly RegistryProblem[] {
@@ -122,7 +122,7 @@ function schemaProblems(issue: z.core.$ZodIssue, file: string, lineOf: LineOf): 
       line: lineOf([...issue.path, key]),
       path: dotted([...issue.path, key]),
       message: "unknown key",
-      mend: "Remove it or correct its spelling; docs/reference/registry.md lists every key.",
+      hint: "Remove it or correct its spelling; docs/reference/registry.md lists every key.",
     }));
   }
   const missing = issue.code === "invalid_type" && issue.message.endsWith("received undefined");
@@ -132,7 +132,7 @@ function schemaProblems(issue: z.core.$ZodIssue, file: string, lineOf: LineOf): 
       line: lineOf(issue.path),
       path: dotted(issue.path),
       message: missing ? "is missing" : issue.message,
-      mend: missing
+      hint: missing
         ? "Add it; docs/reference/registry.md says what it means."
         : "Correct the value; docs/reference/registry.md says what it may be.",
     },

@@ -88,6 +88,6 @@ const CARD = "Pin a fresh key: have the agent's operator rotate it, and give you
 const CLIENT = "Declare a client with an ID and a secret of its own, which were never used before.";
 const KEY_ID = "Take the key ID from its operator again: after a removal, nothing of before is trusted.";
 
-function problem(file: string, path: Path, rule: string, message: string, mend: string): CrossProblem {
-  return { file, path, rule, message, mend };
+function problem(file: string, path: Path, rule: string, message: string, hint: string): CrossProblem {
+  return { file, path, rule, message, hint };
 }

@@ -142,7 +142,7 @@ function secretProblem({ name, holds }: SecretRule, file: string, line: number):
   return {
     ...{ file, line, path: "", rule: name },
     message: `holds ${holds}`,
-    mend:
+    hint:
       "Keep it in a file or a variable outside the repository and name that ({file: …} or {env: …}). " +
       "If it was ever committed, it is known: replace it.",
   };

@@ -107,7 +107,7 @@ export function git(args: readonly string[], call: GitCall): Promise<GitAnswer> 
           "repository_unusable",
           `cannot run git in ${call.cwd}: ${cause.code ?? "failed"}`,
           {
-            mend: missing
+            hint: missing
               ? "Check that the folder exists, and install git 2.38 or later."
               : "Check the rights of the folder.",
             cause,
@@ -144,7 +144,7 @@ export function gitFailure(args: readonly string[], why: string): DrawbridgeErro
   const verb = args.find((argument) => !argument.startsWith("-")) ?? "";
   const locked = why.includes(".lock': File exists");
   return new DrawbridgeError("repository_unusable", `git ${verb} failed: ${why}`, {
-    mend: locked
+    hint: locked
       ? "If no git is at work in this repository, one was killed there: remove the lock file named above."
       : "Look at the repository with git itself, as the user that runs this command.",
   });

@@ -63,7 +63,7 @@ export class Repository {
       real = realpathSync(path);
     } catch (cause) {
       throw new DrawbridgeError("repository_unusable", `there is no repository at ${path}`, {
-        mend: "Correct `repository.path`, or make the repository with git init.",
+        hint: "Correct `repository.path`, or make the repository with git init.",
         cause,
       });
     }
@@ -72,7 +72,7 @@ export class Repository {
     const answer = await git(["rev-parse", "--path-format=absolute", "--git-common-dir"], call);
     if (answer.code !== 0) {
       throw new DrawbridgeError("repository_unusable", `${path} is not the top of a git repository`, {
-        mend: "Correct `repository.path`: a bare repository, or the folder that holds .git.",
+        hint: "Correct `repository.path`: a bare repository, or the folder that holds .git.",
       });
     }
     return new Repository(real, branch, answer.stdout.toString("utf8").replace(/\n$/, ""));
@@ -98,7 +98,7 @@ export class Repository {
     const head = await this.head();
     if (head !== undefined) return head;
     throw new DrawbridgeError("repository_unusable", `${this.path} has no branch ${this.branch}`, {
-      mend: "Correct `repository.branch`, or commit the registry to it first.",
+      hint: "Correct `repository.branch`, or commit the registry to it first.",
     });
   }
 
@@ -169,7 +169,7 @@ export class Repository {
       const [found, type, size] = output.toString("latin1", at, Math.max(lineEnd, at)).split(" ");
       if (found !== id || type !== "blob") {
         throw new DrawbridgeError("repository_unusable", `the repository lacks the object ${id}`, {
-          mend: "Run git fsck in it, and restore what is missing from a clone.",
+          hint: "Run git fsck in it, and restore what is missing from a clone.",
         });
       }
       const bytes = output.subarray(lineEnd + 1, lineEnd + 1 + Number(size));

@@ -50,7 +50,7 @@ export async function requireClean(folders: readonly string[], paths: readonly s
       "work_tree_dirty",
       `${folder} has changes in files that must change: ${shown}${more}`,
       {
-        mend: "Commit them, or put them aside with git stash, and run the command again; nothing was changed.",
+        hint: "Commit them, or put them aside with git stash, and run the command again; nothing was changed.",
       },
     );
   }

@@ -32,7 +32,7 @@ export class StateFolder {
     } catch (cause) {
       const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
       throw new DrawbridgeError("config_unreadable", `cannot use the state folder ${folder}: ${code}`, {
-        mend: "Correct `state`, or run this as the user that the folder belongs to.",
+        hint: "Correct `state`, or run this as the user that the folder belongs to.",
         cause,
       });
     }
@@ -57,7 +57,7 @@ export class StateFolder {
       return undefined;
     }
     throw new DrawbridgeError("config_invalid", `${file} is damaged, or of another version of this program`, {
-      mend: "Look at it, then move it away: without it, the next pass takes the branch as it stands.",
+      hint: "Look at it, then move it away: without it, the next pass takes the branch as it stands.",
     });
   }
 

@@ -22,7 +22,7 @@ const LeftOver = z.strictObject({
   partner: z.string(),
   subject: z.string(),
   reason: z.string(),
-  mend: z.string(),
+  hint: z.string(),
 });
 
 /** `at` is when the last attempt ended, whatever it changed. */
@@ -46,7 +46,7 @@ const InForce = Mark.extend({
    * When it was last so again, behind what was put right or an attempt that did not end so; null when it was
    * never known to be otherwise.
    */
-  mendedAt: Time.nullable().default(null),
+  repairedAt: Time.nullable().default(null),
 });
 
 const PlaneRecord = z.strictObject({

@@ -1,9 +1,9 @@
 // Putting the record file together from what both organisations have signed.
 // Invariant: only a record that verifies is ever put together.
-import type { Envelope } from "../envelope.ts";
-import { fileText, RECORD_SCHEMA, type RecordFile } from "../record-file.ts";
-import { statementOrder } from "../stages.ts";
-import type { Trust } from "../trust.ts";
+import type { Envelope } from "../format/envelope.ts";
+import { fileText, RECORD_SCHEMA, type RecordFile } from "../format/record-file.ts";
+import { statementOrder } from "../format/stages.ts";
+import type { Trust } from "../format/trust.ts";
 import { placeOf } from "../verify/stage.ts";
 import { verifyRecord } from "../verify/verify-record.ts";
 import { RecordRefused } from "./refused.ts";

@@ -5,10 +5,10 @@ import {
   COMPLETION_PREDICATE_TYPE,
   type CompletionPredicate,
   CompletionStatement,
-} from "../predicates/completion.ts";
-import type { StagePredicate } from "../predicates/stage.ts";
-import { STATEMENT_TYPE, type Statement, statementDigest } from "../statement.ts";
-import { completionSubjects } from "../subjects.ts";
+} from "../format/completion-predicate.ts";
+import type { StagePredicate } from "../format/stage-predicate.ts";
+import { STATEMENT_TYPE, type Statement, statementDigest } from "../format/statement.ts";
+import { completionSubjects } from "../format/subjects.ts";
 import { bindingProblems, completionProblems, evidenceOf, revisionsOf } from "../verify/completion.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { sequenceProblems, strayProblems } from "../verify/sequence.ts";

@@ -1,10 +1,11 @@
 // Countersigning what the other organisation has stated.
 // Invariants: nothing is signed before the other's signature was verified and the statement was found to be
 // about this removal and to hold, with all its evidence here; what is countersigned already stays as it is.
-import type { Envelope } from "../envelope.ts";
-import type { CompletionStatement } from "../predicates/completion.ts";
-import type { StageStatement } from "../predicates/stage.ts";
-import { STAGE_NAMES, statementOrder } from "../stages.ts";
+
+import type { CompletionStatement } from "../format/completion-predicate.ts";
+import type { Envelope } from "../format/envelope.ts";
+import type { StageStatement } from "../format/stage-predicate.ts";
+import { STAGE_NAMES, statementOrder } from "../format/stages.ts";
 import { keyProblems } from "../verify/completion.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { strayProblems, successionProblems } from "../verify/sequence.ts";

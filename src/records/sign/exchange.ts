@@ -3,11 +3,11 @@
 // organisation's pinned key, and each item is evidence that a statement rests on; taking in the same file
 // again changes nothing; a statement that contradicts one that is held is refused.
 import { parseStrictJson } from "../../domain/strict-json.ts";
-import { RECORD_BYTES_MAX } from "../bounds.ts";
-import type { Envelope } from "../envelope.ts";
-import type { EvidenceItem } from "../evidence-item.ts";
-import { EXCHANGE_SCHEMA, ExchangeFile } from "../exchange-file.ts";
-import { fileText } from "../record-file.ts";
+import { RECORD_BYTES_MAX } from "../format/bounds.ts";
+import type { Envelope } from "../format/envelope.ts";
+import type { EvidenceItem } from "../format/evidence-item.ts";
+import { EXCHANGE_SCHEMA, ExchangeFile } from "../format/exchange-file.ts";
+import { fileText } from "../format/record-file.ts";
 import { completionProblems, evidenceOf } from "../verify/completion.ts";
 import { readEvidence } from "../verify/evidence.ts";
 import type { Problem } from "../verify/reasons.ts";

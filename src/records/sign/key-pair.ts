@@ -6,7 +6,7 @@ import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { createPrivateFile } from "../../runtime/private-file.ts";
-import { keyIdOf } from "../public-key.ts";
+import { keyIdOf } from "../format/public-key.ts";
 
 export interface KeyFiles {
   readonly keyId: string;
@@ -37,6 +37,6 @@ export function createKeyPair(folder: string): KeyFiles {
 
 function refused(file: string, code: string): DrawbridgeError {
   return new DrawbridgeError("usage", `cannot write ${file}: ${code}`, {
-    mend: code === "EEXIST" ? "Name another folder: a key is never overwritten." : "Name another folder.",
+    hint: code === "EEXIST" ? "Name another folder: a key is never overwritten." : "Name another folder.",
   });
 }

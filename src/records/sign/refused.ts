@@ -2,7 +2,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type Problem, REASONS } from "../verify/reasons.ts";
 
-/** One line a problem; the mend is that of the first. */
+/** One line a problem; the hint is that of the first. */
 export class RecordRefused extends DrawbridgeError {
   readonly problems: readonly Problem[];
 
@@ -12,8 +12,8 @@ export class RecordRefused extends DrawbridgeError {
         `  ${reason} at ${where}${detail === undefined ? "" : ` (${detail})`}: ${REASONS[reason].sentence}`,
     );
     const [first] = problems;
-    const mend = first === undefined ? {} : { mend: REASONS[first.reason].mend };
-    super("record_refused", [what, ...lines].join("\n"), mend);
+    const hint = first === undefined ? {} : { hint: REASONS[first.reason].hint };
+    super("record_refused", [what, ...lines].join("\n"), hint);
     this.name = "RecordRefused";
     this.problems = problems;
   }

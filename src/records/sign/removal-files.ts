@@ -4,12 +4,12 @@
 
 import { z } from "zod";
 import { parseStrictJson } from "../../domain/strict-json.ts";
-import { STATEMENT_BYTES_MAX } from "../bounds.ts";
-import { type Envelope, withSignature } from "../envelope.ts";
-import type { EvidenceItem } from "../evidence-item.ts";
-import { COMPLETION_PREDICATE_TYPE, CompletionStatement } from "../predicates/completion.ts";
-import { StageStatement } from "../predicates/stage.ts";
-import type { TrustedParty } from "../trust.ts";
+import { STATEMENT_BYTES_MAX } from "../format/bounds.ts";
+import { COMPLETION_PREDICATE_TYPE, CompletionStatement } from "../format/completion-predicate.ts";
+import { type Envelope, withSignature } from "../format/envelope.ts";
+import type { EvidenceItem } from "../format/evidence-item.ts";
+import { StageStatement } from "../format/stage-predicate.ts";
+import type { TrustedParty } from "../format/trust.ts";
 import type { Removal } from "../verify/sequence.ts";
 import { placeOf } from "../verify/stage.ts";
 

@@ -19,10 +19,10 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
-import { RECORD_BYTES_MAX } from "../bounds.ts";
-import { type Envelope, EnvelopeDraft } from "../envelope.ts";
-import { fileText } from "../record-file.ts";
-import { STATEMENT_PAYLOAD_TYPE, statementBytes } from "../statement.ts";
+import { RECORD_BYTES_MAX } from "../format/bounds.ts";
+import { type Envelope, EnvelopeDraft } from "../format/envelope.ts";
+import { fileText } from "../format/record-file.ts";
+import { STATEMENT_PAYLOAD_TYPE, statementBytes } from "../format/statement.ts";
 import { keyProblems } from "../verify/completion.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { strayProblems } from "../verify/sequence.ts";
@@ -130,6 +130,6 @@ function readKept({ read }: Kept): Envelope | undefined {
   const parsed = EnvelopeDraft.safeParse(value);
   if (parsed.success && statementIn(parsed.data) !== undefined) return parsed.data;
   throw new DrawbridgeError("state_unreadable", "the kept statement is not one that was written here", {
-    mend: "Restore it from a backup. Without one, ask the other organisation for its copy: a second statement would contradict the first.",
+    hint: "Restore it from a backup. Without one, ask the other organisation for its copy: a second statement would contradict the first.",
   });
 }

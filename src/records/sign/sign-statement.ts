@@ -2,14 +2,14 @@
 // Invariants: a signature is added to exactly the bytes that the first one is over; it has the one form in
 // which records carry signatures, whatever the signer returned.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { inOneForm } from "../ecdsa-signature.ts";
+import { inOneForm } from "../format/ecdsa-signature.ts";
 import {
   type Envelope,
   type EnvelopeSignature,
   preAuthenticationEncoding,
   withSignature,
-} from "../envelope.ts";
-import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../statement.ts";
+} from "../format/envelope.ts";
+import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../format/statement.ts";
 import type { Signer } from "./signer.ts";
 
 /** An envelope with one signature. */
@@ -37,7 +37,7 @@ async function signature(
   const sig = inOneForm(await signer.sign(preAuthenticationEncoding(payloadType, payload)));
   if (sig === undefined) {
     throw new DrawbridgeError("program_failed", "the signer returned no DER signature", {
-      mend: "It must write an ECDSA P-256 signature in DER form; raw r‖s is not that.",
+      hint: "It must write an ECDSA P-256 signature in DER form; raw r‖s is not that.",
     });
   }
   return { keyid: signer.keyId, sig: sig.toString("base64") };

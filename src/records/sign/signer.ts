@@ -5,8 +5,8 @@ import { spawn } from "node:child_process";
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { inOneFormFromAny } from "../ecdsa-signature.ts";
-import { keyIdOf, type RecordKey } from "../public-key.ts";
+import { inOneFormFromAny } from "../format/ecdsa-signature.ts";
+import { keyIdOf, type RecordKey } from "../format/public-key.ts";
 
 export interface Signer {
   readonly keyId: string;
@@ -33,7 +33,7 @@ export function fileSigner(file: string): Signer {
       const key = readPrivateKey(file);
       if (keyIdOf(createPublicKey(key)) !== keyId) {
         throw new DrawbridgeError("secret_unavailable", `the key in ${file} was exchanged meanwhile`, {
-          mend: "Run the command again if that was meant.",
+          hint: "Run the command again if that was meant.",
         });
       }
       const signature = sign("sha256", data, { key, dsaEncoding: "der" });
@@ -57,7 +57,7 @@ function readPrivateKey(file: string): KeyObject {
 
 function unusable(file: string): DrawbridgeError {
   return new DrawbridgeError("secret_unavailable", `${file} holds no P-256 private key in PKCS #8 PEM`, {
-    mend: "Make one with `drawbridge records keygen`, readable by this user alone.",
+    hint: "Make one with `drawbridge records keygen`, readable by this user alone.",
   });
 }
 
@@ -87,7 +87,7 @@ export function commandSigner(
 
 function refused(command: readonly string[], why: string): DrawbridgeError {
   return new DrawbridgeError("program_failed", `the signer ${command[0] ?? ""}: ${why}`, {
-    mend: "Run it by hand with some bytes on its standard input; it must write the signature's bytes (DER, or r and s) and nothing else, and exit 0.",
+    hint: "Run it by hand with some bytes on its standard input; it must write the signature's bytes (DER, or r and s) and nothing else, and exit 0.",
   });
 }
 

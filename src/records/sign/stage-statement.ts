@@ -1,11 +1,11 @@
 // Building an organisation's statement about one stage from what it did and saw.
 // Invariants: pure; what is built holds by itself, because the verifier's own questions are asked before
 // anything is signed; position and subjects are computed, never given.
-import type { EvidenceItem } from "../evidence-item.ts";
-import { STAGE_PREDICATE_TYPE, type StagePredicate, StageStatement } from "../predicates/stage.ts";
-import { CONDITIONS_OF_STAGE, positionOf, type StageName } from "../stages.ts";
-import { STATEMENT_TYPE, type Statement, statementDigest } from "../statement.ts";
-import { stageSubjects } from "../subjects.ts";
+import type { EvidenceItem } from "../format/evidence-item.ts";
+import { STAGE_PREDICATE_TYPE, type StagePredicate, StageStatement } from "../format/stage-predicate.ts";
+import { CONDITIONS_OF_STAGE, positionOf, type StageName } from "../format/stages.ts";
+import { STATEMENT_TYPE, type Statement, statementDigest } from "../format/statement.ts";
+import { stageSubjects } from "../format/subjects.ts";
 import { strayProblems, successionProblems } from "../verify/sequence.ts";
 import { type Evidence, placeOf, stageProblems } from "../verify/stage.ts";
 import { fieldOf } from "../verify/verify-envelope.ts";

@@ -1,11 +1,12 @@
 // Does the completion bind exactly what was signed, and is it complete in all six parts?
-import { isOfPurge, ownerAttested, showsPurge } from "../duties.ts";
-import type { EvidenceItem } from "../evidence-item.ts";
-import type { CompletionPredicate } from "../predicates/completion.ts";
-import type { StagePredicate } from "../predicates/stage.ts";
-import { PLANE_OF_STAGE, statementOrder } from "../stages.ts";
-import { type Statement, statementDigest } from "../statement.ts";
-import { completionSubjects, sameSubjects } from "../subjects.ts";
+
+import type { CompletionPredicate } from "../format/completion-predicate.ts";
+import { isOfPurge, ownerAttested, showsPurge } from "../format/duties.ts";
+import type { EvidenceItem } from "../format/evidence-item.ts";
+import type { StagePredicate } from "../format/stage-predicate.ts";
+import { PLANE_OF_STAGE, statementOrder } from "../format/stages.ts";
+import { type Statement, statementDigest } from "../format/statement.ts";
+import { completionSubjects, sameSubjects } from "../format/subjects.ts";
 import { isAscending } from "./ascending.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
 import { type Evidence, placeOf } from "./stage.ts";

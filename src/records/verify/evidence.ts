@@ -1,5 +1,5 @@
 // The items of evidence that a file holds: which are whole, and which are not what they should be.
-import { EvidenceItem, isIntact } from "../evidence-item.ts";
+import { EvidenceItem, isIntact } from "../format/evidence-item.ts";
 import { isAscending } from "./ascending.ts";
 import { type Problem, printable } from "./reasons.ts";
 import { fieldOf } from "./verify-envelope.ts";

@@ -1,11 +1,12 @@
 // What a verified record says to an auditor: what is proved and who saw it, what is only attested, what is
 // missing. Invariant: only statements that verified by themselves are drawn on; the lists say nothing about
 // the whole, `verified` does.
-import type { EvidenceItem, Vantage } from "../evidence-item.ts";
-import type { CompletionPredicate } from "../predicates/completion.ts";
-import type { StagePredicate } from "../predicates/stage.ts";
-import type { StageName } from "../stages.ts";
-import type { Statement } from "../statement.ts";
+
+import type { CompletionPredicate } from "../format/completion-predicate.ts";
+import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
+import type { StagePredicate } from "../format/stage-predicate.ts";
+import type { StageName } from "../format/stages.ts";
+import type { Statement } from "../format/statement.ts";
 import { type Problem, REASONS, type ReasonCode, reasonOf } from "./reasons.ts";
 import { placeOf } from "./stage.ts";
 import type { Signature } from "./verify-envelope.ts";
@@ -40,7 +41,7 @@ export interface RecordReport {
   readonly proved: readonly Proof[];
   readonly attested: readonly Attested[];
   readonly missing: readonly Missing[];
-  readonly problems: readonly (Problem & { readonly sentence: string; readonly mend: string })[];
+  readonly problems: readonly (Problem & { readonly sentence: string; readonly hint: string })[];
 }
 
 /** An exit condition that somebody saw hold. */
@@ -118,7 +119,7 @@ export function reportOf(found: Found): RecordReport {
     problems: problems.map((problem) => ({
       ...problem,
       sentence: REASONS[problem.reason].sentence,
-      mend: REASONS[problem.reason].mend,
+      hint: REASONS[problem.reason].hint,
     })),
   };
 }

@@ -1,7 +1,7 @@
 // Do the stage statements of a record make one removal: all of them, each once, in order, chained?
-import type { StagePredicate } from "../predicates/stage.ts";
-import { STAGE_NAMES, statementOrder } from "../stages.ts";
-import { type Statement, statementDigest } from "../statement.ts";
+import type { StagePredicate } from "../format/stage-predicate.ts";
+import { STAGE_NAMES, statementOrder } from "../format/stages.ts";
+import { type Statement, statementDigest } from "../format/statement.ts";
 import type { Problem } from "./reasons.ts";
 import { placeOf } from "./stage.ts";
 

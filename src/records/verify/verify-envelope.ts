@@ -5,12 +5,12 @@
 import { verify } from "node:crypto";
 import type { z } from "zod";
 import { parseStrictJson } from "../../domain/strict-json.ts";
-import { STATEMENT_BYTES_MAX } from "../bounds.ts";
-import { isInOneForm } from "../ecdsa-signature.ts";
-import { Envelope, type EnvelopeSignature, preAuthenticationEncoding } from "../envelope.ts";
-import type { RecordKey } from "../public-key.ts";
-import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../statement.ts";
-import type { TrustedParty } from "../trust.ts";
+import { STATEMENT_BYTES_MAX } from "../format/bounds.ts";
+import { isInOneForm } from "../format/ecdsa-signature.ts";
+import { Envelope, type EnvelopeSignature, preAuthenticationEncoding } from "../format/envelope.ts";
+import type { RecordKey } from "../format/public-key.ts";
+import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../format/statement.ts";
+import type { TrustedParty } from "../format/trust.ts";
 import { type Problem, printable } from "./reasons.ts";
 
 export interface Signature {

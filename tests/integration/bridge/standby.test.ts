@@ -3,16 +3,16 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
 import { stringify } from "yaml";
+import { freePort } from "../../../lab/free-port.ts";
 import { loadBridgeConfig } from "../../../src/bridge/config.ts";
-import { openTenureConnection } from "../../../src/bridge/ledger/tenure.ts";
+import { Leadership } from "../../../src/bridge/leadership.ts";
+import { openLeadershipConnection } from "../../../src/bridge/ledger/leadership.ts";
 import type { Readiness } from "../../../src/bridge/observe.ts";
 import { runBridge } from "../../../src/bridge/process.ts";
-import { Tenure } from "../../../src/bridge/tenure.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
-import { freePort } from "../../../src/runtime/free-port.ts";
 import { ledgerFixture } from "../../support/ledger.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { type Script, scriptedHomeserver, WELL } from "../../support/scripted-homeserver.ts";
@@ -79,8 +79,9 @@ async function fixture(
   );
   const clock = new ManualClock(Date.UTC(2026, 0, 1));
   const log = pino({ level: "silent" });
-  const serving = new Tenure({
-    open: () => openTenureConnection(url, { clock, port: older === "of the same port" ? listen : observe }),
+  const serving = new Leadership({
+    open: () =>
+      openLeadershipConnection(url, { clock, port: older === "of the same port" ? listen : observe }),
     mode: "alone",
     patienceMs: 60_000,
     clock,
@@ -88,7 +89,7 @@ async function fixture(
   });
   cleanups.push(() => serving.end());
   assert.ok(await serving.begin(true, new AbortController().signal));
-  const asked = async () => Number((await rows("SELECT asked FROM bridge_tenure"))[0]?.["asked"]);
+  const asked = async () => Number((await rows("SELECT asked FROM bridge_leadership"))[0]?.["asked"]);
   const checks = async () => {
     const answer = await fetch(`http://127.0.0.1:${observe}/readyz`).catch(() => undefined);
     return ((await answer?.json()) as { checks: readonly Readiness[] } | undefined)?.checks ?? [];
@@ -103,7 +104,7 @@ async function fixture(
     asked,
     checks,
     /** Whether it has the place; undefined when it says nothing yet. */
-    readiness: async () => (await checks()).find(({ name }) => name === "tenure")?.ok,
+    readiness: async () => (await checks()).find(({ name }) => name === "leadership")?.ok,
     start: () => {
       const stop = new AbortController();
       const config = loadBridgeConfig(join(folder, "bridge.yaml"));
@@ -135,99 +136,101 @@ async function until(clock: ManualClock, holds: () => Promise<boolean>, mostMs =
   return await holds();
 }
 
-test("ENC-2: a bridge whose port a foreign program has ends before it asks, and disturbs nobody", async (t) => {
-  const { clock, listen, serving, asked, start } = await fixture(t, { older: "of another port" });
-  await taken(t, listen);
-  const before = await asked();
-  const running = start();
-  assert.ok(await until(clock, async () => running.isOver));
-  assert.equal(await running.outcome, `cannot listen on 127.0.0.1:${listen}`);
-  assert.equal(await asked(), before);
-  assert.equal(serving.handOver.aborted, false);
-});
-
-test("ENC-2: a bridge takes over the port of the one before it, even if that is freed a little late", async (t) => {
-  const { clock, listen, serving, start, readiness } = await fixture(t, { older: "of the same port" });
-  const port = await taken(t, listen);
-  const running = start();
-  assert.ok(await until(clock, async () => serving.handOver.aborted));
-  await serving.end();
-  assert.ok(await until(clock, async () => (await readiness()) === true));
-  await until(clock, async () => false, 5_000);
-  assert.equal(running.isOver, false);
-  await new Promise((resolve) => port.close(resolve));
-  const answers = async () =>
-    (await fetch(`http://127.0.0.1:${listen}/`).catch(() => undefined))?.status !== undefined;
-  assert.ok(await until(clock, answers));
-});
-
-test("a bridge that ends without having served leaves the audit file to the one that serves", async (t) => {
-  const { clock, rows, serving, start, readiness, auditFile } = await fixture(t, {
-    older: "of another port",
+describe("standby", () => {
+  it("a bridge whose port a foreign program has ends before it asks, and disturbs nobody [ENC-2]", async (t) => {
+    const { clock, listen, serving, asked, start } = await fixture(t, { older: "of another port" });
+    await taken(t, listen);
+    const before = await asked();
+    const running = start();
+    assert.ok(await until(clock, async () => running.isOver));
+    assert.equal(await running.outcome, `cannot listen on 127.0.0.1:${listen}`);
+    assert.equal(await asked(), before);
+    assert.equal(serving.handOver.aborted, false);
   });
-  await rows(
-    "INSERT INTO bridge_audit (schema, record, created_at) VALUES ('svc.agent_card.v1', '{}', now())",
-  );
-  const running = start();
-  assert.ok(await until(clock, async () => serving.handOver.aborted && (await readiness()) === false));
-  running.stop.abort();
-  assert.ok(await until(clock, async () => running.isOver));
-  assert.equal(await running.outcome, "ended");
-  assert.equal(existsSync(auditFile) ? readFileSync(auditFile, "utf8") : "", "");
-  assert.deepEqual(await rows("SELECT count(*)::int AS n FROM bridge_audit WHERE exported_at IS NULL"), [
-    { n: 1 },
-  ]);
-});
 
-test("ENC-2: a bridge that the homeserver does not accept asks nobody to hand over, until it is accepted", async (t) => {
-  const { clock, homeserver, serving, asked, start, checks, readiness } = await fixture(t, {
-    older: "of another port",
-    stage: "B",
+  it("a bridge takes over the port of the one before it, even if that is freed a little late [ENC-2]", async (t) => {
+    const { clock, listen, serving, start, readiness } = await fixture(t, { older: "of the same port" });
+    const port = await taken(t, listen);
+    const running = start();
+    assert.ok(await until(clock, async () => serving.handOver.aborted));
+    await serving.end();
+    assert.ok(await until(clock, async () => (await readiness()) === true));
+    await until(clock, async () => false, 5_000);
+    assert.equal(running.isOver, false);
+    await new Promise((resolve) => port.close(resolve));
+    const answers = async () =>
+      (await fetch(`http://127.0.0.1:${listen}/`).catch(() => undefined))?.status !== undefined;
+    assert.ok(await until(clock, answers));
   });
-  homeserver.script = KNOWS_IT_NOT;
-  const before = await asked();
-  const running = start();
-  const refused = async () => (await checks()).find(({ name }) => name === "token_accepted");
-  assert.ok(await until(clock, async () => (await refused()) !== undefined));
-  assert.equal(await until(clock, async () => (await asked()) !== before, 30_000), false);
-  assert.equal(serving.handOver.aborted, false);
-  const { ok, mend } = (await refused()) ?? {};
-  assert.equal(ok, false);
-  assert.match(mend ?? "", /does not accept the as_token/);
-  assert.equal(running.isOver, false);
 
-  homeserver.script = ACCEPTS;
-  assert.ok(await until(clock, async () => serving.handOver.aborted));
-  assert.deepEqual(
-    homeserver.seen.filter(({ method, query }) => method !== "GET" || query.has("user_id")),
-    [],
-    "nothing is written, and no ghost is touched, beside a bridge that serves",
-  );
-  await serving.end();
-  assert.ok(await until(clock, async () => (await readiness()) === true));
-});
-
-test("a bridge with none beside it begins though its homeserver does not answer", async (t) => {
-  const { clock, homeserver, serving, asked, start, readiness } = await fixture(t, {
-    older: "of another port",
-    stage: "B",
+  it("a bridge that ends without having served leaves the audit file to the one that serves", async (t) => {
+    const { clock, rows, serving, start, readiness, auditFile } = await fixture(t, {
+      older: "of another port",
+    });
+    await rows(
+      "INSERT INTO bridge_audit (schema, record, created_at) VALUES ('svc.agent_card.v1', '{}', now())",
+    );
+    const running = start();
+    assert.ok(await until(clock, async () => serving.handOver.aborted && (await readiness()) === false));
+    running.stop.abort();
+    assert.ok(await until(clock, async () => running.isOver));
+    assert.equal(await running.outcome, "ended");
+    assert.equal(existsSync(auditFile) ? readFileSync(auditFile, "utf8") : "", "");
+    assert.deepEqual(await rows("SELECT count(*)::int AS n FROM bridge_audit WHERE exported_at IS NULL"), [
+      { n: 1 },
+    ]);
   });
-  homeserver.script = () => "reset";
-  await serving.end();
-  const before = await asked();
-  start();
-  assert.ok(await until(clock, async () => (await readiness()) === true));
-  assert.equal(await asked(), before + 1, "it did not stand in line first");
-});
 
-test("a bridge that waits for a homeserver that hangs ends when it is told to", async (t) => {
-  const { clock, homeserver, asked, start } = await fixture(t, { older: "of another port", stage: "B" });
-  homeserver.script = () => "hang";
-  const before = await asked();
-  const running = start();
-  assert.ok(await until(clock, async () => homeserver.seen.length > 0));
-  running.stop.abort();
-  assert.ok(await until(clock, async () => running.isOver));
-  assert.equal(await running.outcome, "ended");
-  assert.equal(await asked(), before);
+  it("a bridge that the homeserver does not accept asks nobody to hand over, until it is accepted [ENC-2]", async (t) => {
+    const { clock, homeserver, serving, asked, start, checks, readiness } = await fixture(t, {
+      older: "of another port",
+      stage: "B",
+    });
+    homeserver.script = KNOWS_IT_NOT;
+    const before = await asked();
+    const running = start();
+    const refused = async () => (await checks()).find(({ name }) => name === "token_accepted");
+    assert.ok(await until(clock, async () => (await refused()) !== undefined));
+    assert.equal(await until(clock, async () => (await asked()) !== before, 30_000), false);
+    assert.equal(serving.handOver.aborted, false);
+    const { ok, hint } = (await refused()) ?? {};
+    assert.equal(ok, false);
+    assert.match(hint ?? "", /does not accept the as_token/);
+    assert.equal(running.isOver, false);
+
+    homeserver.script = ACCEPTS;
+    assert.ok(await until(clock, async () => serving.handOver.aborted));
+    assert.deepEqual(
+      homeserver.seen.filter(({ method, query }) => method !== "GET" || query.has("user_id")),
+      [],
+      "nothing is written, and no ghost is touched, beside a bridge that serves",
+    );
+    await serving.end();
+    assert.ok(await until(clock, async () => (await readiness()) === true));
+  });
+
+  it("a bridge with none beside it begins though its homeserver does not answer", async (t) => {
+    const { clock, homeserver, serving, asked, start, readiness } = await fixture(t, {
+      older: "of another port",
+      stage: "B",
+    });
+    homeserver.script = () => "reset";
+    await serving.end();
+    const before = await asked();
+    start();
+    assert.ok(await until(clock, async () => (await readiness()) === true));
+    assert.equal(await asked(), before + 1, "it did not stand in line first");
+  });
+
+  it("a bridge that waits for a homeserver that hangs ends when it is told to", async (t) => {
+    const { clock, homeserver, asked, start } = await fixture(t, { older: "of another port", stage: "B" });
+    homeserver.script = () => "hang";
+    const before = await asked();
+    const running = start();
+    assert.ok(await until(clock, async () => homeserver.seen.length > 0));
+    running.stop.abort();
+    assert.ok(await until(clock, async () => running.isOver));
+    assert.equal(await running.outcome, "ended");
+    assert.equal(await asked(), before);
+  });
 });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import process from "node:process";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { ROOT, run, temporaryFolder, writeFile } from "../../support/temporary.ts";
 
 const WORDS = ["federation", "contain", "lighthouse"];
@@ -16,22 +16,24 @@ async function called(script: string, executable = process.execPath) {
   return await run(process.execPath, ["--input-type=module", "-e", code]);
 }
 
-test("ABU-1: a command that cannot be started, or is killed, is told with its mend, and is exit code 1", async (t) => {
-  const script = join(temporaryFolder(t), "script.js");
-  const missing = await called(script, "/nonexistent/node");
-  assert.deepEqual([missing.code, missing.stdout], [0, "1"]);
-  assert.match(
-    missing.stderr,
-    /^error: drawbridge federation contain lighthouse could not be started: ENOENT\nmend: Give that command/,
-  );
-  writeFile(script, 'process.kill(process.pid, "SIGKILL"); setInterval(() => {}, 1000);');
-  const killed = await called(script);
-  assert.equal(killed.stdout, "1");
-  assert.match(
-    killed.stderr,
-    /^error: drawbridge federation contain lighthouse was ended by SIGKILL\nmend: /,
-  );
-  writeFile(script, "process.exit(5);");
-  const incomplete = await called(script);
-  assert.deepEqual([incomplete.stdout, incomplete.stderr], ["5", ""]);
+describe("call own", () => {
+  it("a command that cannot be started, or is killed, is told with its hint, and is exit code 1 [ABU-1]", async (t) => {
+    const script = join(temporaryFolder(t), "script.js");
+    const missing = await called(script, "/nonexistent/node");
+    assert.deepEqual([missing.code, missing.stdout], [0, "1"]);
+    assert.match(
+      missing.stderr,
+      /^error: drawbridge federation contain lighthouse could not be started: ENOENT\nhint: Give that command/,
+    );
+    writeFile(script, 'process.kill(process.pid, "SIGKILL"); setInterval(() => {}, 1000);');
+    const killed = await called(script);
+    assert.equal(killed.stdout, "1");
+    assert.match(
+      killed.stderr,
+      /^error: drawbridge federation contain lighthouse was ended by SIGKILL\nhint: /,
+    );
+    writeFile(script, "process.exit(5);");
+    const incomplete = await called(script);
+    assert.deepEqual([incomplete.stdout, incomplete.stderr], ["5", ""]);
+  });
 });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { appendFileSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { CardAudit } from "../../../src/federation/planes/card/card-audit.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
@@ -28,65 +28,67 @@ function audit(t: TestContext) {
   return { file, said };
 }
 
-test("PLN-4: a card's last decision is followed as the bridge writes on, over any number of lines", async (t) => {
-  const { file, said } = audit(t);
-  assert.equal(await said(), undefined, "there is no file");
-  writeFileSync(file, "");
-  assert.deepEqual(await said(), {});
-  appendFileSync(
-    file,
-    delegations(3_000) + line("docs", "accepted") + delegations(3_000) + line("maps", "accepted"),
-  );
-  assert.deepEqual(await said(), { docs: "accepted", maps: "accepted" });
-  appendFileSync(file, delegations(10) + line("docs", "rejected"));
-  assert.deepEqual(await said(), { docs: "rejected", maps: "accepted" });
-  assert.deepEqual(await said(), { docs: "rejected", maps: "accepted" });
-});
+describe("card audit", () => {
+  it("a card's last decision is followed as the bridge writes on, over any number of lines [PLN-4]", async (t) => {
+    const { file, said } = audit(t);
+    assert.equal(await said(), undefined, "there is no file");
+    writeFileSync(file, "");
+    assert.deepEqual(await said(), {});
+    appendFileSync(
+      file,
+      delegations(3_000) + line("docs", "accepted") + delegations(3_000) + line("maps", "accepted"),
+    );
+    assert.deepEqual(await said(), { docs: "accepted", maps: "accepted" });
+    appendFileSync(file, delegations(10) + line("docs", "rejected"));
+    assert.deepEqual(await said(), { docs: "rejected", maps: "accepted" });
+    assert.deepEqual(await said(), { docs: "rejected", maps: "accepted" });
+  });
 
-test("PLN-4: what was read of the audit is not read again", async (t) => {
-  const { file, said } = audit(t);
-  writeFileSync(file, line("docs", "accepted"));
-  await said();
-  // The same file, of the same length: only one who reads it again sees the difference.
-  const other = readFileSync(file, "utf8").replace("docs", "dogs");
-  writeFileSync(file, other, { flag: "r+" });
-  assert.deepEqual(await said(), { docs: "accepted" });
-});
+  it("what was read of the audit is not read again [PLN-4]", async (t) => {
+    const { file, said } = audit(t);
+    writeFileSync(file, line("docs", "accepted"));
+    await said();
+    // The same file, of the same length: only one who reads it again sees the difference.
+    const other = readFileSync(file, "utf8").replace("docs", "dogs");
+    writeFileSync(file, other, { flag: "r+" });
+    assert.deepEqual(await said(), { docs: "accepted" });
+  });
 
-test("PLN-4: a line counts once it is whole, wherever it was cut, and a torn one that is cleared never", async (t) => {
-  const { file, said } = audit(t);
-  const [before, next] = [line("docs", "accepted"), line("docs", "rejected")];
-  for (let cut = 0; cut < next.length; cut++) {
-    rmSync(file, { force: true });
-    writeFileSync(file, before + next.slice(0, cut));
-    assert.deepEqual(await said(), { docs: "accepted" }, `cut at ${cut}`);
-    appendFileSync(file, next.slice(cut));
-    assert.deepEqual(await said(), { docs: "rejected" }, `cut at ${cut}`);
-  }
-  appendFileSync(file, before.slice(0, 20));
-  assert.deepEqual(await said(), { docs: "rejected" });
-  truncateSync(file, before.length + next.length);
-  appendFileSync(file, line("docs", "accepted"));
-  assert.deepEqual(await said(), { docs: "accepted" });
-});
+  it("a line counts once it is whole, wherever it was cut, and a torn one that is cleared never [PLN-4]", async (t) => {
+    const { file, said } = audit(t);
+    const [before, next] = [line("docs", "accepted"), line("docs", "rejected")];
+    for (let cut = 0; cut < next.length; cut++) {
+      rmSync(file, { force: true });
+      writeFileSync(file, before + next.slice(0, cut));
+      assert.deepEqual(await said(), { docs: "accepted" }, `cut at ${cut}`);
+      appendFileSync(file, next.slice(cut));
+      assert.deepEqual(await said(), { docs: "rejected" }, `cut at ${cut}`);
+    }
+    appendFileSync(file, before.slice(0, 20));
+    assert.deepEqual(await said(), { docs: "rejected" });
+    truncateSync(file, before.length + next.length);
+    appendFileSync(file, line("docs", "accepted"));
+    assert.deepEqual(await said(), { docs: "accepted" });
+  });
 
-test("PLN-4: an audit file that was replaced, or begun anew, is read from its start; one that is gone is told", async (t) => {
-  const { file, said } = audit(t);
-  writeFileSync(file, line("docs", "accepted"));
-  await said();
-  writeFileSync(`${file}.new`, line("maps", "rejected") + line("docs", "rejected"));
-  rmSync(file);
-  assert.equal(await said(), undefined);
-  writeFileSync(file, readFileSync(`${file}.new`));
-  assert.deepEqual(await said(), { maps: "rejected", docs: "rejected" });
-  writeFileSync(file, line("maps", "accepted"));
-  assert.deepEqual(await said(), { maps: "accepted" });
-});
+  it("an audit file that was replaced, or begun anew, is read from its start; one that is gone is told [PLN-4]", async (t) => {
+    const { file, said } = audit(t);
+    writeFileSync(file, line("docs", "accepted"));
+    await said();
+    writeFileSync(`${file}.new`, line("maps", "rejected") + line("docs", "rejected"));
+    rmSync(file);
+    assert.equal(await said(), undefined);
+    writeFileSync(file, readFileSync(`${file}.new`));
+    assert.deepEqual(await said(), { maps: "rejected", docs: "rejected" });
+    writeFileSync(file, line("maps", "accepted"));
+    assert.deepEqual(await said(), { maps: "accepted" });
+  });
 
-test("PLN-4: two who ask at the same time hear the same, and so does the next", async (t) => {
-  const { file, said } = audit(t);
-  writeFileSync(file, delegations(2_000) + line("docs", "accepted"));
-  assert.deepEqual(await Promise.all([said(), said()]), [{ docs: "accepted" }, { docs: "accepted" }]);
-  appendFileSync(file, line("docs", "rejected"));
-  assert.deepEqual(await said(), { docs: "rejected" });
+  it("two who ask at the same time hear the same, and so does the next [PLN-4]", async (t) => {
+    const { file, said } = audit(t);
+    writeFileSync(file, delegations(2_000) + line("docs", "accepted"));
+    assert.deepEqual(await Promise.all([said(), said()]), [{ docs: "accepted" }, { docs: "accepted" }]);
+    appendFileSync(file, line("docs", "rejected"));
+    assert.deepEqual(await said(), { docs: "rejected" });
+  });
 });

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { systemRandom } from "../../../src/domain/clock.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/record.ts";
@@ -50,228 +50,239 @@ async function complains({ child, finished }: ReturnType<typeof start>, text: st
   assert.ok(isWritten, `it ended without ${text}: ${seen}`);
 }
 
-test("CON-1: contain prints the remaining steps in the safe order, each with its exact command", async (t) => {
-  const { drawbridge, config, repository } = await deployment(t);
-  const { code, stdout, stderr } = await drawbridge("federation", "contain", "lighthouse");
-  assert.equal(code, 0, stderr);
-  const steps = stdout.split("\n").filter((line) => line.startsWith("    drawbridge"));
-  assert.deepEqual(
-    steps.map((line) => line.trim()),
-    ["gateway", "card", "rooms", "border"].flatMap((plane) => [
-      `drawbridge reconcile --config '${config}' --once --plane ${plane}`,
-      `drawbridge federation probe lighthouse --config '${config}' --plane ${plane}`,
-    ]),
-  );
-  assert.match(
-    stdout,
-    /What cannot be taken back:\n {2}- What matrix\.lighthouse\.example:8448 has replicated/,
-  );
-  assert.match(stderr, /is contained in commit [0-9a-f]{12}/);
+describe("commands", () => {
+  it("contain prints the remaining steps in the safe order, each with its exact command [CON-1]", async (t) => {
+    const { drawbridge, config, repository } = await deployment(t);
+    const { code, stdout, stderr } = await drawbridge("federation", "contain", "lighthouse");
+    assert.equal(code, 0, stderr);
+    const steps = stdout.split("\n").filter((line) => line.startsWith("    drawbridge"));
+    assert.deepEqual(
+      steps.map((line) => line.trim()),
+      ["gateway", "card", "rooms", "border"].flatMap((plane) => [
+        `drawbridge reconcile --config '${config}' --once --plane ${plane}`,
+        `drawbridge federation probe lighthouse --config '${config}' --plane ${plane}`,
+      ]),
+    );
+    assert.match(
+      stdout,
+      /What cannot be taken back:\n {2}- What matrix\.lighthouse\.example:8448 has replicated/,
+    );
+    assert.match(stderr, /is contained in commit [0-9a-f]{12}/);
 
-  const again = await drawbridge("federation", "contain", "lighthouse", "--json");
-  assert.equal(again.code, 0);
-  assert.equal(JSON.parse(again.stdout).already, true);
-  const records = await repository.read(await repository.requireHead(), ["records"]);
-  assert.equal(records.size, 1);
-  for (const text of records.values()) ContainmentRecord.parse(JSON.parse(text));
-});
+    const again = await drawbridge("federation", "contain", "lighthouse", "--json");
+    assert.equal(again.code, 0);
+    assert.equal(JSON.parse(again.stdout).already, true);
+    const records = await repository.read(await repository.requireHead(), ["records"]);
+    assert.equal(records.size, 1);
+    for (const text of records.values()) ContainmentRecord.parse(JSON.parse(text));
+  });
 
-test("CON-1: restore names first what it cannot mend", async (t) => {
-  const { drawbridge } = await deployment(t);
-  const { code, stdout } = await drawbridge("federation", "restore", "dredger");
-  assert.equal(code, 0);
-  assert.match(stdout, /^What a restore cannot mend:\n/);
-  const planes = [...stdout.matchAll(/--once --plane (\w+)/g)].map((match) => match[1]);
-  assert.deepEqual(planes, ["border", "rooms", "card", "gateway"]);
-});
+  it("restore names first what it cannot hint [CON-1]", async (t) => {
+    const { drawbridge } = await deployment(t);
+    const { code, stdout } = await drawbridge("federation", "restore", "dredger");
+    assert.equal(code, 0);
+    assert.match(stdout, /^What a restore cannot hint:\n/);
+    const planes = [...stdout.matchAll(/--once --plane (\w+)/g)].map((match) => match[1]);
+    assert.deepEqual(planes, ["border", "rooms", "card", "gateway"]);
+  });
 
-test("CON-1: a walk says its own order, and the status which planes were never applied", async (t) => {
-  const { drawbridge } = await deployment(t);
-  for (const [act, order] of [
-    ["contain", "In closing order: plane 5 (gateway), plane 4 (card), plane 2 (rooms), plane 3 (border)."],
-    ["restore", "In opening order: plane 3 (border), plane 2 (rooms), plane 4 (card), plane 5 (gateway)."],
-  ] as const) {
-    const { stdout, stderr } = await drawbridge("federation", act, "lighthouse", "--run");
-    for (const plane of ["plane 5 (gateway)", "plane 4 (card)"]) {
-      const told = `${stdout}${stderr}`.split("\n").filter((line) => line.startsWith(plane));
-      assert.deepEqual(told, [`${plane}: ${act === "contain" ? "closed" : "in force"}`]);
+  it("a walk says its own order, and the status which planes were never applied [CON-1]", async (t) => {
+    const { drawbridge } = await deployment(t);
+    for (const [act, order] of [
+      ["contain", "In closing order: plane 5 (gateway), plane 4 (card), plane 2 (rooms), plane 3 (border)."],
+      ["restore", "In opening order: plane 3 (border), plane 2 (rooms), plane 4 (card), plane 5 (gateway)."],
+    ] as const) {
+      const { stdout, stderr } = await drawbridge("federation", act, "lighthouse", "--run");
+      for (const plane of ["plane 5 (gateway)", "plane 4 (card)"]) {
+        const told = `${stdout}${stderr}`.split("\n").filter((line) => line.startsWith(plane));
+        assert.deepEqual(told, [`${plane}: ${act === "contain" ? "closed" : "in force"}`]);
+      }
+      const orders = stderr.split("\n").filter((line) => /(?:closing|opening) order/.test(line));
+      assert.deepEqual(orders, [order]);
     }
-    const orders = stderr.split("\n").filter((line) => /(?:closing|opening) order/.test(line));
-    assert.deepEqual(orders, [order]);
-  }
-  const { stdout } = await drawbridge("federation", "status");
-  assert.match(stdout, /^1 transport .* never applied .*not looked for/m);
-  assert.match(stdout, /^Never applied: plane 1 \(transport\).*\nmend: drawbridge reconcile --once/m);
-});
+    const { stdout } = await drawbridge("federation", "status");
+    assert.match(stdout, /^1 transport .* never applied .*not looked for/m);
+    assert.match(stdout, /^Never applied: plane 1 \(transport\).*\nhint: drawbridge reconcile --once/m);
+  });
 
-test("CON-1: exit codes say what kind of no it is", async (t) => {
-  const { drawbridge, directory, repository } = await deployment(t, "work tree");
-  const unknown = await drawbridge("federation", "contain", "lighthosue");
-  assert.deepEqual([unknown.code, unknown.stdout], [2, ""]);
-  assert.match(unknown.stderr, /mend: Did you mean lighthouse/);
-  writeFileSync(join(directory, "control/rendered/border/policy.json"), "edited");
-  assert.equal((await drawbridge("federation", "contain", "lighthouse")).code, 4);
-  await commitOnTop(repository, new Map([[PILOTS, "version: 1\n"]]));
-  const refused = await drawbridge("reconcile", "--once");
-  assert.equal(refused.code, 4);
-  assert.match(refused.stderr, /REFUSED: .*registry_invalid/s);
-  const status = await drawbridge("federation", "status");
-  assert.equal(status.code, 4);
-  assert.match(status.stdout, /REFUSED/);
-  const elsewhere = await run(process.execPath, [
-    ...[join(ROOT, "src/cli/main.ts"), "federation", "contain", "lighthouse"],
-    ...["--config", "/nonexistent.yaml"],
-  ]);
-  assert.equal(elsewhere.code, 2);
-  assert.match(elsewhere.stderr, /there is no \/nonexistent\.yaml\nmend: Name .* with --config/);
-  assert.equal((await drawbridge("reconcile", "--plane", "card")).code, 2);
-  assert.equal((await drawbridge("reconcile", "--once", "--plane", "sixth")).code, 2);
-});
-
-test("ABU-1: a report that asks for containment is acted on first, also where the head is refused", async (t) => {
-  const { drawbridge, directory, repository } = await deployment(t);
-  await drawbridge("reconcile", "--once");
-  const good = await repository.requireHead();
-  // Somebody has put another history in the branch's place.
-  operatorGit(
-    repository.path,
-    "update-ref",
-    "refs/heads/main",
-    operatorGit(repository.path, "commit-tree", "-m", "Anew", `${good}^{tree}`),
-  );
-  const file = join(directory, "report.json");
-  const report = {
-    schema: "svc.federation.abuse-report.v1",
-    reporter: { server_name: "harbour.example" },
-    subject: { server_name: "matrix.lighthouse.example:8448" },
-    ...{ category: "spam", severity: "high", requested_action: "contain", evidence_refs: [] },
-  };
-  writeFileSync(file, JSON.stringify(report));
-  const records = async (folder: string) =>
-    repository.list(await repository.requireHead(), [`records/${folder}`]);
-
-  const without = await drawbridge("federation", "report-abuse", file);
-  assert.equal(without.code, 4, without.stderr);
-  assert.deepEqual([await records("containment"), await records("abuse")], [[], []]);
-
-  const { code, stdout, stderr } = await drawbridge("federation", "report-abuse", file, "--run");
-  assert.equal(code, 5, "the parts are down, so two planes are not closed yet");
-  assert.match(
-    stderr,
-    /is contained in commit [0-9a-f]{12}.*SET ASIDE: the head may not be taken up.*Filed: /s,
-  );
-  assert.match(stdout, /STILL TO BE CLOSED.*"event":"abuse_report"/s);
-  assert.deepEqual([(await records("containment")).length, (await records("abuse")).length], [1, 1]);
-  assert.ok(readdirSync(join(directory, "evidence")).length > 0);
-});
-
-test("ABU-1: a report about nobody that is known contains nobody, with --run as well", async (t) => {
-  const { drawbridge, directory, repository } = await deployment(t);
-  const file = join(directory, "report.json");
-  const unknown = { server_name: "nobody.example" };
-  const report = {
-    schema: "svc.federation.abuse-report.v1",
-    reporter: { server_name: "harbour.example" },
-    ...{ category: "spam", severity: "high", requested_action: "contain", evidence_refs: [] },
-  };
-  writeFileSync(file, JSON.stringify({ ...report, subject: unknown }));
-  const head = await repository.requireHead();
-  assert.equal((await drawbridge("federation", "report-abuse", file, "--run")).code, 2);
-  assert.equal(await repository.head(), head, "nobody was contained");
-});
-
-test("CON-1: a walk that waited says for whom, once it is over, and at once only where it stands still", async (t) => {
-  const { config, directory } = await deployment(t);
-  const state = StateFolder.open(join(directory, "state"), systemRandom);
-  const contain = () =>
-    start(process.execPath, [
+  it("exit codes say what kind of no it is [CON-1]", async (t) => {
+    const { drawbridge, directory, repository } = await deployment(t, "work tree");
+    const unknown = await drawbridge("federation", "contain", "lighthosue");
+    assert.deepEqual([unknown.code, unknown.stdout], [2, ""]);
+    assert.match(unknown.stderr, /hint: Did you mean lighthouse/);
+    writeFileSync(join(directory, "control/rendered/border/policy.json"), "edited");
+    assert.equal((await drawbridge("federation", "contain", "lighthouse")).code, 4);
+    await commitOnTop(repository, new Map([[PILOTS, "version: 1\n"]]));
+    const refused = await drawbridge("reconcile", "--once");
+    assert.equal(refused.code, 4);
+    assert.match(refused.stderr, /REFUSED: .*registry_invalid/s);
+    const status = await drawbridge("federation", "status");
+    assert.equal(status.code, 4);
+    assert.match(status.stdout, /REFUSED/);
+    const elsewhere = await run(process.execPath, [
       ...[join(ROOT, "src/cli/main.ts"), "federation", "contain", "lighthouse"],
-      ...["--config", config, "--run"],
+      ...["--config", "/nonexistent.yaml"],
     ]);
-  // The service holds a lock of its own; whoever holds that and a plane's is the reconciler.
-  const service = await state.tryLock("service");
-  const card = await state.tryLock("plane card");
-  const first = contain();
-  await complains(first, "plane 4 (card): the reconciler is at work on it already; waiting");
-  await card?.release();
-  const ended = await first.finished;
-  assert.match(
-    ended.stderr,
-    /^At the same moment the same was done by the reconciler on plane 4 \(card\); that was waited for, and hinders nothing\.$/m,
-  );
-  assert.match(ended.stdout, /^plane 5 \(gateway\): closed\nplane 4 \(card\): closed\nplane 2 \(rooms\): /m);
+    assert.equal(elsewhere.code, 2);
+    assert.match(elsewhere.stderr, /there is no \/nonexistent\.yaml\nhint: Name .* with --config/);
+    assert.equal((await drawbridge("reconcile", "--plane", "card")).code, 2);
+    assert.equal((await drawbridge("reconcile", "--once", "--plane", "sixth")).code, 2);
+  });
 
-  await service?.release();
-  const border = await state.tryLock("plane border");
-  const second = contain();
-  await complains(second, "plane 3 (border): another command is at work on it already; waiting");
-  await border?.release();
-  assert.match(
-    (await second.finished).stderr,
-    /^At the same moment .* by another command on plane 3 \(border\); /m,
-  );
-  assert.doesNotMatch((await contain().finished).stderr, /At the same moment/);
-});
+  it("a report that asks for containment is acted on first, also where the head is refused [ABU-1]", async (t) => {
+    const { drawbridge, directory, repository } = await deployment(t);
+    await drawbridge("reconcile", "--once");
+    const good = await repository.requireHead();
+    // Somebody has put another history in the branch's place.
+    operatorGit(
+      repository.path,
+      "update-ref",
+      "refs/heads/main",
+      operatorGit(repository.path, "commit-tree", "-m", "Anew", `${good}^{tree}`),
+    );
+    const file = join(directory, "report.json");
+    const report = {
+      schema: "svc.federation.abuse-report.v1",
+      reporter: { server_name: "harbour.example" },
+      subject: { server_name: "matrix.lighthouse.example:8448" },
+      ...{ category: "spam", severity: "high", requested_action: "contain", evidence_refs: [] },
+    };
+    writeFileSync(file, JSON.stringify(report));
+    const records = async (folder: string) =>
+      repository.list(await repository.requireHead(), [`records/${folder}`]);
 
-test("CON-1: a walk over parts that are down names every plane that is not closed yet", async (t) => {
-  const { drawbridge, directory } = await deployment(t);
-  const { code, stdout, stderr } = await drawbridge("federation", "contain", "lighthouse", "--run", "--json");
-  assert.equal(code, 5, stderr);
-  const { planes, already } = JSON.parse(stdout);
-  assert.equal(already, false);
-  const states = (planes as { plane: string; done: boolean }[]).map(({ plane, done }) => [plane, done]);
-  // This deployment has neither a gateway nor a bridge, so these two have nothing to close.
-  assert.deepEqual(states, [
-    ["gateway", true],
-    ["card", true],
-    ["rooms", false],
-    ["border", false],
-  ]);
-  const policy = readFileSync(join(directory, "parts/policy.json"), "utf8");
-  assert.doesNotMatch(
-    policy,
-    /lighthouse/,
-    "the border has its file, so it closes at the next start at the latest",
-  );
-  const again = await drawbridge("federation", "contain", "lighthouse", "--run");
-  assert.equal(again.code, 5);
-  assert.match(
-    again.stdout,
-    /^STILL TO BE CLOSED: plane 2 \(rooms\), plane 3 \(border\)\. Mend what is named above/m,
-  );
-  assert.match(again.stdout, /^ {2}drawbridge federation contain lighthouse --config '.+' --run$/m);
-  const status = await drawbridge("federation", "status", "--json");
-  assert.equal(status.code, 5);
-  const { contained } = JSON.parse(status.stdout);
-  assert.deepEqual(
-    (contained as { name: string }[]).map(({ name }) => name),
-    ["dredger", "lighthouse"],
-  );
-});
+    const without = await drawbridge("federation", "report-abuse", file);
+    assert.equal(without.code, 4, without.stderr);
+    assert.deepEqual([await records("containment"), await records("abuse")], [[], []]);
 
-test("GIT-1: the service logs JSON lines, says when it is ready, and ends at SIGTERM", async (t) => {
-  const { config } = await deployment(t);
-  const service = start(process.execPath, [join(ROOT, "src/cli/main.ts"), "reconcile", "--config", config]);
-  t.after(() => service.child.kill("SIGKILL"));
-  await service.printed('"event":"ready"');
-  service.child.kill("SIGTERM");
-  const { code, stdout, stderr } = await service.finished;
-  assert.equal(code, 0);
-  assert.equal(stderr, "");
-  const events = stdout
-    .trim()
-    .split("\n")
-    .map((line) => JSON.parse(line).event);
-  assert.ok(events.includes("head_accepted") && events.includes("plane_ended"));
-  assert.equal(events.at(-1), "ended");
-});
+    const { code, stdout, stderr } = await drawbridge("federation", "report-abuse", file, "--run");
+    assert.equal(code, 5, "the parts are down, so two planes are not closed yet");
+    assert.match(
+      stderr,
+      /is contained in commit [0-9a-f]{12}.*SET ASIDE: the head may not be taken up.*Filed: /s,
+    );
+    assert.match(stdout, /STILL TO BE CLOSED.*"event":"abuse_report"/s);
+    assert.deepEqual([(await records("containment")).length, (await records("abuse")).length], [1, 1]);
+    assert.ok(readdirSync(join(directory, "evidence")).length > 0);
+  });
 
-test("CHK-1: containing and restoring a sample partner holds, without any server", async () => {
-  const { code, stdout } = await run(process.execPath, [
-    join(ROOT, "tasks/main.ts"),
-    "check:fed-break-glass",
-  ]);
-  assert.equal(code, 0, stdout);
-  assert.doesNotMatch(stdout, /FAILED/);
-  assert.match(stdout, /^ok +the border drops the partner, and nobody else$/m);
+  it("a report about nobody that is known contains nobody, with --run as well [ABU-1]", async (t) => {
+    const { drawbridge, directory, repository } = await deployment(t);
+    const file = join(directory, "report.json");
+    const unknown = { server_name: "nobody.example" };
+    const report = {
+      schema: "svc.federation.abuse-report.v1",
+      reporter: { server_name: "harbour.example" },
+      ...{ category: "spam", severity: "high", requested_action: "contain", evidence_refs: [] },
+    };
+    writeFileSync(file, JSON.stringify({ ...report, subject: unknown }));
+    const head = await repository.requireHead();
+    assert.equal((await drawbridge("federation", "report-abuse", file, "--run")).code, 2);
+    assert.equal(await repository.head(), head, "nobody was contained");
+  });
+
+  it("a walk that waited says for whom, once it is over, and at once only where it stands still [CON-1]", async (t) => {
+    const { config, directory } = await deployment(t);
+    const state = StateFolder.open(join(directory, "state"), systemRandom);
+    const contain = () =>
+      start(process.execPath, [
+        ...[join(ROOT, "src/cli/main.ts"), "federation", "contain", "lighthouse"],
+        ...["--config", config, "--run"],
+      ]);
+    // The service holds a lock of its own; whoever holds that and a plane's is the reconciler.
+    const service = await state.tryLock("service");
+    const card = await state.tryLock("plane card");
+    const first = contain();
+    await complains(first, "plane 4 (card): the reconciler is at work on it already; waiting");
+    await card?.release();
+    const ended = await first.finished;
+    assert.match(
+      ended.stderr,
+      /^At the same moment the same was done by the reconciler on plane 4 \(card\); that was waited for, and hinders nothing\.$/m,
+    );
+    assert.match(
+      ended.stdout,
+      /^plane 5 \(gateway\): closed\nplane 4 \(card\): closed\nplane 2 \(rooms\): /m,
+    );
+
+    await service?.release();
+    const border = await state.tryLock("plane border");
+    const second = contain();
+    await complains(second, "plane 3 (border): another command is at work on it already; waiting");
+    await border?.release();
+    assert.match(
+      (await second.finished).stderr,
+      /^At the same moment .* by another command on plane 3 \(border\); /m,
+    );
+    assert.doesNotMatch((await contain().finished).stderr, /At the same moment/);
+  });
+
+  it("a walk over parts that are down names every plane that is not closed yet [CON-1]", async (t) => {
+    const { drawbridge, directory } = await deployment(t);
+    const { code, stdout, stderr } = await drawbridge(
+      "federation",
+      "contain",
+      "lighthouse",
+      "--run",
+      "--json",
+    );
+    assert.equal(code, 5, stderr);
+    const { planes, already } = JSON.parse(stdout);
+    assert.equal(already, false);
+    const states = (planes as { plane: string; done: boolean }[]).map(({ plane, done }) => [plane, done]);
+    // This deployment has neither a gateway nor a bridge, so these two have nothing to close.
+    assert.deepEqual(states, [
+      ["gateway", true],
+      ["card", true],
+      ["rooms", false],
+      ["border", false],
+    ]);
+    const policy = readFileSync(join(directory, "parts/policy.json"), "utf8");
+    assert.doesNotMatch(
+      policy,
+      /lighthouse/,
+      "the border has its file, so it closes at the next start at the latest",
+    );
+    const again = await drawbridge("federation", "contain", "lighthouse", "--run");
+    assert.equal(again.code, 5);
+    assert.match(
+      again.stdout,
+      /^STILL TO BE CLOSED: plane 2 \(rooms\), plane 3 \(border\)\. Hint what is named above/m,
+    );
+    assert.match(again.stdout, /^ {2}drawbridge federation contain lighthouse --config '.+' --run$/m);
+    const status = await drawbridge("federation", "status", "--json");
+    assert.equal(status.code, 5);
+    const { contained } = JSON.parse(status.stdout);
+    assert.deepEqual(
+      (contained as { name: string }[]).map(({ name }) => name),
+      ["dredger", "lighthouse"],
+    );
+  });
+
+  it("the service logs JSON lines, says when it is ready, and ends at SIGTERM [GIT-1]", async (t) => {
+    const { config } = await deployment(t);
+    const service = start(process.execPath, [join(ROOT, "src/cli/main.ts"), "reconcile", "--config", config]);
+    t.after(() => service.child.kill("SIGKILL"));
+    await service.printed('"event":"ready"');
+    service.child.kill("SIGTERM");
+    const { code, stdout, stderr } = await service.finished;
+    assert.equal(code, 0);
+    assert.equal(stderr, "");
+    const events = stdout
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line).event);
+    assert.ok(events.includes("head_accepted") && events.includes("plane_ended"));
+    assert.equal(events.at(-1), "ended");
+  });
+
+  it("containing and restoring a sample partner holds, without any server [CHK-1]", async () => {
+    const { code, stdout } = await run(process.execPath, [
+      join(ROOT, "tasks/main.ts"),
+      "check:fed-break-glass",
+    ]);
+    assert.equal(code, 0, stdout);
+    assert.doesNotMatch(stdout, /FAILED/);
+    assert.match(stdout, /^ok +the border drops the partner, and nobody else$/m);
+  });
 });

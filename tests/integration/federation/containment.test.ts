@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { type ActResult, performAct } from "../../../src/federation/containment/act.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/record.ts";
@@ -57,401 +57,407 @@ function containedIn(registry: ReturnType<typeof loadRegistry>): string[] {
   return registry.partners.filter(({ partner }) => partner.contained).map(({ name }) => name);
 }
 
-test("CON-1: containment is one commit of flag, re-render and record, and restore takes it back", async (t) => {
-  const { repository, contain, restore, records, assertWhole, clock } = await control(t);
-  const before = await repository.requireHead();
-  const rendered = await repository.read(before, ["rendered", "kubernetes"]);
-  const { revision, record, recordPath } = await contain(SERVER);
-  assert.equal(await repository.head(), revision);
-  assert.equal(operatorGit(repository.path, "rev-parse", `${revision}^`), before);
-  assert.deepEqual(record, {
-    schema: "svc.federation.containment.v1",
-    act: "contain",
-    server_name: SERVER,
-    azp: "lighthouse-bridge",
-    classification: "confidential",
-    git_revision: before,
-    timestamp: "2026-01-02T03:04:05.000Z",
-    planes: ["gateway", "card", "rooms", "border"],
-  });
-  assert.equal(
-    recordPath,
-    "records/containment/20260102T030405.000Z-matrix.lighthouse.example_8448-contain.json",
-  );
-  assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
-  const changed = await repository.changedPaths(before, revision);
-  assert.ok(
-    changed.includes("rendered/border/policy.json") && changed.includes("rendered/gateway/clients.yaml"),
-  );
-  assert.ok(!changed.some((path) => path.includes("transport")), "containment never touches the transport");
-
-  await clock.advance(60_000);
-  const restored = await restore();
-  assert.deepEqual(containedIn(await assertWhole()), ["dredger"]);
-  const after = await repository.read(restored.revision, ["rendered", "kubernetes"]);
-  assert.deepEqual(after, rendered, "what is rendered is what it was before");
-  assert.deepEqual(
-    (await records()).map(({ act }) => act),
-    ["contain", "restore"],
-  );
-});
-
-test("CON-1: who is contained already stays so, without a second record", async (t) => {
-  const { contain, restore, records, repository } = await control(t);
-  await restore();
-  assert.deepEqual(await records(), []);
-  await contain();
-  const head = await repository.head();
-  const again = await contain();
-  assert.equal(again.record, undefined);
-  assert.equal(await repository.head(), head);
-  assert.equal((await records()).length, 1);
-});
-
-test("CON-1: an unknown partner is told with close names, and the own server is no partner", async (t) => {
-  const { contain, repository } = await control(t);
-  const head = await repository.head();
-  const mendOf = async (name: string) => {
-    const error = await contain(name).then(
-      () => assert.fail("it was taken"),
-      (error: unknown) => error,
-    );
-    assert.ok(error instanceof DrawbridgeError);
-    assert.equal(error.code, "usage");
-    return `${error.message} ${error.mend}`;
-  };
-  assert.match(await mendOf("lighthosue"), /Did you mean lighthouse/);
-  assert.match(await mendOf("matrix.lighthouse.example"), /Did you mean matrix\.lighthouse\.example:8448/);
-  // `dredgers` is one edit from `dredger`, and others are further away: they are not offered.
-  assert.match(await mendOf("dredgers"), /Did you mean dredger\?/);
-  assert.match(await mendOf("nobody-at-all.test"), /no partner is called/);
-  assert.match(await mendOf("\u001b[2Jx"), /no partner is called \?\[2Jx/);
-  const own = loadRegistry(registryFiles()).organisation.serverName;
-  assert.match(await mendOf(own), /own server/);
-  assert.equal(await repository.head(), head);
-});
-
-test("CON-1: two containments at once of one partner make one record, of two partners both", async (t) => {
-  const one = await control(t);
-  const other = await openControl(join(one.directory, "other state"), one.repository, one.clock);
-  const act = (name: string, federation = one.federation) => performAct(federation, "contain", name);
-  const same = await Promise.all([act("lighthouse"), act("lighthouse", other.federation)]);
-  assert.equal(same.filter(({ record }) => record !== undefined).length, 1);
-  assert.equal((await one.records()).length, 1);
-  await one.clock.advance(1_000);
-  await one.restore();
-  await one.clock.advance(1_000);
-  await Promise.all([act("lighthouse"), act("pilot-station", other.federation)]);
-  assert.deepEqual(containedIn(await one.assertWhole()), ["dredger", "lighthouse", "pilot-station"]);
-  assert.equal((await one.records()).length, 4);
-});
-
-test("CON-1: an edited file that must change stops the act; every other edit is left alone", async (t) => {
-  const { contain, repository, directory, records } = await control(t, { kind: "work tree" });
-  const folder = join(directory, "control");
-  const head = await repository.head();
-  const file = join(folder, "rendered/border/policy.json");
-  const policy = readFileSync(file, "utf8");
-  writeFileSync(file, "edited");
-  await assert.rejects(contain(), { code: "work_tree_dirty" });
-  assert.equal(await repository.head(), head);
-  assert.equal(readFileSync(file, "utf8"), "edited");
-  writeFileSync(file, policy);
-  writeFileSync(join(folder, PILOTS), "# half written\n");
-  writeFile(join(folder, "notes.txt"), "mine");
-  await contain();
-  assert.match(readFileSync(join(folder, LIGHTHOUSE), "utf8"), /^contained: true$/m);
-  assert.doesNotMatch(readFileSync(file, "utf8"), /lighthouse/);
-  assert.deepEqual(
-    operatorGit(folder, "status", "--porcelain")
-      .split("\n")
-      .map((line) => line.trim()),
-    [`M ${PILOTS}`, "?? notes.txt"],
-  );
-  assert.equal((await records()).length, 1);
-});
-
-test("CON-1: a work tree that a killed act left behind is brought along by the next", async (t) => {
-  const { contain, repository, directory, federation, records } = await control(t, { kind: "work tree" });
-  const folder = join(directory, "control");
-  const from = await repository.requireHead();
-  const { revision } = await contain();
-  // As a kill between the branch and the work tree leaves it.
-  operatorGit(folder, "read-tree", "-m", "-u", revision, from);
-  federation.state.write("pending-work-trees.json", { version: 1, from, to: revision, folders: [folder] });
-  assert.notEqual(operatorGit(folder, "status", "--porcelain"), "");
-  assert.equal((await contain()).record, undefined);
-  assert.equal(operatorGit(folder, "status", "--porcelain"), "");
-  assert.equal((await records()).length, 1);
-});
-
-test("CON-1: another partner's broken file goes back to the last good revision and blocks nothing", async (t) => {
-  const { contain, restore, repository, federation, assertWhole } = await control(t);
-  await runPass(federation);
-  const good = await repository.requireHead();
-  await commitOnTop(
-    repository,
-    new Map([
-      [PILOTS, "version: 1\nallowed: everybody\n"],
-      ["registry/partners/gull.yaml", "not: [valid\n"],
-    ]),
-  );
-  await assert.rejects(restore("dredger"), { code: "config_invalid" }, "a restore waits for a good registry");
-  const { setAside } = await contain();
-  assert.deepEqual(setAside, {
-    reason: "registry_invalid",
-    lastGood: good,
-    paths: ["registry/partners/gull.yaml", PILOTS],
-  });
-  assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
-  assert.equal((await runPass(federation)).refusal, undefined);
-});
-
-test("CON-1: a partner whose own file is broken is contained as it was last good", async (t) => {
-  const { contain, repository, federation, assertWhole } = await control(t);
-  await runPass(federation);
-  await commitOnTop(repository, new Map([[LIGHTHOUSE, "version: 1\n"]]));
-  await contain(SERVER);
-  assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
-});
-
-test("CON-1: files that are each valid and contradict one another all go back", async (t) => {
-  const { contain, repository, assertWhole } = await control(t);
-  const twin = (registryFiles().get(PILOTS) ?? "").replace("azp: ", "azp: lighthouse-bridge # ");
-  await commitOnTop(repository, new Map([["registry/partners/twin.yaml", twin]]));
-  const { setAside } = await contain();
-  assert.equal(setAside?.reason, "registry_invalid");
-  assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
-});
-
-test("CON-1: a flag that somebody set without rendering is no containment, and is made one", async (t) => {
-  const { contain, repository, assertWhole } = await control(t);
-  const text = `${registryFiles().get(LIGHTHOUSE)}contained: true\n`;
-  await commitRegistry(repository, new Map([[LIGHTHOUSE, text]]), { render: false });
-  const { record } = await contain();
-  assert.notEqual(record, undefined);
-  assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
-});
-
-test("CON-1: what a head holds that may not be taken up does not come in with a containment", async (t) => {
-  const keys = temporaryFolder(t);
-  const mine = signingKey(keys, "mine");
-  const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
-  const settings = { allowedSignersFile, signingKeyFile: mine.file };
-  const { contain, restore, repository, federation, assertWhole } = await control(t, { settings });
-  await assert.rejects(contain(), { code: "head_refused" }, "nothing was ever good");
-  await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
-  await runPass(federation);
-  const good = await repository.requireHead();
-  const evil = (registryFiles().get(PILOTS) ?? "").replaceAll("pilot", "evil");
-  await commitRegistry(repository, new Map([["registry/partners/evil.yaml", evil]]));
-  const unsigned = await repository.requireHead();
-  await assert.rejects(restore("dredger"), { code: "head_refused" });
-  const { revision, setAside } = await contain();
-  assert.deepEqual(setAside, { reason: "head_refused", lastGood: good, paths: [] });
-  assert.equal(operatorGit(repository.path, "rev-parse", `${revision}^`), unsigned);
-  const registry = await assertWhole();
-  assert.deepEqual(containedIn(registry), ["dredger", "lighthouse"]);
-  assert.ok(!registry.partners.some(({ name }) => name === "evil"));
-  assert.equal((await runPass(federation)).refusal, undefined);
-});
-
-test("CON-1: an act that the reconciler would refuse for its signature is not committed, and says why", async (t) => {
-  const keys = temporaryFolder(t);
-  const [mine, other] = [signingKey(keys, "mine"), signingKey(keys, "other")];
-  const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
-  const refused = async (settings: Readonly<Record<string, string>>, message: RegExp) => {
-    const { contain, repository, federation } = await control(t, {
-      settings: { allowedSignersFile, ...settings },
+describe("containment", () => {
+  it("containment is one commit of flag, re-render and record, and restore takes it back [CON-1]", async (t) => {
+    const { repository, contain, restore, records, assertWhole, clock } = await control(t);
+    const before = await repository.requireHead();
+    const rendered = await repository.read(before, ["rendered", "kubernetes"]);
+    const { revision, record, recordPath } = await contain(SERVER);
+    assert.equal(await repository.head(), revision);
+    assert.equal(operatorGit(repository.path, "rev-parse", `${revision}^`), before);
+    assert.deepEqual(record, {
+      schema: "svc.federation.containment.v1",
+      act: "contain",
+      server_name: SERVER,
+      azp: "lighthouse-bridge",
+      classification: "confidential",
+      git_revision: before,
+      timestamp: "2026-01-02T03:04:05.000Z",
+      planes: ["gateway", "card", "rooms", "border"],
     });
+    assert.equal(
+      recordPath,
+      "records/containment/20260102T030405.000Z-matrix.lighthouse.example_8448-contain.json",
+    );
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+    const changed = await repository.changedPaths(before, revision);
+    assert.ok(
+      changed.includes("rendered/border/policy.json") && changed.includes("rendered/gateway/clients.yaml"),
+    );
+    assert.ok(!changed.some((path) => path.includes("transport")), "containment never touches the transport");
+
+    await clock.advance(60_000);
+    const restored = await restore();
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger"]);
+    const after = await repository.read(restored.revision, ["rendered", "kubernetes"]);
+    assert.deepEqual(after, rendered, "what is rendered is what it was before");
+    assert.deepEqual(
+      (await records()).map(({ act }) => act),
+      ["contain", "restore"],
+    );
+  });
+
+  it("who is contained already stays so, without a second record [CON-1]", async (t) => {
+    const { contain, restore, records, repository } = await control(t);
+    await restore();
+    assert.deepEqual(await records(), []);
+    await contain();
+    const head = await repository.head();
+    const again = await contain();
+    assert.equal(again.record, undefined);
+    assert.equal(await repository.head(), head);
+    assert.equal((await records()).length, 1);
+  });
+
+  it("an unknown partner is told with close names, and the own server is no partner [CON-1]", async (t) => {
+    const { contain, repository } = await control(t);
+    const head = await repository.head();
+    const hintOf = async (name: string) => {
+      const error = await contain(name).then(
+        () => assert.fail("it was taken"),
+        (error: unknown) => error,
+      );
+      assert.ok(error instanceof DrawbridgeError);
+      assert.equal(error.code, "usage");
+      return `${error.message} ${error.hint}`;
+    };
+    assert.match(await hintOf("lighthosue"), /Did you mean lighthouse/);
+    assert.match(await hintOf("matrix.lighthouse.example"), /Did you mean matrix\.lighthouse\.example:8448/);
+    // `dredgers` is one edit from `dredger`, and others are further away: they are not offered.
+    assert.match(await hintOf("dredgers"), /Did you mean dredger\?/);
+    assert.match(await hintOf("nobody-at-all.test"), /no partner is called/);
+    assert.match(await hintOf("\u001b[2Jx"), /no partner is called \?\[2Jx/);
+    const own = loadRegistry(registryFiles()).organisation.serverName;
+    assert.match(await hintOf(own), /own server/);
+    assert.equal(await repository.head(), head);
+  });
+
+  it("two containments at once of one partner make one record, of two partners both [CON-1]", async (t) => {
+    const one = await control(t);
+    const other = await openControl(join(one.directory, "other state"), one.repository, one.clock);
+    const act = (name: string, federation = one.federation) => performAct(federation, "contain", name);
+    const same = await Promise.all([act("lighthouse"), act("lighthouse", other.federation)]);
+    assert.equal(same.filter(({ record }) => record !== undefined).length, 1);
+    assert.equal((await one.records()).length, 1);
+    await one.clock.advance(1_000);
+    await one.restore();
+    await one.clock.advance(1_000);
+    await Promise.all([act("lighthouse"), act("pilot-station", other.federation)]);
+    assert.deepEqual(containedIn(await one.assertWhole()), ["dredger", "lighthouse", "pilot-station"]);
+    assert.equal((await one.records()).length, 4);
+  });
+
+  it("an edited file that must change stops the act; every other edit is left alone [CON-1]", async (t) => {
+    const { contain, repository, directory, records } = await control(t, { kind: "work tree" });
+    const folder = join(directory, "control");
+    const head = await repository.head();
+    const file = join(folder, "rendered/border/policy.json");
+    const policy = readFileSync(file, "utf8");
+    writeFileSync(file, "edited");
+    await assert.rejects(contain(), { code: "work_tree_dirty" });
+    assert.equal(await repository.head(), head);
+    assert.equal(readFileSync(file, "utf8"), "edited");
+    writeFileSync(file, policy);
+    writeFileSync(join(folder, PILOTS), "# half written\n");
+    writeFile(join(folder, "notes.txt"), "mine");
+    await contain();
+    assert.match(readFileSync(join(folder, LIGHTHOUSE), "utf8"), /^contained: true$/m);
+    assert.doesNotMatch(readFileSync(file, "utf8"), /lighthouse/);
+    assert.deepEqual(
+      operatorGit(folder, "status", "--porcelain")
+        .split("\n")
+        .map((line) => line.trim()),
+      [`M ${PILOTS}`, "?? notes.txt"],
+    );
+    assert.equal((await records()).length, 1);
+  });
+
+  it("a work tree that a killed act left behind is brought along by the next [CON-1]", async (t) => {
+    const { contain, repository, directory, federation, records } = await control(t, { kind: "work tree" });
+    const folder = join(directory, "control");
+    const from = await repository.requireHead();
+    const { revision } = await contain();
+    // As a kill between the branch and the work tree leaves it.
+    operatorGit(folder, "read-tree", "-m", "-u", revision, from);
+    federation.state.write("pending-work-trees.json", { version: 1, from, to: revision, folders: [folder] });
+    assert.notEqual(operatorGit(folder, "status", "--porcelain"), "");
+    assert.equal((await contain()).record, undefined);
+    assert.equal(operatorGit(folder, "status", "--porcelain"), "");
+    assert.equal((await records()).length, 1);
+  });
+
+  it("another partner's broken file goes back to the last good revision and blocks nothing [CON-1]", async (t) => {
+    const { contain, restore, repository, federation, assertWhole } = await control(t);
+    await runPass(federation);
+    const good = await repository.requireHead();
+    await commitOnTop(
+      repository,
+      new Map([
+        [PILOTS, "version: 1\nallowed: everybody\n"],
+        ["registry/partners/gull.yaml", "not: [valid\n"],
+      ]),
+    );
+    await assert.rejects(
+      restore("dredger"),
+      { code: "config_invalid" },
+      "a restore waits for a good registry",
+    );
+    const { setAside } = await contain();
+    assert.deepEqual(setAside, {
+      reason: "registry_invalid",
+      lastGood: good,
+      paths: ["registry/partners/gull.yaml", PILOTS],
+    });
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+    assert.equal((await runPass(federation)).refusal, undefined);
+  });
+
+  it("a partner whose own file is broken is contained as it was last good [CON-1]", async (t) => {
+    const { contain, repository, federation, assertWhole } = await control(t);
+    await runPass(federation);
+    await commitOnTop(repository, new Map([[LIGHTHOUSE, "version: 1\n"]]));
+    await contain(SERVER);
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+  });
+
+  it("files that are each valid and contradict one another all go back [CON-1]", async (t) => {
+    const { contain, repository, assertWhole } = await control(t);
+    const twin = (registryFiles().get(PILOTS) ?? "").replace("azp: ", "azp: lighthouse-bridge # ");
+    await commitOnTop(repository, new Map([["registry/partners/twin.yaml", twin]]));
+    const { setAside } = await contain();
+    assert.equal(setAside?.reason, "registry_invalid");
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+  });
+
+  it("a flag that somebody set without rendering is no containment, and is made one [CON-1]", async (t) => {
+    const { contain, repository, assertWhole } = await control(t);
+    const text = `${registryFiles().get(LIGHTHOUSE)}contained: true\n`;
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, text]]), { render: false });
+    const { record } = await contain();
+    assert.notEqual(record, undefined);
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+  });
+
+  it("what a head holds that may not be taken up does not come in with a containment [CON-1]", async (t) => {
+    const keys = temporaryFolder(t);
+    const mine = signingKey(keys, "mine");
+    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+    const settings = { allowedSignersFile, signingKeyFile: mine.file };
+    const { contain, restore, repository, federation, assertWhole } = await control(t, { settings });
+    await assert.rejects(contain(), { code: "head_refused" }, "nothing was ever good");
     await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
     await runPass(federation);
-    const head = await repository.head();
-    await assert.rejects(contain(), { code: "config_invalid", message });
-    assert.equal(await repository.head(), head);
+    const good = await repository.requireHead();
+    const evil = (registryFiles().get(PILOTS) ?? "").replaceAll("pilot", "evil");
+    await commitRegistry(repository, new Map([["registry/partners/evil.yaml", evil]]));
+    const unsigned = await repository.requireHead();
+    await assert.rejects(restore("dredger"), { code: "head_refused" });
+    const { revision, setAside } = await contain();
+    assert.deepEqual(setAside, { reason: "head_refused", lastGood: good, paths: [] });
+    assert.equal(operatorGit(repository.path, "rev-parse", `${revision}^`), unsigned);
+    const registry = await assertWhole();
+    assert.deepEqual(containedIn(registry), ["dredger", "lighthouse"]);
+    assert.ok(!registry.partners.some(({ name }) => name === "evil"));
     assert.equal((await runPass(federation)).refusal, undefined);
-  };
-  await refused({}, /signingKeyFile is not set; nothing was changed/);
-  await refused({ signingKeyFile: other.file }, /the key of repository\.signingKeyFile is not among them/);
-});
+  });
 
-test("CON-1: a branch that was put somewhere else does not keep a partner in", async (t) => {
-  const { contain, repository, federation, assertWhole } = await control(t);
-  await runPass(federation);
-  const good = await repository.requireHead();
-  operatorGit(
-    repository.path,
-    "update-ref",
-    "refs/heads/main",
-    operatorGit(repository.path, "commit-tree", "-m", "Anew", `${good}^{tree}`),
-  );
-  const { revision } = await contain();
-  assert.ok(await repository.isAncestor(good, revision));
-  assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
-  assert.equal((await runPass(federation)).refusal, undefined);
-});
+  it("an act that the reconciler would refuse for its signature is not committed, and says why [CON-1]", async (t) => {
+    const keys = temporaryFolder(t);
+    const [mine, other] = [signingKey(keys, "mine"), signingKey(keys, "other")];
+    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+    const refused = async (settings: Readonly<Record<string, string>>, message: RegExp) => {
+      const { contain, repository, federation } = await control(t, {
+        settings: { allowedSignersFile, ...settings },
+      });
+      await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
+      await runPass(federation);
+      const head = await repository.head();
+      await assert.rejects(contain(), { code: "config_invalid", message });
+      assert.equal(await repository.head(), head);
+      assert.equal((await runPass(federation)).refusal, undefined);
+    };
+    await refused({}, /signingKeyFile is not set; nothing was changed/);
+    await refused({ signingKeyFile: other.file }, /the key of repository\.signingKeyFile is not among them/);
+  });
 
-test("CON-1: the walk closes planes 5, 4, 2 and 3 and opens them in reverse, each looked at from inside", async (t) => {
-  const { contain, restore, federation, parts, clock } = await control(t);
-  await runPass(federation);
-  const walk = async (result: ActResult) => {
-    parts.applied.length = 0;
-    return walkPlanes(federation, result.act, result.partner);
-  };
-  const closed = await walk(await contain());
-  assert.deepEqual(parts.applied, ["gateway", "card", "rooms", "border"]);
-  assert.ok(closed.every(({ done, evidence }) => done && evidence[0]?.verdict === "closed"));
-  assert.deepEqual(
-    (await federationStatus(federation)).contained.map(({ name }) => name),
-    ["dredger", "lighthouse"],
-  );
-  await clock.advance(1_000);
-  assert.ok((await walk(await restore())).every(({ done }) => done));
-  assert.deepEqual(parts.applied, ["border", "rooms", "card", "gateway"]);
-});
+  it("a branch that was put somewhere else does not keep a partner in [CON-1]", async (t) => {
+    const { contain, repository, federation, assertWhole } = await control(t);
+    await runPass(federation);
+    const good = await repository.requireHead();
+    operatorGit(
+      repository.path,
+      "update-ref",
+      "refs/heads/main",
+      operatorGit(repository.path, "commit-tree", "-m", "Anew", `${good}^{tree}`),
+    );
+    const { revision } = await contain();
+    assert.ok(await repository.isAncestor(good, revision));
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+    assert.equal((await runPass(federation)).refusal, undefined);
+  });
 
-test("CON-1: a plane is closed since it was first closed; what a later look puts right is told beside it", async (t) => {
-  const { contain, restore, federation, parts, folder, clock } = await control(t);
-  await runPass(federation);
-  parts.onApply = () => clock.advance(5);
-  const walk = async (act = contain) => {
-    const result = await act();
-    return walkPlanes(federation, result.act, result.partner);
-  };
-  const times = (walks: Awaited<ReturnType<typeof walk>>) =>
-    walks.map(({ plane, triedAt, at, mendedAt }) => [
-      plane,
-      ...[triedAt, at, mendedAt].map((time) => (time === null ? null : Date.parse(time) - AT)),
+  it("the walk closes planes 5, 4, 2 and 3 and opens them in reverse, each looked at from inside [CON-1]", async (t) => {
+    const { contain, restore, federation, parts, clock } = await control(t);
+    await runPass(federation);
+    const walk = async (result: ActResult) => {
+      parts.applied.length = 0;
+      return walkPlanes(federation, result.act, result.partner);
+    };
+    const closed = await walk(await contain());
+    assert.deepEqual(parts.applied, ["gateway", "card", "rooms", "border"]);
+    assert.ok(closed.every(({ done, evidence }) => done && evidence[0]?.verdict === "closed"));
+    assert.deepEqual(
+      (await federationStatus(federation)).contained.map(({ name }) => name),
+      ["dredger", "lighthouse"],
+    );
+    await clock.advance(1_000);
+    assert.ok((await walk(await restore())).every(({ done }) => done));
+    assert.deepEqual(parts.applied, ["border", "rooms", "card", "gateway"]);
+  });
+
+  it("a plane is closed since it was first closed; what a later look puts right is told beside it [CON-1]", async (t) => {
+    const { contain, restore, federation, parts, folder, clock } = await control(t);
+    await runPass(federation);
+    parts.onApply = () => clock.advance(5);
+    const walk = async (act = contain) => {
+      const result = await act();
+      return walkPlanes(federation, result.act, result.partner);
+    };
+    const times = (walks: Awaited<ReturnType<typeof walk>>) =>
+      walks.map(({ plane, triedAt, at, repairedAt }) => [
+        plane,
+        ...[triedAt, at, repairedAt].map((time) => (time === null ? null : Date.parse(time) - AT)),
+      ]);
+    const closed = times(await walk());
+    assert.equal(parts.applied.at(-1), "rooms", "behind the border they are looked at again");
+    assert.deepEqual(closed, [
+      ["gateway", 5, 5, null],
+      ["card", 10, 10, null],
+      ["rooms", 15, 15, null],
+      ["border", 20, 20, null],
     ]);
-  const closed = times(await walk());
-  assert.equal(parts.applied.at(-1), "rooms", "behind the border they are looked at again");
-  assert.deepEqual(closed, [
-    ["gateway", 5, 5, null],
-    ["card", 10, 10, null],
-    ["rooms", 15, 15, null],
-    ["border", 20, 20, null],
-  ]);
 
-  // The second look behind the border finds one who came in the meantime.
-  await walk(restore);
-  await clock.advance(1_000 - (clock.now() - AT));
-  const intent = join(folder, "rooms/rooms.json");
-  const opened = readFileSync(intent, "utf8");
-  parts.onApply = async (plane) => {
-    await clock.advance(5);
-    if (plane === "border") writeFileSync(intent, opened);
-  };
-  const mended = [
-    ["gateway", 1_005, 1_005, null],
-    ["card", 1_010, 1_010, null],
-    ["rooms", 1_015, 1_015, 1_025],
-    ["border", 1_020, 1_020, null],
-  ];
-  assert.deepEqual(times(await walk()), mended);
-  assert.deepEqual(times(await walk()), mended, "looking once more makes nothing younger");
-  const { planes } = await federationStatus(federation);
-  const rooms = planes.find(({ plane }) => plane === "rooms");
-  assert.deepEqual(
-    [rooms?.at, rooms?.mendedAt],
-    [new Date(AT + 1_015).toISOString(), new Date(AT + 1_025).toISOString()],
-  );
+    // The second look behind the border finds one who came in the meantime.
+    await walk(restore);
+    await clock.advance(1_000 - (clock.now() - AT));
+    const intent = join(folder, "rooms/rooms.json");
+    const opened = readFileSync(intent, "utf8");
+    parts.onApply = async (plane) => {
+      await clock.advance(5);
+      if (plane === "border") writeFileSync(intent, opened);
+    };
+    const repaired = [
+      ["gateway", 1_005, 1_005, null],
+      ["card", 1_010, 1_010, null],
+      ["rooms", 1_015, 1_015, 1_025],
+      ["border", 1_020, 1_020, null],
+    ];
+    assert.deepEqual(times(await walk()), repaired);
+    assert.deepEqual(times(await walk()), repaired, "looking once more makes nothing younger");
+    const { planes } = await federationStatus(federation);
+    const rooms = planes.find(({ plane }) => plane === "rooms");
+    assert.deepEqual(
+      [rooms?.at, rooms?.repairedAt],
+      [new Date(AT + 1_015).toISOString(), new Date(AT + 1_025).toISOString()],
+    );
 
-  // Rooms that are not whole at the first look are in force since the second, and were told in their turn.
-  await walk(restore);
-  await clock.advance(2_000 - (clock.now() - AT));
-  const outOfReach = [{ partner: SERVER, subject: "!room", reason: "refused", mend: "" }];
-  parts.instead.set("rooms", async () => ({ state: "incomplete", changed: true, outOfReach }));
-  parts.onApply = async (plane) => {
-    await clock.advance(5);
-    if (plane === "border") parts.instead.delete("rooms");
-  };
-  assert.deepEqual(times(await walk())[2], ["rooms", 2_015, 2_025, null]);
-});
-
-test("CON-1: a walk over what is contained already closes what somebody opened by hand since", async (t) => {
-  const { contain, federation, parts, folder, events } = await control(t);
-  await runPass(federation);
-  const policy = join(folder, "border/policy.json");
-  const open = readFileSync(policy, "utf8");
-  const walk = async () => walkPlanes(federation, "contain", (await contain()).partner);
-  await walk();
-  const closed = readFileSync(policy, "utf8");
-
-  writeFileSync(policy, open);
-  parts.applied.length = 0;
-  assert.ok((await walk()).every(({ done }) => done));
-  assert.equal(readFileSync(policy, "utf8"), closed);
-  assert.deepEqual(parts.applied, ["border"]);
-  assert.equal(events.filter(({ event }) => event === "drift").length, 1);
-
-  // Where nothing is seen to drift, and a real part says that the partner passes.
-  const { probe } = federation.planes.gateway;
-  const says = { opened: true };
-  Object.assign(federation.planes.gateway, {
-    probe: async (...asked: Parameters<typeof probe>) =>
-      (await probe(...asked)).map((item) => (says.opened ? { ...item, verdict: "open" } : item)),
+    // Rooms that are not whole at the first look are in force since the second, and were told in their turn.
+    await walk(restore);
+    await clock.advance(2_000 - (clock.now() - AT));
+    const outOfReach = [{ partner: SERVER, subject: "!room", reason: "refused", hint: "" }];
+    parts.instead.set("rooms", async () => ({ state: "incomplete", changed: true, outOfReach }));
+    parts.onApply = async (plane) => {
+      await clock.advance(5);
+      if (plane === "border") parts.instead.delete("rooms");
+    };
+    assert.deepEqual(times(await walk())[2], ["rooms", 2_015, 2_025, null]);
   });
-  parts.applied.length = 0;
-  parts.onApply = async () => {
-    says.opened = false;
-  };
-  assert.ok((await walk()).every(({ done }) => done));
-  assert.equal(parts.applied[0], "gateway");
-});
 
-test("CON-1: a plane in force by its record alone, and not to be seen, is not called closed", async (t) => {
-  const { contain, federation, parts } = await control(t);
-  await runPass(federation);
-  const { partner } = await contain();
-  await walkPlanes(federation, "contain", partner);
-  const down = () => Promise.reject(new DrawbridgeError("homeserver_unavailable", "down"));
-  Object.assign(federation.planes.border, { drift: down });
-  parts.instead.set("border", async () => ({
-    ...{ state: "deferred", reason: "homeserver_unavailable", retryAfterMs: 1 },
-  }));
-  const border = (await walkPlanes(federation, "contain", partner)).find(({ plane }) => plane === "border");
-  assert.deepEqual([border?.done, border?.reason], [false, "homeserver_unavailable"]);
-});
+  it("a walk over what is contained already closes what somebody opened by hand since [CON-1]", async (t) => {
+    const { contain, federation, parts, folder, events } = await control(t);
+    await runPass(federation);
+    const policy = join(folder, "border/policy.json");
+    const open = readFileSync(policy, "utf8");
+    const walk = async () => walkPlanes(federation, "contain", (await contain()).partner);
+    await walk();
+    const closed = readFileSync(policy, "utf8");
 
-test("CON-1: what somebody pushes on top of an act, and may not stand, is worked around by the same command", async (t) => {
-  const { contain, repository, federation } = await control(t);
-  await runPass(federation);
-  const { partner } = await contain();
-  await commitRegistry(repository, new Map([[PILOTS, "version: 0\n"]]), { render: false });
-  await assert.rejects(walkPlanes(federation, "contain", partner), (error: unknown) => {
-    assert.ok(error instanceof DrawbridgeError);
-    assert.match(error.message, /what was committed is not in force/);
-    assert.match(error.mend ?? "", /^Give the same command again/);
-    return true;
+    writeFileSync(policy, open);
+    parts.applied.length = 0;
+    assert.ok((await walk()).every(({ done }) => done));
+    assert.equal(readFileSync(policy, "utf8"), closed);
+    assert.deepEqual(parts.applied, ["border"]);
+    assert.equal(events.filter(({ event }) => event === "drift").length, 1);
+
+    // Where nothing is seen to drift, and a real part says that the partner passes.
+    const { probe } = federation.planes.gateway;
+    const says = { opened: true };
+    Object.assign(federation.planes.gateway, {
+      probe: async (...asked: Parameters<typeof probe>) =>
+        (await probe(...asked)).map((item) => (says.opened ? { ...item, verdict: "open" } : item)),
+    });
+    parts.applied.length = 0;
+    parts.onApply = async () => {
+      says.opened = false;
+    };
+    assert.ok((await walk()).every(({ done }) => done));
+    assert.equal(parts.applied[0], "gateway");
   });
-  const again = await contain();
-  assert.equal(again.setAside?.reason, "registry_invalid");
-  assert.ok((await walkPlanes(federation, "contain", again.partner)).every(({ done }) => done));
-});
 
-test("CON-1: a plane that does not close is named, and the others close", async (t) => {
-  const { contain, federation, parts } = await control(t);
-  await runPass(federation);
-  const left = { partner: SERVER, subject: "!room", reason: "no_power", mend: "Get it." };
-  parts.instead.set("rooms", async () => ({ state: "incomplete", changed: true, outOfReach: [left] }));
-  parts.instead.set("gateway", () => Promise.reject(new Error("down")));
-  const { partner } = await contain();
-  const walks = await walkPlanes(federation, "contain", partner);
-  assert.deepEqual(
-    walks.map(({ plane, done, outcome }) => [plane, done, outcome]),
-    [
-      ["gateway", false, "failed"],
-      ["card", true, "in_force"],
-      ["rooms", false, "incomplete"],
-      ["border", true, "in_force"],
-    ],
-  );
-  assert.deepEqual(walks[2]?.outOfReach, [left]);
-  // The same again, when the parts are back: only what was left is applied.
-  parts.instead.clear();
-  parts.applied.length = 0;
-  const again = await contain();
-  assert.equal(again.record, undefined);
-  assert.ok((await walkPlanes(federation, "contain", again.partner)).every(({ done }) => done));
-  assert.deepEqual(parts.applied, ["gateway", "rooms"]);
+  it("a plane in force by its record alone, and not to be seen, is not called closed [CON-1]", async (t) => {
+    const { contain, federation, parts } = await control(t);
+    await runPass(federation);
+    const { partner } = await contain();
+    await walkPlanes(federation, "contain", partner);
+    const down = () => Promise.reject(new DrawbridgeError("homeserver_unavailable", "down"));
+    Object.assign(federation.planes.border, { drift: down });
+    parts.instead.set("border", async () => ({
+      ...{ state: "deferred", reason: "homeserver_unavailable", retryAfterMs: 1 },
+    }));
+    const border = (await walkPlanes(federation, "contain", partner)).find(({ plane }) => plane === "border");
+    assert.deepEqual([border?.done, border?.reason], [false, "homeserver_unavailable"]);
+  });
+
+  it("what somebody pushes on top of an act, and may not stand, is worked around by the same command [CON-1]", async (t) => {
+    const { contain, repository, federation } = await control(t);
+    await runPass(federation);
+    const { partner } = await contain();
+    await commitRegistry(repository, new Map([[PILOTS, "version: 0\n"]]), { render: false });
+    await assert.rejects(walkPlanes(federation, "contain", partner), (error: unknown) => {
+      assert.ok(error instanceof DrawbridgeError);
+      assert.match(error.message, /what was committed is not in force/);
+      assert.match(error.hint ?? "", /^Give the same command again/);
+      return true;
+    });
+    const again = await contain();
+    assert.equal(again.setAside?.reason, "registry_invalid");
+    assert.ok((await walkPlanes(federation, "contain", again.partner)).every(({ done }) => done));
+  });
+
+  it("a plane that does not close is named, and the others close [CON-1]", async (t) => {
+    const { contain, federation, parts } = await control(t);
+    await runPass(federation);
+    const left = { partner: SERVER, subject: "!room", reason: "no_power", hint: "Get it." };
+    parts.instead.set("rooms", async () => ({ state: "incomplete", changed: true, outOfReach: [left] }));
+    parts.instead.set("gateway", () => Promise.reject(new Error("down")));
+    const { partner } = await contain();
+    const walks = await walkPlanes(federation, "contain", partner);
+    assert.deepEqual(
+      walks.map(({ plane, done, outcome }) => [plane, done, outcome]),
+      [
+        ["gateway", false, "failed"],
+        ["card", true, "in_force"],
+        ["rooms", false, "incomplete"],
+        ["border", true, "in_force"],
+      ],
+    );
+    assert.deepEqual(walks[2]?.outOfReach, [left]);
+    // The same again, when the parts are back: only what was left is applied.
+    parts.instead.clear();
+    parts.applied.length = 0;
+    const again = await contain();
+    assert.equal(again.record, undefined);
+    assert.ok((await walkPlanes(federation, "contain", again.partner)).every(({ done }) => done));
+    assert.deepEqual(parts.applied, ["gateway", "rooms"]);
+  });
 });

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { sha256Tagged } from "../../../src/domain/digest.ts";
@@ -48,7 +48,7 @@ function textOf({ files }: DesiredPlane, path: string): string {
 }
 
 const isNot = (code: string) => (error: unknown) =>
-  error instanceof DrawbridgeError && error.code === code && error.mend !== undefined;
+  error instanceof DrawbridgeError && error.code === code && error.hint !== undefined;
 
 async function kinds(plane: PlaneRuntime, desired: DesiredPlane): Promise<readonly string[]> {
   return (await plane.drift(desired)).map(({ plane: name, subject, kind }) =>
@@ -56,131 +56,136 @@ async function kinds(plane: PlaneRuntime, desired: DesiredPlane): Promise<readon
   );
 }
 
-test("PLN-1: while the homeserver is down its whitelist is not called clean; an edited file is still drift", async (t) => {
-  const folder = temporaryFolder(t);
-  const desired = wanted(transportRender);
-  const down = transportRuntime(deployment(folder, await closedPort()), DEPS);
-  const file = join(folder, "include/transport.yaml");
-  assert.deepEqual(await kinds(down, desired), ["transport transport.yaml missing"]);
-  writeFile(file, textOf(desired, TRANSPORT_INCLUDE));
-  await assert.rejects(down.drift(desired), isNot("homeserver_unavailable"));
-  writeFile(file, "federation_domain_whitelist: []\n");
-  assert.deepEqual(await kinds(down, desired), ["transport transport.yaml edited"]);
+describe("drift of parts down", () => {
+  it("while the homeserver is down its whitelist is not called clean; an edited file is still drift [PLN-1]", async (t) => {
+    const folder = temporaryFolder(t);
+    const desired = wanted(transportRender);
+    const down = transportRuntime(deployment(folder, await closedPort()), DEPS);
+    const file = join(folder, "include/transport.yaml");
+    assert.deepEqual(await kinds(down, desired), ["transport transport.yaml missing"]);
+    writeFile(file, textOf(desired, TRANSPORT_INCLUDE));
+    await assert.rejects(down.drift(desired), isNot("homeserver_unavailable"));
+    writeFile(file, "federation_domain_whitelist: []\n");
+    assert.deepEqual(await kinds(down, desired), ["transport transport.yaml edited"]);
 
-  // It answers, and something in front of it does.
-  writeFile(file, textOf(desired, TRANSPORT_INCLUDE));
-  const ill = await scriptedHomeserver(t, () => ({ status: 502, body: "bad gateway" }));
-  await assert.rejects(
-    transportRuntime(deployment(folder, ill.url), DEPS).drift(desired),
-    isNot("homeserver_unavailable"),
-  );
-  // It runs with another list than its file has.
-  const other = await scriptedHomeserver(t, () => ({
-    body: { whitelist_enabled: true, whitelist: ["c.test"] },
-  }));
-  assert.deepEqual(await kinds(transportRuntime(deployment(folder, other.url), DEPS), desired), [
-    "transport federation_domain_whitelist not_in_force",
-  ]);
-});
+    // It answers, and something in front of it does.
+    writeFile(file, textOf(desired, TRANSPORT_INCLUDE));
+    const ill = await scriptedHomeserver(t, () => ({ status: 502, body: "bad gateway" }));
+    await assert.rejects(
+      transportRuntime(deployment(folder, ill.url), DEPS).drift(desired),
+      isNot("homeserver_unavailable"),
+    );
+    // It runs with another list than its file has.
+    const other = await scriptedHomeserver(t, () => ({
+      body: { whitelist_enabled: true, whitelist: ["c.test"] },
+    }));
+    assert.deepEqual(await kinds(transportRuntime(deployment(folder, other.url), DEPS), desired), [
+      "transport federation_domain_whitelist not_in_force",
+    ]);
+  });
 
-const CARD_FILES = { agents: "bridge/agents.yaml", publication: "gateway/publication.yaml" } as const;
+  const CARD_FILES = { agents: "bridge/agents.yaml", publication: "gateway/publication.yaml" } as const;
 
-async function withGateway(
-  folder: string,
-  more: { readonly health?: string; readonly keycloak?: string } = {},
-): Promise<FederationConfig> {
-  const nobody = await closedPort();
-  writeFile(join(folder, "keycloak-secret"), "secret\n", 0o600);
-  return {
-    ...deployment(folder, nobody),
-    card: {
-      agentsFile: CARD_FILES.agents,
-      bridgeAuditFile: "bridge/audit.jsonl",
-      bridgeHealthUrl: `${more.health ?? nobody}/readyz`,
-    },
-    gateway: {
-      publicationFile: CARD_FILES.publication,
-      invocationFile: "gateway/invocation.yaml",
-      stateFile: "gateway/state.json",
-      accessLog: "gateway/access.jsonl",
-      url: nobody,
-      issuer:
-        more.keycloak === undefined
-          ? { adapter: "declared_clients", clientsFile: "issuer/clients.yaml" }
-          : {
-              adapter: "keycloak",
-              url: more.keycloak,
-              realm: "agents",
-              adminClientId: "drawbridge",
-              adminClientSecret: { file: "keycloak-secret" },
-              adminRealm: "master",
-              audience: "https://agents.a.test",
-              secretsDirectory: ".",
-            },
-    },
-  };
-}
+  async function withGateway(
+    folder: string,
+    more: { readonly health?: string; readonly keycloak?: string } = {},
+  ): Promise<FederationConfig> {
+    const nobody = await closedPort();
+    writeFile(join(folder, "keycloak-secret"), "secret\n", 0o600);
+    return {
+      ...deployment(folder, nobody),
+      card: {
+        agentsFile: CARD_FILES.agents,
+        bridgeAuditFile: "bridge/audit.jsonl",
+        bridgeHealthUrl: `${more.health ?? nobody}/readyz`,
+      },
+      gateway: {
+        publicationFile: CARD_FILES.publication,
+        invocationFile: "gateway/invocation.yaml",
+        stateFile: "gateway/state.json",
+        accessLog: "gateway/access.jsonl",
+        url: nobody,
+        issuer:
+          more.keycloak === undefined
+            ? { adapter: "declared_clients", clientsFile: "issuer/clients.yaml" }
+            : {
+                adapter: "keycloak",
+                url: more.keycloak,
+                realm: "agents",
+                adminClientId: "drawbridge",
+                adminClientSecret: { file: "keycloak-secret" },
+                adminRealm: "master",
+                audience: "https://agents.a.test",
+                secretsDirectory: ".",
+              },
+      },
+    };
+  }
 
-/** A gateway says that it has these files in force. */
-function gatewayRuns(folder: string, publication: string, invocation: string): void {
-  const state = {
-    ...{ version: 1, publication: sha256Tagged(publication), invocation: sha256Tagged(invocation) },
-    ...{ since: "2026-01-02T03:04:05.000Z", refused: null },
-  };
-  writeFile(join(folder, "gateway/state.json"), JSON.stringify(state));
-}
+  /** A gateway says that it has these files in force. */
+  function gatewayRuns(folder: string, publication: string, invocation: string): void {
+    const state = {
+      ...{ version: 1, publication: sha256Tagged(publication), invocation: sha256Tagged(invocation) },
+      ...{ since: "2026-01-02T03:04:05.000Z", refused: null },
+    };
+    writeFile(join(folder, "gateway/state.json"), JSON.stringify(state));
+  }
 
-function bridgeRuns(t: TestContext, agents: string) {
-  return scriptedHomeserver(t, () => ({ body: { agents: { digest: sha256Tagged(agents) } } }));
-}
+  function bridgeRuns(t: TestContext, agents: string) {
+    return scriptedHomeserver(t, () => ({ body: { agents: { digest: sha256Tagged(agents) } } }));
+  }
 
-test("PLN-4: of a card plane whose programs are down nothing is called clean; what is seen is told all the same", async (t) => {
-  const folder = temporaryFolder(t);
-  const desired = wanted(cardRender);
-  const texts = { agents: textOf(desired, CARD_AGENTS), publication: textOf(desired, CARD_PUBLICATION) };
-  const down = cardRuntime(await withGateway(folder), DEPS);
-  assert.deepEqual(await kinds(down, desired), ["card publication.yaml missing", "card agents.yaml missing"]);
-  for (const name of ["agents", "publication"] as const)
-    writeFile(join(folder, CARD_FILES[name]), texts[name]);
-  await assert.rejects(down.drift(desired), isNot("not_running"));
+  it("of a card plane whose programs are down nothing is called clean; what is seen is told all the same [PLN-4]", async (t) => {
+    const folder = temporaryFolder(t);
+    const desired = wanted(cardRender);
+    const texts = { agents: textOf(desired, CARD_AGENTS), publication: textOf(desired, CARD_PUBLICATION) };
+    const down = cardRuntime(await withGateway(folder), DEPS);
+    assert.deepEqual(await kinds(down, desired), [
+      "card publication.yaml missing",
+      "card agents.yaml missing",
+    ]);
+    for (const name of ["agents", "publication"] as const)
+      writeFile(join(folder, CARD_FILES[name]), texts[name]);
+    await assert.rejects(down.drift(desired), isNot("not_running"));
 
-  gatewayRuns(folder, texts.publication, "");
-  await assert.rejects(down.drift(desired), isNot("not_running"), "the bridge is down still");
-  gatewayRuns(folder, "another", "");
-  assert.deepEqual(await kinds(down, desired), ["card publication not_in_force"]);
+    gatewayRuns(folder, texts.publication, "");
+    await assert.rejects(down.drift(desired), isNot("not_running"), "the bridge is down still");
+    gatewayRuns(folder, "another", "");
+    assert.deepEqual(await kinds(down, desired), ["card publication not_in_force"]);
 
-  const bridge = await bridgeRuns(t, texts.agents);
-  const running = cardRuntime(await withGateway(folder, { health: bridge.url }), DEPS);
-  gatewayRuns(folder, texts.publication, "");
-  assert.deepEqual(await running.drift(desired), []);
-  writeFile(join(folder, "gateway/state.json"), "{ cut off");
-  await assert.rejects(running.drift(desired), isNot("not_running"), "what the gateway says is no state");
-});
+    const bridge = await bridgeRuns(t, texts.agents);
+    const running = cardRuntime(await withGateway(folder, { health: bridge.url }), DEPS);
+    gatewayRuns(folder, texts.publication, "");
+    assert.deepEqual(await running.drift(desired), []);
+    writeFile(join(folder, "gateway/state.json"), "{ cut off");
+    await assert.rejects(running.drift(desired), isNot("not_running"), "what the gateway says is no state");
+  });
 
-test("PLN-5: of a gateway that is down nothing is called clean; what is seen is told all the same", async (t) => {
-  const folder = temporaryFolder(t);
-  const desired = wanted(gatewayRender);
-  const invocation = textOf(desired, GATEWAY_INVOCATION);
-  const down = gatewayRuntime(await withGateway(folder), DEPS);
-  writeFile(join(folder, "gateway/invocation.yaml"), invocation);
-  assert.deepEqual(await kinds(down, desired), ["gateway clients.yaml missing"]);
-  writeFile(join(folder, "issuer/clients.yaml"), textOf(desired, GATEWAY_CLIENTS));
-  await assert.rejects(down.drift(desired), isNot("not_running"));
-  gatewayRuns(folder, "", "another");
-  assert.deepEqual(await kinds(down, desired), ["gateway invocation not_in_force"]);
-  gatewayRuns(folder, "", invocation);
-  assert.deepEqual(await down.drift(desired), []);
-});
+  it("of a gateway that is down nothing is called clean; what is seen is told all the same [PLN-5]", async (t) => {
+    const folder = temporaryFolder(t);
+    const desired = wanted(gatewayRender);
+    const invocation = textOf(desired, GATEWAY_INVOCATION);
+    const down = gatewayRuntime(await withGateway(folder), DEPS);
+    writeFile(join(folder, "gateway/invocation.yaml"), invocation);
+    assert.deepEqual(await kinds(down, desired), ["gateway clients.yaml missing"]);
+    writeFile(join(folder, "issuer/clients.yaml"), textOf(desired, GATEWAY_CLIENTS));
+    await assert.rejects(down.drift(desired), isNot("not_running"));
+    gatewayRuns(folder, "", "another");
+    assert.deepEqual(await kinds(down, desired), ["gateway invocation not_in_force"]);
+    gatewayRuns(folder, "", invocation);
+    assert.deepEqual(await down.drift(desired), []);
+  });
 
-test("PLN-5: while the issuer is down its clients are not called clean, and the gateway's drift is not hidden", async (t) => {
-  const folder = temporaryFolder(t);
-  const desired = wanted(gatewayRender);
-  const invocation = textOf(desired, GATEWAY_INVOCATION);
-  const file = join(folder, "gateway/invocation.yaml");
-  const plane = gatewayRuntime(await withGateway(folder, { keycloak: await closedPort() }), DEPS);
-  writeFile(file, invocation);
-  gatewayRuns(folder, "", invocation);
-  await assert.rejects(plane.drift(desired), isNot("issuer_unavailable"));
-  writeFile(file, stringify({ version: 1, agents: {} }));
-  assert.deepEqual(await kinds(plane, desired), ["gateway invocation.yaml edited"]);
+  it("while the issuer is down its clients are not called clean, and the gateway's drift is not hidden [PLN-5]", async (t) => {
+    const folder = temporaryFolder(t);
+    const desired = wanted(gatewayRender);
+    const invocation = textOf(desired, GATEWAY_INVOCATION);
+    const file = join(folder, "gateway/invocation.yaml");
+    const plane = gatewayRuntime(await withGateway(folder, { keycloak: await closedPort() }), DEPS);
+    writeFile(file, invocation);
+    gatewayRuns(folder, "", invocation);
+    await assert.rejects(plane.drift(desired), isNot("issuer_unavailable"));
+    writeFile(file, stringify({ version: 1, agents: {} }));
+    assert.deepEqual(await kinds(plane, desired), ["gateway invocation.yaml edited"]);
+  });
 });

@@ -1,7 +1,7 @@
 // A removed partner comes back, on a real repository over scripted planes: in order, as a new one, seen to be open.
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import type { Guard } from "../../../src/federation/agents/guards.ts";
 import { performAct } from "../../../src/federation/containment/act.ts";
@@ -15,7 +15,7 @@ import { nextStep, type WalkContext } from "../../../src/federation/readmission/
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
 import { renderAll } from "../../../src/federation/render.ts";
 import type { Repository } from "../../../src/federation/repository/repository.ts";
-import { evidenceItem } from "../../../src/records/evidence-item.ts";
+import { evidenceItem } from "../../../src/records/format/evidence-item.ts";
 import { commitRegistry, LIGHTHOUSE } from "../../support/control-repository.ts";
 import {
   begunRemoval,
@@ -60,330 +60,348 @@ async function walkAll(context: WalkContext, rooms?: "new" | "reopen") {
   return steps;
 }
 
-test("RDM-1: the five planes open in the specification's order, one commit each, seen before the next", async (t) => {
-  const { context, repository, parts } = await readmission(t);
-  const before = await repository.requireHead();
-  await openReadmission(context, OPEN);
-  parts.applied.length = 0;
-  const steps = await walkAll(context);
-  assert.deepEqual(
-    steps.map(({ plane, proved }) => [plane, proved]),
-    ["transport", "rooms", "border", "card", "gateway"].map((plane) => [plane, true]),
-  );
-  assert.deepEqual(
-    parts.applied.filter((plane, index) => parts.applied.indexOf(plane) === index),
-    ["transport", "rooms", "border", "card", "gateway"],
-  );
-  assert.equal(steps.at(-1)?.done, true);
-  const subjects = operatorGit(repository.path, "log", "--reverse", "--format=%s", `${before}..main`);
-  assert.deepEqual(subjects.split("\n"), [
-    `Open the re-admission of ${SERVER}`,
-    ...PLANE_NAMES.map((plane, index) => `Open plane ${index + 1} (${plane}) to ${SERVER}`),
-    `Complete the re-admission of ${SERVER}`,
-  ]);
-  const partner = await entryOf(repository);
-  assert.ok(PLANE_NAMES.every((plane) => partner.planes[plane] === "open"));
-  const after = await nextStep(context, PARTNER);
-  assert.deepEqual([after.plane, after.done], [null, true], "nothing is left to do");
-  assert.equal((await openReadmission(context, OPEN)).isNew, false, "nor is it opened a second time");
-});
-
-test("RDM-1: the gate, what is retired and every item's digest are recorded", async (t) => {
-  const { context, repository } = await readmission(t);
-  await openReadmission(context, OPEN);
-  const steps = await walkAll(context);
-  const [opened, completed] = await records(repository);
-  assert.deepEqual([opened?.act, opened?.gate, opened?.azp], ["opened", GATE, "lighthouse-bridge-2"]);
-  assert.deepEqual(opened?.retired, {
-    card_keys: ["lighthouse-card-3"],
-    clients: ["lighthouse-bridge"],
-    server_keys: ["ed25519:a_Lh7Q"],
-  });
-  assert.deepEqual([completed?.act, completed?.rooms], ["completed", "new"]);
-  const seen = steps.at(-1)?.readmission.stages.map(({ plane, revision, evidence, notApplicable }) => ({
-    ...{ plane, revision, evidence, not_applicable: notApplicable },
-  }));
-  assert.deepEqual(completed?.planes, seen);
-  assert.ok(completed?.planes.every(({ evidence }) => evidence.length > 0));
-});
-
-test("RDM-1: as a new partnership, old pins and keys are retired and refused", async (t) => {
-  const { context, repository } = await readmission(t);
-  const fresh = (changes: object) => FreshIdentities.parse({ ...structuredClone(FRESH), ...changes });
-  const open = (changes: object) => openReadmission(context, { ...OPEN, fresh: fresh(changes) });
-  await refusedBy("retired_client", open({ azp: "lighthouse-bridge" }));
-  await refusedBy("retired_key", open({ serverKeys: ["ed25519:a_Lh7Q"] }));
-  const old = (await entryOf(repository)).card.consumes["lighthouse-weather"]?.cardIdentity ?? assert.fail();
-  const agents = (cardIdentity: object) => ({ agents: { "lighthouse-weather": { cardIdentity } } });
-  await refusedBy("retired_key", open(agents(old)));
-  const renamed = {
-    keyId: "lighthouse-card-9",
-    jwk: { kty: "EC", crv: "P-256", x: old.jwk.x, y: old.jwk.y },
-  };
-  const before = await repository.requireHead();
-  await refusedBy("retired_key", open(agents(renamed)));
-  await refusedBy("unknown_agent", open({ agents: { nobody: { cardIdentity: renamed } } }));
-  await refusedBy("fresh_secret", open({ clientSecret: undefined }));
-  assert.equal(await repository.head(), before, "nothing was committed");
-
-  await openReadmission(context, OPEN);
-  const partner = await entryOf(repository);
-  assert.equal(partner.azp, "lighthouse-bridge-2");
-  assert.deepEqual(partner.keyIds, { server: ["ed25519:a_New1"], card: ["lighthouse-card-4"] });
-  assert.equal(partner.card.consumes["lighthouse-weather"]?.cardIdentity?.keyId, "lighthouse-card-4");
-  assert.ok(
-    PLANE_NAMES.every((plane) => partner.planes[plane] === "closed"),
-    "opening opens no plane",
-  );
-});
-
-test("RDM-1: a new client never names the secret of the one before", async (t) => {
-  const { context, repository } = await readmission(t);
-  const { card, gateway } = await entryOf(repository);
-  const file = (secret: unknown) => (secret as { file: string }).file;
-  const again = { file: `./${file(gateway?.clientSecret)}` };
-  const before = await repository.requireHead();
-  const open = (fresh: object) =>
-    openReadmission(context, {
-      ...OPEN,
-      fresh: FreshIdentities.parse({ ...structuredClone(FRESH), ...fresh }),
-    });
-  await refusedBy("fresh_secret", open({ clientSecret: again }));
-  const [given] = Object.values(FRESH.agents);
-  const held = card.consumes["lighthouse-weather"]?.credentials ?? assert.fail();
-  const ours = (more: object) => ({ agents: { "lighthouse-weather": { ...given, ...more } } });
-  await refusedBy("fresh_secret", open(ours({ clientId: "harbour-2" })));
-  await refusedBy("fresh_secret", open(ours({ clientId: "harbour-2", clientSecret: held.clientSecret })));
-  assert.equal(await repository.head(), before, "nothing was committed");
-  await open(ours({ clientId: "harbour-2", clientSecret: { file: "secrets/harbour-2" } }));
-});
-
-test("RDM-1: opened again with other identities it says so, and keeps those it was opened with", async (t) => {
-  const { context, repository } = await readmission(t);
-  await openReadmission(context, OPEN);
-  const head = await repository.head();
-  const changed = openReadmission(context, { ...OPEN, fresh: FRESHER });
-  await assert.rejects(changed, /was opened with other identities/);
-  assert.equal(await repository.head(), head);
-  await walkAll(context);
-  await assert.rejects(openReadmission(context, { ...OPEN, fresh: FRESHER }), /with other identities/);
-  assert.equal((await openReadmission(context, OPEN)).isNew, false);
-});
-
-test("RDM-1: the end says of which conditions there was nothing to see", async (t) => {
-  const { context, repository } = await readmission(t);
-  await openReadmission(context, OPEN);
-  await walkAll(context);
-  const told = operatorGit(repository.path, "log", "-1", "--format=%b", "main");
-  const left = [
-    "rooms kept_rooms_hear_it",
-    "card agent_card_verified",
-    "card card_published",
-    "gateway may_invoke",
-  ];
-  for (const one of left) assert.ok(told.split("\n").includes(`  ${one}`), `${one} in ${told}`);
-  assert.doesNotMatch(told, /All five planes were seen to be open\./);
-  const [, completed] = await records(repository);
-  assert.deepEqual(
-    completed?.planes.flatMap(({ plane, not_applicable }) =>
-      not_applicable.map((name) => `${plane} ${name}`),
-    ),
-    left,
-  );
-});
-
-test("RDM-1: who is not wholly out is not re-admitted, and a gate is no sentence", async (t) => {
-  const { context, repository } = await readmission(t);
-  const before = await repository.requireHead();
-  await refusedBy("not_removed", openReadmission(context, { ...OPEN, partner: "pilot-station" }));
-  await assert.rejects(openReadmission(context, { ...OPEN, gate: "approved by legal" }), /no reference/);
-  assert.equal(await repository.head(), before);
-});
-
-test("RDM-1: opening it again with the same gate changes nothing; with another one it is refused", async (t) => {
-  const { context, repository } = await readmission(t);
-  await openReadmission(context, OPEN);
-  const head = await repository.head();
-  assert.equal((await openReadmission(context, OPEN)).isNew, false);
-  await assert.rejects(openReadmission(context, { ...OPEN, gate: "CHG-1" }), /with another gate/);
-  assert.equal(await repository.head(), head);
-});
-
-test("RDM-1: a plane that is in force as state, and enforced otherwise, is not open, and nothing goes on", async (t) => {
-  const { context, repository, parts } = await readmission(t);
-  await openReadmission(context, OPEN);
-  const runtime = parts.planes.transport;
-  const closed = evidenceItem({
-    ...{ schema: "svc.federation.evidence_item.v1", plane: "transport", partner: SERVER, probe: "whitelist" },
-    ...{ vantage: "operator", subject: SERVER, layer: "homeserver", status: 200, reason: "not_in_whitelist" },
-    ...{ references: [], at: "2026-01-02T03:04:05.000Z", durationMs: null, verdict: "closed" },
-  });
-  const stale: WalkContext = {
-    ...context,
-    planes: { ...parts.planes, transport: { ...runtime, probe: async () => [closed] } },
-  };
-  for (let times = 0; times < 2; times++) {
-    const step = await nextStep(stale, PARTNER);
-    assert.deepEqual([step.plane, step.proved], ["transport", false]);
+describe("readmission", () => {
+  it("the five planes open in the specification's order, one commit each, seen before the next [RDM-1]", async (t) => {
+    const { context, repository, parts } = await readmission(t);
+    const before = await repository.requireHead();
+    await openReadmission(context, OPEN);
+    parts.applied.length = 0;
+    const steps = await walkAll(context);
     assert.deepEqual(
-      step.conditions.map(({ condition, verdict }) => [condition, verdict]),
+      steps.map(({ plane, proved }) => [plane, proved]),
+      ["transport", "rooms", "border", "card", "gateway"].map((plane) => [plane, true]),
+    );
+    assert.deepEqual(
+      parts.applied.filter((plane, index) => parts.applied.indexOf(plane) === index),
+      ["transport", "rooms", "border", "card", "gateway"],
+    );
+    assert.equal(steps.at(-1)?.done, true);
+    const subjects = operatorGit(repository.path, "log", "--reverse", "--format=%s", `${before}..main`);
+    assert.deepEqual(subjects.split("\n"), [
+      `Open the re-admission of ${SERVER}`,
+      ...PLANE_NAMES.map((plane, index) => `Open plane ${index + 1} (${plane}) to ${SERVER}`),
+      `Complete the re-admission of ${SERVER}`,
+    ]);
+    const partner = await entryOf(repository);
+    assert.ok(PLANE_NAMES.every((plane) => partner.planes[plane] === "open"));
+    const after = await nextStep(context, PARTNER);
+    assert.deepEqual([after.plane, after.done], [null, true], "nothing is left to do");
+    assert.equal((await openReadmission(context, OPEN)).isNew, false, "nor is it opened a second time");
+  });
+
+  it("the gate, what is retired and every item's digest are recorded [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    await openReadmission(context, OPEN);
+    const steps = await walkAll(context);
+    const [opened, completed] = await records(repository);
+    assert.deepEqual([opened?.act, opened?.gate, opened?.azp], ["opened", GATE, "lighthouse-bridge-2"]);
+    assert.deepEqual(opened?.retired, {
+      card_keys: ["lighthouse-card-3"],
+      clients: ["lighthouse-bridge"],
+      server_keys: ["ed25519:a_Lh7Q"],
+    });
+    assert.deepEqual([completed?.act, completed?.rooms], ["completed", "new"]);
+    const seen = steps.at(-1)?.readmission.stages.map(({ plane, revision, evidence, notApplicable }) => ({
+      ...{ plane, revision, evidence, not_applicable: notApplicable },
+    }));
+    assert.deepEqual(completed?.planes, seen);
+    assert.ok(completed?.planes.every(({ evidence }) => evidence.length > 0));
+  });
+
+  it("as a new partnership, old pins and keys are retired and refused [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    const fresh = (changes: object) => FreshIdentities.parse({ ...structuredClone(FRESH), ...changes });
+    const open = (changes: object) => openReadmission(context, { ...OPEN, fresh: fresh(changes) });
+    await refusedBy("retired_client", open({ azp: "lighthouse-bridge" }));
+    await refusedBy("retired_key", open({ serverKeys: ["ed25519:a_Lh7Q"] }));
+    const old =
+      (await entryOf(repository)).card.consumes["lighthouse-weather"]?.cardIdentity ?? assert.fail();
+    const agents = (cardIdentity: object) => ({ agents: { "lighthouse-weather": { cardIdentity } } });
+    await refusedBy("retired_key", open(agents(old)));
+    const renamed = {
+      keyId: "lighthouse-card-9",
+      jwk: { kty: "EC", crv: "P-256", x: old.jwk.x, y: old.jwk.y },
+    };
+    const before = await repository.requireHead();
+    await refusedBy("retired_key", open(agents(renamed)));
+    await refusedBy("unknown_agent", open({ agents: { nobody: { cardIdentity: renamed } } }));
+    await refusedBy("fresh_secret", open({ clientSecret: undefined }));
+    assert.equal(await repository.head(), before, "nothing was committed");
+
+    await openReadmission(context, OPEN);
+    const partner = await entryOf(repository);
+    assert.equal(partner.azp, "lighthouse-bridge-2");
+    assert.deepEqual(partner.keyIds, { server: ["ed25519:a_New1"], card: ["lighthouse-card-4"] });
+    assert.equal(partner.card.consumes["lighthouse-weather"]?.cardIdentity?.keyId, "lighthouse-card-4");
+    assert.ok(
+      PLANE_NAMES.every((plane) => partner.planes[plane] === "closed"),
+      "opening opens no plane",
+    );
+  });
+
+  it("a new client never names the secret of the one before [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    const { card, gateway } = await entryOf(repository);
+    const file = (secret: unknown) => (secret as { file: string }).file;
+    const again = { file: `./${file(gateway?.clientSecret)}` };
+    const before = await repository.requireHead();
+    const open = (fresh: object) =>
+      openReadmission(context, {
+        ...OPEN,
+        fresh: FreshIdentities.parse({ ...structuredClone(FRESH), ...fresh }),
+      });
+    await refusedBy("fresh_secret", open({ clientSecret: again }));
+    const [given] = Object.values(FRESH.agents);
+    const held = card.consumes["lighthouse-weather"]?.credentials ?? assert.fail();
+    const ours = (more: object) => ({ agents: { "lighthouse-weather": { ...given, ...more } } });
+    await refusedBy("fresh_secret", open(ours({ clientId: "harbour-2" })));
+    await refusedBy("fresh_secret", open(ours({ clientId: "harbour-2", clientSecret: held.clientSecret })));
+    assert.equal(await repository.head(), before, "nothing was committed");
+    await open(ours({ clientId: "harbour-2", clientSecret: { file: "secrets/harbour-2" } }));
+  });
+
+  it("opened again with other identities it says so, and keeps those it was opened with [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    await openReadmission(context, OPEN);
+    const head = await repository.head();
+    const changed = openReadmission(context, { ...OPEN, fresh: FRESHER });
+    await assert.rejects(changed, /was opened with other identities/);
+    assert.equal(await repository.head(), head);
+    await walkAll(context);
+    await assert.rejects(openReadmission(context, { ...OPEN, fresh: FRESHER }), /with other identities/);
+    assert.equal((await openReadmission(context, OPEN)).isNew, false);
+  });
+
+  it("the end says of which conditions there was nothing to see [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    await openReadmission(context, OPEN);
+    await walkAll(context);
+    const told = operatorGit(repository.path, "log", "-1", "--format=%b", "main");
+    const left = [
+      "rooms kept_rooms_hear_it",
+      "card agent_card_verified",
+      "card card_published",
+      "gateway may_invoke",
+    ];
+    for (const one of left) assert.ok(told.split("\n").includes(`  ${one}`), `${one} in ${told}`);
+    assert.doesNotMatch(told, /All five planes were seen to be open\./);
+    const [, completed] = await records(repository);
+    assert.deepEqual(
+      completed?.planes.flatMap(({ plane, not_applicable }) =>
+        not_applicable.map((name) => `${plane} ${name}`),
+      ),
+      left,
+    );
+  });
+
+  it("who is not wholly out is not re-admitted, and a gate is no sentence [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    const before = await repository.requireHead();
+    await refusedBy("not_removed", openReadmission(context, { ...OPEN, partner: "pilot-station" }));
+    await assert.rejects(openReadmission(context, { ...OPEN, gate: "approved by legal" }), /no reference/);
+    assert.equal(await repository.head(), before);
+  });
+
+  it("opening it again with the same gate changes nothing; with another one it is refused [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    await openReadmission(context, OPEN);
+    const head = await repository.head();
+    assert.equal((await openReadmission(context, OPEN)).isNew, false);
+    await assert.rejects(openReadmission(context, { ...OPEN, gate: "CHG-1" }), /with another gate/);
+    assert.equal(await repository.head(), head);
+  });
+
+  it("a plane that is in force as state, and enforced otherwise, is not open, and nothing goes on [RDM-1]", async (t) => {
+    const { context, repository, parts } = await readmission(t);
+    await openReadmission(context, OPEN);
+    const runtime = parts.planes.transport;
+    const closed = evidenceItem({
+      ...{
+        schema: "svc.federation.evidence_item.v1",
+        plane: "transport",
+        partner: SERVER,
+        probe: "whitelist",
+      },
+      ...{
+        vantage: "operator",
+        subject: SERVER,
+        layer: "homeserver",
+        status: 200,
+        reason: "not_in_whitelist",
+      },
+      ...{ references: [], at: "2026-01-02T03:04:05.000Z", durationMs: null, verdict: "closed" },
+    });
+    const stale: WalkContext = {
+      ...context,
+      planes: { ...parts.planes, transport: { ...runtime, probe: async () => [closed] } },
+    };
+    for (let times = 0; times < 2; times++) {
+      const step = await nextStep(stale, PARTNER);
+      assert.deepEqual([step.plane, step.proved], ["transport", false]);
+      assert.deepEqual(
+        step.conditions.map(({ condition, verdict }) => [condition, verdict]),
+        [
+          ["in_force", "met"],
+          ["enforced", "not_met"],
+        ],
+      );
+    }
+    const commits = operatorGit(repository.path, "log", "--format=%s", "--grep=Readmission-Plane", "main");
+    assert.deepEqual(
+      commits.split("\n"),
+      [`Open plane 1 (transport) to ${SERVER}`],
+      "one commit, however often",
+    );
+    assert.equal((await nextStep(context, PARTNER)).proved, true, "and on, once it is enforced");
+  });
+
+  it("rooms that were kept are replaced by new ones, before plane 2 opens [RDM-1]", async (t) => {
+    const rooms = scriptedRooms(kept("!a"), kept("!b", "no"), {
+      ...kept("!c"),
+      state: "replaced",
+      replacement: "!c-new",
+    });
+    const { context, said, repository } = await readmission(t, rooms);
+    await openReadmission(context, OPEN);
+    await nextStep(context, PARTNER);
+    const replace = rooms.replace;
+    rooms.replace = async (...args) => {
+      assert.equal((await entryOf(repository)).planes.rooms, "closed");
+      return replace(...args);
+    };
+    const step = await nextStep(context, PARTNER);
+    assert.deepEqual([step.plane, step.proved, rooms.replaced], ["rooms", true, ["!a", "!b"]]);
+    assert.equal(step.readmission.rooms, "new");
+    assert.match(said.join("\n"), /Rooms \(new\): 2 kept, 1 gone before\.\n {2}!a is replaced by a new room/);
+  });
+
+  it("with --rooms reopen only rooms whose memberships cannot be repaired are replaced, and named [RDM-1]", async (t) => {
+    const rooms = scriptedRooms(kept("!a"), kept("!b", "no"));
+    const { context, said, repository } = await readmission(t, rooms);
+    await openReadmission(context, OPEN);
+    const steps = await walkAll(context, "reopen");
+    assert.deepEqual(rooms.replaced, ["!b"]);
+    assert.match(said.join("\n"), /!a is opened again: the partner can read back what we said/);
+    assert.match(said.join("\n"), /!b is replaced: the partner's server does not hold its bans/);
+    const touched = steps.at(-1)?.readmission.touched;
+    assert.deepEqual(
+      touched?.map(({ room, state, repairable }) => [room, state, repairable]),
+      [
+        ["!a", "kept", "yes"],
+        ["!b", "replaced", "no"],
+      ],
+      "that it could not be repaired stays known",
+    );
+    // A kept room is open only when its enforcement was asked for; files cannot say so.
+    const [, second] = steps;
+    assert.deepEqual(
+      second?.conditions.map(({ condition, verdict }) => [condition, verdict]),
       [
         ["in_force", "met"],
-        ["enforced", "not_met"],
+        ["kept_rooms_hear_it", "unknown"],
+        ["other_rooms_hear_it", "met"],
       ],
     );
-  }
-  const commits = operatorGit(repository.path, "log", "--format=%s", "--grep=Readmission-Plane", "main");
-  assert.deepEqual(
-    commits.split("\n"),
-    [`Open plane 1 (transport) to ${SERVER}`],
-    "one commit, however often",
-  );
-  assert.equal((await nextStep(context, PARTNER)).proved, true, "and on, once it is enforced");
-});
-
-test("RDM-1: rooms that were kept are replaced by new ones, before plane 2 opens", async (t) => {
-  const rooms = scriptedRooms(kept("!a"), kept("!b", "no"), {
-    ...kept("!c"),
-    state: "replaced",
-    replacement: "!c-new",
+    assert.equal((await entryOf(repository)).planes.border, "closed");
   });
-  const { context, said, repository } = await readmission(t, rooms);
-  await openReadmission(context, OPEN);
-  await nextStep(context, PARTNER);
-  const replace = rooms.replace;
-  rooms.replace = async (...args) => {
+
+  it("where the partner's server does not say what it holds, no room is opened again [RDM-1]", async (t) => {
+    const rooms = scriptedRooms(kept("!a", "unknown"));
+    const { context, repository } = await readmission(t, rooms);
+    await openReadmission(context, OPEN);
+    await nextStep(context, PARTNER);
+    const step = await nextStep(context, { ...PARTNER, rooms: "reopen" });
+    assert.deepEqual([step.proved, step.conditions[0]?.condition], [false, "memberships_can_be_repaired"]);
     assert.equal((await entryOf(repository)).planes.rooms, "closed");
-    return replace(...args);
-  };
-  const step = await nextStep(context, PARTNER);
-  assert.deepEqual([step.plane, step.proved, rooms.replaced], ["rooms", true, ["!a", "!b"]]);
-  assert.equal(step.readmission.rooms, "new");
-  assert.match(said.join("\n"), /Rooms \(new\): 2 kept, 1 gone before\.\n {2}!a is replaced by a new room/);
-});
-
-test("RDM-1: with --rooms reopen only rooms whose memberships cannot be mended are replaced, and named", async (t) => {
-  const rooms = scriptedRooms(kept("!a"), kept("!b", "no"));
-  const { context, said, repository } = await readmission(t, rooms);
-  await openReadmission(context, OPEN);
-  const steps = await walkAll(context, "reopen");
-  assert.deepEqual(rooms.replaced, ["!b"]);
-  assert.match(said.join("\n"), /!a is opened again: the partner can read back what we said/);
-  assert.match(said.join("\n"), /!b is replaced: the partner's server does not hold its bans/);
-  const touched = steps.at(-1)?.readmission.touched;
-  assert.deepEqual(
-    touched?.map(({ room, state, mendable }) => [room, state, mendable]),
-    [
-      ["!a", "kept", "yes"],
-      ["!b", "replaced", "no"],
-    ],
-    "that it could not be mended stays known",
-  );
-  // A kept room is open only when its enforcement was asked for; files cannot say so.
-  const [, second] = steps;
-  assert.deepEqual(
-    second?.conditions.map(({ condition, verdict }) => [condition, verdict]),
-    [
-      ["in_force", "met"],
-      ["kept_rooms_hear_it", "unknown"],
-      ["other_rooms_hear_it", "met"],
-    ],
-  );
-  assert.equal((await entryOf(repository)).planes.border, "closed");
-});
-
-test("RDM-1: where the partner's server does not say what it holds, no room is opened again", async (t) => {
-  const rooms = scriptedRooms(kept("!a", "unknown"));
-  const { context, repository } = await readmission(t, rooms);
-  await openReadmission(context, OPEN);
-  await nextStep(context, PARTNER);
-  const step = await nextStep(context, { ...PARTNER, rooms: "reopen" });
-  assert.deepEqual([step.proved, step.conditions[0]?.condition], [false, "memberships_can_be_mended"]);
-  assert.equal((await entryOf(repository)).planes.rooms, "closed");
-  const other = await nextStep(context, { ...PARTNER, rooms: "new" });
-  assert.deepEqual([other.proved, rooms.replaced], [true, ["!a"]]);
-});
-
-test("RDM-1: a plane that was closed again, or a containment, stops the walk until somebody has looked", async (t) => {
-  const { context, repository, federation } = await readmission(t);
-  await openReadmission(context, OPEN);
-  await nextStep(context, PARTNER);
-  await performAct(federation, "contain", "lighthouse");
-  await refusedBy("closed_again", nextStep(context, PARTNER));
-  await performAct(federation, "restore", "lighthouse");
-  assert.equal((await nextStep(context, PARTNER)).plane, "rooms");
-  const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
-  await commitRegistry(
-    repository,
-    new Map([[LIGHTHOUSE, text.replace("transport: open", "transport: closed")]]),
-  );
-  await refusedBy("closed_again", nextStep(context, PARTNER));
-});
-
-test("RDM-1: no plane opens while a removal is walked, and after it another re-admission is opened", async (t) => {
-  const { context, repository, clock } = await readmission(t);
-  const now = () => new Date(clock.now()).toISOString();
-  await openReadmission(context, OPEN);
-  await clock.sleep(1_000);
-  const removal = begunRemoval(context.state, now());
-  await refusedBy("removal_open", nextStep(context, PARTNER));
-  endRun(removal, { how: "completed", reason: null, at: now() });
-  await refusedBy("removed_since", nextStep(context, PARTNER));
-  assert.equal((await entryOf(repository)).planes.transport, "closed");
-  await refusedBy("retired_client", openReadmission(context, { ...OPEN, gate: "CHG-2099" }));
-  await clock.sleep(1_000);
-  const again = await openReadmission(context, { ...PARTNER, gate: "CHG-2099", fresh: FRESHER });
-  assert.deepEqual([again.isNew, again.readmission.gate], [true, "CHG-2099"]);
-  const retired = (await entryOf(repository)).retired.clients;
-  assert.deepEqual(retired, ["lighthouse-bridge", "lighthouse-bridge-2"]);
-  assert.equal((await nextStep(context, PARTNER)).plane, "transport");
-});
-
-test("RDM-1: a removal that was ended before it began leaves a re-admission as it was", async (t) => {
-  const { context, clock } = await readmission(t);
-  await openReadmission(context, OPEN);
-  await clock.sleep(1_000);
-  const openedAt = new Date(clock.now()).toISOString();
-  const removal = begunRemoval(context.state, openedAt);
-  rmSync(context.state.file(`offboarding/${removal.run}`, "stages"), { recursive: true });
-  endRun(removal, { how: "aborted", reason: "a_slip", at: openedAt });
-  assert.equal((await nextStep(context, PARTNER)).plane, "transport");
-});
-
-test("RDM-1: the plan shows each step's difference and its rooms, and changes nothing", async (t) => {
-  const { context, repository, parts } = await readmission(t, scriptedRooms(kept("!a")));
-  await openReadmission(context, OPEN);
-  await nextStep(context, PARTNER);
-  const head = await repository.head();
-  parts.applied.length = 0;
-  const plan = await planReadmission(context, "lighthouse", undefined);
-  const files = (plane: PlaneName) =>
-    plan.steps.find((step) => step.plane === plane)?.files.map(({ path }) => path) ?? [];
-  assert.deepEqual(files("transport"), [], "it is open already");
-  assert.ok(files("border").includes("rendered/border/policy.json"));
-  assert.ok(files("gateway").includes("rendered/gateway/clients.yaml"));
-  const policy = plan.steps[2]?.files.find(({ path }) => path === "rendered/border/policy.json");
-  assert.ok(policy?.added.some((line) => line.includes(SERVER)));
-  assert.deepEqual([plan.rooms, plan.touched.length], ["new", 1]);
-  assert.deepEqual([await repository.head(), parts.applied], [head, []]);
-});
-
-test("RDM-1: after a second removal the partner comes back again, and what was pinned in between is retired too", async (t) => {
-  const { context, repository } = await readmission(t);
-  await openReadmission(context, OPEN);
-  await walkAll(context);
-  const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
-  await commitRegistry(repository, new Map([[LIGHTHOUSE, text.replace(/: open$/gm, ": closed")]]));
-  await refusedBy("retired_client", openReadmission(context, OPEN));
-  const second = FreshIdentities.parse({
-    version: 1,
-    azp: "lighthouse-bridge-3",
-    clientSecret: { file: "secrets/lighthouse-bridge-3" },
+    const other = await nextStep(context, { ...PARTNER, rooms: "new" });
+    assert.deepEqual([other.proved, rooms.replaced], [true, ["!a"]]);
   });
-  const { isNew, readmission: again } = await openReadmission(context, { ...OPEN, fresh: second });
-  assert.equal(isNew, true);
-  assert.deepEqual(again.retired.clients, ["lighthouse-bridge", "lighthouse-bridge-2"]);
-  assert.deepEqual(again.retired.card_keys, ["lighthouse-card-3", "lighthouse-card-4"]);
-  const { consumes } = (await entryOf(repository)).card;
-  assert.equal(consumes["lighthouse-weather"]?.cardIdentity, undefined, "without a fresh key it has no pin");
+
+  it("a plane that was closed again, or a containment, stops the walk until somebody has looked [RDM-1]", async (t) => {
+    const { context, repository, federation } = await readmission(t);
+    await openReadmission(context, OPEN);
+    await nextStep(context, PARTNER);
+    await performAct(federation, "contain", "lighthouse");
+    await refusedBy("closed_again", nextStep(context, PARTNER));
+    await performAct(federation, "restore", "lighthouse");
+    assert.equal((await nextStep(context, PARTNER)).plane, "rooms");
+    const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
+    await commitRegistry(
+      repository,
+      new Map([[LIGHTHOUSE, text.replace("transport: open", "transport: closed")]]),
+    );
+    await refusedBy("closed_again", nextStep(context, PARTNER));
+  });
+
+  it("no plane opens while a removal is walked, and after it another re-admission is opened [RDM-1]", async (t) => {
+    const { context, repository, clock } = await readmission(t);
+    const now = () => new Date(clock.now()).toISOString();
+    await openReadmission(context, OPEN);
+    await clock.sleep(1_000);
+    const removal = begunRemoval(context.state, now());
+    await refusedBy("removal_open", nextStep(context, PARTNER));
+    endRun(removal, { how: "completed", reason: null, at: now() });
+    await refusedBy("removed_since", nextStep(context, PARTNER));
+    assert.equal((await entryOf(repository)).planes.transport, "closed");
+    await refusedBy("retired_client", openReadmission(context, { ...OPEN, gate: "CHG-2099" }));
+    await clock.sleep(1_000);
+    const again = await openReadmission(context, { ...PARTNER, gate: "CHG-2099", fresh: FRESHER });
+    assert.deepEqual([again.isNew, again.readmission.gate], [true, "CHG-2099"]);
+    const retired = (await entryOf(repository)).retired.clients;
+    assert.deepEqual(retired, ["lighthouse-bridge", "lighthouse-bridge-2"]);
+    assert.equal((await nextStep(context, PARTNER)).plane, "transport");
+  });
+
+  it("a removal that was ended before it began leaves a re-admission as it was [RDM-1]", async (t) => {
+    const { context, clock } = await readmission(t);
+    await openReadmission(context, OPEN);
+    await clock.sleep(1_000);
+    const openedAt = new Date(clock.now()).toISOString();
+    const removal = begunRemoval(context.state, openedAt);
+    rmSync(context.state.file(`offboarding/${removal.run}`, "stages"), { recursive: true });
+    endRun(removal, { how: "aborted", reason: "a_slip", at: openedAt });
+    assert.equal((await nextStep(context, PARTNER)).plane, "transport");
+  });
+
+  it("the plan shows each step's difference and its rooms, and changes nothing [RDM-1]", async (t) => {
+    const { context, repository, parts } = await readmission(t, scriptedRooms(kept("!a")));
+    await openReadmission(context, OPEN);
+    await nextStep(context, PARTNER);
+    const head = await repository.head();
+    parts.applied.length = 0;
+    const plan = await planReadmission(context, "lighthouse", undefined);
+    const files = (plane: PlaneName) =>
+      plan.steps.find((step) => step.plane === plane)?.files.map(({ path }) => path) ?? [];
+    assert.deepEqual(files("transport"), [], "it is open already");
+    assert.ok(files("border").includes("rendered/border/policy.json"));
+    assert.ok(files("gateway").includes("rendered/gateway/clients.yaml"));
+    const policy = plan.steps[2]?.files.find(({ path }) => path === "rendered/border/policy.json");
+    assert.ok(policy?.added.some((line) => line.includes(SERVER)));
+    assert.deepEqual([plan.rooms, plan.touched.length], ["new", 1]);
+    assert.deepEqual([await repository.head(), parts.applied], [head, []]);
+  });
+
+  it("after a second removal the partner comes back again, and what was pinned in between is retired too [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    await openReadmission(context, OPEN);
+    await walkAll(context);
+    const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, text.replace(/: open$/gm, ": closed")]]));
+    await refusedBy("retired_client", openReadmission(context, OPEN));
+    const second = FreshIdentities.parse({
+      version: 1,
+      azp: "lighthouse-bridge-3",
+      clientSecret: { file: "secrets/lighthouse-bridge-3" },
+    });
+    const { isNew, readmission: again } = await openReadmission(context, { ...OPEN, fresh: second });
+    assert.equal(isNew, true);
+    assert.deepEqual(again.retired.clients, ["lighthouse-bridge", "lighthouse-bridge-2"]);
+    assert.deepEqual(again.retired.card_keys, ["lighthouse-card-3", "lighthouse-card-4"]);
+    const { consumes } = (await entryOf(repository)).card;
+    assert.equal(
+      consumes["lighthouse-weather"]?.cardIdentity,
+      undefined,
+      "without a fresh key it has no pin",
+    );
+  });
 });

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, describe, it } from "node:test";
 import { createRemoteJWKSet, decodeJwt, type JWTPayload, jwtVerify } from "jose";
 import { AUDIENCE, type IssuerUnderTest, intentOf } from "../../support/issuers/contract.ts";
 import { declaredIssuer } from "../../support/issuers/declared.ts";
@@ -51,100 +51,102 @@ async function refusal(secret: string, clientId = CLIENT.clientId): Promise<read
   return [status, error];
 }
 
-test("PLN-5: a declared client gets an ES256 token of 300 seconds with its azp and the one audience", async () => {
-  assert.equal(await apply(CLIENT, OTHER), true);
-  const { status, token } = await issuer.ask("org-b-client", "secret-of-b");
-  assert.equal(status, 200);
-  const claims = await verified(token);
-  assert.equal(claims["azp"], "org-b-client");
-  assert.deepEqual([claims.aud].flat(), [AUDIENCE]);
-  assert.equal((claims.exp ?? 0) - (claims.iat ?? 0), 300);
-});
+describe("contract", () => {
+  it("a declared client gets an ES256 token of 300 seconds with its azp and the one audience [PLN-5]", async () => {
+    assert.equal(await apply(CLIENT, OTHER), true);
+    const { status, token } = await issuer.ask("org-b-client", "secret-of-b");
+    assert.equal(status, 200);
+    const claims = await verified(token);
+    assert.equal(claims["azp"], "org-b-client");
+    assert.deepEqual([claims.aud].flat(), [AUDIENCE]);
+    assert.equal((claims.exp ?? 0) - (claims.iat ?? 0), 300);
+  });
 
-test("PLN-5: clients that are as declared are left alone", async () => {
-  await apply(CLIENT, OTHER);
-  assert.equal(await apply(CLIENT, OTHER), false);
-});
+  it("clients that are as declared are left alone [PLN-5]", async () => {
+    await apply(CLIENT, OTHER);
+    assert.equal(await apply(CLIENT, OTHER), false);
+  });
 
-test("PLN-5: a client that nobody declared has no token", async () => {
-  await apply(CLIENT);
-  assert.deepEqual(await refusal("secret-of-b", "nobody"), [401, "invalid_client"]);
-});
+  it("a client that nobody declared has no token [PLN-5]", async () => {
+    await apply(CLIENT);
+    assert.deepEqual(await refusal("secret-of-b", "nobody"), [401, "invalid_client"]);
+  });
 
-test("PLN-5: a wrong secret has no token", async () => {
-  await apply(CLIENT);
-  assert.deepEqual(await refusal("wrong"), [401, issuer.wrongSecret]);
-});
+  it("a wrong secret has no token [PLN-5]", async () => {
+    await apply(CLIENT);
+    assert.deepEqual(await refusal("wrong"), [401, issuer.wrongSecret]);
+  });
 
-test("PLN-5: a disabled client has no token from then on, and others go on", async () => {
-  await apply(CLIENT, OTHER);
-  assert.equal(await apply({ ...CLIENT, enabled: false }, OTHER), true);
-  assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
-  assert.equal((await issuer.ask("org-c-client", "secret-of-c")).status, 200);
-  const read = await issuer.adapter.read();
-  assert.deepEqual([read.get("org-b-client")?.enabled, read.get("org-c-client")?.enabled], [false, true]);
-});
+  it("a disabled client has no token from then on, and others go on [PLN-5]", async () => {
+    await apply(CLIENT, OTHER);
+    assert.equal(await apply({ ...CLIENT, enabled: false }, OTHER), true);
+    assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
+    assert.equal((await issuer.ask("org-c-client", "secret-of-c")).status, 200);
+    const read = await issuer.adapter.read();
+    assert.deepEqual([read.get("org-b-client")?.enabled, read.get("org-c-client")?.enabled], [false, true]);
+  });
 
-test("PLN-5: a client is enabled again with the secret that is declared then", async () => {
-  await apply({ ...CLIENT, enabled: false });
-  issuer.putSecret("b2", "second-secret-of-b");
-  await apply({ ...CLIENT, secret: { file: "secrets/b2" } });
-  assert.equal((await issuer.ask("org-b-client", "second-secret-of-b")).status, 200);
-  assert.equal((await issuer.ask("org-b-client", "secret-of-b")).status, 401);
-  await apply(CLIENT);
-});
+  it("a client is enabled again with the secret that is declared then [PLN-5]", async () => {
+    await apply({ ...CLIENT, enabled: false });
+    issuer.putSecret("b2", "second-secret-of-b");
+    await apply({ ...CLIENT, secret: { file: "secrets/b2" } });
+    assert.equal((await issuer.ask("org-b-client", "second-secret-of-b")).status, 200);
+    assert.equal((await issuer.ask("org-b-client", "secret-of-b")).status, 401);
+    await apply(CLIENT);
+  });
 
-test("PLN-5: a rotated secret counts, and the old one no more", async () => {
-  issuer.putSecret("rotating", "old");
-  const rotating = { ...CLIENT, secret: { file: "secrets/rotating" } };
-  await apply(rotating);
-  assert.equal((await issuer.ask("org-b-client", "old")).status, 200);
-  issuer.putSecret("rotating", "new");
-  await apply(rotating);
-  assert.equal((await issuer.ask("org-b-client", "new")).status, 200);
-  assert.deepEqual(await refusal("old"), [401, issuer.wrongSecret]);
-  await apply(CLIENT);
-});
+  it("a rotated secret counts, and the old one no more [PLN-5]", async () => {
+    issuer.putSecret("rotating", "old");
+    const rotating = { ...CLIENT, secret: { file: "secrets/rotating" } };
+    await apply(rotating);
+    assert.equal((await issuer.ask("org-b-client", "old")).status, 200);
+    issuer.putSecret("rotating", "new");
+    await apply(rotating);
+    assert.equal((await issuer.ask("org-b-client", "new")).status, 200);
+    assert.deepEqual(await refusal("old"), [401, issuer.wrongSecret]);
+    await apply(CLIENT);
+  });
 
-test("PLN-5: a client that is declared no more has no token", async () => {
-  await apply(CLIENT, OTHER);
-  await apply(OTHER);
-  assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
-  assert.equal((await issuer.adapter.read()).has("org-b-client"), false);
-});
+  it("a client that is declared no more has no token [PLN-5]", async () => {
+    await apply(CLIENT, OTHER);
+    await apply(OTHER);
+    assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
+    assert.equal((await issuer.adapter.read()).has("org-b-client"), false);
+  });
 
-test("PLN-5: closing a client does not need its secret", async () => {
-  await apply(CLIENT);
-  await apply({ ...CLIENT, enabled: false, secret: { file: "secrets/gone" } });
-  assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
-});
+  it("closing a client does not need its secret [PLN-5]", async () => {
+    await apply(CLIENT);
+    await apply({ ...CLIENT, enabled: false, secret: { file: "secrets/gone" } });
+    assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
+  });
 
-test("PLN-5: a closed client that is enabled by hand is seen as drift and closed again", async () => {
-  const closed = { ...CLIENT, enabled: false };
-  await apply(CLIENT);
-  await apply(closed);
-  await issuer.setByHand("org-b-client", true);
-  assert.equal((await issuer.ask("org-b-client", "secret-of-b")).status, 200);
-  const [drift] = await issuer.adapter.drift(intentOf([closed]));
-  assert.match(drift?.found ?? "", /^sha256:[0-9a-f]{64}$/);
-  assert.equal(await apply(closed), true);
-  assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
-});
+  it("a closed client that is enabled by hand is seen as drift and closed again [PLN-5]", async () => {
+    const closed = { ...CLIENT, enabled: false };
+    await apply(CLIENT);
+    await apply(closed);
+    await issuer.setByHand("org-b-client", true);
+    assert.equal((await issuer.ask("org-b-client", "secret-of-b")).status, 200);
+    const [drift] = await issuer.adapter.drift(intentOf([closed]));
+    assert.match(drift?.found ?? "", /^sha256:[0-9a-f]{64}$/);
+    assert.equal(await apply(closed), true);
+    assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
+  });
 
-test("PLN-5: an open client that is disabled by hand is seen as drift and opened again", async () => {
-  await apply(CLIENT);
-  await issuer.setByHand("org-b-client", false);
-  assert.equal((await issuer.adapter.drift(intentOf([CLIENT]))).length, 1);
-  assert.equal(await apply(CLIENT), true);
-  assert.equal((await issuer.ask("org-b-client", "secret-of-b")).status, 200);
-});
+  it("an open client that is disabled by hand is seen as drift and opened again [PLN-5]", async () => {
+    await apply(CLIENT);
+    await issuer.setByHand("org-b-client", false);
+    assert.equal((await issuer.adapter.drift(intentOf([CLIENT]))).length, 1);
+    assert.equal(await apply(CLIENT), true);
+    assert.equal((await issuer.ask("org-b-client", "secret-of-b")).status, 200);
+  });
 
-test("PLN-5: a token outlives its client by no more than its own end", async () => {
-  await apply(CLIENT);
-  const token = await issuer.shortLived("org-b-client", "secret-of-b");
-  const { exp = 0, iat = 0 } = decodeJwt(token);
-  assert.equal(exp - iat, 2);
-  await apply({ ...CLIENT, enabled: false });
-  await verified(token);
-  assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
+  it("a token outlives its client by no more than its own end [PLN-5]", async () => {
+    await apply(CLIENT);
+    const token = await issuer.shortLived("org-b-client", "secret-of-b");
+    const { exp = 0, iat = 0 } = decodeJwt(token);
+    assert.equal(exp - iat, 2);
+    await apply({ ...CLIENT, enabled: false });
+    await verified(token);
+    assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
+  });
 });

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { createRemoteJWKSet, type JWTPayload, jwtVerify } from "jose";
+import { freePort } from "../../../lab/free-port.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { loadIssuerConfig } from "../../../src/issuer/config.ts";
 import { type RunningIssuer, startIssuer } from "../../../src/issuer/server.ts";
 import { generateSigningKeys } from "../../../src/issuer/signing-keys.ts";
-import { freePort } from "../../../src/runtime/free-port.ts";
 import { eventually } from "../../support/gateway.ts";
 import { recordedLog } from "../../support/recorded-log.ts";
 import { temporaryFolder, writeFile } from "../../support/temporary.ts";
@@ -81,141 +81,145 @@ async function verified(url: string, token: unknown): Promise<JWTPayload & Recor
   return payload;
 }
 
-test("PLN-5: a declared client gets a token of 300 seconds for the audience, with its azp", async (t) => {
-  const { url, ask } = await setUp(t);
-  const { status, body } = await ask({}, AS_ORG_B);
-  assert.equal(status, 200);
-  assert.equal(body["token_type"], "Bearer");
-  assert.equal(body["expires_in"], 300);
-  const claims = await verified(url, body["access_token"]);
-  assert.equal(claims.iss, url);
-  assert.equal(claims.aud, AUDIENCE);
-  assert.equal(claims["azp"], "org-b-client");
-  assert.equal((claims.exp ?? 0) - (claims.iat ?? 0), 300);
-});
-
-test("a secret in the form is taken as one in the header is", async (t) => {
-  const { ask } = await setUp(t);
-  const { status } = await ask({ client_id: "org-b-client", client_secret: SECRET, resource: AUDIENCE });
-  assert.equal(status, 200);
-});
-
-for (const [what, credentials] of [
-  ["a disabled client", ["off-client", "secret-of-off-client"]],
-  ["an unknown client", ["nobody", "anything"]],
-  ["a wrong secret", ["org-b-client", "wrong"]],
-] as const) {
-  test(`PLN-5: ${what} gets 401 invalid_client`, async (t) => {
-    const { ask } = await setUp(t);
-    const { status, body } = await ask({}, credentials);
-    assert.deepEqual([status, body["error"]], [401, "invalid_client"]);
+describe("issuer", () => {
+  it("a declared client gets a token of 300 seconds for the audience, with its azp [PLN-5]", async (t) => {
+    const { url, ask } = await setUp(t);
+    const { status, body } = await ask({}, AS_ORG_B);
+    assert.equal(status, 200);
+    assert.equal(body["token_type"], "Bearer");
+    assert.equal(body["expires_in"], 300);
+    const claims = await verified(url, body["access_token"]);
+    assert.equal(claims.iss, url);
+    assert.equal(claims.aud, AUDIENCE);
+    assert.equal(claims["azp"], "org-b-client");
+    assert.equal((claims.exp ?? 0) - (claims.iat ?? 0), 300);
   });
-}
 
-test("PLN-5: a rotated secret counts at the next request, and the old one no more", async (t) => {
-  const { folder, ask } = await setUp(t);
-  assert.equal((await ask({}, AS_ORG_B)).status, 200);
-  writeFile(join(folder, "secrets/next"), "second-secret-of-org-b", 0o600);
-  renameSync(join(folder, "secrets/next"), join(folder, "secrets/org-b"));
-  assert.equal((await ask({}, AS_ORG_B)).status, 401);
-  assert.equal((await ask({}, ["org-b-client", "second-secret-of-org-b"])).status, 200);
-});
-
-test("PLN-5: a client that is disabled gets 401 at the next request, and a token again when enabled", async (t) => {
-  const { folder, ask } = await setUp(t);
-  const file = join(folder, "clients.yaml");
-  writeFile(file, CLIENTS.replace("org-b-client,", "org-b-client, enabled: false,"));
-  assert.equal((await ask({}, AS_ORG_B)).status, 401);
-  writeFile(file, CLIENTS);
-  assert.equal((await ask({}, AS_ORG_B)).status, 200);
-});
-
-test("a clients' file that cannot be used leaves the last good one, and the log says line and mend", async (t) => {
-  const { folder, ask, log } = await setUp(t);
-  const file = join(folder, "clients.yaml");
-  writeFile(file, `${CLIENTS}  - {clientId: org-b-client, secret: {file: x}}\n`);
-  assert.equal((await ask({}, AS_ORG_B)).status, 200);
-  assert.match(log(), /clients_refused.*clients\.yaml:5: clients\.2\.clientId: declared twice.*mend/);
-  rmSync(file);
-  assert.equal((await ask({}, AS_ORG_B)).status, 200);
-  assert.equal((await ask({}, AS_ORG_B)).status, 200);
-  assert.equal(log().match(/clients_refused/g)?.length, 2);
-});
-
-test("another resource gets 400 invalid_target", async (t) => {
-  const { ask } = await setUp(t);
-  const { status, body } = await ask({ resource: "https://other.example" }, AS_ORG_B);
-  assert.deepEqual([status, body["error"]], [400, "invalid_target"]);
-});
-
-for (const grant of [
-  "password",
-  "authorization_code",
-  "refresh_token",
-  "urn:ietf:params:oauth:grant-type:device_code",
-]) {
-  test(`the grant ${grant} is refused`, async (t) => {
+  it("a secret in the form is taken as one in the header is", async (t) => {
     const { ask } = await setUp(t);
-    const { status, body } = await ask({ grant_type: grant }, AS_ORG_B);
-    assert.deepEqual([status, body["error"]], [400, "unsupported_grant_type"]);
+    const { status } = await ask({ client_id: "org-b-client", client_secret: SECRET, resource: AUDIENCE });
+    assert.equal(status, 200);
   });
-}
 
-test("nothing but the token endpoint, the key set and discovery is there", async (t) => {
-  const { url } = await setUp(t);
-  for (const [method, path] of [
-    ["GET", "/auth"],
-    ["POST", "/token/introspection"],
-    ["POST", "/token/revocation"],
-    ["GET", "/me"],
-    ["POST", "/request"],
-    ["GET", "/session/end"],
-    ["POST", "/reg"],
-    ["GET", "/token"],
-    ["GET", "/interaction/x"],
+  for (const [what, credentials] of [
+    ["a disabled client", ["off-client", "secret-of-off-client"]],
+    ["an unknown client", ["nobody", "anything"]],
+    ["a wrong secret", ["org-b-client", "wrong"]],
   ] as const) {
-    const { status } = await fetch(url + path, { method });
-    assert.equal(status, 404, `${method} ${path}`);
+    it(`${what} gets 401 invalid_client [PLN-5]`, async (t) => {
+      const { ask } = await setUp(t);
+      const { status, body } = await ask({}, credentials);
+      assert.deepEqual([status, body["error"]], [401, "invalid_client"]);
+    });
   }
-  const discovery = (await (await fetch(`${url}/.well-known/openid-configuration`)).json()) as Answer["body"];
-  assert.deepEqual(discovery["grant_types_supported"], ["client_credentials"]);
-  assert.equal(discovery["token_endpoint"], `${url}/token`);
-});
 
-test("a token issued before a restart still verifies after it", async (t) => {
-  const { url, ask, restart } = await setUp(t);
-  const { body } = await ask({}, AS_ORG_B);
-  await restart();
-  assert.equal((await verified(url, body["access_token"]))["azp"], "org-b-client");
-});
+  it("a rotated secret counts at the next request, and the old one no more [PLN-5]", async (t) => {
+    const { folder, ask } = await setUp(t);
+    assert.equal((await ask({}, AS_ORG_B)).status, 200);
+    writeFile(join(folder, "secrets/next"), "second-secret-of-org-b", 0o600);
+    renameSync(join(folder, "secrets/next"), join(folder, "secrets/org-b"));
+    assert.equal((await ask({}, AS_ORG_B)).status, 401);
+    assert.equal((await ask({}, ["org-b-client", "second-secret-of-org-b"])).status, 200);
+  });
 
-test("no secret, token or word of a caller is logged, and the key set publishes no private part", async (t) => {
-  const { url, ask, log } = await setUp(t);
-  const { body } = await ask({ scope: "canary-scope" }, AS_ORG_B);
-  await ask({ resource: "https://canary.example" }, AS_ORG_B);
-  await ask({}, ["canary-client", "canary-secret"]);
-  await ask({ client_id: "canary-client", client_secret: "canary-secret", grant_type: "canary-grant" });
-  assert.match(log(), /token_issued/);
-  assert.match(log(), /token_refused/);
-  assert.doesNotMatch(log(), /canary/);
-  assert.ok(!log().includes(SECRET));
-  assert.ok(!log().includes(String(body["access_token"]).slice(0, 20)));
-  const { keys } = (await (await fetch(`${url}/jwks`)).json()) as { keys: object[] };
-  assert.deepEqual(
-    keys.map((key) => Object.keys(key).sort()),
-    [["alg", "crv", "kid", "kty", "use", "x", "y"]],
-  );
-});
+  it("a client that is disabled gets 401 at the next request, and a token again when enabled [PLN-5]", async (t) => {
+    const { folder, ask } = await setUp(t);
+    const file = join(folder, "clients.yaml");
+    writeFile(file, CLIENTS.replace("org-b-client,", "org-b-client, enabled: false,"));
+    assert.equal((await ask({}, AS_ORG_B)).status, 401);
+    writeFile(file, CLIENTS);
+    assert.equal((await ask({}, AS_ORG_B)).status, 200);
+  });
 
-test("PLN-5: a client that was closed while nobody asked stays closed when a broken file follows", async (t) => {
-  const { folder, ask, log } = await setUp(t);
-  const replace = (text: string) => {
-    writeFile(join(folder, "clients.next"), text);
-    renameSync(join(folder, "clients.next"), join(folder, "clients.yaml"));
-  };
-  replace(CLIENTS.replace("{clientId: org-b-client,", "{clientId: org-b-client, enabled: false,"));
-  await eventually("the file taken up", () => (log().includes("clients_reloaded") ? true : undefined));
-  replace("version: [");
-  await eventually("the file refused", () => (log().includes("clients_refused") ? true : undefined));
-  assert.equal((await ask({}, AS_ORG_B)).status, 401);
+  it("a clients' file that cannot be used leaves the last good one, and the log says line and hint", async (t) => {
+    const { folder, ask, log } = await setUp(t);
+    const file = join(folder, "clients.yaml");
+    writeFile(file, `${CLIENTS}  - {clientId: org-b-client, secret: {file: x}}\n`);
+    assert.equal((await ask({}, AS_ORG_B)).status, 200);
+    assert.match(log(), /clients_refused.*clients\.yaml:5: clients\.2\.clientId: declared twice.*hint/);
+    rmSync(file);
+    assert.equal((await ask({}, AS_ORG_B)).status, 200);
+    assert.equal((await ask({}, AS_ORG_B)).status, 200);
+    assert.equal(log().match(/clients_refused/g)?.length, 2);
+  });
+
+  it("another resource gets 400 invalid_target", async (t) => {
+    const { ask } = await setUp(t);
+    const { status, body } = await ask({ resource: "https://other.example" }, AS_ORG_B);
+    assert.deepEqual([status, body["error"]], [400, "invalid_target"]);
+  });
+
+  for (const grant of [
+    "password",
+    "authorization_code",
+    "refresh_token",
+    "urn:ietf:params:oauth:grant-type:device_code",
+  ]) {
+    it(`the grant ${grant} is refused`, async (t) => {
+      const { ask } = await setUp(t);
+      const { status, body } = await ask({ grant_type: grant }, AS_ORG_B);
+      assert.deepEqual([status, body["error"]], [400, "unsupported_grant_type"]);
+    });
+  }
+
+  it("nothing but the token endpoint, the key set and discovery is there", async (t) => {
+    const { url } = await setUp(t);
+    for (const [method, path] of [
+      ["GET", "/auth"],
+      ["POST", "/token/introspection"],
+      ["POST", "/token/revocation"],
+      ["GET", "/me"],
+      ["POST", "/request"],
+      ["GET", "/session/end"],
+      ["POST", "/reg"],
+      ["GET", "/token"],
+      ["GET", "/interaction/x"],
+    ] as const) {
+      const { status } = await fetch(url + path, { method });
+      assert.equal(status, 404, `${method} ${path}`);
+    }
+    const discovery = (await (
+      await fetch(`${url}/.well-known/openid-configuration`)
+    ).json()) as Answer["body"];
+    assert.deepEqual(discovery["grant_types_supported"], ["client_credentials"]);
+    assert.equal(discovery["token_endpoint"], `${url}/token`);
+  });
+
+  it("a token issued before a restart still verifies after it", async (t) => {
+    const { url, ask, restart } = await setUp(t);
+    const { body } = await ask({}, AS_ORG_B);
+    await restart();
+    assert.equal((await verified(url, body["access_token"]))["azp"], "org-b-client");
+  });
+
+  it("no secret, token or word of a caller is logged, and the key set publishes no private part", async (t) => {
+    const { url, ask, log } = await setUp(t);
+    const { body } = await ask({ scope: "canary-scope" }, AS_ORG_B);
+    await ask({ resource: "https://canary.example" }, AS_ORG_B);
+    await ask({}, ["canary-client", "canary-secret"]);
+    await ask({ client_id: "canary-client", client_secret: "canary-secret", grant_type: "canary-grant" });
+    assert.match(log(), /token_issued/);
+    assert.match(log(), /token_refused/);
+    assert.doesNotMatch(log(), /canary/);
+    assert.ok(!log().includes(SECRET));
+    assert.ok(!log().includes(String(body["access_token"]).slice(0, 20)));
+    const { keys } = (await (await fetch(`${url}/jwks`)).json()) as { keys: object[] };
+    assert.deepEqual(
+      keys.map((key) => Object.keys(key).sort()),
+      [["alg", "crv", "kid", "kty", "use", "x", "y"]],
+    );
+  });
+
+  it("a client that was closed while nobody asked stays closed when a broken file follows [PLN-5]", async (t) => {
+    const { folder, ask, log } = await setUp(t);
+    const replace = (text: string) => {
+      writeFile(join(folder, "clients.next"), text);
+      renameSync(join(folder, "clients.next"), join(folder, "clients.yaml"));
+    };
+    replace(CLIENTS.replace("{clientId: org-b-client,", "{clientId: org-b-client, enabled: false,"));
+    await eventually("the file taken up", () => (log().includes("clients_reloaded") ? true : undefined));
+    replace("version: [");
+    await eventually("the file refused", () => (log().includes("clients_refused") ? true : undefined));
+    assert.equal((await ask({}, AS_ORG_B)).status, 401);
+  });
 });

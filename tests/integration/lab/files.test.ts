@@ -1,57 +1,59 @@
 import assert from "node:assert/strict";
 import { appendFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { z } from "zod";
-import { keepSecret, readJson, writeConfiguration, writeJson } from "../../../src/lab/files.ts";
-import { tailOf } from "../../../src/lab/proof/tail.ts";
+import { keepSecret, readJson, writeConfiguration, writeJson } from "../../../lab/files.ts";
+import { tailOf } from "../../../lab/proof/tail.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
-test("configuration follows the lab until somebody edits it; then it is kept and reported", (t) => {
-  const folder = temporaryFolder(t);
-  const [file, manifest] = [join(folder, "bridge.yaml"), join(folder, "manifest.json")];
-  const write = (text: string) => writeConfiguration([{ file, text, mode: 0o644 }], manifest);
-  assert.deepEqual(write("one"), []);
-  assert.deepEqual(write("two"), []);
-  assert.equal(readFileSync(file, "utf8"), "two");
-  writeFileSync(file, "mine");
-  assert.deepEqual(write("three"), [file]);
-  assert.deepEqual(write("four"), [file]);
-  assert.equal(readFileSync(file, "utf8"), "mine");
-  writeFileSync(file, "two");
-  assert.deepEqual(write("five"), []);
-  assert.equal(readFileSync(file, "utf8"), "five");
-});
+describe("files", () => {
+  it("configuration follows the lab until somebody edits it; then it is kept and reported", (t) => {
+    const folder = temporaryFolder(t);
+    const [file, manifest] = [join(folder, "bridge.yaml"), join(folder, "manifest.json")];
+    const write = (text: string) => writeConfiguration([{ file, text, mode: 0o644 }], manifest);
+    assert.deepEqual(write("one"), []);
+    assert.deepEqual(write("two"), []);
+    assert.equal(readFileSync(file, "utf8"), "two");
+    writeFileSync(file, "mine");
+    assert.deepEqual(write("three"), [file]);
+    assert.deepEqual(write("four"), [file]);
+    assert.equal(readFileSync(file, "utf8"), "mine");
+    writeFileSync(file, "two");
+    assert.deepEqual(write("five"), []);
+    assert.equal(readFileSync(file, "utf8"), "five");
+  });
 
-test("a secret is made once, and readable by this user alone", async (t) => {
-  const file = join(temporaryFolder(t), "deep", "secret");
-  assert.equal(await keepSecret(file, () => "first"), "first");
-  assert.equal(await keepSecret(file, () => "second"), "first");
-  assert.equal(statSync(file).mode & 0o777, 0o600);
-});
+  it("a secret is made once, and readable by this user alone", async (t) => {
+    const file = join(temporaryFolder(t), "deep", "secret");
+    assert.equal(await keepSecret(file, () => "first"), "first");
+    assert.equal(await keepSecret(file, () => "second"), "first");
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+  });
 
-test("a damaged state file is an error with a mend, a missing one is none", (t) => {
-  const file = join(temporaryFolder(t), "state.json");
-  const schema = z.strictObject({ version: z.literal(1) });
-  assert.equal(readJson(schema, file), undefined);
-  writeJson(file, { version: 1 });
-  assert.deepEqual(readJson(schema, file), { version: 1 });
-  for (const text of ["{", '{"version":2}', '{"version":1,"more":1}', ""]) {
-    writeFileSync(file, text);
-    assert.throws(() => readJson(schema, file), { code: "config_invalid" });
-  }
-});
+  it("a damaged state file is an error with a hint, a missing one is none", (t) => {
+    const file = join(temporaryFolder(t), "state.json");
+    const schema = z.strictObject({ version: z.literal(1) });
+    assert.equal(readJson(schema, file), undefined);
+    writeJson(file, { version: 1 });
+    assert.deepEqual(readJson(schema, file), { version: 1 });
+    for (const text of ["{", '{"version":2}', '{"version":1,"more":1}', ""]) {
+      writeFileSync(file, text);
+      assert.throws(() => readJson(schema, file), { code: "config_invalid" });
+    }
+  });
 
-test("a tail gives whole lines only, each once, and begins anew with a new file", (t) => {
-  const file = join(temporaryFolder(t), "log");
-  writeFileSync(file, "old\n");
-  const tail = tailOf(file);
-  assert.deepEqual(tail(), []);
-  appendFileSync(file, "one\ntw");
-  assert.deepEqual(tail(), ["one"]);
-  appendFileSync(file, "o\n");
-  assert.deepEqual(tail(), ["two"]);
-  assert.deepEqual(tail(), []);
-  writeFileSync(file, "x\n");
-  assert.deepEqual(tail(), ["x"]);
+  it("a tail gives whole lines only, each once, and begins anew with a new file", (t) => {
+    const file = join(temporaryFolder(t), "log");
+    writeFileSync(file, "old\n");
+    const tail = tailOf(file);
+    assert.deepEqual(tail(), []);
+    appendFileSync(file, "one\ntw");
+    assert.deepEqual(tail(), ["one"]);
+    appendFileSync(file, "o\n");
+    assert.deepEqual(tail(), ["two"]);
+    assert.deepEqual(tail(), []);
+    writeFileSync(file, "x\n");
+    assert.deepEqual(tail(), ["x"]);
+  });
 });

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { type TestContext, test } from "node:test";
-import { systemClock } from "../../../src/domain/clock.ts";
+import { describe, it, type TestContext } from "node:test";
 import {
   childrenOf,
   endProcesses,
@@ -12,7 +11,8 @@ import {
   type ProcessIdentity,
   processesOfLab,
   signalProcess,
-} from "../../../src/lab/process-identity.ts";
+} from "../../../lab/process-identity.ts";
+import { systemClock } from "../../../src/domain/clock.ts";
 import { namedLock, namedLockHolder, tryNamedLock } from "../../../src/runtime/named-lock.ts";
 import { ROOT } from "../../support/temporary.ts";
 
@@ -42,83 +42,85 @@ async function program(
   return { child, identity };
 }
 
-test("a process is known by its start as well as its ID, so that a reused ID is nobody's", async (t) => {
-  const { child, identity } = await program(t, WAIT_FOR_EVER);
-  assert.equal(isAlive(identity), true);
-  for (const other of [
-    { ...identity, startTicks: "1" },
-    { ...identity, bootId: "of-another-boot" },
-  ]) {
-    assert.equal(isAlive(other), false);
-    assert.equal(signalProcess(other, "SIGKILL"), false);
-  }
-  assert.equal(isAlive(identity), true);
-  child.kill("SIGKILL");
-  await once(child, "exit");
-  assert.equal(isAlive(identity), false);
-});
-
-test("a lab's processes are those that carry its ID, however alike another looks", async (t) => {
-  const id = "f".repeat(32);
-  const own = await program(t, WAIT_FOR_EVER, { [LAB_ID_VARIABLE]: id });
-  await program(t, `${WAIT_FOR_EVER} /* ${LAB_ID_VARIABLE}=${id} */`);
-  await program(t, WAIT_FOR_EVER, { [LAB_ID_VARIABLE]: "e".repeat(32) });
-  await program(t, WAIT_FOR_EVER, { OTHER: `${LAB_ID_VARIABLE}=${id}` });
-  assert.deepEqual(
-    processesOfLab(id).map(({ pid }) => pid),
-    [own.identity.pid],
-  );
-});
-
-test("processes are asked to end, and killed only if they do not", async (t) => {
-  const polite = await program(t, `process.on("SIGTERM", () => process.exit(7)); ${WAIT_FOR_EVER}`);
-  const deaf = await program(t, `process.on("SIGTERM", () => {}); ${WAIT_FOR_EVER}`);
-  const ends = Promise.all([once(polite.child, "exit"), once(deaf.child, "exit")]);
-  await endProcesses([polite.identity, deaf.identity], 500, systemClock);
-  assert.deepEqual(await ends, [
-    [7, null],
-    [null, "SIGKILL"],
-  ]);
-});
-
-test("the processes that a process started are found", async (t) => {
-  const { identity } = await program(
-    t,
-    `require("node:child_process").spawn(process.execPath, ["-e", "process.stdin.resume()"], {stdio: ["pipe", "ignore", "ignore"]}); ${WAIT_FOR_EVER}`,
-  );
-  assert.equal(childrenOf(identity.pid).length, 1);
-});
-
-test("a lock is one holder's at a time, and free again when its holder is killed", async (t) => {
-  const name = `test ${process.pid} lock`;
-  const holder = await program(
-    t,
-    `import("${ROOT}/src/runtime/named-lock.ts").then(async (lock) => { await lock.tryNamedLock("${name}"); console.log("held") }); ${WAIT_FOR_EVER}`,
-    {},
-    "held",
-  );
-  let waited = 0;
-  const taking = namedLock(name, {
-    clock: systemClock,
-    timeoutMs: 10_000,
-    holder: "a test",
-    onWait: () => waited++,
+describe("processes", () => {
+  it("a process is known by its start as well as its ID, so that a reused ID is nobody's", async (t) => {
+    const { child, identity } = await program(t, WAIT_FOR_EVER);
+    assert.equal(isAlive(identity), true);
+    for (const other of [
+      { ...identity, startTicks: "1" },
+      { ...identity, bootId: "of-another-boot" },
+    ]) {
+      assert.equal(isAlive(other), false);
+      assert.equal(signalProcess(other, "SIGKILL"), false);
+    }
+    assert.equal(isAlive(identity), true);
+    child.kill("SIGKILL");
+    await once(child, "exit");
+    assert.equal(isAlive(identity), false);
   });
-  await systemClock.sleep(150);
-  assert.equal(waited, 1);
-  assert.equal(await namedLockHolder(name), holder.child.pid);
-  holder.child.kill("SIGKILL");
-  const lock = await taking;
-  assert.equal(await namedLockHolder(name), process.pid);
-  await lock.release();
-  assert.equal(await namedLockHolder(name), undefined);
-});
 
-test("who waits for a lock in vain is told", async () => {
-  const name = `test ${process.pid} busy`;
-  const held = await tryNamedLock(name);
-  await assert.rejects(namedLock(name, { clock: systemClock, timeoutMs: 50, holder: "a test" }), {
-    code: "program_failed",
+  it("a lab's processes are those that carry its ID, however alike another looks", async (t) => {
+    const id = "f".repeat(32);
+    const own = await program(t, WAIT_FOR_EVER, { [LAB_ID_VARIABLE]: id });
+    await program(t, `${WAIT_FOR_EVER} /* ${LAB_ID_VARIABLE}=${id} */`);
+    await program(t, WAIT_FOR_EVER, { [LAB_ID_VARIABLE]: "e".repeat(32) });
+    await program(t, WAIT_FOR_EVER, { OTHER: `${LAB_ID_VARIABLE}=${id}` });
+    assert.deepEqual(
+      processesOfLab(id).map(({ pid }) => pid),
+      [own.identity.pid],
+    );
   });
-  await held?.release();
+
+  it("processes are asked to end, and killed only if they do not", async (t) => {
+    const polite = await program(t, `process.on("SIGTERM", () => process.exit(7)); ${WAIT_FOR_EVER}`);
+    const deaf = await program(t, `process.on("SIGTERM", () => {}); ${WAIT_FOR_EVER}`);
+    const ends = Promise.all([once(polite.child, "exit"), once(deaf.child, "exit")]);
+    await endProcesses([polite.identity, deaf.identity], 500, systemClock);
+    assert.deepEqual(await ends, [
+      [7, null],
+      [null, "SIGKILL"],
+    ]);
+  });
+
+  it("the processes that a process started are found", async (t) => {
+    const { identity } = await program(
+      t,
+      `require("node:child_process").spawn(process.execPath, ["-e", "process.stdin.resume()"], {stdio: ["pipe", "ignore", "ignore"]}); ${WAIT_FOR_EVER}`,
+    );
+    assert.equal(childrenOf(identity.pid).length, 1);
+  });
+
+  it("a lock is one holder's at a time, and free again when its holder is killed", async (t) => {
+    const name = `test ${process.pid} lock`;
+    const holder = await program(
+      t,
+      `import("${ROOT}/src/runtime/named-lock.ts").then(async (lock) => { await lock.tryNamedLock("${name}"); console.log("held") }); ${WAIT_FOR_EVER}`,
+      {},
+      "held",
+    );
+    let waited = 0;
+    const taking = namedLock(name, {
+      clock: systemClock,
+      timeoutMs: 10_000,
+      holder: "a test",
+      onWait: () => waited++,
+    });
+    await systemClock.sleep(150);
+    assert.equal(waited, 1);
+    assert.equal(await namedLockHolder(name), holder.child.pid);
+    holder.child.kill("SIGKILL");
+    const lock = await taking;
+    assert.equal(await namedLockHolder(name), process.pid);
+    await lock.release();
+    assert.equal(await namedLockHolder(name), undefined);
+  });
+
+  it("who waits for a lock in vain is told", async () => {
+    const name = `test ${process.pid} busy`;
+    const held = await tryNamedLock(name);
+    await assert.rejects(namedLock(name, { clock: systemClock, timeoutMs: 50, holder: "a test" }), {
+      code: "program_failed",
+    });
+    await held?.release();
+  });
 });

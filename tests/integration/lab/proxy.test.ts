@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import fc from "fast-check";
-import { ConnectProxy } from "../../../src/lab/proxy.ts";
-import { freePort } from "../../../src/runtime/free-port.ts";
+import { freePort } from "../../../lab/free-port.ts";
+import { ConnectProxy } from "../../../lab/proxy.ts";
 
 const NAME_A = "org-a.test:8448";
 const NAME_B = "org-b.test:8448";
@@ -52,81 +52,83 @@ const connectTo = (target: string) => `CONNECT ${target} HTTP/1.0\r\n\r\n`;
 const ESTABLISHED = /^HTTP\/1\.0 200 /;
 const REFUSED = /^HTTP\/1\.0 502 /;
 
-test("a tunnel by name reaches the server wherever it listens", async (t) => {
-  const { ports } = await network(t);
-  const { socket, answer } = await dial(t, ports["org-a"], connectTo(NAME_B));
-  assert.match(answer, ESTABLISHED);
-  socket.write("hello");
-  assert.equal(String((await once(socket, "data"))[0]), "b:hello");
-});
+describe("proxy", () => {
+  it("a tunnel by name reaches the server wherever it listens", async (t) => {
+    const { ports } = await network(t);
+    const { socket, answer } = await dial(t, ports["org-a"], connectTo(NAME_B));
+    assert.match(answer, ESTABLISHED);
+    socket.write("hello");
+    assert.equal(String((await once(socket, "data"))[0]), "b:hello");
+  });
 
-test("what a client sends right behind its request is not lost", async (t) => {
-  const { ports } = await network(t);
-  const { socket, answer } = await dial(t, ports["org-a"], `${connectTo(NAME_B)}early`);
-  const rest = answer.includes("b:early") ? answer : String((await once(socket, "data"))[0]);
-  assert.match(rest, /b:early$/);
-});
+  it("what a client sends right behind its request is not lost", async (t) => {
+    const { ports } = await network(t);
+    const { socket, answer } = await dial(t, ports["org-a"], `${connectTo(NAME_B)}early`);
+    const rest = answer.includes("b:early") ? answer : String((await once(socket, "data"))[0]);
+    assert.match(rest, /b:early$/);
+  });
 
-test("names outside the lab, and ports of others, are refused", async (t) => {
-  const { ports } = await network(t);
-  for (const target of [
-    "example.org:443",
-    "localhost:22",
-    "127.0.0.1:22",
-    "org-a.test:0",
-    "org-a.test:99999",
-  ]) {
-    assert.match((await dial(t, ports["org-a"], connectTo(target))).answer, REFUSED, target);
-  }
-});
+  it("names outside the lab, and ports of others, are refused", async (t) => {
+    const { ports } = await network(t);
+    for (const target of [
+      "example.org:443",
+      "localhost:22",
+      "127.0.0.1:22",
+      "org-a.test:0",
+      "org-a.test:99999",
+    ]) {
+      assert.match((await dial(t, ports["org-a"], connectTo(target))).answer, REFUSED, target);
+    }
+  });
 
-test("a known server may be named by its address too", async (t) => {
-  const { ports, b } = await network(t);
-  assert.match((await dial(t, ports["org-a"], connectTo(`127.0.0.1:${b.port}`))).answer, ESTABLISHED);
-});
+  it("a known server may be named by its address too", async (t) => {
+    const { ports, b } = await network(t);
+    assert.match((await dial(t, ports["org-a"], connectTo(`127.0.0.1:${b.port}`))).answer, ESTABLISHED);
+  });
 
-test("a server that does not listen is a 502, and the proxy lives on", async (t) => {
-  const { ports, b } = await network(t);
-  b.server.close();
-  await once(b.server, "close");
-  assert.match((await dial(t, ports["org-a"], connectTo(NAME_B))).answer, REFUSED);
-  assert.match((await dial(t, ports["org-b"], connectTo(NAME_A))).answer, ESTABLISHED);
-});
+  it("a server that does not listen is a 502, and the proxy lives on", async (t) => {
+    const { ports, b } = await network(t);
+    b.server.close();
+    await once(b.server, "close");
+    assert.match((await dial(t, ports["org-a"], connectTo(NAME_B))).answer, REFUSED);
+    assert.match((await dial(t, ports["org-b"], connectTo(NAME_A))).answer, ESTABLISHED);
+  });
 
-test("cutting a link ends its tunnels at once and refuses new ones, in both directions; healing mends it", async (t) => {
-  const { proxy, ports } = await network(t);
-  const there = await dial(t, ports["org-a"], connectTo(NAME_B));
-  const back = await dial(t, ports["org-b"], connectTo(NAME_A));
-  const own = await dial(t, ports["org-a"], connectTo(NAME_A));
-  const ended = Promise.all([once(there.socket, "close"), once(back.socket, "close")]);
-  proxy.cut("org-b", "org-a");
-  await ended;
-  assert.deepEqual(proxy.cutLinks(), [["org-a", "org-b"]]);
-  assert.match((await dial(t, ports["org-a"], connectTo(NAME_B))).answer, REFUSED);
-  assert.match((await dial(t, ports["org-b"], connectTo(NAME_A))).answer, REFUSED);
-  own.socket.write("still");
-  assert.equal(String((await once(own.socket, "data"))[0]), "a:still");
-  proxy.heal("org-a", "org-b");
-  assert.deepEqual(proxy.cutLinks(), []);
-  assert.match((await dial(t, ports["org-a"], connectTo(NAME_B))).answer, ESTABLISHED);
-});
+  it("cutting a link ends its tunnels at once and refuses new ones, in both directions; healing repairs it", async (t) => {
+    const { proxy, ports } = await network(t);
+    const there = await dial(t, ports["org-a"], connectTo(NAME_B));
+    const back = await dial(t, ports["org-b"], connectTo(NAME_A));
+    const own = await dial(t, ports["org-a"], connectTo(NAME_A));
+    const ended = Promise.all([once(there.socket, "close"), once(back.socket, "close")]);
+    proxy.cut("org-b", "org-a");
+    await ended;
+    assert.deepEqual(proxy.cutLinks(), [["org-a", "org-b"]]);
+    assert.match((await dial(t, ports["org-a"], connectTo(NAME_B))).answer, REFUSED);
+    assert.match((await dial(t, ports["org-b"], connectTo(NAME_A))).answer, REFUSED);
+    own.socket.write("still");
+    assert.equal(String((await once(own.socket, "data"))[0]), "a:still");
+    proxy.heal("org-a", "org-b");
+    assert.deepEqual(proxy.cutLinks(), []);
+    assert.match((await dial(t, ports["org-a"], connectTo(NAME_B))).answer, ESTABLISHED);
+  });
 
-test("whatever a client sends, it gets no tunnel but by a good request, and the next client is served", async (t) => {
-  const { ports } = await network(t);
-  const junk = fc.oneof(
-    fc.string({ unit: "binary", maxLength: 200 }),
-    fc.constantFrom("GET / HTTP/1.1", "CONNECT ", "CONNECT a b c", "CONNECT org-a.test:8448", "\0"),
-    fc.string({ maxLength: 40 }).map((target) => `CONNECT ${target} HTTP/1.1`),
-  );
-  await fc.assert(
-    fc.asyncProperty(junk, async (head) => {
-      const { socket, answer } = await dial(t, ports["org-a"], `${head}\r\n\r\n`);
-      socket.destroy();
-      assert.match(answer, /^HTTP\/1\.0 (?:405|502) /);
-    }),
-    { numRuns: 100 },
-  );
-  const endless = await dial(t, ports["org-a"], "x".repeat(10_000));
-  assert.match(endless.answer, /^HTTP\/1\.0 431 /);
-  assert.match((await dial(t, ports["org-a"], connectTo(NAME_B))).answer, ESTABLISHED);
+  it("whatever a client sends, it gets no tunnel but by a good request, and the next client is served", async (t) => {
+    const { ports } = await network(t);
+    const junk = fc.oneof(
+      fc.string({ unit: "binary", maxLength: 200 }),
+      fc.constantFrom("GET / HTTP/1.1", "CONNECT ", "CONNECT a b c", "CONNECT org-a.test:8448", "\0"),
+      fc.string({ maxLength: 40 }).map((target) => `CONNECT ${target} HTTP/1.1`),
+    );
+    await fc.assert(
+      fc.asyncProperty(junk, async (head) => {
+        const { socket, answer } = await dial(t, ports["org-a"], `${head}\r\n\r\n`);
+        socket.destroy();
+        assert.match(answer, /^HTTP\/1\.0 (?:405|502) /);
+      }),
+      { numRuns: 100 },
+    );
+    const endless = await dial(t, ports["org-a"], "x".repeat(10_000));
+    assert.match(endless.answer, /^HTTP\/1\.0 431 /);
+    assert.match((await dial(t, ports["org-a"], connectTo(NAME_B))).answer, ESTABLISHED);
+  });
 });

@@ -1,7 +1,7 @@
 // A full room, a redacted question, an answer longer than an event: each ends as promised, and whichever way
 // a question ended, nothing of it or of its answer stays with the bridge.
 import assert from "node:assert/strict";
-import { after, test } from "node:test";
+import { after, describe, it } from "node:test";
 import { systemRandom } from "../../../src/domain/clock.ts";
 import { type Question, Questions } from "../../support/lab-questions.ts";
 import { eventually, LabSession } from "../../support/lab-session.ts";
@@ -28,100 +28,105 @@ async function redact({ asker, room, event }: Question): Promise<void> {
   await asker.call("PUT", `/rooms/${path.join("/")}`, {});
 }
 
-test("INT-4: the 65th waiting question of a room is refused with one notice; the others go to the agent in order", async (t) => {
-  const [room] = await questions.rooms(1, "org-b");
-  assert.ok(room !== undefined);
-  const thaw = await lab.freeze(t, "org-a/agent");
-  const asked: Question[] = [];
-  while (asked.length < ROOM_QUEUE + 2) asked.push(...(await questions.ask([room], "org-b")));
-  const rows = await questions.until("all are recorded", asked, () => true);
-  const [admitted, refused] = [asked.slice(0, ROOM_QUEUE), asked.slice(ROOM_QUEUE)];
-  for (const row of rows.slice(ROOM_QUEUE)) {
+describe("content", () => {
+  it("the 65th waiting question of a room is refused with one notice; the others go to the agent in order [INT-4]", async (t) => {
+    const [room] = await questions.rooms(1, "org-b");
+    assert.ok(room !== undefined);
+    const thaw = await lab.freeze(t, "org-a/agent");
+    const asked: Question[] = [];
+    while (asked.length < ROOM_QUEUE + 2) asked.push(...(await questions.ask([room], "org-b")));
+    const rows = await questions.until("all are recorded", asked, () => true);
+    const [admitted, refused] = [asked.slice(0, ROOM_QUEUE), asked.slice(ROOM_QUEUE)];
+    for (const row of rows.slice(ROOM_QUEUE)) {
+      assert.deepEqual(
+        [row.state, row.terminal_stage, row.terminal_reason],
+        ["denied", "intake", "room_capacity_exceeded"],
+      );
+      assert.equal(row.a2a_attempted, false);
+    }
+
+    thaw();
+    const answered = await questions.answeredOnce(admitted);
+    const accepted = answered.map(({ accepted_at }) => accepted_at?.getTime() ?? 0);
     assert.deepEqual(
-      [row.state, row.terminal_stage, row.terminal_reason],
-      ["denied", "intake", "room_capacity_exceeded"],
+      accepted,
+      accepted.toSorted((one, other) => one - other),
     );
-    assert.equal(row.a2a_attempted, false);
-  }
-
-  thaw();
-  const answered = await questions.answeredOnce(admitted);
-  const accepted = answered.map(({ accepted_at }) => accepted_at?.getTime() ?? 0);
-  assert.deepEqual(
-    accepted,
-    accepted.toSorted((one, other) => one - other),
-  );
-  for (const question of refused) assert.deepEqual(await questions.repliesTo(question), []);
-  const notices = await questions.noticesIn({ asker: questions.personOf("org-b"), room, ghost: GHOST });
-  assert.equal(notices.length, 1);
-  assert.match(notices[0] ?? "", /could not take this question.*waiting in this room/);
-});
-
-test("INT-6: a question that is redacted while it waits or is at the agent gets neither answer nor notice", async (t) => {
-  const rooms = await questions.rooms(3, "org-b");
-  const thaw = await lab.freeze(t, "org-a/agent");
-  const heads = await questions.ask(rooms, "org-b");
-  await questions.until("the first of each room is at the agent", heads, (row) => row.a2a_attempted);
-  const waiting = await questions.ask(rooms, "org-b");
-  const kept = await questions.ask(rooms, "org-b");
-  await questions.until("the others wait", [...waiting, ...kept], ({ state }) => state === "queued");
-  const redacted = [...heads, ...waiting];
-  await Promise.all(redacted.map(redact));
-  for (const row of await questions.ended(redacted)) {
-    assert.deepEqual([row.state, row.terminal_reason], ["canceled", "source_redacted"]);
-  }
-  thaw();
-  await questions.answeredOnce(kept);
-  for (const question of redacted) {
-    assert.deepEqual(await questions.repliesTo(question), []);
-    assert.deepEqual(await questions.noticesIn(question), []);
-  }
-});
-
-test("DEL-4: an answer longer than an event arrives whole and in order", async () => {
-  const rooms = await questions.rooms(3, "org-b");
-  const text = "What does the manifest of the barge Margarethe say?";
-  const asked = await questions.ask(rooms, "org-b", { text });
-  const rows = await questions.ended(asked);
-  for (const [index, row] of rows.entries()) {
-    const question = asked[index];
-    assert.ok(question !== undefined);
-    assert.deepEqual([row.state, row.terminal_reason], ["completed", "answered"]);
-    const replies = await questions.repliesTo(question);
-    assert.ok(replies.length > 1);
-    assert.equal(replies[0]?.event_id, row.reply_event_id);
-    const whole = replies.map(({ content }) => String(content["body"])).join("");
-    assert.ok(Buffer.byteLength(whole) > EVENT_BYTES_MAX);
-    assert.deepEqual(whole.match(/\bw\d{5}\b/g), WORDS);
-    const [task] = questions.tasksOf(question, row);
-    assert.equal(JSON.parse(task ?? "").task.artifacts[0].parts[0].text, whole);
-  }
-});
-
-test("AUD-2: of questions that were answered, failed, denied, refused or redacted no trace is left", async (t) => {
-  const failing = await questions.rooms(2, "org-a");
-  await lab.stop(t, "org-b/gateway");
-  await questions.refusedWithNotice(await questions.ask(failing, "org-a"), /could not get an answer/);
-  await lab.start("org-b/gateway");
-  const denied = await questions.rooms(2, "org-b");
-  const restore = lab.editAgents(t, "org-b", (agents) => {
-    for (const entry of Object.values(agents)) delete entry["cardIdentity"];
+    for (const question of refused) assert.deepEqual(await questions.repliesTo(question), []);
+    const notices = await questions.noticesIn({ asker: questions.personOf("org-b"), room, ghost: GHOST });
+    assert.equal(notices.length, 1);
+    assert.match(notices[0] ?? "", /could not take this question.*waiting in this room/);
   });
-  await questions.refusedWithNotice(await questions.ask(denied, "org-b"), /stopped working on this question/);
-  restore();
 
-  const reasons = await eventually("every question has ended", async () => {
-    const rows = await questions.ended(questions.asked);
-    return new Set(rows.map((row) => row.terminal_reason));
+  it("a question that is redacted while it waits or is at the agent gets neither answer nor notice [INT-6]", async (t) => {
+    const rooms = await questions.rooms(3, "org-b");
+    const thaw = await lab.freeze(t, "org-a/agent");
+    const heads = await questions.ask(rooms, "org-b");
+    await questions.until("the first of each room is at the agent", heads, (row) => row.a2a_attempted);
+    const waiting = await questions.ask(rooms, "org-b");
+    const kept = await questions.ask(rooms, "org-b");
+    await questions.until("the others wait", [...waiting, ...kept], ({ state }) => state === "queued");
+    const redacted = [...heads, ...waiting];
+    await Promise.all(redacted.map(redact));
+    for (const row of await questions.ended(redacted)) {
+      assert.deepEqual([row.state, row.terminal_reason], ["canceled", "source_redacted"]);
+    }
+    thaw();
+    await questions.answeredOnce(kept);
+    for (const question of redacted) {
+      assert.deepEqual(await questions.repliesTo(question), []);
+      assert.deepEqual(await questions.noticesIn(question), []);
+    }
   });
-  for (const reason of [
-    "answered",
-    "agent_unavailable",
-    "agent_card_untrusted",
-    "room_capacity_exceeded",
-    "source_redacted",
-  ]) {
-    assert.ok(reasons.has(reason), reason);
-  }
-  await assertNoTrace(lab, questions);
+
+  it("an answer longer than an event arrives whole and in order [DEL-4]", async () => {
+    const rooms = await questions.rooms(3, "org-b");
+    const text = "What does the manifest of the barge Margarethe say?";
+    const asked = await questions.ask(rooms, "org-b", { text });
+    const rows = await questions.ended(asked);
+    for (const [index, row] of rows.entries()) {
+      const question = asked[index];
+      assert.ok(question !== undefined);
+      assert.deepEqual([row.state, row.terminal_reason], ["completed", "answered"]);
+      const replies = await questions.repliesTo(question);
+      assert.ok(replies.length > 1);
+      assert.equal(replies[0]?.event_id, row.reply_event_id);
+      const whole = replies.map(({ content }) => String(content["body"])).join("");
+      assert.ok(Buffer.byteLength(whole) > EVENT_BYTES_MAX);
+      assert.deepEqual(whole.match(/\bw\d{5}\b/g), WORDS);
+      const [task] = questions.tasksOf(question, row);
+      assert.equal(JSON.parse(task ?? "").task.artifacts[0].parts[0].text, whole);
+    }
+  });
+
+  it("of questions that were answered, failed, denied, refused or redacted no trace is left [AUD-2]", async (t) => {
+    const failing = await questions.rooms(2, "org-a");
+    await lab.stop(t, "org-b/gateway");
+    await questions.refusedWithNotice(await questions.ask(failing, "org-a"), /could not get an answer/);
+    await lab.start("org-b/gateway");
+    const denied = await questions.rooms(2, "org-b");
+    const restore = lab.editAgents(t, "org-b", (agents) => {
+      for (const entry of Object.values(agents)) delete entry["cardIdentity"];
+    });
+    await questions.refusedWithNotice(
+      await questions.ask(denied, "org-b"),
+      /stopped working on this question/,
+    );
+    restore();
+
+    const reasons = await eventually("every question has ended", async () => {
+      const rows = await questions.ended(questions.asked);
+      return new Set(rows.map((row) => row.terminal_reason));
+    });
+    for (const reason of [
+      "answered",
+      "agent_unavailable",
+      "agent_card_untrusted",
+      "room_capacity_exceeded",
+      "source_redacted",
+    ]) {
+      assert.ok(reasons.has(reason), reason);
+    }
+    await assertNoTrace(lab, questions);
+  });
 });

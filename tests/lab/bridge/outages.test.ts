@@ -3,11 +3,11 @@
 // waits, org A's has a short one and gives up.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { after, test } from "node:test";
-import { synapseDatabaseName } from "../../../src/lab/configuration/databases.ts";
-import type { CompleteOrganisation } from "../../../src/lab/organisations.ts";
+import { after, describe, it } from "node:test";
+import { synapseDatabaseName } from "../../../lab/configuration/databases.ts";
+import type { CompleteOrganisation } from "../../../lab/organisations.ts";
 import { type Question, Questions } from "../../support/lab-questions.ts";
-import { eventually, LabSession, type Mends, type UnitName } from "../../support/lab-session.ts";
+import { eventually, type Fixes, LabSession, type UnitName } from "../../support/lab-session.ts";
 import { assertNoTrace } from "../../support/lab-traces.ts";
 
 const DISPATCH_DEADLINE_MS = 6_000;
@@ -40,196 +40,204 @@ async function transact(organisation: CompleteOrganisation, id: string): Promise
   return response.status;
 }
 
-test("INT-5: while the bridge's database is closed transactions get 503, and all is answered afterwards", async (t) => {
-  const rooms = await questions.rooms(2, "org-b");
-  const bridge = await lab.processOf("org-b/bridge");
-  const refused = { outcome: "not_recorded" };
-  const before = await lab.metric("org-b", "drawbridge_transactions_total", refused);
-  const logged = readFileSync(lab.lab.paths.organisation("org-b").bridgeLog, "utf8").length;
-  const open = await lab.closeDatabase(t, "org-b");
-  assert.equal(await transact("org-b", "by-hand"), 503);
+describe("outages", () => {
+  it("while the bridge's database is closed transactions get 503, and all is answered afterwards [INT-5]", async (t) => {
+    const rooms = await questions.rooms(2, "org-b");
+    const bridge = await lab.processOf("org-b/bridge");
+    const refused = { outcome: "not_recorded" };
+    const before = await lab.metric("org-b", "drawbridge_transactions_total", refused);
+    const logged = readFileSync(lab.lab.paths.organisation("org-b").bridgeLog, "utf8").length;
+    const open = await lab.closeDatabase(t, "org-b");
+    assert.equal(await transact("org-b", "by-hand"), 503);
 
-  const asked = await questions.ask([...rooms, ...rooms], "org-b");
-  await eventually("Synapse's transaction is refused", async () => {
-    return (await lab.metric("org-b", "drawbridge_transactions_total", refused)) > before + 1;
+    const asked = await questions.ask([...rooms, ...rooms], "org-b");
+    await eventually("Synapse's transaction is refused", async () => {
+      return (await lab.metric("org-b", "drawbridge_transactions_total", refused)) > before + 1;
+    });
+    const held = "SELECT count(*)::int AS count FROM application_services_txns";
+    const synapse = synapseDatabaseName("org-b");
+    assert.ok(((await lab.administer<{ count: number }>(held, [], synapse))[0]?.count ?? 0) > 0);
+    const warnings = readFileSync(lab.lab.paths.organisation("org-b").bridgeLog, "utf8").slice(logged);
+    assert.ok(warnings.split("\n").length < 100, "the bridge asks for its database in a loop");
+
+    await open();
+    await questions.answeredOnce(asked);
+    assert.deepEqual(await lab.processOf("org-b/bridge"), bridge);
+    await eventually("Synapse holds nothing back", async () => {
+      return (await lab.administer<{ count: number }>(held, [], synapse))[0]?.count === 0;
+    });
   });
-  const held = "SELECT count(*)::int AS count FROM application_services_txns";
-  const synapse = synapseDatabaseName("org-b");
-  assert.ok(((await lab.administer<{ count: number }>(held, [], synapse))[0]?.count ?? 0) > 0);
-  const warnings = readFileSync(lab.lab.paths.organisation("org-b").bridgeLog, "utf8").slice(logged);
-  assert.ok(warnings.split("\n").length < 100, "the bridge asks for its database in a loop");
 
-  await open();
-  await questions.answeredOnce(asked);
-  assert.deepEqual(await lab.processOf("org-b/bridge"), bridge);
-  await eventually("Synapse holds nothing back", async () => {
-    return (await lab.administer<{ count: number }>(held, [], synapse))[0]?.count === 0;
+  it("questions that wait survive a restart of PostgreSQL, and the bridge goes on by itself [DEL-3]", async (t) => {
+    const rooms = await questions.rooms(3, "org-b");
+    const bridges = [await lab.processOf("org-a/bridge"), await lab.processOf("org-b/bridge")];
+    await lab.stop(t, "org-a/gateway");
+    const asked = await questions.ask([...rooms, ...rooms], "org-b");
+    await questions.until("all are recorded", asked, ({ state }) => state !== "completed");
+    await lab.unit("restart", "postgres");
+    await lab.start("org-a/gateway");
+    const later = await questions.ask(rooms, "org-b");
+    await questions.answeredOnce([...asked, ...later]);
+    assert.deepEqual([await lab.processOf("org-a/bridge"), await lab.processOf("org-b/bridge")], bridges);
   });
-});
 
-test("DEL-3: questions that wait survive a restart of PostgreSQL, and the bridge goes on by itself", async (t) => {
-  const rooms = await questions.rooms(3, "org-b");
-  const bridges = [await lab.processOf("org-a/bridge"), await lab.processOf("org-b/bridge")];
-  await lab.stop(t, "org-a/gateway");
-  const asked = await questions.ask([...rooms, ...rooms], "org-b");
-  await questions.until("all are recorded", asked, ({ state }) => state !== "completed");
-  await lab.unit("restart", "postgres");
-  await lab.start("org-a/gateway");
-  const later = await questions.ask(rooms, "org-b");
-  await questions.answeredOnce([...asked, ...later]);
-  assert.deepEqual([await lab.processOf("org-a/bridge"), await lab.processOf("org-b/bridge")], bridges);
-});
-
-test("DEL-4: with Synapse stopped before the reply could be sent, it is there once when Synapse is back", async (t) => {
-  const rooms = await questions.rooms(3, "org-b");
-  const bridge = await lab.processOf("org-b/bridge");
-  const thaw = await lab.freeze(t, "org-a/agent");
-  const asked = await questions.ask(rooms, "org-b");
-  await questions.until("all are at the agent", asked, (row) => row.a2a_attempted);
-  await lab.stop(t, "org-b/homeserver");
-  thaw();
-  await questions.until(
-    "all replies wait",
-    asked,
-    (row) => row.state === "reply_pending" && row.attempts > 0,
-  );
-  const pending = await lab.rows<{ content: Buffer }>(
-    "org-b",
-    "SELECT content FROM bridge_sends WHERE state = 'pending'",
-  );
-  assert.equal(pending.length, asked.length);
-  for (const { content } of pending) assert.ok(!content.includes(questions.stem), "a reply waits unsealed");
-
-  await lab.start("org-b/homeserver");
-  await questions.answeredOnce(asked);
-  assert.deepEqual(await lab.processOf("org-b/bridge"), bridge);
-  await questions.answeredOnce(await questions.ask(rooms, "org-b"));
-});
-
-test("DEL-4: a Synapse that hangs with the reply in hand, and is sent it again, has it once", async (t) => {
-  const rooms = await questions.rooms(3, "org-b");
-  const thawAgent = await lab.freeze(t, "org-a/agent");
-  const asked = await questions.ask(rooms, "org-b");
-  await questions.until("all are at the agent", asked, (row) => row.a2a_attempted);
-  const thawHomeserver = await lab.freeze(t, "org-b/homeserver");
-  thawAgent();
-  // Each attempt's request lies in the homeserver's sockets until it is thawed.
-  await questions.until("each reply was sent twice", asked, (row) => row.attempts > 1);
-  thawHomeserver();
-  await questions.answeredOnce(asked);
-});
-
-test("DEL-7: a bridge killed while the agent works takes each question up again, as the same task", async (t) => {
-  const rooms = await questions.rooms(3, "org-b");
-  const { restarts } = await lab.unitStatus("org-b/bridge");
-  const thaw = await lab.freeze(t, "org-a/agent");
-  const asked = await questions.ask([...rooms, ...rooms], "org-b");
-  await eventually("the first of each room is at the agent", async () => {
-    const rows = await questions.rowsOf(asked);
-    return rows.filter((row) => row?.a2a_attempted).length === rooms.length;
-  });
-  await lab.unit("kill", "org-b/bridge");
-  await eventually("the supervisor starts it again", async () => {
-    const unit = await lab.unitStatus("org-b/bridge");
-    return unit.restarts > restarts && unit.state === "ready";
-  });
-  thaw();
-  await questions.answeredOnce(asked);
-});
-
-/** Both bridges ask while these are away: A's gives up at its deadline, B's waits. */
-async function askDuring(t: Mends, units: UnitName[]) {
-  const [waiting, ending] = [await questions.rooms(3, "org-b"), await questions.rooms(3, "org-a")];
-  await lab.stop(t, ...units);
-  return { waiting, ending };
-}
-
-/** Nothing was tried in a loop. */
-async function assertPatient(asked: readonly Question[]): Promise<void> {
-  for (const row of await questions.rowsOf(asked)) {
-    assert.ok((row?.attempts ?? 0) >= 1 && (row?.attempts ?? 0) <= ATTEMPTS_MAX, `${row?.attempts} attempts`);
-  }
-}
-
-test("DEL-8: with the issuers away questions wait, or end token_refused at the deadline, each with a notice", async (t) => {
-  const rooms = await askDuring(t, ["org-a/issuer", "org-b/issuer"]);
-  // Tokens are kept in memory alone.
-  await Promise.all([lab.unit("restart", "org-a/bridge"), lab.unit("restart", "org-b/bridge")]);
-  const waiting = await questions.ask(rooms.waiting, "org-b");
-  const ending = await questions.ask(rooms.ending, "org-a");
-  const ended = await questions.refusedWithNotice(
-    ending,
-    /could not get an answer.*refused this bridge's cred/,
-  );
-  for (const row of ended) {
-    assert.deepEqual(
-      [row.state, row.terminal_stage, row.terminal_reason],
-      ["failed", "dispatch", "token_refused"],
+  it("with Synapse stopped before the reply could be sent, it is there once when Synapse is back [DEL-4]", async (t) => {
+    const rooms = await questions.rooms(3, "org-b");
+    const bridge = await lab.processOf("org-b/bridge");
+    const thaw = await lab.freeze(t, "org-a/agent");
+    const asked = await questions.ask(rooms, "org-b");
+    await questions.until("all are at the agent", asked, (row) => row.a2a_attempted);
+    await lab.stop(t, "org-b/homeserver");
+    thaw();
+    await questions.until(
+      "all replies wait",
+      asked,
+      (row) => row.state === "reply_pending" && row.attempts > 0,
     );
-    assert.equal(row.a2a_attempted, false);
-  }
-  await assertPatient([...waiting, ...ending]);
-  const tokens = await lab.metric("org-a", "drawbridge_token_requests_total");
-  assert.ok(tokens >= 1 && tokens <= ATTEMPTS_MAX * ending.length, `${tokens} requests to the issuer`);
-
-  await lab.start("org-a/issuer", "org-b/issuer");
-  await questions.answeredOnce(waiting);
-});
-
-test("DEL-7: with the gateways away questions wait, or end agent_unavailable at the deadline, each with a notice", async (t) => {
-  const rooms = await askDuring(t, ["org-a/gateway", "org-b/gateway"]);
-  const waiting = await questions.ask(rooms.waiting, "org-b");
-  const ending = await questions.ask(rooms.ending, "org-a");
-  const ended = await questions.refusedWithNotice(ending, /could not get an answer.*could not be reached/);
-  for (const row of ended) {
-    assert.deepEqual(
-      [row.state, row.terminal_stage, row.terminal_reason],
-      ["failed", "dispatch", "agent_unavailable"],
+    const pending = await lab.rows<{ content: Buffer }>(
+      "org-b",
+      "SELECT content FROM bridge_sends WHERE state = 'pending'",
     );
-  }
-  await assertPatient([...waiting, ...ending]);
-  await lab.start("org-a/gateway", "org-b/gateway");
-  await questions.answeredOnce(waiting);
-});
+    assert.equal(pending.length, asked.length);
+    for (const { content } of pending) assert.ok(!content.includes(questions.stem), "a reply waits unsealed");
 
-test("DEL-7: with the agents away questions wait, or end at the deadline once the agent has none of them", async (t) => {
-  const rooms = await askDuring(t, ["org-a/agent", "org-b/agent"]);
-  const accesses = () =>
-    readFileSync(lab.lab.paths.organisation("org-b").accessLog, "utf8").split("\n").length;
-  const before = accesses();
-  const waiting = await questions.ask(rooms.waiting, "org-b");
-  const ending = await questions.ask(rooms.ending, "org-a");
-  await eventually("the deadline has passed", async () => {
-    const [row] = await lab.rows<{ passed: boolean }>(
-      "org-a",
-      `SELECT bool_and(now() > admitted_at + make_interval(secs => $2)) AS passed
+    await lab.start("org-b/homeserver");
+    await questions.answeredOnce(asked);
+    assert.deepEqual(await lab.processOf("org-b/bridge"), bridge);
+    await questions.answeredOnce(await questions.ask(rooms, "org-b"));
+  });
+
+  it("a Synapse that hangs with the reply in hand, and is sent it again, has it once [DEL-4]", async (t) => {
+    const rooms = await questions.rooms(3, "org-b");
+    const thawAgent = await lab.freeze(t, "org-a/agent");
+    const asked = await questions.ask(rooms, "org-b");
+    await questions.until("all are at the agent", asked, (row) => row.a2a_attempted);
+    const thawHomeserver = await lab.freeze(t, "org-b/homeserver");
+    thawAgent();
+    // Each attempt's request lies in the homeserver's sockets until it is thawed.
+    await questions.until("each reply was sent twice", asked, (row) => row.attempts > 1);
+    thawHomeserver();
+    await questions.answeredOnce(asked);
+  });
+
+  it("a bridge killed while the agent works takes each question up again, as the same task [DEL-7]", async (t) => {
+    const rooms = await questions.rooms(3, "org-b");
+    const { restarts } = await lab.unitStatus("org-b/bridge");
+    const thaw = await lab.freeze(t, "org-a/agent");
+    const asked = await questions.ask([...rooms, ...rooms], "org-b");
+    await eventually("the first of each room is at the agent", async () => {
+      const rows = await questions.rowsOf(asked);
+      return rows.filter((row) => row?.a2a_attempted).length === rooms.length;
+    });
+    await lab.unit("kill", "org-b/bridge");
+    await eventually("the supervisor starts it again", async () => {
+      const unit = await lab.unitStatus("org-b/bridge");
+      return unit.restarts > restarts && unit.state === "ready";
+    });
+    thaw();
+    await questions.answeredOnce(asked);
+  });
+
+  /** Both bridges ask while these are away: A's gives up at its deadline, B's waits. */
+  async function askDuring(t: Fixes, units: UnitName[]) {
+    const [waiting, ending] = [await questions.rooms(3, "org-b"), await questions.rooms(3, "org-a")];
+    await lab.stop(t, ...units);
+    return { waiting, ending };
+  }
+
+  /** Nothing was tried in a loop. */
+  async function assertPatient(asked: readonly Question[]): Promise<void> {
+    for (const row of await questions.rowsOf(asked)) {
+      assert.ok(
+        (row?.attempts ?? 0) >= 1 && (row?.attempts ?? 0) <= ATTEMPTS_MAX,
+        `${row?.attempts} attempts`,
+      );
+    }
+  }
+
+  it("with the issuers away questions wait, or end token_refused at the deadline, each with a notice [DEL-8]", async (t) => {
+    const rooms = await askDuring(t, ["org-a/issuer", "org-b/issuer"]);
+    // Tokens are kept in memory alone.
+    await Promise.all([lab.unit("restart", "org-a/bridge"), lab.unit("restart", "org-b/bridge")]);
+    const waiting = await questions.ask(rooms.waiting, "org-b");
+    const ending = await questions.ask(rooms.ending, "org-a");
+    const ended = await questions.refusedWithNotice(
+      ending,
+      /could not get an answer.*refused this bridge's cred/,
+    );
+    for (const row of ended) {
+      assert.deepEqual(
+        [row.state, row.terminal_stage, row.terminal_reason],
+        ["failed", "dispatch", "token_refused"],
+      );
+      assert.equal(row.a2a_attempted, false);
+    }
+    await assertPatient([...waiting, ...ending]);
+    const tokens = await lab.metric("org-a", "drawbridge_token_requests_total");
+    assert.ok(tokens >= 1 && tokens <= ATTEMPTS_MAX * ending.length, `${tokens} requests to the issuer`);
+
+    await lab.start("org-a/issuer", "org-b/issuer");
+    await questions.answeredOnce(waiting);
+  });
+
+  it("with the gateways away questions wait, or end agent_unavailable at the deadline, each with a notice [DEL-7]", async (t) => {
+    const rooms = await askDuring(t, ["org-a/gateway", "org-b/gateway"]);
+    const waiting = await questions.ask(rooms.waiting, "org-b");
+    const ending = await questions.ask(rooms.ending, "org-a");
+    const ended = await questions.refusedWithNotice(ending, /could not get an answer.*could not be reached/);
+    for (const row of ended) {
+      assert.deepEqual(
+        [row.state, row.terminal_stage, row.terminal_reason],
+        ["failed", "dispatch", "agent_unavailable"],
+      );
+    }
+    await assertPatient([...waiting, ...ending]);
+    await lab.start("org-a/gateway", "org-b/gateway");
+    await questions.answeredOnce(waiting);
+  });
+
+  it("with the agents away questions wait, or end at the deadline once the agent has none of them [DEL-7]", async (t) => {
+    const rooms = await askDuring(t, ["org-a/agent", "org-b/agent"]);
+    const accesses = () =>
+      readFileSync(lab.lab.paths.organisation("org-b").accessLog, "utf8").split("\n").length;
+    const before = accesses();
+    const waiting = await questions.ask(rooms.waiting, "org-b");
+    const ending = await questions.ask(rooms.ending, "org-a");
+    await eventually("the deadline has passed", async () => {
+      const [row] = await lab.rows<{ passed: boolean }>(
+        "org-a",
+        `SELECT bool_and(now() > admitted_at + make_interval(secs => $2)) AS passed
        FROM bridge_delegations WHERE matrix_event_id = ANY ($1)`,
-      [ending.map(({ event }) => event), DISPATCH_DEADLINE_MS / 1_000],
+        [ending.map(({ event }) => event), DISPATCH_DEADLINE_MS / 1_000],
+      );
+      return row?.passed === true;
+    });
+    await assertPatient([...waiting, ...ending]);
+    assert.ok(accesses() - before <= ATTEMPTS_MAX * ending.length, "the gateway is called in a loop");
+    await lab.start("org-a/agent", "org-b/agent");
+    const ended = await questions.refusedWithNotice(
+      ending,
+      /could not get an answer.*did not take it in time/,
     );
-    return row?.passed === true;
+    for (const [index, row] of ended.entries()) {
+      assert.deepEqual([row.state, row.terminal_reason], ["failed", "dispatch_deadline_exceeded"]);
+      const question = ending[index];
+      assert.ok(question !== undefined);
+      assert.deepEqual(questions.tasksOf(question, row), []);
+    }
+    await questions.answeredOnce(waiting);
   });
-  await assertPatient([...waiting, ...ending]);
-  assert.ok(accesses() - before <= ATTEMPTS_MAX * ending.length, "the gateway is called in a loop");
-  await lab.start("org-a/agent", "org-b/agent");
-  const ended = await questions.refusedWithNotice(ending, /could not get an answer.*did not take it in time/);
-  for (const [index, row] of ended.entries()) {
-    assert.deepEqual([row.state, row.terminal_reason], ["failed", "dispatch_deadline_exceeded"]);
-    const question = ending[index];
-    assert.ok(question !== undefined);
-    assert.deepEqual(questions.tasksOf(question, row), []);
-  }
-  await questions.answeredOnce(waiting);
-});
 
-test("DEL-4: after all outages no question has a second answer", async () => {
-  const rows = await questions.ended(questions.asked);
-  for (const [index, row] of rows.entries()) {
-    const question = questions.asked[index];
-    assert.ok(question !== undefined);
-    assert.equal((await questions.repliesTo(question)).length, row.terminal_reason === "answered" ? 1 : 0);
-  }
-});
+  it("after all outages no question has a second answer [DEL-4]", async () => {
+    const rows = await questions.ended(questions.asked);
+    for (const [index, row] of rows.entries()) {
+      const question = questions.asked[index];
+      assert.ok(question !== undefined);
+      assert.equal((await questions.repliesTo(question)).length, row.terminal_reason === "answered" ? 1 : 0);
+    }
+  });
 
-test("AUD-2: outages of every part have left no trace of questions and answers", async () => {
-  await assertNoTrace(lab, questions);
+  it("outages of every part have left no trace of questions and answers [AUD-2]", async () => {
+    await assertNoTrace(lab, questions);
+  });
 });

@@ -2,16 +2,16 @@
 // and who goes on talking with the neutral witness D; then A takes it back.
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { after, before, test } from "node:test";
+import { after, before, describe, it } from "node:test";
+import type { Contained } from "../../../lab/break-glass/contain.ts";
+import type { Restored } from "../../../lab/break-glass/restore.ts";
+import type { Observed } from "../../../lab/break-glass/watch.ts";
+import { MatrixUser } from "../../../lab/matrix-user.ts";
+import type { FedStatus } from "../../../lab/status/schema.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import type { RoomId, UserId } from "../../../src/domain/identifiers.ts";
 import { CLOSING_ORDER, type PlaneName } from "../../../src/federation/planes/names.ts";
-import type { Contained } from "../../../src/lab/break-glass/contain.ts";
-import type { Restored } from "../../../src/lab/break-glass/restore.ts";
-import type { Observed } from "../../../src/lab/break-glass/watch.ts";
-import { MatrixUser } from "../../../src/lab/matrix-user.ts";
-import type { FedStatus } from "../../../src/lab/status/schema.ts";
-import type { EvidenceItem } from "../../../src/records/evidence-item.ts";
+import type { EvidenceItem } from "../../../src/records/format/evidence-item.ts";
 import { Fed } from "../../support/fed.ts";
 
 interface Walked {
@@ -62,124 +62,126 @@ after(async () => {
   fed.remove();
 });
 
-test("CON-1: planes 5, 4, 2 and 3 close in this order under traffic, each seen from outside", () => {
-  const { planes } = contained.acted as unknown as Walked;
-  assert.deepEqual(
-    planes.map(({ plane, done }) => [plane, done]),
-    SAFE.map((plane) => [plane, true]),
-  );
-  // Not since when each is closed: rooms that were not whole at first are so since the look behind the border.
-  const triedAt = planes.map((one) => Date.parse(one.triedAt));
-  assert.deepEqual(
-    triedAt,
-    triedAt.toSorted((one, other) => one - other),
-  );
-  const programs = ["invocation with a held token", "card", "join by its server", "invitation"].map(kind);
-  assert.deepEqual(
-    programs.map(({ plane }) => plane),
-    SAFE,
-  );
-  let latest = 0;
-  for (const { kind: name, firstRefusal, lastPass } of programs) {
-    assert.ok(firstRefusal !== null && lastPass !== null, name);
-    assert.ok(firstRefusal.afterMs + LATE_MS > latest, `${name} was refused before the plane ahead of it`);
-    latest = Math.max(latest, firstRefusal.afterMs);
-  }
-  // What was under way when the rooms closed, and what the reconciler has put right since.
-  assert.ok(contained.earlierLooks.length < 3);
-  process.stdout.write(
-    `${contained.observed.map((one) => `${one.kind}: first refused ${one.firstRefusal?.afterMs ?? "-"} ms, last let in ${one.lastPass?.afterMs ?? "-"} ms`).join("\n")}\n`,
-  );
-});
+describe("break glass", () => {
+  it("planes 5, 4, 2 and 3 close in this order under traffic, each seen from outside [CON-1]", () => {
+    const { planes } = contained.acted as unknown as Walked;
+    assert.deepEqual(
+      planes.map(({ plane, done }) => [plane, done]),
+      SAFE.map((plane) => [plane, true]),
+    );
+    // Not since when each is closed: rooms that were not whole at first are so since the look behind the border.
+    const triedAt = planes.map((one) => Date.parse(one.triedAt));
+    assert.deepEqual(
+      triedAt,
+      triedAt.toSorted((one, other) => one - other),
+    );
+    const programs = ["invocation with a held token", "card", "join by its server", "invitation"].map(kind);
+    assert.deepEqual(
+      programs.map(({ plane }) => plane),
+      SAFE,
+    );
+    let latest = 0;
+    for (const { kind: name, firstRefusal, lastPass } of programs) {
+      assert.ok(firstRefusal !== null && lastPass !== null, name);
+      assert.ok(firstRefusal.afterMs + LATE_MS > latest, `${name} was refused before the plane ahead of it`);
+      latest = Math.max(latest, firstRefusal.afterMs);
+    }
+    // What was under way when the rooms closed, and what the reconciler has put right since.
+    assert.ok(contained.earlierLooks.length < 3);
+    process.stdout.write(
+      `${contained.observed.map((one) => `${one.kind}: first refused ${one.firstRefusal?.afterMs ?? "-"} ms, last let in ${one.lastPass?.afterMs ?? "-"} ms`).join("\n")}\n`,
+    );
+  });
 
-test("CON-1: nothing gets through once its plane is closed, what people do neither", () => {
-  const watched = contained.observed.filter(({ plane }) => plane !== null && plane !== "transport");
-  assert.equal(watched.length, 8);
-  for (const { kind: name, lastRefusal, lastPass } of watched) {
-    assert.ok(lastRefusal !== null, name);
-    assert.ok(lastPass === null || lastPass.afterMs < lastRefusal.afterMs, name);
-  }
-});
+  it("nothing gets through once its plane is closed, what people do neither [CON-1]", () => {
+    const watched = contained.observed.filter(({ plane }) => plane !== null && plane !== "transport");
+    assert.equal(watched.length, 8);
+    for (const { kind: name, lastRefusal, lastPass } of watched) {
+      assert.ok(lastRefusal !== null, name);
+      assert.ok(lastPass === null || lastPass.afterMs < lastRefusal.afterMs, name);
+    }
+  });
 
-test("CON-1: each refusal has the code that it is specified to have", () => {
-  const code = (name: string) => {
-    const { firstRefusal } = kind(name);
-    return [firstRefusal?.layer, firstRefusal?.status];
-  };
-  assert.deepEqual(code("invocation with a held token"), ["gateway", 403]);
-  assert.deepEqual(code("card"), ["gateway", 404]);
-  assert.deepEqual(code("join by its server"), ["room_acl", 403]);
-  assert.deepEqual(code("invitation"), ["border", 403]);
-  assert.equal(kind("join of a person").firstRefusal?.status, 403);
+  it("each refusal has the code that it is specified to have [CON-1]", () => {
+    const code = (name: string) => {
+      const { firstRefusal } = kind(name);
+      return [firstRefusal?.layer, firstRefusal?.status];
+    };
+    assert.deepEqual(code("invocation with a held token"), ["gateway", 403]);
+    assert.deepEqual(code("card"), ["gateway", 404]);
+    assert.deepEqual(code("join by its server"), ["room_acl", 403]);
+    assert.deepEqual(code("invitation"), ["border", 403]);
+    assert.equal(kind("join of a person").firstRefusal?.status, 403);
 
-  const { holds, items } = contained.probed as unknown as {
-    readonly holds: boolean;
-    readonly items: readonly { readonly item: EvidenceItem; readonly outcome: string }[];
-  };
-  assert.equal(holds, true);
-  const outside = items.filter(({ item }) => item.vantage === "partner").map(({ item }) => item);
-  for (const plane of SAFE)
-    assert.ok(outside.some((item) => item.plane === plane && item.verdict === "closed"));
-});
+    const { holds, items } = contained.probed as unknown as {
+      readonly holds: boolean;
+      readonly items: readonly { readonly item: EvidenceItem; readonly outcome: string }[];
+    };
+    assert.equal(holds, true);
+    const outside = items.filter(({ item }) => item.vantage === "partner").map(({ item }) => item);
+    for (const plane of SAFE)
+      assert.ok(outside.some((item) => item.plane === plane && item.verdict === "closed"));
+  });
 
-test("CON-1: no program of A is restarted, and the transport stays open so that bans still arrive", () => {
-  assert.deepEqual(contained.programs.restarted, []);
-  for (const program of ["homeserver", "gateway", "envoy"]) {
-    assert.ok(contained.programs.after[program] !== null, program);
-    assert.equal(contained.programs.after[program], contained.programs.before[program], program);
-  }
-  const { passed, refused } = kind("federation send");
-  assert.ok(passed > 0 && refused === 0);
-});
+  it("no program of A is restarted, and the transport stays open so that bans still arrive [CON-1]", () => {
+    assert.deepEqual(contained.programs.restarted, []);
+    for (const program of ["homeserver", "gateway", "envoy"]) {
+      assert.ok(contained.programs.after[program] !== null, program);
+      assert.equal(contained.programs.after[program], contained.programs.before[program], program);
+    }
+    const { passed, refused } = kind("federation send");
+    assert.ok(passed > 0 && refused === 0);
+  });
 
-test("CON-1: B's own federation with others is untouched: messages with D cross both ways, to the end", () => {
-  for (const name of ["message to org-d", "message from org-d"]) {
-    const { lastPass, refused, unclear } = kind(name);
-    assert.deepEqual([refused, unclear], [0, 0], name);
-    const border = kind("invitation").firstRefusal;
-    assert.ok(lastPass !== null && border !== null && lastPass.afterMs + LATE_MS > border.afterMs, name);
-  }
-});
+  it("B's own federation with others is untouched: messages with D cross both ways, to the end [CON-1]", () => {
+    for (const name of ["message to org-d", "message from org-d"]) {
+      const { lastPass, refused, unclear } = kind(name);
+      assert.deepEqual([refused, unclear], [0, 0], name);
+      const border = kind("invitation").firstRefusal;
+      assert.ok(lastPass !== null && border !== null && lastPass.afterMs + LATE_MS > border.afterMs, name);
+    }
+  });
 
-test("CON-1: while B is contained its people are out of private rooms as well, and the status says so", async () => {
-  assert.equal(await membership(person("org-b", 1).userId), "ban");
-  assert.equal(await membership(person("org-b", 2).userId), "ban");
-  assert.match(await fed.good("fed:break-glass", "status"), /^org-b +org-b\.test:\d+ +/m);
-});
+  it("while B is contained its people are out of private rooms as well, and the status says so [CON-1]", async () => {
+    assert.equal(await membership(person("org-b", 1).userId), "ban");
+    assert.equal(await membership(person("org-b", 2).userId), "ban");
+    assert.match(await fed.good("fed:break-glass", "status"), /^org-b +org-b\.test:\d+ +/m);
+  });
 
-test("CON-1: a restore invites B's people again; they accept, and a question is answered again", async () => {
-  const restored: Restored = JSON.parse(await fed.good("fed:break-glass", "restore", "org-b", "--json"));
-  assert.deepEqual(restored.problems, []);
-  assert.deepEqual(restored.programs.restarted, []);
-  const { planes } = restored.acted as unknown as Walked;
-  assert.deepEqual(
-    planes.map(({ plane, done }) => [plane, done]),
-    SAFE.toReversed().map((plane) => [plane, true]),
-  );
-  assert.equal(restored.answered.audit.outcome, "completed");
-  // Who was in the private room, and who was invited to it and had not answered yet.
-  const back = restored.accepted.filter(({ room }) => room === privateRoom).map(({ user }) => user);
-  assert.deepEqual(back.toSorted(), [person("org-b", 1).userId, person("org-b", 2).userId]);
-  assert.equal(await membership(person("org-b", 1).userId), "join");
-  assert.doesNotMatch(await fed.good("fed:break-glass", "status"), /org-b\.test/);
-});
+  it("a restore invites B's people again; they accept, and a question is answered again [CON-1]", async () => {
+    const restored: Restored = JSON.parse(await fed.good("fed:break-glass", "restore", "org-b", "--json"));
+    assert.deepEqual(restored.problems, []);
+    assert.deepEqual(restored.programs.restarted, []);
+    const { planes } = restored.acted as unknown as Walked;
+    assert.deepEqual(
+      planes.map(({ plane, done }) => [plane, done]),
+      SAFE.toReversed().map((plane) => [plane, true]),
+    );
+    assert.equal(restored.answered.audit.outcome, "completed");
+    // Who was in the private room, and who was invited to it and had not answered yet.
+    const back = restored.accepted.filter(({ room }) => room === privateRoom).map(({ user }) => user);
+    assert.deepEqual(back.toSorted(), [person("org-b", 1).userId, person("org-b", 2).userId]);
+    assert.equal(await membership(person("org-b", 1).userId), "join");
+    assert.doesNotMatch(await fed.good("fed:break-glass", "status"), /org-b\.test/);
+  });
 
-test("PLN-3: fed:policy-reload proves by its digest that the policy in the file is in force", async () => {
-  const reloaded = JSON.parse(await fed.good("fed:policy-reload", "--json"));
-  assert.deepEqual(
-    reloaded.map(({ organisation, holds }: { organisation: string; holds: boolean }) => [
-      organisation,
-      holds,
-    ]),
-    [
-      ["org-a", true],
-      ["org-b", true],
-    ],
-  );
-});
+  it("fed:policy-reload proves by its digest that the policy in the file is in force [PLN-3]", async () => {
+    const reloaded = JSON.parse(await fed.good("fed:policy-reload", "--json"));
+    assert.deepEqual(
+      reloaded.map(({ organisation, holds }: { organisation: string; holds: boolean }) => [
+        organisation,
+        holds,
+      ]),
+      [
+        ["org-a", true],
+        ["org-b", true],
+      ],
+    );
+  });
 
-test("EVD-1: fed:evidence-pack writes a pack of the night, and every digest of it is right", async () => {
-  const lines = (await fed.good("fed:evidence-pack", "org-b", "--since", "1h")).trimEnd().split("\n");
-  assert.equal(lines.at(-1), "Every digest is that of what it stands for.");
-  assert.deepEqual(lines.slice(0, 2).map(existsSync), [true, true]);
+  it("fed:evidence-pack writes a pack of the night, and every digest of it is right [EVD-1]", async () => {
+    const lines = (await fed.good("fed:evidence-pack", "org-b", "--since", "1h")).trimEnd().split("\n");
+    assert.equal(lines.at(-1), "Every digest is that of what it stands for.");
+    assert.deepEqual(lines.slice(0, 2).map(existsSync), [true, true]);
+  });
 });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import fc from "fast-check";
 import { sha256Tagged } from "../../../src/domain/digest.ts";
 import { eventually } from "../../support/gateway.ts";
@@ -28,56 +28,58 @@ async function unchanged(deployment: GatewayDeployment, tokens: { b: string; c: 
   assert.equal(await deployment.card("reports"), 200);
 }
 
-test("PLN-5: hostile publication and invocation files leave the last good ones in force", async (t) => {
-  const deployment = await gatewayDeployment(t);
-  await deployment.apply("gateway");
-  await deployment.apply("card");
-  const tokens = {
-    b: (await deployment.token("org-b")).token,
-    c: (await deployment.token("org-c")).token,
-  };
-  await deployment.apply("gateway", { gateway: "closed" });
-  const good = deployment.gateway.state();
-  for (const name of ["invocation", "publication"] as const) {
-    const file = join(deployment.folder, "gateway", `${name}.yaml`);
+describe("gateway fuzz", () => {
+  it("hostile publication and invocation files leave the last good ones in force [PLN-5]", async (t) => {
+    const deployment = await gatewayDeployment(t);
+    await deployment.apply("gateway");
+    await deployment.apply("card");
+    const tokens = {
+      b: (await deployment.token("org-b")).token,
+      c: (await deployment.token("org-c")).token,
+    };
+    await deployment.apply("gateway", { gateway: "closed" });
+    const good = deployment.gateway.state();
+    for (const name of ["invocation", "publication"] as const) {
+      const file = join(deployment.folder, "gateway", `${name}.yaml`);
+      for (const content of CONTENTS) {
+        replace(file, content);
+        const digest = sha256Tagged(content);
+        const refused = await eventually("the refusal", () => {
+          const state = deployment.gateway.state();
+          return state?.refused?.digest === digest ? state.refused : undefined;
+        });
+        assert.deepEqual([refused.file, refused.reason], [name, "invalid"]);
+        await unchanged(deployment, tokens);
+      }
+      const plane = name === "invocation" ? "gateway" : "card";
+      await deployment.apply(plane, name === "invocation" ? { gateway: "closed" } : {});
+      await eventually("nothing refused", () =>
+        deployment.gateway.state()?.refused === null ? true : undefined,
+      );
+      const state = deployment.gateway.state();
+      assert.deepEqual([state?.invocation, state?.publication], [good?.invocation, good?.publication]);
+    }
+    assert.equal(deployment.gateway.running.child.exitCode, null);
+  });
+
+  it("hostile client files leave the last good ones in force [PLN-5]", async (t) => {
+    const deployment = await gatewayDeployment(t);
+    await deployment.apply("gateway", { gateway: "closed" });
+    const file = join(deployment.folder, "issuer", "clients.yaml");
+    assert.equal((await deployment.token("org-c")).status, 200);
     for (const content of CONTENTS) {
       replace(file, content);
-      const digest = sha256Tagged(content);
-      const refused = await eventually("the refusal", () => {
-        const state = deployment.gateway.state();
-        return state?.refused?.digest === digest ? state.refused : undefined;
-      });
-      assert.deepEqual([refused.file, refused.reason], [name, "invalid"]);
-      await unchanged(deployment, tokens);
+      assert.equal((await deployment.token("org-c")).status, 200);
+      const { status, error } = await deployment.token("org-b");
+      assert.deepEqual([status, error], [401, "invalid_client"]);
+      assert.equal(
+        (await deployment.planes.gateway.drift(deployment.desired("gateway", { gateway: "closed" }))).length,
+        1,
+      );
     }
-    const plane = name === "invocation" ? "gateway" : "card";
-    await deployment.apply(plane, name === "invocation" ? { gateway: "closed" } : {});
-    await eventually("nothing refused", () =>
-      deployment.gateway.state()?.refused === null ? true : undefined,
-    );
-    const state = deployment.gateway.state();
-    assert.deepEqual([state?.invocation, state?.publication], [good?.invocation, good?.publication]);
-  }
-  assert.equal(deployment.gateway.running.child.exitCode, null);
-});
-
-test("PLN-5: hostile client files leave the last good ones in force", async (t) => {
-  const deployment = await gatewayDeployment(t);
-  await deployment.apply("gateway", { gateway: "closed" });
-  const file = join(deployment.folder, "issuer", "clients.yaml");
-  assert.equal((await deployment.token("org-c")).status, 200);
-  for (const content of CONTENTS) {
-    replace(file, content);
-    assert.equal((await deployment.token("org-c")).status, 200);
-    const { status, error } = await deployment.token("org-b");
-    assert.deepEqual([status, error], [401, "invalid_client"]);
-    assert.equal(
-      (await deployment.planes.gateway.drift(deployment.desired("gateway", { gateway: "closed" }))).length,
-      1,
-    );
-  }
-  assert.deepEqual(await deployment.apply("gateway", { gateway: "closed" }), {
-    state: "in_force",
-    changed: true,
+    assert.deepEqual(await deployment.apply("gateway", { gateway: "closed" }), {
+      state: "in_force",
+      changed: true,
+    });
   });
 });

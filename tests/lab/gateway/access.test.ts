@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, beforeEach, test } from "node:test";
+import { after, before, beforeEach, describe, it } from "node:test";
 import { generateSigningKeys } from "../../../src/issuer/signing-keys.ts";
 import {
   type AgentDouble,
@@ -106,246 +106,248 @@ function accessLog(): Promise<LogEntry[]> {
   });
 }
 
-test("PLN-5: an admitted client reaches the agent, which learns its azp from the gateway alone", async () => {
-  const token = await issuer.token("org-b-client");
-  const { status } = await call({ token, headers: { "x-azp": "somebody-else" }, body: '{"a":1}' });
-  assert.equal(status, 200);
-  const [received] = agent.received;
-  assert.equal(received?.url, "/a2a");
-  assert.equal(received?.body, '{"a":1}');
-  assert.equal(received?.headers["x-azp"], "org-b-client");
-  assert.equal(received?.headers.authorization, undefined);
-});
-
-test("the card is public, by GET alone", async () => {
-  const { status } = await call({ method: "GET", path: CARD, headers: { "x-azp": "somebody" } });
-  assert.equal(status, 200);
-  assert.equal(agent.received[0]?.url, "/.well-known/agent-card.json");
-  assert.equal(agent.received[0]?.headers["x-azp"], undefined);
-  assert.equal((await call({ method: "POST", path: CARD })).status, 404);
-});
-
-const now = () => Math.floor(performance.timeOrigin / 1_000 + performance.now() / 1_000);
-
-for (const [what, token, status, details] of [
-  ["no token", async () => undefined, 401, "jwt_authn_access_denied{Jwt_is_missing}"],
-  [
-    "an expired token",
-    async () => issuer.token("org-b-client", { claims: { exp: now() - 10 } }),
-    401,
-    "jwt_authn_access_denied{Jwt_is_expired}",
-  ],
-  [
-    "a token without expiry",
-    async () => issuer.token("org-b-client", { claims: { exp: undefined } }),
-    401,
-    /jwt_authn_access_denied/,
-  ],
-  [
-    "a token by another key under the issuer's key ID",
-    async () => {
-      const real = await issuer.token("org-b-client");
-      const kid = JSON.parse(Buffer.from(real.split(".")[0] ?? "", "base64url").toString()).kid as string;
-      return issuer.token("org-b-client", { keys: await generateSigningKeys(), header: { kid } });
-    },
-    401,
-    "jwt_authn_access_denied{Jwt_verification_fails}",
-  ],
-  [
-    "a token by an unknown key",
-    async () => issuer.token("org-b-client", { keys: await generateSigningKeys() }),
-    401,
-    /jwt_authn_access_denied/,
-  ],
-  [
-    "an unsigned token",
-    async () => {
-      const [, payload] = (await issuer.token("org-b-client")).split(".");
-      return `${Buffer.from('{"alg":"none"}').toString("base64url")}.${payload}.`;
-    },
-    401,
-    /jwt_authn_access_denied/,
-  ],
-  [
-    "a token of another issuer",
-    async () => issuer.token("org-b-client", { claims: { iss: "https://other.example" } }),
-    401,
-    "jwt_authn_access_denied{Jwt_issuer_is_not_configured}",
-  ],
-  [
-    "a token for another audience",
-    async () => issuer.token("org-b-client", { claims: { aud: "https://other.example" } }),
-    403,
-    "jwt_authn_access_denied{Audiences_in_Jwt_are_not_allowed}",
-  ],
-  [
-    "a client that is not admitted",
-    async () => issuer.token("org-c-client"),
-    403,
-    "rbac_access_denied_matched_policy[none]",
-  ],
-  [
-    "a client whose name only begins like an admitted one",
-    async () => issuer.token("org-b-client-2"),
-    403,
-    "rbac_access_denied_matched_policy[none]",
-  ],
-  [
-    "a token without azp",
-    async () => issuer.token(undefined),
-    403,
-    "rbac_access_denied_matched_policy[none]",
-  ],
-  [
-    "an azp that is a list with an admitted one",
-    async () => issuer.token(undefined, { claims: { azp: ["org-b-client"] } }),
-    403,
-    "rbac_access_denied_matched_policy[none]",
-  ],
-] as const) {
-  test(`PLN-5: ${what} gets ${status} and never reaches the agent`, async () => {
-    const value = await token();
-    const answer = await call(value === undefined ? {} : { token: value });
-    assert.equal(answer.status, status, answer.text);
-    assert.equal(agent.received.length, 0);
-    const seen = (await accessLog()).at(-1)?.details ?? "";
-    if (typeof details === "string") assert.equal(seen, details);
-    else assert.match(seen, details);
+describe("access", () => {
+  it("an admitted client reaches the agent, which learns its azp from the gateway alone [PLN-5]", async () => {
+    const token = await issuer.token("org-b-client");
+    const { status } = await call({ token, headers: { "x-azp": "somebody-else" }, body: '{"a":1}' });
+    assert.equal(status, 200);
+    const [received] = agent.received;
+    assert.equal(received?.url, "/a2a");
+    assert.equal(received?.body, '{"a":1}');
+    assert.equal(received?.headers["x-azp"], "org-b-client");
+    assert.equal(received?.headers.authorization, undefined);
   });
-}
 
-test("a token in the query is none", async () => {
-  const token = await issuer.token("org-b-client");
-  assert.equal((await call({ path: `${RPC}?access_token=${token}` })).status, 401);
-  assert.equal(agent.received.length, 0);
-});
-
-test("PLN-5: an agent without clients is closed to everybody", async () => {
-  const token = await issuer.token("org-b-client");
-  assert.equal((await call({ token, path: "/closed/rpc" })).status, 404);
-  assert.equal(agent.received.length, 0);
-});
-
-test("PLN-5: whatever is not published is 404, with a token and without", async () => {
-  const token = await issuer.token("org-b-client");
-  for (const [method, path] of [
-    ["POST", "/"],
-    ["GET", RPC],
-    ["PUT", RPC],
-    ["POST", `${RPC}/`],
-    ["POST", `${RPC}/tasks`],
-    ["POST", `${RPC}/message:delete`],
-    ["GET", `${RPC}/message:send`],
-    ["GET", `${RPC}/tasks/a/b`],
-    ["GET", `${RPC}/tasks/a:cancel`],
-    ["DELETE", `${RPC}/tasks/a`],
-    ["GET", `${RPC}/extendedAgentCard`],
-    ["POST", `${RPC}/tasks/a/pushNotificationConfigs`],
-    ["POST", "/plain/rpc/message:send"],
-    ["GET", "/plain/rpc/tasks"],
-    ["GET", `${CARD}/`],
-    ["POST", RPC.toUpperCase()],
-  ] as const) {
-    assert.equal((await call({ method, path, token })).status, 404, `${method} ${path} with a token`);
-    assert.equal((await call({ method, path })).status, 404, `${method} ${path} without`);
-  }
-  assert.equal(agent.received.length, 0);
-});
-
-test("each HTTP+JSON operation passes by its own method and path, for admitted clients alone", async () => {
-  const [good, bad] = [await issuer.token("org-b-client"), await issuer.token("org-c-client")];
-  for (const [method, path] of [
-    ["POST", "/message:send"],
-    ["POST", "/message:stream"],
-    ["GET", "/tasks"],
-    ["GET", "/tasks?pageSize=2"],
-    ["GET", "/tasks/0b1c-4.5_6~7"],
-    ["POST", "/tasks/0b1c:cancel"],
-    ["POST", "/tasks/0b1c:subscribe"],
-    ["GET", "/tasks/0b1c:subscribe"],
-  ] as const) {
-    assert.equal((await call({ method, path: RPC + path, token: good })).status, 200, `${method} ${path}`);
-    assert.equal(agent.received.pop()?.url, `/a2a${path}`);
-    assert.equal((await call({ method, path: RPC + path, token: bad })).status, 403, `${method} ${path}`);
-    assert.equal((await call({ method, path: RPC + path })).status, 401, `${method} ${path}`);
-    assert.equal(agent.received.length, 0);
-  }
-});
-
-test("an encoded slash is refused, and a path is normalized before it is matched", async () => {
-  const token = await issuer.token("org-b-client");
-  assert.equal((await call({ token, path: "/agents%2fdocs-qa/rpc" })).status, 400);
-  assert.equal((await call({ token, path: "//agents//docs-qa///rpc" })).status, 200);
-  assert.equal((await call({ token, path: "/closed/%2e%2e/agents/docs-qa/rpc" })).status, 200);
-});
-
-test("a caller's own x-envoy headers do not steer the gateway", async () => {
-  const token = await issuer.token("org-b-client");
-  const headers = {
-    "x-envoy-upstream-rq-timeout-ms": "1",
-    "x-envoy-original-path": "/canary",
-    "x-envoy-retry-on": "5xx",
-    "x-forwarded-for": "127.0.0.1",
-    "x-envoy-internal": "true",
-  };
-  const { status } = await call({ token, headers });
-  assert.equal(status, 200);
-  const seen = agent.received[0]?.headers ?? {};
-  assert.equal(seen["x-envoy-upstream-rq-timeout-ms"], undefined);
-  assert.notEqual(seen["x-envoy-original-path"], "/canary");
-  assert.equal(seen["x-envoy-internal"], undefined);
-});
-
-test("PLN-5: a client over its quota gets 429 with Retry-After, and others go on", async () => {
-  const limited = await issuer.token("limited-client");
-  const statuses = [];
-  for (let i = 0; i < 4; i++) statuses.push((await call({ token: limited })).status);
-  assert.deepEqual(statuses, [200, 200, 429, 429]);
-  const refused = await call({ token: limited });
-  assert.equal(refused.headers.get("retry-after"), "60");
-  assert.equal((await accessLog()).at(-1)?.details, "local_rate_limited");
-  for (const azp of ["org-b-client", "quiet-client"]) {
-    assert.equal((await call({ token: await issuer.token(azp) })).status, 200, azp);
-  }
-  assert.equal((await call({ method: "GET", path: CARD })).status, 200);
-});
-
-test("PLN-5: a client is refused by name before its quota is touched", async () => {
-  const stranger = await issuer.token("stranger-client");
-  for (let i = 0; i < 5; i++) assert.equal((await call({ token: stranger })).status, 403);
-});
-
-test("PLN-5: the access log tells caller, route and code, and nothing of content, path or token", async () => {
-  const token = await issuer.token("org-b-client");
-  await call({
-    token,
-    path: `${RPC}/tasks/canary-task?canary=query`,
-    method: "GET",
-    headers: { "x-request-id": "canary-request", "user-agent": "canary-agent", "x-azp": "canary-azp" },
+  it("the card is public, by GET alone", async () => {
+    const { status } = await call({ method: "GET", path: CARD, headers: { "x-azp": "somebody" } });
+    assert.equal(status, 200);
+    assert.equal(agent.received[0]?.url, "/.well-known/agent-card.json");
+    assert.equal(agent.received[0]?.headers["x-azp"], undefined);
+    assert.equal((await call({ method: "POST", path: CARD })).status, 404);
   });
-  await call({ token, body: '{"text":"canary-body"}', headers: { "x-request-id": "canary-request" } });
-  await call({ path: "/canary-path", headers: { authorization: "Bearer canary-token" } });
-  const entries = (await accessLog()).slice(-3);
-  const log = gateway.accessLog();
-  assert.doesNotMatch(log, /canary/);
-  assert.ok(!log.includes(token.slice(-40)));
-  assert.deepEqual(
-    entries.map(({ azp, route, code, details, flags }) => ({ azp, route, code, details, flags })),
+
+  const now = () => Math.floor(performance.timeOrigin / 1_000 + performance.now() / 1_000);
+
+  for (const [what, token, status, details] of [
+    ["no token", async () => undefined, 401, "jwt_authn_access_denied{Jwt_is_missing}"],
     [
-      { azp: "org-b-client", route: "invoke:docs-qa:get", code: 200, details: "via_upstream", flags: "-" },
-      { azp: "org-b-client", route: "invoke:docs-qa", code: 200, details: "via_upstream", flags: "-" },
-      { azp: null, route: "none", code: 404, details: "direct_response", flags: "-" },
+      "an expired token",
+      async () => issuer.token("org-b-client", { claims: { exp: now() - 10 } }),
+      401,
+      "jwt_authn_access_denied{Jwt_is_expired}",
     ],
-  );
-  assert.deepEqual(Object.keys(entries[0] ?? {}).sort(), [
-    "azp",
-    "bytes_in",
-    "bytes_out",
-    "code",
-    "details",
-    "duration_ms",
-    "flags",
-    "route",
-    "start_time",
-  ]);
+    [
+      "a token without expiry",
+      async () => issuer.token("org-b-client", { claims: { exp: undefined } }),
+      401,
+      /jwt_authn_access_denied/,
+    ],
+    [
+      "a token by another key under the issuer's key ID",
+      async () => {
+        const real = await issuer.token("org-b-client");
+        const kid = JSON.parse(Buffer.from(real.split(".")[0] ?? "", "base64url").toString()).kid as string;
+        return issuer.token("org-b-client", { keys: await generateSigningKeys(), header: { kid } });
+      },
+      401,
+      "jwt_authn_access_denied{Jwt_verification_fails}",
+    ],
+    [
+      "a token by an unknown key",
+      async () => issuer.token("org-b-client", { keys: await generateSigningKeys() }),
+      401,
+      /jwt_authn_access_denied/,
+    ],
+    [
+      "an unsigned token",
+      async () => {
+        const [, payload] = (await issuer.token("org-b-client")).split(".");
+        return `${Buffer.from('{"alg":"none"}').toString("base64url")}.${payload}.`;
+      },
+      401,
+      /jwt_authn_access_denied/,
+    ],
+    [
+      "a token of another issuer",
+      async () => issuer.token("org-b-client", { claims: { iss: "https://other.example" } }),
+      401,
+      "jwt_authn_access_denied{Jwt_issuer_is_not_configured}",
+    ],
+    [
+      "a token for another audience",
+      async () => issuer.token("org-b-client", { claims: { aud: "https://other.example" } }),
+      403,
+      "jwt_authn_access_denied{Audiences_in_Jwt_are_not_allowed}",
+    ],
+    [
+      "a client that is not admitted",
+      async () => issuer.token("org-c-client"),
+      403,
+      "rbac_access_denied_matched_policy[none]",
+    ],
+    [
+      "a client whose name only begins like an admitted one",
+      async () => issuer.token("org-b-client-2"),
+      403,
+      "rbac_access_denied_matched_policy[none]",
+    ],
+    [
+      "a token without azp",
+      async () => issuer.token(undefined),
+      403,
+      "rbac_access_denied_matched_policy[none]",
+    ],
+    [
+      "an azp that is a list with an admitted one",
+      async () => issuer.token(undefined, { claims: { azp: ["org-b-client"] } }),
+      403,
+      "rbac_access_denied_matched_policy[none]",
+    ],
+  ] as const) {
+    it(`${what} gets ${status} and never reaches the agent [PLN-5]`, async () => {
+      const value = await token();
+      const answer = await call(value === undefined ? {} : { token: value });
+      assert.equal(answer.status, status, answer.text);
+      assert.equal(agent.received.length, 0);
+      const seen = (await accessLog()).at(-1)?.details ?? "";
+      if (typeof details === "string") assert.equal(seen, details);
+      else assert.match(seen, details);
+    });
+  }
+
+  it("a token in the query is none", async () => {
+    const token = await issuer.token("org-b-client");
+    assert.equal((await call({ path: `${RPC}?access_token=${token}` })).status, 401);
+    assert.equal(agent.received.length, 0);
+  });
+
+  it("an agent without clients is closed to everybody [PLN-5]", async () => {
+    const token = await issuer.token("org-b-client");
+    assert.equal((await call({ token, path: "/closed/rpc" })).status, 404);
+    assert.equal(agent.received.length, 0);
+  });
+
+  it("whatever is not published is 404, with a token and without [PLN-5]", async () => {
+    const token = await issuer.token("org-b-client");
+    for (const [method, path] of [
+      ["POST", "/"],
+      ["GET", RPC],
+      ["PUT", RPC],
+      ["POST", `${RPC}/`],
+      ["POST", `${RPC}/tasks`],
+      ["POST", `${RPC}/message:delete`],
+      ["GET", `${RPC}/message:send`],
+      ["GET", `${RPC}/tasks/a/b`],
+      ["GET", `${RPC}/tasks/a:cancel`],
+      ["DELETE", `${RPC}/tasks/a`],
+      ["GET", `${RPC}/extendedAgentCard`],
+      ["POST", `${RPC}/tasks/a/pushNotificationConfigs`],
+      ["POST", "/plain/rpc/message:send"],
+      ["GET", "/plain/rpc/tasks"],
+      ["GET", `${CARD}/`],
+      ["POST", RPC.toUpperCase()],
+    ] as const) {
+      assert.equal((await call({ method, path, token })).status, 404, `${method} ${path} with a token`);
+      assert.equal((await call({ method, path })).status, 404, `${method} ${path} without`);
+    }
+    assert.equal(agent.received.length, 0);
+  });
+
+  it("each HTTP+JSON operation passes by its own method and path, for admitted clients alone", async () => {
+    const [good, bad] = [await issuer.token("org-b-client"), await issuer.token("org-c-client")];
+    for (const [method, path] of [
+      ["POST", "/message:send"],
+      ["POST", "/message:stream"],
+      ["GET", "/tasks"],
+      ["GET", "/tasks?pageSize=2"],
+      ["GET", "/tasks/0b1c-4.5_6~7"],
+      ["POST", "/tasks/0b1c:cancel"],
+      ["POST", "/tasks/0b1c:subscribe"],
+      ["GET", "/tasks/0b1c:subscribe"],
+    ] as const) {
+      assert.equal((await call({ method, path: RPC + path, token: good })).status, 200, `${method} ${path}`);
+      assert.equal(agent.received.pop()?.url, `/a2a${path}`);
+      assert.equal((await call({ method, path: RPC + path, token: bad })).status, 403, `${method} ${path}`);
+      assert.equal((await call({ method, path: RPC + path })).status, 401, `${method} ${path}`);
+      assert.equal(agent.received.length, 0);
+    }
+  });
+
+  it("an encoded slash is refused, and a path is normalized before it is matched", async () => {
+    const token = await issuer.token("org-b-client");
+    assert.equal((await call({ token, path: "/agents%2fdocs-qa/rpc" })).status, 400);
+    assert.equal((await call({ token, path: "//agents//docs-qa///rpc" })).status, 200);
+    assert.equal((await call({ token, path: "/closed/%2e%2e/agents/docs-qa/rpc" })).status, 200);
+  });
+
+  it("a caller's own x-envoy headers do not steer the gateway", async () => {
+    const token = await issuer.token("org-b-client");
+    const headers = {
+      "x-envoy-upstream-rq-timeout-ms": "1",
+      "x-envoy-original-path": "/canary",
+      "x-envoy-retry-on": "5xx",
+      "x-forwarded-for": "127.0.0.1",
+      "x-envoy-internal": "true",
+    };
+    const { status } = await call({ token, headers });
+    assert.equal(status, 200);
+    const seen = agent.received[0]?.headers ?? {};
+    assert.equal(seen["x-envoy-upstream-rq-timeout-ms"], undefined);
+    assert.notEqual(seen["x-envoy-original-path"], "/canary");
+    assert.equal(seen["x-envoy-internal"], undefined);
+  });
+
+  it("a client over its quota gets 429 with Retry-After, and others go on [PLN-5]", async () => {
+    const limited = await issuer.token("limited-client");
+    const statuses = [];
+    for (let i = 0; i < 4; i++) statuses.push((await call({ token: limited })).status);
+    assert.deepEqual(statuses, [200, 200, 429, 429]);
+    const refused = await call({ token: limited });
+    assert.equal(refused.headers.get("retry-after"), "60");
+    assert.equal((await accessLog()).at(-1)?.details, "local_rate_limited");
+    for (const azp of ["org-b-client", "quiet-client"]) {
+      assert.equal((await call({ token: await issuer.token(azp) })).status, 200, azp);
+    }
+    assert.equal((await call({ method: "GET", path: CARD })).status, 200);
+  });
+
+  it("a client is refused by name before its quota is touched [PLN-5]", async () => {
+    const stranger = await issuer.token("stranger-client");
+    for (let i = 0; i < 5; i++) assert.equal((await call({ token: stranger })).status, 403);
+  });
+
+  it("the access log tells caller, route and code, and nothing of content, path or token [PLN-5]", async () => {
+    const token = await issuer.token("org-b-client");
+    await call({
+      token,
+      path: `${RPC}/tasks/canary-task?canary=query`,
+      method: "GET",
+      headers: { "x-request-id": "canary-request", "user-agent": "canary-agent", "x-azp": "canary-azp" },
+    });
+    await call({ token, body: '{"text":"canary-body"}', headers: { "x-request-id": "canary-request" } });
+    await call({ path: "/canary-path", headers: { authorization: "Bearer canary-token" } });
+    const entries = (await accessLog()).slice(-3);
+    const log = gateway.accessLog();
+    assert.doesNotMatch(log, /canary/);
+    assert.ok(!log.includes(token.slice(-40)));
+    assert.deepEqual(
+      entries.map(({ azp, route, code, details, flags }) => ({ azp, route, code, details, flags })),
+      [
+        { azp: "org-b-client", route: "invoke:docs-qa:get", code: 200, details: "via_upstream", flags: "-" },
+        { azp: "org-b-client", route: "invoke:docs-qa", code: 200, details: "via_upstream", flags: "-" },
+        { azp: null, route: "none", code: 404, details: "direct_response", flags: "-" },
+      ],
+    );
+    assert.deepEqual(Object.keys(entries[0] ?? {}).sort(), [
+      "azp",
+      "bytes_in",
+      "bytes_out",
+      "code",
+      "details",
+      "duration_ms",
+      "flags",
+      "route",
+      "start_time",
+    ]);
+  });
 });

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, describe, it } from "node:test";
 import { stringify } from "yaml";
 import { sha256Tagged } from "../../../src/domain/digest.ts";
 import {
@@ -96,174 +96,176 @@ function withClients(...clients: string[]): (config: GatewayInput) => GatewayInp
   };
 }
 
-test("PLN-5: removing a client takes effect without a restart; buckets and other clients are untouched", async () => {
-  assert.equal(await statusOf("limited-client"), 200);
-  assert.equal(await statusOf("limited-client"), 429);
-  const { pid } = gateway.running.child;
-  gateway.configure(withClients("limited-client"));
-  await becomes(403, "org-b-client");
-  assert.equal(await statusOf("limited-client"), 429);
-  gateway.configure(() => original);
-  await becomes(200, "org-b-client");
-  assert.equal(await statusOf("limited-client"), 429);
-  assert.equal(gateway.running.child.pid, pid);
-  assert.equal(gateway.running.child.exitCode, null);
-});
-
-test("PLN-5: a refused client has spent nothing of its quota when it is admitted", async () => {
-  for (let i = 0; i < 3; i++) assert.equal(await statusOf("late-client"), 403);
-  gateway.configure(withClients("org-b-client", "limited-client", "late-client"));
-  await eventually("admission", async () => {
-    const status = await statusOf("late-client");
-    assert.notEqual(status, 429);
-    return status === 200 ? true : undefined;
+describe("live", () => {
+  it("removing a client takes effect without a restart; buckets and other clients are untouched [PLN-5]", async () => {
+    assert.equal(await statusOf("limited-client"), 200);
+    assert.equal(await statusOf("limited-client"), 429);
+    const { pid } = gateway.running.child;
+    gateway.configure(withClients("limited-client"));
+    await becomes(403, "org-b-client");
+    assert.equal(await statusOf("limited-client"), 429);
+    gateway.configure(() => original);
+    await becomes(200, "org-b-client");
+    assert.equal(await statusOf("limited-client"), 429);
+    assert.equal(gateway.running.child.pid, pid);
+    assert.equal(gateway.running.child.exitCode, null);
   });
-  assert.equal(await statusOf("late-client"), 429);
-  gateway.configure(() => original);
-  await becomes(403, "late-client");
-});
 
-test("PLN-5: an agent that is withdrawn is 404, card and route, with a token and without", async () => {
-  gateway.configure((config) => ({ ...config, agents: {} }));
-  // From served to gone, with nothing between: never a route whose agent is unknown already.
-  await eventually("the withdrawal", async () => {
-    const statuses = await Promise.all(Array.from({ length: 8 }, () => statusOf("org-b-client")));
-    for (const status of statuses) assert.ok(status === 200 || status === 404, String(status));
-    return statuses.every((status) => status === 404) ? true : undefined;
-  });
-  assert.equal(await statusOf(undefined), 404);
-  assert.equal((await fetch(`${gateway.url}/agents/docs-qa/card.json`)).status, 404);
-  gateway.configure(() => original);
-  await becomes(200, "org-b-client");
-});
-
-test("a published agent's address can move to another server, and no call in between fails", async () => {
-  const second = await agentDouble((_, response) => {
-    response.statusCode = 202;
-    response.end();
-  });
-  gateway.configure((config) => {
-    const agent = config.agents["docs-qa"];
-    assert.ok(agent);
-    return { ...config, agents: { "docs-qa": { ...agent, upstream: second.url } } };
-  });
-  await eventually("the new agent", async () => {
-    const status = await statusOf("org-b-client");
-    assert.ok(status === 200 || status === 202, String(status));
-    return status === 202 ? true : undefined;
-  });
-  gateway.configure(() => original);
-  await becomes(200, "org-b-client");
-  await second.close();
-});
-
-test("a stream is passed on event by event, and outlives the withdrawal of its own route", async () => {
-  const response = await fetch(gateway.url + RPC, {
-    method: "POST",
-    headers: { authorization: `Bearer ${await issuer.token("org-b-client")}` },
-    body: '{"method":"stream"}',
-  });
-  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
-  assert.ok(reader);
-  let text = (await reader.read()).value ?? "";
-  assert.ok(!text.includes("data: 13"), "the first event came before the last was sent");
-  gateway.configure((config) => ({ ...config, agents: {} }));
-  await becomes(404, "org-b-client");
-  for (let next = await reader.read(); !next.done; next = await reader.read()) text += next.value;
-  assert.equal(text.match(/data: /g)?.length, 14);
-  gateway.configure(() => original);
-  await becomes(200, "org-b-client");
-});
-
-test("a broken file keeps the last good one, and the log says line and mend", async () => {
-  gateway.configureText("invocation", "version: 1\nagents:\n  docs-qa: {clients: all}\n");
-  await logged(/config_refused.*invocation\.yaml:3: agents\.docs-qa\.clients.*"mend"/);
-  assert.equal(await statusOf("org-b-client"), 200);
-  gateway.configureText("gateway", "version: [");
-  await logged(/config_refused.*gateway\.yaml.*not valid YAML/);
-  assert.equal(await statusOf("org-b-client"), 200);
-});
-
-test("what Envoy's validation refuses is not put in force", async () => {
-  gateway.configure((config) => ({
-    ...config,
-    issuer: { ...config.issuer, jwksUrl: "https://127.0.0.1:1/jwks", caFile: "no-such-file.pem" },
-  }));
-  await logged(/config_refused.*Envoy refuses the rendered configuration.*no-such-file/);
-  assert.equal(await statusOf("org-b-client"), 200);
-});
-
-test("what only a restart can change is refused with that reason", async () => {
-  gateway.configure(() => ({ ...original, adminPort: original.adminPort + 1 }));
-  await logged(/config_refused.*adminPort cannot change while the gateway runs/);
-  assert.equal(await statusOf("org-b-client"), 200);
-  gateway.configure(() => original);
-});
-
-test("PLN-5: state.json names what is in force after Envoy serves it, and which file is refused", async () => {
-  const digestOf = (name: string) => sha256Tagged(readFileSync(join(folder, `${name}.yaml`)));
-  const inForce = () =>
-    eventually("both files in force", () => {
-      const state = gateway.state();
-      const isNew =
-        state?.invocation === digestOf("invocation") && state.publication === digestOf("publication");
-      return isNew && state.refused === null ? state : undefined;
+  it("a refused client has spent nothing of its quota when it is admitted [PLN-5]", async () => {
+    for (let i = 0; i < 3; i++) assert.equal(await statusOf("late-client"), 403);
+    gateway.configure(withClients("org-b-client", "limited-client", "late-client"));
+    await eventually("admission", async () => {
+      const status = await statusOf("late-client");
+      assert.notEqual(status, 429);
+      return status === 200 ? true : undefined;
     });
-  const before = await inForce();
-  gateway.configure(withClients("limited-client"));
-  const after = await inForce();
-  // No waiting here: what the state file says is so.
-  assert.equal(await statusOf("org-b-client"), 403);
-  assert.notEqual(after.invocation, before.invocation);
-  assert.equal(after.publication, before.publication);
-  assert.ok(after.since >= before.since);
-
-  gateway.configureText("publication", "version: 1\ncards: {x: 1}\n");
-  const refused = await eventually("the refusal", () => gateway.state()?.refused ?? undefined);
-  assert.deepEqual([refused.file, refused.reason], ["publication", "invalid"]);
-  assert.equal(refused.digest, digestOf("publication"));
-  assert.equal((await fetch(`${gateway.url}/agents/docs-qa/card.json`)).status, 200);
-
-  gateway.configure(() => original);
-  await becomes(200, "org-b-client");
-  const { refused: still } = await eventually("the other file in force", () => {
-    const state = gateway.state();
-    return state?.invocation === digestOf("invocation") ? state : undefined;
+    assert.equal(await statusOf("late-client"), 429);
+    gateway.configure(() => original);
+    await becomes(403, "late-client");
   });
-  assert.equal(still, null);
-});
 
-test("a bad file holds up neither of the others, and both are taken up when they agree again", async () => {
-  gateway.configureText("publication", "version: [");
-  await eventually("the refusal", () =>
-    gateway.state()?.refused?.file === "publication" ? true : undefined,
-  );
-  const closed = admissionFiles(withClients("limited-client")(original));
-  gateway.configureText("invocation", stringify(closed.invocation));
-  await becomes(403, "org-b-client");
-  assert.equal(gateway.state()?.refused?.file, "publication");
-
-  // Card and invocation change places: neither new file agrees with the other's old one.
-  gateway.configure(() => {
-    const agent = original.agents["docs-qa"];
-    assert.ok(agent);
-    return {
-      ...original,
-      agents: { "docs-qa": { ...agent, cardPath: RPC, invokePath: "/agents/docs-qa/card.json" } },
-    };
+  it("an agent that is withdrawn is 404, card and route, with a token and without [PLN-5]", async () => {
+    gateway.configure((config) => ({ ...config, agents: {} }));
+    // From served to gone, with nothing between: never a route whose agent is unknown already.
+    await eventually("the withdrawal", async () => {
+      const statuses = await Promise.all(Array.from({ length: 8 }, () => statusOf("org-b-client")));
+      for (const status of statuses) assert.ok(status === 200 || status === 404, String(status));
+      return statuses.every((status) => status === 404) ? true : undefined;
+    });
+    assert.equal(await statusOf(undefined), 404);
+    assert.equal((await fetch(`${gateway.url}/agents/docs-qa/card.json`)).status, 404);
+    gateway.configure(() => original);
+    await becomes(200, "org-b-client");
   });
-  await becomes(200, "org-b-client", "/agents/docs-qa/card.json");
-  assert.equal((await fetch(gateway.url + RPC)).status, 200);
-  assert.equal(gateway.state()?.refused, null);
-  gateway.configure(() => original);
-  await becomes(200, "org-b-client");
-});
 
-test("a file that is gone leaves what it said in force, and is reported", async () => {
-  rmSync(join(folder, "invocation.yaml"));
-  const refused = await eventually("the report", () => gateway.state()?.refused ?? undefined);
-  assert.deepEqual([refused.file, refused.reason, refused.digest], ["invocation", "unreadable", null]);
-  assert.equal(await statusOf("org-b-client"), 200);
-  gateway.configureText("invocation", stringify(admissionFiles(original).invocation));
-  await eventually("nothing refused", () => (gateway.state()?.refused === null ? true : undefined));
+  it("a published agent's address can move to another server, and no call in between fails", async () => {
+    const second = await agentDouble((_, response) => {
+      response.statusCode = 202;
+      response.end();
+    });
+    gateway.configure((config) => {
+      const agent = config.agents["docs-qa"];
+      assert.ok(agent);
+      return { ...config, agents: { "docs-qa": { ...agent, upstream: second.url } } };
+    });
+    await eventually("the new agent", async () => {
+      const status = await statusOf("org-b-client");
+      assert.ok(status === 200 || status === 202, String(status));
+      return status === 202 ? true : undefined;
+    });
+    gateway.configure(() => original);
+    await becomes(200, "org-b-client");
+    await second.close();
+  });
+
+  it("a stream is passed on event by event, and outlives the withdrawal of its own route", async () => {
+    const response = await fetch(gateway.url + RPC, {
+      method: "POST",
+      headers: { authorization: `Bearer ${await issuer.token("org-b-client")}` },
+      body: '{"method":"stream"}',
+    });
+    const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+    assert.ok(reader);
+    let text = (await reader.read()).value ?? "";
+    assert.ok(!text.includes("data: 13"), "the first event came before the last was sent");
+    gateway.configure((config) => ({ ...config, agents: {} }));
+    await becomes(404, "org-b-client");
+    for (let next = await reader.read(); !next.done; next = await reader.read()) text += next.value;
+    assert.equal(text.match(/data: /g)?.length, 14);
+    gateway.configure(() => original);
+    await becomes(200, "org-b-client");
+  });
+
+  it("a broken file keeps the last good one, and the log says line and hint", async () => {
+    gateway.configureText("invocation", "version: 1\nagents:\n  docs-qa: {clients: all}\n");
+    await logged(/config_refused.*invocation\.yaml:3: agents\.docs-qa\.clients.*"hint"/);
+    assert.equal(await statusOf("org-b-client"), 200);
+    gateway.configureText("gateway", "version: [");
+    await logged(/config_refused.*gateway\.yaml.*not valid YAML/);
+    assert.equal(await statusOf("org-b-client"), 200);
+  });
+
+  it("what Envoy's validation refuses is not put in force", async () => {
+    gateway.configure((config) => ({
+      ...config,
+      issuer: { ...config.issuer, jwksUrl: "https://127.0.0.1:1/jwks", caFile: "no-such-file.pem" },
+    }));
+    await logged(/config_refused.*Envoy refuses the rendered configuration.*no-such-file/);
+    assert.equal(await statusOf("org-b-client"), 200);
+  });
+
+  it("what only a restart can change is refused with that reason", async () => {
+    gateway.configure(() => ({ ...original, adminPort: original.adminPort + 1 }));
+    await logged(/config_refused.*adminPort cannot change while the gateway runs/);
+    assert.equal(await statusOf("org-b-client"), 200);
+    gateway.configure(() => original);
+  });
+
+  it("state.json names what is in force after Envoy serves it, and which file is refused [PLN-5]", async () => {
+    const digestOf = (name: string) => sha256Tagged(readFileSync(join(folder, `${name}.yaml`)));
+    const inForce = () =>
+      eventually("both files in force", () => {
+        const state = gateway.state();
+        const isNew =
+          state?.invocation === digestOf("invocation") && state.publication === digestOf("publication");
+        return isNew && state.refused === null ? state : undefined;
+      });
+    const before = await inForce();
+    gateway.configure(withClients("limited-client"));
+    const after = await inForce();
+    // No waiting here: what the state file says is so.
+    assert.equal(await statusOf("org-b-client"), 403);
+    assert.notEqual(after.invocation, before.invocation);
+    assert.equal(after.publication, before.publication);
+    assert.ok(after.since >= before.since);
+
+    gateway.configureText("publication", "version: 1\ncards: {x: 1}\n");
+    const refused = await eventually("the refusal", () => gateway.state()?.refused ?? undefined);
+    assert.deepEqual([refused.file, refused.reason], ["publication", "invalid"]);
+    assert.equal(refused.digest, digestOf("publication"));
+    assert.equal((await fetch(`${gateway.url}/agents/docs-qa/card.json`)).status, 200);
+
+    gateway.configure(() => original);
+    await becomes(200, "org-b-client");
+    const { refused: still } = await eventually("the other file in force", () => {
+      const state = gateway.state();
+      return state?.invocation === digestOf("invocation") ? state : undefined;
+    });
+    assert.equal(still, null);
+  });
+
+  it("a bad file holds up neither of the others, and both are taken up when they agree again", async () => {
+    gateway.configureText("publication", "version: [");
+    await eventually("the refusal", () =>
+      gateway.state()?.refused?.file === "publication" ? true : undefined,
+    );
+    const closed = admissionFiles(withClients("limited-client")(original));
+    gateway.configureText("invocation", stringify(closed.invocation));
+    await becomes(403, "org-b-client");
+    assert.equal(gateway.state()?.refused?.file, "publication");
+
+    // Card and invocation change places: neither new file agrees with the other's old one.
+    gateway.configure(() => {
+      const agent = original.agents["docs-qa"];
+      assert.ok(agent);
+      return {
+        ...original,
+        agents: { "docs-qa": { ...agent, cardPath: RPC, invokePath: "/agents/docs-qa/card.json" } },
+      };
+    });
+    await becomes(200, "org-b-client", "/agents/docs-qa/card.json");
+    assert.equal((await fetch(gateway.url + RPC)).status, 200);
+    assert.equal(gateway.state()?.refused, null);
+    gateway.configure(() => original);
+    await becomes(200, "org-b-client");
+  });
+
+  it("a file that is gone leaves what it said in force, and is reported", async () => {
+    rmSync(join(folder, "invocation.yaml"));
+    const refused = await eventually("the report", () => gateway.state()?.refused ?? undefined);
+    assert.deepEqual([refused.file, refused.reason, refused.digest], ["invocation", "unreadable", null]);
+    assert.equal(await statusOf("org-b-client"), 200);
+    gateway.configureText("invocation", stringify(admissionFiles(original).invocation));
+    await eventually("nothing refused", () => (gateway.state()?.refused === null ? true : undefined));
+  });
 });

@@ -2,11 +2,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { Agent, request } from "undici";
+import { openAuthority } from "../../../lab/authority.ts";
+import { freePort } from "../../../lab/free-port.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
-import { openAuthority } from "../../../src/lab/authority.ts";
-import { freePort } from "../../../src/runtime/free-port.ts";
 import {
   AUDIENCE,
   agentDouble,
@@ -47,133 +47,135 @@ function isAlive(pid: number): boolean {
 
 const gone = (pid: number) => eventually(`the end of ${pid}`, () => (isAlive(pid) ? undefined : true));
 
-test("SIGTERM ends the gateway with code 0, and Envoy with it", async (t) => {
-  const gateway = await started(t);
-  const envoy = envoyOf(gateway);
-  assert.ok(isAlive(envoy));
-  gateway.running.child.kill("SIGTERM");
-  const { code } = await gateway.running.finished;
-  assert.equal(code, 0);
-  await gone(envoy);
-});
+describe("process", () => {
+  it("SIGTERM ends the gateway with code 0, and Envoy with it", async (t) => {
+    const gateway = await started(t);
+    const envoy = envoyOf(gateway);
+    assert.ok(isAlive(envoy));
+    gateway.running.child.kill("SIGTERM");
+    const { code } = await gateway.running.finished;
+    assert.equal(code, 0);
+    await gone(envoy);
+  });
 
-test("Envoy does not outlive a gateway that is killed", async (t) => {
-  const gateway = await started(t);
-  const envoy = envoyOf(gateway);
-  gateway.running.child.kill("SIGKILL");
-  await gateway.running.finished;
-  await gone(envoy);
-});
+  it("Envoy does not outlive a gateway that is killed", async (t) => {
+    const gateway = await started(t);
+    const envoy = envoyOf(gateway);
+    gateway.running.child.kill("SIGKILL");
+    await gateway.running.finished;
+    await gone(envoy);
+  });
 
-test("the gateway ends with an error when Envoy does", async (t) => {
-  const gateway = await started(t);
-  process.kill(envoyOf(gateway), "SIGKILL");
-  const { code, stdout } = await gateway.running.finished;
-  assert.notEqual(code, 0);
-  assert.match(stdout, /"event":"envoy_ended"/);
-});
+  it("the gateway ends with an error when Envoy does", async (t) => {
+    const gateway = await started(t);
+    process.kill(envoyOf(gateway), "SIGKILL");
+    const { code, stdout } = await gateway.running.finished;
+    assert.notEqual(code, 0);
+    assert.match(stdout, /"event":"envoy_ended"/);
+  });
 
-test("an Envoy that an earlier run left behind is ended before another starts", async (t) => {
-  const gateway = await started(t);
-  const left = envoyOf(gateway);
-  // Stopped, the gateway can neither see nor end anything: as good as gone.
-  gateway.running.child.kill("SIGSTOP");
-  const again = await testGateway(gateway.folder, gateway.config());
-  t.after(() => endGateway(again));
-  assert.notEqual(envoyOf(again), left);
-  await gone(left);
-  gateway.running.child.kill("SIGCONT");
-  const { code } = await gateway.running.finished;
-  assert.notEqual(code, 0);
-});
+  it("an Envoy that an earlier run left behind is ended before another starts", async (t) => {
+    const gateway = await started(t);
+    const left = envoyOf(gateway);
+    // Stopped, the gateway can neither see nor end anything: as good as gone.
+    gateway.running.child.kill("SIGSTOP");
+    const again = await testGateway(gateway.folder, gateway.config());
+    t.after(() => endGateway(again));
+    assert.notEqual(envoyOf(again), left);
+    await gone(left);
+    gateway.running.child.kill("SIGCONT");
+    const { code } = await gateway.running.finished;
+    assert.notEqual(code, 0);
+  });
 
-test("with its issuer down the gateway starts, serves cards and refuses calls", async (t) => {
-  const agent = await agentDouble();
-  t.after(() => agent.close());
-  const gateway = await started(t, {
-    agents: {
-      "docs-qa": {
-        upstream: agent.url,
-        cardPath: "/card.json",
-        invokePath: "/rpc",
-        clients: ["org-b-client"],
+  it("with its issuer down the gateway starts, serves cards and refuses calls", async (t) => {
+    const agent = await agentDouble();
+    t.after(() => agent.close());
+    const gateway = await started(t, {
+      agents: {
+        "docs-qa": {
+          upstream: agent.url,
+          cardPath: "/card.json",
+          invokePath: "/rpc",
+          clients: ["org-b-client"],
+        },
       },
-    },
+    });
+    assert.equal((await fetch(`${gateway.url}/card.json`)).status, 200);
+    assert.equal((await fetch(`${gateway.url}/rpc`, { method: "POST" })).status, 401);
   });
-  assert.equal((await fetch(`${gateway.url}/card.json`)).status, 200);
-  assert.equal((await fetch(`${gateway.url}/rpc`, { method: "POST" })).status, 401);
-});
 
-test("the listener can speak TLS, and the key set can be fetched over it", async (t) => {
-  const folder = temporaryFolder(t);
-  const authority = await openAuthority(
-    { certificate: join(folder, "ca.pem"), privateKey: join(folder, "ca.key") },
-    { clock: systemClock, random: systemRandom },
-  );
-  const { certificate, privateKey } = await authority.issue("gateway.test");
-  writeFile(join(folder, "gateway.crt"), certificate);
-  writeFile(join(folder, "gateway.key"), privateKey, 0o600);
-  const port = await freePort();
-  const gateway = await testGateway(folder, {
-    listen: { port, tls: { certificateFile: "gateway.crt", keyFile: "gateway.key" } },
-    issuer: {
-      url: "https://id.test",
-      jwksUrl: "https://localhost:1/jwks",
-      audience: AUDIENCE,
-      caFile: "ca.pem",
-    },
-  });
-  t.after(() => endGateway(gateway));
-  const dispatcher = new Agent({ connect: { ca: authority.certificate, servername: "gateway.test" } });
-  t.after(() => dispatcher.close());
-  const response = await request(`https://127.0.0.1:${port}/nothing`, { dispatcher });
-  assert.equal(response.statusCode, 404);
-});
-
-test("a configuration that is wrong ends the command with code 2, line and mend", async (t) => {
-  const file = join(temporaryFolder(t), "gateway.yaml");
-  writeFile(file, "version: 1\nlisten: {port: 0}\n");
-  const { code, stderr } = await run(process.execPath, [MAIN, "gateway", "--config", file]);
-  assert.equal(code, 2);
-  assert.match(stderr, /gateway\.yaml:2: listen\.port/);
-  assert.match(stderr, /mend: /);
-});
-
-test("a port that is taken ends the command with an error", async (t) => {
-  const gateway = await started(t);
-  const { adminPort } = gateway.config();
-  const folder = temporaryFolder(t);
-  const taken = { ...gateway.config(), adminPort };
-  writeFile(join(folder, "gateway.yaml"), JSON.stringify(taken));
-  const { code } = await run(process.execPath, [MAIN, "gateway", "--config", join(folder, "gateway.yaml")]);
-  assert.notEqual(code, 0);
-});
-
-test("`gateway render` writes the files that run would use", async (t) => {
-  const folder = temporaryFolder(t);
-  const gateway = await started(t);
-  const file = join(gateway.folder, "gateway.yaml");
-  const { code, stdout } = await run(process.execPath, [
-    MAIN,
-    "gateway",
-    "render",
-    "--config",
-    file,
-    "--out",
-    folder,
-  ]);
-  assert.equal(code, 0);
-  assert.deepEqual(stdout.trim().split("\n"), [
-    "bootstrap.json",
-    "live/cds.json",
-    "live/lds.json",
-    "live/rds.json",
-    "validate.json",
-  ]);
-  for (const path of ["live/cds.json", "live/rds.json"]) {
-    assert.equal(
-      readFileSync(join(folder, path), "utf8"),
-      readFileSync(join(gateway.folder, "envoy", path), "utf8"),
+  it("the listener can speak TLS, and the key set can be fetched over it", async (t) => {
+    const folder = temporaryFolder(t);
+    const authority = await openAuthority(
+      { certificate: join(folder, "ca.pem"), privateKey: join(folder, "ca.key") },
+      { clock: systemClock, random: systemRandom },
     );
-  }
+    const { certificate, privateKey } = await authority.issue("gateway.test");
+    writeFile(join(folder, "gateway.crt"), certificate);
+    writeFile(join(folder, "gateway.key"), privateKey, 0o600);
+    const port = await freePort();
+    const gateway = await testGateway(folder, {
+      listen: { port, tls: { certificateFile: "gateway.crt", keyFile: "gateway.key" } },
+      issuer: {
+        url: "https://id.test",
+        jwksUrl: "https://localhost:1/jwks",
+        audience: AUDIENCE,
+        caFile: "ca.pem",
+      },
+    });
+    t.after(() => endGateway(gateway));
+    const dispatcher = new Agent({ connect: { ca: authority.certificate, servername: "gateway.test" } });
+    t.after(() => dispatcher.close());
+    const response = await request(`https://127.0.0.1:${port}/nothing`, { dispatcher });
+    assert.equal(response.statusCode, 404);
+  });
+
+  it("a configuration that is wrong ends the command with code 2, line and hint", async (t) => {
+    const file = join(temporaryFolder(t), "gateway.yaml");
+    writeFile(file, "version: 1\nlisten: {port: 0}\n");
+    const { code, stderr } = await run(process.execPath, [MAIN, "gateway", "--config", file]);
+    assert.equal(code, 2);
+    assert.match(stderr, /gateway\.yaml:2: listen\.port/);
+    assert.match(stderr, /hint: /);
+  });
+
+  it("a port that is taken ends the command with an error", async (t) => {
+    const gateway = await started(t);
+    const { adminPort } = gateway.config();
+    const folder = temporaryFolder(t);
+    const taken = { ...gateway.config(), adminPort };
+    writeFile(join(folder, "gateway.yaml"), JSON.stringify(taken));
+    const { code } = await run(process.execPath, [MAIN, "gateway", "--config", join(folder, "gateway.yaml")]);
+    assert.notEqual(code, 0);
+  });
+
+  it("`gateway render` writes the files that run would use", async (t) => {
+    const folder = temporaryFolder(t);
+    const gateway = await started(t);
+    const file = join(gateway.folder, "gateway.yaml");
+    const { code, stdout } = await run(process.execPath, [
+      MAIN,
+      "gateway",
+      "render",
+      "--config",
+      file,
+      "--out",
+      folder,
+    ]);
+    assert.equal(code, 0);
+    assert.deepEqual(stdout.trim().split("\n"), [
+      "bootstrap.json",
+      "live/cds.json",
+      "live/lds.json",
+      "live/rds.json",
+      "validate.json",
+    ]);
+    for (const path of ["live/cds.json", "live/rds.json"]) {
+      assert.equal(
+        readFileSync(join(folder, path), "utf8"),
+        readFileSync(join(gateway.folder, "envoy", path), "utf8"),
+      );
+    }
+  });
 });

@@ -4,8 +4,8 @@
 import assert from "node:assert/strict";
 import { copyFileSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
-import { fileText, type RecordFile } from "../../../src/records/record-file.ts";
+import { describe, it, type TestContext } from "node:test";
+import { fileText, type RecordFile } from "../../../src/records/format/record-file.ts";
 import { bySigners, type Changes, party, type Removal, removalOf } from "../../support/removal.ts";
 import { ROOT, run, temporaryFolder, writeFile } from "../../support/temporary.ts";
 
@@ -33,81 +33,83 @@ async function folderOf(
 
 const shell = (folder: string, script: string) => run("bash", ["-c", script], { cwd: folder });
 
-test("OFF-3: openssl verifies both signatures of every statement, the evidence, and what is bound", async (t) => {
-  const { folder, removal } = await folderOf(t);
-  const apart = await shell(folder, takeApart);
-  assert.equal(apart.code, 0, apart.stderr);
-  const signed = await shell(folder, signatures);
-  assert.equal(signed.code, 0, signed.stderr);
-  assert.equal(signed.stdout.match(/Verified OK/g)?.length, 26);
-  const intact = await shell(folder, evidence);
-  assert.equal(intact.stdout, "the evidence is what was signed\n", intact.stderr);
-  assert.equal(readdirSync(join(folder, "parts", "evidence")).length, removal.file.evidence.length);
-  assert.equal((await shell(folder, stages)).stdout.match(/is bound/g)?.length, 12);
-});
-
-test("OFF-3: openssl refuses an altered payload, a signature of another, and altered evidence", async (t) => {
-  const altered: Changes["file"] = (file) => ({
-    ...file,
-    completion: { ...file.completion, payload: file.stages[0]?.payload ?? "" },
+describe("foreign verifier", () => {
+  it("openssl verifies both signatures of every statement, the evidence, and what is bound [OFF-3]", async (t) => {
+    const { folder, removal } = await folderOf(t);
+    const apart = await shell(folder, takeApart);
+    assert.equal(apart.code, 0, apart.stderr);
+    const signed = await shell(folder, signatures);
+    assert.equal(signed.code, 0, signed.stderr);
+    assert.equal(signed.stdout.match(/Verified OK/g)?.length, 26);
+    const intact = await shell(folder, evidence);
+    assert.equal(intact.stdout, "the evidence is what was signed\n", intact.stderr);
+    assert.equal(readdirSync(join(folder, "parts", "evidence")).length, removal.file.evidence.length);
+    assert.equal((await shell(folder, stages)).stdout.match(/is bound/g)?.length, 12);
   });
-  const other = await folderOf(t, { file: altered });
-  await shell(other.folder, takeApart);
-  assert.notEqual((await shell(other.folder, signatures)).code, 0);
 
-  const forged = await folderOf(t, {
-    file: (file) => ({ ...file, evidence: file.evidence.map((item) => ({ ...item, status: 200 })) }),
+  it("openssl refuses an altered payload, a signature of another, and altered evidence [OFF-3]", async (t) => {
+    const altered: Changes["file"] = (file) => ({
+      ...file,
+      completion: { ...file.completion, payload: file.stages[0]?.payload ?? "" },
+    });
+    const other = await folderOf(t, { file: altered });
+    await shell(other.folder, takeApart);
+    assert.notEqual((await shell(other.folder, signatures)).code, 0);
+
+    const forged = await folderOf(t, {
+      file: (file) => ({ ...file, evidence: file.evidence.map((item) => ({ ...item, status: 200 })) }),
+    });
+    await shell(forged.folder, takeApart);
+    assert.equal((await shell(forged.folder, signatures)).code, 0);
+    assert.notEqual((await shell(forged.folder, evidence)).code, 0);
   });
-  await shell(forged.folder, takeApart);
-  assert.equal((await shell(forged.folder, signatures)).code, 0);
-  assert.notEqual((await shell(forged.folder, evidence)).code, 0);
-});
 
-test("OFF-3: Python's securesystemslib verifies a record without our code, and refuses forged ones", async (t) => {
-  const { folder, removal } = await folderOf(t);
-  copyFileSync(join(ROOT, "requirements", "foreign-verifier.txt"), join(folder, "foreign-verifier.txt"));
-  const installed = await shell(folder, install);
-  assert.equal(installed.code, 0, installed.stderr);
-  writeFile(join(folder, "check.py"), checkProgram);
-  const checkRecord = () => shell(folder, check);
-  const checkFile = (file: unknown) => {
-    writeFile(join(folder, "record.json"), fileText(file));
-    return checkRecord();
-  };
-  const whole = await checkRecord();
-  assert.equal(whole.code, 0, whole.stderr);
-  assert.match(whole.stdout, /^VERIFIED: a\.test removed b\.test, run [0-9a-f]{32}\n/);
-  assert.ok(whole.stdout.includes(A.signer.keyId) && whole.stdout.includes(B.signer.keyId));
+  it("Python's securesystemslib verifies a record without our code, and refuses forged ones [OFF-3]", async (t) => {
+    const { folder, removal } = await folderOf(t);
+    copyFileSync(join(ROOT, "requirements", "foreign-verifier.txt"), join(folder, "foreign-verifier.txt"));
+    const installed = await shell(folder, install);
+    assert.equal(installed.code, 0, installed.stderr);
+    writeFile(join(folder, "check.py"), checkProgram);
+    const checkRecord = () => shell(folder, check);
+    const checkFile = (file: unknown) => {
+      writeFile(join(folder, "record.json"), fileText(file));
+      return checkRecord();
+    };
+    const whole = await checkRecord();
+    assert.equal(whole.code, 0, whole.stderr);
+    assert.match(whole.stdout, /^VERIFIED: a\.test removed b\.test, run [0-9a-f]{32}\n/);
+    assert.ok(whole.stdout.includes(A.signer.keyId) && whole.stdout.includes(B.signer.keyId));
 
-  const { file, completion } = removal;
-  const [first, ...rest] = file.stages;
-  const [item, ...items] = file.evidence;
-  assert.ok(first !== undefined && item !== undefined);
-  const [one, two] = first.signatures;
-  assert.ok(one !== undefined && two !== undefined);
-  const strange = party("b.test");
-  const forged: readonly (readonly [string, Partial<RecordFile>])[] = [
-    ["one signature", { stages: [{ ...first, signatures: [one] }, ...rest] }],
-    [
-      "exchanged signatures",
-      { stages: [{ ...first, signatures: [{ ...one, sig: two.sig }, two] }, ...rest] },
-    ],
-    ["a signature of a stranger", { completion: await bySigners(completion, [A, strange]) }],
-    ["a stage less", { stages: rest }],
-    ["an item less", { evidence: items }],
-    ["an altered item", { evidence: [{ ...item, status: 200 }, ...items] }],
-    ["another run's stages", { stages: (await removalOf(A, B, { run: "f".repeat(32) })).file.stages }],
-  ];
-  for (const [what, change] of forged) {
-    const ended = await checkFile({ ...file, ...change });
-    assert.notEqual(ended.code, 0, what);
-    assert.doesNotMatch(ended.stdout, /VERIFIED/, what);
-  }
-  assert.equal((await checkFile(file)).code, 0);
-  writeFile(join(folder, "remover.pub.pem"), B.pem);
-  writeFile(join(folder, "partner.pub.pem"), A.pem);
-  assert.match((await checkRecord()).stderr, /the remover attests with another key/);
-  copyFileSync(join(folder, "remover.pub.pem"), join(folder, "partner.pub.pem"));
-  assert.match((await checkRecord()).stderr, /the two keys are one/);
-  rmSync(join(folder, "verifier"), { recursive: true });
+    const { file, completion } = removal;
+    const [first, ...rest] = file.stages;
+    const [item, ...items] = file.evidence;
+    assert.ok(first !== undefined && item !== undefined);
+    const [one, two] = first.signatures;
+    assert.ok(one !== undefined && two !== undefined);
+    const strange = party("b.test");
+    const forged: readonly (readonly [string, Partial<RecordFile>])[] = [
+      ["one signature", { stages: [{ ...first, signatures: [one] }, ...rest] }],
+      [
+        "exchanged signatures",
+        { stages: [{ ...first, signatures: [{ ...one, sig: two.sig }, two] }, ...rest] },
+      ],
+      ["a signature of a stranger", { completion: await bySigners(completion, [A, strange]) }],
+      ["a stage less", { stages: rest }],
+      ["an item less", { evidence: items }],
+      ["an altered item", { evidence: [{ ...item, status: 200 }, ...items] }],
+      ["another run's stages", { stages: (await removalOf(A, B, { run: "f".repeat(32) })).file.stages }],
+    ];
+    for (const [what, change] of forged) {
+      const ended = await checkFile({ ...file, ...change });
+      assert.notEqual(ended.code, 0, what);
+      assert.doesNotMatch(ended.stdout, /VERIFIED/, what);
+    }
+    assert.equal((await checkFile(file)).code, 0);
+    writeFile(join(folder, "remover.pub.pem"), B.pem);
+    writeFile(join(folder, "partner.pub.pem"), A.pem);
+    assert.match((await checkRecord()).stderr, /the remover attests with another key/);
+    copyFileSync(join(folder, "remover.pub.pem"), join(folder, "partner.pub.pem"));
+    assert.match((await checkRecord()).stderr, /the two keys are one/);
+    rmSync(join(folder, "verifier"), { recursive: true });
+  });
 });

@@ -1,8 +1,8 @@
 // What the issuer's contract test needs of an issuer, whichever program it is.
 import { stringify } from "yaml";
 import type { z } from "zod";
-import { ClientsFile } from "../../../src/admission/clients-file.ts";
 import type { IssuerAdapter, IssuerIntent } from "../../../src/federation/planes/gateway/issuer-adapter.ts";
+import { ClientsFile } from "../../../src/rendered-files/clients-file.ts";
 import { parseYaml } from "../../../src/runtime/load-yaml.ts";
 
 export const AUDIENCE = "https://agents.org-a.example";

@@ -2,13 +2,13 @@
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parse, stringify } from "yaml";
-import type { ClientsFile } from "../../../src/admission/clients-file.ts";
+import { freePort } from "../../../lab/free-port.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { declaredClientsAdapter } from "../../../src/federation/planes/gateway/issuer-declared.ts";
 import { loadIssuerConfig } from "../../../src/issuer/config.ts";
 import { startIssuer } from "../../../src/issuer/server.ts";
 import { generateSigningKeys } from "../../../src/issuer/signing-keys.ts";
-import { freePort } from "../../../src/runtime/free-port.ts";
+import type { ClientsFile } from "../../../src/rendered-files/clients-file.ts";
 import { recordedLog } from "../recorded-log.ts";
 import { writeFile } from "../temporary.ts";
 import { AUDIENCE, askForToken, type IssuerUnderTest } from "./contract.ts";

@@ -1,9 +1,9 @@
-"""The border module without its own mend of stale ACLs: what stays stale is then somebody else's to notice."""
+"""The border module without its own hint of stale ACLs: what stays stale is then somebody else's to notice."""
 
 from drawbridge_border import BorderModule
 
 
-class UnmendedBorder(BorderModule):
+class UnrepairedBorder(BorderModule):
     """Asked for nothing when an event is new; all else is as in the product."""
 
     def __init__(self, config, api):

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { MESSAGES } from "../../../src/cards/card-fields.ts";
 import { fixture } from "../../support/cards.ts";
 
@@ -10,21 +10,23 @@ interface DeclaredField {
   readonly oneof: boolean;
 }
 
-test("AGT-3: the fields are those of a2a.proto, with its types and presence", () => {
-  const declared = JSON.parse(fixture("a2a-proto-fields.json").toString()) as Record<
-    string,
-    Record<string, DeclaredField>
-  >;
-  const known = Object.fromEntries(
-    Object.entries(MESSAGES).map(([name, { fields, oneof }]) => [
-      name,
-      Object.fromEntries(
-        Object.entries(fields).map(([field, { type, shape, presence }]) => [
-          field,
-          { type: type === "struct" ? "Struct" : type, shape, presence, oneof },
-        ]),
-      ),
-    ]),
-  );
-  assert.deepEqual(known, declared);
+describe("card fields", () => {
+  it("the fields are those of a2a.proto, with its types and presence [AGT-3]", () => {
+    const declared = JSON.parse(fixture("a2a-proto-fields.json").toString()) as Record<
+      string,
+      Record<string, DeclaredField>
+    >;
+    const known = Object.fromEntries(
+      Object.entries(MESSAGES).map(([name, { fields, oneof }]) => [
+        name,
+        Object.fromEntries(
+          Object.entries(fields).map(([field, { type, shape, presence }]) => [
+            field,
+            { type: type === "struct" ? "Struct" : type, shape, presence, oneof },
+          ]),
+        ),
+      ]),
+    );
+    assert.deepEqual(known, declared);
+  });
 });

@@ -1,6 +1,6 @@
 // Some three thousand forged or odd variants of one correct card, each refused.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import fc from "fast-check";
 import { verifyCard } from "../../../src/cards/verify.ts";
 import { bytesOf } from "../../support/cards.ts";
@@ -23,34 +23,37 @@ const SUITES: readonly (readonly [string, () => Forgery[], least: number])[] = [
   ["odd entries", signatures.oddEntries, 30],
   ["other payloads", signatures.otherPayloads, 9],
 ];
-for (const [name, make, least] of SUITES) {
-  test(`AGT-3: forged cards are refused: ${name}`, async () => {
-    const forgeries = make();
-    assert.ok(forgeries.length >= least, `only ${forgeries.length} variants`);
-    const accepted: string[] = [];
-    for (const [what, card] of forgeries) {
-      if ((await verifyCard(card, [ours.pinned])).accepted) accepted.push(what);
-    }
-    assert.deepEqual(accepted, []);
+
+describe("forgery", () => {
+  for (const [name, make, least] of SUITES) {
+    it(`forged cards are refused: ${name} [AGT-3]`, async () => {
+      const forgeries = make();
+      assert.ok(forgeries.length >= least, `only ${forgeries.length} variants`);
+      const accepted: string[] = [];
+      for (const [what, card] of forgeries) {
+        if ((await verifyCard(card, [ours.pinned])).accepted) accepted.push(what);
+      }
+      assert.deepEqual(accepted, []);
+    });
+  }
+
+  it("the correct card, from which all of these are made, is accepted [AGT-3]", async () => {
+    assert.equal((await verifyCard(bytesOf(SIGNED), [ours.pinned])).accepted, true);
+    assert.equal((await verifyCard(withSignatures([SIGNATURE]), [ours.pinned])).accepted, true);
   });
-}
 
-test("AGT-3: the correct card, from which all of these are made, is accepted", async () => {
-  assert.equal((await verifyCard(bytesOf(SIGNED), [ours.pinned])).accepted, true);
-  assert.equal((await verifyCard(withSignatures([SIGNATURE]), [ours.pinned])).accepted, true);
-});
-
-test("AGT-3: a changed byte is refused, or the card still says the same", async () => {
-  const bytes = bytesOf(SIGNED);
-  const verdict = await verifyCard(bytes, [ours.pinned]);
-  assert.ok(verdict.accepted);
-  await fc.assert(
-    fc.asyncProperty(fc.nat(bytes.length - 1), fc.integer({ min: 1, max: 255 }), async (at, flip) => {
-      const mutated = Buffer.from(bytes);
-      mutated.writeUInt8((mutated[at] ?? 0) ^ flip, at);
-      const after = await verifyCard(mutated, [ours.pinned]);
-      if (after.accepted) assert.equal(after.digest, verdict.digest);
-    }),
-    { numRuns: 3_000 },
-  );
+  it("a changed byte is refused, or the card still says the same [AGT-3]", async () => {
+    const bytes = bytesOf(SIGNED);
+    const verdict = await verifyCard(bytes, [ours.pinned]);
+    assert.ok(verdict.accepted);
+    await fc.assert(
+      fc.asyncProperty(fc.nat(bytes.length - 1), fc.integer({ min: 1, max: 255 }), async (at, flip) => {
+        const mutated = Buffer.from(bytes);
+        mutated.writeUInt8((mutated[at] ?? 0) ^ flip, at);
+        const after = await verifyCard(mutated, [ours.pinned]);
+        if (after.accepted) assert.equal(after.digest, verdict.digest);
+      }),
+      { numRuns: 3_000 },
+    );
+  });
 });

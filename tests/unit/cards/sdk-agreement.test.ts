@@ -1,6 +1,6 @@
 // Cards that our lint passes are signed alike by the SDKs: shown with the one that runs here.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { type AgentCard, canonicalizeAgentCard, verifyAgentCardSignature } from "@a2a-js/sdk";
 import fc from "fast-check";
 import { checkCard } from "../../../src/cards/card-schema.ts";
@@ -79,28 +79,30 @@ const cards = fc.record(
   },
 );
 
-test("AGT-3: a card that passes lint is canonicalized alike by @a2a-js/sdk, and verifies there and here", async () => {
-  let checked = 0;
-  await fc.assert(
-    fc.asyncProperty(cards, async (card) => {
-      const bytes = bytesOf(card);
-      if (lintCard(bytes).length > 0) return;
-      checked += 1;
-      const { payload } = checkCard(readCardJson(bytes));
-      assert.equal(canonicalizeAgentCard(card as unknown as AgentCard), canonicalize(payload));
-      const signed = await signCard(bytes, signer);
-      assert.ok(signed.signed);
-      assert.equal((await verifyCard(signed.bytes, pinned)).accepted, true);
-      const verify = verifyAgentCardSignature(async () => ({ ...publicJwk }));
-      await verify(JSON.parse(signed.bytes.toString()) as AgentCard);
-    }),
-    { numRuns: 300 },
-  );
-  assert.ok(checked > 200, `only ${checked} of 300 passed lint`);
-});
+describe("sdk agreement", () => {
+  it("a card that passes lint is canonicalized alike by @a2a-js/sdk, and verifies there and here [AGT-3]", async () => {
+    let checked = 0;
+    await fc.assert(
+      fc.asyncProperty(cards, async (card) => {
+        const bytes = bytesOf(card);
+        if (lintCard(bytes).length > 0) return;
+        checked += 1;
+        const { payload } = checkCard(readCardJson(bytes));
+        assert.equal(canonicalizeAgentCard(card as unknown as AgentCard), canonicalize(payload));
+        const signed = await signCard(bytes, signer);
+        assert.ok(signed.signed);
+        assert.equal((await verifyCard(signed.bytes, pinned)).accepted, true);
+        const verify = verifyAgentCardSignature(async () => ({ ...publicJwk }));
+        await verify(JSON.parse(signed.bytes.toString()) as AgentCard);
+      }),
+      { numRuns: 300 },
+    );
+    assert.ok(checked > 200, `only ${checked} of 300 passed lint`);
+  });
 
-test("the full card passes lint and is canonicalized alike", () => {
-  const card = fullCard();
-  assert.deepEqual(lintCard(bytesOf(card)), []);
-  assert.equal(canonicalizeAgentCard(card as unknown as AgentCard), canonicalize(card as Json));
+  it("the full card passes lint and is canonicalized alike", () => {
+    const card = fullCard();
+    assert.deepEqual(lintCard(bytesOf(card)), []);
+    assert.equal(canonicalizeAgentCard(card as unknown as AgentCard), canonicalize(card as Json));
+  });
 });

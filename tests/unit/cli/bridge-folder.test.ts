@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { parse } from "yaml";
-import { ExitCode } from "../../../src/cli/command.ts";
+import { ExitCode } from "../../../src/cli/lib/command.ts";
 import { ROOT, run, temporaryFolder } from "../../support/temporary.ts";
 
 const drawbridge = (...words: string[]) => run(join(ROOT, "bin", "drawbridge"), words);
@@ -15,62 +15,64 @@ function init(t: TestContext, ...more: string[]) {
   return { directory, ended: drawbridge("bridge", "init", "--directory", directory, ...words) };
 }
 
-test("bridge init writes a folder that bridge registration takes, all of it private", async (t) => {
-  const { directory, ended } = init(t, "--listen-port", "4000", "--database-env", "DATABASE_URL");
-  const { code, stdout, stderr } = await ended;
-  assert.equal(code, ExitCode.ok, stderr);
-  const config = join(directory, "bridge.yaml");
-  const rendered = await drawbridge("bridge", "registration", "--config", config);
-  assert.equal(rendered.code, ExitCode.ok, rendered.stderr);
-  assert.equal(rendered.stdout, `${join(directory, "registration.yaml")}\n`);
-  for (const file of [...stdout.trim().split("\n"), rendered.stdout.trim()]) {
-    assert.equal(statSync(file).mode & 0o777, 0o600, file);
-  }
-  const registration = parse(readFileSync(join(directory, "registration.yaml"), "utf8"));
-  assert.equal(registration.url, "http://127.0.0.1:4000");
-  assert.equal(registration.as_token, readFileSync(join(directory, "secrets/as-token"), "utf8").trim());
-  assert.match(stderr, /1\. drawbridge bridge registration --config/);
-  assert.doesNotMatch(stdout + stderr + rendered.stderr, new RegExp(registration.as_token));
-});
+describe("bridge folder", () => {
+  it("bridge init writes a folder that bridge registration takes, all of it private", async (t) => {
+    const { directory, ended } = init(t, "--listen-port", "4000", "--database-env", "DATABASE_URL");
+    const { code, stdout, stderr } = await ended;
+    assert.equal(code, ExitCode.ok, stderr);
+    const config = join(directory, "bridge.yaml");
+    const rendered = await drawbridge("bridge", "registration", "--config", config);
+    assert.equal(rendered.code, ExitCode.ok, rendered.stderr);
+    assert.equal(rendered.stdout, `${join(directory, "registration.yaml")}\n`);
+    for (const file of [...stdout.trim().split("\n"), rendered.stdout.trim()]) {
+      assert.equal(statSync(file).mode & 0o777, 0o600, file);
+    }
+    const registration = parse(readFileSync(join(directory, "registration.yaml"), "utf8"));
+    assert.equal(registration.url, "http://127.0.0.1:4000");
+    assert.equal(registration.as_token, readFileSync(join(directory, "secrets/as-token"), "utf8").trim());
+    assert.match(stderr, /1\. drawbridge bridge registration --config/);
+    assert.doesNotMatch(stdout + stderr + rendered.stderr, new RegExp(registration.as_token));
+  });
 
-test("bridge init touches nothing that is there, and refuses what cannot be right", async (t) => {
-  const { directory, ended } = init(t);
-  await ended;
-  const before = readFileSync(join(directory, "secrets/as-token"), "utf8");
-  const again = ["--server-name", "example.org", "--homeserver-url", "http://127.0.0.1:8008"];
-  const second = await drawbridge("bridge", "init", "--directory", directory, ...again);
-  assert.equal(second.code, ExitCode.usage);
-  assert.match(second.stderr, /exists already; nothing was written/);
-  assert.equal(readFileSync(join(directory, "secrets/as-token"), "utf8"), before);
+  it("bridge init touches nothing that is there, and refuses what cannot be right", async (t) => {
+    const { directory, ended } = init(t);
+    await ended;
+    const before = readFileSync(join(directory, "secrets/as-token"), "utf8");
+    const again = ["--server-name", "example.org", "--homeserver-url", "http://127.0.0.1:8008"];
+    const second = await drawbridge("bridge", "init", "--directory", directory, ...again);
+    assert.equal(second.code, ExitCode.usage);
+    assert.match(second.stderr, /exists already; nothing was written/);
+    assert.equal(readFileSync(join(directory, "secrets/as-token"), "utf8"), before);
 
-  for (const wrong of [
-    ["--server-name", "not a name"],
-    ["--homeserver-url", "ftp://example.org"],
-    ["--listen-port", "70000"],
-    ["--database-env", "not-a-variable"],
-  ]) {
-    const { directory: other, ended: refused } = init(t, ...wrong);
-    assert.equal((await refused).code, ExitCode.usage, wrong.join(" "));
-    assert.throws(() => readdirSync(other), { code: "ENOENT" });
-  }
-});
+    for (const wrong of [
+      ["--server-name", "not a name"],
+      ["--homeserver-url", "ftp://example.org"],
+      ["--listen-port", "70000"],
+      ["--database-env", "not-a-variable"],
+    ]) {
+      const { directory: other, ended: refused } = init(t, ...wrong);
+      assert.equal((await refused).code, ExitCode.usage, wrong.join(" "));
+      assert.throws(() => readdirSync(other), { code: "ENOENT" });
+    }
+  });
 
-test("bridge registration does not overwrite other tokens unless it is forced to", async (t) => {
-  const { directory, ended } = init(t);
-  await ended;
-  const words = ["bridge", "registration", "--config", join(directory, "bridge.yaml")];
-  const file = join(directory, "registration.yaml");
-  assert.equal((await drawbridge(...words)).code, ExitCode.ok);
-  assert.equal((await drawbridge(...words)).code, ExitCode.ok, "the same tokens: rendered again");
+  it("bridge registration does not overwrite other tokens unless it is forced to", async (t) => {
+    const { directory, ended } = init(t);
+    await ended;
+    const words = ["bridge", "registration", "--config", join(directory, "bridge.yaml")];
+    const file = join(directory, "registration.yaml");
+    assert.equal((await drawbridge(...words)).code, ExitCode.ok);
+    assert.equal((await drawbridge(...words)).code, ExitCode.ok, "the same tokens: rendered again");
 
-  for (const foreign of ["as_token: another\n", "not: [yaml"]) {
-    writeFileSync(file, foreign);
-    const refused = await drawbridge(...words);
-    assert.equal(refused.code, ExitCode.usage);
-    assert.match(refused.stderr, /holds another registration\nmend: .*--force/);
-    assert.equal(readFileSync(file, "utf8"), foreign);
-  }
-  assert.equal((await drawbridge(...words, "--force")).code, ExitCode.ok);
-  const shown = await drawbridge(...words, "--output", "-");
-  assert.equal(shown.stdout, readFileSync(file, "utf8"));
+    for (const foreign of ["as_token: another\n", "not: [yaml"]) {
+      writeFileSync(file, foreign);
+      const refused = await drawbridge(...words);
+      assert.equal(refused.code, ExitCode.usage);
+      assert.match(refused.stderr, /holds another registration\nhint: .*--force/);
+      assert.equal(readFileSync(file, "utf8"), foreign);
+    }
+    assert.equal((await drawbridge(...words, "--force")).code, ExitCode.ok);
+    const shown = await drawbridge(...words, "--output", "-");
+    assert.equal(shown.stdout, readFileSync(file, "utf8"));
+  });
 });

@@ -1,123 +1,125 @@
 // The command line as a whole: help, exit codes, and that a command costs nothing until it is called.
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { test } from "node:test";
-import { ExitCode, exitCodeOf, renderError } from "../../../src/cli/command.ts";
+import { describe, it } from "node:test";
 import { COMMANDS, GROUPS } from "../../../src/cli/commands.ts";
-import { renderTable } from "../../../src/cli/output.ts";
-import { buildProgram, entryOf } from "../../../src/cli/program.ts";
+import { ExitCode, exitCodeOf, renderError } from "../../../src/cli/lib/command.ts";
+import { renderTable } from "../../../src/cli/lib/output.ts";
+import { buildProgram, entryOf } from "../../../src/cli/lib/program.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { ROOT, run } from "../../support/temporary.ts";
 
 const LAUNCHER = join(ROOT, "bin", "drawbridge");
 
-test("--help lists every command and the exit codes, and exits 0", async () => {
-  const ended = await run(LAUNCHER, ["--help"]);
-  assert.equal(ended.code, ExitCode.ok);
-  for (const { path } of COMMANDS) assert.match(ended.stdout, new RegExp(`^  ${path[0]}\\b`, "m"));
-  assert.match(ended.stdout, /Exit codes:\n {2}0 .*\n {2}1 .*\n {2}2 .*\n {2}3 /);
-});
-
-/** The help of the command that `words` name; in this process, since there are some fifty of them. */
-async function helpOf(words: readonly string[]): Promise<string> {
-  let command = await buildProgram(COMMANDS, words);
-  for (const word of words)
-    command = command.commands.find((one) => one.name() === word) ?? assert.fail(word);
-  return command.helpInformation();
-}
-
-test("every command loads, explains itself and is listed", async () => {
-  for (const { path, summary } of COMMANDS) {
-    const help = await helpOf(path);
-    assert.ok(help.startsWith(`Usage: drawbridge ${path.join(" ")}`), help);
-    const group = path.slice(0, -1);
-    const described = group.length > 0 ? summary : (GROUPS[path[0]] ?? summary);
-    const listing = (await helpOf(group)).replaceAll(/\s+/g, " ");
-    assert.ok(listing.includes(described), `${path.join(" ")}: ${described}`);
-  }
-});
-
-test("a command's --help explains it, and exits 0", async () => {
-  const ended = await run(LAUNCHER, ["card", "verify", "--help"]);
-  assert.deepEqual([ended.code, ended.stderr], [ExitCode.ok, ""]);
-  assert.ok(ended.stdout.startsWith(await helpOf(["card", "verify"])), ended.stdout);
-});
-
-test("help says which options are needed, under which heading exit codes stand, and what its words mean", async () => {
-  const helpOf = async (...words: string[]) =>
-    (await run(LAUNCHER, [...words, "--help"])).stdout.replaceAll(/\s+/g, " ");
-  const init = await helpOf("bridge", "init");
-  assert.match(init, /--directory <directory> the folder to write \(required\)/);
-  assert.doesNotMatch(await helpOf("doctor"), /default: false|--json [^-]*\(required\)/);
-  assert.match(await helpOf("federation", "contain"), /Exit codes: 0 contained/);
-  for (const group of ["agent", "federation", "offboarding", "readmission"]) {
-    assert.match(
-      await helpOf(group),
-      /Words: partner .*planes .*1 transport, 2 rooms, 3 border, 4 card, 5 gateway/,
-    );
-  }
-});
-
-test("a task that is asked for help says what it does instead of doing it", async () => {
-  for (const [name, says] of [
-    ["check", /^Usage: \.\/task check \[arguments\]\n\nTypes, style/],
-    ["test", /^Usage: \.\/task test \[arguments\]\n\nUnit and integration tests/],
-    ["fed:status", /^Usage: \.\/task fed:status \[--name LAB\]/],
-  ] as const) {
-    const ended = await run(process.execPath, [join(ROOT, "tasks/main.ts"), name, "--help"]);
+describe("command line", () => {
+  it("--help lists every command and the exit codes, and exits 0", async () => {
+    const ended = await run(LAUNCHER, ["--help"]);
     assert.equal(ended.code, ExitCode.ok);
-    assert.match(ended.stdout, says);
-  }
-});
-
-test("an unknown command and an unknown option exit 2 and name the mend", async () => {
-  for (const words of [["no-such-command"], ["--no-such-option"]]) {
-    const ended = await run(LAUNCHER, words);
-    assert.deepEqual([ended.code, ended.stdout], [ExitCode.usage, ""]);
-    assert.match(ended.stderr, /^error: .*\nmend: /);
-  }
-});
-
-test("only the command that is called is loaded", async () => {
-  const loaded: string[] = [];
-  const entry = (first: string, second: string) => ({
-    path: [first, second] as const,
-    summary: second,
-    load: async () => {
-      loaded.push(`${first} ${second}`);
-      return { command: { register: () => {} } };
-    },
+    for (const { path } of COMMANDS) assert.match(ended.stdout, new RegExp(`^  ${path[0]}\\b`, "m"));
+    assert.match(ended.stdout, /Exit codes:\n {2}0 .*\n {2}1 .*\n {2}2 .*\n {2}3 /);
   });
-  const single = { ...entry("bridge", "run"), path: ["bridge"] as const };
-  const entries = [single, entry("card", "verify"), entry("card", "sign"), entry("bridge", "init")];
-  await buildProgram(entries, ["card", "sign", "FILE"]);
-  assert.deepEqual(loaded, ["card sign"]);
-  assert.equal(entryOf(entries, ["help", "card", "verify"])?.summary, "verify");
-  assert.equal(entryOf(entries, ["card"]), undefined);
-  assert.equal(entryOf(entries, ["bridge", "--config", "init"])?.summary, "run");
-  assert.equal(entryOf(entries, ["bridge", "init"])?.summary, "init");
-});
 
-test("an error shows its mend, and its code decides the exit code", () => {
-  const error = new DrawbridgeError("config_invalid", "a.yaml:3: wrong", { mend: "Correct it." });
-  assert.equal(renderError(error), "error: a.yaml:3: wrong\nmend: Correct it.\n");
-  assert.equal(exitCodeOf(error), ExitCode.usage);
-  assert.equal(exitCodeOf(new DrawbridgeError("database_unavailable", "x")), ExitCode.unavailable);
-  assert.equal(exitCodeOf(new DrawbridgeError("card_rejected", "x")), ExitCode.failed);
-  assert.equal(exitCodeOf(new TypeError("x")), ExitCode.failed);
-});
+  /** The help of the command that `words` name; in this process, since there are some fifty of them. */
+  async function helpOf(words: readonly string[]): Promise<string> {
+    let command = await buildProgram(COMMANDS, words);
+    for (const word of words)
+      command = command.commands.find((one) => one.name() === word) ?? assert.fail(word);
+    return command.helpInformation();
+  }
 
-test("a defect keeps its stack so that it can be reported", () => {
-  assert.match(renderError(new TypeError("oops")), /TypeError: oops\n {4}at .*\nmend: This is a defect/s);
-});
+  it("every command loads, explains itself and is listed", async () => {
+    for (const { path, summary } of COMMANDS) {
+      const help = await helpOf(path);
+      assert.ok(help.startsWith(`Usage: drawbridge ${path.join(" ")}`), help);
+      const group = path.slice(0, -1);
+      const described = group.length > 0 ? summary : (GROUPS[path[0]] ?? summary);
+      const listing = (await helpOf(group)).replaceAll(/\s+/g, " ");
+      assert.ok(listing.includes(described), `${path.join(" ")}: ${described}`);
+    }
+  });
 
-test("a table is aligned and has no trailing blanks", () => {
-  const table = renderTable(
-    ["NAME", "STATE"],
-    [
-      ["a", "up"],
-      ["longer-name", ""],
-    ],
-  );
-  assert.equal(table, "NAME         STATE\na            up\nlonger-name\n");
+  it("a command's --help explains it, and exits 0", async () => {
+    const ended = await run(LAUNCHER, ["card", "verify", "--help"]);
+    assert.deepEqual([ended.code, ended.stderr], [ExitCode.ok, ""]);
+    assert.ok(ended.stdout.startsWith(await helpOf(["card", "verify"])), ended.stdout);
+  });
+
+  it("help says which options are needed, under which heading exit codes stand, and what its words mean", async () => {
+    const helpOf = async (...words: string[]) =>
+      (await run(LAUNCHER, [...words, "--help"])).stdout.replaceAll(/\s+/g, " ");
+    const init = await helpOf("bridge", "init");
+    assert.match(init, /--directory <directory> the folder to write \(required\)/);
+    assert.doesNotMatch(await helpOf("doctor"), /default: false|--json [^-]*\(required\)/);
+    assert.match(await helpOf("federation", "contain"), /Exit codes: 0 contained/);
+    for (const group of ["agent", "federation", "offboarding", "readmission"]) {
+      assert.match(
+        await helpOf(group),
+        /Words: partner .*planes .*1 transport, 2 rooms, 3 border, 4 card, 5 gateway/,
+      );
+    }
+  });
+
+  it("a task that is asked for help says what it does instead of doing it", async () => {
+    for (const [name, says] of [
+      ["check", /^Usage: \.\/task check \[arguments\]\n\nTypes, style/],
+      ["test", /^Usage: \.\/task test \[arguments\]\n\nUnit and integration tests/],
+      ["fed:status", /^Usage: \.\/task fed:status \[--name LAB\]/],
+    ] as const) {
+      const ended = await run(process.execPath, [join(ROOT, "tasks/main.ts"), name, "--help"]);
+      assert.equal(ended.code, ExitCode.ok);
+      assert.match(ended.stdout, says);
+    }
+  });
+
+  it("an unknown command and an unknown option exit 2 and name the hint", async () => {
+    for (const words of [["no-such-command"], ["--no-such-option"]]) {
+      const ended = await run(LAUNCHER, words);
+      assert.deepEqual([ended.code, ended.stdout], [ExitCode.usage, ""]);
+      assert.match(ended.stderr, /^error: .*\nhint: /);
+    }
+  });
+
+  it("only the command that is called is loaded", async () => {
+    const loaded: string[] = [];
+    const entry = (first: string, second: string) => ({
+      path: [first, second] as const,
+      summary: second,
+      load: async () => {
+        loaded.push(`${first} ${second}`);
+        return { command: { register: () => {} } };
+      },
+    });
+    const single = { ...entry("bridge", "run"), path: ["bridge"] as const };
+    const entries = [single, entry("card", "verify"), entry("card", "sign"), entry("bridge", "init")];
+    await buildProgram(entries, ["card", "sign", "FILE"]);
+    assert.deepEqual(loaded, ["card sign"]);
+    assert.equal(entryOf(entries, ["help", "card", "verify"])?.summary, "verify");
+    assert.equal(entryOf(entries, ["card"]), undefined);
+    assert.equal(entryOf(entries, ["bridge", "--config", "init"])?.summary, "run");
+    assert.equal(entryOf(entries, ["bridge", "init"])?.summary, "init");
+  });
+
+  it("an error shows its hint, and its code decides the exit code", () => {
+    const error = new DrawbridgeError("config_invalid", "a.yaml:3: wrong", { hint: "Correct it." });
+    assert.equal(renderError(error), "error: a.yaml:3: wrong\nhint: Correct it.\n");
+    assert.equal(exitCodeOf(error), ExitCode.usage);
+    assert.equal(exitCodeOf(new DrawbridgeError("database_unavailable", "x")), ExitCode.unavailable);
+    assert.equal(exitCodeOf(new DrawbridgeError("card_rejected", "x")), ExitCode.failed);
+    assert.equal(exitCodeOf(new TypeError("x")), ExitCode.failed);
+  });
+
+  it("a defect keeps its stack so that it can be reported", () => {
+    assert.match(renderError(new TypeError("oops")), /TypeError: oops\n {4}at .*\nhint: This is a defect/s);
+  });
+
+  it("a table is aligned and has no trailing blanks", () => {
+    const table = renderTable(
+      ["NAME", "STATE"],
+      [
+        ["a", "up"],
+        ["longer-name", ""],
+      ],
+    );
+    assert.equal(table, "NAME         STATE\na            up\nlonger-name\n");
+  });
 });

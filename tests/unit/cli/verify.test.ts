@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { createPrivateKey } from "node:crypto";
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
-import { keyIdOf, readPublicKey } from "../../../src/records/public-key.ts";
+import { describe, it, type TestContext } from "node:test";
+import { keyIdOf, readPublicKey } from "../../../src/records/format/public-key.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
 import { assertGolden } from "../../support/golden.ts";
 import { type Changes, minute, party, removalOf } from "../../support/removal.ts";
@@ -49,124 +49,132 @@ function steady(text: string): string {
     .replaceAll(/sha256:[0-9a-f]{64}/g, "sha256:<digest>");
 }
 
-test("OFF-3: a verified record is told on one screen, with exit code 0", async (t) => {
-  const entry = { subject: "!old:a.test", reason: "no_power", waivedBy: null, waiver: null };
-  const folder = await folderOf(t, {
-    stage: (predicate) =>
-      predicate.organisation === "a.test" && predicate.stage === "room"
-        ? { ...predicate, outOfReach: [entry] }
-        : predicate,
-    completion: (predicate) => ({
-      ...predicate,
-      outOfReach: [{ ...entry, waivedBy: "security-owner", waiver: "room_is_empty" }],
-    }),
-  });
-  const { code, stdout, stderr } = await verify(folder);
-  assert.deepEqual([code, stderr], [0, ""]);
-  assert.ok(stdout.split("\n").length <= 40, "one screen");
-  assertGolden("records/verified.txt", steady(stdout));
-});
-
-test("OFF-3: a record that does not verify is told with every reason and its mend, with exit code 1", async (t) => {
-  const folder = await folderOf(t, {
-    completion: (predicate) => ({ ...predicate, attestations: [], completedAt: minute(2) }),
-    file: (file) => ({ ...file, evidence: file.evidence.slice(4) }),
-  });
-  const { code, stdout, stderr } = await verify(folder);
-  assert.deepEqual([code, stderr], [1, ""]);
-  const places = /at {4}(?:[ab]\.test\/\w+ \(sha256:<digest>\)(?:, )?)+ and 1 more/;
-  assertGolden("records/not-verified.txt", steady(stdout).replace(places, "at    <three places> and 1 more"));
-});
-
-test("OFF-3: --json says everything that was found", async (t) => {
-  const { code, stdout } = await verify(await folderOf(t), "--json");
-  const report = JSON.parse(stdout);
-  assert.equal(code, 0);
-  assert.equal(report.verified, true);
-  assert.deepEqual(Object.keys(report), [
-    "verified",
-    "digest",
-    "removal",
-    "signers",
-    "statements",
-    "parts",
-    "proved",
-    "attested",
-    "missing",
-    "problems",
-  ]);
-  const refused = await verify(await folderOf(t, { file: (file) => ({ ...file, evidence: [] }) }), "--json");
-  assert.equal(refused.code, 1);
-  const [problem] = JSON.parse(refused.stdout).problems;
-  assert.deepEqual(Object.keys(problem), ["reason", "where", "detail", "sentence", "mend"]);
-});
-
-test("a trust file or a record that cannot be used is exit code 2 and names the mend", async (t) => {
-  const folder = await folderOf(t);
-  const trusts = [
-    "version: 2\nparties: []\n",
-    "version: 1\nparties: [{organisation: a.test, keys: [{file: keys/none.pem}]}]\n",
-    "version: 1\nparties: [{organisation: a.test, keys: [{text: nonsense}]}]\n",
-    "version: 1\nparties: [{organisation: a b, keys: [{file: keys/a.pem}]}]\n",
-    "version: 1\nparties: [{organisation: a.test, keys: [{file: keys/a.pem}]}, {organisation: a.test, keys: [{file: keys/a.pem}]}]\n",
-  ];
-  for (const trust of trusts) {
-    writeFile(join(folder, "trust.yaml"), trust);
+describe("verify", () => {
+  it("a verified record is told on one screen, with exit code 0 [OFF-3]", async (t) => {
+    const entry = { subject: "!old:a.test", reason: "no_power", waivedBy: null, waiver: null };
+    const folder = await folderOf(t, {
+      stage: (predicate) =>
+        predicate.organisation === "a.test" && predicate.stage === "room"
+          ? { ...predicate, outOfReach: [entry] }
+          : predicate,
+      completion: (predicate) => ({
+        ...predicate,
+        outOfReach: [{ ...entry, waivedBy: "security-owner", waiver: "room_is_empty" }],
+      }),
+    });
     const { code, stdout, stderr } = await verify(folder);
-    assert.deepEqual([code, stdout], [2, ""], trust);
-    assert.match(stderr, /^error: .*\nmend: /s);
-  }
-  const absent = await run(LAUNCHER, [
-    "verify",
-    join(folder, "none.json"),
-    "--trust",
-    join(folder, "trust.yaml"),
-  ]);
-  assert.equal(absent.code, 2);
-});
+    assert.deepEqual([code, stderr], [0, ""]);
+    assert.ok(stdout.split("\n").length <= 40, "one screen");
+    assertGolden("records/verified.txt", steady(stdout));
+  });
 
-test("a file that is no record cannot steer the terminal", async (t) => {
-  const folder = await folderOf(t);
-  for (const content of [
-    '{"schema":"svc.federation.offboarding_record.v1","completion":{"\\u001b[2J":1},"stages":[],"evidence":[{"digest":"\\u001b]0;x"}]}',
-    "\u001b[2J",
-  ]) {
-    writeFile(join(folder, "record.json"), content);
-    const { code, stdout } = await verify(folder);
-    assert.equal(code, 1);
-    assert.ok(!stdout.includes("\u001b"), JSON.stringify(stdout));
-  }
-});
+  it("a record that does not verify is told with every reason and its hint, with exit code 1 [OFF-3]", async (t) => {
+    const folder = await folderOf(t, {
+      completion: (predicate) => ({ ...predicate, attestations: [], completedAt: minute(2) }),
+      file: (file) => ({ ...file, evidence: file.evidence.slice(4) }),
+    });
+    const { code, stdout, stderr } = await verify(folder);
+    assert.deepEqual([code, stderr], [1, ""]);
+    const places = /at {4}(?:[ab]\.test\/\w+ \(sha256:<digest>\)(?:, )?)+ and 1 more/;
+    assertGolden(
+      "records/not-verified.txt",
+      steady(stdout).replace(places, "at    <three places> and 1 more"),
+    );
+  });
 
-test("records keygen makes a key that only this user can read, and overwrites none", async (t) => {
-  const folder = join(temporaryFolder(t), "keys");
-  const keygen = (...args: string[]) => run(LAUNCHER, ["records", "keygen", "--out", folder, ...args]);
-  const made = await keygen("--json");
-  assert.equal(made.code, 0, made.stderr);
-  const { keyId, privateKeyFile, publicKeyFile } = JSON.parse(made.stdout);
-  assert.equal(statSync(privateKeyFile).mode & 0o777, 0o600);
-  const pem = readFileSync(privateKeyFile, "utf8");
-  assert.match(pem, /^-----BEGIN PRIVATE KEY-----\n/);
-  assert.equal(createPrivateKey(pem).asymmetricKeyDetails?.namedCurve, "prime256v1");
-  const { key } = readPublicKey(readFileSync(publicKeyFile, "utf8"), "test");
-  assert.equal(keyIdOf(key), keyId);
-  assert.equal(fileSigner(privateKeyFile).keyId, keyId);
+  it("--json says everything that was found [OFF-3]", async (t) => {
+    const { code, stdout } = await verify(await folderOf(t), "--json");
+    const report = JSON.parse(stdout);
+    assert.equal(code, 0);
+    assert.equal(report.verified, true);
+    assert.deepEqual(Object.keys(report), [
+      "verified",
+      "digest",
+      "removal",
+      "signers",
+      "statements",
+      "parts",
+      "proved",
+      "attested",
+      "missing",
+      "problems",
+    ]);
+    const refused = await verify(
+      await folderOf(t, { file: (file) => ({ ...file, evidence: [] }) }),
+      "--json",
+    );
+    assert.equal(refused.code, 1);
+    const [problem] = JSON.parse(refused.stdout).problems;
+    assert.deepEqual(Object.keys(problem), ["reason", "where", "detail", "sentence", "hint"]);
+  });
 
-  const again = await keygen();
-  assert.deepEqual([again.code, again.stdout], [2, ""]);
-  assert.match(again.stderr, /mend: .*never overwritten/);
-  assert.equal(readFileSync(privateKeyFile, "utf8"), pem);
+  it("a trust file or a record that cannot be used is exit code 2 and names the hint", async (t) => {
+    const folder = await folderOf(t);
+    const trusts = [
+      "version: 2\nparties: []\n",
+      "version: 1\nparties: [{organisation: a.test, keys: [{file: keys/none.pem}]}]\n",
+      "version: 1\nparties: [{organisation: a.test, keys: [{text: nonsense}]}]\n",
+      "version: 1\nparties: [{organisation: a b, keys: [{file: keys/a.pem}]}]\n",
+      "version: 1\nparties: [{organisation: a.test, keys: [{file: keys/a.pem}]}, {organisation: a.test, keys: [{file: keys/a.pem}]}]\n",
+    ];
+    for (const trust of trusts) {
+      writeFile(join(folder, "trust.yaml"), trust);
+      const { code, stdout, stderr } = await verify(folder);
+      assert.deepEqual([code, stdout], [2, ""], trust);
+      assert.match(stderr, /^error: .*\nhint: /s);
+    }
+    const absent = await run(LAUNCHER, [
+      "verify",
+      join(folder, "none.json"),
+      "--trust",
+      join(folder, "trust.yaml"),
+    ]);
+    assert.equal(absent.code, 2);
+  });
 
-  const other = join(temporaryFolder(t), "half");
-  writeFile(join(other, "records-key.pub.pem"), "somebody else's");
-  const half = await run(LAUNCHER, ["records", "keygen", "--out", other]);
-  assert.equal(half.code, 2);
-  assert.equal(existsSync(join(other, "records-key.pem")), false);
-});
+  it("a file that is no record cannot steer the terminal", async (t) => {
+    const folder = await folderOf(t);
+    for (const content of [
+      '{"schema":"svc.federation.offboarding_record.v1","completion":{"\\u001b[2J":1},"stages":[],"evidence":[{"digest":"\\u001b]0;x"}]}',
+      "\u001b[2J",
+    ]) {
+      writeFile(join(folder, "record.json"), content);
+      const { code, stdout } = await verify(folder);
+      assert.equal(code, 1);
+      assert.ok(!stdout.includes("\u001b"), JSON.stringify(stdout));
+    }
+  });
 
-test("OFF-3: a record that is not there yet is told with what makes it", async (t) => {
-  const folder = temporaryFolder(t);
-  const ended = await verify(folder);
-  assert.deepEqual([ended.code, ended.stdout], [2, ""]);
-  assert.match(ended.stderr, /^error: there is no .*record\.json\nmend: .*drawbridge offboarding status/);
+  it("records keygen makes a key that only this user can read, and overwrites none", async (t) => {
+    const folder = join(temporaryFolder(t), "keys");
+    const keygen = (...args: string[]) => run(LAUNCHER, ["records", "keygen", "--out", folder, ...args]);
+    const made = await keygen("--json");
+    assert.equal(made.code, 0, made.stderr);
+    const { keyId, privateKeyFile, publicKeyFile } = JSON.parse(made.stdout);
+    assert.equal(statSync(privateKeyFile).mode & 0o777, 0o600);
+    const pem = readFileSync(privateKeyFile, "utf8");
+    assert.match(pem, /^-----BEGIN PRIVATE KEY-----\n/);
+    assert.equal(createPrivateKey(pem).asymmetricKeyDetails?.namedCurve, "prime256v1");
+    const { key } = readPublicKey(readFileSync(publicKeyFile, "utf8"), "test");
+    assert.equal(keyIdOf(key), keyId);
+    assert.equal(fileSigner(privateKeyFile).keyId, keyId);
+
+    const again = await keygen();
+    assert.deepEqual([again.code, again.stdout], [2, ""]);
+    assert.match(again.stderr, /hint: .*never overwritten/);
+    assert.equal(readFileSync(privateKeyFile, "utf8"), pem);
+
+    const other = join(temporaryFolder(t), "half");
+    writeFile(join(other, "records-key.pub.pem"), "somebody else's");
+    const half = await run(LAUNCHER, ["records", "keygen", "--out", other]);
+    assert.equal(half.code, 2);
+    assert.equal(existsSync(join(other, "records-key.pem")), false);
+  });
+
+  it("a record that is not there yet is told with what makes it [OFF-3]", async (t) => {
+    const folder = temporaryFolder(t);
+    const ended = await verify(folder);
+    assert.deepEqual([ended.code, ended.stdout], [2, ""]);
+    assert.match(ended.stderr, /^error: there is no .*record\.json\nhint: .*drawbridge offboarding status/);
+  });
 });

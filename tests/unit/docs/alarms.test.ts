@@ -1,7 +1,7 @@
 // The alarm rules, the reference of metrics and the operating guide say what the bridge really counts.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { parser } from "@prometheus-io/lezer-promql";
 import { parse } from "yaml";
 import { ENVELOPE_REASONS } from "../../../src/bridge/ledger/states.ts";
@@ -96,89 +96,93 @@ const LABEL_VALUES: Readonly<Record<string, readonly string[]>> = {
   "drawbridge_ghost_devices state": ["starting", "ready", "stopped"],
 };
 
-test("every alarm is an expression of Prometheus' over metrics, labels and values that there are", async () => {
-  const metrics = await counted();
-  assert.ok(rules.length >= 12);
-  assert.equal(new Set(rules.map(({ alert }) => alert)).size, rules.length);
-  for (const { alert, expr, for: held, labels, annotations, ...more } of rules) {
-    const { errors, selectors } = parsed(expr);
-    assert.equal(errors, 0, `${alert}: ${expr}`);
-    assert.ok(selectors.length > 0, alert);
-    for (const { metric, matchers, over } of selectors) {
-      const found = metrics.get(metric);
-      assert.ok(found !== undefined, `${alert}: ${metric}`);
-      assert.equal(over, found.type === "counter" ? "increase" : undefined, `${alert}: ${metric}`);
-      for (const { label, values } of matchers) {
-        assert.ok(found.labelNames.includes(label), `${alert}: ${metric}{${label}}`);
-        const known = LABEL_VALUES[`${metric} ${label}`] ?? assert.fail(`${alert}: ${metric}{${label}}`);
-        for (const value of values) assert.ok(known.includes(value), `${alert}: ${label}=${value}`);
+describe("alarms", () => {
+  it("every alarm is an expression of Prometheus' over metrics, labels and values that there are", async () => {
+    const metrics = await counted();
+    assert.ok(rules.length >= 12);
+    assert.equal(new Set(rules.map(({ alert }) => alert)).size, rules.length);
+    for (const { alert, expr, for: held, labels, annotations, ...more } of rules) {
+      const { errors, selectors } = parsed(expr);
+      assert.equal(errors, 0, `${alert}: ${expr}`);
+      assert.ok(selectors.length > 0, alert);
+      for (const { metric, matchers, over } of selectors) {
+        const found = metrics.get(metric);
+        assert.ok(found !== undefined, `${alert}: ${metric}`);
+        assert.equal(over, found.type === "counter" ? "increase" : undefined, `${alert}: ${metric}`);
+        for (const { label, values } of matchers) {
+          assert.ok(found.labelNames.includes(label), `${alert}: ${metric}{${label}}`);
+          const known = LABEL_VALUES[`${metric} ${label}`] ?? assert.fail(`${alert}: ${metric}{${label}}`);
+          for (const value of values) assert.ok(known.includes(value), `${alert}: ${label}=${value}`);
+        }
       }
+      assert.deepEqual(more, {});
+      if (held !== undefined) assert.match(held, /^[1-9][0-9]*[mh]$/);
+      assert.deepEqual(Object.keys(labels), ["severity"]);
+      assert.match(labels.severity, /^(?:page|ticket)$/);
+      assert.deepEqual(Object.keys(annotations), ["summary"]);
+      assert.match(annotations.summary, /^[A-Z].*\.$/);
     }
-    assert.deepEqual(more, {});
-    if (held !== undefined) assert.match(held, /^[1-9][0-9]*[mh]$/);
-    assert.deepEqual(Object.keys(labels), ["severity"]);
-    assert.match(labels.severity, /^(?:page|ticket)$/);
-    assert.deepEqual(Object.keys(annotations), ["summary"]);
-    assert.match(annotations.summary, /^[A-Z].*\.$/);
-  }
-});
+  });
 
-test("ENC-6: the alarm on keys that never came counts these alone, and every reason is there to be counted", async () => {
-  const rule = rules.find(({ alert }) => alert === "DrawbridgeKeysNeverCame");
-  const [selector] = parsed(rule?.expr ?? "").selectors;
-  assert.equal(selector?.metric, "drawbridge_encrypted_events_expired_total");
-  assert.deepEqual(selector.matchers, [
-    { label: "reason", values: ["key_wait_elapsed", "key_requests_exhausted"] },
-  ]);
-  const metrics = createMetrics();
-  const observer = envelopeMetrics(metrics, { derived: () => {}, expired: () => {} });
-  observer.expired("source_redacted");
-  observer.expired("key_wait_elapsed");
-  const { values } = await metrics.encryptedExpired.get();
-  assert.deepEqual(
-    Object.fromEntries(values.map(({ labels, value }) => [labels.reason, value])),
-    Object.fromEntries(
-      ENVELOPE_REASONS.expired.map((reason) => [
-        reason,
-        reason === "source_redacted" || reason === "key_wait_elapsed" ? 1 : 0,
-      ]),
-    ),
-  );
-});
+  it("the alarm on keys that never came counts these alone, and every reason is there to be counted [ENC-6]", async () => {
+    const rule = rules.find(({ alert }) => alert === "DrawbridgeKeysNeverCame");
+    const [selector] = parsed(rule?.expr ?? "").selectors;
+    assert.equal(selector?.metric, "drawbridge_encrypted_events_expired_total");
+    assert.deepEqual(selector.matchers, [
+      { label: "reason", values: ["key_wait_elapsed", "key_requests_exhausted"] },
+    ]);
+    const metrics = createMetrics();
+    const observer = envelopeMetrics(metrics, { derived: () => {}, expired: () => {} });
+    observer.expired("source_redacted");
+    observer.expired("key_wait_elapsed");
+    const { values } = await metrics.encryptedExpired.get();
+    assert.deepEqual(
+      Object.fromEntries(values.map(({ labels, value }) => [labels.reason, value])),
+      Object.fromEntries(
+        ENVELOPE_REASONS.expired.map((reason) => [
+          reason,
+          reason === "source_redacted" || reason === "key_wait_elapsed" ? 1 : 0,
+        ]),
+      ),
+    );
+  });
 
-test("a bridge that stands by tells nothing that raises an alarm, whatever it told while it served", async () => {
-  const metrics = createMetrics();
-  const told = async () =>
-    [
-      ...(await metrics.registry.metrics()).matchAll(/^(drawbridge_(?:homeserver_up|encrypted_\w+)) (.+)$/gm),
-    ].map(([, name, value]) => `${name} ${value}`);
-  tellServing(metrics, false);
-  assert.deepEqual(await told(), [], "at its start");
-  tellServing(metrics, true);
-  recoveryMetrics(metrics).homeserverUp(false);
-  envelopeMetrics(metrics, { derived: () => {}, expired: () => {} }).waiting(1, 121_000);
-  assert.deepEqual((await told()).toSorted(), [
-    "drawbridge_encrypted_events_oldest_seconds 121",
-    "drawbridge_encrypted_events_waiting 1",
-    "drawbridge_homeserver_up 0",
-  ]);
-  tellServing(metrics, false);
-  assert.deepEqual(await told(), [], "after it has handed over");
-});
+  it("a bridge that stands by tells nothing that raises an alarm, whatever it told while it served", async () => {
+    const metrics = createMetrics();
+    const told = async () =>
+      [
+        ...(await metrics.registry.metrics()).matchAll(
+          /^(drawbridge_(?:homeserver_up|encrypted_\w+)) (.+)$/gm,
+        ),
+      ].map(([, name, value]) => `${name} ${value}`);
+    tellServing(metrics, false);
+    assert.deepEqual(await told(), [], "at its start");
+    tellServing(metrics, true);
+    recoveryMetrics(metrics).homeserverUp(false);
+    envelopeMetrics(metrics, { derived: () => {}, expired: () => {} }).waiting(1, 121_000);
+    assert.deepEqual((await told()).toSorted(), [
+      "drawbridge_encrypted_events_oldest_seconds 121",
+      "drawbridge_encrypted_events_waiting 1",
+      "drawbridge_homeserver_up 0",
+    ]);
+    tellServing(metrics, false);
+    assert.deepEqual(await told(), [], "after it has handed over");
+  });
 
-test("the operating guide says of every alarm what to do, and of no other", () => {
-  const guide = read("docs/operating/encrypted-rooms.md");
-  const told = [...guide.matchAll(/^\| `(Drawbridge[A-Za-z]+)` \|/gm)].map(([, name]) => name);
-  assert.deepEqual(told.toSorted(), rules.map(({ alert }) => alert).toSorted());
-});
+  it("the operating guide says of every alarm what to do, and of no other", () => {
+    const guide = read("docs/operating/encrypted-rooms.md");
+    const told = [...guide.matchAll(/^\| `(Drawbridge[A-Za-z]+)` \|/gm)].map(([, name]) => name);
+    assert.deepEqual(told.toSorted(), rules.map(({ alert }) => alert).toSorted());
+  });
 
-test("the reference lists every metric of the bridge with its labels, and no other", async () => {
-  const listed = [
-    ...read("docs/reference/metrics.md").matchAll(/^\| `(drawbridge_[a-z_]+)(?:\{([a-z_,]+)\})?` \|/gm),
-  ];
-  const metrics = await counted();
-  assert.deepEqual(listed.map(([, name]) => name).toSorted(), [...metrics.keys()].toSorted());
-  for (const [, name = "", labels = ""] of listed) {
-    assert.deepEqual(labels === "" ? [] : labels.split(","), metrics.get(name)?.labelNames, name);
-  }
+  it("the reference lists every metric of the bridge with its labels, and no other", async () => {
+    const listed = [
+      ...read("docs/reference/metrics.md").matchAll(/^\| `(drawbridge_[a-z_]+)(?:\{([a-z_,]+)\})?` \|/gm),
+    ];
+    const metrics = await counted();
+    assert.deepEqual(listed.map(([, name]) => name).toSorted(), [...metrics.keys()].toSorted());
+    for (const [, name = "", labels = ""] of listed) {
+      assert.deepEqual(labels === "" ? [] : labels.split(","), metrics.get(name)?.labelNames, name);
+    }
+  });
 });

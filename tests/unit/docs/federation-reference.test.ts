@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { globSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import type { Command } from "commander";
 import { COMMANDS } from "../../../src/cli/commands.ts";
-import { buildProgram } from "../../../src/cli/program.ts";
+import { buildProgram } from "../../../src/cli/lib/program.ts";
 import { ROOM_REASONS } from "../../../src/federation/planes/rooms/reasons.ts";
 import { OUTSIDE_PROBES } from "../../../src/federation/probes/finding.ts";
 import { OutcomeName, RefusalReason } from "../../../src/federation/state/records.ts";
@@ -47,81 +47,83 @@ function exitCodesOf(help: string): [code: string, meaning: string][] {
   ]);
 }
 
-test("every exit code of federation control stands in its help and, in the same words, in the reference", async () => {
-  const rows = ["| command | code | means |\n|---|---|---|\n"];
-  for (const { path } of COMMANDS.filter(
-    ({ path: [first] }) => first === "federation" || first === "reconcile",
-  )) {
-    const codes = exitCodesOf(await helpOf(path));
-    assert.ok(codes.length >= 2, `${path.join(" ")} says its exit codes`);
-    for (const [index, [code, meaning]] of codes.entries()) {
-      rows.push(`| ${index === 0 ? `\`${path.join(" ")}\`` : ""} | ${code} | ${meaning} |\n`);
+describe("federation reference", () => {
+  it("every exit code of federation control stands in its help and, in the same words, in the reference", async () => {
+    const rows = ["| command | code | means |\n|---|---|---|\n"];
+    for (const { path } of COMMANDS.filter(
+      ({ path: [first] }) => first === "federation" || first === "reconcile",
+    )) {
+      const codes = exitCodesOf(await helpOf(path));
+      assert.ok(codes.length >= 2, `${path.join(" ")} says its exit codes`);
+      for (const [index, [code, meaning]] of codes.entries()) {
+        rows.push(`| ${index === 0 ? `\`${path.join(" ")}\`` : ""} | ${code} | ${meaning} |\n`);
+      }
     }
-  }
-  const text = readFileSync(FILE, "utf8");
-  if (process.env["UPDATE_GOLDENS"] === "1" && process.env["CI"] !== "true") {
-    writeFileSync(
-      FILE,
-      text.replace(TABLE, () => rows.join("")),
-    );
-    return;
-  }
-  assert.equal(TABLE.exec(text)?.[0], rows.join(""), "run: ./task test --update");
-});
-
-test("the reference names every reason of the closed sets", () => {
-  const closed = [
-    ...RefusalReason.options,
-    ...OutcomeName.options,
-    ...Object.keys(ROOM_REASONS),
-    ...Object.keys(OUTSIDE_PROBES),
-  ];
-  assert.deepEqual(
-    closed.filter((word) => !named.has(word)),
-    [],
-  );
-});
-
-/** Where a word becomes a reason, a probe, a kind of drift or a rule. */
-const SAID: readonly RegExp[] = [
-  /\b(?:reason|probe|rule|event|absent|deferred|code): "([a-z_.]+)"/g,
-  /(?:leftOut|notApplicable|observed|seal|problem)\(\s*"([a-z_.]+)"/g,
-  /new DrawbridgeError\(\s*"([a-z_]+)"/g,
-  /^ {2,}\[\/.*\/, (?:"[a-z_]+", )?"([a-z_]+)"\],$/gm,
-  /^ {2,}\d{3}: "([a-z_]+)",$/gm,
-];
-/** Words with an underscore that are names of fields, settings and protocols, and never a reason. */
-const NOT_SAID: ReadonlySet<string> = new Set(
-  `access_token additional_creators appservice_id client_credentials containment_records declared_clients delete_status event_id federation_domain_whitelist history_visibility invalid_type invalid_value join_rule
-   knock_restricted private_chat raise_invite room_version server_name service_account set_acl state_default stream_items unrecognized_keys user_id users_default world_readable`.split(
-    /\s+/,
-  ),
-);
-
-test("the reference names every reason that the sources give, and no word with an underscore is forgotten", () => {
-  const files = globSync(["src/federation/**/*.ts", "src/cli/federation*.ts", "src/cli/reconcile.ts"], {
-    cwd: ROOT,
-    // Removal, re-admission and an agent's identity have pages of their own.
-    exclude: ["src/federation/{offboarding,readmission,agents}/**"],
+    const text = readFileSync(FILE, "utf8");
+    if (process.env["UPDATE_GOLDENS"] === "1" && process.env["CI"] !== "true") {
+      writeFileSync(
+        FILE,
+        text.replace(TABLE, () => rows.join("")),
+      );
+      return;
+    }
+    assert.equal(TABLE.exec(text)?.[0], rows.join(""), "run: ./task test --update");
   });
-  assert.ok(files.length > 50);
-  const found = new Set<string>();
-  const underscored = new Set<string>();
-  for (const file of files) {
-    const text = readFileSync(join(ROOT, file), "utf8");
-    for (const pattern of SAID) for (const [, word = ""] of text.matchAll(pattern)) found.add(word);
-    for (const [, word = ""] of text.matchAll(/"([a-z]+(?:_[a-z0-9]+)+)"/g)) underscored.add(word);
-  }
-  assert.ok(found.size > 80);
-  assert.deepEqual(
-    [...found].filter((word) => !named.has(word)).sort(),
-    [],
-    "said, and not in the reference",
+
+  it("the reference names every reason of the closed sets", () => {
+    const closed = [
+      ...RefusalReason.options,
+      ...OutcomeName.options,
+      ...Object.keys(ROOM_REASONS),
+      ...Object.keys(OUTSIDE_PROBES),
+    ];
+    assert.deepEqual(
+      closed.filter((word) => !named.has(word)),
+      [],
+    );
+  });
+
+  /** Where a word becomes a reason, a probe, a kind of drift or a rule. */
+  const SAID: readonly RegExp[] = [
+    /\b(?:reason|probe|rule|event|absent|deferred|code): "([a-z_.]+)"/g,
+    /(?:leftOut|notApplicable|observed|seal|problem)\(\s*"([a-z_.]+)"/g,
+    /new DrawbridgeError\(\s*"([a-z_]+)"/g,
+    /^ {2,}\[\/.*\/, (?:"[a-z_]+", )?"([a-z_]+)"\],$/gm,
+    /^ {2,}\d{3}: "([a-z_]+)",$/gm,
+  ];
+  /** Words with an underscore that are names of fields, settings and protocols, and never a reason. */
+  const NOT_SAID: ReadonlySet<string> = new Set(
+    `access_token additional_creators appservice_id client_credentials containment_records declared_clients delete_status event_id federation_domain_whitelist history_visibility invalid_type invalid_value join_rule
+   knock_restricted private_chat raise_invite room_version server_name service_account set_acl state_default stream_items unrecognized_keys user_id users_default world_readable`.split(
+      /\s+/,
+    ),
   );
-  const forgotten = [...underscored].filter((word) => !named.has(word) && !NOT_SAID.has(word));
-  assert.deepEqual(forgotten.sort(), [], "name them in the reference, or here as not said");
-  assert.deepEqual(
-    [...NOT_SAID].filter((word) => !underscored.has(word) || named.has(word)),
-    [],
-  );
+
+  it("the reference names every reason that the sources give, and no word with an underscore is forgotten", () => {
+    const files = globSync(["src/federation/**/*.ts", "src/cli/federation*.ts", "src/cli/reconcile.ts"], {
+      cwd: ROOT,
+      // Removal, re-admission and an agent's identity have pages of their own.
+      exclude: ["src/federation/{offboarding,readmission,agents}/**"],
+    });
+    assert.ok(files.length > 50);
+    const found = new Set<string>();
+    const underscored = new Set<string>();
+    for (const file of files) {
+      const text = readFileSync(join(ROOT, file), "utf8");
+      for (const pattern of SAID) for (const [, word = ""] of text.matchAll(pattern)) found.add(word);
+      for (const [, word = ""] of text.matchAll(/"([a-z]+(?:_[a-z0-9]+)+)"/g)) underscored.add(word);
+    }
+    assert.ok(found.size > 80);
+    assert.deepEqual(
+      [...found].filter((word) => !named.has(word)).sort(),
+      [],
+      "said, and not in the reference",
+    );
+    const forgotten = [...underscored].filter((word) => !named.has(word) && !NOT_SAID.has(word));
+    assert.deepEqual(forgotten.sort(), [], "name them in the reference, or here as not said");
+    assert.deepEqual(
+      [...NOT_SAID].filter((word) => !underscored.has(word) || named.has(word)),
+      [],
+    );
+  });
 });

@@ -1,125 +1,127 @@
 // Setting `contained`, or one plane, in a partner's file without touching anything else of it.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
 import { setContained, setPlane } from "../../../src/federation/containment/edit-partner.ts";
 
-test("CON-1: the flag is set in place, and every other byte stays", () => {
-  const cases: readonly (readonly [string, string])[] = [
-    [
-      "# Ours.\nversion: 1\ncontained:   false   # until when?\nazp: 'b'\n",
-      "# Ours.\nversion: 1\ncontained:   true   # until when?\nazp: 'b'\n",
-    ],
-    [
-      "version: 1\nclassification: internal # agreed\n\nazp: b\n",
-      "version: 1\nclassification: internal # agreed\ncontained: true\n\nazp: b\n",
-    ],
-    ["classification: internal", "classification: internal\ncontained: true\n"],
-    [
-      "version: 1\r\nclassification: internal\r\nazp: b\r\n",
-      "version: 1\r\nclassification: internal\r\ncontained: true\r\nazp: b\r\n",
-    ],
-    [
-      "{version: 1, classification: internal, azp: b}\n",
-      "{version: 1, classification: internal, contained: true, azp: b}\n",
-    ],
-    ['"contained": no\nclassification: internal\n', '"contained": true\nclassification: internal\n'],
-    [
-      "classification: internal\ncard: {contained: false}\n",
-      "classification: internal\ncontained: true\ncard: {contained: false}\n",
-    ],
-  ];
-  for (const [before, after] of cases) assert.equal(setContained(before, true), after);
-});
+describe("edit partner", () => {
+  it("the flag is set in place, and every other byte stays [CON-1]", () => {
+    const cases: readonly (readonly [string, string])[] = [
+      [
+        "# Ours.\nversion: 1\ncontained:   false   # until when?\nazp: 'b'\n",
+        "# Ours.\nversion: 1\ncontained:   true   # until when?\nazp: 'b'\n",
+      ],
+      [
+        "version: 1\nclassification: internal # agreed\n\nazp: b\n",
+        "version: 1\nclassification: internal # agreed\ncontained: true\n\nazp: b\n",
+      ],
+      ["classification: internal", "classification: internal\ncontained: true\n"],
+      [
+        "version: 1\r\nclassification: internal\r\nazp: b\r\n",
+        "version: 1\r\nclassification: internal\r\ncontained: true\r\nazp: b\r\n",
+      ],
+      [
+        "{version: 1, classification: internal, azp: b}\n",
+        "{version: 1, classification: internal, contained: true, azp: b}\n",
+      ],
+      ['"contained": no\nclassification: internal\n', '"contained": true\nclassification: internal\n'],
+      [
+        "classification: internal\ncard: {contained: false}\n",
+        "classification: internal\ncontained: true\ncard: {contained: false}\n",
+      ],
+    ];
+    for (const [before, after] of cases) assert.equal(setContained(before, true), after);
+  });
 
-test("CON-1: containing and restoring gives back what was there", () => {
-  const text = "# a\nversion: 1\nclassification: internal   # b\ncontained: false # c\nazp: b\n";
-  assert.equal(setContained(setContained(text, true), false), text);
-});
+  it("containing and restoring gives back what was there [CON-1]", () => {
+    const text = "# a\nversion: 1\nclassification: internal   # b\ncontained: false # c\nazp: b\n";
+    assert.equal(setContained(setContained(text, true), false), text);
+  });
 
-test("CON-1: whatever else a file holds means the same afterwards", () => {
-  const line = fc.constantFrom(
-    "azp: b",
-    "issuer: https://b.test # x",
-    "# only a comment",
-    "",
-    "card:\n  consumes: {}",
-    "rooms: {whenRemoved: retire}",
-    "keyIds:\n  - 'a: b'",
-  );
-  fc.assert(
-    fc.property(
-      fc.uniqueArray(line, { maxLength: 7 }),
-      fc.uniqueArray(line, { maxLength: 7 }),
-      fc.constantFrom("", "contained: false\n", "contained: true # why\n"),
-      fc.boolean(),
-      (before, after, flag, contained) => {
-        const seen = new Set(before);
-        const rest = after.filter((one) => !seen.has(one));
-        const text = [...before, "classification: internal", flag.trim(), ...rest, ""].join("\n");
-        const edited = setContained(text, contained);
-        const { contained: said, ...others } = parse(edited) as Record<string, unknown>;
-        const { contained: _, ...wanted } = parse(text) as Record<string, unknown>;
-        assert.equal(said, contained);
-        assert.deepEqual(others, wanted);
-        const lost = text
-          .split("\n")
-          .filter((one) => !one.startsWith("contained") && !edited.split("\n").includes(one));
-        assert.deepEqual(lost, []);
-      },
-    ),
-  );
-});
+  it("whatever else a file holds means the same afterwards [CON-1]", () => {
+    const line = fc.constantFrom(
+      "azp: b",
+      "issuer: https://b.test # x",
+      "# only a comment",
+      "",
+      "card:\n  consumes: {}",
+      "rooms: {whenRemoved: retire}",
+      "keyIds:\n  - 'a: b'",
+    );
+    fc.assert(
+      fc.property(
+        fc.uniqueArray(line, { maxLength: 7 }),
+        fc.uniqueArray(line, { maxLength: 7 }),
+        fc.constantFrom("", "contained: false\n", "contained: true # why\n"),
+        fc.boolean(),
+        (before, after, flag, contained) => {
+          const seen = new Set(before);
+          const rest = after.filter((one) => !seen.has(one));
+          const text = [...before, "classification: internal", flag.trim(), ...rest, ""].join("\n");
+          const edited = setContained(text, contained);
+          const { contained: said, ...others } = parse(edited) as Record<string, unknown>;
+          const { contained: _, ...wanted } = parse(text) as Record<string, unknown>;
+          assert.equal(said, contained);
+          assert.deepEqual(others, wanted);
+          const lost = text
+            .split("\n")
+            .filter((one) => !one.startsWith("contained") && !edited.split("\n").includes(one));
+          assert.deepEqual(lost, []);
+        },
+      ),
+    );
+  });
 
-test("OFF-2: a plane is closed in place, and every other byte stays", () => {
-  const cases: readonly (readonly [string, string])[] = [
-    [
-      "# Ours.\nplanes:\n    gateway:  open  # since May\n    card: open\nazp: 'b'\n",
-      "# Ours.\nplanes:\n    gateway:  closed  # since May\n    card: open\nazp: 'b'\n",
-    ],
-    [
-      "planes:\n    card: open # kept\n    rooms: open # too\nazp: 'b'\n",
-      "planes:\n    card: open # kept\n    rooms: open # too\n    gateway: closed\nazp: 'b'\n",
-    ],
-    [
-      "classification: internal # agreed\n\nazp: b\n",
-      "classification: internal # agreed\nplanes:\n  gateway: closed\n\nazp: b\n",
-    ],
-    [
-      "classification: internal\r\ncontained: true\r\nazp: b\r\n",
-      "classification: internal\r\ncontained: true\r\nplanes:\r\n  gateway: closed\r\nazp: b\r\n",
-    ],
-    [
-      "classification: internal\nplanes: {rooms: open}\n",
-      "classification: internal\nplanes: {rooms: open, gateway: closed}\n",
-    ],
-    ["classification: internal", "classification: internal\nplanes:\n  gateway: closed\n"],
-  ];
-  for (const [before, after] of cases) assert.equal(setPlane(before, "gateway", "closed"), after);
-});
+  it("a plane is closed in place, and every other byte stays [OFF-2]", () => {
+    const cases: readonly (readonly [string, string])[] = [
+      [
+        "# Ours.\nplanes:\n    gateway:  open  # since May\n    card: open\nazp: 'b'\n",
+        "# Ours.\nplanes:\n    gateway:  closed  # since May\n    card: open\nazp: 'b'\n",
+      ],
+      [
+        "planes:\n    card: open # kept\n    rooms: open # too\nazp: 'b'\n",
+        "planes:\n    card: open # kept\n    rooms: open # too\n    gateway: closed\nazp: 'b'\n",
+      ],
+      [
+        "classification: internal # agreed\n\nazp: b\n",
+        "classification: internal # agreed\nplanes:\n  gateway: closed\n\nazp: b\n",
+      ],
+      [
+        "classification: internal\r\ncontained: true\r\nazp: b\r\n",
+        "classification: internal\r\ncontained: true\r\nplanes:\r\n  gateway: closed\r\nazp: b\r\n",
+      ],
+      [
+        "classification: internal\nplanes: {rooms: open}\n",
+        "classification: internal\nplanes: {rooms: open, gateway: closed}\n",
+      ],
+      ["classification: internal", "classification: internal\nplanes:\n  gateway: closed\n"],
+    ];
+    for (const [before, after] of cases) assert.equal(setPlane(before, "gateway", "closed"), after);
+  });
 
-test("OFF-2: closing and opening a plane means that one plane alone, however the file is laid out", () => {
-  const layouts = fc.constantFrom(
-    "",
-    "planes: {}\n",
-    "planes: {gateway: open, rooms: closed}\n",
-    "planes:\n  rooms: closed # why\n  card: open\n",
-    "planes:\n  ? card\n  : open\n",
-  );
-  const plane = fc.constantFrom("transport", "rooms", "border", "card", "gateway");
-  fc.assert(
-    fc.property(layouts, fc.array(fc.tuple(plane, fc.boolean()), { maxLength: 8 }), (planes, changes) => {
-      let text = `version: 1\nclassification: internal\n${planes}azp: b # end\n`;
-      const wanted: Record<string, string> = { ...(parse(text) as { planes?: object }).planes };
-      for (const [name, open] of changes) {
-        wanted[name] = open ? "open" : "closed";
-        text = setPlane(text, name, open ? "open" : "closed");
-      }
-      const { planes: said = {}, ...others } = parse(text) as Record<string, unknown>;
-      assert.deepEqual(said, wanted);
-      assert.deepEqual(others, { version: 1, classification: "internal", azp: "b" });
-      assert.ok(text.includes("azp: b # end"));
-    }),
-  );
+  it("closing and opening a plane means that one plane alone, however the file is laid out [OFF-2]", () => {
+    const layouts = fc.constantFrom(
+      "",
+      "planes: {}\n",
+      "planes: {gateway: open, rooms: closed}\n",
+      "planes:\n  rooms: closed # why\n  card: open\n",
+      "planes:\n  ? card\n  : open\n",
+    );
+    const plane = fc.constantFrom("transport", "rooms", "border", "card", "gateway");
+    fc.assert(
+      fc.property(layouts, fc.array(fc.tuple(plane, fc.boolean()), { maxLength: 8 }), (planes, changes) => {
+        let text = `version: 1\nclassification: internal\n${planes}azp: b # end\n`;
+        const wanted: Record<string, string> = { ...(parse(text) as { planes?: object }).planes };
+        for (const [name, open] of changes) {
+          wanted[name] = open ? "open" : "closed";
+          text = setPlane(text, name, open ? "open" : "closed");
+        }
+        const { planes: said = {}, ...others } = parse(text) as Record<string, unknown>;
+        assert.deepEqual(said, wanted);
+        assert.deepEqual(others, { version: 1, classification: "internal", azp: "b" });
+        assert.ok(text.includes("azp: b # end"));
+      }),
+    );
+  });
 });

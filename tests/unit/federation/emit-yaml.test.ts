@@ -1,6 +1,6 @@
 // The YAML that is rendered reads back as what was meant, by any reader.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
 import { type Plain, yamlDocuments, yamlFile } from "../../../src/federation/planes/emit-yaml.ts";
@@ -66,20 +66,22 @@ const { value } = fc.letrec<{ value: Plain }>((tie) => ({
 }));
 const document = fc.dictionary(text, value, { minKeys: 1, maxKeys: 5, noNullPrototype: true });
 
-test("GIT-1: a rendered file reads back as what was meant, for YAML 1.2 and for YAML 1.1", () => {
-  fc.assert(
-    fc.property(document, (written) => {
-      const rendered = yamlFile(written);
-      const plain: unknown = JSON.parse(JSON.stringify(written));
-      assert.deepEqual(parse(rendered), plain);
-      // PyYAML, with which homeservers read, follows YAML 1.1.
-      assert.deepEqual(parse(rendered, { version: "1.1" }), plain);
-    }),
-    { numRuns: 500 },
-  );
-});
+describe("emit yaml", () => {
+  it("a rendered file reads back as what was meant, for YAML 1.2 and for YAML 1.1 [GIT-1]", () => {
+    fc.assert(
+      fc.property(document, (written) => {
+        const rendered = yamlFile(written);
+        const plain: unknown = JSON.parse(JSON.stringify(written));
+        assert.deepEqual(parse(rendered), plain);
+        // PyYAML, with which homeservers read, follows YAML 1.1.
+        assert.deepEqual(parse(rendered, { version: "1.1" }), plain);
+      }),
+      { numRuns: 500 },
+    );
+  });
 
-test("GIT-1: members that are undefined are left out, and a map of nothing else is empty", () => {
-  const rendered = yamlDocuments([{ a: undefined, b: { c: undefined }, d: [{}] }]);
-  assert.equal(rendered.slice(rendered.indexOf("---")), "---\nb: {}\nd:\n  - {}\n");
+  it("members that are undefined are left out, and a map of nothing else is empty [GIT-1]", () => {
+    const rendered = yamlDocuments([{ a: undefined, b: { c: undefined }, d: [{}] }]);
+    assert.equal(rendered.slice(rendered.indexOf("---")), "---\nb: {}\nd:\n  - {}\n");
+  });
 });

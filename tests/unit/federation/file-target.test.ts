@@ -3,21 +3,26 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { applyFile, fileDrift } from "../../../src/federation/planes/file-target.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
-test("GIT-1: a pipe in a rendered file's place is told, replaced, and never waited for", (t) => {
-  const target = join(temporaryFolder(t), "policy.json");
-  execFileSync("mkfifo", [target]);
-  assert.deepEqual(fileDrift(target, "new"), { subject: target, kind: "edited", found: null });
-  assert.equal(applyFile(target, "new", 0o644), true);
-  assert.equal(readFileSync(target, "utf8"), "new");
-});
+describe("file target", () => {
+  it("a pipe in a rendered file's place is told, replaced, and never waited for [GIT-1]", (t) => {
+    const target = join(temporaryFolder(t), "policy.json");
+    execFileSync("mkfifo", [target]);
+    assert.deepEqual(fileDrift(target, "new"), { subject: target, kind: "edited", found: null });
+    assert.equal(applyFile(target, "new", 0o644), true);
+    assert.equal(readFileSync(target, "utf8"), "new");
+  });
 
-test("GIT-1: a folder in a rendered file's place is an error that names its mend", (t) => {
-  const target = join(temporaryFolder(t), "policy.json");
-  mkdirSync(target);
-  assert.equal(fileDrift(target, "new")?.found, null);
-  assert.throws(() => applyFile(target, "new", 0o644), { code: "config_invalid", mend: /federation\.yaml/ });
+  it("a folder in a rendered file's place is an error that names its hint [GIT-1]", (t) => {
+    const target = join(temporaryFolder(t), "policy.json");
+    mkdirSync(target);
+    assert.equal(fileDrift(target, "new")?.found, null);
+    assert.throws(() => applyFile(target, "new", 0o644), {
+      code: "config_invalid",
+      hint: /federation\.yaml/,
+    });
+  });
 });

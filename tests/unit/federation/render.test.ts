@@ -1,6 +1,6 @@
 // What a registry means, file by file, for one machine and for Kubernetes.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
 import { planeOfPath, renderAll } from "../../../src/federation/render.ts";
 import { assertGolden } from "../../support/golden.ts";
@@ -8,18 +8,20 @@ import { registryFiles } from "../../support/registry-folder.ts";
 
 const rendered = renderAll(loadRegistry(registryFiles()));
 
-test("GIT-1: every plane of a sample organisation is rendered as it was reviewed", () => {
-  for (const [path, text] of rendered) assertGolden(`federation/harbour/${path}`, text);
-});
+describe("render", () => {
+  it("every plane of a sample organisation is rendered as it was reviewed [GIT-1]", () => {
+    for (const [path, text] of rendered) assertGolden(`federation/harbour/${path}`, text);
+  });
 
-test("GIT-1: the order in which files are read changes no byte", () => {
-  const reversed = new Map([...registryFiles()].reverse());
-  assert.deepEqual(renderAll(loadRegistry(reversed)), rendered);
-});
+  it("the order in which files are read changes no byte [GIT-1]", () => {
+    const reversed = new Map([...registryFiles()].reverse());
+    assert.deepEqual(renderAll(loadRegistry(reversed)), rendered);
+  });
 
-test("a rendered path tells its plane, and no other path does", () => {
-  for (const path of rendered.keys()) assert.notEqual(planeOfPath(path), undefined, path);
-  for (const path of ["rendered/border", "registry/partners/org-b.yaml", "rendered/other/x", "README.md"]) {
-    assert.equal(planeOfPath(path), undefined, path);
-  }
+  it("a rendered path tells its plane, and no other path does", () => {
+    for (const path of rendered.keys()) assert.notEqual(planeOfPath(path), undefined, path);
+    for (const path of ["rendered/border", "registry/partners/org-b.yaml", "rendered/other/x", "README.md"]) {
+      assert.equal(planeOfPath(path), undefined, path);
+    }
+  });
 });

@@ -1,6 +1,6 @@
 // Joins and history, by scripted people: what a real homeserver does with them is measured by the lab's tests.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import type { RoomId } from "../../../src/domain/identifiers.ts";
 import { RoomProbes } from "../../../src/federation/probes/in-rooms.ts";
 import { ProbedRoom, type RoomPeople } from "../../../src/federation/probes/probed-room.ts";
@@ -60,39 +60,41 @@ async function probe(people: RoomPeople) {
   return await running;
 }
 
-test("OFF-4: history is asked for while the one who came in is in, who then leaves", async () => {
-  const { people, said } = room({ leaves: () => 200 });
-  const items = await probe(people);
-  const history = items.filter(({ probe }) => /^(event|backfill)_/.test(probe));
-  assert.deepEqual(
-    history.map(({ probe, verdict }) => [probe, verdict]),
-    [
-      ["event_at_target", "open"],
-      ["backfill_at_target", "open"],
-      ["event_at_witness", "open"],
-      ["backfill_at_witness", "open"],
-    ],
-  );
-  const visit = (server: string) => [
-    `joins by ${server}`,
-    `history at ${server}`,
-    `history at ${server}`,
-    "leaves: 200",
-  ];
-  assert.deepEqual(said, [...visit("a.test"), ...visit("d.test")]);
-});
+describe("room doors", () => {
+  it("history is asked for while the one who came in is in, who then leaves [OFF-4]", async () => {
+    const { people, said } = room({ leaves: () => 200 });
+    const items = await probe(people);
+    const history = items.filter(({ probe }) => /^(event|backfill)_/.test(probe));
+    assert.deepEqual(
+      history.map(({ probe, verdict }) => [probe, verdict]),
+      [
+        ["event_at_target", "open"],
+        ["backfill_at_target", "open"],
+        ["event_at_witness", "open"],
+        ["backfill_at_witness", "open"],
+      ],
+    );
+    const visit = (server: string) => [
+      `joins by ${server}`,
+      `history at ${server}`,
+      `history at ${server}`,
+      "leaves: 200",
+    ];
+    assert.deepEqual(said, [...visit("a.test"), ...visit("d.test")]);
+  });
 
-test("OFF-4: who could not leave at once tries again", async () => {
-  const answers = [502, 429, 200];
-  const { people, said } = room({ leaves: () => answers.shift() ?? 200 });
-  await probe(people);
-  assert.deepEqual(
-    said.filter((what) => what.startsWith("leaves")),
-    ["leaves: 502", "leaves: 429", "leaves: 200", "leaves: 200"],
-  );
-});
+  it("who could not leave at once tries again [OFF-4]", async () => {
+    const answers = [502, 429, 200];
+    const { people, said } = room({ leaves: () => answers.shift() ?? 200 });
+    await probe(people);
+    assert.deepEqual(
+      said.filter((what) => what.startsWith("leaves")),
+      ["leaves: 502", "leaves: 429", "leaves: 200", "leaves: 200"],
+    );
+  });
 
-test("OFF-4: who cannot leave is named, and the probe does not go on", async () => {
-  const { people } = room({ leaves: () => 503 });
-  await assert.rejects(probe(people), /@bea:b\.test came into !room to probe it, and cannot leave/);
+  it("who cannot leave is named, and the probe does not go on [OFF-4]", async () => {
+    const { people } = room({ leaves: () => 503 });
+    await assert.rejects(probe(people), /@bea:b\.test came into !room to probe it, and cannot leave/);
+  });
 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import type { EventId, RoomId, ServerName, UserId } from "../../../src/domain/identifiers.ts";
 import type { StateEvent } from "../../../src/federation/homeserver/client.ts";
 import { serverAcl } from "../../../src/federation/planes/rooms/acl.ts";
@@ -37,23 +37,25 @@ const ACTS: readonly (readonly [RoomAct, StateEvent])[] = [
   [{ kind: "set_acl", content: acl }, event("m.room.server_acl", "", { ...acl }, NEW)],
 ];
 
-test("PLN-2: a room after an act of ours is what the homeserver would show", () => {
-  for (const [act, made] of ACTS) {
-    const others = ROOM_EVENTS.filter(
-      ({ type, state_key }) => type !== made.type || state_key !== made.state_key,
-    );
-    const shown = readRoomState(ROOM, [...others, made]);
-    const taken = afterAct(readRoomState(ROOM, ROOM_EVENTS), act, ALICE, NEW);
-    assert.deepEqual(
-      JSON.parse(JSON.stringify(plain(taken))),
-      JSON.parse(JSON.stringify(plain(shown))),
-      act.kind,
-    );
+describe("rooms after act", () => {
+  it("a room after an act of ours is what the homeserver would show [PLN-2]", () => {
+    for (const [act, made] of ACTS) {
+      const others = ROOM_EVENTS.filter(
+        ({ type, state_key }) => type !== made.type || state_key !== made.state_key,
+      );
+      const shown = readRoomState(ROOM, [...others, made]);
+      const taken = afterAct(readRoomState(ROOM, ROOM_EVENTS), act, ALICE, NEW);
+      assert.deepEqual(
+        JSON.parse(JSON.stringify(plain(taken))),
+        JSON.parse(JSON.stringify(plain(shown))),
+        act.kind,
+      );
+    }
+  });
+
+  /** Maps as sorted lists, so that two states compare by what they say. */
+  function plain(state: ReturnType<typeof readRoomState>) {
+    const sorted = <Value>(map: ReadonlyMap<string, Value>) => [...map].sort(([a], [b]) => (a < b ? -1 : 1));
+    return { ...state, members: sorted(state.members), single: sorted(state.single) };
   }
 });
-
-/** Maps as sorted lists, so that two states compare by what they say. */
-function plain(state: ReturnType<typeof readRoomState>) {
-  const sorted = <Value>(map: ReadonlyMap<string, Value>) => [...map].sort(([a], [b]) => (a < b ? -1 : 1));
-  return { ...state, members: sorted(state.members), single: sorted(state.single) };
-}

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { type DriftCursor, roomsDrift } from "../../../src/federation/planes/rooms/drift.ts";
 import type { RoomsSession } from "../../../src/federation/planes/rooms/session.ts";
 
@@ -37,31 +37,33 @@ function session(count: number): RoomsSession {
   } as unknown as RoomsSession;
 }
 
-test("PLN-2: a look for drift ends in time, and the next one begins where it ended", async () => {
-  const homeserver = session(120);
-  const cursor: DriftCursor = {};
-  const seen = new Set<string>();
-  for (const expected of [50, 50, 50]) {
-    const found = await roomsDrift(homeserver, cursor);
-    assert.ok(Math.abs(found.length - expected) <= 8, `${found.length} rooms in one look`);
-    for (const { subject, kind } of found) {
-      assert.equal(kind, "acl");
-      seen.add(subject);
+describe("rooms drift", () => {
+  it("a look for drift ends in time, and the next one begins where it ended [PLN-2]", async () => {
+    const homeserver = session(120);
+    const cursor: DriftCursor = {};
+    const seen = new Set<string>();
+    for (const expected of [50, 50, 50]) {
+      const found = await roomsDrift(homeserver, cursor);
+      assert.ok(Math.abs(found.length - expected) <= 8, `${found.length} rooms in one look`);
+      for (const { subject, kind } of found) {
+        assert.equal(kind, "acl");
+        seen.add(subject);
+      }
     }
-  }
-  assert.equal(seen.size, 120);
-});
+    assert.equal(seen.size, 120);
+  });
 
-test("PLN-2: where there are few rooms every look for drift sees them all", async () => {
-  const homeserver = session(20);
-  const cursor: DriftCursor = {};
-  for (let looks = 0; looks < 3; looks++) assert.equal((await roomsDrift(homeserver, cursor)).length, 20);
-});
+  it("where there are few rooms every look for drift sees them all [PLN-2]", async () => {
+    const homeserver = session(20);
+    const cursor: DriftCursor = {};
+    for (let looks = 0; looks < 3; looks++) assert.equal((await roomsDrift(homeserver, cursor)).length, 20);
+  });
 
-test("PLN-2: against another intent the rooms are looked at from the beginning", async () => {
-  const homeserver = session(120);
-  const cursor: DriftCursor = {};
-  const first = await roomsDrift(homeserver, cursor);
-  const other = { ...homeserver, intent: { ...homeserver.intent, allow: ["a.test", "c.test"] } };
-  assert.equal((await roomsDrift(other, cursor))[0]?.subject, first[0]?.subject);
+  it("against another intent the rooms are looked at from the beginning [PLN-2]", async () => {
+    const homeserver = session(120);
+    const cursor: DriftCursor = {};
+    const first = await roomsDrift(homeserver, cursor);
+    const other = { ...homeserver, intent: { ...homeserver.intent, allow: ["a.test", "c.test"] } };
+    assert.equal((await roomsDrift(other, cursor))[0]?.subject, first[0]?.subject);
+  });
 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import type { ServerName } from "../../../src/domain/identifiers.ts";
 import { roomsEvidence } from "../../../src/federation/planes/rooms/probe.ts";
 import type { RoomsSession } from "../../../src/federation/planes/rooms/session.ts";
@@ -40,10 +40,12 @@ const atRetained = async (creator: string, allow: readonly string[]) =>
     .filter(({ probe }) => probe === "room_acl_at_retained")
     .map(({ verdict }) => verdict);
 
-test("RDM-1, PLN-2: of a partner's own room that lets it in, nothing is asked of others, who may have put us out", async () => {
-  const everybody = ["a.test", "b.test", "d.test"];
-  assert.deepEqual(await atRetained("@bob:b.test", everybody), []);
-  // What is ours, and whatever keeps the partner out, is to be shown.
-  assert.deepEqual(await atRetained("@bob:a.test", everybody), ["unknown"]);
-  assert.deepEqual(await atRetained("@bob:b.test", ["a.test", "d.test"]), ["unknown"]);
+describe("rooms evidence", () => {
+  it("of a partner's own room that lets it in, nothing is asked of others, who may have put us out [RDM-1] [PLN-2]", async () => {
+    const everybody = ["a.test", "b.test", "d.test"];
+    assert.deepEqual(await atRetained("@bob:b.test", everybody), []);
+    // What is ours, and whatever keeps the partner out, is to be shown.
+    assert.deepEqual(await atRetained("@bob:a.test", everybody), ["unknown"]);
+    assert.deepEqual(await atRetained("@bob:b.test", ["a.test", "d.test"]), ["unknown"]);
+  });
 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import fc from "fast-check";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import type { EventId, RoomId, ServerName, UserId } from "../../../src/domain/identifiers.ts";
@@ -79,75 +79,77 @@ function scene({ notInvitedAgain = [] as string[], answer = "taken" as Answer } 
   return { asked, counts, invite };
 }
 
-test("PLN-2: after a restore those who were in the room or invited are invited by who banned them", async () => {
-  const { asked, counts, invite } = scene();
-  assert.equal(await invite(RECORD, roomState(LIFTED)), undefined);
-  assert.deepEqual(asked, [`${ALICE} ${ROOM} ${INVITED}`, `${ALICE} ${ROOM} ${JOINED}`]);
-  assert.deepEqual(counts, { invited: 2, refused: 0 });
-});
-
-test("PLN-2: nobody is invited again whose membership somebody else has changed since", async () => {
-  const { asked, invite } = scene();
-  await invite(RECORD, roomState({ [JOINED]: JOINED, [INVITED]: `@moderator:${OWN}` }));
-  assert.deepEqual(asked, []);
-});
-
-test("PLN-2: nobody is invited again where the registry says so, or after a removal", async () => {
-  const told = scene({ notInvitedAgain: [PARTNER] });
-  assert.equal(await told.invite(RECORD, roomState(LIFTED)), undefined);
-  const removed = foldEntry(RECORD, { act: "removed", room: ROOM });
-  assert.ok(removed !== undefined);
-  const after = scene();
-  assert.equal(await after.invite(removed, roomState(LIFTED)), undefined);
-  assert.deepEqual([...told.asked, ...after.asked], []);
-});
-
-test("PLN-2: into a replacement come those who were in the room that it replaces, banned or not", async () => {
-  const creator = user("creator");
-  const replaced = foldEntry(RECORD, {
-    act: "replace",
-    room: ROOM,
-    creator: ALICE,
-    users: [{ user: creator, before: "join" }],
+describe("rooms invite again", () => {
+  it("after a restore those who were in the room or invited are invited by who banned them [PLN-2]", async () => {
+    const { asked, counts, invite } = scene();
+    assert.equal(await invite(RECORD, roomState(LIFTED)), undefined);
+    assert.deepEqual(asked, [`${ALICE} ${ROOM} ${INVITED}`, `${ALICE} ${ROOM} ${JOINED}`]);
+    assert.deepEqual(counts, { invited: 2, refused: 0 });
   });
-  assert.ok(replaced !== undefined);
-  const { asked, invite } = scene();
-  assert.equal(await invite(replaced, roomState({ [INVITED]: ALICE }, { roomId: NEXT })), undefined);
-  // Who has been in the new room since, and is not any more, is not asked back.
-  assert.deepEqual(asked, [`${ALICE} ${NEXT} ${creator}`, `${ALICE} ${NEXT} ${JOINED}`]);
-});
 
-test("PLN-2: an invitation that a server refuses is its decision; one that it never got is tried again", async () => {
-  const refused = scene({ answer: "refused" });
-  assert.equal(await refused.invite(RECORD, roomState(LIFTED)), undefined);
-  assert.deepEqual(refused.counts, { invited: 0, refused: 2 });
-  const unreachable = scene({ answer: "unreachable" });
-  assert.equal(await unreachable.invite(RECORD, roomState(LIFTED)), "not_invited");
-});
+  it("nobody is invited again whose membership somebody else has changed since [PLN-2]", async () => {
+    const { asked, invite } = scene();
+    await invite(RECORD, roomState({ [JOINED]: JOINED, [INVITED]: `@moderator:${OWN}` }));
+    assert.deepEqual(asked, []);
+  });
 
-test("PLN-2: nobody is invited into a room whose ACL denies them, or by somebody without the power", async () => {
-  const { asked, invite } = scene();
-  const acl = { content: { allow: [OWN] }, eventId: "$acl" as EventId };
-  assert.equal(await invite(RECORD, roomState(LIFTED, { acl })), "not_invited");
-  const power = { content: { invite: 50 }, creator: undefined, privileged: new Set<string>() };
-  assert.equal(await invite(RECORD, roomState(LIFTED, { power })), "no_power");
-  assert.deepEqual(asked, []);
-});
+  it("nobody is invited again where the registry says so, or after a removal [PLN-2]", async () => {
+    const told = scene({ notInvitedAgain: [PARTNER] });
+    assert.equal(await told.invite(RECORD, roomState(LIFTED)), undefined);
+    const removed = foldEntry(RECORD, { act: "removed", room: ROOM });
+    assert.ok(removed !== undefined);
+    const after = scene();
+    assert.equal(await after.invite(removed, roomState(LIFTED)), undefined);
+    assert.deepEqual([...told.asked, ...after.asked], []);
+  });
 
-test("PLN-2: whoever is present, or banned by anybody, is never invited", async () => {
-  const memberships = fc.constantFrom("join", "invite", "knock", "ban", "leave");
-  await fc.assert(
-    fc.asyncProperty(memberships, fc.constantFrom(ALICE, JOINED), async (membership, sender) => {
-      const { asked, invite } = scene();
-      const state = roomState({});
-      const members = new Map(state.members);
-      members.set(JOINED, {
-        membership: membership as Member["membership"],
-        sender,
-        eventId: "$m" as EventId,
-      });
-      await invite(RECORD, { ...state, members });
-      assert.equal(asked.length, membership === "leave" && sender === ALICE ? 1 : 0);
-    }),
-  );
+  it("into a replacement come those who were in the room that it replaces, banned or not [PLN-2]", async () => {
+    const creator = user("creator");
+    const replaced = foldEntry(RECORD, {
+      act: "replace",
+      room: ROOM,
+      creator: ALICE,
+      users: [{ user: creator, before: "join" }],
+    });
+    assert.ok(replaced !== undefined);
+    const { asked, invite } = scene();
+    assert.equal(await invite(replaced, roomState({ [INVITED]: ALICE }, { roomId: NEXT })), undefined);
+    // Who has been in the new room since, and is not any more, is not asked back.
+    assert.deepEqual(asked, [`${ALICE} ${NEXT} ${creator}`, `${ALICE} ${NEXT} ${JOINED}`]);
+  });
+
+  it("an invitation that a server refuses is its decision; one that it never got is tried again [PLN-2]", async () => {
+    const refused = scene({ answer: "refused" });
+    assert.equal(await refused.invite(RECORD, roomState(LIFTED)), undefined);
+    assert.deepEqual(refused.counts, { invited: 0, refused: 2 });
+    const unreachable = scene({ answer: "unreachable" });
+    assert.equal(await unreachable.invite(RECORD, roomState(LIFTED)), "not_invited");
+  });
+
+  it("nobody is invited into a room whose ACL denies them, or by somebody without the power [PLN-2]", async () => {
+    const { asked, invite } = scene();
+    const acl = { content: { allow: [OWN] }, eventId: "$acl" as EventId };
+    assert.equal(await invite(RECORD, roomState(LIFTED, { acl })), "not_invited");
+    const power = { content: { invite: 50 }, creator: undefined, privileged: new Set<string>() };
+    assert.equal(await invite(RECORD, roomState(LIFTED, { power })), "no_power");
+    assert.deepEqual(asked, []);
+  });
+
+  it("whoever is present, or banned by anybody, is never invited [PLN-2]", async () => {
+    const memberships = fc.constantFrom("join", "invite", "knock", "ban", "leave");
+    await fc.assert(
+      fc.asyncProperty(memberships, fc.constantFrom(ALICE, JOINED), async (membership, sender) => {
+        const { asked, invite } = scene();
+        const state = roomState({});
+        const members = new Map(state.members);
+        members.set(JOINED, {
+          membership: membership as Member["membership"],
+          sender,
+          eventId: "$m" as EventId,
+        });
+        await invite(RECORD, { ...state, members });
+        assert.equal(asked.length, membership === "leave" && sender === ALICE ? 1 : 0);
+      }),
+    );
+  });
 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { EventId, RoomId, UserId } from "../../../src/domain/identifiers.ts";
 import { aclAllow, type ServerAcl } from "../../../src/federation/planes/rooms/acl.ts";
@@ -51,56 +51,58 @@ const plan = (joined: readonly Joined[], now = NOW, intent = INTENT) =>
     ...{ intent, operator: OPERATOR, journaled: new Set<string>(), unusable: new Set<UserId>(), now },
   }).acts;
 
-test("PLN-2: a server that joined after the ACL is sent it once more, as another event that says the same", () => {
-  const acts = plan([{ user: `@dora:${RETAINED}`, at: 2_000 }]);
-  assert.deepEqual(
-    acts.map((act) => act.kind === "set_acl" && act.newcomers),
-    [[RETAINED]],
-  );
-  const [act] = acts;
-  assert.ok(act?.kind === "set_acl");
-  assert.ok(isSameAcl(act.content, { allow: INTENT.allow, deny: [], allow_ip_literals: false }));
-  assert.notDeepEqual(act.content.allow, INTENT.allow);
-});
+describe("rooms newcomers", () => {
+  it("a server that joined after the ACL is sent it once more, as another event that says the same [PLN-2]", () => {
+    const acts = plan([{ user: `@dora:${RETAINED}`, at: 2_000 }]);
+    assert.deepEqual(
+      acts.map((act) => act.kind === "set_acl" && act.newcomers),
+      [[RETAINED]],
+    );
+    const [act] = acts;
+    assert.ok(act?.kind === "set_acl");
+    assert.ok(isSameAcl(act.content, { allow: INTENT.allow, deny: [], allow_ip_literals: false }));
+    assert.notDeepEqual(act.content.allow, INTENT.allow);
+  });
 
-test("PLN-2: nobody is sent an ACL again who was there before it, is only invited, or is ahead of our clock", () => {
-  assert.deepEqual(plan([{ user: `@dora:${RETAINED}`, at: 500 }]), []);
-  // One of its users has changed a display name; another was there all along.
-  assert.deepEqual(
-    plan([
-      { user: `@dora:${RETAINED}`, at: 2_000 },
-      { user: `@dan:${RETAINED}`, at: 500 },
-    ]),
-    [],
-  );
-  assert.deepEqual(plan([{ user: `@dora:${RETAINED}`, at: 2_000, membership: "invite" }]), []);
-  assert.deepEqual(plan([{ user: `@dora:${RETAINED}`, at: NOW + 1 }]), []);
-  assert.deepEqual(plan([{ user: `@anna:${OWN}`, at: 2_000 }]), []);
-  const { closing: _, ...others } = INTENT;
-  assert.deepEqual(plan([{ user: `@dora:${RETAINED}`, at: 2_000 }], NOW, { ...others, closing: [] }), []);
-});
+  it("nobody is sent an ACL again who was there before it, is only invited, or is ahead of our clock [PLN-2]", () => {
+    assert.deepEqual(plan([{ user: `@dora:${RETAINED}`, at: 500 }]), []);
+    // One of its users has changed a display name; another was there all along.
+    assert.deepEqual(
+      plan([
+        { user: `@dora:${RETAINED}`, at: 2_000 },
+        { user: `@dan:${RETAINED}`, at: 500 },
+      ]),
+      [],
+    );
+    assert.deepEqual(plan([{ user: `@dora:${RETAINED}`, at: 2_000, membership: "invite" }]), []);
+    assert.deepEqual(plan([{ user: `@dora:${RETAINED}`, at: NOW + 1 }]), []);
+    assert.deepEqual(plan([{ user: `@anna:${OWN}`, at: 2_000 }]), []);
+    const { closing: _, ...others } = INTENT;
+    assert.deepEqual(plan([{ user: `@dora:${RETAINED}`, at: 2_000 }], NOW, { ...others, closing: [] }), []);
+  });
 
-test("PLN-2: an ACL that was sent again is newer than everybody, so it is never sent twice", () => {
-  fc.assert(
-    fc.property(fc.array(fc.nat({ max: 2 * NOW }), { maxLength: 6 }), (times) => {
-      const state = room(times.map((at, index) => ({ user: `@u${index}:${RETAINED}`, at })));
-      const { acl } = state;
-      assert.ok(acl !== undefined);
-      const resent = { ...state, acl: { ...acl, eventId: "$again" as EventId, at: NOW } };
-      assert.deepEqual(cameAfterAcl(resent, INTENT, NOW), []);
-    }),
-  );
-});
+  it("an ACL that was sent again is newer than everybody, so it is never sent twice [PLN-2]", () => {
+    fc.assert(
+      fc.property(fc.array(fc.nat({ max: 2 * NOW }), { maxLength: 6 }), (times) => {
+        const state = room(times.map((at, index) => ({ user: `@u${index}:${RETAINED}`, at })));
+        const { acl } = state;
+        assert.ok(acl !== undefined);
+        const resent = { ...state, acl: { ...acl, eventId: "$again" as EventId, at: NOW } };
+        assert.deepEqual(cameAfterAcl(resent, INTENT, NOW), []);
+      }),
+    );
+  });
 
-test("PLN-2: an ACL in another order says the same, or there is none", () => {
-  const names = fc.uniqueArray(fc.constantFrom("a.test", "a.test:1", "d.test", "*"), { maxLength: 4 });
-  fc.assert(
-    fc.property(names, names, fc.boolean(), (allow, deny, allow_ip_literals) => {
-      const acl: ServerAcl = { allow, deny, allow_ip_literals };
-      const other = inAnotherOrder(acl);
-      if (other === undefined) return assert.ok(allow.length < 2 && deny.length < 2);
-      assert.ok(isSameAcl(other, acl));
-      assert.notDeepEqual(other, acl);
-    }),
-  );
+  it("an ACL in another order says the same, or there is none [PLN-2]", () => {
+    const names = fc.uniqueArray(fc.constantFrom("a.test", "a.test:1", "d.test", "*"), { maxLength: 4 });
+    fc.assert(
+      fc.property(names, names, fc.boolean(), (allow, deny, allow_ip_literals) => {
+        const acl: ServerAcl = { allow, deny, allow_ip_literals };
+        const other = inAnotherOrder(acl);
+        if (other === undefined) return assert.ok(allow.length < 2 && deny.length < 2);
+        assert.ok(isSameAcl(other, acl));
+        assert.notDeepEqual(other, acl);
+      }),
+    );
+  });
 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { EventId, RoomId, UserId } from "../../../src/domain/identifiers.ts";
 import { aclAllow, deniedByEnforcement } from "../../../src/federation/planes/rooms/acl.ts";
@@ -103,47 +103,49 @@ function invites(state: RoomState, act: Extract<RoomAct, { content: object }>): 
   );
 }
 
-test("PLN-2: in any room acts come in order, within power, and never against a server that stays", () => {
-  fc.assert(
-    fc.property(rooms, (room) => {
-      const { acts, actor } = plan(room);
-      const kinds = acts.map(({ kind }) => ORDER[kind]);
-      assert.deepEqual(
-        kinds,
-        [...kinds].sort((one, other) => one - other),
-      );
-      if (acts.some(({ kind }) => kind === "ban")) assert.ok(!acts.some(({ kind }) => kind === "set_acl"));
-      for (const act of acts) {
-        assert.ok(actor !== undefined);
-        if (act.kind === "ban") {
-          assert.ok(act.user.endsWith(`:${PARTNER}`));
-          assert.ok(levelOf(room.power, actor) > levelOf(room.power, act.user));
-        }
-        if (act.kind === "set_acl") {
-          const joined = [...room.members].filter(([, { membership }]) => membership === "join");
-          for (const [user] of joined) {
-            const server = user.slice(user.indexOf(":") + 1);
-            if (server !== PARTNER) assert.ok(!deniedByEnforcement(act.content, server), server);
+describe("rooms plan", () => {
+  it("in any room acts come in order, within power, and never against a server that stays [PLN-2]", () => {
+    fc.assert(
+      fc.property(rooms, (room) => {
+        const { acts, actor } = plan(room);
+        const kinds = acts.map(({ kind }) => ORDER[kind]);
+        assert.deepEqual(
+          kinds,
+          [...kinds].sort((one, other) => one - other),
+        );
+        if (acts.some(({ kind }) => kind === "ban")) assert.ok(!acts.some(({ kind }) => kind === "set_acl"));
+        for (const act of acts) {
+          assert.ok(actor !== undefined);
+          if (act.kind === "ban") {
+            assert.ok(act.user.endsWith(`:${PARTNER}`));
+            assert.ok(levelOf(room.power, actor) > levelOf(room.power, act.user));
           }
-          assert.ok(!deniedByEnforcement(act.content, OWN));
-          assert.ok(deniedByEnforcement(act.content, PARTNER));
+          if (act.kind === "set_acl") {
+            const joined = [...room.members].filter(([, { membership }]) => membership === "join");
+            for (const [user] of joined) {
+              const server = user.slice(user.indexOf(":") + 1);
+              if (server !== PARTNER) assert.ok(!deniedByEnforcement(act.content, server), server);
+            }
+            assert.ok(!deniedByEnforcement(act.content, OWN));
+            assert.ok(deniedByEnforcement(act.content, PARTNER));
+          }
         }
-      }
-    }),
-  );
-});
+      }),
+    );
+  });
 
-test("PLN-2: a room is settled after two rounds, and then nothing is planned again", () => {
-  fc.assert(
-    fc.property(rooms, (room) => {
-      let state = room;
-      for (let round = 0; round < 3; round++) {
-        const { acts, actor } = plan(state);
-        if (actor !== undefined) state = afterActs(state, acts, actor);
-      }
-      const { acts, obstacles } = plan(state);
-      assert.deepEqual(acts, []);
-      if (obstacles.length === 0) assert.deepEqual(presentOf(state, PARTNER), []);
-    }),
-  );
+  it("a room is settled after two rounds, and then nothing is planned again [PLN-2]", () => {
+    fc.assert(
+      fc.property(rooms, (room) => {
+        let state = room;
+        for (let round = 0; round < 3; round++) {
+          const { acts, actor } = plan(state);
+          if (actor !== undefined) state = afterActs(state, acts, actor);
+        }
+        const { acts, obstacles } = plan(state);
+        assert.deepEqual(acts, []);
+        if (obstacles.length === 0) assert.deepEqual(presentOf(state, PARTNER), []);
+      }),
+    );
+  });
 });

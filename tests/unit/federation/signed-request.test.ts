@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import fc from "fast-check";
 import { canonicalJson, signWithSeed } from "../../../src/federation/homeserver/signed-request.ts";
 
@@ -13,28 +13,30 @@ const SIGNED: readonly [unknown, string][] = [
   ],
 ];
 
-test("JSON is signed as the specification's vectors say", () => {
-  for (const [value, signature] of SIGNED) {
-    assert.equal(signWithSeed(canonicalJson(value), SEED), signature);
+describe("signed request", () => {
+  it("JSON is signed as the specification's vectors say", () => {
+    for (const [value, signature] of SIGNED) {
+      assert.equal(signWithSeed(canonicalJson(value), SEED), signature);
+    }
+  });
+
+  it("canonical JSON says the same as the value, in sorted members, whatever order they came in", () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ noUnicodeString: true }), (value) => {
+        const text = canonicalJson(value);
+        assert.deepEqual(JSON.parse(text), JSON.parse(JSON.stringify(value)));
+        assert.equal(canonicalJson(reversed(value)), text);
+      }),
+    );
+  });
+
+  function reversed(value: unknown): unknown {
+    if (Array.isArray(value)) return value.map(reversed);
+    if (typeof value !== "object" || value === null) return value;
+    return Object.fromEntries(
+      Object.entries(value)
+        .reverse()
+        .map(([key, member]) => [key, reversed(member)]),
+    );
   }
 });
-
-test("canonical JSON says the same as the value, in sorted members, whatever order they came in", () => {
-  fc.assert(
-    fc.property(fc.jsonValue({ noUnicodeString: true }), (value) => {
-      const text = canonicalJson(value);
-      assert.deepEqual(JSON.parse(text), JSON.parse(JSON.stringify(value)));
-      assert.equal(canonicalJson(reversed(value)), text);
-    }),
-  );
-});
-
-function reversed(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(reversed);
-  if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(
-    Object.entries(value)
-      .reverse()
-      .map(([key, member]) => [key, reversed(member)]),
-  );
-}

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { NO_STATS } from "../../../src/gateway/admin.ts";
 import { applyLive, placeAll } from "../../../src/gateway/apply.ts";
 import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts";
@@ -33,30 +33,33 @@ function rendered(folder: string, agents: readonly string[]) {
   return render(resolvePaths(config, folder), intent, folder);
 }
 
-for (const [what, from, to] of [
-  ["an agent comes", ["a"], ["a", "b"]],
-  ["an agent goes", ["a", "b"], ["a"]],
-  ["one goes as another comes", ["a"], ["b"]],
-] as const) {
-  test(`while ${what}, no route ever names a cluster that is not there`, async (t) => {
-    const folder = temporaryFolder(t);
-    const [current, next] = [rendered(folder, from), rendered(folder, to)];
-    placeAll(folder, current);
-    const read = (file: LiveFile) => readFileSync(join(folder, LIVE_FILES[file]), "utf8");
-    let steps = 0;
-    const admin = {
-      stats: async () => NO_STATS,
-      waitForVersions: async (versions: Partial<Record<LiveFile, string>>) => {
-        steps += 1;
-        for (const [file, version] of Object.entries(versions)) {
-          assert.equal(JSON.parse(read(file as LiveFile)).version_info, version);
-        }
-        const named = [...read("rds").matchAll(/"cluster": "([^"]+)"/g)].map((match) => match[1]);
-        for (const cluster of named) assert.ok(read("cds").includes(`"name": "${cluster}"`), cluster);
-      },
-    };
-    await applyLive(folder, current, next, admin, new AbortController().signal);
-    assert.ok(steps >= 3);
-    for (const file of ["cds", "lds", "rds"] as const) assert.equal(read(file), next.files[LIVE_FILES[file]]);
-  });
-}
+describe("apply", () => {
+  for (const [what, from, to] of [
+    ["an agent comes", ["a"], ["a", "b"]],
+    ["an agent goes", ["a", "b"], ["a"]],
+    ["one goes as another comes", ["a"], ["b"]],
+  ] as const) {
+    it(`while ${what}, no route ever names a cluster that is not there`, async (t) => {
+      const folder = temporaryFolder(t);
+      const [current, next] = [rendered(folder, from), rendered(folder, to)];
+      placeAll(folder, current);
+      const read = (file: LiveFile) => readFileSync(join(folder, LIVE_FILES[file]), "utf8");
+      let steps = 0;
+      const admin = {
+        stats: async () => NO_STATS,
+        waitForVersions: async (versions: Partial<Record<LiveFile, string>>) => {
+          steps += 1;
+          for (const [file, version] of Object.entries(versions)) {
+            assert.equal(JSON.parse(read(file as LiveFile)).version_info, version);
+          }
+          const named = [...read("rds").matchAll(/"cluster": "([^"]+)"/g)].map((match) => match[1]);
+          for (const cluster of named) assert.ok(read("cds").includes(`"name": "${cluster}"`), cluster);
+        },
+      };
+      await applyLive(folder, current, next, admin, new AbortController().signal);
+      assert.ok(steps >= 3);
+      for (const file of ["cds", "lds", "rds"] as const)
+        assert.equal(read(file), next.files[LIVE_FILES[file]]);
+    });
+  }
+});

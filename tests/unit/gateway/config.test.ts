@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { stringify } from "yaml";
 import { type GatewayConfig, parseGatewayConfig } from "../../../src/gateway/config.ts";
 
@@ -17,22 +17,24 @@ function load(folder: string, value: object): GatewayConfig {
   return parseGatewayConfig(stringify(value), `${folder}/gateway.yaml`);
 }
 
-test("whom the gateway admits does not stand in its own file", () => {
-  for (const key of ["agents", "quotas"]) {
-    assert.throws(() => load("/srv", config({ [key]: {} })), /gateway\.yaml:\d+: (agents|quotas): /);
-  }
-});
+describe("config", () => {
+  it("whom the gateway admits does not stand in its own file", () => {
+    for (const key of ["agents", "quotas"]) {
+      assert.throws(() => load("/srv", config({ [key]: {} })), /gateway\.yaml:\d+: (agents|quotas): /);
+    }
+  });
 
-test("relative paths start at the folder of the configuration file", () => {
-  const loaded = load("/srv/gw", config({ envoy: { binary: "bin/envoy" } }));
-  assert.equal(loaded.publicationFile, "/srv/gw/publication.yaml");
-  assert.equal(loaded.invocationFile, "/srv/gw/invocation.yaml");
-  assert.equal(loaded.stateFile, "/srv/gw/state.json");
-  assert.equal(loaded.accessLog, "/srv/gw/access.jsonl");
-  assert.equal(loaded.envoy.directory, "/srv/gw/envoy");
-  assert.equal(loaded.envoy.binary, "/srv/gw/bin/envoy");
-});
+  it("relative paths start at the folder of the configuration file", () => {
+    const loaded = load("/srv/gw", config({ envoy: { binary: "bin/envoy" } }));
+    assert.equal(loaded.publicationFile, "/srv/gw/publication.yaml");
+    assert.equal(loaded.invocationFile, "/srv/gw/invocation.yaml");
+    assert.equal(loaded.stateFile, "/srv/gw/state.json");
+    assert.equal(loaded.accessLog, "/srv/gw/access.jsonl");
+    assert.equal(loaded.envoy.directory, "/srv/gw/envoy");
+    assert.equal(loaded.envoy.binary, "/srv/gw/bin/envoy");
+  });
 
-test("an Envoy given by name is looked for in PATH", () => {
-  assert.equal(load("/srv", config({ envoy: { binary: "envoy" } })).envoy.binary, "envoy");
+  it("an Envoy given by name is looked for in PATH", () => {
+    assert.equal(load("/srv", config({ envoy: { binary: "envoy" } })).envoy.binary, "envoy");
+  });
 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { bothClusters } from "../../../src/gateway/apply.ts";
 import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts";
 import { renderQuotaFile } from "../../../src/gateway/limiter.ts";
@@ -82,128 +82,132 @@ function live(files: Readonly<Record<string, string>>, name: string): JsonObject
 
 const SHARED = { ...MINIMAL, limiter: { mode: "shared", address: "127.0.0.1:4581" } };
 
-for (const [name, config] of [
-  ["minimal", MINIMAL],
-  ["full", FULL],
-  ["shared-limiter", SHARED],
-] as const) {
-  test(`the ${name} configuration renders to its goldens`, () => {
-    const { files } = rendered(config);
-    for (const [path, content] of Object.entries(files)) assertGolden(`gateway/${name}/${path}`, content);
+describe("render", () => {
+  for (const [name, config] of [
+    ["minimal", MINIMAL],
+    ["full", FULL],
+    ["shared-limiter", SHARED],
+  ] as const) {
+    it(`the ${name} configuration renders to its goldens`, () => {
+      const { files } = rendered(config);
+      for (const [path, content] of Object.entries(files)) assertGolden(`gateway/${name}/${path}`, content);
+    });
+  }
+
+  it("the shared limiter's quotas render to their golden, one for each azp and one for the others [PLN-5]", () => {
+    const { quotas } = testIntent({ agents: FULL.agents, quotas: FULL.quotas });
+    assertGolden("gateway/full/quotas.yaml", renderQuotaFile("gateway", quotas));
   });
-}
 
-test("PLN-5: the shared limiter's quotas render to their golden, one for each azp and one for the others", () => {
-  const { quotas } = testIntent({ agents: FULL.agents, quotas: FULL.quotas });
-  assertGolden("gateway/full/quotas.yaml", renderQuotaFile("gateway", quotas));
-});
+  it("with a shared limiter a changed quota changes no file of Envoy's [PLN-5]", () => {
+    const before = rendered(SHARED);
+    const after = rendered({ ...SHARED, quotas: FULL.quotas });
+    assert.deepEqual(after.versions, before.versions);
+  });
 
-test("PLN-5: with a shared limiter a changed quota changes no file of Envoy's", () => {
-  const before = rendered(SHARED);
-  const after = rendered({ ...SHARED, quotas: FULL.quotas });
-  assert.deepEqual(after.versions, before.versions);
-});
+  it("both limiters stand after the check of the caller, and the shared one fails closed [PLN-5]", () => {
+    for (const config of [MINIMAL, SHARED]) {
+      const text = rendered(config).files["live/lds.json"] ?? "";
+      const names = [
+        ...text.matchAll(/"name": "(envoy\.filters\.http\.(?:jwt_authn|rbac|router)|limiter)"/g),
+      ];
+      assert.deepEqual(
+        names.map((match) => match[1]),
+        ["envoy.filters.http.jwt_authn", "envoy.filters.http.rbac", "limiter", "envoy.filters.http.router"],
+      );
+    }
+    assert.match(rendered(SHARED).files["live/lds.json"] ?? "", /"failure_mode_deny": true/);
+  });
 
-test("PLN-5: both limiters stand after the check of the caller, and the shared one fails closed", () => {
-  for (const config of [MINIMAL, SHARED]) {
-    const text = rendered(config).files["live/lds.json"] ?? "";
-    const names = [...text.matchAll(/"name": "(envoy\.filters\.http\.(?:jwt_authn|rbac|router)|limiter)"/g)];
+  it("rendering the same configuration twice gives the same bytes, whatever the order of its keys", () => {
+    const reversed = {
+      ...FULL,
+      agents: Object.fromEntries(Object.entries(FULL.agents).reverse()),
+      quotas: { ...FULL.quotas, clients: Object.fromEntries(Object.entries(FULL.quotas.clients).reverse()) },
+    };
+    assert.deepEqual(rendered(reversed).files, rendered(FULL).files);
+  });
+
+  it("who may call, and which routes there are, changes rds.json alone [PLN-5]", () => {
+    const before = rendered(MINIMAL);
+    const after = rendered({
+      ...MINIMAL,
+      agents: { "docs-qa": { ...MINIMAL.agents["docs-qa"], clients: [] } },
+    });
+    assert.equal(after.versions.lds, before.versions.lds);
+    assert.equal(after.versions.cds, before.versions.cds);
+    assert.notEqual(after.versions.rds, before.versions.rds);
+  });
+
+  it("a live file carries the digest that is waited for", () => {
+    const { files, versions } = rendered(FULL);
+    for (const name of ["cds", "lds", "rds"] as const) {
+      const file = JSON.parse(files[`live/${name}.json`] ?? "") as { version_info: string };
+      assert.equal(file.version_info, versions[name]);
+    }
+  });
+
+  it("the twin for validation holds the same routes, filters and clusters as the live files", () => {
+    const { files } = rendered(FULL);
+    const twin = JSON.parse(files["validate.json"] ?? "");
+    const listener = live(files, "lds");
+    const manager = (value: unknown) => {
+      const typed = value as { filter_chains: { filters: { typed_config: JsonObject }[] }[] };
+      return typed.filter_chains[0]?.filters[0]?.typed_config ?? {};
+    };
+    const { route_config: routes, ...twinManager } = manager(twin.static_resources.listeners[0]);
+    const { rds: _, ...liveManager } = manager(listener);
+    assert.deepEqual(twinManager, liveManager);
+    const { "@type": __, ...liveRoutes } = live(files, "rds");
+    assert.deepEqual(routes, liveRoutes);
+    const clusters = JSON.parse(files["live/cds.json"] ?? "").resources as JsonObject[];
     assert.deepEqual(
-      names.map((match) => match[1]),
-      ["envoy.filters.http.jwt_authn", "envoy.filters.http.rbac", "limiter", "envoy.filters.http.router"],
+      twin.static_resources.clusters,
+      clusters.map(({ "@type": ___, ...cluster }) => cluster),
     );
-  }
-  assert.match(rendered(SHARED).files["live/lds.json"] ?? "", /"failure_mode_deny": true/);
-});
-
-test("rendering the same configuration twice gives the same bytes, whatever the order of its keys", () => {
-  const reversed = {
-    ...FULL,
-    agents: Object.fromEntries(Object.entries(FULL.agents).reverse()),
-    quotas: { ...FULL.quotas, clients: Object.fromEntries(Object.entries(FULL.quotas.clients).reverse()) },
-  };
-  assert.deepEqual(rendered(reversed).files, rendered(FULL).files);
-});
-
-test("PLN-5: who may call, and which routes there are, changes rds.json alone", () => {
-  const before = rendered(MINIMAL);
-  const after = rendered({
-    ...MINIMAL,
-    agents: { "docs-qa": { ...MINIMAL.agents["docs-qa"], clients: [] } },
   });
-  assert.equal(after.versions.lds, before.versions.lds);
-  assert.equal(after.versions.cds, before.versions.cds);
-  assert.notEqual(after.versions.rds, before.versions.rds);
-});
 
-test("a live file carries the digest that is waited for", () => {
-  const { files, versions } = rendered(FULL);
-  for (const name of ["cds", "lds", "rds"] as const) {
-    const file = JSON.parse(files[`live/${name}.json`] ?? "") as { version_info: string };
-    assert.equal(file.version_info, versions[name]);
-  }
-});
+  it("the access log names no path, header or body", () => {
+    const { files } = rendered(FULL);
+    const formats = files["live/lds.json"]?.match(/%[A-Z_]+(?:\([^)]*\))?%/g) ?? [];
+    assert.deepEqual([...formats].sort(), [
+      "%BYTES_RECEIVED%",
+      "%BYTES_SENT%",
+      "%DURATION%",
+      "%DYNAMIC_METADATA(envoy.filters.http.jwt_authn:p:azp)%",
+      "%RESPONSE_CODE%",
+      "%RESPONSE_CODE_DETAILS%",
+      "%RESPONSE_FLAGS%",
+      "%ROUTE_NAME%",
+      "%START_TIME%",
+    ]);
+  });
 
-test("the twin for validation holds the same routes, filters and clusters as the live files", () => {
-  const { files } = rendered(FULL);
-  const twin = JSON.parse(files["validate.json"] ?? "");
-  const listener = live(files, "lds");
-  const manager = (value: unknown) => {
-    const typed = value as { filter_chains: { filters: { typed_config: JsonObject }[] }[] };
-    return typed.filter_chains[0]?.filters[0]?.typed_config ?? {};
-  };
-  const { route_config: routes, ...twinManager } = manager(twin.static_resources.listeners[0]);
-  const { rds: _, ...liveManager } = manager(listener);
-  assert.deepEqual(twinManager, liveManager);
-  const { "@type": __, ...liveRoutes } = live(files, "rds");
-  assert.deepEqual(routes, liveRoutes);
-  const clusters = JSON.parse(files["live/cds.json"] ?? "").resources as JsonObject[];
-  assert.deepEqual(
-    twin.static_resources.clusters,
-    clusters.map(({ "@type": ___, ...cluster }) => cluster),
-  );
-});
+  it("every protected route waits on a stream's idle time, never on its length", () => {
+    const routes = (
+      live(rendered(FULL).files, "rds")["virtual_hosts"] as unknown as [{ routes: JsonObject[] }]
+    )[0].routes;
+    const protectedOnes = routes.filter((route) => String(route["name"]).startsWith("invoke:"));
+    assert.equal(protectedOnes.length, 8);
+    for (const route of protectedOnes) {
+      const { timeout, idle_timeout: idle } = route["route"] as JsonObject;
+      assert.deepEqual([timeout, idle], ["0s", "300s"], String(route["name"]));
+    }
+  });
 
-test("the access log names no path, header or body", () => {
-  const { files } = rendered(FULL);
-  const formats = files["live/lds.json"]?.match(/%[A-Z_]+(?:\([^)]*\))?%/g) ?? [];
-  assert.deepEqual([...formats].sort(), [
-    "%BYTES_RECEIVED%",
-    "%BYTES_SENT%",
-    "%DURATION%",
-    "%DYNAMIC_METADATA(envoy.filters.http.jwt_authn:p:azp)%",
-    "%RESPONSE_CODE%",
-    "%RESPONSE_CODE_DETAILS%",
-    "%RESPONSE_FLAGS%",
-    "%ROUTE_NAME%",
-    "%START_TIME%",
-  ]);
-});
-
-test("every protected route waits on a stream's idle time, never on its length", () => {
-  const routes = (
-    live(rendered(FULL).files, "rds")["virtual_hosts"] as unknown as [{ routes: JsonObject[] }]
-  )[0].routes;
-  const protectedOnes = routes.filter((route) => String(route["name"]).startsWith("invoke:"));
-  assert.equal(protectedOnes.length, 8);
-  for (const route of protectedOnes) {
-    const { timeout, idle_timeout: idle } = route["route"] as JsonObject;
-    assert.deepEqual([timeout, idle], ["0s", "300s"], String(route["name"]));
-  }
-});
-
-test("while clusters change, old and new stand side by side and the new one of a name wins", () => {
-  const old = [
-    { name: "a", port: 1 },
-    { name: "b", port: 1 },
-  ];
-  const next = [
-    { name: "b", port: 2 },
-    { name: "c", port: 2 },
-  ];
-  assert.deepEqual(bothClusters(old, next), [
-    { name: "b", port: 2 },
-    { name: "c", port: 2 },
-    { name: "a", port: 1 },
-  ]);
+  it("while clusters change, old and new stand side by side and the new one of a name wins", () => {
+    const old = [
+      { name: "a", port: 1 },
+      { name: "b", port: 1 },
+    ];
+    const next = [
+      { name: "b", port: 2 },
+      { name: "c", port: 2 },
+    ];
+    assert.deepEqual(bothClusters(old, next), [
+      { name: "b", port: 2 },
+      { name: "c", port: 2 },
+      { name: "a", port: 1 },
+    ]);
+  });
 });

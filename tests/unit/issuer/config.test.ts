@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { IssuerConfigFile } from "../../../src/issuer/config.ts";
 
 const withLifespan = (accessTokenLifespan: string) =>
@@ -8,10 +8,12 @@ const withLifespan = (accessTokenLifespan: string) =>
     ...{ signingKeys: { file: "keys.json" }, accessTokenLifespan },
   });
 
-test("PLN-5: no token may live longer than evidence and records say that one lives at most", () => {
-  assert.equal(withLifespan("300s").success, true);
-  assert.deepEqual(
-    withLifespan("301s").error?.issues.map(({ path, message }) => [path.join("."), message]),
-    [["accessTokenLifespan", "must be whole seconds, at most 300"]],
-  );
+describe("config", () => {
+  it("no token may live longer than evidence and records say that one lives at most [PLN-5]", () => {
+    assert.equal(withLifespan("300s").success, true);
+    assert.deepEqual(
+      withLifespan("301s").error?.issues.map(({ path, message }) => [path.join("."), message]),
+      [["accessTokenLifespan", "must be whole seconds, at most 300"]],
+    );
+  });
 });

@@ -1,40 +1,42 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { calculateJwkThumbprint } from "jose";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { generateSigningKeys, parseSigningKeys } from "../../../src/issuer/signing-keys.ts";
 
-test("a generated set reads back, and its key ID is the RFC 7638 thumbprint", async () => {
-  const set = await generateSigningKeys();
-  assert.deepEqual(parseSigningKeys(JSON.stringify(set)), set);
-  const [key] = set.keys;
-  assert.ok(key);
-  assert.equal(key.kid, await calculateJwkThumbprint(key));
-});
+describe("signing keys", () => {
+  it("a generated set reads back, and its key ID is the RFC 7638 thumbprint", async () => {
+    const set = await generateSigningKeys();
+    assert.deepEqual(parseSigningKeys(JSON.stringify(set)), set);
+    const [key] = set.keys;
+    assert.ok(key);
+    assert.equal(key.kid, await calculateJwkThumbprint(key));
+  });
 
-test("what is no set of private ES256 keys is refused, and nothing of it is repeated", async () => {
-  const { keys } = await generateSigningKeys();
-  const [key] = keys;
-  assert.ok(key);
-  const { d, ...publicKey } = key;
-  const bad = [
-    "canary",
-    "{}",
-    JSON.stringify({ keys: [] }),
-    JSON.stringify({ keys: [publicKey] }),
-    JSON.stringify({ keys: [{ ...key, crv: "P-384" }] }),
-    JSON.stringify({ keys: [{ ...key, alg: "RS256" }] }),
-    JSON.stringify({ keys: [{ ...key, kid: undefined }] }),
-    JSON.stringify({ keys: [{ ...key, canary: 1 }] }),
-  ];
-  for (const text of bad) {
-    assert.throws(
-      () => parseSigningKeys(text),
-      (error) =>
-        error instanceof DrawbridgeError &&
-        error.code === "secret_unavailable" &&
-        !error.message.includes("canary") &&
-        !error.message.includes(d),
-    );
-  }
+  it("what is no set of private ES256 keys is refused, and nothing of it is repeated", async () => {
+    const { keys } = await generateSigningKeys();
+    const [key] = keys;
+    assert.ok(key);
+    const { d, ...publicKey } = key;
+    const bad = [
+      "canary",
+      "{}",
+      JSON.stringify({ keys: [] }),
+      JSON.stringify({ keys: [publicKey] }),
+      JSON.stringify({ keys: [{ ...key, crv: "P-384" }] }),
+      JSON.stringify({ keys: [{ ...key, alg: "RS256" }] }),
+      JSON.stringify({ keys: [{ ...key, kid: undefined }] }),
+      JSON.stringify({ keys: [{ ...key, canary: 1 }] }),
+    ];
+    for (const text of bad) {
+      assert.throws(
+        () => parseSigningKeys(text),
+        (error) =>
+          error instanceof DrawbridgeError &&
+          error.code === "secret_unavailable" &&
+          !error.message.includes("canary") &&
+          !error.message.includes(d),
+      );
+    }
+  });
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { findInvocation } from "../../../src/lab/proof/access-log.ts";
-import type { DelegationRecord } from "../../../src/lab/proof/delegation-record.ts";
+import { describe, it } from "node:test";
+import { findInvocation } from "../../../lab/proof/access-log.ts";
+import type { DelegationRecord } from "../../../lab/proof/delegation-record.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 
 const line = (azp: string | null, code: number) =>
@@ -10,19 +10,21 @@ const line = (azp: string | null, code: number) =>
     ...{ details: null, duration_ms: 3 },
   });
 
-test("LAB-1: of those who call at the same moment the one who was asked through is found", async () => {
-  const record = {
-    a2a_attempted: true,
-    admitted_at: "2026-01-02T03:04:05.000Z",
-    time: "2026-01-02T03:04:06.000Z",
-  } as DelegationRecord;
-  const lines = [line(null, 401), line("org-c-applicant", 403), line("org-b-bridge", 200)];
-  const clock = new ManualClock(Date.parse(record.time));
-  const found = await findInvocation(
-    () => lines,
-    record,
-    (azp) => azp === "org-b-bridge",
-    clock,
-  );
-  assert.deepEqual([found?.azp, found?.code], ["org-b-bridge", 200]);
+describe("access log", () => {
+  it("of those who call at the same moment the one who was asked through is found [LAB-1]", async () => {
+    const record = {
+      a2a_attempted: true,
+      admitted_at: "2026-01-02T03:04:05.000Z",
+      time: "2026-01-02T03:04:06.000Z",
+    } as DelegationRecord;
+    const lines = [line(null, 401), line("org-c-applicant", 403), line("org-b-bridge", 200)];
+    const clock = new ManualClock(Date.parse(record.time));
+    const found = await findInvocation(
+      () => lines,
+      record,
+      (azp) => azp === "org-b-bridge",
+      clock,
+    );
+    assert.deepEqual([found?.azp, found?.code], ["org-b-bridge", 200]);
+  });
 });

@@ -1,11 +1,11 @@
 // A ghost of a guest organisation in a room of its host, at homeservers that answer as the test says.
 import assert from "node:assert/strict";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
+import { MatrixUser } from "../../../lab/matrix-user.ts";
+import { bringGhost } from "../../../lab/seed/bring-ghost.ts";
 import { systemRandom } from "../../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import type { RoomId, UserId } from "../../../src/domain/identifiers.ts";
-import { MatrixUser } from "../../../src/lab/matrix-user.ts";
-import { bringGhost } from "../../../src/lab/seed/bring-ghost.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 import { scriptedHomeserver } from "../../support/scripted-homeserver.ts";
 
@@ -46,28 +46,30 @@ async function moveUntil(brought: Promise<void>, clock: ManualClock): Promise<vo
   return brought;
 }
 
-test("a guest's ghost is invited by the guest, and by nobody where it is there already", async (t) => {
-  const gone = await room(t, "leave", { guest: true, host: true });
-  await moveUntil(gone.brought, gone.clock);
-  assert.deepEqual([gone.invited("guest").length, gone.invited("host").length], [1, 0]);
-  const there = await room(t, "join", { guest: true, host: true });
-  await there.brought;
-  assert.deepEqual([there.invited("guest").length, there.invited("host").length], [0, 0]);
-});
+describe("bring ghost", () => {
+  it("a guest's ghost is invited by the guest, and by nobody where it is there already", async (t) => {
+    const gone = await room(t, "leave", { guest: true, host: true });
+    await moveUntil(gone.brought, gone.clock);
+    assert.deepEqual([gone.invited("guest").length, gone.invited("host").length], [1, 0]);
+    const there = await room(t, "join", { guest: true, host: true });
+    await there.brought;
+    assert.deepEqual([there.invited("guest").length, there.invited("host").length], [0, 0]);
+  });
 
-test("a guest's ghost that is gone from a room in which the guest may not invite is invited by the host", async (t) => {
-  const { brought, invited, clock } = await room(t, "leave", { guest: false, host: true });
-  await moveUntil(brought, clock);
-  assert.deepEqual(
-    invited("host").map(({ path, body }) => [path, body]),
-    [[`/_matrix/client/v3/rooms/${ROOM}/invite`, { user_id: GHOST }]],
-  );
-});
+  it("a guest's ghost that is gone from a room in which the guest may not invite is invited by the host", async (t) => {
+    const { brought, invited, clock } = await room(t, "leave", { guest: false, host: true });
+    await moveUntil(brought, clock);
+    assert.deepEqual(
+      invited("host").map(({ path, body }) => [path, body]),
+      [[`/_matrix/client/v3/rooms/${ROOM}/invite`, { user_id: GHOST }]],
+    );
+  });
 
-test("a ghost that the guest's homeserver still shows as banned is waited for, and not for ever", async (t) => {
-  const { brought, clock } = await room(t, "ban", { guest: false, host: false });
-  await assert.rejects(
-    moveUntil(brought, clock),
-    (error) => error instanceof DrawbridgeError && error.message.endsWith("!room: ban"),
-  );
+  it("a ghost that the guest's homeserver still shows as banned is waited for, and not for ever", async (t) => {
+    const { brought, clock } = await room(t, "ban", { guest: false, host: false });
+    await assert.rejects(
+      moveUntil(brought, clock),
+      (error) => error instanceof DrawbridgeError && error.message.endsWith("!room: ban"),
+    );
+  });
 });

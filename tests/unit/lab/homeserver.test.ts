@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { parse } from "yaml";
+import { type HomeserverOptions, renderHomeserver } from "../../../lab/homeserver.ts";
 import type { ServerName } from "../../../src/domain/identifiers.ts";
-import { type HomeserverOptions, renderHomeserver } from "../../../src/lab/homeserver.ts";
 import { assertGolden } from "../../support/golden.ts";
 
 const OPTIONS: HomeserverOptions = {
@@ -32,28 +32,30 @@ const OPTIONS: HomeserverOptions = {
 
 const yamlOf = (options: HomeserverOptions) => parse(renderHomeserver(options)["homeserver.yaml"] ?? "");
 
-test("a homeserver's configuration is rendered as the golden file says", () => {
-  for (const [name, text] of Object.entries(renderHomeserver(OPTIONS))) {
-    assertGolden(`lab/org-a/${name}`, text);
-  }
-});
+describe("homeserver", () => {
+  it("a homeserver's configuration is rendered as the golden file says", () => {
+    for (const [name, text] of Object.entries(renderHomeserver(OPTIONS))) {
+      assertGolden(`lab/org-a/${name}`, text);
+    }
+  });
 
-test("every listener is on loopback, and only the federation's speaks TLS", () => {
-  const { listeners } = yamlOf(OPTIONS);
-  assert.deepEqual(
-    listeners.map((one: { bind_addresses: string[]; tls: boolean }) => [one.bind_addresses, one.tls]),
-    [
-      [["127.0.0.1"], false],
-      [["127.0.0.1"], true],
-    ],
-  );
-});
+  it("every listener is on loopback, and only the federation's speaks TLS", () => {
+    const { listeners } = yamlOf(OPTIONS);
+    assert.deepEqual(
+      listeners.map((one: { bind_addresses: string[]; tls: boolean }) => [one.bind_addresses, one.tls]),
+      [
+        [["127.0.0.1"], false],
+        [["127.0.0.1"], true],
+      ],
+    );
+  });
 
-test("an open federation has no list, a closed one an empty list, and without federation nobody is admitted", () => {
-  assert.ok(OPTIONS.federation !== undefined);
-  const listOf = (federation: HomeserverOptions["federation"]) =>
-    yamlOf({ ...OPTIONS, federation }).federation_domain_whitelist;
-  assert.equal(listOf({ ...OPTIONS.federation, allow: undefined }), undefined);
-  assert.deepEqual(listOf({ ...OPTIONS.federation, allow: [] }), []);
-  assert.deepEqual(listOf(undefined), []);
+  it("an open federation has no list, a closed one an empty list, and without federation nobody is admitted", () => {
+    assert.ok(OPTIONS.federation !== undefined);
+    const listOf = (federation: HomeserverOptions["federation"]) =>
+      yamlOf({ ...OPTIONS, federation }).federation_domain_whitelist;
+    assert.equal(listOf({ ...OPTIONS.federation, allow: undefined }), undefined);
+    assert.deepEqual(listOf({ ...OPTIONS.federation, allow: [] }), []);
+    assert.deepEqual(listOf(undefined), []);
+  });
 });

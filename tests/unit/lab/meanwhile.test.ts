@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
+import { absenceIn, meanwhileIn, type Reader } from "../../../lab/readmit/meanwhile.ts";
 import type { UserId } from "../../../src/domain/identifiers.ts";
-import { absenceIn, meanwhileIn, type Reader } from "../../../src/lab/readmit/meanwhile.ts";
 
 const [HOST, GUEST] = ["@alice:a.test", "@alice:b.test"] as const;
 const ABSENCE = { from: 100, until: 200 };
@@ -45,20 +45,22 @@ const OURS: readonly Said[] = [
   { at: 90, body: "before" },
 ];
 
-test("RDM-1: what was said meanwhile is counted by its time, read back or without content", async () => {
-  const theirs = copyOf(GUEST, [{ at: 190, body: "three" }, { at: 180 }]);
-  const ours = copyOf(HOST, OURS);
-  assert.deepEqual(await absenceIn("!r", ours, theirs), ABSENCE);
-  assert.deepEqual(await meanwhileIn("!r", ours, theirs, ABSENCE), {
-    ...{ cameIn: 1, saidByOurs: 3, readBack: 1, emptied: 1 },
-    isWhole: true,
+describe("meanwhile", () => {
+  it("what was said meanwhile is counted by its time, read back or without content [RDM-1]", async () => {
+    const theirs = copyOf(GUEST, [{ at: 190, body: "three" }, { at: 180 }]);
+    const ours = copyOf(HOST, OURS);
+    assert.deepEqual(await absenceIn("!r", ours, theirs), ABSENCE);
+    assert.deepEqual(await meanwhileIn("!r", ours, theirs, ABSENCE), {
+      ...{ cameIn: 1, saidByOurs: 3, readBack: 1, emptied: 1 },
+      isWhole: true,
+    });
   });
-});
 
-test("RDM-1: a copy that is longer than is read is told beside the numbers, and an absence that lies behind it is not taken for none", async () => {
-  const theirs = copyOf(GUEST, [{ at: 190, body: "three" }], true);
-  assert.equal((await meanwhileIn("!r", copyOf(HOST, OURS), theirs, ABSENCE)).isWhole, false);
-  assert.equal((await meanwhileIn("!r", copyOf(HOST, OURS, true), theirs, ABSENCE)).saidByOurs, 3);
-  assert.equal(await absenceIn("!r", copyOf(HOST, OURS.slice(0, 6), true), theirs), "unread");
-  assert.equal(await absenceIn("!r", copyOf(HOST, OURS.slice(0, 6)), theirs), undefined);
+  it("a copy that is longer than is read is told beside the numbers, and an absence that lies behind it is not taken for none [RDM-1]", async () => {
+    const theirs = copyOf(GUEST, [{ at: 190, body: "three" }], true);
+    assert.equal((await meanwhileIn("!r", copyOf(HOST, OURS), theirs, ABSENCE)).isWhole, false);
+    assert.equal((await meanwhileIn("!r", copyOf(HOST, OURS, true), theirs, ABSENCE)).saidByOurs, 3);
+    assert.equal(await absenceIn("!r", copyOf(HOST, OURS.slice(0, 6), true), theirs), "unread");
+    assert.equal(await absenceIn("!r", copyOf(HOST, OURS.slice(0, 6)), theirs), undefined);
+  });
 });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
+import { requireDeclared } from "../../../lab/offboard/open-both.ts";
+import { completeSinceOf } from "../../../lab/readmit/open-both.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
-import { requireDeclared } from "../../../src/lab/offboard/open-both.ts";
-import { completeSinceOf } from "../../../src/lab/readmit/open-both.ts";
 
 const KEEPS = {
   rooms: {
@@ -14,29 +14,31 @@ const KEEPS = {
 } as const;
 const REPLACES = { rooms: { ...KEEPS.rooms, whenRemoved: "replace", whenUnclosable: "replace" } } as const;
 
-test("OFF-2: a removal that is gone on with takes no other --rooms than it was begun with", () => {
-  requireDeclared([KEEPS, KEEPS], "keep");
-  requireDeclared([REPLACES, REPLACES], "replace");
-  for (const entries of [
-    [REPLACES, REPLACES],
-    [KEEPS, REPLACES],
-  ]) {
-    assert.throws(
-      () => requireDeclared(entries, "keep"),
-      (error: unknown) =>
-        error instanceof DrawbridgeError && error.code === "usage" && error.mend !== undefined,
-    );
-  }
-});
-
-test("RDM-1: a re-admission is complete since the later of both sides, and not while one is open or removed again", () => {
-  const side = (at: string, isRemoved = false, done = true) => ({
-    isRemoved,
-    last: { gate: "g", done, touched: null, stages: [], completion: { at } },
+describe("open both", () => {
+  it("a removal that is gone on with takes no other --rooms than it was begun with [OFF-2]", () => {
+    requireDeclared([KEEPS, KEEPS], "keep");
+    requireDeclared([REPLACES, REPLACES], "replace");
+    for (const entries of [
+      [REPLACES, REPLACES],
+      [KEEPS, REPLACES],
+    ]) {
+      assert.throws(
+        () => requireDeclared(entries, "keep"),
+        (error: unknown) =>
+          error instanceof DrawbridgeError && error.code === "usage" && error.hint !== undefined,
+      );
+    }
   });
-  const [first, later] = ["2026-01-02T10:00:00.000Z", "2026-01-02T10:00:05.000Z"];
-  assert.equal(completeSinceOf([side(later), side(first)]), later);
-  assert.equal(completeSinceOf([side(later), side(first, false, false)]), null);
-  assert.equal(completeSinceOf([side(later), side(first, true)]), null);
-  assert.equal(completeSinceOf([side(later), { isRemoved: false, last: undefined }]), null);
+
+  it("a re-admission is complete since the later of both sides, and not while one is open or removed again [RDM-1]", () => {
+    const side = (at: string, isRemoved = false, done = true) => ({
+      isRemoved,
+      last: { gate: "g", done, touched: null, stages: [], completion: { at } },
+    });
+    const [first, later] = ["2026-01-02T10:00:00.000Z", "2026-01-02T10:00:05.000Z"];
+    assert.equal(completeSinceOf([side(later), side(first)]), later);
+    assert.equal(completeSinceOf([side(later), side(first, false, false)]), null);
+    assert.equal(completeSinceOf([side(later), side(first, true)]), null);
+    assert.equal(completeSinceOf([side(later), { isRemoved: false, last: undefined }]), null);
+  });
 });

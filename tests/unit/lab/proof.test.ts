@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
+import { NO_COLOURS, paletteFor } from "../../../lab/progress.ts";
+import type { AskResult } from "../../../lab/proof/ask.ts";
+import { failuresOf, type Proof } from "../../../lab/proof/proof.ts";
+import { ATTEMPT_PLANES, ATTEMPTS, type Attempt, type Refusal } from "../../../lab/proof/refusals.ts";
+import { renderProof } from "../../../lab/proof/render.ts";
+import { timelineOf } from "../../../lab/proof/timeline.ts";
 import { PLANE_NAMES } from "../../../src/federation/planes/names.ts";
-import { NO_COLOURS, paletteFor } from "../../../src/lab/progress.ts";
-import type { AskResult } from "../../../src/lab/proof/ask.ts";
-import { failuresOf, type Proof } from "../../../src/lab/proof/proof.ts";
-import { ATTEMPT_PLANES, ATTEMPTS, type Attempt, type Refusal } from "../../../src/lab/proof/refusals.ts";
-import { renderProof } from "../../../src/lab/proof/render.ts";
-import { timelineOf } from "../../../src/lab/proof/timeline.ts";
-import { type EvidenceItem, evidenceItem } from "../../../src/records/evidence-item.ts";
+import { type EvidenceItem, evidenceItem } from "../../../src/records/format/evidence-item.ts";
 import { assertGolden } from "../../support/golden.ts";
 import { paperLab } from "../../support/lab.ts";
 
@@ -106,123 +106,125 @@ const FOUND = { asked: ASKED, encrypted: ENCRYPTED, passages: PASSAGES, refusals
 const PROOF: Proof = { ...FOUND, failures: [] };
 const OPENING = { headline: 'The lab "default" is running.', tookMs: 12_345 };
 
-test("the summary of fed:up reads as the golden file says", () => {
-  assertGolden("lab/summary.txt", renderProof(paperLab(), PROOF, OPENING, NO_COLOURS));
-});
-
-test("hops are told in the order in which they happened", () => {
-  const hops = timelineOf(ASKED["org-b"], "org-b", "org-a");
-  const times = hops.map((hop) => hop.atMs);
-  assert.deepEqual(
-    times,
-    times.toSorted((a, b) => a - b),
-  );
-  assert.deepEqual(times, [0, 20, 30, 60, 70, 105, 110, 150, 180, 200, 260]);
-});
-
-test("of hops at one moment the cause comes first, whatever the programs' clocks say", () => {
-  const result = ASKED["org-b"];
-  const { audit, gateway } = result;
-  assert.ok(gateway !== null);
-  const listed = (changed: Partial<AskResult>) =>
-    timelineOf({ ...result, ...changed }, "org-b", "org-a").map(({ what }) => what);
-  // The gateway's clock a little behind, the bridge's acknowledgement by the homeserver's a little ahead.
-  const skewed = listed({
-    gateway: { ...gateway, start_time: at(25) },
-    audit: { ...audit, accepted_at: at(24), time: at(140) },
-    answeredAt: result.sentAt - 1,
+describe("proof", () => {
+  it("the summary of fed:up reads as the golden file says", () => {
+    assertGolden("lab/summary.txt", renderProof(paperLab(), PROOF, OPENING, NO_COLOURS));
   });
-  const order = [
-    /question is sent/,
-    /bridge has recorded it/,
-    /gateway lets it in/,
-    /agent has accepted it/,
-    /homeserver has the answer/,
-  ].map((pattern) => skewed.findIndex((what) => pattern.test(what)));
-  assert.deepEqual(
-    order,
-    order.toSorted((a, b) => a - b),
-    skewed.join("\n"),
-  );
-  assert.ok(!order.includes(-1));
-  const ended = listed({ audit: { ...audit, time: at(149) } });
-  const place = (pattern: RegExp) => ended.findIndex((what) => pattern.test(what));
-  assert.ok(place(/delegation has ended/) > place(/homeserver has the answer/));
-  const odd = listed({ audit: { ...audit, accepted_at: at(-5_000) } });
-  assert.match(odd[0] ?? "", /agent has accepted it/, "what is clearly earlier is not hidden");
-});
 
-test("a proof that holds has no failures", () => {
-  assert.deepEqual(failuresOf(FOUND), []);
-});
-
-test("NEG-1: org-c being let in anywhere is a failure of the proof", () => {
-  for (const [index, refusal] of REFUSALS.entries()) {
-    const changed = REFUSALS.with(index, { ...refusal, received: 200 });
-    assert.equal(failuresOf({ ...FOUND, refusals: changed }).length, 1, refusal.attempt);
-  }
-});
-
-test("NEG-1: org-c being stopped by another layer than the summary says is a failure of the proof", () => {
-  for (const [index, refusal] of REFUSALS.entries()) {
-    if (refusal.layer === undefined) continue;
-    for (const answered of ["room_acl", undefined] as const) {
-      const changed = REFUSALS.with(index, { ...refusal, layer: { ...refusal.layer, answered } });
-      const [failure] = failuresOf({ ...FOUND, refusals: changed });
-      assert.match(failure ?? "", /expected 403 by transport, received 403 by (room_acl|nobody known)$/);
-    }
-  }
-});
-
-test("NEG-1: org-c is tried on every one of the five planes", () => {
-  assert.deepEqual([...new Set(Object.values(ATTEMPT_PLANES))].sort(), [...PLANE_NAMES].sort());
-});
-
-test("LAB-1: a plane that the partner does not pass, or was not seen to pass, is a failure of the proof", () => {
-  for (const plane of PLANE_NAMES) {
-    const unseen = PASSAGES["org-a"].filter((item) => item.plane !== plane);
-    const closed = PASSAGES["org-a"].map((item) =>
-      item.plane === plane ? { ...item, verdict: "closed" as const } : item,
+  it("hops are told in the order in which they happened", () => {
+    const hops = timelineOf(ASKED["org-b"], "org-b", "org-a");
+    const times = hops.map((hop) => hop.atMs);
+    assert.deepEqual(
+      times,
+      times.toSorted((a, b) => a - b),
     );
-    for (const items of [unseen, closed]) {
-      const failures = failuresOf({ ...FOUND, passages: { ...PASSAGES, "org-a": items } });
-      assert.equal(failures.length, 1);
-      assert.match(failures[0] ?? "", new RegExp(`org-b does not pass plane ., ${plane}, at org-a`));
-    }
-  }
-});
-
-test("LAB-1: a question that was not answered, or a view that differs, is a failure of the proof", () => {
-  const good = ASKED["org-b"];
-  const broken: AskResult[] = [
-    { ...good, audit: { ...good.audit, outcome: "failed", terminal_reason: "agent_unavailable" } },
-    { ...good, views: { ...good.views, "org-a": { ...good.views["org-a"], text: null } } },
-    { ...good, views: { ...good.views, "org-a": { ...good.views["org-a"], text: "another" } } },
-    { ...good, gateway: null },
-    { ...good, gateway: good.gateway === null ? null : { ...good.gateway, azp: "org-c-bridge" } },
-  ];
-  for (const result of broken) {
-    const asked = { ...ASKED, "org-b": result };
-    const failures = failuresOf({ ...FOUND, asked });
-    assert.notEqual(failures.length, 0);
-    const text = renderProof(paperLab(), { ...PROOF, asked, failures }, OPENING, NO_COLOURS);
-    for (const failure of failures) assert.ok(text.includes(failure));
-  }
-});
-
-test("LAB-1: an answer that came unencrypted in the encrypted room, or the reverse, is a failure of the proof", () => {
-  const changed = (result: AskResult, encrypted: boolean): AskResult => ({
-    ...result,
-    views: { ...result.views, "org-a": { ...result.views["org-a"], encrypted } },
+    assert.deepEqual(times, [0, 20, 30, 60, 70, 105, 110, 150, 180, 200, 260]);
   });
-  const unsealed = failuresOf({ ...FOUND, encrypted: changed(ENCRYPTED, false) });
-  assert.deepEqual(unsealed, ["the answer to org-b in the encrypted room came unencrypted to org-a"]);
-  const sealed = failuresOf({ ...FOUND, asked: { ...ASKED, "org-b": changed(ASKED["org-b"], true) } });
-  assert.deepEqual(sealed, ["the answer to org-b came encrypted to org-a"]);
-});
 
-test("colours are for terminals only, and not for those who refuse them", () => {
-  assert.equal(paletteFor({ isTTY: false }, {}).bold("x"), "x");
-  assert.equal(paletteFor({ isTTY: true }, { NO_COLOR: "1" }).bold("x"), "x");
-  assert.notEqual(paletteFor({ isTTY: true }, {}).bold("x"), "x");
+  it("of hops at one moment the cause comes first, whatever the programs' clocks say", () => {
+    const result = ASKED["org-b"];
+    const { audit, gateway } = result;
+    assert.ok(gateway !== null);
+    const listed = (changed: Partial<AskResult>) =>
+      timelineOf({ ...result, ...changed }, "org-b", "org-a").map(({ what }) => what);
+    // The gateway's clock a little behind, the bridge's acknowledgement by the homeserver's a little ahead.
+    const skewed = listed({
+      gateway: { ...gateway, start_time: at(25) },
+      audit: { ...audit, accepted_at: at(24), time: at(140) },
+      answeredAt: result.sentAt - 1,
+    });
+    const order = [
+      /question is sent/,
+      /bridge has recorded it/,
+      /gateway lets it in/,
+      /agent has accepted it/,
+      /homeserver has the answer/,
+    ].map((pattern) => skewed.findIndex((what) => pattern.test(what)));
+    assert.deepEqual(
+      order,
+      order.toSorted((a, b) => a - b),
+      skewed.join("\n"),
+    );
+    assert.ok(!order.includes(-1));
+    const ended = listed({ audit: { ...audit, time: at(149) } });
+    const place = (pattern: RegExp) => ended.findIndex((what) => pattern.test(what));
+    assert.ok(place(/delegation has ended/) > place(/homeserver has the answer/));
+    const odd = listed({ audit: { ...audit, accepted_at: at(-5_000) } });
+    assert.match(odd[0] ?? "", /agent has accepted it/, "what is clearly earlier is not hidden");
+  });
+
+  it("a proof that holds has no failures", () => {
+    assert.deepEqual(failuresOf(FOUND), []);
+  });
+
+  it("org-c being let in anywhere is a failure of the proof [NEG-1]", () => {
+    for (const [index, refusal] of REFUSALS.entries()) {
+      const changed = REFUSALS.with(index, { ...refusal, received: 200 });
+      assert.equal(failuresOf({ ...FOUND, refusals: changed }).length, 1, refusal.attempt);
+    }
+  });
+
+  it("org-c being stopped by another layer than the summary says is a failure of the proof [NEG-1]", () => {
+    for (const [index, refusal] of REFUSALS.entries()) {
+      if (refusal.layer === undefined) continue;
+      for (const answered of ["room_acl", undefined] as const) {
+        const changed = REFUSALS.with(index, { ...refusal, layer: { ...refusal.layer, answered } });
+        const [failure] = failuresOf({ ...FOUND, refusals: changed });
+        assert.match(failure ?? "", /expected 403 by transport, received 403 by (room_acl|nobody known)$/);
+      }
+    }
+  });
+
+  it("org-c is tried on every one of the five planes [NEG-1]", () => {
+    assert.deepEqual([...new Set(Object.values(ATTEMPT_PLANES))].sort(), [...PLANE_NAMES].sort());
+  });
+
+  it("a plane that the partner does not pass, or was not seen to pass, is a failure of the proof [LAB-1]", () => {
+    for (const plane of PLANE_NAMES) {
+      const unseen = PASSAGES["org-a"].filter((item) => item.plane !== plane);
+      const closed = PASSAGES["org-a"].map((item) =>
+        item.plane === plane ? { ...item, verdict: "closed" as const } : item,
+      );
+      for (const items of [unseen, closed]) {
+        const failures = failuresOf({ ...FOUND, passages: { ...PASSAGES, "org-a": items } });
+        assert.equal(failures.length, 1);
+        assert.match(failures[0] ?? "", new RegExp(`org-b does not pass plane ., ${plane}, at org-a`));
+      }
+    }
+  });
+
+  it("a question that was not answered, or a view that differs, is a failure of the proof [LAB-1]", () => {
+    const good = ASKED["org-b"];
+    const broken: AskResult[] = [
+      { ...good, audit: { ...good.audit, outcome: "failed", terminal_reason: "agent_unavailable" } },
+      { ...good, views: { ...good.views, "org-a": { ...good.views["org-a"], text: null } } },
+      { ...good, views: { ...good.views, "org-a": { ...good.views["org-a"], text: "another" } } },
+      { ...good, gateway: null },
+      { ...good, gateway: good.gateway === null ? null : { ...good.gateway, azp: "org-c-bridge" } },
+    ];
+    for (const result of broken) {
+      const asked = { ...ASKED, "org-b": result };
+      const failures = failuresOf({ ...FOUND, asked });
+      assert.notEqual(failures.length, 0);
+      const text = renderProof(paperLab(), { ...PROOF, asked, failures }, OPENING, NO_COLOURS);
+      for (const failure of failures) assert.ok(text.includes(failure));
+    }
+  });
+
+  it("an answer that came unencrypted in the encrypted room, or the reverse, is a failure of the proof [LAB-1]", () => {
+    const changed = (result: AskResult, encrypted: boolean): AskResult => ({
+      ...result,
+      views: { ...result.views, "org-a": { ...result.views["org-a"], encrypted } },
+    });
+    const unsealed = failuresOf({ ...FOUND, encrypted: changed(ENCRYPTED, false) });
+    assert.deepEqual(unsealed, ["the answer to org-b in the encrypted room came unencrypted to org-a"]);
+    const sealed = failuresOf({ ...FOUND, asked: { ...ASKED, "org-b": changed(ASKED["org-b"], true) } });
+    assert.deepEqual(sealed, ["the answer to org-b came encrypted to org-a"]);
+  });
+
+  it("colours are for terminals only, and not for those who refuse them", () => {
+    assert.equal(paletteFor({ isTTY: false }, {}).bold("x"), "x");
+    assert.equal(paletteFor({ isTTY: true }, { NO_COLOR: "1" }).bold("x"), "x");
+    assert.notEqual(paletteFor({ isTTY: true }, {}).bold("x"), "x");
+  });
 });

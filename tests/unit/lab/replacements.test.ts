@@ -1,10 +1,10 @@
 // Which room stands for one that was replaced, at a homeserver that answers as the test says.
 import assert from "node:assert/strict";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
+import { MatrixUser } from "../../../lab/matrix-user.ts";
+import { openAsShared, replacementOf } from "../../../lab/seed/replacements.ts";
 import { systemRandom } from "../../../src/domain/clock.ts";
 import type { RoomId, UserId } from "../../../src/domain/identifiers.ts";
-import { MatrixUser } from "../../../src/lab/matrix-user.ts";
-import { openAsShared, replacementOf } from "../../../src/lab/seed/replacements.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { scriptedHomeserver } from "../../support/scripted-homeserver.ts";
 
@@ -22,29 +22,31 @@ async function memberOf(t: TestContext, rooms: Readonly<Record<string, string | 
   return new MatrixUser(url, "@alice:a.test" as UserId, "t", SOURCES);
 }
 
-test("a room that was replaced is found by the predecessor that the new one names", async (t) => {
-  const member = await memberOf(t, { "!other:a.test": undefined, [NEXT]: "!old:b.test" });
-  assert.equal(await replacementOf("!old:b.test", member), NEXT);
-  assert.equal(await replacementOf("!other:a.test", member), undefined);
-});
+describe("replacements", () => {
+  it("a room that was replaced is found by the predecessor that the new one names", async (t) => {
+    const member = await memberOf(t, { "!other:a.test": undefined, [NEXT]: "!old:b.test" });
+    assert.equal(await replacementOf("!old:b.test", member), NEXT);
+    assert.equal(await replacementOf("!other:a.test", member), undefined);
+  });
 
-test("of a room that was replaced twice, the last one stands for it", async (t) => {
-  const member = await memberOf(t, { [NEXT]: "!middle:a.test", "!middle:a.test": "!old:b.test" });
-  assert.equal(await replacementOf("!old:b.test", member), NEXT);
-});
+  it("of a room that was replaced twice, the last one stands for it", async (t) => {
+    const member = await memberOf(t, { [NEXT]: "!middle:a.test", "!middle:a.test": "!old:b.test" });
+    assert.equal(await replacementOf("!old:b.test", member), NEXT);
+  });
 
-test("what stands for a shared room is opened as one, and keeps its other power levels", async (t) => {
-  const { url, seen } = await scriptedHomeserver(t, ({ method }) =>
-    method === "GET" ? { body: { users: { "@alice:a.test": 100 }, invite: 50 } } : { body: {} },
-  );
-  const acl = { allow: ["a.test", "b.test"], deny: [], allow_ip_literals: false };
-  await openAsShared(NEXT, new MatrixUser(url, "@alice:a.test" as UserId, "t", SOURCES), acl);
-  const written = seen
-    .filter(({ method }) => method === "PUT")
-    .map(({ path, body }) => [path.split("/state/")[1], body]);
-  assert.deepEqual(written, [
-    ["m.room.server_acl/", acl],
-    ["m.room.power_levels/", { users: { "@alice:a.test": 100 }, invite: 0 }],
-    ["m.room.join_rules/", { join_rule: "public" }],
-  ]);
+  it("what stands for a shared room is opened as one, and keeps its other power levels", async (t) => {
+    const { url, seen } = await scriptedHomeserver(t, ({ method }) =>
+      method === "GET" ? { body: { users: { "@alice:a.test": 100 }, invite: 50 } } : { body: {} },
+    );
+    const acl = { allow: ["a.test", "b.test"], deny: [], allow_ip_literals: false };
+    await openAsShared(NEXT, new MatrixUser(url, "@alice:a.test" as UserId, "t", SOURCES), acl);
+    const written = seen
+      .filter(({ method }) => method === "PUT")
+      .map(({ path, body }) => [path.split("/state/")[1], body]);
+    assert.deepEqual(written, [
+      ["m.room.server_acl/", acl],
+      ["m.room.power_levels/", { users: { "@alice:a.test": 100 }, invite: 0 }],
+      ["m.room.join_rules/", { join_rule: "public" }],
+    ]);
+  });
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { returnLines } from "../../../src/lab/seed/returns.ts";
+import { describe, it } from "node:test";
+import { returnLines } from "../../../lab/seed/returns.ts";
 
 const room = (roomId: string, alias: string) => ({
   ...{ roomId, alias, encrypted: false, createdBy: "org-a" as const },
@@ -9,28 +9,30 @@ const A = room("!a", "#shared:a");
 const B = room("!b", "#shared:b");
 const ALICE = "@alice:b";
 
-test("who has accepted an invitation after a restore is told in a line, with the rooms", () => {
-  const joins = [A, B].map((one) => ({ user: ALICE, room: one }));
-  assert.deepEqual(returnLines([A, B], [A, B], joins), [
-    "@alice:b has accepted, and is back in #shared:a, #shared:b",
-  ]);
-});
+describe("returns", () => {
+  it("who has accepted an invitation after a restore is told in a line, with the rooms", () => {
+    const joins = [A, B].map((one) => ({ user: ALICE, room: one }));
+    assert.deepEqual(returnLines([A, B], [A, B], joins), [
+      "@alice:b has accepted, and is back in #shared:a, #shared:b",
+    ]);
+  });
 
-test("a room that was given up is told as opened anew, and joining it is no return", () => {
-  const next = room("!next", B.alias);
-  assert.deepEqual(returnLines([A, B], [A, next], [{ user: ALICE, room: next }]), [
-    "opened anew, as it was given up: #shared:b",
-  ]);
-});
+  it("a room that was given up is told as opened anew, and joining it is no return", () => {
+    const next = room("!next", B.alias);
+    assert.deepEqual(returnLines([A, B], [A, next], [{ user: ALICE, room: next }]), [
+      "opened anew, as it was given up: #shared:b",
+    ]);
+  });
 
-test("a room that is in the place of another is told with who has replaced it", () => {
-  const next = { ...room("!next", B.alias), replacedBy: "org-b" as const };
-  assert.deepEqual(returnLines([A, B], [A, next], []), [
-    "#shared:b is !next now, by which org-b has replaced it",
-  ]);
-});
+  it("a room that is in the place of another is told with who has replaced it", () => {
+    const next = { ...room("!next", B.alias), replacedBy: "org-b" as const };
+    assert.deepEqual(returnLines([A, B], [A, next], []), [
+      "#shared:b is !next now, by which org-b has replaced it",
+    ]);
+  });
 
-test("nothing is told where nobody came back, nor when the rooms are first made", () => {
-  assert.deepEqual(returnLines([A, B], [A, B], []), []);
-  assert.deepEqual(returnLines([], [A, B], [{ user: ALICE, room: A }]), []);
+  it("nothing is told where nobody came back, nor when the rooms are first made", () => {
+    assert.deepEqual(returnLines([A, B], [A, B], []), []);
+    assert.deepEqual(returnLines([], [A, B], [{ user: ALICE, room: A }]), []);
+  });
 });

@@ -3,16 +3,16 @@ import assert from "node:assert/strict";
 import { createPublicKey, generateKeyPairSync, type KeyObject, sign } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import fc from "fast-check";
 import { z } from "zod";
-import { inOneForm, isInOneForm } from "../../../src/records/ecdsa-signature.ts";
-import { type Envelope, preAuthenticationEncoding } from "../../../src/records/envelope.ts";
-import { keyIdOf, readPublicKey } from "../../../src/records/public-key.ts";
+import { inOneForm, isInOneForm } from "../../../src/records/format/ecdsa-signature.ts";
+import { type Envelope, preAuthenticationEncoding } from "../../../src/records/format/envelope.ts";
+import { keyIdOf, readPublicKey } from "../../../src/records/format/public-key.ts";
+import { STATEMENT_TYPE, type Statement, statementOf } from "../../../src/records/format/statement.ts";
+import type { TrustedParty } from "../../../src/records/format/trust.ts";
 import { addSignature, signStatement } from "../../../src/records/sign/sign-statement.ts";
 import { fileSigner, type Signer } from "../../../src/records/sign/signer.ts";
-import { STATEMENT_TYPE, type Statement, statementOf } from "../../../src/records/statement.ts";
-import type { TrustedParty } from "../../../src/records/trust.ts";
 import { verifyEnvelope } from "../../../src/records/verify/verify-envelope.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
@@ -71,169 +71,178 @@ function otherHalf(base64: string): string {
   return Buffer.concat([Buffer.from([0x30, body.length]), body]).toString("base64");
 }
 
-test("of the two signatures that verify, only one is taken, and signers' are turned into it", async (t) => {
-  const a = party(t, "org-a.test");
-  for (let round = 0; round < 64; round++) {
-    const { signatures } = await signStatement(STATEMENT, a.signer);
-    const der = Buffer.from(signatures[0]?.sig ?? "", "base64");
-    assert.ok(isInOneForm(der));
-    const other = Buffer.from(otherHalf(der.toString("base64")), "base64");
-    assert.equal(isInOneForm(other), false);
-    assert.deepEqual(inOneForm(other), der);
-  }
-});
-
-test("what is no strict DER signature has no form at all", () => {
-  const values = [
-    "",
-    "3000",
-    "3006020100020101",
-    "30060201010201ff",
-    "300702020001020101",
-    "3006020101020101ff",
-  ];
-  for (const hex of values) assert.equal(inOneForm(Buffer.from(hex, "hex")), undefined, hex);
-  assert.equal(inOneForm(Buffer.from("3006020101020101", "hex"))?.toString("hex"), "3006020101020101");
-  fc.assert(
-    fc.property(fc.uint8Array({ maxLength: 80 }), (bytes) => {
-      const form = inOneForm(bytes);
-      assert.ok(form === undefined || isInOneForm(form));
-    }),
-  );
-});
-
-test("an envelope that both organisations signed verifies, and says who signed what", async (t) => {
-  const { a, b, envelope, verifyAs } = await both(t);
-  const signers = [
-    { organisation: "org-a.test", keyId: a.signer.keyId },
-    { organisation: "org-b.test", keyId: b.signer.keyId },
-  ].sort((left, right) => (left.keyId < right.keyId ? -1 : 1));
-  assert.deepEqual(verifyAs(envelope), { valid: true, statement: STATEMENT, signers });
-});
-
-test("the pre-authentication encoding is that of the DSSE protocol's example", () => {
-  const encoded = preAuthenticationEncoding("http://example.com/HelloWorld", Buffer.from("hello world"));
-  assert.equal(encoded.toString(), "DSSEv1 29 http://example.com/HelloWorld 11 hello world");
-});
-
-test("signing a second time with the same key adds nothing", async (t) => {
-  const { a, envelope } = await both(t);
-  assert.equal(await addSignature(envelope, a.signer), envelope);
-});
-
-test("each way to be forged or incomplete has a reason of its own", async (t) => {
-  const { a, b, envelope, verifyAs } = await both(t);
-  const stranger = party(t, "org-c.test");
-  const [first, second] = envelope.signatures;
-  assert.ok(first !== undefined && second !== undefined);
-  const resigned = async (payload: string, payloadType = envelope.payloadType): Promise<Envelope> => {
-    const data = preAuthenticationEncoding(payloadType, Buffer.from(payload));
-    const signatures = [a, b].map(({ privateKey, signer }) => ({
-      keyid: signer.keyId,
-      sig: inOneForm(sign("sha256", data, { key: privateKey, dsaEncoding: "der" }))?.toString("base64") ?? "",
-    }));
-    signatures.sort((left, right) => (left.keyid < right.keyid ? -1 : 1));
-    return { payloadType, payload: Buffer.from(payload).toString("base64"), signatures };
-  };
-  const text = Buffer.from(envelope.payload, "base64").toString();
-  const raw = sign("sha256", preAuthenticationEncoding(envelope.payloadType, Buffer.from(text)), {
-    key: a.privateKey,
-    dsaEncoding: "ieee-p1363",
+describe("envelope", () => {
+  it("of the two signatures that verify, only one is taken, and signers' are turned into it", async (t) => {
+    const a = party(t, "org-a.test");
+    for (let round = 0; round < 64; round++) {
+      const { signatures } = await signStatement(STATEMENT, a.signer);
+      const der = Buffer.from(signatures[0]?.sig ?? "", "base64");
+      assert.ok(isInOneForm(der));
+      const other = Buffer.from(otherHalf(der.toString("base64")), "base64");
+      assert.equal(isInOneForm(other), false);
+      assert.deepEqual(inOneForm(other), der);
+    }
   });
-  const cases: readonly (readonly [string, unknown])[] = [
-    ["signature_missing", { ...envelope, signatures: [first] }],
-    ["duplicate_signature", { ...envelope, signatures: [first, first, second] }],
-    ["signatures_out_of_order", { ...envelope, signatures: [second, first] }],
-    ["unknown_key", await addSignature(envelope, stranger.signer)],
-    ["signature_invalid", { ...envelope, signatures: [{ ...first, sig: second.sig }, second] }],
-    ["signature_malformed", { ...envelope, signatures: [{ ...first, sig: otherHalf(first.sig) }, second] }],
-    ["signature_malformed", { ...envelope, signatures: [{ ...first, sig: raw.toString("base64") }, second] }],
-    ["wrong_payload_type", await resigned(text, "application/json")],
-    ["not_canonical", await resigned(JSON.stringify(JSON.parse(text), null, 1))],
-    ["not_a_statement", await resigned(text.replace("border", 'border","more":"x'))],
-    ["not_a_statement", await resigned(text.replace('"step":4', '"step":4,"step":4'))],
-    ["other_predicate_type", await resigned(text.replace("stage/v1", "stage/v2"))],
-    ["not_an_envelope", { ...envelope, payload: `${envelope.payload}\n` }],
-    ["not_an_envelope", { ...envelope, extra: 1 }],
-    ["not_an_envelope", { ...envelope, signatures: [] }],
-  ];
-  for (const [reason, value] of cases) {
-    const result = verifyAs(value);
-    assert.deepEqual(reasonsOf(result), [reason], JSON.stringify(value).slice(0, 80));
-  }
-});
 
-test("a key that two parties claim verifies for neither", async (t) => {
-  const { a, b, envelope } = await both(t);
-  const result = verifyEnvelope(
-    envelope,
-    Schema,
-    [a.trusted, b.trusted, { organisation: "org-c.test", keys: a.trusted.keys }],
-    () => ONE,
-  );
-  assert.deepEqual(reasonsOf(result), ["unknown_key"]);
-});
+  it("what is no strict DER signature has no form at all", () => {
+    const values = [
+      "",
+      "3000",
+      "3006020100020101",
+      "30060201010201ff",
+      "300702020001020101",
+      "3006020101020101ff",
+    ];
+    for (const hex of values) assert.equal(inOneForm(Buffer.from(hex, "hex")), undefined, hex);
+    assert.equal(inOneForm(Buffer.from("3006020101020101", "hex"))?.toString("hex"), "3006020101020101");
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 80 }), (bytes) => {
+        const form = inOneForm(bytes);
+        assert.ok(form === undefined || isInOneForm(form));
+      }),
+    );
+  });
 
-test("no change of a single byte of an envelope verifies", async (t) => {
-  const { envelope, verifyAs } = await both(t);
-  const bytes = bytesOf(envelope);
-  assert.equal(verifyAs(envelope).valid, true);
-  fc.assert(
-    fc.property(fc.nat(bytes.length - 1), fc.integer({ min: 1, max: 255 }), (at, flip) => {
-      const forged = Buffer.from(bytes);
-      forged[at] = (forged[at] ?? 0) ^ flip;
-      let value: unknown;
-      try {
-        value = JSON.parse(forged.toString("utf8"));
-      } catch {
-        return;
-      }
-      assert.equal(verifyAs(value).valid, false);
-    }),
-    { numRuns: 2_000 },
-  );
-});
+  it("an envelope that both organisations signed verifies, and says who signed what", async (t) => {
+    const { a, b, envelope, verifyAs } = await both(t);
+    const signers = [
+      { organisation: "org-a.test", keyId: a.signer.keyId },
+      { organisation: "org-b.test", keyId: b.signer.keyId },
+    ].sort((left, right) => (left.keyId < right.keyId ? -1 : 1));
+    assert.deepEqual(verifyAs(envelope), { valid: true, statement: STATEMENT, signers });
+  });
 
-test("OFF-3: one key in another encoding is not a second key", () => {
-  const { publicKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
-  const der = publicKey.export({ type: "spki", format: "der" });
-  const [x, y] = [der.subarray(-64, -32), der.subarray(-32)];
-  const odd = (y.at(-1) ?? 0) % 2;
-  const algorithm = der.subarray(2, 23);
-  const spki = (point: Buffer) => {
-    const bits = Buffer.concat([Buffer.from([0x03, point.length + 1, 0]), point]);
-    return Buffer.concat([Buffer.from([0x30, algorithm.length + bits.length]), algorithm, bits]);
-  };
-  const compressed = spki(Buffer.concat([Buffer.from([2 + odd]), x]));
-  const hybrid = spki(Buffer.concat([Buffer.from([6 + odd]), x, y]));
-  assert.deepEqual(spki(Buffer.concat([Buffer.from([4]), x, y])), der);
-  for (const other of [compressed, hybrid]) {
-    const key = createPublicKey({ key: other, format: "der", type: "spki" });
-    assert.equal(keyIdOf(key), keyIdOf(publicKey));
-    const pem = `-----BEGIN PUBLIC KEY-----\n${other.toString("base64")}\n-----END PUBLIC KEY-----\n`;
-    assert.throws(() => readPublicKey(pem, "x"), { code: "config_invalid" });
-  }
-});
+  it("the pre-authentication encoding is that of the DSSE protocol's example", () => {
+    const encoded = preAuthenticationEncoding("http://example.com/HelloWorld", Buffer.from("hello world"));
+    assert.equal(encoded.toString(), "DSSEv1 29 http://example.com/HelloWorld 11 hello world");
+  });
 
-test("an envelope of many megabytes is judged like a small one", async (t) => {
-  const { envelope, verifyAs } = await both(t);
-  const payload = Buffer.alloc(24 * 1024 * 1024, 7).toString("base64");
-  assert.deepEqual(reasonsOf(verifyAs({ ...envelope, payload })), ["signature_invalid", "signature_invalid"]);
-  assert.deepEqual(reasonsOf(verifyAs({ ...envelope, payload: `${payload}=` })), ["not_an_envelope"]);
-});
+  it("signing a second time with the same key adds nothing", async (t) => {
+    const { a, envelope } = await both(t);
+    assert.equal(await addSignature(envelope, a.signer), envelope);
+  });
 
-test("a private key, another curve and nonsense are no public keys of signers", () => {
-  const ec = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
-  const other = generateKeyPairSync("ec", { namedCurve: "secp384r1" });
-  assert.equal(
-    readPublicKey(ec.publicKey.export({ type: "spki", format: "pem" }).toString(), "x").keyId,
-    keyIdOf(ec.publicKey),
-  );
-  for (const pem of [
-    ec.privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
-    other.publicKey.export({ type: "spki", format: "pem" }).toString(),
-    "nonsense",
-  ]) {
-    assert.throws(() => readPublicKey(pem, "x"), { code: "config_invalid" });
-  }
+  it("each way to be forged or incomplete has a reason of its own", async (t) => {
+    const { a, b, envelope, verifyAs } = await both(t);
+    const stranger = party(t, "org-c.test");
+    const [first, second] = envelope.signatures;
+    assert.ok(first !== undefined && second !== undefined);
+    const resigned = async (payload: string, payloadType = envelope.payloadType): Promise<Envelope> => {
+      const data = preAuthenticationEncoding(payloadType, Buffer.from(payload));
+      const signatures = [a, b].map(({ privateKey, signer }) => ({
+        keyid: signer.keyId,
+        sig:
+          inOneForm(sign("sha256", data, { key: privateKey, dsaEncoding: "der" }))?.toString("base64") ?? "",
+      }));
+      signatures.sort((left, right) => (left.keyid < right.keyid ? -1 : 1));
+      return { payloadType, payload: Buffer.from(payload).toString("base64"), signatures };
+    };
+    const text = Buffer.from(envelope.payload, "base64").toString();
+    const raw = sign("sha256", preAuthenticationEncoding(envelope.payloadType, Buffer.from(text)), {
+      key: a.privateKey,
+      dsaEncoding: "ieee-p1363",
+    });
+    const cases: readonly (readonly [string, unknown])[] = [
+      ["signature_missing", { ...envelope, signatures: [first] }],
+      ["duplicate_signature", { ...envelope, signatures: [first, first, second] }],
+      ["signatures_out_of_order", { ...envelope, signatures: [second, first] }],
+      ["unknown_key", await addSignature(envelope, stranger.signer)],
+      ["signature_invalid", { ...envelope, signatures: [{ ...first, sig: second.sig }, second] }],
+      ["signature_malformed", { ...envelope, signatures: [{ ...first, sig: otherHalf(first.sig) }, second] }],
+      [
+        "signature_malformed",
+        { ...envelope, signatures: [{ ...first, sig: raw.toString("base64") }, second] },
+      ],
+      ["wrong_payload_type", await resigned(text, "application/json")],
+      ["not_canonical", await resigned(JSON.stringify(JSON.parse(text), null, 1))],
+      ["not_a_statement", await resigned(text.replace("border", 'border","more":"x'))],
+      ["not_a_statement", await resigned(text.replace('"step":4', '"step":4,"step":4'))],
+      ["other_predicate_type", await resigned(text.replace("stage/v1", "stage/v2"))],
+      ["not_an_envelope", { ...envelope, payload: `${envelope.payload}\n` }],
+      ["not_an_envelope", { ...envelope, extra: 1 }],
+      ["not_an_envelope", { ...envelope, signatures: [] }],
+    ];
+    for (const [reason, value] of cases) {
+      const result = verifyAs(value);
+      assert.deepEqual(reasonsOf(result), [reason], JSON.stringify(value).slice(0, 80));
+    }
+  });
+
+  it("a key that two parties claim verifies for neither", async (t) => {
+    const { a, b, envelope } = await both(t);
+    const result = verifyEnvelope(
+      envelope,
+      Schema,
+      [a.trusted, b.trusted, { organisation: "org-c.test", keys: a.trusted.keys }],
+      () => ONE,
+    );
+    assert.deepEqual(reasonsOf(result), ["unknown_key"]);
+  });
+
+  it("no change of a single byte of an envelope verifies", async (t) => {
+    const { envelope, verifyAs } = await both(t);
+    const bytes = bytesOf(envelope);
+    assert.equal(verifyAs(envelope).valid, true);
+    fc.assert(
+      fc.property(fc.nat(bytes.length - 1), fc.integer({ min: 1, max: 255 }), (at, flip) => {
+        const forged = Buffer.from(bytes);
+        forged[at] = (forged[at] ?? 0) ^ flip;
+        let value: unknown;
+        try {
+          value = JSON.parse(forged.toString("utf8"));
+        } catch {
+          return;
+        }
+        assert.equal(verifyAs(value).valid, false);
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
+  it("one key in another encoding is not a second key [OFF-3]", () => {
+    const { publicKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
+    const der = publicKey.export({ type: "spki", format: "der" });
+    const [x, y] = [der.subarray(-64, -32), der.subarray(-32)];
+    const odd = (y.at(-1) ?? 0) % 2;
+    const algorithm = der.subarray(2, 23);
+    const spki = (point: Buffer) => {
+      const bits = Buffer.concat([Buffer.from([0x03, point.length + 1, 0]), point]);
+      return Buffer.concat([Buffer.from([0x30, algorithm.length + bits.length]), algorithm, bits]);
+    };
+    const compressed = spki(Buffer.concat([Buffer.from([2 + odd]), x]));
+    const hybrid = spki(Buffer.concat([Buffer.from([6 + odd]), x, y]));
+    assert.deepEqual(spki(Buffer.concat([Buffer.from([4]), x, y])), der);
+    for (const other of [compressed, hybrid]) {
+      const key = createPublicKey({ key: other, format: "der", type: "spki" });
+      assert.equal(keyIdOf(key), keyIdOf(publicKey));
+      const pem = `-----BEGIN PUBLIC KEY-----\n${other.toString("base64")}\n-----END PUBLIC KEY-----\n`;
+      assert.throws(() => readPublicKey(pem, "x"), { code: "config_invalid" });
+    }
+  });
+
+  it("an envelope of many megabytes is judged like a small one", async (t) => {
+    const { envelope, verifyAs } = await both(t);
+    const payload = Buffer.alloc(24 * 1024 * 1024, 7).toString("base64");
+    assert.deepEqual(reasonsOf(verifyAs({ ...envelope, payload })), [
+      "signature_invalid",
+      "signature_invalid",
+    ]);
+    assert.deepEqual(reasonsOf(verifyAs({ ...envelope, payload: `${payload}=` })), ["not_an_envelope"]);
+  });
+
+  it("a private key, another curve and nonsense are no public keys of signers", () => {
+    const ec = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
+    const other = generateKeyPairSync("ec", { namedCurve: "secp384r1" });
+    assert.equal(
+      readPublicKey(ec.publicKey.export({ type: "spki", format: "pem" }).toString(), "x").keyId,
+      keyIdOf(ec.publicKey),
+    );
+    for (const pem of [
+      ec.privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
+      other.publicKey.export({ type: "spki", format: "pem" }).toString(),
+      "nonsense",
+    ]) {
+      assert.throws(() => readPublicKey(pem, "x"), { code: "config_invalid" });
+    }
+  });
 });

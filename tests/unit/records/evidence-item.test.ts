@@ -1,39 +1,41 @@
 // An observation is sealed with the digest of its fields, and no change of a field goes unseen.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import fc from "fast-check";
-import { EvidenceItem, evidenceItem, isIntact, Vantage } from "../../../src/records/evidence-item.ts";
-import { RECORD_PLANES } from "../../../src/records/stages.ts";
+import { EvidenceItem, evidenceItem, isIntact, Vantage } from "../../../src/records/format/evidence-item.ts";
+import { RECORD_PLANES } from "../../../src/records/format/stages.ts";
 
 const word = fc.stringMatching(/^[A-Za-z0-9._:-]{1,20}$/);
 const identifier = fc.stringMatching(/^[\x21-\x7e]{1,40}$/);
 
-test("every item that is made is whole, and none is after a change of a field", () => {
-  fc.assert(
-    fc.property(
-      fc.record({
-        schema: fc.constant("svc.federation.evidence_item.v1" as const),
-        plane: fc.constantFrom(...RECORD_PLANES),
-        partner: identifier,
-        probe: word,
-        vantage: fc.constantFrom(...Vantage.options),
-        subject: fc.option(identifier),
-        verdict: fc.constantFrom("closed" as const, "open" as const, "unknown" as const),
-        layer: word,
-        status: fc.option(fc.integer({ min: 100, max: 599 })),
-        reason: fc.option(word),
-        references: fc.array(identifier, { maxLength: 5 }),
-        at: fc
-          .date({ min: new Date(0), max: new Date("2100-01-01"), noInvalidDate: true })
-          .map((date) => date.toISOString()),
-        durationMs: fc.option(fc.double({ min: 0, max: 1e9, noNaN: true })),
-      }),
-      (body) => {
-        const item = EvidenceItem.parse(evidenceItem(body));
-        assert.ok(isIntact(item));
-        assert.equal(isIntact({ ...item, layer: `${item.layer}x` }), false);
-        assert.equal(isIntact({ ...item, references: [...item.references, "x"] }), false);
-      },
-    ),
-  );
+describe("evidence item", () => {
+  it("every item that is made is whole, and none is after a change of a field", () => {
+    fc.assert(
+      fc.property(
+        fc.record({
+          schema: fc.constant("svc.federation.evidence_item.v1" as const),
+          plane: fc.constantFrom(...RECORD_PLANES),
+          partner: identifier,
+          probe: word,
+          vantage: fc.constantFrom(...Vantage.options),
+          subject: fc.option(identifier),
+          verdict: fc.constantFrom("closed" as const, "open" as const, "unknown" as const),
+          layer: word,
+          status: fc.option(fc.integer({ min: 100, max: 599 })),
+          reason: fc.option(word),
+          references: fc.array(identifier, { maxLength: 5 }),
+          at: fc
+            .date({ min: new Date(0), max: new Date("2100-01-01"), noInvalidDate: true })
+            .map((date) => date.toISOString()),
+          durationMs: fc.option(fc.double({ min: 0, max: 1e9, noNaN: true })),
+        }),
+        (body) => {
+          const item = EvidenceItem.parse(evidenceItem(body));
+          assert.ok(isIntact(item));
+          assert.equal(isIntact({ ...item, layer: `${item.layer}x` }), false);
+          assert.equal(isIntact({ ...item, references: [...item.references, "x"] }), false);
+        },
+      ),
+    );
+  });
 });

@@ -1,9 +1,11 @@
 // Two organisations state, countersign and complete a removal, passing nothing between them but files.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { EvidenceItem } from "../../../src/records/evidence-item.ts";
-import { fileText } from "../../../src/records/record-file.ts";
+import type { EvidenceItem } from "../../../src/records/format/evidence-item.ts";
+import { fileText } from "../../../src/records/format/record-file.ts";
+import { STAGE_NAMES, type StageName, statementOrder } from "../../../src/records/format/stages.ts";
+import { statementDigest } from "../../../src/records/format/statement.ts";
 import { assembleRecord } from "../../../src/records/sign/assemble-record.ts";
 import { completionStatement } from "../../../src/records/sign/completion-statement.ts";
 import { countersign } from "../../../src/records/sign/countersign.ts";
@@ -17,8 +19,6 @@ import {
 } from "../../../src/records/sign/removal-files.ts";
 import { addSignature, signStatement } from "../../../src/records/sign/sign-statement.ts";
 import { nothingApplies, stageStatement } from "../../../src/records/sign/stage-statement.ts";
-import { STAGE_NAMES, type StageName, statementOrder } from "../../../src/records/stages.ts";
-import { statementDigest } from "../../../src/records/statement.ts";
 import type { ReasonCode } from "../../../src/records/verify/reasons.ts";
 import { placeOf } from "../../../src/records/verify/stage.ts";
 import { verifyRecord } from "../../../src/records/verify/verify-record.ts";
@@ -127,248 +127,254 @@ async function refusedWith(action: () => unknown, ...reasons: ReasonCode[]): Pro
         reasons.toSorted(),
       );
       for (const reason of reasons) assert.ok(error.message.includes(reason));
-      assert.notEqual(error.mend, undefined);
+      assert.notEqual(error.hint, undefined);
       return true;
     },
   );
 }
 
-test("OFF-2, OFF-3: two organisations that share nothing but files end with one verified record", async () => {
-  const { a, b } = await walked();
-  assert.equal(a.envelopes.length, 12);
-  const stated = await signStatement(complete(a), A.signer);
-  const withCompletion = { ...a, envelopes: [...a.envelopes, stated] };
-  const fromB = await answer(B, b, exportExchange(seenBy(A), withCompletion.envelopes, a.evidence));
-  const done = importExchange(bytes(fromB.file), seenBy(A), withCompletion);
-  assert.deepEqual(done.added, { statements: 0, signatures: 1, evidence: 0 });
-  const text = assembleRecord(done.held, { parties: PARTIES });
-  assert.equal(text, assembleRecord(fromB.held, { parties: PARTIES }), "both hold the same bytes");
-  assert.deepEqual(verifyRecord(bytes(text), { parties: PARTIES }).problems, []);
-});
+describe("passing on", () => {
+  it("two organisations that share nothing but files end with one verified record [OFF-2] [OFF-3]", async () => {
+    const { a, b } = await walked();
+    assert.equal(a.envelopes.length, 12);
+    const stated = await signStatement(complete(a), A.signer);
+    const withCompletion = { ...a, envelopes: [...a.envelopes, stated] };
+    const fromB = await answer(B, b, exportExchange(seenBy(A), withCompletion.envelopes, a.evidence));
+    const done = importExchange(bytes(fromB.file), seenBy(A), withCompletion);
+    assert.deepEqual(done.added, { statements: 0, signatures: 1, evidence: 0 });
+    const text = assembleRecord(done.held, { parties: PARTIES });
+    assert.equal(text, assembleRecord(fromB.held, { parties: PARTIES }), "both hold the same bytes");
+    assert.deepEqual(verifyRecord(bytes(text), { parties: PARTIES }).problems, []);
+  });
 
-test("OFF-2: taking in a file again changes nothing", async () => {
-  const first = await state(A, NOTHING, "a2a_stop");
-  const file = exportExchange(seenBy(A), first.held.envelopes, first.held.evidence);
-  const once = importExchange(bytes(file), seenBy(B), NOTHING);
-  assert.deepEqual(once.added, { statements: 1, signatures: 1, evidence: 6 });
-  const again = importExchange(bytes(file), seenBy(B), once.held);
-  assert.deepEqual(again, { held: once.held, added: { statements: 0, signatures: 0, evidence: 0 } });
-  const signed = await answer(B, once.held, file);
-  assert.deepEqual(importExchange(bytes(file), seenBy(B), signed.held).held, signed.held);
-  const [envelope] = signed.held.envelopes;
-  assert.ok(envelope !== undefined);
-  assert.equal(await countersign(envelope, seenBy(A), first.held, A.signer), envelope);
-});
+  it("taking in a file again changes nothing [OFF-2]", async () => {
+    const first = await state(A, NOTHING, "a2a_stop");
+    const file = exportExchange(seenBy(A), first.held.envelopes, first.held.evidence);
+    const once = importExchange(bytes(file), seenBy(B), NOTHING);
+    assert.deepEqual(once.added, { statements: 1, signatures: 1, evidence: 6 });
+    const again = importExchange(bytes(file), seenBy(B), once.held);
+    assert.deepEqual(again, { held: once.held, added: { statements: 0, signatures: 0, evidence: 0 } });
+    const signed = await answer(B, once.held, file);
+    assert.deepEqual(importExchange(bytes(file), seenBy(B), signed.held).held, signed.held);
+    const [envelope] = signed.held.envelopes;
+    assert.ok(envelope !== undefined);
+    assert.equal(await countersign(envelope, seenBy(A), first.held, A.signer), envelope);
+  });
 
-test("OFF-2: a file is refused whole when anything in it is not the other's own", async () => {
-  const { held } = await state(A, NOTHING, "a2a_stop");
-  const file = { schema: "svc.federation.offboarding_exchange.v1", run: RUN, from: "a.test", ...held };
-  const offer = (changes: object) => () =>
-    importExchange(bytes(fileText({ ...file, ...changes })), seenBy(B), NOTHING);
-  const [envelope] = held.envelopes;
-  const [item] = held.evidence;
-  assert.ok(envelope !== undefined && item !== undefined);
-  assert.equal(offer({})().added.statements, 1);
-  await refusedWith(offer({ schema: "svc.other.v1" }), "exchange_malformed");
-  await refusedWith(offer({ more: 1 }), "exchange_malformed");
-  await refusedWith(() => importExchange(bytes("{"), seenBy(B), NOTHING), "exchange_malformed");
-  await refusedWith(
-    () => importExchange(bytes(fileText(file)), seenBy(A), NOTHING),
-    "exchange_from_another",
-    "signature_missing",
-  );
-  await refusedWith(offer({ from: "c.test" }), "exchange_from_another");
-  await refusedWith(offer({ run: "f".repeat(32) }), "other_run");
-  await refusedWith(offer({ evidence: held.evidence.slice(1) }), "evidence_missing");
-  await refusedWith(
-    offer({ evidence: [{ ...item, status: 200 }, ...held.evidence.slice(1)] }),
-    "evidence_altered",
-  );
-  const strange = [...itemsOf("a.test", "b.test", "room").values()].flat();
-  await refusedWith(offer({ evidence: [...held.evidence, ...strange] }), "evidence_extra");
-  const unsigned = {
-    ...envelope,
-    signatures: [{ keyid: B.signer.keyId, sig: envelope.signatures[0]?.sig ?? "" }],
-  };
-  await refusedWith(offer({ envelopes: [unsigned] }), "signature_invalid");
-  const byC = await addSignature({ ...envelope, signatures: [] }, C.signer);
-  await refusedWith(offer({ envelopes: [byC] }), "unknown_key");
-});
+  it("a file is refused whole when anything in it is not the other's own [OFF-2]", async () => {
+    const { held } = await state(A, NOTHING, "a2a_stop");
+    const file = { schema: "svc.federation.offboarding_exchange.v1", run: RUN, from: "a.test", ...held };
+    const offer = (changes: object) => () =>
+      importExchange(bytes(fileText({ ...file, ...changes })), seenBy(B), NOTHING);
+    const [envelope] = held.envelopes;
+    const [item] = held.evidence;
+    assert.ok(envelope !== undefined && item !== undefined);
+    assert.equal(offer({})().added.statements, 1);
+    await refusedWith(offer({ schema: "svc.other.v1" }), "exchange_malformed");
+    await refusedWith(offer({ more: 1 }), "exchange_malformed");
+    await refusedWith(() => importExchange(bytes("{"), seenBy(B), NOTHING), "exchange_malformed");
+    await refusedWith(
+      () => importExchange(bytes(fileText(file)), seenBy(A), NOTHING),
+      "exchange_from_another",
+      "signature_missing",
+    );
+    await refusedWith(offer({ from: "c.test" }), "exchange_from_another");
+    await refusedWith(offer({ run: "f".repeat(32) }), "other_run");
+    await refusedWith(offer({ evidence: held.evidence.slice(1) }), "evidence_missing");
+    await refusedWith(
+      offer({ evidence: [{ ...item, status: 200 }, ...held.evidence.slice(1)] }),
+      "evidence_altered",
+    );
+    const strange = [...itemsOf("a.test", "b.test", "room").values()].flat();
+    await refusedWith(offer({ evidence: [...held.evidence, ...strange] }), "evidence_extra");
+    const unsigned = {
+      ...envelope,
+      signatures: [{ keyid: B.signer.keyId, sig: envelope.signatures[0]?.sig ?? "" }],
+    };
+    await refusedWith(offer({ envelopes: [unsigned] }), "signature_invalid");
+    const byC = await addSignature({ ...envelope, signatures: [] }, C.signer);
+    await refusedWith(offer({ envelopes: [byC] }), "unknown_key");
+  });
 
-test("OFF-2: a second statement about the same is refused, and the first one stays", async () => {
-  const { held } = await state(A, NOTHING, "a2a_stop");
-  const taken = importExchange(
-    bytes(exportExchange(seenBy(A), held.envelopes, held.evidence)),
-    seenBy(B),
-    NOTHING,
-  ).held;
-  const [statement] = stagesIn(held.envelopes).values();
-  assert.ok(statement !== undefined);
-  const other = { ...statement, predicate: { ...statement.predicate, attested: ["more"] } };
-  const file = exportExchange(seenBy(A), [await signStatement(other, A.signer)], held.evidence);
-  await refusedWith(() => importExchange(bytes(file), seenBy(B), taken), "statement_conflicts");
-});
+  it("a second statement about the same is refused, and the first one stays [OFF-2]", async () => {
+    const { held } = await state(A, NOTHING, "a2a_stop");
+    const taken = importExchange(
+      bytes(exportExchange(seenBy(A), held.envelopes, held.evidence)),
+      seenBy(B),
+      NOTHING,
+    ).held;
+    const [statement] = stagesIn(held.envelopes).values();
+    assert.ok(statement !== undefined);
+    const other = { ...statement, predicate: { ...statement.predicate, attested: ["more"] } };
+    const file = exportExchange(seenBy(A), [await signStatement(other, A.signer)], held.evidence);
+    await refusedWith(() => importExchange(bytes(file), seenBy(B), taken), "statement_conflicts");
+  });
 
-test("OFF-2: nothing is countersigned before it was found to be signed, of this run, and to hold", async () => {
-  const first = await state(A, NOTHING, "a2a_stop");
-  const second = await state(A, first.held, "a2a_discovery");
-  const sign = (envelope = first.envelope, held: HeldStatements = first.held, removal = seenBy(B)) =>
-    countersign(envelope, removal, held, B.signer);
-  assert.equal((await sign()).signatures.length, 2);
-  assert.equal((await sign(second.envelope, second.held)).signatures.length, 2);
-  await refusedWith(() => sign({ ...first.envelope, payload: "e30=" }), "signature_invalid");
-  await refusedWith(() => sign(first.envelope, NOTHING), "evidence_missing");
-  await refusedWith(
-    () => sign(first.envelope, first.held, { ...seenBy(B), run: "f".repeat(32) }),
-    "other_run",
-  );
-  await refusedWith(() => sign(first.envelope, first.held, { ...seenBy(B), kind: "partial" }), "other_kind");
-  await refusedWith(() => sign(second.envelope, { ...second.held, envelopes: [] }), "stage_missing");
-  const [started] = stagesIn(first.held.envelopes).values();
-  assert.ok(started !== undefined);
-  const restarted = { ...started, predicate: { ...started.predicate, attested: ["more"] } };
-  const replaced = { ...second.held, envelopes: [await signStatement(restarted, A.signer)] };
-  await refusedWith(() => sign(second.envelope, replaced), "chain_broken");
-  // What the other organisation says about this one's part.
-  const mine = await state(B, NOTHING, "a2a_stop");
-  const byA = await addSignature({ ...mine.envelope, signatures: [] }, A.signer);
-  await refusedWith(() => sign(byA, mine.held), "states_for_another");
-  // And it is not taken in, unless this organisation has signed it as well and lost it.
-  const planted = exportExchange(seenBy(A), [byA], mine.held.evidence);
-  await refusedWith(() => importExchange(bytes(planted), seenBy(B), NOTHING), "states_for_another");
-  const returned = exportExchange(
-    seenBy(A),
-    [await addSignature(mine.envelope, A.signer)],
-    mine.held.evidence,
-  );
-  assert.equal(importExchange(bytes(returned), seenBy(B), NOTHING).added.statements, 1);
-});
+  it("nothing is countersigned before it was found to be signed, of this run, and to hold [OFF-2]", async () => {
+    const first = await state(A, NOTHING, "a2a_stop");
+    const second = await state(A, first.held, "a2a_discovery");
+    const sign = (envelope = first.envelope, held: HeldStatements = first.held, removal = seenBy(B)) =>
+      countersign(envelope, removal, held, B.signer);
+    assert.equal((await sign()).signatures.length, 2);
+    assert.equal((await sign(second.envelope, second.held)).signatures.length, 2);
+    await refusedWith(() => sign({ ...first.envelope, payload: "e30=" }), "signature_invalid");
+    await refusedWith(() => sign(first.envelope, NOTHING), "evidence_missing");
+    await refusedWith(
+      () => sign(first.envelope, first.held, { ...seenBy(B), run: "f".repeat(32) }),
+      "other_run",
+    );
+    await refusedWith(
+      () => sign(first.envelope, first.held, { ...seenBy(B), kind: "partial" }),
+      "other_kind",
+    );
+    await refusedWith(() => sign(second.envelope, { ...second.held, envelopes: [] }), "stage_missing");
+    const [started] = stagesIn(first.held.envelopes).values();
+    assert.ok(started !== undefined);
+    const restarted = { ...started, predicate: { ...started.predicate, attested: ["more"] } };
+    const replaced = { ...second.held, envelopes: [await signStatement(restarted, A.signer)] };
+    await refusedWith(() => sign(second.envelope, replaced), "chain_broken");
+    // What the other organisation says about this one's part.
+    const mine = await state(B, NOTHING, "a2a_stop");
+    const byA = await addSignature({ ...mine.envelope, signatures: [] }, A.signer);
+    await refusedWith(() => sign(byA, mine.held), "states_for_another");
+    // And it is not taken in, unless this organisation has signed it as well and lost it.
+    const planted = exportExchange(seenBy(A), [byA], mine.held.evidence);
+    await refusedWith(() => importExchange(bytes(planted), seenBy(B), NOTHING), "states_for_another");
+    const returned = exportExchange(
+      seenBy(A),
+      [await addSignature(mine.envelope, A.signer)],
+      mine.held.evidence,
+    );
+    assert.equal(importExchange(bytes(returned), seenBy(B), NOTHING).added.statements, 1);
+  });
 
-test("OFF-2: a completion is countersigned only when everything that it binds is held", async () => {
-  const { a, b } = await walked();
-  const completion = await signStatement(complete(a), A.signer);
-  const sign = (held: HeldStatements, removal = seenBy(B)) =>
-    countersign(completion, removal, held, B.signer);
-  assert.equal((await sign(b)).signatures.length, 2);
-  await refusedWith(
-    () => sign({ ...b, envelopes: b.envelopes.slice(0, -1) }),
-    "stage_missing",
-    "stage_bound_but_absent",
-    "evidence_bound_but_absent",
-    "purge_not_shown",
-  );
-  await refusedWith(() => sign({ ...b, evidence: b.evidence.slice(1) }), "evidence_missing");
-  const strange = party("b.test");
-  await refusedWith(() => countersign(completion, seenBy(B), b, strange.signer), "key_not_attested");
-});
+  it("a completion is countersigned only when everything that it binds is held [OFF-2]", async () => {
+    const { a, b } = await walked();
+    const completion = await signStatement(complete(a), A.signer);
+    const sign = (held: HeldStatements, removal = seenBy(B)) =>
+      countersign(completion, removal, held, B.signer);
+    assert.equal((await sign(b)).signatures.length, 2);
+    await refusedWith(
+      () => sign({ ...b, envelopes: b.envelopes.slice(0, -1) }),
+      "stage_missing",
+      "stage_bound_but_absent",
+      "evidence_bound_but_absent",
+      "purge_not_shown",
+    );
+    await refusedWith(() => sign({ ...b, evidence: b.evidence.slice(1) }), "evidence_missing");
+    const strange = party("b.test");
+    await refusedWith(() => countersign(completion, seenBy(B), b, strange.signer), "key_not_attested");
+  });
 
-test("OFF-2: a stage whose exit condition does not hold cannot be stated", async () => {
-  const items = [
-    ...itemsOf("a.test", "b.test", "transport", (item) => ({ ...item, verdict: "open" })).entries(),
-  ];
-  const open = new Map<string, EvidenceItem[]>(items);
-  const slot = { organisation: "a.test", stage: "transport" } as const;
-  const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, open);
-  const stop = await upTo("policy_border");
-  const evidence = byDigest([...open.values()].flat());
-  await refusedWith(
-    () => stageStatement({ ...input, previous: stop }, evidence),
-    "evidence_says_open",
-    "condition_unproved",
-  );
-  await refusedWith(
-    () => stageStatement({ ...input, attested: ["two words"], previous: stop }, evidence),
-    "not_a_statement",
-  );
-});
+  it("a stage whose exit condition does not hold cannot be stated [OFF-2]", async () => {
+    const items = [
+      ...itemsOf("a.test", "b.test", "transport", (item) => ({ ...item, verdict: "open" })).entries(),
+    ];
+    const open = new Map<string, EvidenceItem[]>(items);
+    const slot = { organisation: "a.test", stage: "transport" } as const;
+    const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, open);
+    const stop = await upTo("policy_border");
+    const evidence = byDigest([...open.values()].flat());
+    await refusedWith(
+      () => stageStatement({ ...input, previous: stop }, evidence),
+      "evidence_says_open",
+      "condition_unproved",
+    );
+    await refusedWith(
+      () => stageStatement({ ...input, attested: ["two words"], previous: stop }, evidence),
+      "not_a_statement",
+    );
+  });
 
-test("a stage that an organisation has nothing in is stated as that, except where it must close something", async () => {
-  const items = [...itemsOf("b.test", "a.test", "a2a_stop").values()].flat();
-  const slot = { organisation: "b.test", stage: "a2a_stop" } as const;
-  const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, new Map());
-  const nothing = {
-    ...input,
-    revision: null,
-    render: null,
-    exit: nothingApplies("a2a_stop", items),
-    previous: null,
-  };
-  const { predicate } = stageStatement(nothing, byDigest(items));
-  assert.ok(predicate.exit.every(({ verdict }) => verdict === "not_applicable"));
-  const room = [...itemsOf("a.test", "b.test", "room").values()].flat();
-  const first = await upTo("a2a_discovery");
-  const forRoom = stageInput(RUN, "a.test", "b.test", { organisation: "a.test", stage: "room" }, new Map());
-  await refusedWith(
-    () => stageStatement({ ...forRoom, exit: nothingApplies("room", room), previous: first }, byDigest(room)),
-    "stage_not_closed",
-  );
-});
+  it("a stage that an organisation has nothing in is stated as that, except where it must close something", async () => {
+    const items = [...itemsOf("b.test", "a.test", "a2a_stop").values()].flat();
+    const slot = { organisation: "b.test", stage: "a2a_stop" } as const;
+    const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, new Map());
+    const nothing = {
+      ...input,
+      revision: null,
+      render: null,
+      exit: nothingApplies("a2a_stop", items),
+      previous: null,
+    };
+    const { predicate } = stageStatement(nothing, byDigest(items));
+    assert.ok(predicate.exit.every(({ verdict }) => verdict === "not_applicable"));
+    const room = [...itemsOf("a.test", "b.test", "room").values()].flat();
+    const first = await upTo("a2a_discovery");
+    const forRoom = stageInput(RUN, "a.test", "b.test", { organisation: "a.test", stage: "room" }, new Map());
+    await refusedWith(
+      () =>
+        stageStatement({ ...forRoom, exit: nothingApplies("room", room), previous: first }, byDigest(room)),
+      "stage_not_closed",
+    );
+  });
 
-test("OFF-2: a stage is stated and countersigned only after the one before it, of the same run, and not earlier", async () => {
-  const items = itemsOf("a.test", "b.test", "room");
-  const slot = { organisation: "a.test", stage: "room" } as const;
-  const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, items);
-  const evidence = byDigest([...items.values()].flat());
-  const previous = await upTo("a2a_discovery");
-  const statement = stageStatement({ ...input, previous }, evidence);
-  await refusedWith(
-    async () => stageStatement({ ...input, previous: await upTo("a2a_stop") }, evidence),
-    "chain_broken",
-  );
-  await refusedWith(() => stageStatement({ ...input, previous: null }, evidence), "chain_broken");
-  const after = (changes: object) => ({ ...previous, predicate: { ...previous.predicate, ...changes } });
-  const later = after({ closedAt: minute(59) });
-  await refusedWith(() => stageStatement({ ...input, previous: later }, evidence), "times_out_of_order");
-  const otherRun = after({ run: "f".repeat(32) });
-  await refusedWith(() => stageStatement({ ...input, previous: otherRun }, evidence), "other_run");
-  // Nor does the other organisation sign it, whatever this one's program has let through.
-  const predicate = { ...statement.predicate, previous: statementDigest(later) };
-  const envelope = await signStatement({ ...statement, predicate }, A.signer);
-  const held = {
-    envelopes: [await signStatement(later, A.signer), envelope],
-    evidence: [...evidence.values()],
-  };
-  await refusedWith(() => countersign(envelope, seenBy(B), held, B.signer), "times_out_of_order");
-});
+  it("a stage is stated and countersigned only after the one before it, of the same run, and not earlier [OFF-2]", async () => {
+    const items = itemsOf("a.test", "b.test", "room");
+    const slot = { organisation: "a.test", stage: "room" } as const;
+    const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, items);
+    const evidence = byDigest([...items.values()].flat());
+    const previous = await upTo("a2a_discovery");
+    const statement = stageStatement({ ...input, previous }, evidence);
+    await refusedWith(
+      async () => stageStatement({ ...input, previous: await upTo("a2a_stop") }, evidence),
+      "chain_broken",
+    );
+    await refusedWith(() => stageStatement({ ...input, previous: null }, evidence), "chain_broken");
+    const after = (changes: object) => ({ ...previous, predicate: { ...previous.predicate, ...changes } });
+    const later = after({ closedAt: minute(59) });
+    await refusedWith(() => stageStatement({ ...input, previous: later }, evidence), "times_out_of_order");
+    const otherRun = after({ run: "f".repeat(32) });
+    await refusedWith(() => stageStatement({ ...input, previous: otherRun }, evidence), "other_run");
+    // Nor does the other organisation sign it, whatever this one's program has let through.
+    const predicate = { ...statement.predicate, previous: statementDigest(later) };
+    const envelope = await signStatement({ ...statement, predicate }, A.signer);
+    const held = {
+      envelopes: [await signStatement(later, A.signer), envelope],
+      evidence: [...evidence.values()],
+    };
+    await refusedWith(() => countersign(envelope, seenBy(B), held, B.signer), "times_out_of_order");
+  });
 
-test("OFF-2: nothing is passed on that this organisation has not signed", async () => {
-  const { envelope, held } = await state(A, NOTHING, "a2a_stop");
-  await refusedWith(() => exportExchange(seenBy(B), [envelope], held.evidence), "signature_missing");
-  await refusedWith(
-    () => exportExchange(seenBy(A), [{ ...envelope, payload: "e30=" }], held.evidence),
-    "signature_invalid",
-  );
-});
+  it("nothing is passed on that this organisation has not signed [OFF-2]", async () => {
+    const { envelope, held } = await state(A, NOTHING, "a2a_stop");
+    await refusedWith(() => exportExchange(seenBy(B), [envelope], held.evidence), "signature_missing");
+    await refusedWith(
+      () => exportExchange(seenBy(A), [{ ...envelope, payload: "e30=" }], held.evidence),
+      "signature_invalid",
+    );
+  });
 
-test("OFF-3: a completion that lacks a part is not stated, nor a record assembled that would not verify", async () => {
-  const { a } = await walked();
-  const input = completionInput(RUN, A, B, []);
-  const evidence = byDigest(a.evidence);
-  await refusedWith(() => completionStatement(input, ordered(a), evidence), "purge_not_shown");
-  await refusedWith(
-    () => completionStatement({ ...input, attestations: [], completedAt: minute(1) }, ordered(a), evidence),
-    "purge_not_shown",
-    "attestation_missing",
-    "times_out_of_order",
-  );
-  await refusedWith(() => assembleRecord(a, { parties: PARTIES }), "record_malformed");
-  const half = { ...a, envelopes: [...a.envelopes, await signStatement(complete(a), A.signer)] };
-  await refusedWith(() => assembleRecord(half, { parties: PARTIES }), "signature_missing");
-});
+  it("a completion that lacks a part is not stated, nor a record assembled that would not verify [OFF-3]", async () => {
+    const { a } = await walked();
+    const input = completionInput(RUN, A, B, []);
+    const evidence = byDigest(a.evidence);
+    await refusedWith(() => completionStatement(input, ordered(a), evidence), "purge_not_shown");
+    await refusedWith(
+      () => completionStatement({ ...input, attestations: [], completedAt: minute(1) }, ordered(a), evidence),
+      "purge_not_shown",
+      "attestation_missing",
+      "times_out_of_order",
+    );
+    await refusedWith(() => assembleRecord(a, { parties: PARTIES }), "record_malformed");
+    const half = { ...a, envelopes: [...a.envelopes, await signStatement(complete(a), A.signer)] };
+    await refusedWith(() => assembleRecord(half, { parties: PARTIES }), "signature_missing");
+  });
 
-test("the order in which statements and items arrive does not change the record", async () => {
-  const { a } = await walked();
-  const completion = await addSignature(await signStatement(complete(a), A.signer), B.signer);
-  const envelopes = [...a.envelopes, completion];
-  const wanted = assembleRecord({ envelopes, evidence: a.evidence }, { parties: PARTIES });
-  fc.assert(
-    fc.property(
-      fc.shuffledSubarray(envelopes, { minLength: envelopes.length }),
-      fc.shuffledSubarray([...a.evidence], { minLength: a.evidence.length }),
-      (some, items) => {
-        assert.equal(assembleRecord({ envelopes: some, evidence: items }, { parties: PARTIES }), wanted);
-      },
-    ),
-    { numRuns: 20 },
-  );
+  it("the order in which statements and items arrive does not change the record", async () => {
+    const { a } = await walked();
+    const completion = await addSignature(await signStatement(complete(a), A.signer), B.signer);
+    const envelopes = [...a.envelopes, completion];
+    const wanted = assembleRecord({ envelopes, evidence: a.evidence }, { parties: PARTIES });
+    fc.assert(
+      fc.property(
+        fc.shuffledSubarray(envelopes, { minLength: envelopes.length }),
+        fc.shuffledSubarray([...a.evidence], { minLength: a.evidence.length }),
+        (some, items) => {
+          assert.equal(assembleRecord({ envelopes: some, evidence: items }, { parties: PARTIES }), wanted);
+        },
+      ),
+      { numRuns: 20 },
+    );
+  });
 });

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { test } from "node:test";
-import type { Envelope } from "../../../src/records/envelope.ts";
+import { describe, it } from "node:test";
+import type { Envelope } from "../../../src/records/format/envelope.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../src/records/sign/removal-files.ts";
 import { countersignOnce, type Kept, keptAt, signOnce } from "../../../src/records/sign/sign-once.ts";
 import { signStatement } from "../../../src/records/sign/sign-statement.ts";
@@ -60,91 +60,97 @@ function killable() {
 const refused = (reason: string) => (error: unknown) =>
   error instanceof Error && error.message.includes(reason);
 
-test("OFF-2: killed at any moment of signing, an organisation states a stage once and hands out one signature", async () => {
-  for (const killAt of [1, 2]) {
-    for (const isThere of [false, true]) {
-      const { make, count } = maker();
-      const { written, kept } = killable();
-      await assert.rejects(signOnce(kept(killAt, isThere), make, seenBy(A), A.signer), /killed/);
-      const first = await signOnce(kept(0, true), make, seenBy(A), A.signer);
-      const again = await signOnce(kept(0, true), make, seenBy(A), A.signer);
-      assert.deepEqual(again, first);
-      assert.equal(first.signatures.length, 1);
-      assert.equal(new Set(written.map((text) => (JSON.parse(text) as Envelope).payload)).size, 1);
-      assert.equal(count(), killAt === 1 && !isThere ? 2 : 1, "only a statement that was lost is made anew");
+describe("sign once", () => {
+  it("killed at any moment of signing, an organisation states a stage once and hands out one signature [OFF-2]", async () => {
+    for (const killAt of [1, 2]) {
+      for (const isThere of [false, true]) {
+        const { make, count } = maker();
+        const { written, kept } = killable();
+        await assert.rejects(signOnce(kept(killAt, isThere), make, seenBy(A), A.signer), /killed/);
+        const first = await signOnce(kept(0, true), make, seenBy(A), A.signer);
+        const again = await signOnce(kept(0, true), make, seenBy(A), A.signer);
+        assert.deepEqual(again, first);
+        assert.equal(first.signatures.length, 1);
+        assert.equal(new Set(written.map((text) => (JSON.parse(text) as Envelope).payload)).size, 1);
+        assert.equal(
+          count(),
+          killAt === 1 && !isThere ? 2 : 1,
+          "only a statement that was lost is made anew",
+        );
+      }
     }
-  }
-});
+  });
 
-test("OFF-2: a statement is on disk before the signer sees it, and stays when the signer fails", async (t) => {
-  const file = join(temporaryFolder(t), "a2a_stop.json");
-  const { make, count } = maker();
-  const broken = {
-    keyId: A.signer.keyId,
-    sign: async () => {
-      assert.deepEqual(JSON.parse(keptAt(file).read() ?? "").signatures, []);
-      throw new Error("no token inserted");
-    },
-  };
-  await assert.rejects(signOnce(keptAt(file), make, seenBy(A), broken), /no token inserted/);
-  const envelope = await signOnce(keptAt(file), make, seenBy(A), A.signer);
-  assert.equal(count(), 1);
-  assert.equal(statSync(file).mode & 0o777, 0o600);
-  assert.deepEqual(JSON.parse(keptAt(file).read() ?? ""), envelope);
-  // Nor does a new key make a second signature.
-  const { signer } = party("a.test");
-  assert.deepEqual(await signOnce(keptAt(file), make, seenBy(A), signer), envelope);
-});
+  it("a statement is on disk before the signer sees it, and stays when the signer fails [OFF-2]", async (t) => {
+    const file = join(temporaryFolder(t), "a2a_stop.json");
+    const { make, count } = maker();
+    const broken = {
+      keyId: A.signer.keyId,
+      sign: async () => {
+        assert.deepEqual(JSON.parse(keptAt(file).read() ?? "").signatures, []);
+        throw new Error("no token inserted");
+      },
+    };
+    await assert.rejects(signOnce(keptAt(file), make, seenBy(A), broken), /no token inserted/);
+    const envelope = await signOnce(keptAt(file), make, seenBy(A), A.signer);
+    assert.equal(count(), 1);
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    assert.deepEqual(JSON.parse(keptAt(file).read() ?? ""), envelope);
+    // Nor does a new key make a second signature.
+    const { signer } = party("a.test");
+    assert.deepEqual(await signOnce(keptAt(file), make, seenBy(A), signer), envelope);
+  });
 
-test("OFF-2: killed at any moment of countersigning, one countersignature is handed out", async () => {
-  const envelope = await signStatement(maker().make(), A.signer);
-  const held = { envelopes: [envelope], evidence: EVIDENCE };
-  for (const isThere of [false, true]) {
-    const { written, kept } = killable();
-    await assert.rejects(countersignOnce(kept(1, isThere), envelope, seenBy(B), held, B.signer), /killed/);
-    const first = await countersignOnce(kept(0, true), envelope, seenBy(B), held, B.signer);
-    assert.deepEqual(await countersignOnce(kept(0, true), envelope, seenBy(B), held, B.signer), first);
-    assert.equal(first.signatures.length, 2);
-    assert.equal(written.length, 1);
+  it("killed at any moment of countersigning, one countersignature is handed out [OFF-2]", async () => {
+    const envelope = await signStatement(maker().make(), A.signer);
+    const held = { envelopes: [envelope], evidence: EVIDENCE };
+    for (const isThere of [false, true]) {
+      const { written, kept } = killable();
+      await assert.rejects(countersignOnce(kept(1, isThere), envelope, seenBy(B), held, B.signer), /killed/);
+      const first = await countersignOnce(kept(0, true), envelope, seenBy(B), held, B.signer);
+      assert.deepEqual(await countersignOnce(kept(0, true), envelope, seenBy(B), held, B.signer), first);
+      assert.equal(first.signatures.length, 2);
+      assert.equal(written.length, 1);
+      const { make } = maker();
+      make();
+      const other = await signStatement(make(), A.signer);
+      await assert.rejects(
+        countersignOnce(kept(0, true), other, seenBy(B), { ...held, envelopes: [other] }, B.signer),
+        refused("statement_conflicts"),
+      );
+    }
+  });
+
+  it("what is not this organisation's to state is not signed, nor kept [OFF-2]", async () => {
     const { make } = maker();
-    make();
-    const other = await signStatement(make(), A.signer);
+    const { written, kept } = killable();
+    await assert.rejects(signOnce(kept(0, true), make, seenBy(B), B.signer), refused("states_for_another"));
+    const otherRun = { ...seenBy(A), run: "f".repeat(32) };
+    await assert.rejects(signOnce(kept(0, true), make, otherRun, A.signer), refused("other_run"));
+    const whole = await removalOf(A, B);
+    const completion = () => whole.completion as unknown as ReturnType<typeof make>;
     await assert.rejects(
-      countersignOnce(kept(0, true), other, seenBy(B), { ...held, envelopes: [other] }, B.signer),
-      refused("statement_conflicts"),
+      signOnce(kept(0, true), completion, seenBy(B), B.signer),
+      refused("states_for_another"),
     );
-  }
-});
+    const anotherKey = party("a.test").signer;
+    await assert.rejects(
+      signOnce(kept(0, true), completion, seenBy(A), anotherKey),
+      refused("key_not_attested"),
+    );
+    assert.deepEqual(written, []);
+    const signed = await signOnce(kept(0, true), completion, seenBy(A), A.signer);
+    assert.equal(stagesIn([signed]).size, 0);
+  });
 
-test("OFF-2: what is not this organisation's to state is not signed, nor kept", async () => {
-  const { make } = maker();
-  const { written, kept } = killable();
-  await assert.rejects(signOnce(kept(0, true), make, seenBy(B), B.signer), refused("states_for_another"));
-  const otherRun = { ...seenBy(A), run: "f".repeat(32) };
-  await assert.rejects(signOnce(kept(0, true), make, otherRun, A.signer), refused("other_run"));
-  const whole = await removalOf(A, B);
-  const completion = () => whole.completion as unknown as ReturnType<typeof make>;
-  await assert.rejects(
-    signOnce(kept(0, true), completion, seenBy(B), B.signer),
-    refused("states_for_another"),
-  );
-  const anotherKey = party("a.test").signer;
-  await assert.rejects(
-    signOnce(kept(0, true), completion, seenBy(A), anotherKey),
-    refused("key_not_attested"),
-  );
-  assert.deepEqual(written, []);
-  const signed = await signOnce(kept(0, true), completion, seenBy(A), A.signer);
-  assert.equal(stagesIn([signed]).size, 0);
-});
-
-test("a kept statement that was damaged is told, never replaced by a second one", async (t) => {
-  const file = join(temporaryFolder(t), "a2a_stop.json");
-  const { make, count } = maker();
-  for (const text of ["", "{", "[]", '{"payload":"e30=","payloadType":"x","signatures":[]}']) {
-    writeFileSync(file, text);
-    await assert.rejects(signOnce(keptAt(file), make, seenBy(A), A.signer), { code: "state_unreadable" });
-    assert.equal(keptAt(file).read(), text);
-  }
-  assert.equal(count(), 0);
+  it("a kept statement that was damaged is told, never replaced by a second one", async (t) => {
+    const file = join(temporaryFolder(t), "a2a_stop.json");
+    const { make, count } = maker();
+    for (const text of ["", "{", "[]", '{"payload":"e30=","payloadType":"x","signatures":[]}']) {
+      writeFileSync(file, text);
+      await assert.rejects(signOnce(keptAt(file), make, seenBy(A), A.signer), { code: "state_unreadable" });
+      assert.equal(keptAt(file).read(), text);
+    }
+    assert.equal(count(), 0);
+  });
 });

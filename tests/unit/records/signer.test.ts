@@ -3,13 +3,13 @@ import assert from "node:assert/strict";
 import { generateKeyPairSync, verify } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
-import { isInOneForm } from "../../../src/records/ecdsa-signature.ts";
-import { readPublicKey } from "../../../src/records/public-key.ts";
+import { describe, it, type TestContext } from "node:test";
+import { isInOneForm } from "../../../src/records/format/ecdsa-signature.ts";
+import { readPublicKey } from "../../../src/records/format/public-key.ts";
+import { STATEMENT_TYPE } from "../../../src/records/format/statement.ts";
 import { createKeyPair } from "../../../src/records/sign/key-pair.ts";
 import { signStatement } from "../../../src/records/sign/sign-statement.ts";
 import { commandSigner, fileSigner } from "../../../src/records/sign/signer.ts";
-import { STATEMENT_TYPE } from "../../../src/records/statement.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 const DATA = Buffer.from("what is signed");
@@ -44,104 +44,110 @@ function program(t: TestContext, body: string, timeoutMs?: number) {
   return { folder, key, signer };
 }
 
-test("OFF-2: a key in a PKCS #8 file signs, and is never kept in memory between two signatures", async (t) => {
-  const folder = temporaryFolder(t);
-  const { privateKeyFile, key } = keyIn(folder);
-  const signer = fileSigner(privateKeyFile);
-  assert.equal(signer.keyId, key.keyId);
-  assert.ok(verify("sha256", DATA, key.key, await signer.sign(DATA)));
-  const other = keyIn(join(folder, "other"));
-  writeFileSync(privateKeyFile, readFileSync(other.privateKeyFile));
-  await assert.rejects(signer.sign(DATA), { code: "secret_unavailable" });
-});
-
-test("what is no P-256 key in a file is refused without a word of what it holds", async (t) => {
-  const file = join(temporaryFolder(t), "key.pem");
-  const pem = (curve: string) =>
-    generateKeyPairSync("ec", { namedCurve: curve }).privateKey.export({ type: "pkcs8", format: "pem" });
-  const encrypted = generateKeyPairSync("ec", { namedCurve: "prime256v1" }).privateKey.export({
-    type: "pkcs8",
-    format: "pem",
-    cipher: "aes-256-cbc",
-    passphrase: "x",
+describe("signer", () => {
+  it("a key in a PKCS #8 file signs, and is never kept in memory between two signatures [OFF-2]", async (t) => {
+    const folder = temporaryFolder(t);
+    const { privateKeyFile, key } = keyIn(folder);
+    const signer = fileSigner(privateKeyFile);
+    assert.equal(signer.keyId, key.keyId);
+    assert.ok(verify("sha256", DATA, key.key, await signer.sign(DATA)));
+    const other = keyIn(join(folder, "other"));
+    writeFileSync(privateKeyFile, readFileSync(other.privateKeyFile));
+    await assert.rejects(signer.sign(DATA), { code: "secret_unavailable" });
   });
-  for (const text of ["", "a secret that is no key", pem("secp384r1"), encrypted]) {
-    writeFileSync(file, text);
-    assert.throws(
-      () => fileSigner(file),
-      (error: Error & { code?: string }) =>
-        error.code === "secret_unavailable" && !error.message.includes("a secret"),
-    );
-  }
-});
 
-test("OFF-2: a program signs with what is on its standard input, in DER or with r and s as they are", async (t) => {
-  for (const encoding of ["der", "ieee-p1363"]) {
-    const { key, signer } = program(t, `writeSync(1, signed(${JSON.stringify(encoding)}))`);
-    for (let round = 0; round < 4; round++) {
-      const signature = await signer().sign(DATA);
-      assert.ok(isInOneForm(signature));
-      assert.ok(verify("sha256", DATA, key.key, signature));
-    }
-    const envelope = await signStatement(STATEMENT, signer());
-    assert.equal(envelope.signatures[0]?.keyid, key.keyId);
-  }
-});
-
-test("a signer's arguments reach it as they are, by no shell", async (t) => {
-  const { folder, signer } = program(
-    t,
-    "writeFileSync(process.argv[2] + '.args', process.argv[3]); writeSync(1, signed('der'))",
-  );
-  const hostile = `$(touch ${join(folder, "by-shell")}); touch ${join(folder, "by-shell")} #`;
-  await signer(join(folder, "its"), hostile).sign(DATA);
-  assert.equal(readFileSync(join(folder, "its.args"), "utf8"), hostile);
-  assert.equal(existsSync(join(folder, "by-shell")), false);
-});
-
-const WRONG: readonly (readonly [string, string, RegExp])[] = [
-  ["nothing", "", /no signature/],
-  ["an exit code", "writeSync(1, signed('der')); process.exit(3)", /exit code 3/],
-  ["nonsense", "writeSync(1, 'nonsense')", /no ECDSA/],
-  ["64 bytes of nonsense", "writeSync(1, Buffer.alloc(64, 7))", /does not verify/],
-  ["64 zeros", "writeSync(1, Buffer.alloc(64))", /no ECDSA/],
-  ["base64", "writeSync(1, signed('der').toString('base64'))", /more than a signature/],
-  [
-    "a line break after it",
-    "writeSync(1, Buffer.concat([signed('der'), Buffer.from('\\n')]))",
-    /no ECDSA|more/,
-  ],
-  ["a flood", "for (;;) writeSync(1, Buffer.alloc(65536))", /more than a signature/],
-  ["a signature of something else", "writeSync(1, sign('sha256', Buffer.from('x'), key))", /does not verify/],
-  ["a signal", "process.kill(process.pid, 'SIGKILL')", /SIGKILL/],
-];
-for (const [what, body, why] of WRONG) {
-  test(`a signer that returns ${what} is refused`, async (t) => {
-    await assert.rejects(program(t, body).signer().sign(DATA), (error: Error & { code?: string }) => {
-      assert.equal(error.code, "program_failed");
-      assert.match(error.message, why);
-      return true;
+  it("what is no P-256 key in a file is refused without a word of what it holds", async (t) => {
+    const file = join(temporaryFolder(t), "key.pem");
+    const pem = (curve: string) =>
+      generateKeyPairSync("ec", { namedCurve: curve }).privateKey.export({ type: "pkcs8", format: "pem" });
+    const encrypted = generateKeyPairSync("ec", { namedCurve: "prime256v1" }).privateKey.export({
+      type: "pkcs8",
+      format: "pem",
+      cipher: "aes-256-cbc",
+      passphrase: "x",
     });
+    for (const text of ["", "a secret that is no key", pem("secp384r1"), encrypted]) {
+      writeFileSync(file, text);
+      assert.throws(
+        () => fileSigner(file),
+        (error: Error & { code?: string }) =>
+          error.code === "secret_unavailable" && !error.message.includes("a secret"),
+      );
+    }
   });
-}
 
-test("a signer that is not there is refused", async (t) => {
-  const { key } = keyIn(temporaryFolder(t));
-  await assert.rejects(commandSigner(["/nonexistent/signer"], key).sign(DATA), { code: "program_failed" });
-  await assert.rejects(commandSigner([""], key).sign(DATA), { code: "program_failed" });
-});
+  it("a program signs with what is on its standard input, in DER or with r and s as they are [OFF-2]", async (t) => {
+    for (const encoding of ["der", "ieee-p1363"]) {
+      const { key, signer } = program(t, `writeSync(1, signed(${JSON.stringify(encoding)}))`);
+      for (let round = 0; round < 4; round++) {
+        const signature = await signer().sign(DATA);
+        assert.ok(isInOneForm(signature));
+        assert.ok(verify("sha256", DATA, key.key, signature));
+      }
+      const envelope = await signStatement(STATEMENT, signer());
+      assert.equal(envelope.signatures[0]?.keyid, key.keyId);
+    }
+  });
 
-test("a signer that never ends is killed, even when what it started holds its output open", async (t) => {
-  const mute = program(t, "setInterval(() => undefined, 1000)", 400);
-  await assert.rejects(mute.signer().sign(DATA), /has not ended within 400 ms/);
-  const child = "const child = spawn('sleep', ['3'], { stdio: ['ignore', 1, 'ignore'] });";
-  const leaving = program(t, `${child} child.unref(); writeSync(1, signed('der'));`, 700);
-  await assert.rejects(leaving.signer().sign(DATA), /has not ended within 700 ms/);
-});
+  it("a signer's arguments reach it as they are, by no shell", async (t) => {
+    const { folder, signer } = program(
+      t,
+      "writeFileSync(process.argv[2] + '.args', process.argv[3]); writeSync(1, signed('der'))",
+    );
+    const hostile = `$(touch ${join(folder, "by-shell")}); touch ${join(folder, "by-shell")} #`;
+    await signer(join(folder, "its"), hostile).sign(DATA);
+    assert.equal(readFileSync(join(folder, "its.args"), "utf8"), hostile);
+    assert.equal(existsSync(join(folder, "by-shell")), false);
+  });
 
-test("a signer that another key signs for is refused", async (t) => {
-  const { folder } = program(t, "writeSync(1, signed('der'))");
-  const stranger = keyIn(join(folder, "stranger"));
-  const signer = commandSigner([process.execPath, join(folder, "signer.mjs")], stranger.key);
-  await assert.rejects(signer.sign(DATA), /does not verify with the public key/);
+  const WRONG: readonly (readonly [string, string, RegExp])[] = [
+    ["nothing", "", /no signature/],
+    ["an exit code", "writeSync(1, signed('der')); process.exit(3)", /exit code 3/],
+    ["nonsense", "writeSync(1, 'nonsense')", /no ECDSA/],
+    ["64 bytes of nonsense", "writeSync(1, Buffer.alloc(64, 7))", /does not verify/],
+    ["64 zeros", "writeSync(1, Buffer.alloc(64))", /no ECDSA/],
+    ["base64", "writeSync(1, signed('der').toString('base64'))", /more than a signature/],
+    [
+      "a line break after it",
+      "writeSync(1, Buffer.concat([signed('der'), Buffer.from('\\n')]))",
+      /no ECDSA|more/,
+    ],
+    ["a flood", "for (;;) writeSync(1, Buffer.alloc(65536))", /more than a signature/],
+    [
+      "a signature of something else",
+      "writeSync(1, sign('sha256', Buffer.from('x'), key))",
+      /does not verify/,
+    ],
+    ["a signal", "process.kill(process.pid, 'SIGKILL')", /SIGKILL/],
+  ];
+  for (const [what, body, why] of WRONG) {
+    it(`a signer that returns ${what} is refused`, async (t) => {
+      await assert.rejects(program(t, body).signer().sign(DATA), (error: Error & { code?: string }) => {
+        assert.equal(error.code, "program_failed");
+        assert.match(error.message, why);
+        return true;
+      });
+    });
+  }
+
+  it("a signer that is not there is refused", async (t) => {
+    const { key } = keyIn(temporaryFolder(t));
+    await assert.rejects(commandSigner(["/nonexistent/signer"], key).sign(DATA), { code: "program_failed" });
+    await assert.rejects(commandSigner([""], key).sign(DATA), { code: "program_failed" });
+  });
+
+  it("a signer that never ends is killed, even when what it started holds its output open", async (t) => {
+    const mute = program(t, "setInterval(() => undefined, 1000)", 400);
+    await assert.rejects(mute.signer().sign(DATA), /has not ended within 400 ms/);
+    const child = "const child = spawn('sleep', ['3'], { stdio: ['ignore', 1, 'ignore'] });";
+    const leaving = program(t, `${child} child.unref(); writeSync(1, signed('der'));`, 700);
+    await assert.rejects(leaving.signer().sign(DATA), /has not ended within 700 ms/);
+  });
+
+  it("a signer that another key signs for is refused", async (t) => {
+    const { folder } = program(t, "writeSync(1, signed('der'))");
+    const stranger = keyIn(join(folder, "stranger"));
+    const signer = commandSigner([process.execPath, join(folder, "signer.mjs")], stranger.key);
+    await assert.rejects(signer.sign(DATA), /does not verify with the public key/);
+  });
 });

@@ -2,60 +2,62 @@ import assert from "node:assert/strict";
 import { chmodSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { createPrivateFile, replacePrivateFile } from "../../../src/runtime/private-file.ts";
 import { PRIVATE, writeWhole } from "../../../src/runtime/write-file.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 const modeOf = (file: string) => statSync(file).mode & 0o777;
 
-test("a private file is readable by its user alone, also in the place of one that was open to all", (t) => {
-  const directory = temporaryFolder(t);
-  const file = join(directory, "deep", "secret");
-  createPrivateFile(file, "one");
-  assert.equal(modeOf(file), 0o600);
-  chmodSync(file, 0o644);
-  replacePrivateFile(file, "two");
-  assert.equal(modeOf(file), 0o600);
-  assert.equal(readFileSync(file, "utf8"), "two");
-  assert.deepEqual(readdirSync(join(directory, "deep")), ["secret"], "nothing is left beside it");
-});
+describe("private file", () => {
+  it("a private file is readable by its user alone, also in the place of one that was open to all", (t) => {
+    const directory = temporaryFolder(t);
+    const file = join(directory, "deep", "secret");
+    createPrivateFile(file, "one");
+    assert.equal(modeOf(file), 0o600);
+    chmodSync(file, 0o644);
+    replacePrivateFile(file, "two");
+    assert.equal(modeOf(file), 0o600);
+    assert.equal(readFileSync(file, "utf8"), "two");
+    assert.deepEqual(readdirSync(join(directory, "deep")), ["secret"], "nothing is left beside it");
+  });
 
-test("what a killed process of the same ID has left behind does not stand in the way of a private file", (t) => {
-  const directory = temporaryFolder(t);
-  const file = join(directory, "secret");
-  writeFileSync(`${file}.${process.pid}.new`, "half", { mode: 0o644 });
-  replacePrivateFile(file, "whole");
-  assert.equal(readFileSync(file, "utf8"), "whole");
-  assert.equal(modeOf(file), 0o600);
-  assert.deepEqual(readdirSync(directory), ["secret"]);
-});
+  it("what a killed process of the same ID has left behind does not stand in the way of a private file", (t) => {
+    const directory = temporaryFolder(t);
+    const file = join(directory, "secret");
+    writeFileSync(`${file}.${process.pid}.new`, "half", { mode: 0o644 });
+    replacePrivateFile(file, "whole");
+    assert.equal(readFileSync(file, "utf8"), "whole");
+    assert.equal(modeOf(file), 0o600);
+    assert.deepEqual(readdirSync(directory), ["secret"]);
+  });
 
-test("what killed processes have left in a folder goes with the first write there, and nothing else does", (t) => {
-  const directory = temporaryFolder(t);
-  const file = join(directory, "state.json");
-  writeFileSync(join(directory, "run.json"), "whole");
-  const old = ["state.json.12.new", "run.json.34.new", "state.json.new", "other.json.12.new"];
-  for (const name of [...old, "state.json.56.new"]) writeFileSync(join(directory, name), "half");
-  const before = statSync(join(directory, "state.json.12.new")).mtimeMs / 1_000 - 7_200;
-  for (const name of old) utimesSync(join(directory, name), before, before);
-  writeWhole(file, "whole", PRIVATE);
-  const left = ["other.json.12.new", "run.json", "state.json", "state.json.56.new", "state.json.new"];
-  assert.deepEqual(readdirSync(directory).sort(), left);
+  it("what killed processes have left in a folder goes with the first write there, and nothing else does", (t) => {
+    const directory = temporaryFolder(t);
+    const file = join(directory, "state.json");
+    writeFileSync(join(directory, "run.json"), "whole");
+    const old = ["state.json.12.new", "run.json.34.new", "state.json.new", "other.json.12.new"];
+    for (const name of [...old, "state.json.56.new"]) writeFileSync(join(directory, name), "half");
+    const before = statSync(join(directory, "state.json.12.new")).mtimeMs / 1_000 - 7_200;
+    for (const name of old) utimesSync(join(directory, name), before, before);
+    writeWhole(file, "whole", PRIVATE);
+    const left = ["other.json.12.new", "run.json", "state.json", "state.json.56.new", "state.json.new"];
+    assert.deepEqual(readdirSync(directory).sort(), left);
 
-  // Ten thousand writes in a folder do not look through ten thousand names each.
-  writeFileSync(join(directory, "state.json.78.new"), "half");
-  utimesSync(join(directory, "state.json.78.new"), before, before);
-  writeWhole(file, "again", PRIVATE);
-  assert.deepEqual(readdirSync(directory).sort(), [...left, "state.json.78.new"].sort());
-});
+    // Ten thousand writes in a folder do not look through ten thousand names each.
+    writeFileSync(join(directory, "state.json.78.new"), "half");
+    utimesSync(join(directory, "state.json.78.new"), before, before);
+    writeWhole(file, "again", PRIVATE);
+    assert.deepEqual(readdirSync(directory).sort(), [...left, "state.json.78.new"].sort());
+  });
 
-test("creating never touches a file that is there, and a folder in the way is named", (t) => {
-  const directory = temporaryFolder(t);
-  const file = join(directory, "secret");
-  writeFileSync(file, "kept");
-  assert.throws(() => createPrivateFile(file, "lost"), { code: "usage", mend: /Move it away first/ });
-  assert.equal(readFileSync(file, "utf8"), "kept");
-  assert.throws(() => replacePrivateFile(directory, "lost"), { code: "usage" });
-  assert.deepEqual(readdirSync(directory), ["secret"]);
+  it("creating never touches a file that is there, and a folder in the way is named", (t) => {
+    const directory = temporaryFolder(t);
+    const file = join(directory, "secret");
+    writeFileSync(file, "kept");
+    assert.throws(() => createPrivateFile(file, "lost"), { code: "usage", hint: /Move it away first/ });
+    assert.equal(readFileSync(file, "utf8"), "kept");
+    assert.throws(() => replacePrivateFile(directory, "lost"), { code: "usage" });
+    assert.deepEqual(readdirSync(directory), ["secret"]);
+  });
 });

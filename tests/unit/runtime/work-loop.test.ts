@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { allEnded, WorkLoop } from "../../../src/runtime/work-loop.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 
@@ -10,98 +10,100 @@ function loop(round: () => Promise<boolean>) {
   return { clock, errors, loop: made };
 }
 
-test("a work loop polls once a second, and again at once while there is more", async () => {
-  let rounds = 0;
-  const more = [true, true, false, false];
-  const { clock, loop: running } = loop(async () => more[rounds++] ?? false);
-  running.start();
-  running.start();
-  await settled();
-  assert.equal(rounds, 3);
-  await clock.advance(999);
-  assert.equal(rounds, 3);
-  await clock.advance(1);
-  assert.equal(rounds, 4);
-  await running.drain();
-});
-
-test("a wake starts a round before its time, and one during a round is not lost", async () => {
-  let rounds = 0;
-  const release: (() => void)[] = [];
-  const { loop: running } = loop(
-    () =>
-      new Promise((resolve) => {
-        rounds += 1;
-        release.push(() => resolve(false));
-      }),
-  );
-  running.start();
-  running.wake();
-  running.wake();
-  assert.equal(rounds, 1);
-  release[0]?.();
-  await settled();
-  assert.equal(rounds, 2, "the wake during the first round starts the second");
-  release[1]?.();
-  await settled();
-  assert.equal(rounds, 2, "two wakes make one round");
-  running.wake();
-  await settled();
-  assert.equal(rounds, 3, "a wake while it waits starts one");
-  release[2]?.();
-  await running.drain();
-});
-
-test("a round that throws is reported and retried ever later, whatever wakes come", async () => {
-  let rounds = 0;
-  const {
-    clock,
-    errors,
-    loop: running,
-  } = loop(async () => {
-    rounds += 1;
-    throw new Error("the database is away");
-  });
-  running.start();
-  for (const waitMs of [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]) {
+describe("work loop", () => {
+  it("a work loop polls once a second, and again at once while there is more", async () => {
+    let rounds = 0;
+    const more = [true, true, false, false];
+    const { clock, loop: running } = loop(async () => more[rounds++] ?? false);
+    running.start();
+    running.start();
     await settled();
+    assert.equal(rounds, 3);
+    await clock.advance(999);
+    assert.equal(rounds, 3);
+    await clock.advance(1);
+    assert.equal(rounds, 4);
+    await running.drain();
+  });
+
+  it("a wake starts a round before its time, and one during a round is not lost", async () => {
+    let rounds = 0;
+    const release: (() => void)[] = [];
+    const { loop: running } = loop(
+      () =>
+        new Promise((resolve) => {
+          rounds += 1;
+          release.push(() => resolve(false));
+        }),
+    );
+    running.start();
+    running.wake();
+    running.wake();
+    assert.equal(rounds, 1);
+    release[0]?.();
+    await settled();
+    assert.equal(rounds, 2, "the wake during the first round starts the second");
+    release[1]?.();
+    await settled();
+    assert.equal(rounds, 2, "two wakes make one round");
     running.wake();
     await settled();
-    assert.deepEqual(clock.wakeTimes, [clock.now() + waitMs]);
-    await clock.advance(waitMs);
-  }
-  assert.equal(rounds, 8);
-  assert.equal(errors.length, 8);
-  await running.drain();
-});
-
-test("draining waits for the round in flight and starts no other", async () => {
-  let rounds = 0;
-  let release: (() => void) | undefined;
-  const { loop: running } = loop(
-    () =>
-      new Promise((resolve) => {
-        rounds += 1;
-        release = () => resolve(true);
-      }),
-  );
-  running.start();
-  let drained = false;
-  const drain = running.drain().then(() => {
-    drained = true;
+    assert.equal(rounds, 3, "a wake while it waits starts one");
+    release[2]?.();
+    await running.drain();
   });
-  await settled();
-  assert.equal(drained, false);
-  release?.();
-  await drain;
-  assert.equal(rounds, 1);
-});
 
-test("a round's work all ends before its first failure is told", async () => {
-  let ended = false;
-  const slow = settled().then(() => {
-    ended = true;
+  it("a round that throws is reported and retried ever later, whatever wakes come", async () => {
+    let rounds = 0;
+    const {
+      clock,
+      errors,
+      loop: running,
+    } = loop(async () => {
+      rounds += 1;
+      throw new Error("the database is away");
+    });
+    running.start();
+    for (const waitMs of [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]) {
+      await settled();
+      running.wake();
+      await settled();
+      assert.deepEqual(clock.wakeTimes, [clock.now() + waitMs]);
+      await clock.advance(waitMs);
+    }
+    assert.equal(rounds, 8);
+    assert.equal(errors.length, 8);
+    await running.drain();
   });
-  await assert.rejects(allEnded([Promise.reject(new Error("first")), slow]), /first/);
-  assert.equal(ended, true);
+
+  it("draining waits for the round in flight and starts no other", async () => {
+    let rounds = 0;
+    let release: (() => void) | undefined;
+    const { loop: running } = loop(
+      () =>
+        new Promise((resolve) => {
+          rounds += 1;
+          release = () => resolve(true);
+        }),
+    );
+    running.start();
+    let drained = false;
+    const drain = running.drain().then(() => {
+      drained = true;
+    });
+    await settled();
+    assert.equal(drained, false);
+    release?.();
+    await drain;
+    assert.equal(rounds, 1);
+  });
+
+  it("a round's work all ends before its first failure is told", async () => {
+    let ended = false;
+    const slow = settled().then(() => {
+      ended = true;
+    });
+    await assert.rejects(allEnded([Promise.reject(new Error("first")), slow]), /first/);
+    assert.equal(ended, true);
+  });
 });

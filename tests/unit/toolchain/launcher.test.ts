@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { ROOT, run, start, temporaryFolder, writeFile } from "../../support/temporary.ts";
 
 const LAUNCHER = readFileSync(join(ROOT, "bin", "drawbridge"), "utf8");
@@ -41,57 +41,59 @@ function install(t: TestContext, layout: Layout = {}): { launcher: string; root:
 const HOISTED = "node_modules/node";
 const NESTED = "node_modules/drawbridge/node_modules/node";
 
-for (const nodePackage of [HOISTED, NESTED]) {
-  test(`an old Node.js hands over to the one in ${nodePackage}, with arguments and exit code`, async (t) => {
-    const { launcher } = install(t, { nodePackage });
-    const ended = await run(process.execPath, [launcher, "5", "a b", "--flag", ""]);
-    assert.deepEqual([ended.code, ended.stderr], [5, ""]);
-    const seen = JSON.parse(ended.stdout);
-    assert.deepEqual(seen.rest, ["a b", "--flag", ""]);
-    assert.match(seen.file, /drawbridge\/dist\/cli\/main\.js$/);
+describe("launcher", () => {
+  for (const nodePackage of [HOISTED, NESTED]) {
+    it(`an old Node.js hands over to the one in ${nodePackage}, with arguments and exit code`, async (t) => {
+      const { launcher } = install(t, { nodePackage });
+      const ended = await run(process.execPath, [launcher, "5", "a b", "--flag", ""]);
+      assert.deepEqual([ended.code, ended.stderr], [5, ""]);
+      const seen = JSON.parse(ended.stdout);
+      assert.deepEqual(seen.rest, ["a b", "--flag", ""]);
+      assert.match(seen.file, /drawbridge\/dist\/cli\/main\.js$/);
+    });
+  }
+
+  it("a new enough Node.js runs the CLI itself", async (t) => {
+    const { launcher } = install(t, { wanted: 1 });
+    const ended = await run(process.execPath, [launcher, "0", "x"]);
+    assert.equal(ended.code, 0);
+    assert.equal(JSON.parse(ended.stdout).node, process.execPath);
   });
-}
 
-test("a new enough Node.js runs the CLI itself", async (t) => {
-  const { launcher } = install(t, { wanted: 1 });
-  const ended = await run(process.execPath, [launcher, "0", "x"]);
-  assert.equal(ended.code, 0);
-  assert.equal(JSON.parse(ended.stdout).node, process.execPath);
-});
+  it("a signal reaches the CLI, whose exit code becomes the launcher's", async (t) => {
+    const { launcher } = install(t, { nodePackage: HOISTED });
+    const program = start(process.execPath, [launcher, "wait"]);
+    await program.printed("waiting");
+    program.child.kill("SIGTERM");
+    assert.deepEqual((await program.finished).code, 7);
+  });
 
-test("a signal reaches the CLI, whose exit code becomes the launcher's", async (t) => {
-  const { launcher } = install(t, { nodePackage: HOISTED });
-  const program = start(process.execPath, [launcher, "wait"]);
-  await program.printed("waiting");
-  program.child.kill("SIGTERM");
-  assert.deepEqual((await program.finished).code, 7);
-});
+  it("a CLI that a signal ended shows as 128 plus the signal", async (t) => {
+    const { launcher } = install(t, { nodePackage: HOISTED });
+    assert.equal((await run(process.execPath, [launcher, "die"])).code, 137);
+  });
 
-test("a CLI that a signal ended shows as 128 plus the signal", async (t) => {
-  const { launcher } = install(t, { nodePackage: HOISTED });
-  assert.equal((await run(process.execPath, [launcher, "die"])).code, 137);
-});
+  it("without any usable Node.js the launcher says what to do and exits 2", async (t) => {
+    const { launcher } = install(t);
+    const ended = await run(process.execPath, [launcher, "0"]);
+    assert.equal(ended.code, 2);
+    assert.match(ended.stderr, /^error: Node\.js 999 is needed; this is .*\nhint: /);
+  });
 
-test("without any usable Node.js the launcher says what to do and exits 2", async (t) => {
-  const { launcher } = install(t);
-  const ended = await run(process.execPath, [launcher, "0"]);
-  assert.equal(ended.code, 2);
-  assert.match(ended.stderr, /^error: Node\.js 999 is needed; this is .*\nmend: /);
-});
+  it("called through a link, as npm installs it, the launcher finds its package", async (t) => {
+    const { launcher, root } = install(t, { nodePackage: HOISTED });
+    const link = join(root, "node_modules", ".bin", "drawbridge");
+    mkdirSync(dirname(link), { recursive: true });
+    symlinkSync(launcher, link);
+    assert.equal((await run(process.execPath, [link, "3"])).code, 3);
+  });
 
-test("called through a link, as npm installs it, the launcher finds its package", async (t) => {
-  const { launcher, root } = install(t, { nodePackage: HOISTED });
-  const link = join(root, "node_modules", ".bin", "drawbridge");
-  mkdirSync(dirname(link), { recursive: true });
-  symlinkSync(launcher, link);
-  assert.equal((await run(process.execPath, [link, "3"])).code, 3);
-});
-
-test("in a clone the sources run, whatever dist holds", async (t) => {
-  const root = temporaryFolder(t);
-  writeFile(join(root, "package.json"), '{ "type": "module" }');
-  writeFile(join(root, "bin", "drawbridge"), LAUNCHER);
-  writeFile(join(root, "src", "cli", "main.ts"), 'const from: string = "src"; console.log(from);');
-  writeFile(join(root, "dist", "cli", "main.js"), 'console.log("dist");');
-  assert.equal((await run(process.execPath, [join(root, "bin", "drawbridge")])).stdout, "src\n");
+  it("in a clone the sources run, whatever dist holds", async (t) => {
+    const root = temporaryFolder(t);
+    writeFile(join(root, "package.json"), '{ "type": "module" }');
+    writeFile(join(root, "bin", "drawbridge"), LAUNCHER);
+    writeFile(join(root, "src", "cli", "main.ts"), 'const from: string = "src"; console.log(from);');
+    writeFile(join(root, "dist", "cli", "main.js"), 'console.log("dist");');
+    assert.equal((await run(process.execPath, [join(root, "bin", "drawbridge")])).stdout, "src\n");
+  });
 });

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { cpSync, existsSync, globSync, mkdirSync, readFileSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { pathToFileURL } from "node:url";
 import { systemClock } from "../../../src/domain/clock.ts";
 import type { Task } from "../../../tasks/task.ts";
@@ -100,157 +100,159 @@ function madeUpClone(t: TestContext): Clone {
   };
 }
 
-test("the list names every task with its summary, before anything is installed", async (t) => {
-  const tasks: Task[] = [];
-  for (const file of globSync("tasks/*.ts", { cwd: ROOT })) {
-    if (!/^ {2}name: "/m.test(readFileSync(join(ROOT, file), "utf8"))) continue;
-    const { task } = (await import(pathToFileURL(join(ROOT, file)).href)) as { task: Task };
-    assert.equal(file, `tasks/${task.name.replaceAll(":", "-")}.ts`);
-    tasks.push(task);
-  }
-  const wanted = tasks.map(({ name, summary }) => `  ${name.padEnd(21)} ${summary}`).sort();
-  const listed = await run(join(ROOT, "task"), []);
-  assert.deepEqual(listed.stdout.trimEnd().split("\n").slice(2).sort(), wanted);
+describe("task runner", () => {
+  it("the list names every task with its summary, before anything is installed", async (t) => {
+    const tasks: Task[] = [];
+    for (const file of globSync("tasks/*.ts", { cwd: ROOT })) {
+      if (!/^ {2}name: "/m.test(readFileSync(join(ROOT, file), "utf8"))) continue;
+      const { task } = (await import(pathToFileURL(join(ROOT, file)).href)) as { task: Task };
+      assert.equal(file, `tasks/${task.name.replaceAll(":", "-")}.ts`);
+      tasks.push(task);
+    }
+    const wanted = tasks.map(({ name, summary }) => `  ${name.padEnd(21)} ${summary}`).sort();
+    const listed = await run(join(ROOT, "task"), []);
+    assert.deepEqual(listed.stdout.trimEnd().split("\n").slice(2).sort(), wanted);
 
-  const { task, calls } = madeUpClone(t);
-  const bare = await task();
-  assert.equal(bare.code, 0);
-  assert.match(bare.stdout, /^ {2}plain {17}A plain one\.\n {2}with:python {11}One on two lines\.\n/m);
-  assert.deepEqual(calls(), []);
-});
-
-test("each task file says what it needs in the form that ./task reads", async () => {
-  for (const file of globSync("tasks/*.ts", { cwd: ROOT })) {
-    const text = readFileSync(join(ROOT, file), "utf8");
-    if (!/^ {2}name: "/m.test(text) || file === "tasks/task.ts") continue;
-    const { task } = (await import(pathToFileURL(join(ROOT, file)).href)) as { task: Task };
-    assert.equal(/python: true/.test(text), task.needs.python === true, file);
-    assert.equal(/pythonTools: true/.test(text), task.needs.pythonTools === true, file);
-  }
-});
-
-test("an unknown task is an error that shows the list", async (t) => {
-  const { task } = madeUpClone(t);
-  for (const name of ["nope", "../plain", "--plain", "main"]) {
-    const ended = await task(name);
-    assert.equal(ended.code, 2, name);
-    assert.match(ended.stderr, /plain {17}A plain one.*error: there is no task/s);
-  }
-});
-
-test("npm packages are installed at first use and after a change of the lock, and not otherwise", async (t) => {
-  const { root, task, calls } = madeUpClone(t);
-  const first = await task("plain", "an argument", "--option");
-  assert.deepEqual([first.code, first.stdout], [0, "task plain an argument --option\n"]);
-  assert.match(first.stderr, /Installing npm packages … 0 s\nInstalled npm packages in [0-9]+ s\.\n/);
-  const second = await task("plain");
-  assert.deepEqual([second.stdout, second.stderr], ["task plain\n", ""]);
-  assert.equal(calls().length, 1);
-  assert.match(calls()[0] ?? "", /^npm ci /);
-  writeFile(join(root, "package-lock.json"), '{ "packages": { "": {} } }');
-  await task("plain");
-  assert.equal(calls().length, 2);
-});
-
-test("Python programs are installed only for a task that needs them, beside the npm packages", async (t) => {
-  const { root, task, calls } = madeUpClone(t);
-  const ended = await task("with:python");
-  assert.equal(ended.code, 0, ended.stderr);
-  assert.match(ended.stderr, /Installed npm packages and Python packages in/);
-  const found = calls();
-  assert.equal(found.length, 3);
-  assert.ok(
-    found.some((call) => /^pip -m pip install .*--require-hashes -r .*requirements\/lab\.txt$/.test(call)),
-  );
-  await task("with:python");
-  await task("plain");
-  assert.equal(calls().length, 3);
-  writeFile(join(root, "requirements", "lab.txt"), "x==2\n");
-  await task("plain");
-  assert.equal(calls().length, 3);
-  await task("with:python");
-  assert.equal(calls().length, 5);
-});
-
-test("the border module's tools are installed into the same place, only for a task that needs them", async (t) => {
-  const { root, task, calls } = madeUpClone(t);
-  await task("with:python");
-  const before = calls().length;
-  const ended = await task("with:tools");
-  assert.equal(ended.code, 0, ended.stderr);
-  assert.match(
-    calls().at(-1) ?? "",
-    /^pip -m pip install .*--require-hashes -r .*requirements\/border-dev\.txt$/,
-  );
-  assert.equal(calls().length, before + 1);
-  await task("with:tools");
-  assert.equal(calls().length, before + 1);
-  writeFile(join(root, "requirements", "border-dev.txt"), "y==2\n");
-  await task("with:python");
-  assert.equal(calls().length, before + 1);
-  await task("with:tools");
-  assert.equal(calls().length, before + 2);
-});
-
-test("of four at once, one installs and the others wait for it", async (t) => {
-  const { task, calls, env } = madeUpClone(t);
-  env["NPM_SECONDS"] = "1";
-  const ended = await Promise.all([task("plain"), task("plain"), task("plain"), task("plain")]);
-  assert.deepEqual(
-    ended.map(({ code, stdout }) => [code, stdout]),
-    Array(4).fill([0, "task plain\n"]),
-  );
-  assert.equal(calls().length, 1);
-});
-
-for (const signal of ["SIGKILL", "SIGTERM", "SIGINT"] as const) {
-  test(`an installation ended by ${signal} is done again`, async (t) => {
-    const { root, task, calls, env } = madeUpClone(t);
-    env["NPM_SECONDS"] = "2";
-    const program = start(join(root, "task"), ["plain"], { env });
-    while (calls().length === 0) await systemClock.sleep(20);
-    program.child.kill(signal);
-    await program.finished;
-    // Killed outright, ./task cannot end npm; the next one then waits until npm has finished by itself.
-    const again = await task("plain");
-    assert.deepEqual([again.code, again.stdout], [0, "task plain\n"]);
-    assert.equal(calls().length, signal === "SIGKILL" ? 1 : 2);
-  });
-}
-
-test("a failed installation shows the end of its log and fails", async (t) => {
-  const { task, replace, calls } = madeUpClone(t);
-  replace("npm", '#!/bin/bash\necho "npm $*" >>"$CALLS"; echo "it is broken"; exit 1\n');
-  const ended = await task("plain");
-  assert.equal(ended.code, 2);
-  assert.match(ended.stderr, /Installing npm packages failed.*\n {2}\| it is broken\nerror: .*\nmend: /);
-  await task("plain");
-  assert.equal(calls().length, 2);
-});
-
-const LACKING: readonly (readonly [what: string, program: string, script: string, expected: RegExp])[] = [
-  [
-    "npm's Node.js too old",
-    "node",
-    '#!/bin/bash\n[ "$1" != -p ] || echo 16\n',
-    /error: Node\.js 18 or newer.*\nmend: /,
-  ],
-  ["Python too old", "python3", "#!/bin/bash\nexit 1\n", /error: Python 3\.10 or newer is needed\nmend: /],
-  [
-    "Python without venv",
-    "python3",
-    '#!/bin/bash\n[[ "$*" != *ensurepip* ]]\n',
-    /error: .* cannot make virtual environments\nmend: .*python3-venv/,
-  ],
-];
-
-for (const [what, program, script, expected] of LACKING) {
-  test(`${what}: nothing is installed and the mend is named`, async (t) => {
-    const { task, replace, calls } = madeUpClone(t);
-    replace(program, script);
-    const ended = await task("with:python");
-    assert.equal(ended.code, 2);
-    assert.match(ended.stderr, expected);
+    const { task, calls } = madeUpClone(t);
+    const bare = await task();
+    assert.equal(bare.code, 0);
+    assert.match(bare.stdout, /^ {2}plain {17}A plain one\.\n {2}with:python {11}One on two lines\.\n/m);
     assert.deepEqual(calls(), []);
   });
-}
+
+  it("each task file says what it needs in the form that ./task reads", async () => {
+    for (const file of globSync("tasks/*.ts", { cwd: ROOT })) {
+      const text = readFileSync(join(ROOT, file), "utf8");
+      if (!/^ {2}name: "/m.test(text) || file === "tasks/task.ts") continue;
+      const { task } = (await import(pathToFileURL(join(ROOT, file)).href)) as { task: Task };
+      assert.equal(/python: true/.test(text), task.needs.python === true, file);
+      assert.equal(/pythonTools: true/.test(text), task.needs.pythonTools === true, file);
+    }
+  });
+
+  it("an unknown task is an error that shows the list", async (t) => {
+    const { task } = madeUpClone(t);
+    for (const name of ["nope", "../plain", "--plain", "main"]) {
+      const ended = await task(name);
+      assert.equal(ended.code, 2, name);
+      assert.match(ended.stderr, /plain {17}A plain one.*error: there is no task/s);
+    }
+  });
+
+  it("npm packages are installed at first use and after a change of the lock, and not otherwise", async (t) => {
+    const { root, task, calls } = madeUpClone(t);
+    const first = await task("plain", "an argument", "--option");
+    assert.deepEqual([first.code, first.stdout], [0, "task plain an argument --option\n"]);
+    assert.match(first.stderr, /Installing npm packages … 0 s\nInstalled npm packages in [0-9]+ s\.\n/);
+    const second = await task("plain");
+    assert.deepEqual([second.stdout, second.stderr], ["task plain\n", ""]);
+    assert.equal(calls().length, 1);
+    assert.match(calls()[0] ?? "", /^npm ci /);
+    writeFile(join(root, "package-lock.json"), '{ "packages": { "": {} } }');
+    await task("plain");
+    assert.equal(calls().length, 2);
+  });
+
+  it("Python programs are installed only for a task that needs them, beside the npm packages", async (t) => {
+    const { root, task, calls } = madeUpClone(t);
+    const ended = await task("with:python");
+    assert.equal(ended.code, 0, ended.stderr);
+    assert.match(ended.stderr, /Installed npm packages and Python packages in/);
+    const found = calls();
+    assert.equal(found.length, 3);
+    assert.ok(
+      found.some((call) => /^pip -m pip install .*--require-hashes -r .*requirements\/lab\.txt$/.test(call)),
+    );
+    await task("with:python");
+    await task("plain");
+    assert.equal(calls().length, 3);
+    writeFile(join(root, "requirements", "lab.txt"), "x==2\n");
+    await task("plain");
+    assert.equal(calls().length, 3);
+    await task("with:python");
+    assert.equal(calls().length, 5);
+  });
+
+  it("the border module's tools are installed into the same place, only for a task that needs them", async (t) => {
+    const { root, task, calls } = madeUpClone(t);
+    await task("with:python");
+    const before = calls().length;
+    const ended = await task("with:tools");
+    assert.equal(ended.code, 0, ended.stderr);
+    assert.match(
+      calls().at(-1) ?? "",
+      /^pip -m pip install .*--require-hashes -r .*requirements\/border-dev\.txt$/,
+    );
+    assert.equal(calls().length, before + 1);
+    await task("with:tools");
+    assert.equal(calls().length, before + 1);
+    writeFile(join(root, "requirements", "border-dev.txt"), "y==2\n");
+    await task("with:python");
+    assert.equal(calls().length, before + 1);
+    await task("with:tools");
+    assert.equal(calls().length, before + 2);
+  });
+
+  it("of four at once, one installs and the others wait for it", async (t) => {
+    const { task, calls, env } = madeUpClone(t);
+    env["NPM_SECONDS"] = "1";
+    const ended = await Promise.all([task("plain"), task("plain"), task("plain"), task("plain")]);
+    assert.deepEqual(
+      ended.map(({ code, stdout }) => [code, stdout]),
+      Array(4).fill([0, "task plain\n"]),
+    );
+    assert.equal(calls().length, 1);
+  });
+
+  for (const signal of ["SIGKILL", "SIGTERM", "SIGINT"] as const) {
+    it(`an installation ended by ${signal} is done again`, async (t) => {
+      const { root, task, calls, env } = madeUpClone(t);
+      env["NPM_SECONDS"] = "2";
+      const program = start(join(root, "task"), ["plain"], { env });
+      while (calls().length === 0) await systemClock.sleep(20);
+      program.child.kill(signal);
+      await program.finished;
+      // Killed outright, ./task cannot end npm; the next one then waits until npm has finished by itself.
+      const again = await task("plain");
+      assert.deepEqual([again.code, again.stdout], [0, "task plain\n"]);
+      assert.equal(calls().length, signal === "SIGKILL" ? 1 : 2);
+    });
+  }
+
+  it("a failed installation shows the end of its log and fails", async (t) => {
+    const { task, replace, calls } = madeUpClone(t);
+    replace("npm", '#!/bin/bash\necho "npm $*" >>"$CALLS"; echo "it is broken"; exit 1\n');
+    const ended = await task("plain");
+    assert.equal(ended.code, 2);
+    assert.match(ended.stderr, /Installing npm packages failed.*\n {2}\| it is broken\nerror: .*\nhint: /);
+    await task("plain");
+    assert.equal(calls().length, 2);
+  });
+
+  const LACKING: readonly (readonly [what: string, program: string, script: string, expected: RegExp])[] = [
+    [
+      "npm's Node.js too old",
+      "node",
+      '#!/bin/bash\n[ "$1" != -p ] || echo 16\n',
+      /error: Node\.js 18 or newer.*\nhint: /,
+    ],
+    ["Python too old", "python3", "#!/bin/bash\nexit 1\n", /error: Python 3\.10 or newer is needed\nhint: /],
+    [
+      "Python without venv",
+      "python3",
+      '#!/bin/bash\n[[ "$*" != *ensurepip* ]]\n',
+      /error: .* cannot make virtual environments\nhint: .*python3-venv/,
+    ],
+  ];
+
+  for (const [what, program, script, expected] of LACKING) {
+    it(`${what}: nothing is installed and the hint is named`, async (t) => {
+      const { task, replace, calls } = madeUpClone(t);
+      replace(program, script);
+      const ended = await task("with:python");
+      assert.equal(ended.code, 2);
+      assert.match(ended.stderr, expected);
+      assert.deepEqual(calls(), []);
+    });
+  }
+});

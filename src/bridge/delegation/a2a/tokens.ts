@@ -3,9 +3,9 @@
 // for each (endpoint, client, resource); the secret is read anew for each request, so that a rotated one is
 // taken up; neither secret nor token nor a body of the issuer appears in an error.
 
-import type { AgentEntry } from "../../../admission/agents-file.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { AgentEntry } from "../../../rendered-files/agents-file.ts";
 import { retryAfterMs } from "../../../runtime/retry-after.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { boundedBody } from "./body-guard.ts";

@@ -1,8 +1,12 @@
 // What a purge leaves as evidence: what was asked, what is gone, what stays, in counts.
 // Invariant: what the homeserver cannot delete is named by one item that somebody has to answer for; nothing
 // that stays is left out because it is small.
-import { KEPT_BY_CONTRACT } from "../../../records/duties.ts";
-import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../../records/evidence-item.ts";
+import { KEPT_BY_CONTRACT } from "../../../records/format/duties.ts";
+import {
+  type EvidenceItem,
+  type EvidenceItemBody,
+  evidenceItem,
+} from "../../../records/format/evidence-item.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
 import type { PurgePlan } from "./plan.ts";
 import type { PurgeBegun, RoomResult } from "./purge.ts";

@@ -5,10 +5,10 @@ import { z } from "zod";
 import { canonicalize } from "../../../domain/canonicalize.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { parseRoomId } from "../../../domain/identifiers.ts";
-import { Digest, Identifier, OrganisationName, RunId, Word } from "../../../records/fields.ts";
+import { Digest, Identifier, OrganisationName, RunId, Word } from "../../../records/format/fields.ts";
+import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
 import { joinedByServer } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
-import { sideBySide } from "../../planes/rooms/side-by-side.ts";
 import { type PrivateRecord, RoomPurge } from "../private-record/schema.ts";
 import { mediaIdIn } from "./homeserver.ts";
 import { countEvents, type DutiesSession, type PartnerRoom, partnerRooms } from "./session.ts";
@@ -78,7 +78,7 @@ export async function planPurge(
       staying.push({ subject: room, reason: "not_a_room_of_the_partner_here", events: null });
     }
   }
-  await sideBySide(found, ROOMS_AT_ONCE, async (one) => {
+  await mapConcurrent(found, ROOMS_AT_ONCE, async (one) => {
     const how = named.get(one.room);
     // A deleted room goes with what was said in it since, so that has to be seen as well.
     const events = await countEvents(session, one.room, how === "room" ? Number.MAX_SAFE_INTEGER : atMs);
@@ -138,7 +138,7 @@ async function planMedia(
 async function filesInRooms(session: DutiesSession, rooms: readonly PartnerRoom[]) {
   const { homeserver, operator, partner } = session;
   const ids = new Set<string>();
-  await sideBySide(rooms, ROOMS_AT_ONCE, async ({ room }) => {
+  await mapConcurrent(rooms, ROOMS_AT_ONCE, async ({ room }) => {
     for (const id of await homeserver.mediaInRoom(room, partner)) ids.add(id);
     for (const { content } of (await operator.roomState(room)) ?? []) {
       for (const uri of [content["avatar_url"], content["url"]]) {
@@ -148,7 +148,7 @@ async function filesInRooms(session: DutiesSession, rooms: readonly PartnerRoom[
     }
   });
   const found: { mediaId: string; isQuarantined: boolean; lastAccessMs: number }[] = [];
-  await sideBySide([...ids], ROOMS_AT_ONCE, async (mediaId) => {
+  await mapConcurrent([...ids], ROOMS_AT_ONCE, async (mediaId) => {
     const info = await homeserver.media(partner, mediaId);
     if (info !== undefined) found.push({ mediaId, ...info });
   });

@@ -3,7 +3,7 @@
 // that was cut off goes on where it was; evidence is made once, when everything is verified.
 import { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { EvidenceItem } from "../../../records/evidence-item.ts";
+import { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { recordOfRun } from "../private-record/facts.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
 import { addEvidence } from "../run/evidence.ts";
@@ -95,7 +95,7 @@ function refuseWhileUnderWay(run: Run): PurgeState | undefined {
   const known = readPurge(run);
   if (known?.begun == null || known.done !== null) return known;
   throw new DrawbridgeError("usage", "a purge of this run is under way", {
-    mend: `End it first: drawbridge offboarding purge … --run ${known.plan.digest}`,
+    hint: `End it first: drawbridge offboarding purge … --run ${known.plan.digest}`,
   });
 }
 
@@ -110,7 +110,7 @@ export async function runPurge(context: DutiesContext, run: Run, digest: string)
     const known = readPurge(run);
     if (known?.plan.digest !== digest) {
       throw new DrawbridgeError("usage", "this is not the digest of the last dry run", {
-        mend: "Run drawbridge offboarding purge without --run, read it, and give the digest that it ends with.",
+        hint: "Run drawbridge offboarding purge without --run, read it, and give the digest that it ends with.",
       });
     }
     if (known.done !== null) {
@@ -132,7 +132,7 @@ export async function runPurge(context: DutiesContext, run: Run, digest: string)
 function requireStageOpen(run: Run): void {
   if (readStage(run, "data_duties") !== undefined) return;
   throw new DrawbridgeError("usage", "the planes are not all closed and signed yet: nothing was purged", {
-    mend: "Go on with drawbridge offboarding next, until the stage data_duties is open.",
+    hint: "Go on with drawbridge offboarding next, until the stage data_duties is open.",
   });
 }
 
@@ -146,7 +146,7 @@ async function begin(
   const kept = noLongerAsked(plan, record);
   if (kept.length > 0) {
     throw new DrawbridgeError("usage", `the record no longer has this purged: ${kept.join(", ")}`, {
-      mend: "Run drawbridge offboarding purge without --run again, and read it. Nothing was purged.",
+      hint: "Run drawbridge offboarding purge without --run again, and read it. Nothing was purged.",
     });
   }
   const now = await planPurge(session, run.run, record, {
@@ -156,7 +156,7 @@ async function begin(
   const more = beyondWhatWasShown(plan, now);
   if (more.length > 0) {
     throw new DrawbridgeError("usage", `more would go than was shown: ${more.join(", ")}`, {
-      mend: "Run drawbridge offboarding purge without --run again, and read it. Nothing was purged.",
+      hint: "Run drawbridge offboarding purge without --run again, and read it. Nothing was purged.",
     });
   }
   const before = (await session.tables?.counts(session.partner)) ?? null;
@@ -278,7 +278,7 @@ async function poll(
 
 function notGone(what: string, why: string): DrawbridgeError {
   return new DrawbridgeError("program_failed", `not purged yet: ${what}`, {
-    mend: `${why}; then run the same command again: it goes on where it was.`,
+    hint: `${why}; then run the same command again: it goes on where it was.`,
   });
 }
 

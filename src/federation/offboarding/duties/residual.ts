@@ -1,7 +1,7 @@
 // What remains of a partnership although every plane is closed: counts and times, never content.
 // Invariant: what cannot be known is null, and why is said beside it.
 
-import { TOKEN_LIFE_S } from "../../../admission/token-life.ts";
+import { TOKEN_LIFE_S } from "../../../rendered-files/token-life.ts";
 import { joinedByServer, presentOf } from "../../planes/rooms/room-state.ts";
 import { readPlane } from "../../state/records.ts";
 import type { Residual } from "../run/context.ts";
@@ -76,8 +76,8 @@ export function tokensLiveUntil(
   if (config.gateway === undefined) return { reason: "no_gateway" };
   const { inForce } = readPlane(run.state, "gateway");
   // Both: what was put right since may have been open until then, proved closed before or not.
-  const closedAt = [readStage(run, "a2a_stop")?.proof?.at, inForce?.mendedAt ?? inForce?.at].flatMap((at) =>
-    at === undefined ? [] : [Date.parse(at)],
+  const closedAt = [readStage(run, "a2a_stop")?.proof?.at, inForce?.repairedAt ?? inForce?.at].flatMap(
+    (at) => (at === undefined ? [] : [Date.parse(at)]),
   );
   if (closedAt.length === 0) return { reason: "gateway_not_closed" };
   return { until: new Date(Math.max(...closedAt) + TOKEN_LIFE_S * 1_000).toISOString() };

@@ -5,13 +5,13 @@ import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { parseRoomId, parseServerName } from "../../../domain/identifiers.ts";
+import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { HomeserverApi } from "../../homeserver/api.ts";
 import { HomeserverOperator } from "../../homeserver/client.ts";
 import { Pacer } from "../../homeserver/pacer.ts";
 import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
-import { sideBySide } from "../../planes/rooms/side-by-side.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import { DutiesHomeserver, type EventCounts } from "./homeserver.ts";
@@ -53,7 +53,7 @@ export async function withDuties<T>(
     const operatorId = await session.operator.whoami();
     if (!operatorId.endsWith(`:${own}`)) {
       throw new DrawbridgeError("config_invalid", `the operator's token is not one of ${own}`, {
-        mend: "Correct homeserver.url and homeserver.operatorToken.",
+        hint: "Correct homeserver.url and homeserver.operatorToken.",
       });
     }
     if (homeserver.databaseUrl === undefined) return await work({ ...session, tables: undefined });
@@ -78,7 +78,7 @@ export async function partnerRooms(session: DutiesSession): Promise<readonly Par
     .filter((room) => room !== undefined);
   const listed = (await operator.rooms()).map(({ roomId }) => roomId);
   const found: PartnerRoom[] = [];
-  await sideBySide([...new Set([...listed, ...sentTo, ...counted])], ROOMS_AT_ONCE, async (room) => {
+  await mapConcurrent([...new Set([...listed, ...sentTo, ...counted])], ROOMS_AT_ONCE, async (room) => {
     const events = await operator.roomState(room);
     if (events === undefined) return;
     const state = readRoomState(room, events);

@@ -153,7 +153,7 @@ function unreadable(cause: unknown): DrawbridgeError {
   const code = (cause as { code?: unknown }).code;
   const detail = typeof code === "string" ? code : "no connection";
   return new DrawbridgeError("database_unavailable", `the homeserver's database cannot be read: ${detail}`, {
-    mend: "Correct homeserver.databaseUrl: the URL of a role that may select; or leave it out.",
+    hint: "Correct homeserver.databaseUrl: the URL of a role that may select; or leave it out.",
     cause,
   });
 }

@@ -89,7 +89,7 @@ function failed(problems: readonly RecordProblem[]): CheckedRecord {
 }
 
 function yamlProblem(message: string, line: number): RecordProblem {
-  return { rule: "record.form", field: "", line, message, mend: "Write it as plain YAML or JSON." };
+  return { rule: "record.form", field: "", line, message, hint: "Write it as plain YAML or JSON." };
 }
 
 /** For a text that is no YAML: every line is looked at as a comment would be. */
@@ -149,7 +149,7 @@ function schemaProblems(error: z.ZodError, values: unknown, lineOf: LineOf): Rec
         field: brokenByText(key).length > 0 ? dotted(issue.path) : dotted([...issue.path, key]),
         line: lineOf([...issue.path, key]),
         message: "unknown field",
-        mend: "Remove it or correct its spelling; docs/reference/private-record.md lists every field.",
+        hint: "Remove it or correct its spelling; docs/reference/private-record.md lists every field.",
       }));
     }
     const isEmpty = valueAt(values, issue.path) == null;
@@ -160,7 +160,7 @@ function schemaProblems(error: z.ZodError, values: unknown, lineOf: LineOf): Rec
         field: dotted(issue.path),
         line: lineOf(issue.path),
         message: isEmpty ? "is missing" : issue.message,
-        mend: isEmpty
+        hint: isEmpty
           ? "Write version: 1."
           : "Correct the value; docs/reference/private-record.md says what it may be.",
       },
@@ -172,8 +172,8 @@ function schemaProblems(error: z.ZodError, values: unknown, lineOf: LineOf): Rec
 function contradictions(values: unknown, lineOf: LineOf): RecordProblem[] {
   const problems: RecordProblem[] = [];
   const at = (path: string) => valueAt(values, path.split("."));
-  const report = (rule: string, field: string, message: string, mend: string) =>
-    problems.push({ rule, field, line: lineOf(field.split(".")), message, mend });
+  const report = (rule: string, field: string, message: string, hint: string) =>
+    problems.push({ rule, field, line: lineOf(field.split(".")), message, hint });
   if (
     at("revocation.kind") === "emergency" &&
     !["suspected_compromise", undefined, null].includes(text(at("revocation.trigger")))
@@ -207,8 +207,8 @@ function purgeContradictions(purge: unknown, lineOf: LineOf): RecordProblem[] {
   if (!isObject(purge)) return [];
   const { rooms, remoteMedia, quarantinedMedia, waiver } = purge;
   if (!Array.isArray(rooms) || remoteMedia == null || quarantinedMedia == null) return [];
-  const problem = (rule: string, field: string, message: string, mend: string): RecordProblem => ({
-    ...{ rule, field: `obligations.purge.${field}`, message, mend },
+  const problem = (rule: string, field: string, message: string, hint: string): RecordProblem => ({
+    ...{ rule, field: `obligations.purge.${field}`, message, hint },
     line: lineOf(["obligations", "purge", field]),
   });
   const problems: RecordProblem[] = [];

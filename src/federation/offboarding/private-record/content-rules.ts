@@ -2,14 +2,14 @@
 // Invariants: each rule has a name and is told without the value; comments are searched as values are.
 import { Document, LineCounter } from "yaml";
 import { parseRoomId } from "../../../domain/identifiers.ts";
-import { RunId } from "../../../records/fields.ts";
+import { RunId } from "../../../records/format/fields.ts";
 import { secretsInText, secretsInValues } from "../../registry/secret-rules.ts";
 import { recordField } from "./fields.ts";
 
 export interface BrokenRule {
   readonly rule: string;
   readonly message: string;
-  readonly mend: string;
+  readonly hint: string;
 }
 
 interface TextRule {
@@ -78,7 +78,7 @@ const TEXT_RULES: readonly TextRule[] = [
 ];
 
 const REFERENCE = "Name a role or a staff number; how to reach people stands in the staff directory.";
-const MENDS: readonly (readonly [prefix: string, mend: string])[] = [
+const MENDS: readonly (readonly [prefix: string, hint: string])[] = [
   ["personal.", REFERENCE],
   ["content.", "Leave it out: a record names rooms by their ID and says nothing of what is in them."],
   [
@@ -88,8 +88,8 @@ const MENDS: readonly (readonly [prefix: string, mend: string])[] = [
 ];
 
 function broken(rule: string, holds: string): BrokenRule {
-  const mend = MENDS.find(([prefix]) => rule.startsWith(prefix))?.[1] ?? REFERENCE;
-  return { rule, message: `holds ${holds}`, mend };
+  const hint = MENDS.find(([prefix]) => rule.startsWith(prefix))?.[1] ?? REFERENCE;
+  return { rule, message: `holds ${holds}`, hint };
 }
 
 /** What a comment, or a line that no field could be made of, holds that may not stand there. */

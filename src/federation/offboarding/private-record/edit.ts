@@ -5,8 +5,8 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { RECORD_FIELDS, type RecordField, recordField } from "./fields.ts";
 import { RoomPurge } from "./schema.ts";
 
-function usage(message: string, mend: string): DrawbridgeError {
-  return new DrawbridgeError("usage", message, { mend });
+function usage(message: string, hint: string): DrawbridgeError {
+  return new DrawbridgeError("usage", message, { hint });
 }
 
 /**

@@ -29,7 +29,7 @@ export function recordOfRun(run: {
     run.privateRecordFile,
     changed.map(([field]) => ({
       ...{ rule: "record.classified", field, line: 0, message: "is not what the run was opened with" },
-      mend: "Put it back as it was, or abort the run (drawbridge offboarding abort) and open another.",
+      hint: "Put it back as it was, or abort the run (drawbridge offboarding abort) and open another.",
     })),
   );
 }

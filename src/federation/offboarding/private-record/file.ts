@@ -34,7 +34,7 @@ export function readRecordFile(path: string): RecordFile {
   if (!place.exists) {
     if (problems.length > 0) throw new RecordError(path, problems);
     throw new DrawbridgeError("config_unreadable", `there is no record at ${path}`, {
-      mend: "Make one: drawbridge offboarding open PARTNER --record FILE.",
+      hint: "Make one: drawbridge offboarding open PARTNER --record FILE.",
     });
   }
   if (problems.some(({ rule }) => rule === "record.not_a_file")) throw new RecordError(path, problems);
@@ -59,7 +59,7 @@ export function requireRecord(path: string): PrivateRecord {
 export function missingProblem(field: string): RecordProblem {
   return {
     ...{ rule: "record.missing", field, line: 0, message: "is missing" },
-    mend: `drawbridge offboarding set ${field} VALUE --record FILE`,
+    hint: `drawbridge offboarding set ${field} VALUE --record FILE`,
   };
 }
 
@@ -125,7 +125,7 @@ function requireUnclassified(
     path,
     changed.map((field) => ({
       ...{ rule: "record.classified", field, line: 0, message: "is fixed: a run was opened with it" },
-      mend: "Abort the run (drawbridge offboarding abort), and open another with a record of its own.",
+      hint: "Abort the run (drawbridge offboarding abort), and open another with a record of its own.",
     })),
   );
 }
@@ -136,15 +136,15 @@ function readBounded(path: string, file: string): string {
     handle = openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW);
     if (fstatSync(handle).size > BYTES_MAX) {
       const message = `is larger than ${BYTES_MAX / 1_048_576} MiB`;
-      const mend = "Keep nothing in it but the fields of a record.";
-      throw new RecordError(path, [{ rule: "record.form", field: "", line: 0, message, mend }]);
+      const hint = "Keep nothing in it but the fields of a record.";
+      throw new RecordError(path, [{ rule: "record.form", field: "", line: 0, message, hint }]);
     }
     return readFileSync(handle, "utf8");
   } catch (cause) {
     if (cause instanceof RecordError) throw cause;
     const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
     throw new DrawbridgeError("config_unreadable", `cannot read ${path}: ${code}`, {
-      mend: "Run this as the user that the record belongs to.",
+      hint: "Run this as the user that the record belongs to.",
       cause,
     });
   } finally {

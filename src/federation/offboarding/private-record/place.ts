@@ -83,7 +83,7 @@ function fileProblems(stats: Stats): RecordProblem[] {
   if (stats.isFile() && (mode & 0o177) !== 0) {
     problems.push({
       ...placeProblem("record.permissions", `has mode 0${mode.toString(8)}, and 0600 is the widest allowed`),
-      mend: "chmod 600 the file; and ask who may have read it until now.",
+      hint: "chmod 600 the file; and ask who may have read it until now.",
     });
   }
   if (stats.isFile() && stats.nlink > 1) {
@@ -93,7 +93,7 @@ function fileProblems(stats: Stats): RecordProblem[] {
   if (user !== undefined && stats.uid !== user) {
     problems.push({
       ...placeProblem("record.owner", "belongs to another user"),
-      mend: "Run this as the user that the record belongs to.",
+      hint: "Run this as the user that the record belongs to.",
     });
   }
   return problems;
@@ -113,13 +113,13 @@ function folderProblems(folder: string): RecordProblem[] {
   });
   return [...new Set(found)].map((one) => ({
     ...placeProblem("record.folder_writable", `others may write to the folder ${one}`),
-    mend: "Keep the record in a folder of mode 0700.",
+    hint: "Keep the record in a folder of mode 0700.",
   }));
 }
 
 function placeProblem(rule: string, message: string): RecordProblem {
   return {
     ...{ rule, field: "", line: 0, message },
-    mend: "Keep the record outside every work tree, in a folder of its owner's alone.",
+    hint: "Keep the record outside every work tree, in a folder of its owner's alone.",
   };
 }

@@ -1,5 +1,5 @@
 // What can be wrong with a private record, told all at once.
-// Invariants: every problem names its field, rule and mend; the value itself is never repeated.
+// Invariants: every problem names its field, rule and hint; the value itself is never repeated.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 
 export interface RecordProblem {
@@ -10,7 +10,7 @@ export interface RecordProblem {
   /** 1-based; 0 where no line is meant. */
   readonly line: number;
   readonly message: string;
-  readonly mend: string;
+  readonly hint: string;
 }
 
 /** A record that is refused. Nothing was written and nothing begun. */
@@ -19,16 +19,16 @@ export class RecordError extends DrawbridgeError {
 
   constructor(file: string, problems: readonly RecordProblem[]) {
     super("config_invalid", problems.map((problem) => renderRecordProblem(file, problem)).join("\n"), {
-      mend: "Correct what is named above; nothing was written or begun.",
+      hint: "Correct what is named above; nothing was written or begun.",
     });
     this.name = "RecordError";
     this.problems = problems;
   }
 }
 
-function renderRecordProblem(file: string, { rule, field, line, message, mend }: RecordProblem): string {
+function renderRecordProblem(file: string, { rule, field, line, message, hint }: RecordProblem): string {
   const where = line === 0 ? file : `${file}:${line}`;
-  return `${where}: ${field === "" ? "" : `${field}: `}${message} [${rule}]\n    mend: ${mend}`;
+  return `${where}: ${field === "" ? "" : `${field}: `}${message} [${rule}]\n    hint: ${hint}`;
 }
 
 /** A key as a message may show it: shortened, and without what a terminal would interpret. */

@@ -47,7 +47,7 @@ export function registryProblems(
   const report = (field: string, message: string) =>
     problems.push({
       ...{ rule: "record.not_in_registry", field, line: 0, message },
-      mend: "Correct the record, or name the partner that is meant.",
+      hint: "Correct the record, or name the partner that is meant.",
     });
   const known = knownValues(registry, entry);
   const { serverName } = entry.partner;
@@ -69,7 +69,7 @@ export function registryProblems(
       problems.push({
         ...{ rule: "record.closes_more", field: "affected.agents", line: 0 },
         message: `does not name ${name}, which a partial removal would close as well`,
-        mend: NAME_OR_WITHDRAW,
+        hint: NAME_OR_WITHDRAW,
       });
     }
   }

@@ -3,11 +3,11 @@
 // staff number; no field can hold a credential, a key, what was said in a room, or how to reach a person.
 // Published as docs/reference/schemas/offboarding-private-record.schema.json.
 import { z } from "zod";
-import { AbsolutePath, ClientId } from "../../../admission/fields.ts";
 import { parseDurationMs } from "../../../domain/duration.ts";
 import { parseRoomId } from "../../../domain/identifiers.ts";
-import { Day, Identifier, RunId, Word } from "../../../records/fields.ts";
-import { KINDS, TRIGGERS } from "../../../records/stages.ts";
+import { Day, Identifier, RunId, Word } from "../../../records/format/fields.ts";
+import { KINDS, TRIGGERS } from "../../../records/format/stages.ts";
+import { AbsolutePath, ClientId } from "../../../rendered-files/fields.ts";
 import { AgentName, ServerNameField } from "../../registry/organisation.ts";
 
 const Room = z.string().refine((value) => parseRoomId(value) !== undefined, { error: "must be a room ID" });

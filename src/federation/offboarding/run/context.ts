@@ -2,11 +2,11 @@
 import { resolve } from "node:path";
 import type { Random } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { EvidenceItem } from "../../../records/evidence-item.ts";
-import type { CompletionPredicate } from "../../../records/predicates/completion.ts";
-import { readPublicKey } from "../../../records/public-key.ts";
+import type { CompletionPredicate } from "../../../records/format/completion-predicate.ts";
+import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
+import { readPublicKey } from "../../../records/format/public-key.ts";
+import { loadTrust, type Trust } from "../../../records/format/trust.ts";
 import { commandSigner, fileSigner, type Signer } from "../../../records/sign/signer.ts";
-import { loadTrust, type Trust } from "../../../records/trust.ts";
 import { readIfPresent } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import type { PlaneName } from "../../planes/names.ts";
@@ -60,7 +60,7 @@ export function signerOf(config: FederationConfig): Signer {
   const pem = readIfPresent(path);
   if (pem === undefined) {
     throw new DrawbridgeError("secret_unavailable", `cannot read ${path}`, {
-      mend: "Correct `offboarding.signingKey.publicKeyFile`.",
+      hint: "Correct `offboarding.signingKey.publicKeyFile`.",
     });
   }
   return commandSigner(signingKey.command, readPublicKey(pem, path));
@@ -77,6 +77,6 @@ export function trustOf(config: FederationConfig): Trust {
 function sectionOf(config: FederationConfig): NonNullable<FederationConfig["offboarding"]> {
   if (config.offboarding !== undefined) return config.offboarding;
   throw new DrawbridgeError("config_invalid", `${config.file} has no section \`offboarding\``, {
-    mend: "Add `offboarding: {signingKey: {file: …}, trustFile: …}`; drawbridge records keygen makes the key.",
+    hint: "Add `offboarding: {signingKey: {file: …}, trustFile: …}`; drawbridge records keygen makes the key.",
   });
 }

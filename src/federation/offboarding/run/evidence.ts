@@ -1,7 +1,7 @@
 // Evidence that a run has gathered for a stage of its own, before it is stated and signed.
 // Invariants: an item stands once; it is about the counterparty and intact; none is ever replaced.
 import { z } from "zod";
-import { EvidenceItem, isIntact } from "../../../records/evidence-item.ts";
+import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts";
 import { counterpartyOf, type Run, runFile } from "./run.ts";
 
 const FILE = "duties.json";

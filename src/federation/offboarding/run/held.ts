@@ -2,11 +2,11 @@
 // evidence, in one file. Invariants: a signature and what it signs are written together; none is ever made
 // anew or taken away; when each came is remembered beside it.
 import { z } from "zod";
-import { Envelope } from "../../../records/envelope.ts";
-import { EvidenceItem } from "../../../records/evidence-item.ts";
-import { Instant } from "../../../records/fields.ts";
+import { Envelope } from "../../../records/format/envelope.ts";
+import { EvidenceItem } from "../../../records/format/evidence-item.ts";
+import { Instant } from "../../../records/format/fields.ts";
+import type { TrustedParty } from "../../../records/format/trust.ts";
 import { type HeldStatements, placeOfStatement, statementIn } from "../../../records/sign/removal-files.ts";
-import type { TrustedParty } from "../../../records/trust.ts";
 import { type Run, runFile } from "./run.ts";
 
 const FILE = "held.json";

@@ -1,7 +1,7 @@
 // Where a run keeps each statement that it signs: made once, signed once (src/records/sign/sign-once.ts).
 
+import type { StageName } from "../../../records/format/stages.ts";
 import type { Kept } from "../../../records/sign/sign-once.ts";
-import type { StageName } from "../../../records/stages.ts";
 import { type Run, runFile } from "./run.ts";
 
 /** @param place one's own stage, the other organisation's, or the completion */

@@ -1,9 +1,10 @@
 // Opens a run: the removal has been decided and classified, and nothing has been touched.
 // Invariants: one run at a time for one counterparty; what is opened again by its ID stays as it was.
-import { PolicyFile, policyDigest } from "../../../admission/policy-file.ts";
+
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { RunId } from "../../../records/fields.ts";
-import type { Kind, Trigger } from "../../../records/stages.ts";
+import { RunId } from "../../../records/format/fields.ts";
+import type { Kind, Trigger } from "../../../records/format/stages.ts";
+import { PolicyFile, policyDigest } from "../../../rendered-files/policy-file.ts";
 import { findPartner } from "../../containment/find-partner.ts";
 import { currentState } from "../../current.ts";
 import { BORDER_POLICY } from "../../planes/border/render.ts";
@@ -32,12 +33,12 @@ export async function openRun(
 ): Promise<Run> {
   if (kind === "emergency" && trigger !== "suspected_compromise") {
     throw new DrawbridgeError("usage", "an emergency is one only when a compromise is suspected", {
-      mend: "Use the kind full, or the trigger suspected_compromise; nothing was opened.",
+      hint: "Use the kind full, or the trigger suspected_compromise; nothing was opened.",
     });
   }
   if (joined !== undefined && !RunId.safeParse(joined).success) {
     throw new DrawbridgeError("usage", `${JSON.stringify(joined)} is no run ID`, {
-      mend: "Ask the other organisation for it: 32 hexadecimal digits. Nothing was opened.",
+      hint: "Ask the other organisation for it: 32 hexadecimal digits. Nothing was opened.",
     });
   }
   const { clock, state } = federation;
@@ -52,7 +53,7 @@ export async function openRun(
     const active = openRunWith(state, other);
     if (active !== undefined) {
       throw new DrawbridgeError("usage", `run ${active.run} with ${other} is open already`, {
-        mend: "Go on with it (drawbridge offboarding status), or end it (drawbridge offboarding abort).",
+        hint: "Go on with it (drawbridge offboarding status), or end it (drawbridge offboarding abort).",
       });
     }
     const record: RunRecord = {
@@ -79,7 +80,7 @@ function sameRun(run: Run, wanted: { kind: Kind; trigger: Trigger; other: string
     return run;
   }
   throw new DrawbridgeError("usage", `run ${run.run} is there already, and is another removal`, {
-    mend: "Compare run, kind, trigger and partner with the other organisation; nothing was changed.",
+    hint: "Compare run, kind, trigger and partner with the other organisation; nothing was changed.",
   });
 }
 

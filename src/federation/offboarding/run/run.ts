@@ -3,8 +3,15 @@
 // completed or aborted. No field holds content, a secret or a personal contact.
 import { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { Digest, GitRevision, Instant, OrganisationName, RunId, Word } from "../../../records/fields.ts";
-import { KINDS, TRIGGERS } from "../../../records/stages.ts";
+import {
+  Digest,
+  GitRevision,
+  Instant,
+  OrganisationName,
+  RunId,
+  Word,
+} from "../../../records/format/fields.ts";
+import { KINDS, TRIGGERS } from "../../../records/format/stages.ts";
 import type { StateFolder } from "../../state/folder.ts";
 
 const RunRecord = z.strictObject({
@@ -102,7 +109,7 @@ export function findRun(state: StateFolder, named?: string): Run {
     });
     if (found.length === 1 && found[0] !== undefined) return found[0];
     throw new DrawbridgeError("usage", `there is no run ${JSON.stringify(named)} here`, {
-      mend:
+      hint:
         runs.length === 0
           ? "Open one: drawbridge offboarding open."
           : `Name one of ${runs.map(({ run }) => run).join(", ")}.`,
@@ -112,7 +119,7 @@ export function findRun(state: StateFolder, named?: string): Run {
   const [only, second] = active.length === 0 ? runs.slice(-1) : active;
   if (only !== undefined && second === undefined) return only;
   throw new DrawbridgeError("usage", only === undefined ? "there is no run here" : "several runs are open", {
-    mend:
+    hint:
       only === undefined
         ? "Open one: drawbridge offboarding open."
         : `Name one with --run: ${active.map(({ run, remover, partner, self }) => `${run} (${self === remover ? partner : remover})`).join(", ")}.`,

@@ -1,9 +1,9 @@
 // What an organisation remembers of one of its own stages. Invariants: it is written before anything is
 // changed; a proof is replaced as long as nothing is stated from it, and never afterwards.
 import { z } from "zod";
-import { EvidenceItem } from "../../../records/evidence-item.ts";
-import { Digest, GitRevision, Identifier, Instant, Word } from "../../../records/fields.ts";
-import { STAGE_NAMES, type StageName } from "../../../records/stages.ts";
+import { EvidenceItem } from "../../../records/format/evidence-item.ts";
+import { Digest, GitRevision, Identifier, Instant, Word } from "../../../records/format/fields.ts";
+import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { type Run, runFile } from "./run.ts";
 
 const JudgedCondition = z.strictObject({
@@ -12,7 +12,7 @@ const JudgedCondition = z.strictObject({
   evidence: z.array(Digest),
   probe: z.string(),
   found: z.string(),
-  mend: z.string(),
+  hint: z.string(),
 });
 
 const Proof = z.strictObject({
@@ -22,7 +22,7 @@ const Proof = z.strictObject({
   /** Digest of the plane's rendered files at that revision. */
   render: Digest.nullable(),
   conditions: z.array(JudgedCondition),
-  outOfReach: z.array(z.strictObject({ subject: Identifier, reason: Word, mend: z.string() })),
+  outOfReach: z.array(z.strictObject({ subject: Identifier, reason: Word, hint: z.string() })),
   items: z.array(EvidenceItem),
   attested: z.array(Word),
 });

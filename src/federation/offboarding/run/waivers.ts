@@ -1,7 +1,7 @@
 // What could not be reached and is waived by somebody who answers for it. Invariant: a waiver names its
 // subject exactly and has a reason; it counts only once it stands in a signed statement.
 import { z } from "zod";
-import { Identifier, Instant, Word } from "../../../records/fields.ts";
+import { Identifier, Instant, Word } from "../../../records/format/fields.ts";
 import { type Run, runFile } from "./run.ts";
 
 const FILE = "waivers.json";

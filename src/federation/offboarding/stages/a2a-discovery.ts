@@ -1,7 +1,7 @@
 // Stage 2 closes plane 4: the public card is gone, and our bridge trusts the counterparty's no more.
 // Invariant: a card is public or not for everybody. One that others lawfully consume stays; then what must
 // hold is that the counterparty's use of it is refused.
-import type { EvidenceItem } from "../../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import type { Observation, Rule } from "./observation.ts";
 import { CARD_USE, NO_PINS, NOTHING_THERE } from "./stated-probes.ts";
 
@@ -27,7 +27,7 @@ export function discoveryRules({ partner, runs, items }: Observation): readonly 
       condition: "card_gone",
       probes: ["card_fetch"],
       needs: ["card_fetch"],
-      mend: "The gateway still publishes it: drawbridge reconcile --once --plane card.",
+      hint: "The gateway still publishes it: drawbridge reconcile --once --plane card.",
       excused: ({ subject }) => staying.has(subject ?? ""),
       ...(!hasCards && { shownAbsentBy: NOTHING_THERE }),
       ...(allStay && { shownAbsentBy: CARD_USE }),
@@ -39,14 +39,14 @@ export function discoveryRules({ partner, runs, items }: Observation): readonly 
             condition: "use_refused",
             probes: [CARD_USE],
             needs: [CARD_USE],
-            mend: "Sign stage 1 first: the card stays public, so its use has to be seen refused.",
+            hint: "Sign stage 1 first: the card stays public, so its use has to be seen refused.",
           },
         ]),
     {
       condition: "agent_card_untrusted",
       probes: ["card_trust"],
       needs: ["card_trust"],
-      mend: "See that the bridge runs and follows agents.yaml; its audit must say agent_card_untrusted.",
+      hint: "See that the bridge runs and follows agents.yaml; its audit must say agent_card_untrusted.",
       ...(!hasPins && { shownAbsentBy: NO_PINS }),
     },
   ];

@@ -1,6 +1,6 @@
 // Stage 6 closes no plane: what was deleted is recorded, or waived by name; retention and the backups' end are
 // written down; the declared state passes every test that needs no server.
-import { DELETION_RECORDED, showsPurge } from "../../../records/duties.ts";
+import { DELETION_RECORDED, showsPurge } from "../../../records/format/duties.ts";
 import type { Observation, Rule } from "./observation.ts";
 import { DUTIES, PURGE_WAIVED, STATIC_TESTS } from "./stated-probes.ts";
 
@@ -19,7 +19,7 @@ export function dutiesRules({ items, duties, staticProblems = [] }: Observation)
       condition: DELETION_RECORDED,
       probes: purges,
       needs: [],
-      mend: HOW_TO_PURGE,
+      hint: HOW_TO_PURGE,
       // Also behind a purge that was run and has deleted nothing, because the record keeps everything.
       ...(waived && !isShown && { shownAbsentBy: PURGE_WAIVED }),
       ...(!waived &&
@@ -27,7 +27,7 @@ export function dutiesRules({ items, duties, staticProblems = [] }: Observation)
           objection: {
             verdict: "not_met" as const,
             found: "no purge is recorded, and none is waived",
-            mend: HOW_TO_PURGE,
+            hint: HOW_TO_PURGE,
           },
         }),
     },
@@ -35,21 +35,21 @@ export function dutiesRules({ items, duties, staticProblems = [] }: Observation)
       condition: "duties_recorded",
       probes: [DUTIES],
       needs: duties?.known === true ? [DUTIES] : [],
-      mend: "Complete the private record: drawbridge offboarding set FIELD VALUE --record FILE.",
+      hint: "Complete the private record: drawbridge offboarding set FIELD VALUE --record FILE.",
       ...(duties?.known === false && {
-        objection: { verdict: "not_met" as const, found: duties.found, mend: duties.mend },
+        objection: { verdict: "not_met" as const, found: duties.found, hint: duties.hint },
       }),
     },
     {
       condition: "static_tests_pass",
       probes: [STATIC_TESTS],
       needs: firstProblem === undefined ? [STATIC_TESTS] : [],
-      mend: "Run drawbridge federation check in a work tree.",
+      hint: "Run drawbridge federation check in a work tree.",
       ...(firstProblem !== undefined && {
         objection: {
           verdict: "not_met" as const,
           found: firstProblem,
-          mend: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
+          hint: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
         },
       }),
     },

@@ -1,8 +1,8 @@
 // Do a stage's exit conditions hold? Pure (section 8.7 of the offboarding specification).
 // Invariants: what nobody saw closed is not closed; one item that says open is enough to say no; what is out
 // of reach is excused here and asked for by name elsewhere, never forgotten.
-import type { EvidenceItem } from "../../../records/evidence-item.ts";
-import { CONDITIONS_OF_STAGE } from "../../../records/stages.ts";
+import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
+import { CONDITIONS_OF_STAGE } from "../../../records/format/stages.ts";
 import { OUTSIDE_PROBES, wasLeftOut } from "../../probes/finding.ts";
 import { planeState } from "../../registry/partner.ts";
 import type { Judged, Observation, Rule } from "./observation.ts";
@@ -13,7 +13,7 @@ export function judgeStage(observation: Observation): readonly Judged[] {
   const { stage, items } = observation;
   if (items.some(({ probe }) => probe === LEFT_ALONE)) {
     return CONDITIONS_OF_STAGE[stage].flatMap((condition) => {
-      const rule = { condition, probes: [], needs: [], mend: "", shownAbsentBy: LEFT_ALONE };
+      const rule = { condition, probes: [], needs: [], hint: "", shownAbsentBy: LEFT_ALONE };
       return judgeRule(rule, observation) ?? [];
     });
   }
@@ -26,8 +26,8 @@ export function judgeStage(observation: Observation): readonly Judged[] {
 function judgeDeclared(observation: Observation): readonly Judged[] {
   const { plane, partner, applied, drift, items, outOfReach } = observation;
   if (plane === null) return [];
-  const no = (found: string, mend: string, verdict: Judged["verdict"] = "not_met"): readonly Judged[] => [
-    { condition: "in_force", verdict, evidence: [], probe: RECONCILED, found, mend },
+  const no = (found: string, hint: string, verdict: Judged["verdict"] = "not_met"): readonly Judged[] => [
+    { condition: "in_force", verdict, evidence: [], probe: RECONCILED, found, hint },
   ];
   if (partner === undefined) {
     return no(
@@ -58,7 +58,7 @@ function judgeDeclared(observation: Observation): readonly Judged[] {
         evidence: digests,
         probe: RECONCILED,
         found: "closed",
-        mend: "",
+        hint: "",
       },
     ];
   }
@@ -76,10 +76,10 @@ function judgeDeclared(observation: Observation): readonly Judged[] {
 }
 
 function judgeRule(rule: Rule, { items, outOfReach, fromOutside }: Observation): Judged | undefined {
-  const { condition, probes, needs, mend, shownAbsentBy, excused, objection, optional } = rule;
+  const { condition, probes, needs, hint, shownAbsentBy, excused, objection, optional } = rule;
   const ignoresUnclear = rule.ignoresUnclear === true;
   const judged = (verdict: Judged["verdict"], probe: string, found: string, what = ""): Judged => ({
-    ...{ condition, verdict, evidence: [], probe, found, mend: what },
+    ...{ condition, verdict, evidence: [], probe, found, hint: what },
   });
   if (shownAbsentBy !== undefined) {
     const showing = items.filter(({ probe, verdict }) => probe === shownAbsentBy && verdict !== "open");
@@ -92,12 +92,12 @@ function judgeRule(rule: Rule, { items, outOfReach, fromOutside }: Observation):
   const against = speaking.find(
     (item) => item.verdict === "open" && !isBeyond(item) && excused?.(item) !== true,
   );
-  if (against !== undefined) return judged("not_met", against.probe, foundIn(against), mend);
+  if (against !== undefined) return judged("not_met", against.probe, foundIn(against), hint);
   const unclear = ignoresUnclear
     ? undefined
     : speaking.find((item) => item.verdict === "unknown" && !isBeyond(item));
   if (unclear !== undefined) {
-    return optional === true ? undefined : judged("unknown", unclear.probe, foundIn(unclear), mend);
+    return optional === true ? undefined : judged("unknown", unclear.probe, foundIn(unclear), hint);
   }
   const closed = speaking.filter(({ verdict }) => verdict === "closed");
   const missing = needs.find((probe) => !closed.some((item) => item.probe === probe));
@@ -108,12 +108,12 @@ function judgeRule(rule: Rule, { items, outOfReach, fromOutside }: Observation):
       "unknown",
       missing,
       notSeen(missing, left, fromOutside),
-      howToSee(missing, left, fromOutside) ?? mend,
+      howToSee(missing, left, fromOutside) ?? hint,
     );
   }
   if (closed.length === 0 && optional === true) return undefined;
   if (objection !== undefined) {
-    return judged(objection.verdict, needs[0] ?? "", objection.found, objection.mend);
+    return judged(objection.verdict, needs[0] ?? "", objection.found, objection.hint);
   }
   const told = ignoresUnclear ? closed : speaking.filter(({ verdict }) => verdict !== "open");
   const evidence = told.map(({ digest }) => digest);

@@ -1,6 +1,6 @@
 // What was seen of one stage, before anybody judges it; and what judging it says.
-import type { EvidenceItem } from "../../../records/evidence-item.ts";
-import type { StageName } from "../../../records/stages.ts";
+import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
+import type { StageName } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../planes/names.ts";
 import type { Drift } from "../../planes/plane.ts";
 import type { Partner } from "../../registry/partner.ts";
@@ -9,13 +9,13 @@ export interface LeftOpen {
   /** A room ID, a server name; an item's subject, or its probe. */
   readonly subject: string;
   readonly reason: string;
-  readonly mend: string;
+  readonly hint: string;
 }
 
 /** What the owners have written down about the data duties; or why it cannot be told. */
 export type DutiesSeen =
   | { readonly known: true; readonly purgeWaived: boolean }
-  | { readonly known: false; readonly found: string; readonly mend: string };
+  | { readonly known: false; readonly found: string; readonly hint: string };
 
 export interface Observation {
   readonly stage: StageName;
@@ -54,7 +54,7 @@ export interface Judged {
   /** What it got. */
   readonly found: string;
   /** What to do; empty when nothing is. */
-  readonly mend: string;
+  readonly hint: string;
 }
 
 /** What shows one exit condition. */
@@ -64,7 +64,7 @@ export interface Rule {
   readonly probes: readonly string[];
   /** Of those, the ones that must be seen closed at least once. */
   readonly needs: readonly string[];
-  readonly mend: string;
+  readonly hint: string;
   /** It does not apply: the probe whose item shows that. */
   readonly shownAbsentBy?: string;
   /** Items that say open and lawfully may. */
@@ -73,7 +73,7 @@ export interface Rule {
   readonly objection?: {
     readonly verdict: "not_met" | "unknown";
     readonly found: string;
-    readonly mend: string;
+    readonly hint: string;
   };
   /** Items that cannot say anything are passed over. */
   readonly ignoresUnclear?: boolean;

@@ -3,8 +3,8 @@
 // Invariant: everything that a condition may rest on is a sealed item, without content.
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { EvidenceItem } from "../../../records/evidence-item.ts";
-import { PLANE_OF_STAGE } from "../../../records/stages.ts";
+import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
+import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import { checkRepository } from "../../check.ts";
 import { bringPlane } from "../../containment/run.ts";
 import { currentState } from "../../current.ts";
@@ -77,7 +77,7 @@ async function observePlane(
     drift: seen.drift,
     items: seen.items,
     outOfReach: [
-      ...leftOver.map(({ subject, reason, mend }) => ({ subject: subjectWord(subject), reason, mend })),
+      ...leftOver.map(({ subject, reason, hint }) => ({ subject: subjectWord(subject), reason, hint })),
       ...unclearRooms(seen.items, leftOver),
       ...roomsOfOthers(seen.items, leftOver),
     ],
@@ -166,7 +166,7 @@ function unclearRooms(items: readonly EvidenceItem[], named: readonly LeftOpen[]
     .map(([subject, { reason }]) => ({
       subject,
       reason: reason ?? "unknown",
-      mend: "Run the step again; or waive the room by name.",
+      hint: "Run the step again; or waive the room by name.",
     }));
 }
 
@@ -191,7 +191,7 @@ function roomsOfOthers(items: readonly EvidenceItem[], named: readonly LeftOpen[
     .map((subject) => ({
       subject,
       reason: NOT_OUR_ROOM,
-      mend: "Have its owner exclude the counterparty, or take your people out of it.",
+      hint: "Have its owner exclude the counterparty, or take your people out of it.",
     }));
 }
 
@@ -234,7 +234,7 @@ async function observeDuties(context: OffboardingContext, run: Run): Promise<Loo
     items.push(...stated.duties(facts));
   } catch (error) {
     if (!(error instanceof DrawbridgeError)) throw error;
-    duties = { known: false, found: error.message.split("\n")[0] ?? "", mend: error.mend ?? "" };
+    duties = { known: false, found: error.message.split("\n")[0] ?? "", hint: error.hint ?? "" };
   }
   const unclear = items.filter(({ verdict }) => verdict === "unknown");
   const observation: Observation = {
@@ -248,7 +248,7 @@ async function observeDuties(context: OffboardingContext, run: Run): Promise<Loo
     outOfReach: unclear.map(({ subject, probe, reason }) => ({
       subject: subject ?? probe,
       reason: reason ?? "unknown",
-      mend: "Delete it by hand, or waive it by name.",
+      hint: "Delete it by hand, or waive it by name.",
     })),
     fromOutside: false,
     policyBefore: { digest: null, excluded: false },

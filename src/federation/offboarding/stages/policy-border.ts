@@ -1,5 +1,5 @@
 // Stage 4 closes plane 3: another policy is in force, a denial by it was seen, and nothing was restarted.
-import type { EvidenceItem } from "../../../records/evidence-item.ts";
+import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import type { Observation, Rule } from "./observation.ts";
 import { VIOLATION } from "./stated-probes.ts";
 
@@ -43,12 +43,12 @@ export function borderRules({ items, policyBefore, startedBefore }: Observation)
       condition: "policy_digest_changed",
       probes: ["policy_in_force", "policy_check"],
       needs: ["policy_in_force", "policy_check"],
-      mend: `The border still admits it: ${reload}`,
+      hint: `The border still admits it: ${reload}`,
       ...(isOld && {
         objection: {
           verdict: "not_met" as const,
           found: `the policy in force is the one from before: ${policy}`,
-          mend: `See that the registry closes the border plane, then ${reload}`,
+          hint: `See that the registry closes the border plane, then ${reload}`,
         },
       }),
     },
@@ -57,19 +57,19 @@ export function borderRules({ items, policyBefore, startedBefore }: Observation)
       ...(isCutBefore
         ? { probes: ["policy_check", "invite"], needs: ["policy_check", "invite"] }
         : { probes: [VIOLATION, "invite"], needs: [VIOLATION] }),
-      mend: "No denial was written yet: run the step again with --as and a probe file that has a signing key and an invitee.",
+      hint: "No denial was written yet: run the step again with --as and a probe file that has a signing key and an invitee.",
     },
     {
       condition: "no_restart",
       probes: ["policy_in_force"],
       needs: ["policy_in_force"],
-      mend: reload,
+      hint: reload,
       optional: startedBefore === null || startedNow === null,
       ...(restarted && {
         objection: {
           verdict: "not_met" as const,
           found: `the homeserver was restarted at ${startedNow}`,
-          mend: "Run drawbridge offboarding next again: it is measured anew, from this process on.",
+          hint: "Run drawbridge offboarding next again: it is measured anew, from this process on.",
         },
       }),
     },

@@ -14,27 +14,27 @@ export function roomRules({ items, outOfReach }: Observation): readonly Rule[] {
       condition: "acl_excludes_partner",
       probes: hasRooms ? ACL_PROBES : [RECONCILED],
       needs: hasRooms ? [] : [RECONCILED],
-      mend: `A room's ACL still admits it: ${again}`,
+      hint: `A room's ACL still admits it: ${again}`,
     },
     {
       condition: "enforcement_holds",
       probes: ["room_enforcement"],
       needs: ["room_enforcement"],
-      mend: `A server does not enforce the ACL: ${again}`,
+      hint: `A server does not enforce the ACL: ${again}`,
       optional: !items.some(({ probe }) => probe === "room_enforcement"),
     },
     {
       condition: "members_gone",
       probes: ["room_members"],
       needs: ["room_members"],
-      mend: `Its people are still members: ${again}`,
+      hint: `Its people are still members: ${again}`,
       optional: !items.some(({ probe }) => probe === "room_members"),
     },
     {
       condition: "retained_servers_told",
       probes: ["room_acl_at_retained"],
       needs: ["room_acl_at_retained"],
-      mend: `A retained server does not show the ACL: ${again}`,
+      hint: `A retained server does not show the ACL: ${again}`,
       optional: !items.some(({ probe }) => probe === "room_acl_at_retained"),
     },
     {
@@ -42,7 +42,7 @@ export function roomRules({ items, outOfReach }: Observation): readonly Rule[] {
       condition: "kept_out_of_rooms",
       probes: ["make_join", "message_to_target", "state_to_target"],
       needs: ["make_join"],
-      mend: `It can still come in: ${again}`,
+      hint: `It can still come in: ${again}`,
       ignoresUnclear: true,
       optional: !items.some(
         ({ probe, verdict, subject }) =>

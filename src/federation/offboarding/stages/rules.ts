@@ -1,5 +1,5 @@
 // The exit conditions of every stage, in their order.
-import type { StageName } from "../../../records/stages.ts";
+import type { StageName } from "../../../records/format/stages.ts";
 import { discoveryRules } from "./a2a-discovery.ts";
 import { stopRules } from "./a2a-stop.ts";
 import { dutiesRules } from "./data-duties.ts";

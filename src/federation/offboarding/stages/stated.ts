@@ -1,10 +1,15 @@
 // Items that the walk seals itself: what is declared, rendered, reached and written down.
 // Invariant: each rests on a revision, a digest or a line of another program's record, and names it.
-import { ClientsFile } from "../../../admission/clients-file.ts";
-import { InvocationFile } from "../../../admission/invocation-file.ts";
+
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../../records/evidence-item.ts";
+import {
+  type EvidenceItem,
+  type EvidenceItemBody,
+  evidenceItem,
+} from "../../../records/format/evidence-item.ts";
+import { ClientsFile } from "../../../rendered-files/clients-file.ts";
+import { InvocationFile } from "../../../rendered-files/invocation-file.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { EvidencePackBody } from "../../evidence/pack.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../../planes/gateway/render.ts";

@@ -8,13 +8,13 @@ export function transportRules(_seen: Observation): readonly Rule[] {
       condition: "whitelist_excludes_partner",
       probes: ["whitelist"],
       needs: ["whitelist"],
-      mend: "The homeserver runs with the old whitelist: drawbridge reconcile --once --plane transport.",
+      hint: "The homeserver runs with the old whitelist: drawbridge reconcile --once --plane transport.",
     },
     {
       condition: "send_refused",
       probes: ["federation_send"],
       needs: ["federation_send"],
-      mend: "Its transactions are still taken in: drawbridge reconcile --once --plane transport.",
+      hint: "Its transactions are still taken in: drawbridge reconcile --once --plane transport.",
     },
   ];
 }

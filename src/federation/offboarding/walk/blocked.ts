@@ -1,7 +1,7 @@
 // What keeps a step from being done: each with what was tried, what it got and what to do. What a stage demands
 // stands in its own file in ../stages.
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { StageName } from "../../../records/stages.ts";
+import type { StageName } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../planes/names.ts";
 
 export interface Block {
@@ -10,10 +10,10 @@ export interface Block {
   readonly condition: string;
   readonly probe: string;
   readonly found: string;
-  readonly mend: string;
+  readonly hint: string;
 }
 
-/** One line a block; the mend is that of the first. */
+/** One line a block; the hint is that of the first. */
 export class OffboardingBlocked extends DrawbridgeError {
   readonly blocks: readonly Block[];
 
@@ -22,7 +22,7 @@ export class OffboardingBlocked extends DrawbridgeError {
       const where = [stage, plane === null ? undefined : `plane ${plane}`].filter(Boolean).join(", ");
       return `  ${where === "" ? "" : `${where}: `}${condition} [${probe}]: ${found}`;
     });
-    super("offboarding_blocked", [what, ...lines].join("\n"), { mend: blocks[0]?.mend ?? "" });
+    super("offboarding_blocked", [what, ...lines].join("\n"), { hint: blocks[0]?.hint ?? "" });
     this.name = "OffboardingBlocked";
     this.blocks = blocks;
   }

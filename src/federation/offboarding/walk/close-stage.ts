@@ -2,7 +2,7 @@
 // however often it is tried: it is found again by what its message says; the branch moves only from what the
 // commit was built on.
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { StageName } from "../../../records/stages.ts";
+import type { StageName } from "../../../records/format/stages.ts";
 import { untilCommitted } from "../../change/commit-to-branch.ts";
 import { setAsideLines } from "../../containment/act.ts";
 import { containmentBase } from "../../containment/base.ts";

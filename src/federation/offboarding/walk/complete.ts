@@ -1,14 +1,15 @@
 // Completes a removal at the remover: looks at every plane again, states what both have done and what remains,
 // and signs it. Invariants: nothing is stated while a plane is open, a signature is missing or something out of
 // reach is waived by nobody; the statement is made once.
-import { isOfPurge, ownerAttested, showsPurge } from "../../../records/duties.ts";
-import type { CompletionPredicate } from "../../../records/predicates/completion.ts";
-import type { StagePredicate, StageStatement } from "../../../records/predicates/stage.ts";
+
+import type { CompletionPredicate } from "../../../records/format/completion-predicate.ts";
+import { isOfPurge, ownerAttested, showsPurge } from "../../../records/format/duties.ts";
+import type { StagePredicate, StageStatement } from "../../../records/format/stage-predicate.ts";
+import { statementOrder } from "../../../records/format/stages.ts";
 import { completionStatement } from "../../../records/sign/completion-statement.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/removal-files.ts";
 import { signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
-import { statementOrder } from "../../../records/stages.ts";
 import { placeOf } from "../../../records/verify/stage.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { type OffboardingContext, type Residual, signerOf } from "../run/context.ts";
@@ -52,8 +53,8 @@ export function complete(context: OffboardingContext, named?: string): Promise<C
 }
 
 function missingSignatures({ run, stages }: RunView): readonly Block[] {
-  const block = (stage: Block["stage"], condition: string, found: string, mend: string): Block => ({
-    ...{ stage, plane: null, condition, probe: "signatures", found, mend },
+  const block = (stage: Block["stage"], condition: string, found: string, hint: string): Block => ({
+    ...{ stage, plane: null, condition, probe: "signatures", found, hint },
   });
   if (run.self !== run.remover) {
     const found = `${run.remover} completes the removal; this organisation countersigns it`;
@@ -146,9 +147,9 @@ function testedIn({ organisation, attested, closedAt }: StagePredicate): string 
   );
 }
 
-function unsaid(condition: string, found: string, mend: string): OffboardingBlocked {
+function unsaid(condition: string, found: string, hint: string): OffboardingBlocked {
   return new OffboardingBlocked("the removal is not completed", [
-    { ...{ stage: "data_duties", plane: null, condition, probe: "statement" }, found, mend },
+    { ...{ stage: "data_duties", plane: null, condition, probe: "statement" }, found, hint },
   ]);
 }
 

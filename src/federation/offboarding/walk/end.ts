@@ -1,7 +1,7 @@
 // Waiving what is out of reach, and ending a run without completing it.
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { Word } from "../../../records/fields.ts";
-import { PLANE_OF_STAGE } from "../../../records/stages.ts";
+import { Word } from "../../../records/format/fields.ts";
+import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../planes/names.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";
@@ -18,7 +18,7 @@ import { viewOf } from "./view.ts";
 export function wordOf(option: string, text: string, prefix = ""): string {
   if (text !== "" && Word.safeParse(`${prefix}${text}`).success) return text;
   throw new DrawbridgeError("usage", `${option} ${JSON.stringify(text)} is no word`, {
-    mend: "Write a code or a reference: letters, digits and . _ : -, without a person's contact.",
+    hint: "Write a code or a reference: letters, digits and . _ : -, without a person's contact.",
   });
 }
 
@@ -42,7 +42,7 @@ export function waive(
     if (!known.some((one) => one.subject === subject)) {
       const names = [...new Set(known.map((one) => one.subject))];
       throw new DrawbridgeError("usage", `nothing out of reach is called ${JSON.stringify(subject)}`, {
-        mend:
+        hint:
           names.length === 0
             ? "Nothing is out of reach in a stage that is not signed yet; nothing was changed."
             : `Name one of ${names.join(", ")}; nothing was changed.`,

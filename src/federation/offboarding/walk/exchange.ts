@@ -28,7 +28,7 @@ export function exportStatements(
         {
           ...{ stage: null, plane: null, condition: "signed", probe: "export" },
           found: "this organisation has signed nothing yet",
-          mend: "Run drawbridge offboarding next, then drawbridge offboarding sign.",
+          hint: "Run drawbridge offboarding next, then drawbridge offboarding sign.",
         },
       ]);
     }
@@ -76,7 +76,7 @@ function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
     {
       ...{ stage: null, plane: null, condition: "same_trigger", probe: "import" },
       found: `${other} has opened its run as ${said.slice(TRIGGER_WORD.length)}, this organisation as ${run.trigger}`,
-      mend: "Agree on one trigger; whoever has the other one aborts its run and opens it again.",
+      hint: "Agree on one trigger; whoever has the other one aborts its run and opens it again.",
     },
   ]);
 }

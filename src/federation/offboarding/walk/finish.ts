@@ -1,7 +1,8 @@
 // Puts the record together once both have signed everything. Invariant: a removal is said to be complete only
 // when its record has been verified, by the verifier that an auditor would use.
+
+import type { Trust } from "../../../records/format/trust.ts";
 import { assembleRecord } from "../../../records/sign/assemble-record.ts";
-import type { Trust } from "../../../records/trust.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readHeld } from "../run/held.ts";

@@ -1,7 +1,7 @@
 // Whose turn it is, and what for. Pure.
 // Invariants: a stage is opened only after both have signed the one before it, unless somebody gives a reason
 // to go ahead; whoever waits is told for what, since when, and what the other one's command is.
-import type { StageName } from "../../../records/stages.ts";
+import type { StageName } from "../../../records/format/stages.ts";
 import type { RunView, StageView } from "./view.ts";
 
 export interface Waiting {

@@ -1,5 +1,5 @@
 // Does the next thing of a run that is this organisation's to do, and says what it did.
-import type { StageName } from "../../../records/stages.ts";
+import type { StageName } from "../../../records/format/stages.ts";
 import { performAct } from "../../containment/act.ts";
 import { type PlaneWalk, walkPlanes } from "../../containment/run.ts";
 import { timestamp } from "../../reconcile/context.ts";

@@ -3,7 +3,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/stages.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { findPartner } from "../../containment/find-partner.ts";
 import { currentState } from "../../current.ts";
 import type { PlaneName } from "../../planes/names.ts";

@@ -1,7 +1,7 @@
 // One stage of one's own, from its beginning to its proof. Invariants: that it is begun is written before
 // anything is changed; what it was shown by is written as a whole; done again, it takes up what is done.
-import { OWNER_WORD } from "../../../records/duties.ts";
-import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/stages.ts";
+import { OWNER_WORD } from "../../../records/format/duties.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { findPartner } from "../../containment/find-partner.ts";
 import { currentState } from "../../current.ts";
 import type { PlaneName } from "../../planes/names.ts";
@@ -83,7 +83,7 @@ function requireNamed(
     unnamed.map((agent) => ({
       ...{ stage, plane, condition: "named", probe: "private_record" },
       found: `${agent} would be closed as well, and the private record does not name it`,
-      mend: NAME_OR_WITHDRAW,
+      hint: NAME_OR_WITHDRAW,
     })),
   );
 }

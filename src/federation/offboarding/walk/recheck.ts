@@ -1,6 +1,6 @@
 // Looks at every plane again before a removal is completed. Invariants: nothing is brought in order on the way,
 // because what somebody has opened by hand is to be noticed; whatever is open, or cannot be told, is named.
-import { PLANE_OF_STAGE, STAGE_NAMES } from "../../../records/stages.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../planes/names.ts";
 import { recentDrift } from "../../state/drift-records.ts";
 import type { OffboardingContext } from "../run/context.ts";
@@ -16,7 +16,7 @@ const DRIFT_MAX = 1_000;
 /** A stage that was signed, of which nothing is left to look again by. */
 const FORGOTTEN = {
   ...{ condition: "remembered", probe: "state", found: "what was done in this stage is not remembered here" },
-  mend: "Restore the run's folder below state/offboarding from a backup: every plane has to be looked at again.",
+  hint: "Restore the run's folder below state/offboarding from a backup: every plane has to be looked at again.",
 };
 
 /**
@@ -37,14 +37,14 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
     }
     tellRepaired(context, record, plane);
     const { observation } = await observeStage(context, run, record, "look");
-    for (const { condition, verdict, probe, found, mend } of judgeStage(observation)) {
+    for (const { condition, verdict, probe, found, hint } of judgeStage(observation)) {
       // That the homeserver was restarted after stage 4 was shown is what stage 5 does.
       if (verdict === "met" || verdict === "not_applicable" || condition === "no_restart") continue;
-      blocks.push({ stage, plane, condition, probe, found, mend });
+      blocks.push({ stage, plane, condition, probe, found, hint });
     }
-    for (const { subject, reason, mend } of observation.outOfReach) {
+    for (const { subject, reason, hint } of observation.outOfReach) {
       if (waivers.has(subject)) continue;
-      blocks.push({ stage, plane, condition: "out_of_reach", probe: subject, found: reason, mend });
+      blocks.push({ stage, plane, condition: "out_of_reach", probe: subject, found: reason, hint });
     }
   }
   if (blocks.length > 0) throw new OffboardingBlocked(what, blocks);

@@ -1,8 +1,8 @@
 // A run as the records see it, and one step of it at a time.
 // Invariant: a run that has ended is not worked on.
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { Trust } from "../../../records/format/trust.ts";
 import type { OwnRemoval } from "../../../records/sign/removal-files.ts";
-import type { Trust } from "../../../records/trust.ts";
 import { type OffboardingContext, trustOf } from "../run/context.ts";
 import { counterpartyOf, findRun, type Run } from "../run/run.ts";
 
@@ -11,7 +11,7 @@ export function removalOf(run: Run, { parties }: Trust): OwnRemoval {
   for (const name of [run.self, counterpartyOf(run)]) {
     if (parties.some(({ organisation }) => organisation === name)) continue;
     throw new DrawbridgeError("config_invalid", `the trust file has no key of ${name}`, {
-      mend: "Add its public key to offboarding.trustFile, received by another way than the statements.",
+      hint: "Add its public key to offboarding.trustFile, received by another way than the statements.",
     });
   }
   const { run: id, kind, remover, partner, self } = run;
@@ -44,6 +44,6 @@ export async function withRun<Result>(
 export function requireOpen(run: Run): void {
   if (run.ended === null) return;
   throw new DrawbridgeError("usage", `run ${run.run} was ${run.ended.how} at ${run.ended.at}`, {
-    mend: "Nothing is left to do in it; open another run for another removal.",
+    hint: "Nothing is left to do in it; open another run for another removal.",
   });
 }

@@ -2,12 +2,12 @@
 // Invariants: a stage whose exit condition does not hold is not signed; each statement is made once and signed
 // once (src/records/sign/sign-once.ts); what is countersigned was verified with all its evidence first.
 
-import type { StageStatement } from "../../../records/predicates/stage.ts";
+import type { StageStatement } from "../../../records/format/stage-predicate.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/removal-files.ts";
 import { countersignOnce, signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
 import { stageStatement } from "../../../records/sign/stage-statement.ts";
-import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/stages.ts";
 import { placeOf } from "../../../records/verify/stage.ts";
 import { currentState } from "../../current.ts";
 import { timestamp } from "../../reconcile/context.ts";
@@ -139,7 +139,7 @@ async function requireStillClosed(
     {
       ...{ stage, plane, condition: "in_force", probe: "registry" },
       found: `the registry declares the ${plane} plane open`,
-      mend: `Set planes.${plane}: closed in its file, render and commit; see git log for who opened it.`,
+      hint: `Set planes.${plane}: closed in its file, render and commit; see git log for who opened it.`,
     },
   ]);
 }
@@ -164,7 +164,7 @@ function nothingToSign(view: RunView): OffboardingBlocked {
     {
       ...{ stage: waiting?.stage ?? null, plane: null, condition: "turn", probe: "status" },
       found: waiting === null ? "the next step is not a signature" : `waiting for ${waiting.for}`,
-      mend: "See drawbridge offboarding status: it says whose turn it is, and the command.",
+      hint: "See drawbridge offboarding status: it says whose turn it is, and the command.",
     },
   ]);
 }
@@ -175,17 +175,17 @@ export function blocksOf({ stage, record, unwaived }: StageView): readonly Block
   if (record?.proof == null) {
     const found = "it has not been shown yet";
     return [
-      { stage, plane, condition: "shown", probe: "next", found, mend: "Run drawbridge offboarding next." },
+      { stage, plane, condition: "shown", probe: "next", found, hint: "Run drawbridge offboarding next." },
     ];
   }
   const open = record.proof.conditions.filter(
     ({ verdict }) => verdict === "not_met" || verdict === "unknown",
   );
   return [
-    ...open.map(({ condition, probe, found, mend }) => ({ stage, plane, condition, probe, found, mend })),
-    ...unwaived.map(({ subject, reason, mend }) => ({
+    ...open.map(({ condition, probe, found, hint }) => ({ stage, plane, condition, probe, found, hint })),
+    ...unwaived.map(({ subject, reason, hint }) => ({
       ...{ stage, plane, condition: "out_of_reach", probe: subject, found: reason },
-      mend: `${mend} Or waive it: drawbridge offboarding waive '${subject}' --reason WORD.`,
+      hint: `${hint} Or waive it: drawbridge offboarding waive '${subject}' --reason WORD.`,
     })),
   ];
 }

@@ -1,8 +1,8 @@
 // Where a run is, what waits for whom, since when, and the exact next command on either side: for a person who
 // is tired, and for a script. Pure but for reading the run's files.
 
-import { PLANE_OF_STAGE, positionOf, type StageName } from "../../../records/stages.ts";
-import type { Trust } from "../../../records/trust.ts";
+import { PLANE_OF_STAGE, positionOf, type StageName } from "../../../records/format/stages.ts";
+import type { Trust } from "../../../records/format/trust.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../../planes/names.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import type { Block } from "./blocked.ts";

@@ -1,9 +1,14 @@
 // Where a run stands, from its files alone. Pure but for reading them.
 // Invariant: a state is never stored; it follows from what is there: a record, a commit, a proof, signatures.
 import { z } from "zod";
-import { Instant } from "../../../records/fields.ts";
-import { PLANE_OF_STAGE, STAGE_NAMES, STAGES_LEFT_ALONE, type StageName } from "../../../records/stages.ts";
-import type { TrustedParty } from "../../../records/trust.ts";
+import { Instant } from "../../../records/format/fields.ts";
+import {
+  PLANE_OF_STAGE,
+  STAGE_NAMES,
+  STAGES_LEFT_ALONE,
+  type StageName,
+} from "../../../records/format/stages.ts";
+import type { TrustedParty } from "../../../records/format/trust.ts";
 import { placeOf } from "../../../records/verify/stage.ts";
 import { envelopeAt, type Held, isSignedBy, readHeld, signedSince } from "../run/held.ts";
 import { counterpartyOf, type Run, runFile } from "../run/run.ts";

@@ -2,10 +2,10 @@
 // Invariants: the policy is checked against the registry before it is written; it counts as applied only when
 // the module itself reports its digest.
 import { resolve } from "node:path";
-import { PolicyFile, policyDigest } from "../../../admission/policy-file.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { type EvidenceItem, evidenceItem } from "../../../records/evidence-item.ts";
+import { type EvidenceItem, evidenceItem } from "../../../records/format/evidence-item.ts";
+import { PolicyFile, policyDigest } from "../../../rendered-files/policy-file.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { assertAdmits } from "../admission-check.ts";
@@ -111,7 +111,7 @@ function policyOf(desired: DesiredPlane): { readonly text: string; readonly poli
   const parsed = text === undefined ? undefined : PolicyFile.safeParse(parseJson(text));
   if (text !== undefined && parsed?.success === true) return { text, policy: parsed.data };
   throw new DrawbridgeError("head_refused", `rendered/${BORDER_POLICY} is no valid policy`, {
-    mend: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
+    hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
   });
 }
 
@@ -141,7 +141,7 @@ async function whenInForce(
         "homeserver_refused",
         `the border module has another policy in force: ${status.policy_digest ?? "none"}, alarm ${status.alarm ?? "none"}`,
         {
-          mend: "See that policy_file in homeserver.yaml is border.policyFile, and docs/reference/border.md for the alarm.",
+          hint: "See that policy_file in homeserver.yaml is border.policyFile, and docs/reference/border.md for the alarm.",
         },
       );
     }

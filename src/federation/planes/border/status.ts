@@ -95,7 +95,7 @@ async function call<Schema extends z.ZodType>(
     throw new DrawbridgeError(
       "homeserver_unavailable",
       `the border module's status resource did not answer${answer === undefined ? "" : `: HTTP ${answer.status}`}`,
-      { mend: "Start the homeserver, and see that its status_token_file holds a token." },
+      { hint: "Start the homeserver, and see that its status_token_file holds a token." },
     );
   }
   const parsed = schema.safeParse(answer.body);
@@ -103,11 +103,11 @@ async function call<Schema extends z.ZodType>(
   throw new DrawbridgeError(
     "homeserver_refused",
     `the border module's status resource answered HTTP ${answer.status}${answer.status === 200 ? " in an unknown form" : ""}`,
-    { mend: mendOf(answer.status) },
+    { hint: hintOf(answer.status) },
   );
 }
 
-function mendOf(status: number): string {
+function hintOf(status: number): string {
   switch (status) {
     case 401:
     case 403:

@@ -4,10 +4,10 @@
 // as open, with that reason.
 import { resolve } from "node:path";
 import { request } from "undici";
-import { AgentsFile } from "../../../admission/agents-file.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
-import { type EvidenceItem, evidenceItem } from "../../../records/evidence-item.ts";
+import { type EvidenceItem, evidenceItem } from "../../../records/format/evidence-item.ts";
+import { AgentsFile } from "../../../rendered-files/agents-file.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../../config.ts";
 import { serverOfSender } from "../../registry/cross-checks.ts";

@@ -77,7 +77,7 @@ export function cardRuntime(config: FederationConfig, { clock }: Dependencies): 
       const [absent] = unseen;
       if (found.length > 0 || absent === undefined) return found;
       throw new DrawbridgeError("not_running", `nobody says which ${absent.name} file is in force`, {
-        mend: `Start the program that reads ${absent.target}.`,
+        hint: `Start the program that reads ${absent.target}.`,
       });
     },
 
@@ -119,7 +119,7 @@ function bridgePart({ card, directory }: FederationConfig, clock: Clock): Part[]
         const found = await untilAgentsInForce(card.bridgeHealthUrl, sha256Tagged(text), clock);
         if (found !== "another") return found === "in_force";
         throw new DrawbridgeError("program_failed", "the bridge has another agents.yaml in force", {
-          mend: "Compare card.agentsFile with agentsFile in bridge.yaml; the bridge's log says at agents_file_rejected why it refuses one.",
+          hint: "Compare card.agentsFile with agentsFile in bridge.yaml; the bridge's log says at agents_file_rejected why it refuses one.",
         });
       },
       absent: "bridge_not_running",
@@ -132,6 +132,6 @@ function textOf({ files }: DesiredPlane, path: string): string {
   const text = files.get(path);
   if (text !== undefined) return text;
   throw new DrawbridgeError("head_refused", `rendered/${path} is not there`, {
-    mend: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
+    hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
   });
 }

@@ -2,7 +2,7 @@
 // that was changed by hand.
 // Invariants: clients are closed before any is opened or changed; a client that cannot be brought to its state
 // is named with a reason and holds up no other; nothing here reveals a secret.
-import type { ClientsFile } from "../../../admission/clients-file.ts";
+import type { ClientsFile } from "../../../rendered-files/clients-file.ts";
 import type { Drift } from "../plane.ts";
 
 export type DeclaredClient = ClientsFile["clients"][number];
@@ -21,7 +21,7 @@ export interface IssuerFailure {
   readonly clientId: string;
   /** `secret_unavailable`: its secret cannot be read here; `issuer_refused`: the issuer does not take it. */
   readonly reason: "secret_unavailable" | "issuer_refused";
-  readonly mend: string;
+  readonly hint: string;
 }
 
 export interface IssuerAdapter {

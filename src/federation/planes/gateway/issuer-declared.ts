@@ -1,8 +1,8 @@
 // The one-machine issuer: clients.yaml beside it, which it reads at each token request. So a file that stands
 // there whole is in force.
 import { resolve } from "node:path";
-import { ClientsFile } from "../../../admission/clients-file.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { ClientsFile } from "../../../rendered-files/clients-file.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { PUBLIC, readIfPresent } from "../../../runtime/write-file.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
@@ -23,7 +23,7 @@ export function declaredClientsAdapter(
       } catch (cause) {
         // The issuer has an older version in force, which nobody else knows.
         throw new DrawbridgeError("issuer_unavailable", `${target} cannot be used`, {
-          mend: "Run `drawbridge reconcile`, which writes it anew.",
+          hint: "Run `drawbridge reconcile`, which writes it anew.",
           cause,
         });
       }

@@ -118,7 +118,7 @@ class Keycloak implements IssuerAdapter {
         failures.push({
           clientId: client.clientId,
           reason: "secret_unavailable",
-          mend: "Put the client's secret where the registry's reference says, readable by this user.",
+          hint: "Put the client's secret where the registry's reference says, readable by this user.",
         });
         continue;
       }
@@ -138,7 +138,7 @@ class Keycloak implements IssuerAdapter {
       failures.push({
         clientId,
         reason: "issuer_refused",
-        mend: "Compare the client in Keycloak with docs/operating/keycloak.md; its own log says why.",
+        hint: "Compare the client in Keycloak with docs/operating/keycloak.md; its own log says why.",
       });
     }
     return { changed, failures };
@@ -217,7 +217,7 @@ class Keycloak implements IssuerAdapter {
       const page = ClientPage.safeParse(body);
       if (status !== 200 || !page.success) {
         throw new DrawbridgeError("issuer_unavailable", `Keycloak does not list its clients: ${status}`, {
-          mend: "See that gateway.issuer.realm exists, and that Keycloak is of version 26.",
+          hint: "See that gateway.issuer.realm exists, and that Keycloak is of version 26.",
         });
       }
       for (const client of page.data) found.set(client.clientId, client);

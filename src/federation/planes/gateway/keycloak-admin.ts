@@ -143,7 +143,7 @@ function readCertificates(file: string): string {
     return readFileSync(file, "utf8");
   } catch (cause) {
     throw new DrawbridgeError("config_unreadable", `cannot read ${file}`, {
-      mend: "Check gateway.issuer.caFile.",
+      hint: "Check gateway.issuer.caFile.",
       cause,
     });
   }
@@ -154,6 +154,6 @@ function formEncoded(text: string): string {
   return new URLSearchParams([["", text]]).toString().slice(1);
 }
 
-function unavailable(what: string, mend = "Start Keycloak, or correct gateway.issuer.url."): DrawbridgeError {
-  return new DrawbridgeError("issuer_unavailable", what, { mend });
+function unavailable(what: string, hint = "Start Keycloak, or correct gateway.issuer.url."): DrawbridgeError {
+  return new DrawbridgeError("issuer_unavailable", what, { hint });
 }

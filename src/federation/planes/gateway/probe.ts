@@ -1,11 +1,12 @@
 // What an operator sees of plane 5 from inside, for one partner: does the gateway still know its `azp`, can it
 // have a token, and until when one that it has lives.
-import { InvocationFile } from "../../../admission/invocation-file.ts";
-import { TOKEN_LIFE_S } from "../../../admission/token-life.ts";
+
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { type EvidenceItem, evidenceItem } from "../../../records/evidence-item.ts";
+import { type EvidenceItem, evidenceItem } from "../../../records/format/evidence-item.ts";
+import { InvocationFile } from "../../../rendered-files/invocation-file.ts";
+import { TOKEN_LIFE_S } from "../../../rendered-files/token-life.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { PartnerEntry } from "../../registry/partner.ts";
 import { standingText } from "../file-target.ts";

@@ -2,11 +2,11 @@
 // Invariants: closing goes through the gateway first, because it refuses at once whatever token somebody holds;
 // opening goes through the issuer first; neither half is left out because the other could not be reached.
 import { resolve } from "node:path";
-import { ClientsFile } from "../../../admission/clients-file.ts";
-import { InvocationFile } from "../../../admission/invocation-file.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { ClientsFile } from "../../../rendered-files/clients-file.ts";
+import { InvocationFile } from "../../../rendered-files/invocation-file.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
@@ -100,11 +100,11 @@ async function applyIssuer(
     );
     return {
       changed,
-      outOfReach: failures.map(({ clientId, reason, mend }) => ({
+      outOfReach: failures.map(({ clientId, reason, hint }) => ({
         partner: partnerOf.get(clientId) ?? registry.organisation.serverName,
         subject: clientId,
         reason,
-        mend,
+        hint,
       })),
     };
   } catch (error) {
@@ -167,7 +167,7 @@ function desiredOf({ files, registry }: DesiredPlane): {
   const [invocation, text] = [files.get(GATEWAY_INVOCATION), files.get(GATEWAY_CLIENTS)];
   const unusable = (cause?: unknown) =>
     new DrawbridgeError("head_refused", "what is rendered for the gateway plane cannot be used", {
-      mend: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
+      hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
       cause,
     });
   if (invocation === undefined || text === undefined) throw unusable();

@@ -46,7 +46,7 @@ export function refuseUnsafeAcl(acl: ServerAcl, retained: readonly string[]): vo
   throw new DrawbridgeError(
     "unsafe_acl",
     `this room ACL would deny ${cut.length} that must stay: ${named}${cut.length > 5 ? ", …" : ""}`,
-    { mend: "Nothing was sent. Render the registry again, and compare its rooms.json with the ACL." },
+    { hint: "Nothing was sent. Render the registry again, and compare its rooms.json with the ACL." },
   );
 }
 

@@ -3,13 +3,13 @@
 // rooms that it did not come to are the first of the next look.
 import { sha256Tagged } from "../../../domain/digest.ts";
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
+import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
 import { canonicalJson } from "../../homeserver/signed-request.ts";
 import type { Drift } from "../plane.ts";
 import { listRooms } from "./inventory.ts";
 import type { RoomAct } from "./plan.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
 import { planFor, ROOMS_AT_ONCE, type RoomsSession, readRoom } from "./session.ts";
-import { sideBySide } from "./side-by-side.ts";
 
 const KINDS: Readonly<Record<RoomAct["kind"], string>> = {
   raise_invite: "invite_level",
@@ -44,7 +44,7 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
           sorted.findIndex((room) => room > after),
         );
   const deadline = clock.now() + LOOK_MAX_MS;
-  const found = await sideBySide(
+  const found = await mapConcurrent(
     [...sorted.slice(next), ...sorted.slice(0, next)],
     ROOMS_AT_ONCE,
     async (room) => {

@@ -1,13 +1,13 @@
 // Whether an ACL is enforced, which its state event does not prove: by the homeserver's own enforcing cache,
 // and at each retained server by its having the event.
 // Invariants: a room counts as enforced only by an answer that was received after its last change; a stale
-// entry is mended and asked for again; nobody is waited for beyond the time-out.
+// entry is repaired and asked for again; nobody is waited for beyond the time-out.
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
+import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
 import { deniedByEnforcement, type FoundAcl } from "./acl.ts";
 import type { RoomReason } from "./reasons.ts";
 import { joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
-import { sideBySide } from "./side-by-side.ts";
 
 /** Not enforced, where and why. */
 export interface EnforcementGap {
@@ -21,7 +21,7 @@ export interface EnforcementGap {
 export interface EnforcementCounts {
   checked: number;
   stale: number;
-  mended: number;
+  repaired: number;
   resent: number;
 }
 
@@ -35,7 +35,7 @@ const RETAINED_AT_ONCE = 8;
 const RESEND_AFTER_MS = 3_000;
 
 /**
- * Asks the homeserver what it enforces, mends what is stale, and asks again.
+ * Asks the homeserver what it enforces, repairs what is stale, and asks again.
  * @param before the ACL that stood there before the last change of it; undefined where there was none
  * @returns undefined once it enforces what the state says
  */
@@ -76,7 +76,7 @@ export async function enforceAtHome(
       if (seen === undefined) await clock.sleep(HOME_POLL_MS);
     }
   }
-  if (isStale) counts.mended += 1;
+  if (isStale) counts.repaired += 1;
   return undefined;
 }
 
@@ -195,7 +195,7 @@ async function askServer(
     }
     if (!isResent && clock.now() - progressAt >= RESEND_AFTER_MS) {
       isResent = true;
-      await sideBySide(missing, RETAINED_AT_ONCE, (room) => resendOnce(session, room, proofs, counts));
+      await mapConcurrent(missing, RETAINED_AT_ONCE, (room) => resendOnce(session, room, proofs, counts));
     }
     await clock.sleep(pollMs);
     pollMs = Math.min(pollMs * 2, RETAINED_POLL_MAX_MS);

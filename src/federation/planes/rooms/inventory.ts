@@ -2,10 +2,10 @@
 // Invariant: a room is found by its listing, by what was sent to a partner's server, and by the partner's own
 // users, because each alone has gaps: the listing lags behind, and not every server was ever sent something.
 import type { RoomId, ServerName, UserId } from "../../../domain/identifiers.ts";
+import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
 import type { RoomState } from "./room-state.ts";
 import { presentOf } from "./room-state.ts";
 import { ROOMS_AT_ONCE, type RoomsSession } from "./session.ts";
-import { sideBySide } from "./side-by-side.ts";
 
 /** Rooms that the homeserver lists, and those of the partners' servers. */
 export async function listRooms(
@@ -26,7 +26,7 @@ export async function roomsOfUsers(
   known: ReadonlySet<RoomId>,
 ): Promise<readonly RoomId[]> {
   const found = new Set<RoomId>();
-  await sideBySide(users, ROOMS_AT_ONCE, async (user) => {
+  await mapConcurrent(users, ROOMS_AT_ONCE, async (user) => {
     for (const [room, membership] of await operator.memberships(user)) {
       if (membership !== "leave" && membership !== "ban" && !known.has(room)) found.add(room);
     }

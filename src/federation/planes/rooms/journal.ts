@@ -279,7 +279,7 @@ function replay(text: string, path: string): Map<RoomId, RoomRecord> {
         "state_unreadable",
         `${path}, line ${index + 1} is no entry of a rooms journal`,
         {
-          mend: "Put the file back from a backup: without it bans and ACLs of this partner cannot be taken back.",
+          hint: "Put the file back from a backup: without it bans and ACLs of this partner cannot be taken back.",
         },
       );
     }

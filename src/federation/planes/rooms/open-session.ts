@@ -52,7 +52,7 @@ export async function withSession<T>(
       throw new DrawbridgeError(
         "config_invalid",
         `the registry is of ${intent.own}, and the operator's token of ${serverOf(operatorId)}`,
-        { mend: "Correct homeserver.url and homeserver.operatorToken, or the registry's serverName." },
+        { hint: "Correct homeserver.url and homeserver.operatorToken, or the registry's serverName." },
       );
     }
     tokens = new LentTokens(operator, operatorId, clock);
@@ -90,7 +90,7 @@ function intentOf(desired: DesiredPlane): RoomsIntent {
   const parsed = text === undefined ? undefined : RoomsIntent.safeParse(parseJson(text));
   if (parsed?.success === true) return parsed.data;
   throw new DrawbridgeError("head_refused", `rendered/${ROOMS_INTENT} is no valid intent`, {
-    mend: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
+    hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
   });
 }
 
@@ -107,7 +107,7 @@ function readPath(path: string): string {
     return readFileSync(path, "utf8");
   } catch (cause) {
     throw new DrawbridgeError("config_unreadable", `cannot read ${path}`, {
-      mend: "Correct homeserver.signingKeyFile and homeserver.federationCaFile.",
+      hint: "Correct homeserver.signingKeyFile and homeserver.federationCaFile.",
       cause,
     });
   }

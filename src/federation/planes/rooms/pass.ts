@@ -3,6 +3,7 @@
 // server were seen as they should be; one room's trouble does not keep others from being closed; whatever is
 // not where it should be is named with its reason.
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
+import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
 import type { OutOfReach } from "../plane.ts";
 import { closeRoom, type SettledRoom, verifyRoom } from "./close-room.ts";
 import {
@@ -19,7 +20,6 @@ import { ROOM_REASONS, type RoomReason } from "./reasons.ts";
 import { replaceRoom, retireRoom } from "./replace-room.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
 import { journalOf, ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
-import { sideBySide } from "./side-by-side.ts";
 
 export interface PassResult {
   readonly changed: boolean;
@@ -42,7 +42,7 @@ const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
 export async function closeRooms(session: RoomsSession): Promise<PassResult> {
   const { intent, note } = session;
   const partners = intent.closing.map(({ serverName }) => serverName as ServerName);
-  const counts: EnforcementCounts = { checked: 0, stale: 0, mended: 0, resent: 0 };
+  const counts: EnforcementCounts = { checked: 0, stale: 0, repaired: 0, resent: 0 };
   const homeGaps = new Map<RoomId, EnforcementGap>();
   const settled = new Map<RoomId, SettledRoom>();
   const seen = new Set<RoomId>();
@@ -65,7 +65,7 @@ export async function closeRooms(session: RoomsSession): Promise<PassResult> {
   const settleAll = async (rooms: readonly RoomId[]) => {
     for (const room of rooms) seen.add(room);
     let done = 0;
-    await sideBySide(rooms, ROOMS_AT_ONCE, async (room) => {
+    await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
       await settle(room);
       done += 1;
       if (done % NOTE_EVERY === 0) note(`${done} of ${rooms.length} rooms looked at`);
@@ -101,7 +101,7 @@ export async function closeRooms(session: RoomsSession): Promise<PassResult> {
   // A second look, which reads: somebody may have come, or set another ACL, since the room was read.
   const again = touched.filter((one) => one.changed && !ended.rooms.has(one.room));
   const overtaken = new Map<RoomId, SettledRoom>();
-  await sideBySide(again, ROOMS_AT_ONCE, async ({ room }) => {
+  await mapConcurrent(again, ROOMS_AT_ONCE, async ({ room }) => {
     const one = await verifyRoom(session, room);
     if (one === undefined) return;
     await keep(one);
@@ -115,7 +115,7 @@ export async function closeRooms(session: RoomsSession): Promise<PassResult> {
   if (counts.checked > 0) {
     note(
       `asked the own homeserver ${counted(counts.checked, "time")} whether it enforces a room's ACL: ` +
-        `${counted(counts.stale, "time")} it did not yet, ${counted(counts.mended, "room")} put right` +
+        `${counted(counts.stale, "time")} it did not yet, ${counted(counts.repaired, "room")} put right` +
         (counts.resent === 0
           ? ""
           : `; ${counted(counts.resent, "ACL")} sent again to servers that stay in the rooms`),
@@ -173,7 +173,7 @@ async function endRooms(
   const rooms = new Set<RoomId>();
   const obstacles: (Obstacle & { room: RoomId })[] = [];
   const made: RoomId[] = [];
-  await sideBySide([...settled.values()], ENDED_AT_ONCE, async (one) => {
+  await mapConcurrent([...settled.values()], ENDED_AT_ONCE, async (one) => {
     const { room, state, plan } = one;
     const end = endOf(one);
     if (end === undefined) return;
@@ -191,7 +191,7 @@ async function endRooms(
     }
   });
   await finishGone(session);
-  await sideBySide(made, ROOMS_AT_ONCE, settle);
+  await mapConcurrent(made, ROOMS_AT_ONCE, settle);
   return { rooms, obstacles, changed: rooms.size > 0 };
 }
 
@@ -235,7 +235,7 @@ function outOfReach(
   const { closing, own } = session.intent;
   const found = new Map<string, OutOfReach>();
   const add = (partner: string, subject: string, reason: RoomReason) => {
-    found.set(`${partner} ${subject} ${reason}`, { partner, subject, reason, mend: ROOM_REASONS[reason] });
+    found.set(`${partner} ${subject} ${reason}`, { partner, subject, reason, hint: ROOM_REASONS[reason] });
   };
   for (const { room, partner, reason } of obstacles) add(partner, room, reason);
   for (const { room, server, reason } of gaps) {

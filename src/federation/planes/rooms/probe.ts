@@ -1,7 +1,12 @@
 // Operator evidence of one partner's rooms: what the state says, what is enforced, at home and elsewhere, and
 // how many of its users are left.
 import type { ServerName } from "../../../domain/identifiers.ts";
-import { type EvidenceItem, type EvidenceItemBody, evidenceItem } from "../../../records/evidence-item.ts";
+import {
+  type EvidenceItem,
+  type EvidenceItemBody,
+  evidenceItem,
+} from "../../../records/format/evidence-item.ts";
+import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
 import { deniedByEnforcement } from "./acl.ts";
 import { hasEvent, isToBeShown, retainedServers } from "./enforcement.ts";
 import { listRooms } from "./inventory.ts";
@@ -9,7 +14,6 @@ import type { RoomRecord } from "./journal.ts";
 import { isOurs } from "./plan.ts";
 import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 import { ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
-import { sideBySide } from "./side-by-side.ts";
 
 const RETAINED_TIMEOUT_MS = 5_000;
 
@@ -23,7 +27,7 @@ export async function roomsEvidence(
   const records = session.journals.get(partner)?.rooms ?? [];
   const listed = await listRooms(session, [partner]);
   const rooms = [...new Set([...listed, ...records.map(({ room }) => room)])];
-  const items = await sideBySide(rooms, ROOMS_AT_ONCE, async (room) => {
+  const items = await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
     const startedAt = session.clock.now();
     const state = await readRoom(session, room);
     const record = recordOf(session, partner, room);

@@ -1,8 +1,9 @@
 // Lets partners back into the rooms that they were taken out of, from the journals.
-// Invariants: in each room the ACL is restored and seen to be enforced, stale entries mended, before a ban is
+// Invariants: in each room the ACL is restored and seen to be enforced, stale entries repaired, before a ban is
 // lifted; people are invited when all bans are; a record ends only when everything that can be taken back was;
 // what cannot come back is named.
 import type { ServerName } from "../../../domain/identifiers.ts";
+import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
 import type { OutOfReach } from "../plane.ts";
 import { type EnforcementCounts, enforceAtHome, enforceAtRetained } from "./enforcement.ts";
 import { type InvitationCounts, inviteAgain, replacementOf } from "./invite-again.ts";
@@ -11,7 +12,6 @@ import { ROOM_REASONS, type RoomReason } from "./reasons.ts";
 import { reopenAcl, reopenMembers } from "./reopen-room.ts";
 import type { RoomState } from "./room-state.ts";
 import { journalOf, ROOMS_AT_ONCE, type RoomsSession } from "./session.ts";
-import { sideBySide } from "./side-by-side.ts";
 
 export interface Reopened {
   readonly changed: boolean;
@@ -24,13 +24,13 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
   let changed = false;
   for (const partner of partners) {
     const miss = (subject: string, reason: RoomReason) =>
-      outOfReach.push({ partner, subject, reason, mend: ROOM_REASONS[reason] });
+      outOfReach.push({ partner, subject, reason, hint: ROOM_REASONS[reason] });
     const records = journalOf(session, partner).rooms;
     const ended = records.filter(({ gone, replace }) => gone !== undefined || replace !== undefined);
     const restorable = records.filter((record) => !ended.includes(record));
-    const counts: EnforcementCounts = { checked: 0, stale: 0, mended: 0, resent: 0 };
+    const counts: EnforcementCounts = { checked: 0, stale: 0, repaired: 0, resent: 0 };
     const states: RoomState[] = [];
-    await sideBySide(restorable, ROOMS_AT_ONCE, async (record) => {
+    await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
       const room = await reopenAcl(session, partner, record);
       if (room.changed) changed = true;
       for (const { reason } of room.obstacles) miss(record.room, reason);
@@ -44,7 +44,7 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
     }
     const back: (readonly [RoomRecord, RoomState])[] = [];
     const blocked = new Set(outOfReach.map(({ subject }) => subject));
-    await sideBySide(restorable, ROOMS_AT_ONCE, async (record) => {
+    await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
       if (blocked.has(record.room)) return;
       const room = await reopenMembers(session, partner, record);
       if (room.changed) changed = true;
@@ -59,7 +59,7 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
       else back.push([record, state]);
     }
     const invitations: InvitationCounts = { invited: 0, refused: 0 };
-    await sideBySide(back, ROOMS_AT_ONCE, async ([record, state]) => {
+    await mapConcurrent(back, ROOMS_AT_ONCE, async ([record, state]) => {
       const reason = await inviteAgain(session, partner, record, state, invitations);
       if (reason === undefined)
         await journalOf(session, partner).append({ act: "lifted", room: record.room });
@@ -67,7 +67,7 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
     });
     if (invitations.invited > 0) changed = true;
     session.note(
-      `${partner}: ${restorable.length} rooms reopened, ${counts.stale} stale at home, ${counts.mended} mended; ` +
+      `${partner}: ${restorable.length} rooms reopened, ${counts.stale} stale at home, ${counts.repaired} repaired; ` +
         `${invitations.invited} invited again, ${invitations.refused} refused`,
     );
   }

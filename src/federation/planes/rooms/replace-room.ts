@@ -3,6 +3,7 @@
 // partner is invited; the old room is left only when everybody whom we can move has been moved; each step is in
 // the journal, so that a second run goes on where the first was killed and never makes a second new room.
 import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
 import { serverAcl } from "./acl.ts";
 import type { ClosingPartner } from "./intent.ts";
 import type { JournalEntry, RoomRecord } from "./journal.ts";
@@ -10,7 +11,6 @@ import type { Obstacle } from "./plan.ts";
 import { levelOf } from "./power.ts";
 import { joinedByServer, presencesOf, type RoomState } from "./room-state.ts";
 import { isRefusal, journalOf, type RoomsSession, recordOf } from "./session.ts";
-import { sideBySide } from "./side-by-side.ts";
 
 export interface EndedRoom {
   readonly obstacles: readonly Obstacle[];
@@ -210,7 +210,7 @@ async function moveEverybody(
   const isIn = await membershipIn(session, to);
   const asked = [...members, ...invited].filter((user) => user !== creator && !isIn.has(user));
   const done = await session.tokens.once(creator, async (acting) => {
-    await sideBySide(asked, MOVES_AT_ONCE, (user) => acting.invite(to, user));
+    await mapConcurrent(asked, MOVES_AT_ONCE, (user) => acting.invite(to, user));
     for (const alias of aliases) {
       const leadsTo = await session.operator.roomOfAlias(alias);
       if (leadsTo === to) continue;
@@ -223,7 +223,7 @@ async function moveEverybody(
   });
   if (done === undefined) return undefined;
   // A ghost accepts its invitation by itself, as the bridge does with every other.
-  const people = await sideBySide(members, MOVES_AT_ONCE, async (user) => {
+  const people = await mapConcurrent(members, MOVES_AT_ONCE, async (user) => {
     if (user === creator) return true;
     const known = await session.operator.localUser(user);
     if (known === undefined || known.isDeactivated || known.isAppservice) return undefined;

@@ -24,7 +24,7 @@ export function desiredInclude(desired: DesiredPlane): DesiredInclude {
   const text = desired.files.get(TRANSPORT_INCLUDE);
   if (text === undefined) {
     throw new DrawbridgeError("head_refused", `rendered/${TRANSPORT_INCLUDE} is missing`, {
-      mend: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
+      hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
     });
   }
   const include = parseYaml(Include, text, `rendered/${TRANSPORT_INCLUDE}`);

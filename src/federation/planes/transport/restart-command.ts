@@ -31,6 +31,6 @@ export async function runRestartCommand(
   });
   if (outcome === "") return;
   throw new DrawbridgeError("program_failed", `the homeserver's restart command ${outcome}`, {
-    mend: "Run the command of transport.restart by hand, and mend what it says; the include file is written.",
+    hint: "Run the command of transport.restart by hand, and hint what it says; the include file is written.",
   });
 }

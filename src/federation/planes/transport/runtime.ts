@@ -7,7 +7,7 @@ import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { type EvidenceItem, evidenceItem } from "../../../records/evidence-item.ts";
+import { type EvidenceItem, evidenceItem } from "../../../records/format/evidence-item.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { assertAdmits } from "../admission-check.ts";
@@ -61,7 +61,7 @@ export function transportRuntime(config: FederationConfig, { clock }: Dependenci
       const running = await runningWhitelist(config);
       if (running === undefined) {
         throw new DrawbridgeError("homeserver_unavailable", "the homeserver does not tell its whitelist", {
-          mend: "Start the homeserver.",
+          hint: "Start the homeserver.",
         });
       }
       return isInForce(running, include)
@@ -164,7 +164,7 @@ class Restart {
       "homeserver_unavailable",
       "the homeserver did not come back with the declared whitelist in time",
       {
-        mend: "Read the homeserver's log; see that it reads transport.includeFile, and that the restart command restarts it.",
+        hint: "Read the homeserver's log; see that it reads transport.includeFile, and that the restart command restarts it.",
       },
     );
   }

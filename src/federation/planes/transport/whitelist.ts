@@ -40,7 +40,7 @@ export async function runningWhitelist(
       "homeserver_refused",
       `the homeserver refused to tell its federation whitelist: HTTP ${answer.status}`,
       {
-        mend:
+        hint:
           answer.status === 404
             ? "Set federation_whitelist_endpoint_enabled: true in homeserver.yaml."
             : "Check the token that homeserver.operatorToken names.",

@@ -1,6 +1,6 @@
 // A third party's room that lets the counterparty in, with people of ours in it: nobody here may close it.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { waive } from "../../../../src/federation/offboarding/walk/end.ts";
 import { next } from "../../../../src/federation/offboarding/walk/next.ts";
 import { sign } from "../../../../src/federation/offboarding/walk/sign.ts";
@@ -8,21 +8,26 @@ import { openParties } from "../../../support/offboarding-parties.ts";
 
 const THEIRS = "!harbour:d.test";
 
-test("OFF-2: a third party's room that lets the counterparty in is out of reach, and waived by name", async (t) => {
-  const { a, walk } = await openParties(t);
-  await walk(2);
-  a.answers.set("make_join", { subject: THEIRS, verdict: "open", status: 200, reason: "accepted" });
-  assert.equal((await next(a.context)).did, "not_proved");
-  await assert.rejects(sign(a.context), /out_of_reach \[!harbour:d\.test\]: not_our_room/);
-  await waive(a.context, THEIRS, { reason: "room_of_a_third_party" });
-  assert.deepEqual((await sign(a.context)).signed, ["room"]);
-});
+describe("rooms of others", () => {
+  it("a third party's room that lets the counterparty in is out of reach, and waived by name [OFF-2]", async (t) => {
+    const { a, walk } = await openParties(t);
+    await walk(2);
+    a.answers.set("make_join", { subject: THEIRS, verdict: "open", status: 200, reason: "accepted" });
+    assert.equal((await next(a.context)).did, "not_proved");
+    await assert.rejects(sign(a.context), /out_of_reach \[!harbour:d\.test\]: not_our_room/);
+    await waive(a.context, THEIRS, { reason: "room_of_a_third_party" });
+    assert.deepEqual((await sign(a.context)).signed, ["room"]);
+  });
 
-test("OFF-2: a room of our own that lets the counterparty in is no matter of a waiver", async (t) => {
-  const { a, walk } = await openParties(t);
-  await walk(2);
-  a.answers.set("make_join", { verdict: "open", status: 200, reason: "accepted" });
-  assert.equal((await next(a.context)).did, "not_proved");
-  await assert.rejects(sign(a.context), /kept_out_of_rooms \[make_join\]: make_join on !room:a\.test: open/);
-  await assert.rejects(waive(a.context, "!room:a.test", { reason: "no_matter" }), /nothing out of reach/);
+  it("a room of our own that lets the counterparty in is no matter of a waiver [OFF-2]", async (t) => {
+    const { a, walk } = await openParties(t);
+    await walk(2);
+    a.answers.set("make_join", { verdict: "open", status: 200, reason: "accepted" });
+    assert.equal((await next(a.context)).did, "not_proved");
+    await assert.rejects(
+      sign(a.context),
+      /kept_out_of_rooms \[make_join\]: make_join on !room:a\.test: open/,
+    );
+    await assert.rejects(waive(a.context, "!room:a.test", { reason: "no_matter" }), /nothing out of reach/);
+  });
 });

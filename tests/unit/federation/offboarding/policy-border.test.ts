@@ -1,9 +1,9 @@
 // Stage 4 where the transport was cut before it: nothing that the border could deny reaches it any more.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import type { Observation } from "../../../../src/federation/offboarding/stages/observation.ts";
 import { borderRules } from "../../../../src/federation/offboarding/stages/policy-border.ts";
-import { type EvidenceItemBody, evidenceItem } from "../../../../src/records/evidence-item.ts";
+import { type EvidenceItemBody, evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 
 function item(probe: string, more: Partial<EvidenceItemBody> = {}) {
   return evidenceItem({
@@ -22,15 +22,17 @@ function needed(...items: Observation["items"]) {
   return borderRules(seen).find(({ condition }) => condition === "server_not_allowed")?.needs;
 }
 
-test("OFF-2: with the transport cut before, what the border answers stands for a denial that nobody can cause", () => {
-  const byTransport = item("invite", { layer: "transport", reason: "federation_denied" });
-  assert.deepEqual(needed(item("policy_check"), byTransport), ["policy_check", "invite"]);
-  assert.deepEqual(needed(item("policy_check"), byTransport, item("violation")), ["violation"]);
-  assert.deepEqual(
-    needed(item("policy_check"), item("invite")),
-    ["violation"],
-    "it came as far as the border",
-  );
-  const passes = item("invite", { layer: "transport", verdict: "open" });
-  assert.deepEqual(needed(item("policy_check"), passes), ["violation"]);
+describe("policy border", () => {
+  it("with the transport cut before, what the border answers stands for a denial that nobody can cause [OFF-2]", () => {
+    const byTransport = item("invite", { layer: "transport", reason: "federation_denied" });
+    assert.deepEqual(needed(item("policy_check"), byTransport), ["policy_check", "invite"]);
+    assert.deepEqual(needed(item("policy_check"), byTransport, item("violation")), ["violation"]);
+    assert.deepEqual(
+      needed(item("policy_check"), item("invite")),
+      ["violation"],
+      "it came as far as the border",
+    );
+    const passes = item("invite", { layer: "transport", verdict: "open" });
+    assert.deepEqual(needed(item("policy_check"), passes), ["violation"]);
+  });
 });

@@ -1,7 +1,7 @@
 // A purge against scripted answers: what a real homeserver does only on a bad day.
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { FederationConfig } from "../../../../src/federation/config.ts";
 import { beyondWhatWasShown, type PurgePlan } from "../../../../src/federation/offboarding/duties/plan.ts";
@@ -128,149 +128,151 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
   };
 }
 
-test("OFF-2: a file that does not go is told, nothing is stated, and the next run ends it", async (t) => {
-  const { homeserver, run, context } = await purging(t);
-  const { digest, media } = await dryRun(context, run);
-  assert.deepEqual(media.files, [{ mediaId: "blob", quarantined: false }]);
-  homeserver.purges = false;
-  await assert.rejects(runPurge(context, run, digest), {
-    code: "program_failed",
-    message: /1 of 1 cached files/,
-  });
-  assert.deepEqual(dutiesEvidence(run), []);
-  assert.ok(homeserver.isRoomThere);
-  homeserver.purges = true;
-  await runPurge(context, run, digest);
-  assert.ok(!homeserver.isRoomThere && homeserver.files.size === 0);
-  assert.ok(dutiesEvidence(run).length > 0);
-});
-
-test("OFF-2: what is in quarantine is released first, and only where the record says so", async (t) => {
-  for (const quarantinedMedia of ["purge", "keep"]) {
-    const { homeserver, run, context } = await purging(t, { quarantinedMedia });
-    homeserver.files.set("blob", { quarantined: true });
+describe("purge", () => {
+  it("a file that does not go is told, nothing is stated, and the next run ends it [OFF-2]", async (t) => {
+    const { homeserver, run, context } = await purging(t);
     const { digest, media } = await dryRun(context, run);
-    assert.equal(media.keptInQuarantine, quarantinedMedia === "keep" ? 1 : 0);
+    assert.deepEqual(media.files, [{ mediaId: "blob", quarantined: false }]);
+    homeserver.purges = false;
+    await assert.rejects(runPurge(context, run, digest), {
+      code: "program_failed",
+      message: /1 of 1 cached files/,
+    });
+    assert.deepEqual(dutiesEvidence(run), []);
+    assert.ok(homeserver.isRoomThere);
+    homeserver.purges = true;
     await runPurge(context, run, digest);
-    assert.equal(
-      homeserver.seen.some((one) => one.includes("unquarantine")),
-      quarantinedMedia === "purge",
-    );
-    assert.equal(homeserver.files.size, quarantinedMedia === "purge" ? 0 : 1);
-  }
-});
-
-test("OFF-2: a homeserver that fails in the middle leaves a purge that goes on, and does nothing twice", async (t) => {
-  const { homeserver, run, context } = await purging(t);
-  const { digest } = await dryRun(context, run);
-  homeserver.instead = ({ method, path }) =>
-    method === "DELETE" && path.endsWith(ROOM)
-      ? { status: 403, body: { errcode: "M_FORBIDDEN" } }
-      : { status: 599 };
-  await assert.rejects(runPurge(context, run, digest), { code: "homeserver_refused" });
-  assert.equal(readPurge(run)?.begun?.mediaDone, true);
-  homeserver.instead = undefined;
-  homeserver.seen.length = 0;
-  await runPurge(context, run, digest);
-  assert.ok(!homeserver.seen.some((one) => one.includes("purge_media_cache")));
-  const items = dutiesEvidence(run);
-  homeserver.seen.length = 0;
-  await runPurge(context, run, digest);
-  assert.deepEqual([dutiesEvidence(run), homeserver.seen], [items, []]);
-});
-
-test("OFF-2: what was said since the dry run in a room that would go with it is more than was shown", async (t) => {
-  const later = Date.parse(AT) + 60_000;
-  const { homeserver, run, context } = await purging(t);
-  const { digest } = await dryRun(context, run);
-  homeserver.later.push(later);
-  await assert.rejects(runPurge(context, run, digest), {
-    code: "usage",
-    message: /more would go than was shown/,
+    assert.ok(!homeserver.isRoomThere && homeserver.files.size === 0);
+    assert.ok(dutiesEvidence(run).length > 0);
   });
-  assert.ok(homeserver.isRoomThere);
-  const again = await dryRun(context, run);
-  assert.equal(again.rooms[0]?.events.own, 2);
-  await runPurge(context, run, again.digest);
-  assert.ok(!homeserver.isRoomThere);
-});
 
-test("OFF-2: what is younger than the dry run stays when only a room's history goes, and is no obstacle", async (t) => {
-  const { homeserver, run, context } = await purging(t, { rooms: [{ room: ROOM, how: "history" }] });
-  const { digest } = await dryRun(context, run);
-  homeserver.later.push(Date.parse(AT) + 60_000);
-  await runPurge(context, run, digest);
-  assert.ok(homeserver.isRoomThere);
-});
+  it("what is in quarantine is released first, and only where the record says so [OFF-2]", async (t) => {
+    for (const quarantinedMedia of ["purge", "keep"]) {
+      const { homeserver, run, context } = await purging(t, { quarantinedMedia });
+      homeserver.files.set("blob", { quarantined: true });
+      const { digest, media } = await dryRun(context, run);
+      assert.equal(media.keptInQuarantine, quarantinedMedia === "keep" ? 1 : 0);
+      await runPurge(context, run, digest);
+      assert.equal(
+        homeserver.seen.some((one) => one.includes("unquarantine")),
+        quarantinedMedia === "purge",
+      );
+      assert.equal(homeserver.files.size, quarantinedMedia === "purge" ? 0 : 1);
+    }
+  });
 
-test("OFF-2: what the record keeps since the dry run is not purged by the dry run's digest", async (t) => {
-  const changes = [
-    { rooms: [{ room: ROOM, how: "keep" }] },
-    { rooms: [{ room: ROOM, how: "history" }] },
-    { quarantinedMedia: "keep" },
-    { remoteMedia: "keep", quarantinedMedia: "keep" },
-  ];
-  for (const change of changes) {
-    const { homeserver, run, context, privateRecordFile } = await purging(t);
-    homeserver.files.set("blob", { quarantined: true });
+  it("a homeserver that fails in the middle leaves a purge that goes on, and does nothing twice [OFF-2]", async (t) => {
+    const { homeserver, run, context } = await purging(t);
     const { digest } = await dryRun(context, run);
-    const rooms = [{ room: ROOM, how: "room" }];
-    const purge = { remoteMedia: "purge", quarantinedMedia: "purge", rooms, ...change };
-    writeFile(privateRecordFile, recordWith("obligations.purge", purge), 0o600);
-    const refused = { code: "usage", message: /the record no longer has this purged/ };
-    await assert.rejects(runPurge(context, run, digest), refused, JSON.stringify(change));
-    assert.ok(homeserver.isRoomThere && homeserver.files.size === 1);
-  }
-});
+    homeserver.instead = ({ method, path }) =>
+      method === "DELETE" && path.endsWith(ROOM)
+        ? { status: 403, body: { errcode: "M_FORBIDDEN" } }
+        : { status: 599 };
+    await assert.rejects(runPurge(context, run, digest), { code: "homeserver_refused" });
+    assert.equal(readPurge(run)?.begun?.mediaDone, true);
+    homeserver.instead = undefined;
+    homeserver.seen.length = 0;
+    await runPurge(context, run, digest);
+    assert.ok(!homeserver.seen.some((one) => one.includes("purge_media_cache")));
+    const items = dutiesEvidence(run);
+    homeserver.seen.length = 0;
+    await runPurge(context, run, digest);
+    assert.deepEqual([dutiesEvidence(run), homeserver.seen], [items, []]);
+  });
 
-test("OFF-2: more of anything than was shown is refused, and less is not", () => {
-  const plan = (change: (plan: PurgePlan) => void = () => undefined): PurgePlan => {
-    const made: PurgePlan = {
-      ...{ schema: "svc.federation.purge_plan.v1", run: "0".repeat(32), partner: PARTNER, at: AT },
-      media: {
-        ...{ purge: true, keptInQuarantine: 0, beforeMs: 6, otherFiles: 3, isWhole: true },
-        files: [{ mediaId: "one", quarantined: false }],
-      },
-      rooms: [
-        {
-          ...{ room: ROOM, how: "history", localMembers: 1, otherServers: [] },
-          events: { own: 1, partner: 2, others: 3 },
+  it("what was said since the dry run in a room that would go with it is more than was shown [OFF-2]", async (t) => {
+    const later = Date.parse(AT) + 60_000;
+    const { homeserver, run, context } = await purging(t);
+    const { digest } = await dryRun(context, run);
+    homeserver.later.push(later);
+    await assert.rejects(runPurge(context, run, digest), {
+      code: "usage",
+      message: /more would go than was shown/,
+    });
+    assert.ok(homeserver.isRoomThere);
+    const again = await dryRun(context, run);
+    assert.equal(again.rooms[0]?.events.own, 2);
+    await runPurge(context, run, again.digest);
+    assert.ok(!homeserver.isRoomThere);
+  });
+
+  it("what is younger than the dry run stays when only a room's history goes, and is no obstacle [OFF-2]", async (t) => {
+    const { homeserver, run, context } = await purging(t, { rooms: [{ room: ROOM, how: "history" }] });
+    const { digest } = await dryRun(context, run);
+    homeserver.later.push(Date.parse(AT) + 60_000);
+    await runPurge(context, run, digest);
+    assert.ok(homeserver.isRoomThere);
+  });
+
+  it("what the record keeps since the dry run is not purged by the dry run's digest [OFF-2]", async (t) => {
+    const changes = [
+      { rooms: [{ room: ROOM, how: "keep" }] },
+      { rooms: [{ room: ROOM, how: "history" }] },
+      { quarantinedMedia: "keep" },
+      { remoteMedia: "keep", quarantinedMedia: "keep" },
+    ];
+    for (const change of changes) {
+      const { homeserver, run, context, privateRecordFile } = await purging(t);
+      homeserver.files.set("blob", { quarantined: true });
+      const { digest } = await dryRun(context, run);
+      const rooms = [{ room: ROOM, how: "room" }];
+      const purge = { remoteMedia: "purge", quarantinedMedia: "purge", rooms, ...change };
+      writeFile(privateRecordFile, recordWith("obligations.purge", purge), 0o600);
+      const refused = { code: "usage", message: /the record no longer has this purged/ };
+      await assert.rejects(runPurge(context, run, digest), refused, JSON.stringify(change));
+      assert.ok(homeserver.isRoomThere && homeserver.files.size === 1);
+    }
+  });
+
+  it("more of anything than was shown is refused, and less is not [OFF-2]", () => {
+    const plan = (change: (plan: PurgePlan) => void = () => undefined): PurgePlan => {
+      const made: PurgePlan = {
+        ...{ schema: "svc.federation.purge_plan.v1", run: "0".repeat(32), partner: PARTNER, at: AT },
+        media: {
+          ...{ purge: true, keptInQuarantine: 0, beforeMs: 6, otherFiles: 3, isWhole: true },
+          files: [{ mediaId: "one", quarantined: false }],
         },
-      ],
-      staying: [],
-      digest: `sha256:${"0".repeat(64)}`,
+        rooms: [
+          {
+            ...{ room: ROOM, how: "history", localMembers: 1, otherServers: [] },
+            events: { own: 1, partner: 2, others: 3 },
+          },
+        ],
+        staying: [],
+        digest: `sha256:${"0".repeat(64)}`,
+      };
+      change(made);
+      return made;
     };
-    change(made);
-    return made;
-  };
-  const room = (made: PurgePlan) => made.rooms[0] as PurgePlan["rooms"][number];
-  const more: ((made: PurgePlan) => void)[] = [
-    (made) => made.media.files.push({ mediaId: "two", quarantined: false }),
-    (made) => made.media.files.splice(0, 1, { mediaId: "one", quarantined: true }),
-    (made) => Object.assign(made.media, { otherFiles: 4 }),
-    (made) => Object.assign(room(made), { how: "room" }),
-    (made) => Object.assign(room(made).events, { own: 2 }),
-    (made) => Object.assign(room(made).events, { others: 4 }),
-    (made) => Object.assign(room(made), { localMembers: 2 }),
-    (made) => room(made).otherServers.push("third.example"),
-    (made) => made.rooms.push({ ...room(made), room: "!other:harbour.example" }),
-  ];
-  for (const [index, change] of more.entries()) {
-    assert.equal(beyondWhatWasShown(plan(), plan(change)).length, 1, String(index));
-    assert.deepEqual(beyondWhatWasShown(plan(change), plan(change)), []);
-  }
-  assert.deepEqual(
-    beyondWhatWasShown(
-      plan(),
-      plan((made) => made.rooms.splice(0)),
-    ),
-    [],
-  );
-  assert.deepEqual(
-    beyondWhatWasShown(
-      plan(),
-      plan((made) => made.media.files.splice(0)),
-    ),
-    [],
-  );
+    const room = (made: PurgePlan) => made.rooms[0] as PurgePlan["rooms"][number];
+    const more: ((made: PurgePlan) => void)[] = [
+      (made) => made.media.files.push({ mediaId: "two", quarantined: false }),
+      (made) => made.media.files.splice(0, 1, { mediaId: "one", quarantined: true }),
+      (made) => Object.assign(made.media, { otherFiles: 4 }),
+      (made) => Object.assign(room(made), { how: "room" }),
+      (made) => Object.assign(room(made).events, { own: 2 }),
+      (made) => Object.assign(room(made).events, { others: 4 }),
+      (made) => Object.assign(room(made), { localMembers: 2 }),
+      (made) => room(made).otherServers.push("third.example"),
+      (made) => made.rooms.push({ ...room(made), room: "!other:harbour.example" }),
+    ];
+    for (const [index, change] of more.entries()) {
+      assert.equal(beyondWhatWasShown(plan(), plan(change)).length, 1, String(index));
+      assert.deepEqual(beyondWhatWasShown(plan(change), plan(change)), []);
+    }
+    assert.deepEqual(
+      beyondWhatWasShown(
+        plan(),
+        plan((made) => made.rooms.splice(0)),
+      ),
+      [],
+    );
+    assert.deepEqual(
+      beyondWhatWasShown(
+        plan(),
+        plan((made) => made.media.files.splice(0)),
+      ),
+      [],
+    );
+  });
 });

@@ -11,7 +11,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { recordOfRun } from "../../../../src/federation/offboarding/private-record/facts.ts";
 import {
   changeRecordFile,
@@ -36,167 +36,172 @@ function place(t: TestContext): { readonly folder: string; readonly file: string
 
 const rulesOf = (file: string) => inspectPlace(file).problems.map(({ rule }) => rule);
 
-test("OFF-1: a record of mode 0600 in a folder of its owner's is read", (t) => {
-  const { file } = place(t);
-  assert.deepEqual(rulesOf(file), []);
-  assert.equal(requireRecord(file).change.rollback, "CHG-0012345#rollback");
-});
-
-for (const control of [".git", ".hg", ".svn", ".jj", ".bzr", "CVS"]) {
-  test(`OFF-1: record.in_work_tree refuses a record below a folder with ${control}, new ones too`, (t) => {
-    const { folder, file } = place(t);
-    mkdirSync(join(folder, control));
-    mkdirSync(join(folder, "deep", "er"), { recursive: true });
-    assert.deepEqual(rulesOf(file), ["record.in_work_tree"]);
-    const fresh = join(folder, "deep", "er", "not", "there", "record.yaml");
-    assert.throws(() => createRecordFile(fresh, COMPLETE_RECORD), RecordError);
-    assert.deepEqual(readdirSync(join(folder, "deep", "er")), []);
+describe("record place", () => {
+  it("a record of mode 0600 in a folder of its owner's is read [OFF-1]", (t) => {
+    const { file } = place(t);
+    assert.deepEqual(rulesOf(file), []);
+    assert.equal(requireRecord(file).change.rollback, "CHG-0012345#rollback");
   });
-}
 
-test("OFF-1: record.in_work_tree looks through symbolic links, of the file and of its folders, both ways", (t) => {
-  const { folder, file } = place(t);
-  const outside = place(t);
-  // A linked work tree has a file of that name.
-  writeFileSync(join(folder, ".git"), "gitdir: /elsewhere\n");
-  symlinkSync(file, join(outside.folder, "link.yaml"));
-  symlinkSync(folder, join(outside.folder, "there"));
-  symlinkSync(outside.file, join(folder, "back.yaml"));
-  for (const path of [
-    join(outside.folder, "link.yaml"),
-    join(outside.folder, "there", "record.yaml"),
-    join(folder, "back.yaml"),
-  ]) {
-    assert.deepEqual(rulesOf(path), ["record.in_work_tree"], path);
-    assert.throws(() => readRecordFile(path), RecordError);
+  for (const control of [".git", ".hg", ".svn", ".jj", ".bzr", "CVS"]) {
+    it(`record.in_work_tree refuses a record below a folder with ${control}, new ones too [OFF-1]`, (t) => {
+      const { folder, file } = place(t);
+      mkdirSync(join(folder, control));
+      mkdirSync(join(folder, "deep", "er"), { recursive: true });
+      assert.deepEqual(rulesOf(file), ["record.in_work_tree"]);
+      const fresh = join(folder, "deep", "er", "not", "there", "record.yaml");
+      assert.throws(() => createRecordFile(fresh, COMPLETE_RECORD), RecordError);
+      assert.deepEqual(readdirSync(join(folder, "deep", "er")), []);
+    });
   }
-});
 
-test("OFF-1: record.in_repository refuses a bare repository's folder", (t) => {
-  const { folder, file } = place(t);
-  for (const name of ["objects", "refs"]) mkdirSync(join(folder, name));
-  writeFileSync(join(folder, "HEAD"), "ref: refs/heads/main\n");
-  assert.deepEqual(rulesOf(file), ["record.in_repository"]);
-});
+  it("record.in_work_tree looks through symbolic links, of the file and of its folders, both ways [OFF-1]", (t) => {
+    const { folder, file } = place(t);
+    const outside = place(t);
+    // A linked work tree has a file of that name.
+    writeFileSync(join(folder, ".git"), "gitdir: /elsewhere\n");
+    symlinkSync(file, join(outside.folder, "link.yaml"));
+    symlinkSync(folder, join(outside.folder, "there"));
+    symlinkSync(outside.file, join(folder, "back.yaml"));
+    for (const path of [
+      join(outside.folder, "link.yaml"),
+      join(outside.folder, "there", "record.yaml"),
+      join(folder, "back.yaml"),
+    ]) {
+      assert.deepEqual(rulesOf(path), ["record.in_work_tree"], path);
+      assert.throws(() => readRecordFile(path), RecordError);
+    }
+  });
 
-test("OFF-1: record.permissions refuses any mode wider than 0600, and record.hard_link a second name", (t) => {
-  const { folder, file } = place(t);
-  for (const mode of [0o640, 0o604, 0o620, 0o602, 0o601, 0o700, 0o644, 0o777]) {
-    chmodSync(file, mode);
-    assert.deepEqual(rulesOf(file), ["record.permissions"], mode.toString(8));
-  }
-  chmodSync(file, 0o400);
-  assert.deepEqual(rulesOf(file), []);
-  linkSync(file, join(folder, "second"));
-  assert.deepEqual(rulesOf(file), ["record.hard_link"]);
-});
+  it("record.in_repository refuses a bare repository's folder [OFF-1]", (t) => {
+    const { folder, file } = place(t);
+    for (const name of ["objects", "refs"]) mkdirSync(join(folder, name));
+    writeFileSync(join(folder, "HEAD"), "ref: refs/heads/main\n");
+    assert.deepEqual(rulesOf(file), ["record.in_repository"]);
+  });
 
-test("OFF-1: record.folder_writable refuses a folder that others may write to, above it too", (t) => {
-  const { folder } = place(t);
-  const inner = join(folder, "open", "inner");
-  mkdirSync(inner, { recursive: true });
-  const file = join(inner, "record.yaml");
-  writeFileSync(file, COMPLETE_RECORD, { mode: 0o600 });
-  for (const mode of [0o720, 0o702, 0o1777]) {
-    chmodSync(inner, mode);
-    assert.deepEqual(rulesOf(file), ["record.folder_writable"], mode.toString(8));
-  }
-  chmodSync(inner, 0o700);
-  chmodSync(join(folder, "open"), 0o770);
-  assert.deepEqual(rulesOf(file), ["record.folder_writable"]);
-  chmodSync(join(folder, "open"), 0o1777);
-  assert.deepEqual(rulesOf(file), []);
-});
+  it("record.permissions refuses any mode wider than 0600, and record.hard_link a second name [OFF-1]", (t) => {
+    const { folder, file } = place(t);
+    for (const mode of [0o640, 0o604, 0o620, 0o602, 0o601, 0o700, 0o644, 0o777]) {
+      chmodSync(file, mode);
+      assert.deepEqual(rulesOf(file), ["record.permissions"], mode.toString(8));
+    }
+    chmodSync(file, 0o400);
+    assert.deepEqual(rulesOf(file), []);
+    linkSync(file, join(folder, "second"));
+    assert.deepEqual(rulesOf(file), ["record.hard_link"]);
+  });
 
-test("OFF-1: record.not_a_file refuses a folder and a link that leads nowhere", (t) => {
-  const { folder } = place(t);
-  mkdirSync(join(folder, "dir"), { mode: 0o700 });
-  symlinkSync(join(folder, "nothing"), join(folder, "dangling"));
-  for (const name of ["dir", "dangling"]) {
-    assert.ok(rulesOf(join(folder, name)).includes("record.not_a_file"), name);
-    assert.throws(() => readRecordFile(join(folder, name)), RecordError);
-  }
-});
+  it("record.folder_writable refuses a folder that others may write to, above it too [OFF-1]", (t) => {
+    const { folder } = place(t);
+    const inner = join(folder, "open", "inner");
+    mkdirSync(inner, { recursive: true });
+    const file = join(inner, "record.yaml");
+    writeFileSync(file, COMPLETE_RECORD, { mode: 0o600 });
+    for (const mode of [0o720, 0o702, 0o1777]) {
+      chmodSync(inner, mode);
+      assert.deepEqual(rulesOf(file), ["record.folder_writable"], mode.toString(8));
+    }
+    chmodSync(inner, 0o700);
+    chmodSync(join(folder, "open"), 0o770);
+    assert.deepEqual(rulesOf(file), ["record.folder_writable"]);
+    chmodSync(join(folder, "open"), 0o1777);
+    assert.deepEqual(rulesOf(file), []);
+  });
 
-test("OFF-1: all that is wrong with place and content is told at once", (t) => {
-  const { folder, file } = place(t);
-  writeFileSync(file, recordWith("technical.owner", "anna@harbour.example"));
-  chmodSync(file, 0o644);
-  chmodSync(folder, 0o777);
-  mkdirSync(join(folder, ".git"));
-  assert.throws(
-    () => readRecordFile(file),
-    (error: unknown) => {
-      assert.ok(error instanceof RecordError);
-      assert.deepEqual(error.problems.map(({ rule }) => rule).sort(), [
-        "personal.mail_address",
-        "record.folder_writable",
-        "record.in_work_tree",
-        "record.permissions",
-      ]);
-      assert.ok(!error.message.includes("anna"));
-      return true;
-    },
-  );
-});
+  it("record.not_a_file refuses a folder and a link that leads nowhere [OFF-1]", (t) => {
+    const { folder } = place(t);
+    mkdirSync(join(folder, "dir"), { mode: 0o700 });
+    symlinkSync(join(folder, "nothing"), join(folder, "dangling"));
+    for (const name of ["dir", "dangling"]) {
+      assert.ok(rulesOf(join(folder, name)).includes("record.not_a_file"), name);
+      assert.throws(() => readRecordFile(join(folder, name)), RecordError);
+    }
+  });
 
-test("OFF-1: a change is written whole with mode 0600, and what is refused changes nothing", async (t) => {
-  const { folder, file } = place(t);
-  await changeRecordFile(file, new Map([["technical.owner", "S-9"]]), clock);
-  assert.equal(requireRecord(file).technical.owner, "S-9");
-  assert.equal(statSync(file).mode & 0o777, 0o600);
-  const before = readFileSync(file, "utf8");
-  for (const value of ["anna@harbour.example", "on call", "Anna Schmidt"]) {
-    await assert.rejects(changeRecordFile(file, new Map([["technical.owner", value]]), clock), RecordError);
-  }
-  assert.equal(readFileSync(file, "utf8"), before);
-  assert.deepEqual(readdirSync(folder), ["record.yaml"]);
-});
+  it("all that is wrong with place and content is told at once [OFF-1]", (t) => {
+    const { folder, file } = place(t);
+    writeFileSync(file, recordWith("technical.owner", "anna@harbour.example"));
+    chmodSync(file, 0o644);
+    chmodSync(folder, 0o777);
+    mkdirSync(join(folder, ".git"));
+    assert.throws(
+      () => readRecordFile(file),
+      (error: unknown) => {
+        assert.ok(error instanceof RecordError);
+        assert.deepEqual(error.problems.map(({ rule }) => rule).sort(), [
+          "personal.mail_address",
+          "record.folder_writable",
+          "record.in_work_tree",
+          "record.permissions",
+        ]);
+        assert.ok(!error.message.includes("anna"));
+        return true;
+      },
+    );
+  });
 
-test("OFF-1: two changes at once are both kept", async (t) => {
-  const { file } = place(t);
-  const { systemClock } = await import("../../../../src/domain/clock.ts");
-  await Promise.all(
-    ["technical.owner", "technical.rollbackOwner", "security.incidentOwner"].map((field) =>
-      changeRecordFile(file, new Map([[field, "S-9"]]), systemClock),
-    ),
-  );
-  const { technical, security } = requireRecord(file);
-  assert.deepEqual([technical.owner, technical.rollbackOwner, security.incidentOwner], ["S-9", "S-9", "S-9"]);
-});
+  it("a change is written whole with mode 0600, and what is refused changes nothing [OFF-1]", async (t) => {
+    const { folder, file } = place(t);
+    await changeRecordFile(file, new Map([["technical.owner", "S-9"]]), clock);
+    assert.equal(requireRecord(file).technical.owner, "S-9");
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    const before = readFileSync(file, "utf8");
+    for (const value of ["anna@harbour.example", "on call", "Anna Schmidt"]) {
+      await assert.rejects(changeRecordFile(file, new Map([["technical.owner", value]]), clock), RecordError);
+    }
+    assert.equal(readFileSync(file, "utf8"), before);
+    assert.deepEqual(readdirSync(folder), ["record.yaml"]);
+  });
 
-test("OFF-1: record.classified keeps partner, kind and trigger as the run was opened with", async (t) => {
-  const { file } = place(t);
-  const run = "0123456789abcdef0123456789abcdef";
-  await changeRecordFile(file, new Map([["run", run]]), clock);
-  const refused = (error: unknown) =>
-    error instanceof RecordError && error.problems.every(({ rule }) => rule === "record.classified");
-  for (const [field, value] of [
-    ["revocation.kind", "partial"],
-    ["revocation.trigger", "planned_departure"],
-    ["partner.serverName", "other.example"],
-    ["run", "f".repeat(32)],
-  ] as const) {
-    await assert.rejects(changeRecordFile(file, new Map([[field, value]]), clock), refused, field);
-  }
-  const opened = {
-    ...{ privateRecordFile: file, run, kind: "full", trigger: "contract_end" },
-    ...{ remover: "harbour.example", partner: "matrix.lighthouse.example:8448", self: "harbour.example" },
-  };
-  assert.equal(recordOfRun(opened).run, run);
-  assert.throws(() => recordOfRun({ ...opened, trigger: "planned_departure" }), refused);
-  assert.throws(() => recordOfRun({ ...opened, run: "f".repeat(32) }), refused);
-});
+  it("two changes at once are both kept [OFF-1]", async (t) => {
+    const { file } = place(t);
+    const { systemClock } = await import("../../../../src/domain/clock.ts");
+    await Promise.all(
+      ["technical.owner", "technical.rollbackOwner", "security.incidentOwner"].map((field) =>
+        changeRecordFile(file, new Map([[field, "S-9"]]), systemClock),
+      ),
+    );
+    const { technical, security } = requireRecord(file);
+    assert.deepEqual(
+      [technical.owner, technical.rollbackOwner, security.incidentOwner],
+      ["S-9", "S-9", "S-9"],
+    );
+  });
 
-test("OFF-1: record.missing names each field that is still open, and the command that fills it in", (t) => {
-  const { file } = place(t);
-  writeFileSync(file, recordWith("attestation", null));
-  assert.throws(
-    () => requireRecord(file),
-    (error: unknown) =>
-      error instanceof RecordError &&
-      error.problems.map(({ rule, field }) => `${rule} ${field}`).join() ===
-        "record.missing attestation.own,record.missing attestation.partner" &&
-      error.problems.every(({ mend }) => mend.startsWith("drawbridge offboarding set attestation.")),
-  );
+  it("record.classified keeps partner, kind and trigger as the run was opened with [OFF-1]", async (t) => {
+    const { file } = place(t);
+    const run = "0123456789abcdef0123456789abcdef";
+    await changeRecordFile(file, new Map([["run", run]]), clock);
+    const refused = (error: unknown) =>
+      error instanceof RecordError && error.problems.every(({ rule }) => rule === "record.classified");
+    for (const [field, value] of [
+      ["revocation.kind", "partial"],
+      ["revocation.trigger", "planned_departure"],
+      ["partner.serverName", "other.example"],
+      ["run", "f".repeat(32)],
+    ] as const) {
+      await assert.rejects(changeRecordFile(file, new Map([[field, value]]), clock), refused, field);
+    }
+    const opened = {
+      ...{ privateRecordFile: file, run, kind: "full", trigger: "contract_end" },
+      ...{ remover: "harbour.example", partner: "matrix.lighthouse.example:8448", self: "harbour.example" },
+    };
+    assert.equal(recordOfRun(opened).run, run);
+    assert.throws(() => recordOfRun({ ...opened, trigger: "planned_departure" }), refused);
+    assert.throws(() => recordOfRun({ ...opened, run: "f".repeat(32) }), refused);
+  });
+
+  it("record.missing names each field that is still open, and the command that fills it in [OFF-1]", (t) => {
+    const { file } = place(t);
+    writeFileSync(file, recordWith("attestation", null));
+    assert.throws(
+      () => requireRecord(file),
+      (error: unknown) =>
+        error instanceof RecordError &&
+        error.problems.map(({ rule, field }) => `${rule} ${field}`).join() ===
+          "record.missing attestation.own,record.missing attestation.partner" &&
+        error.problems.every(({ hint }) => hint.startsWith("drawbridge offboarding set attestation.")),
+    );
+  });
 });

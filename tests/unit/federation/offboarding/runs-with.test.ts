@@ -1,6 +1,6 @@
 // Which run with a counterparty is the open one, whichever of the two has begun it.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, it } from "node:test";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import {
   createRun,
@@ -23,18 +23,20 @@ function record(digit: string, other: string, isRemover: boolean): RunRecord {
   };
 }
 
-test("OFF-2: a removal is found by its counterparty, whoever has begun it, until it has ended", (t) => {
-  const state = StateFolder.open(temporaryFolder(t), systemRandom);
-  const first = createRun(state, record("1", "b.test", true));
-  createRun(state, record("2", "c.test", true));
-  assert.equal(openRunWith(state, "b.test")?.run, first.run);
-  endRun(first, { how: "aborted", reason: "a_slip", at: "2026-01-03T00:00:00.000Z" });
-  assert.equal(openRunWith(state, "b.test"), undefined);
-  const second = createRun(state, record("4", "b.test", false));
-  assert.equal(openRunWith(state, "b.test")?.run, second.run);
-  assert.deepEqual(
-    runsWith(state, "b.test").map(({ run }) => run),
-    [first.run, second.run],
-  );
-  assert.equal(openRunWith(state, OWN), undefined, "nobody removes itself");
+describe("runs with", () => {
+  it("a removal is found by its counterparty, whoever has begun it, until it has ended [OFF-2]", (t) => {
+    const state = StateFolder.open(temporaryFolder(t), systemRandom);
+    const first = createRun(state, record("1", "b.test", true));
+    createRun(state, record("2", "c.test", true));
+    assert.equal(openRunWith(state, "b.test")?.run, first.run);
+    endRun(first, { how: "aborted", reason: "a_slip", at: "2026-01-03T00:00:00.000Z" });
+    assert.equal(openRunWith(state, "b.test"), undefined);
+    const second = createRun(state, record("4", "b.test", false));
+    assert.equal(openRunWith(state, "b.test")?.run, second.run);
+    assert.deepEqual(
+      runsWith(state, "b.test").map(({ run }) => run),
+      [first.run, second.run],
+    );
+    assert.equal(openRunWith(state, OWN), undefined, "nobody removes itself");
+  });
 });

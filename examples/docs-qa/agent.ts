@@ -1,0 +1,75 @@
+// The agent as a whole: documents, card, tasks and server put together.
+// Invariant: what an earlier run left unfinished is finished before anything is listened to.
+import { once } from "node:events";
+import { AgentCard } from "@a2a-js/sdk";
+import { DefaultRequestHandler } from "@a2a-js/sdk/server";
+import type { Logger } from "pino";
+import type { Clock } from "../../src/domain/clock.ts";
+import { closeServer } from "../../src/runtime/close-server.ts";
+import { describeAgent, prepareCard } from "./card.ts";
+import type { DocsQaConfig } from "./config.ts";
+import { composeAnswer } from "./search/answer.ts";
+import { readDocuments } from "./search/documents.ts";
+import { DocumentSearch } from "./search/search.ts";
+import { createAgentServer } from "./server.ts";
+import { type Answer, AnsweringExecutor } from "./task/executor.ts";
+import { IdempotentHandler } from "./task/idempotent-handler.ts";
+import { DurableTaskStore } from "./task/store.ts";
+import { TaskFiles } from "./task/task-files.ts";
+
+export interface AgentOptions {
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** How a question is answered; from the documents when absent. */
+  readonly answer?: Answer;
+}
+
+export interface RunningAgent {
+  /** Where it listens, such as `http://127.0.0.1:9100/`. */
+  readonly url: string;
+  close(): Promise<void>;
+}
+
+function answerFromDocuments(config: DocsQaConfig, log: Logger): Answer {
+  const search = new DocumentSearch(readDocuments(config.documents));
+  log.info({ event: "documents_read", sections: search.size });
+  return async (question) => composeAnswer(search.find(question), config.organisation);
+}
+
+async function finishLeftovers(
+  store: DurableTaskStore,
+  executor: AnsweringExecutor,
+  log: Logger,
+): Promise<void> {
+  for (const { scope, task } of store.unfinished()) {
+    await store.saveFor(scope, await executor.finish(task));
+    log.info({ event: "task_resumed", taskId: task.id });
+  }
+}
+
+/**
+ * Starts the agent.
+ * @throws DrawbridgeError when its documents, its key or its stored tasks cannot be used
+ */
+export async function startAgent(config: DocsQaConfig, options: AgentOptions): Promise<RunningAgent> {
+  const { clock, log } = options;
+  const storedCard = await prepareCard(config);
+  const card = AgentCard.fromJSON(describeAgent(config));
+  const files = new TaskFiles(config.store);
+  const store = new DurableTaskStore({ files, clock, retentionMs: config.retention });
+  const answer = options.answer ?? answerFromDocuments(config, log);
+  const executor = new AnsweringExecutor({ answer, clock, log });
+  await finishLeftovers(store, executor, log);
+
+  const handler = new IdempotentHandler(new DefaultRequestHandler(card, store, executor), store);
+  const server = createAgentServer({ card, storedCard, handler, httpJson: config.httpJson, log });
+  server.listen(config.listen.port, config.listen.host);
+  await once(server, "listening");
+  return {
+    url: `http://${config.listen.host}:${config.listen.port}/`,
+    close: async () => {
+      await closeServer(server, clock);
+      await store.flush();
+    },
+  };
+}

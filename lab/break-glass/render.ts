@@ -1,0 +1,166 @@
+// What was seen while the glass was broken, for people. Pure.
+import { z } from "zod";
+import { renderTable } from "../../src/cli/lib/output.ts";
+import { leakRows, leakSummary } from "../../src/federation/evidence/leak-rows.ts";
+import {
+  CLOSING_ORDER,
+  OPENING_ORDER,
+  PLANE_NAMES,
+  PLANE_NUMBERS,
+  type PlaneName,
+} from "../../src/federation/planes/names.ts";
+import { EvidenceItem } from "../../src/records/format/evidence-item.ts";
+import { WITNESS } from "../organisations.ts";
+import type { Contained } from "./contain.ts";
+import type { ProgramsAfter } from "./programs.ts";
+import type { Restored } from "./restore.ts";
+import type { Scene } from "./scene.ts";
+import type { Observed, Timed } from "./watch.ts";
+
+/** Of the product's JSON only what is shown here. */
+const Acted = z.object({
+  planes: z.array(
+    z.object({
+      plane: z.enum(PLANE_NAMES),
+      done: z.boolean(),
+      outcome: z.string().nullable(),
+      at: z.string().nullable(),
+    }),
+  ),
+});
+const Probed = z.object({
+  holds: z.boolean(),
+  items: z.array(z.object({ item: EvidenceItem, outcome: z.string() })),
+});
+
+export function renderContained({ org, partner }: Scene, seen: Contained): string {
+  return [
+    tableOf("contain", seen.observed),
+    actedLine("closed", seen),
+    ...seen.earlierLooks.map(earlierLook),
+    probesOf(partner, seen.probed),
+    programsLine(org, seen.programs),
+    bystanderLine(partner, seen.observed),
+  ].join("\n");
+}
+
+export function renderRestored({ org, partner }: Scene, seen: Restored): string {
+  const { audit, asker, ghost } = seen.answered;
+  const accepted = seen.accepted.map(({ user, room }) => `  ${user}  ${room}\n`).join("");
+  return [
+    tableOf("restore", seen.observed),
+    actedLine("in force", seen),
+    `Invitations of ${org} that people of ${partner} have accepted: ${seen.accepted.length}\n${accepted}`,
+    programsLine(org, seen.programs),
+    `${asker} asked ${ghost}: ${audit.outcome}, ${audit.terminal_reason}\n`,
+  ].join("\n");
+}
+
+function tableOf(act: "contain" | "restore", observed: readonly Observed[]): string {
+  const order = act === "contain" ? CLOSING_ORDER : OPENING_ORDER;
+  const rank = ({ plane }: Observed) => (plane === null ? order.length : order.indexOf(plane));
+  const rows = observed
+    .toSorted((one, other) => rank(one) - rank(other))
+    .map((one) => {
+      const [first, last] =
+        act === "contain" ? [one.firstRefusal, one.lastPass] : [one.firstPass, one.lastRefusal];
+      return [
+        one.plane === null ? "- none" : planeLabel(one.plane),
+        one.kind,
+        after(first),
+        after(last),
+        answer(first),
+        String(one.passed),
+        String(one.refused),
+        String(one.unclear),
+      ];
+    });
+  const times =
+    act === "contain"
+      ? ["FIRST REFUSED", "LAST LET IN", "REFUSED BY"]
+      : ["FIRST LET IN", "LAST REFUSED", "LET IN BY"];
+  return renderTable(["PLANE", "TRIED AS THE PARTNER", ...times, "LET IN", "REFUSED", "UNCLEAR"], rows);
+}
+
+function planeLabel(plane: PlaneName): string {
+  return `${PLANE_NUMBERS[plane]} ${plane}`;
+}
+
+/** Since the decision. */
+function after(timed: Timed | null): string {
+  return timed === null ? "-" : seconds(timed.afterMs);
+}
+
+function seconds(ms: number): string {
+  return `${(ms / 1_000).toFixed(2)} s`;
+}
+
+function answer(timed: Pick<Timed, "layer" | "status" | "reason"> | null): string {
+  if (timed === null) return "-";
+  return [timed.layer, timed.status, timed.reason].filter((part) => part !== null).join(" ");
+}
+
+/** When the product itself had each plane where it is to be. */
+function actedLine(
+  word: string,
+  { acted, decidedAt }: Pick<Contained | Restored, "acted" | "decidedAt">,
+): string {
+  const planes = Acted.parse(acted).planes.map(({ plane, done, outcome, at }) =>
+    done && at !== null
+      ? `${planeLabel(plane)} ${Date.parse(at) < decidedAt ? "before" : seconds(Date.parse(at) - decidedAt)}`
+      : `${planeLabel(plane)} NOT (${outcome ?? "not applied"})`,
+  );
+  return `The product had them ${word}: ${planes.join(", ")}\n`;
+}
+
+/** What one look found open that the next did not any more. */
+function earlierLook(probed: Contained["probed"]): string {
+  const found = Probed.parse(probed)
+    .items.filter(({ outcome }) => outcome === "otherwise" || outcome === "unclear")
+    .map(
+      ({ item }) => `  ${item.at}  ${item.probe} ${item.subject ?? ""}: ${item.verdict}, ${answer(item)}\n`,
+    );
+  return `At an earlier look not everything was closed:\n${found.join("")}`;
+}
+
+function probesOf(partner: string, probed: Contained["probed"]): string {
+  const { holds, items } = Probed.parse(probed);
+  const outside = items
+    .filter(({ item, outcome }) => item.vantage === "partner" && outcome !== "left_out")
+    .toSorted(
+      (one, other) => CLOSING_ORDER.indexOf(one.item.plane) - CLOSING_ORDER.indexOf(other.item.plane),
+    );
+  const rows = outside.map(({ item, outcome }) => [
+    outcome === "as_wanted" ? "ok" : outcome === "otherwise" ? "WRONG" : "?",
+    planeLabel(item.plane),
+    item.probe,
+    item.subject ?? "",
+    item.verdict,
+    answer(item),
+  ]);
+  const verdict = holds
+    ? `The probes from outside agree: ${partner} is as the registry says.\n`
+    : "The probes from outside do NOT all agree; see drawbridge federation probe.\n";
+  const table = renderTable(["", "PLANE", "PROBE", "ON", "VERDICT", "WHAT ANSWERED"], rows);
+  // What crosses in the shared rooms, directly and by what a third server relays; the page has it as Markdown.
+  const crossing = leakSummary(leakRows(outside.map(({ item }) => item))).replaceAll("**", "");
+  return `${table}\n${verdict}${crossing}\n`;
+}
+
+function programsLine(org: string, { after: running, restarted }: ProgramsAfter): string {
+  if (restarted.length > 0) return `RESTARTED at ${org}: ${restarted.join(", ")}\n`;
+  const programs = Object.entries(running).map(([name, pid]) => `${name} ${pid}`);
+  return `No program of ${org} was restarted, by process ID: ${programs.join(", ")}\n`;
+}
+
+function bystanderLine(partner: string, observed: readonly Observed[]): string {
+  const messages = observed.filter(({ plane }) => plane === null);
+  if (messages.length === 0) {
+    return `No third server that ${partner} knows is running: ./task fed:up --with-witness adds one, and shows that it is untouched.\n`;
+  }
+  const isWhole = messages.every(({ passed, refused, unclear }) => passed > 0 && refused + unclear === 0);
+  const count = messages.reduce((sum, { passed }) => sum + passed, 0);
+  return isWhole
+    ? `${partner} and ${WITNESS} went on talking in a room of their own: ${count} messages, none lost.\n`
+    : `${partner} and ${WITNESS} were DISTURBED; see the table.\n`;
+}

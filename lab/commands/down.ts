@@ -1,0 +1,49 @@
+// fed:down: ends the lab's own programs; keeps its data unless told otherwise.
+import { systemClock } from "../../src/domain/clock.ts";
+import { readLab } from "../lab.ts";
+import { labDirectory, labPaths } from "../layout.ts";
+import { signedRecords } from "../offboard/records.ts";
+import { progressOn } from "../progress.ts";
+import { endLab, lockLab, purgeLab } from "../running.ts";
+import { DEFAULT_LAB, parseOptions } from "./options.ts";
+
+const USAGE = `
+Usage: ./task fed:down [--name LAB] [--purge]
+
+Ends the programs of the lab, and none besides. Databases, rooms, keys and configuration stay for the next
+fed:up.
+
+  --name LAB  the lab; "default" when absent
+  --purge     remove all of its data too. Each signed removal record that goes with them is named; without
+              --purge it stays, and a copy of it can be kept anywhere
+`;
+
+export async function down(args: readonly string[]): Promise<number> {
+  const options = parseOptions(args, USAGE, { purge: { type: "boolean" } });
+  if (options === undefined) return 0;
+  const name = options.text("name") ?? DEFAULT_LAB;
+  const paths = labPaths(labDirectory(name));
+  const progress = progressOn(process.stderr, systemClock);
+  if (readLab(paths) === undefined) {
+    progress.note(`There is no lab ${name}: nothing to do.`);
+    return 0;
+  }
+  const lock = await lockLab(paths, systemClock, progress);
+  try {
+    const lab = readLab(paths);
+    if (lab === undefined) return 0;
+    if (await endLab(lab, systemClock, progress)) progress.done(`ended the programs of the lab ${name}`);
+    else progress.note(`The lab ${name} was not running.`);
+    if (options.flag("purge")) {
+      const records = signedRecords(paths);
+      await purgeLab(lab, systemClock);
+      for (const file of records) progress.note(`removed a signed removal record: ${file}`);
+      progress.done(`removed ${paths.directory}`);
+    } else {
+      progress.note(`Its data are kept in ${paths.directory}; --purge removes them.`);
+    }
+    return 0;
+  } finally {
+    await lock.release();
+  }
+}

@@ -1,0 +1,132 @@
+// A removal as a person reads it at its end. Pure.
+
+import { shellWord } from "../../src/cli/lib/federation-options.ts";
+import { renderTable } from "../../src/cli/lib/output.ts";
+import { PLANE_NUMBERS, SAFE_ORDER } from "../../src/federation/planes/names.ts";
+import { PLANE_OF_STAGE, positionOf, STAGE_NAMES, type StageName } from "../../src/records/format/stages.ts";
+import type { Observed } from "../break-glass/watch.ts";
+import { formatDuration, type Palette } from "../progress.ts";
+import { isShut } from "./attempts.ts";
+import { THEMSELVES } from "./neighbours.ts";
+import type { Offboarded, StageSeen } from "./offboard.ts";
+import type { Signer } from "./signers.ts";
+
+export function renderOffboarded(seen: Offboarded, palette: Palette): string {
+  const { bold, dim, green, red } = palette;
+  const { remover, partner, run, kind, decidedAt, completedAt, stages, record, verified, waived, holds } =
+    seen;
+  const tick = (isGood: boolean) => (isGood ? green("✓") : red("✗"));
+  return [
+    "",
+    bold(`${remover} has removed ${partner}: all five planes closed, on both sides, signed by both.`),
+    dim(`${kind}, run ${run}; ${formatDuration(completedAt - decidedAt)} from the decision to the record`),
+    "",
+    ...seen.contained.map(
+      ({ organisation, afterMs }) =>
+        `${organisation} had planes 5, 4, 2 and 3 closed ${formatDuration(afterMs)} after the decision.`,
+    ),
+    bold("The stages, as the record has them"),
+    stageTable(stages),
+    bold(`What ${partner} kept trying at ${remover}`),
+    attemptTable(seen.attempts),
+    bold("Everybody else"),
+    ...seen.neighbours.map(
+      ({ organisation, with: other, messages, lost, longestMs, medianMs }) =>
+        `  ${tick(lost === 0)} ${peopleOf(organisation, other)}: ${messages} messages, ${
+          lost === 0 ? "none lost" : `${lost} LOST`
+        }; half within ${formatDuration(medianMs)}, the slowest ${formatDuration(longestMs)}`,
+    ),
+    ...Object.entries(seen.programs).map(
+      ([name, { restarted }]) =>
+        `  ${tick(restarted.every((one) => one === "homeserver"))} restarted at ${name}: ${restarted.join(", ") || "nothing"}`,
+    ),
+    "",
+    bold("The record"),
+    `  ${record.file}`,
+    ...record.signers.map(
+      ({ name, keyId, publicKeyFile }) =>
+        `  signed by ${name}, key ${keyId.slice(0, 16)}… ${dim(publicKeyFile)}`,
+    ),
+    `  ${tick(verified.drawbridge)} drawbridge verify`,
+    `  ${tick(verified.foreign)} Python securesystemslib, which knows nothing of Drawbridge:`,
+    ...withoutKeys(verified.foreignSaid, record.signers).map((line) => dim(`      ${line}`)),
+    "",
+    ...(waived.length === 0
+      ? []
+      : [
+          bold("Waived: out of an operator's reach, and its owner answers for it"),
+          ...waived.map(
+            ({ organisation, subject, found, by: role, reason }) =>
+              `  ${organisation}: ${subject}${found === subject ? "" : ` (${found})`}, by ${role}: ${reason}`,
+          ),
+          "",
+        ]),
+    holds ? green("Everything is as it should be.") : red("Not everything is as it should be; see above."),
+    "",
+    bold("Next"),
+    `  bin/drawbridge verify ${shellWord(record.file)} --trust ${shellWord(record.trustFile)}`,
+    `  ./task fed:readmit   ${dim(`takes ${partner} back, as a new partner`)}`,
+    `  ./task fed:down --purge   ${dim("ends the lab, and deletes this record with it: copy it before")}`,
+    "",
+  ].join("\n");
+}
+
+/** Without a third organisation that runs, its people write to each other. */
+function peopleOf(organisation: string, other: string): string {
+  return other === THEMSELVES ? `people of ${organisation} among themselves` : `${organisation} and ${other}`;
+}
+
+/** Its keys stand above, beside who holds them: what it says of each alike is said once. */
+function withoutKeys(said: string, signers: readonly Signer[]): readonly string[] {
+  const known = signers.map(({ keyId }) => `; key ${keyId}`);
+  const lines = said.split("\n").map((line) => {
+    const key = known.find((ending) => line.endsWith(ending));
+    return key === undefined ? line : line.slice(0, -key.length);
+  });
+  return [...new Set(lines)];
+}
+
+function stageTable(stages: readonly StageSeen[]): string {
+  const rows = stages.map(({ organisation, stage, closedAfterMs, openedAt, closedAt, interruptionMs }) => [
+    `  ${titleOf(stage)}`,
+    organisation,
+    formatDuration(closedAfterMs),
+    formatDuration(closedAt - openedAt),
+    interruptionMs === null ? "-" : formatDuration(interruptionMs),
+  ]);
+  return renderTable(["  STAGE", "AT", "CLOSED, SINCE THE DECISION", "TOOK", "OTHERS WAITED AT MOST"], rows);
+}
+
+function titleOf(stage: string): string {
+  const name = STAGE_NAMES.find((one) => one === stage) as StageName;
+  const plane = PLANE_OF_STAGE[name];
+  return `${positionOf(name)} ${name}${plane === null ? "" : `, plane ${PLANE_NUMBERS[plane]} ${plane}`}`;
+}
+
+function attemptTable(attempts: readonly Observed[]): string {
+  const order = [...SAFE_ORDER, "transport"];
+  const rows = attempts
+    .toSorted((one, other) => order.indexOf(one.plane ?? "") - order.indexOf(other.plane ?? ""))
+    .map((one) => [
+      `  ${isShut(one) ? "shut" : "OPEN"}`,
+      one.kind,
+      after(one.firstRefusal),
+      after(one.lastPass),
+      by(one.firstRefusal),
+      String(one.passed),
+      String(one.refused),
+    ]);
+  return renderTable(
+    ["  ", "TRIED", "FIRST REFUSED", "LAST LET IN", "FIRST REFUSED BY", "LET IN", "REFUSED"],
+    rows,
+  );
+}
+
+function after(timed: { readonly afterMs: number } | null): string {
+  return timed === null ? "-" : formatDuration(timed.afterMs);
+}
+
+function by(timed: Observed["firstRefusal"]): string {
+  if (timed === null) return "-";
+  return [timed.layer, timed.status, timed.reason].filter((part) => part !== null).join(" ");
+}

@@ -1,0 +1,236 @@
+// The proof as a person reads it at the end of fed:up. Pure.
+
+import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../../src/federation/planes/names.ts";
+import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
+import type { Lab } from "../lab.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";
+import { formatDuration, type Palette } from "../progress.ts";
+import type { AskResult } from "./ask.ts";
+import type { Proof } from "./proof.ts";
+import { ATTEMPT_PLANES, ATTEMPT_TITLES, ATTEMPTS, isRefused, type Refusal } from "./refusals.ts";
+import { timelineOf } from "./timeline.ts";
+
+/** In the proof, where the answer only has to be recognised. */
+const ANSWER_LINES_MAX = 9;
+const WIDTH = 100;
+
+export interface Opening {
+  readonly headline: string;
+  readonly tookMs: number;
+}
+
+export function renderProof(lab: Lab, proof: Proof, opening: Opening, palette: Palette): string {
+  const { bold, dim } = palette;
+  const main = proof.asked["org-b"];
+  const other = proof.asked["org-a"];
+  const { encrypted } = proof;
+  return [
+    "",
+    `${bold(opening.headline)} ${dim(`(${formatDuration(opening.tookMs)})`)}`,
+    "",
+    ...renderQuestion(main, palette),
+    "",
+    ...renderViews(main, "org-b", palette, ANSWER_LINES_MAX),
+    "",
+    ...renderTimeline(main, "org-b", "org-a", palette),
+    "",
+    `${bold("And the other way round")}`,
+    `  ${other.asker} asked ${other.ghost} in ${other.room.alias}`,
+    ...quote(other.question, palette),
+    `  ${verdict(other)}; ${gatewayLine(other, "org-b")}`,
+    "",
+    bold("And in the encrypted form of the room"),
+    `  ${encrypted.asker} asked ${encrypted.ghost} in ${encrypted.room.alias}`,
+    ...quote(encrypted.question, palette),
+    `  ${verdict(encrypted)}; ${gatewayLine(encrypted, "org-a")}`,
+    `  ${sealLine(encrypted)}`,
+    "",
+    bold("The five planes, at org-a and org-b alike: what the partner passes, and what stops org-c"),
+    ...PLANE_NAMES.flatMap((plane) => renderPlane(plane, proof, palette)),
+    "",
+    ...(proof.failures.length === 0
+      ? [palette.green("Everything is as it should be.")]
+      : [
+          palette.red("Not as it should be:"),
+          ...proof.failures.map((failure) => palette.red(`  ✗ ${failure}`)),
+        ]),
+    "",
+    bold("Next"),
+    ...nextCommands(lab),
+    "",
+  ].join("\n");
+}
+
+export function renderQuestion(result: AskResult, palette: Palette): string[] {
+  return [
+    `${palette.bold(result.asker)} asked ${palette.bold(result.ghost)}`,
+    `  in ${result.room.alias} ${palette.dim(result.room.roomId)}`,
+    ...quote(result.question, palette),
+  ];
+}
+
+/**
+ * The answer in both organisations' copies of the room; the asker's first.
+ * @param linesMax of an answer that are shown
+ */
+export function renderViews(
+  result: AskResult,
+  from: CompleteOrganisation,
+  palette: Palette,
+  linesMax = Number.POSITIVE_INFINITY,
+): string[] {
+  return [from, partnerOf(from)].flatMap((viewer, index) => {
+    const { text, eventIds } = result.views[viewer];
+    const title = palette.bold(`The answer in ${viewer}'s view of the room`);
+    if (text === null) return [title, `  ${palette.red(verdict(result))}`];
+    const shown = `${title} ${palette.dim(eventIds.join(" "))}`;
+    const isSame = index > 0 && linesMax === Number.POSITIVE_INFINITY && text === result.views[from].text;
+    const body = isSame ? ["  the same, word for word"] : quote(text, palette, palette.cyan, linesMax);
+    return [...(index > 0 ? [""] : []), shown, ...body];
+  });
+}
+
+export function renderTimeline(
+  result: AskResult,
+  bridgeOf: CompleteOrganisation,
+  publisher: CompleteOrganisation,
+  palette: Palette,
+): string[] {
+  const hops = timelineOf(result, bridgeOf, publisher);
+  return [
+    palette.bold("Time line"),
+    ...hops.map((hop) => `${formatDuration(Math.max(hop.atMs, 0)).padStart(9)}  ${hop.what}`),
+    "",
+    `${palette.bold("Gateway")}  ${gatewayLine(result, publisher)}`,
+  ];
+}
+
+function gatewayLine({ gateway }: AskResult, publisher: CompleteOrganisation): string {
+  if (gateway === null) return `the gateway of ${publisher} saw no invocation`;
+  const took = formatDuration(gateway.duration_ms);
+  return `${publisher}'s gateway saw azp ${gateway.azp} on ${gateway.route}: ${gateway.code} in ${took}`;
+}
+
+/** What the homeservers have of it. */
+function sealLine({ views }: AskResult): string {
+  const isSealed = COMPLETE_ORGANISATIONS.every((name) => views[name].encrypted);
+  return isSealed
+    ? "encrypted on both homeservers, opened by both people's clients"
+    : "not encrypted for both";
+}
+
+function verdict({ audit, views, sentAt }: AskResult): string {
+  if (audit.outcome !== "completed") return `${audit.outcome}: ${audit.terminal_reason}`;
+  const seen = COMPLETE_ORGANISATIONS.map((name) => views[name].answerSeenAt ?? Number.NaN);
+  const last = Math.max(...seen);
+  return Number.isNaN(last)
+    ? "answered, but not seen by both"
+    : `answered, seen by both after ${formatDuration(last - sentAt)}`;
+}
+
+function quote(
+  text: string,
+  palette: Palette,
+  colour: (text: string) => string = (line) => line,
+  linesMax = Number.POSITIVE_INFINITY,
+): string[] {
+  const lines = text.trimEnd().split("\n").flatMap(wrap);
+  const shown = lines.length > linesMax ? lines.slice(0, linesMax - 1) : lines;
+  const bar = palette.dim("  │ ");
+  return [
+    ...shown.map((line) => `${bar}${colour(line)}`),
+    ...(shown.length < lines.length
+      ? [`${bar}${palette.dim(`… ${lines.length - shown.length} more lines`)}`]
+      : []),
+  ];
+}
+
+function wrap(line: string): string[] {
+  const rows: string[] = [];
+  let row = "";
+  for (const word of line.split(" ")) {
+    if (row !== "" && row.length + word.length + 1 > WIDTH) {
+      rows.push(row);
+      row = word;
+    } else {
+      row = row === "" && rows.length === 0 ? word : `${row} ${word}`;
+    }
+  }
+  return [...rows, row];
+}
+
+function renderPlane(plane: PlaneName, proof: Proof, palette: Palette): string[] {
+  const attempts = ATTEMPTS.filter((attempt) => ATTEMPT_PLANES[attempt] === plane);
+  return [
+    `  ${palette.bold(`${PLANE_NUMBERS[plane]} ${plane}`)}`,
+    ...renderPassages(
+      COMPLETE_ORGANISATIONS.flatMap((at) => proof.passages[at].filter((item) => item.plane === plane)),
+      palette,
+    ),
+    ...attempts.map((attempt) =>
+      renderRefusal(
+        proof.refusals.filter((refusal) => refusal.attempt === attempt),
+        palette,
+      ),
+    ),
+  ];
+}
+
+/** One line a probe, for both organisations where they answered alike. */
+function renderPassages(items: readonly EvidenceItem[], palette: Palette): string[] {
+  return [...new Set(items.map(({ probe }) => probe))].map((probe) => {
+    const same = items.filter((item) => item.probe === probe);
+    const mark = same.every(({ verdict }) => verdict === "open") ? palette.green("✓") : palette.red("✗");
+    const seen = [...new Set(same.map(({ status, layer }) => `${status ?? "no answer"} by ${layer}`))];
+    const what = PROBE_TITLES[probe] ?? probe;
+    return `    ${mark} partner  ${seen.join(", ")}  ${palette.dim(what)}`;
+  });
+}
+
+/** For people: what was tried as the partner. */
+const PROBE_TITLES: Readonly<Record<string, string>> = {
+  federation_send: "sends by federation",
+  make_join: "is handed a join to a shared room",
+  invite: "invites a person",
+  card_fetch: "fetches the agent's card",
+  token_request: "is issued a token",
+  invoke: "reaches the agent with it",
+};
+
+function renderRefusal(refusals: readonly Refusal[], palette: Palette): string {
+  const [first] = refusals;
+  if (first === undefined) return "";
+  const mark = refusals.every(isRefused) ? palette.green("✓") : palette.red("✗");
+  const seen = (r: Refusal) =>
+    r.layer?.answered === undefined ? `${r.received}` : `${r.received} by ${r.layer.answered}`;
+  const same = refusals.every((r) => seen(r) === seen(first) && r.code === first.code);
+  const status = same ? seen(first) : refusals.map((r) => `${seen(r)} at ${r.at}`).join(", ");
+  const codes = new Set(refusals.flatMap(({ code }) => (code === undefined ? [] : [code])));
+  return `    ${mark} org-c    ${status}  ${ATTEMPT_TITLES[first.attempt]}  ${palette.dim([...codes].join("; "))}`.trimEnd();
+}
+
+function nextCommands(lab: Lab): string[] {
+  const name = lab.name === "default" ? "" : ` --name ${lab.name}`;
+  const commands: readonly (readonly [string, string])[] = [
+    [
+      `./task fed:ask "How is a question kept from being asked twice?"${name}`,
+      "ask org-a's agent as a user of org-b",
+    ],
+    [`./task fed:ask --from org-a --to org-b "When does the span open?"${name}`, "and the other way round"],
+    [
+      `./task fed:ask --encrypted "How do I connect the bridge to my own Synapse?"${name}`,
+      "ask in the encrypted room",
+    ],
+    [`./task fed:status${name}`, "what runs where; --json for scripts"],
+    [`./task fed:logs org-b bridge -f${name}`, "follow a program's log"],
+    [`./task fed:break-glass contain org-b${name}`, "cut org-b off at once; restore takes it back"],
+    [
+      `./task fed:offboard org-b${name}`,
+      "remove it for good, with signed records; fed:readmit takes it back",
+    ],
+    [`./task fed:link cut org-a org-b${name}`, "cut the network between the two; heal repairs it"],
+    [`./task fed:down${name}`, "end it and keep the data; --purge removes them"],
+  ];
+  const width = Math.max(...commands.map(([command]) => command.length));
+  return commands.map(([command, what]) => `  ${command.padEnd(width)}  ${what}`);
+}

@@ -1,0 +1,132 @@
+// What a partner brings anew when it comes back: a card key and a client that were never used before, and a
+// file that says so at the organisation that readmits it. Invariants: every name is new; a secret is made once,
+// and handed over by way of the file system alone; our own pin of our own agent follows its new key.
+import { readFileSync } from "node:fs";
+import { join, relative } from "node:path";
+import { parseDocument, stringify } from "yaml";
+import { z } from "zod";
+import { generateCardKey } from "../../src/cards/signing-keys.ts";
+import { systemClock, systemRandom } from "../../src/domain/clock.ts";
+import { editFile } from "../../src/federation/change/edit-file.ts";
+import type { FreshIdentities } from "../../src/federation/readmission/fresh.ts";
+import { PRIVATE, PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
+import { changeRegistry } from "../configuration/control-repository.ts";
+import { agentName } from "../endpoints.ts";
+import { keepSecret, randomSecret } from "../files.ts";
+import type { Lab } from "../lab.ts";
+import {
+  AGENT,
+  COMPLETE_ORGANISATIONS,
+  type CompleteOrganisation,
+  clientIds,
+  partnerOf,
+} from "../organisations.ts";
+import { supervisorClient } from "../supervisor/client.ts";
+import { unitName } from "../supervisor/units.ts";
+
+/** Public, of an agent's new card key. */
+export interface FreshCardKey {
+  readonly keyId: string;
+  readonly jwk: { readonly kty: "EC"; readonly crv: "P-256"; readonly x: string; readonly y: string };
+}
+
+const CardPoint = z.object({ x: z.string(), y: z.string() });
+
+/** The client of an organisation's bridge at its partner, in its n-th partnership. */
+export function clientIn(organisation: CompleteOrganisation, generation: number): string {
+  return `${clientIds.bridgeOf(organisation)}-${generation}`;
+}
+
+/** Gives an agent a new card key, publishes it, and pins it at home. The agent restarts. */
+export async function rotateCardKey(
+  lab: Lab,
+  organisation: CompleteOrganisation,
+  generation: number,
+): Promise<FreshCardKey> {
+  const { agentConfig, agentKey } = lab.paths.organisation(organisation);
+  const keyId = `${organisation}-card-${generation}`;
+  const made = await keepSecret(
+    `${agentKey}-${generation}`,
+    async () => (await generateCardKey(keyId)).privateJwk,
+  );
+  const { x, y } = CardPoint.parse(JSON.parse(made));
+  const fresh: FreshCardKey = { keyId, jwk: { kty: "EC", crv: "P-256", x, y } };
+  await changeRegistry(
+    lab,
+    organisation,
+    `Publish and pin ${keyId}, our own agent's new card key`,
+    systemClock,
+    (registry) => {
+      const file = "registry/organisation.yaml";
+      const edits = [
+        { path: ["agents", AGENT, "cardKeys"], value: [fresh] },
+        { path: ["consumes", AGENT, "cardIdentity"], value: fresh },
+      ];
+      return new Map([...registry, [file, editFile(registry.get(file) ?? "", edits)]]);
+    },
+  );
+  writeWhole(agentKey, `${made}\n`, PRIVATE);
+  editYaml(agentConfig, ["signing", "keyId"], keyId);
+  await supervisorClient(lab).execute({ action: "restart", unit: unitName(organisation, "agent") });
+  return fresh;
+}
+
+/**
+ * Declares the partner's new client at the issuer's operator, hands its secret over, and writes what is fresh.
+ * @returns the file for `drawbridge readmission open`
+ */
+export async function writeFresh(
+  lab: Lab,
+  organisation: CompleteOrganisation,
+  generation: number,
+  keys: Readonly<Record<CompleteOrganisation, FreshCardKey>>,
+): Promise<string> {
+  const partner = partnerOf(organisation);
+  const own = lab.paths.organisation(organisation);
+  const client = clientIn(partner, generation);
+  const ourClient = clientIn(organisation, generation);
+  const secretName = `client-secret-${partner}-${generation}`;
+  for (const issuer of COMPLETE_ORGANISATIONS) {
+    const holder = partnerOf(issuer);
+    const id = clientIn(holder, generation);
+    const issued = await keepSecret(lab.paths.organisation(issuer).clientSecret(id), () =>
+      randomSecret(systemRandom),
+    );
+    const held = lab.paths.organisation(holder).bridgeSecret(`client-secret-${issuer}-${generation}`);
+    writeWhole(held, `${issued}\n`, PRIVATE);
+  }
+  const fresh: z.input<typeof FreshIdentities> = {
+    version: 1,
+    azp: client,
+    clientSecret: { file: relative(own.issuer, own.clientSecret(client)) },
+    agents: {
+      [agentName(organisation, partner)]: {
+        cardIdentity: keys[partner],
+        clientId: ourClient,
+        clientSecret: { file: relative(own.bridge, own.bridgeSecret(secretName)) },
+      },
+    },
+  };
+  const file = join(own.federation, `fresh-${partner}-${generation}.yaml`);
+  writeWhole(
+    file,
+    `# What ${partner} brings anew\n${stringify(fresh, { lineWidth: 0, aliasDuplicateObjects: false })}`,
+    PUBLIC,
+  );
+  // Whoever looks as the partner uses its new client from now on.
+  const probe = own.probeFile(partner);
+  editYaml(probe, ["as", "client", "clientId"], client);
+  editYaml(
+    probe,
+    ["as", "client", "clientSecret", "file"],
+    relative(own.federation, own.clientSecret(client)),
+  );
+  return file;
+}
+
+/** As an operator does who edits it by hand. */
+function editYaml(file: string, path: readonly string[], value: unknown): void {
+  const document = parseDocument(readFileSync(file, "utf8"));
+  document.setIn(path, value);
+  writeWhole(file, document.toString({ lineWidth: 0 }), PUBLIC);
+}

@@ -1,0 +1,234 @@
+// Gathers the lab's status: what the supervisor knows, what stands in its files, and how each program
+// answers now.
+import { join, resolve } from "node:path";
+import { z } from "zod";
+import { DrawbridgeError } from "../../src/domain/errors.ts";
+import { ClientsFile, type DeclaredClient } from "../../src/rendered-files/clients-file.ts";
+import { parseYaml } from "../../src/runtime/load-yaml.ts";
+import { readIfPresent } from "../../src/runtime/write-file.ts";
+import { answers } from "../answers.ts";
+import { BRIDGE_SECRETS } from "../configuration/bridge.ts";
+import { outsiderFiles } from "../configuration/outsider.ts";
+import { agentsOf, ghostFor, homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
+import { readJson } from "../files.ts";
+import { HOMESERVER_FILES } from "../homeserver.ts";
+import type { Lab } from "../lab.ts";
+import {
+  AGENT,
+  COMPLETE_ORGANISATIONS,
+  type CompleteOrganisation,
+  clientIds,
+  isComplete,
+  type OrganisationName,
+  partnerOf,
+  TRAITS,
+  WITNESS,
+} from "../organisations.ts";
+import { childrenOf } from "../process-identity.ts";
+import { readSeed, type Seed } from "../seed/seed.ts";
+import { supervisorClient } from "../supervisor/client.ts";
+import type { SupervisorStatus } from "../supervisor/protocol.ts";
+import { POSTGRES, type ProgramName, unitName } from "../supervisor/units.ts";
+import { federationStatus } from "./federation.ts";
+import { roomsOf } from "./rooms.ts";
+import type { FedStatus, OrganisationStatus } from "./schema.ts";
+
+const PROBE_TIMEOUT_MS = 3_000;
+const PostgresPlace = z.object({ dataDirectory: z.string(), logFile: z.string() });
+
+interface Sources {
+  readonly lab: Lab;
+  readonly seed: Seed | undefined;
+  readonly supervisor: SupervisorStatus | undefined;
+}
+
+/** The status of a lab, running or not. */
+export async function collectStatus(lab: Lab): Promise<FedStatus> {
+  const supervisor = await supervisorClient(lab)
+    .status()
+    .catch(() => undefined);
+  const sources = { lab, seed: readSeed(lab), supervisor };
+  const organisations = Object.fromEntries(
+    await Promise.all(lab.organisations.map(async (name) => [name, await organisationStatus(sources, name)])),
+  ) as FedStatus["organisations"];
+  const postgres = unitOf(sources, POSTGRES);
+  const place = readJson(PostgresPlace, lab.paths.postgresPlace);
+  const programs = Object.values(organisations).flatMap((organisation) => programsOf(organisation));
+  return {
+    version: 1,
+    name: lab.name,
+    directory: lab.paths.directory,
+    healthy: postgres.state === "ready" && programs.every((program) => program.healthy),
+    supervisor: {
+      pid: supervisor?.pid ?? null,
+      controlUrl: `http://127.0.0.1:${lab.ports.control}`,
+      tokenFile: lab.paths.controlToken,
+      logFile: lab.paths.log("supervisor"),
+    },
+    postgres: {
+      ...postgres,
+      port: lab.ports.postgres,
+      dataDirectory: place?.dataDirectory ?? null,
+      logFile: place?.logFile ?? null,
+    },
+    cutLinks: supervisor?.cutLinks ?? [],
+    organisations,
+  };
+}
+
+/** The programs of an organisation by name. */
+export function programsOf(organisation: OrganisationStatus) {
+  const { homeserver, issuer, agent, gateway, bridge, reconciler } = organisation;
+  return Object.entries({ homeserver, issuer, agent, gateway, bridge, reconciler }).flatMap(
+    ([name, program]) => (program === undefined ? [] : [{ ...program, name }]),
+  );
+}
+
+function unitOf({ supervisor }: Sources, name: string) {
+  const unit = supervisor?.units.find((candidate) => candidate.name === name);
+  return { pid: unit?.pid ?? null, state: unit?.state ?? ("stopped" as const) };
+}
+
+async function programStatus(
+  sources: Sources,
+  organisation: OrganisationName,
+  program: ProgramName,
+  configFile: string,
+  probeUrl?: string,
+  probeStatus = 200,
+) {
+  const name = unitName(organisation, program);
+  const unit = unitOf(sources, name);
+  return {
+    ...unit,
+    healthy:
+      unit.pid !== null &&
+      (probeUrl === undefined || (await answers({ url: probeUrl, status: probeStatus }, PROBE_TIMEOUT_MS))),
+    configFile,
+    outputFile: sources.lab.paths.log(name),
+  };
+}
+
+async function organisationStatus(sources: Sources, name: OrganisationName): Promise<OrganisationStatus> {
+  const { lab, seed } = sources;
+  const paths = lab.paths.organisation(name);
+  const endpoints = homeserverEndpoints(lab, name);
+  return {
+    serverName: lab.serverNames[name],
+    ...endpoints,
+    caFile: lab.paths.caCertificate,
+    dataDirectory: paths.directory,
+    homeserver: {
+      ...(await programStatus(
+        sources,
+        name,
+        "homeserver",
+        paths.homeserverConfig,
+        `${endpoints.clientUrl}/_matrix/client/versions`,
+      )),
+      signingKeyFile: join(paths.homeserver, HOMESERVER_FILES.signingKey),
+    },
+    users: seed?.users[name] ?? [],
+    rooms: await roomsOf(lab, seed, name),
+    clients: clientsOf(lab, name),
+    ...(isComplete(name) ? await serviceStatus(sources, name) : {}),
+  };
+}
+
+function clientsOf(lab: Lab, name: OrganisationName): OrganisationStatus["clients"] {
+  if (isComplete(name)) return declaredClients(lab, name);
+  return name === WITNESS ? [] : outsiderClients(lab);
+}
+
+/** Those that its issuer has in force, which a re-admission changes; its own first, then the partner's. */
+function declaredClients(lab: Lab, name: CompleteOrganisation): OrganisationStatus["clients"] {
+  const { clientsFile, issuer } = lab.paths.organisation(name);
+  const counterparty: string = lab.serverNames[partnerOf(name)];
+  const placeOf = (partner: string | undefined) =>
+    partner === undefined ? 0 : partner === counterparty ? 1 : 2;
+  return clientsIn(clientsFile)
+    .toSorted((one, other) => placeOf(one.partner) - placeOf(other.partner))
+    .flatMap(({ clientId, secret, partner }) =>
+      "file" in secret
+        ? [{ clientId, secretFile: resolve(issuer, secret.file), partner: partner ?? null }]
+        : [],
+    );
+}
+
+/** None before the lab was first started, nor while the file cannot be used. */
+function clientsIn(file: string): readonly DeclaredClient[] {
+  try {
+    return parseYaml(ClientsFile, readIfPresent(file) ?? "", file).clients;
+  } catch (error) {
+    if (error instanceof DrawbridgeError) return [];
+    throw error;
+  }
+}
+
+function outsiderClients(lab: Lab): OrganisationStatus["clients"] {
+  const files = outsiderFiles(lab);
+  return [
+    { clientId: clientIds.bridgeOf("org-c"), secretFile: files.unknownClientSecret, partner: null },
+    ...COMPLETE_ORGANISATIONS.map((issuer) => ({
+      clientId: clientIds.applicant,
+      secretFile: files.applicantSecret(issuer),
+      partner: lab.serverNames[issuer],
+    })),
+  ];
+}
+
+async function serviceStatus(sources: Sources, name: CompleteOrganisation) {
+  const { lab } = sources;
+  const paths = lab.paths.organisation(name);
+  const endpoints = serviceEndpoints(lab, name);
+  const [gateway, issuer, agent, bridge, reconciler] = await Promise.all([
+    programStatus(sources, name, "gateway", paths.gatewayConfig, endpoints.nowhereUrl, 404),
+    programStatus(sources, name, "issuer", paths.issuerConfig, endpoints.jwksUrl),
+    programStatus(sources, name, "agent", paths.agentConfig, endpoints.agentCardUrl),
+    programStatus(sources, name, "bridge", paths.bridgeConfig, endpoints.healthUrl),
+    programStatus(sources, name, "reconciler", paths.federationConfig),
+  ]);
+  return {
+    gateway: {
+      ...gateway,
+      pid: gateway.pid === null ? null : (childrenOf(gateway.pid)[0] ?? null),
+      programPid: gateway.pid,
+      url: endpoints.gatewayUrl,
+      cardUrl: endpoints.cardUrl,
+      invokeUrl: endpoints.invokeUrl,
+      accessLog: paths.accessLog,
+    },
+    issuer: {
+      ...issuer,
+      url: endpoints.issuerUrl,
+      tokenEndpoint: endpoints.tokenEndpoint,
+      jwksUrl: endpoints.jwksUrl,
+      audience: endpoints.audience,
+      clientsFile: paths.clientsFile,
+    },
+    agent: {
+      ...agent,
+      url: endpoints.agentUrl,
+      name: AGENT,
+      title: TRAITS[name].agentTitle,
+      documents: paths.agentDocuments,
+    },
+    bridge: {
+      ...bridge,
+      url: endpoints.bridgeUrl,
+      healthUrl: endpoints.healthUrl,
+      metricsUrl: endpoints.metricsUrl,
+      databaseUrl: (readIfPresent(paths.bridgeSecret(BRIDGE_SECRETS.databaseUrl)) ?? "").trim(),
+      agentsFile: paths.agentsFile,
+      auditFile: paths.auditFile,
+      logFile: paths.bridgeLog,
+      ghosts: agentsOf(name).map(({ agentId, publisher }) => ({
+        userId: ghostFor(lab, name, publisher),
+        agent: agentId,
+        cardUrl: serviceEndpoints(lab, publisher).cardUrl,
+      })),
+    },
+    federation: await federationStatus(lab, name),
+    reconciler,
+  };
+}

@@ -1,0 +1,156 @@
+// drawbridge card fetch: gets a card and shows what pinning it would mean.
+// Invariant: the key to pin is never taken from the card, nor from anything the card points to.
+import process from "node:process";
+import type { Command } from "commander";
+import { exportJWK } from "jose";
+import { fetchCard } from "../../cards/fetch.ts";
+import type { PinnedKey } from "../../cards/pinned-keys.ts";
+import { readSignatureEntry } from "../../cards/signature-entry.ts";
+import { type ReadCard, readCard, verifyCard } from "../../cards/verify.ts";
+import { systemClock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { quoted, readJwkSet } from "../lib/card-files.ts";
+import { type CommandModule, ExitCode } from "../lib/command.ts";
+import { renderJson } from "../lib/output.ts";
+
+interface Signature {
+  readonly keyId: string | undefined;
+  readonly algorithm: string;
+}
+
+type Verdict =
+  | { readonly accepted: true; readonly keyId: string }
+  | { readonly accepted: false; readonly reason: string };
+
+interface Jwk {
+  readonly x: string;
+  readonly y: string;
+}
+
+async function fetchBytes(url: string): Promise<Uint8Array> {
+  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
+    throw new DrawbridgeError("usage", "not an http or https URL", { hint: "Give the card's full address." });
+  }
+  const result = await fetchCard(url, { clock: systemClock });
+  if (result.fetched) return result.bytes;
+  const status = result.status === undefined ? "" : ` (status ${result.status})`;
+  throw new DrawbridgeError("agent_unavailable", `no card: ${result.failure}${status}`, {
+    hint: "Check the address; it must answer 200 with application/json itself, without a redirect.",
+  });
+}
+
+function readSignatures(read: ReadCard): Signature[] {
+  try {
+    return read.signatures.map(readSignatureEntry).map(({ keyId, algorithm }) => ({ keyId, algorithm }));
+  } catch {
+    return [];
+  }
+}
+
+async function verify(bytes: Uint8Array, pinned: readonly PinnedKey[]): Promise<Verdict> {
+  const verdict = await verifyCard(bytes, pinned);
+  return verdict.accepted
+    ? { accepted: true, keyId: verdict.keyId }
+    : { accepted: false, reason: verdict.reason };
+}
+
+async function publicJwk(pinned: readonly PinnedKey[], keyId: string): Promise<Jwk | undefined> {
+  const found = pinned.find((candidate) => candidate.keyId === keyId);
+  if (found === undefined) return undefined;
+  const { x = "", y = "" } = await exportJWK(found.key);
+  return { x, y };
+}
+
+/** An agents.yaml to start from. Strangers' texts are quoted; nobody may ask yet. */
+function renderEntry(url: string, read: ReadCard, keyId: string, jwk: Jwk | undefined): string {
+  const slug = read.card.name.toLowerCase().replace(/[^a-z0-9]+/g, "-");
+  const agentId = slug.replace(/^-+/, "").slice(0, 64).replace(/-+$/, "") || "agent";
+  const point = jwk ?? { x: "FILL IN", y: "FILL IN" };
+  const origin = jwk === undefined ? " # from the agent's operator, by another way than this card" : "";
+  return [
+    "version: 1",
+    "agents:",
+    `  ${agentId}:`,
+    `    cardUrl: ${quoted(url)}`,
+    "    cardIdentity:",
+    `      keyId: ${quoted(keyId)}`,
+    `      jwk:${origin}`,
+    "        kty: EC",
+    "        crv: P-256",
+    `        x: ${quoted(point.x)}`,
+    `        y: ${quoted(point.y)}`,
+    "    allowedServers: [] # whose users may ask, such as [example.org]",
+    '    allowedSenders: [] # and which of them, such as ["*:example.org"]',
+    "",
+  ].join("\n");
+}
+
+function renderFacts(
+  url: string,
+  read: ReadCard,
+  signatures: readonly Signature[],
+  verdict?: Verdict,
+): string {
+  const { card } = read;
+  const lines = [
+    `card        ${url}`,
+    `name        ${quoted(card.name)}`,
+    `version     ${quoted(card.version)}`,
+    `digest      ${read.digest}`,
+    ...card.supportedInterfaces.map(
+      ({ protocolBinding, protocolVersion, url: address }) =>
+        `interface   ${quoted(protocolBinding)} ${quoted(protocolVersion)} ${quoted(address)}`,
+    ),
+    ...signatures.map(
+      ({ keyId, algorithm }) => `signature   kid ${quoted(keyId ?? "")} alg ${quoted(algorithm)}`,
+    ),
+    ...(signatures.length === 0 ? ["signature   none that can be read"] : []),
+  ];
+  if (verdict === undefined) lines.push("verified    no: give the operator's keys with --jwks");
+  else if (verdict.accepted) lines.push(`verified    yes, by ${quoted(verdict.keyId)}`);
+  else lines.push(`verified    no: ${verdict.reason}`);
+  return `${lines.join("\n")}\n`;
+}
+
+async function run(url: string, options: { jwks?: string; json?: true }): Promise<void> {
+  const pinned = options.jwks === undefined ? undefined : await readJwkSet(options.jwks);
+  const bytes = await fetchBytes(url);
+  const read = readCard(bytes);
+  if ("reason" in read) {
+    throw new DrawbridgeError("card_rejected", `the card is rejected: ${read.reason} at ${quoted(read.at)}`, {
+      hint: "Ask the agent's operator for a card that follows A2A 1.0.",
+    });
+  }
+  const signatures = readSignatures(read);
+  const verdict = pinned === undefined ? undefined : await verify(bytes, pinned);
+  if (options.json) {
+    const { name, version, supportedInterfaces } = read.card;
+    const { digest } = read;
+    process.stdout.write(
+      renderJson({ url, name, version, digest, supportedInterfaces, signatures, verdict }),
+    );
+  } else {
+    process.stdout.write(renderFacts(url, read, signatures, verdict));
+    const keyId = verdict?.accepted
+      ? verdict.keyId
+      : signatures.find((one) => one.algorithm === "ES256")?.keyId;
+    if (keyId !== undefined && verdict?.accepted !== false) {
+      const jwk = pinned === undefined ? undefined : await publicJwk(pinned, keyId);
+      process.stdout.write(`\n${renderEntry(url, read, keyId, jwk)}`);
+    }
+  }
+  if (verdict?.accepted === false) process.exitCode = ExitCode.failed;
+}
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .argument("<url>", "the card's address")
+      .option(
+        "--jwks <file>",
+        "the agent operator's public keys, received by another way: verify the card with them",
+      )
+      .option("--json", "print the facts as JSON, without the agents.yaml entry")
+      .action(run);
+  },
+};

@@ -1,4 +1,0 @@
-// drawbridge federation contain: breaks the glass on one partner.
-import { actCommand } from "./federation-act.ts";
-
-export const command = actCommand("contain");

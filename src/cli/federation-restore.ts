@@ -1,4 +1,0 @@
-// drawbridge federation restore: takes a containment back.
-import { actCommand } from "./federation-act.ts";
-
-export const command = actCommand("restore");

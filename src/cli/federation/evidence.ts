@@ -1,0 +1,120 @@
+// drawbridge federation evidence: an evidence pack about one partner, or the check of one that was made.
+import { readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import process from "node:process";
+import type { Command } from "commander";
+import { systemClock } from "../../domain/clock.ts";
+import { parseDurationMs } from "../../domain/duration.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { assemblePack } from "../../federation/evidence/assemble.ts";
+import type { Window } from "../../federation/evidence/collect-stream.ts";
+import { packProblems } from "../../federation/evidence/pack.ts";
+import { renderPage } from "../../federation/evidence/page.ts";
+import { CLOSING_ORDER } from "../../federation/planes/names.ts";
+import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
+import { type CommandModule, ExitCode } from "../lib/command.ts";
+import { lookAt } from "../lib/federation-look.ts";
+import { CONFIG_OPTION, say } from "../lib/federation-options.ts";
+
+interface Options {
+  readonly config: string;
+  readonly since?: string;
+  readonly until?: string;
+  readonly as?: string;
+  readonly output?: string;
+  readonly verify?: string;
+}
+
+function usage(message: string, hint: string): DrawbridgeError {
+  return new DrawbridgeError("usage", message, { hint });
+}
+
+/** A time as ISO 8601, or how long ago, such as `2h`. */
+function timeOf(option: string, text: string, nowMs: number): number {
+  const ago = parseDurationMs(text);
+  if (ago !== undefined) return nowMs - ago;
+  const at = /^\d{4}-\d{2}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
+  if (Number.isFinite(at)) return at;
+  throw usage(
+    `--${option} ${JSON.stringify(text)} is no time`,
+    "Write 2026-01-31T03:00:00Z, or 2h for two hours ago.",
+  );
+}
+
+function windowOf({ since, until }: Options): Window {
+  const now = systemClock.now();
+  if (since === undefined) throw usage("--since is missing", "Say from when on, such as --since 24h.");
+  const from = timeOf("since", since, now);
+  const to = until === undefined ? undefined : timeOf("until", until, now);
+  if (to !== undefined && to < from) throw usage("--until is before --since", "Exchange them.");
+  // Without an end, what the probes themselves leave in the streams belongs to the pack.
+  const open = "9999-12-31T23:59:59.999Z";
+  return { since: new Date(from).toISOString(), until: to === undefined ? open : new Date(to).toISOString() };
+}
+
+function verify(file: string): void {
+  let value: unknown;
+  try {
+    value = JSON.parse(readFileSync(file, "utf8"));
+  } catch {
+    throw usage(`${file} cannot be read as JSON`, "Name the JSON file of a pack.");
+  }
+  const problems = packProblems(value);
+  for (const problem of problems) process.stdout.write(`${problem}\n`);
+  if (problems.length === 0) process.stdout.write("Every digest is that of what it stands for.\n");
+  else process.exitCode = ExitCode.failed;
+}
+
+async function run(name: string | undefined, options: Options): Promise<void> {
+  if (options.verify !== undefined) {
+    verify(options.verify);
+    return;
+  }
+  if (name === undefined) throw usage("the partner is missing", "Name one, or a pack with --verify.");
+  if (options.output === undefined) throw usage("--output is missing", "Name the folder for the pack.");
+  const window = windowOf(options);
+  const { config, current, partner, inside, outside } = await lookAt(name, {
+    ...options,
+    planes: CLOSING_ORDER,
+  });
+  const now = systemClock.now();
+  const ended = Date.parse(window.until) > now ? { ...window, until: new Date(now).toISOString() } : window;
+  const pack = await assemblePack({
+    ...{ config, current, partner, inside, outside, window: ended, clock: systemClock },
+  });
+  const stem = `evidence-${partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}`;
+  const folder = resolve(options.output);
+  const [json, page] = [join(folder, `${stem}.json`), join(folder, `${stem}.md`)];
+  writeWhole(json, `${JSON.stringify(pack, null, 2)}\n`, PRIVATE);
+  writeWhole(page, renderPage(pack), PRIVATE);
+  process.stdout.write(`${page}\n${json}\n`);
+  for (const { stream, matching, refused_lines } of pack.streams) {
+    const refused = refused_lines === 0 ? "" : `, ${refused_lines} outside the schema and left out`;
+    say(`${stream}: ${matching} lines of this partner${refused}`);
+  }
+}
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .argument("[partner]", "server name, or name of the registry file")
+      .option(...CONFIG_OPTION)
+      .option("--since <time>", "from when on: 2026-01-31T03:00:00Z, or 2h for two hours ago")
+      .option("--until <time>", "up to when; now when absent")
+      .option("--as <file>", "a probe.yaml: look from outside as well, as the partner")
+      .option("--output <folder>", "where the pack is written: a page and its JSON")
+      .option("--verify <file>", "check every digest of a pack that was made")
+      .addHelpText(
+        "after",
+        `
+Reads the border's violations, the gateway's access log and the bridge's audit file, probes the planes, and
+writes two files, readable by this user alone. No message, prompt or answer is in them, nor can be.
+
+Exit codes:
+  0  written; with --verify: every digest is right
+  1  with --verify: something is wrong, and is named
+  2  unknown partner, or a configuration that is wrong; nothing was written`,
+      )
+      .action(run);
+  },
+};

@@ -1,0 +1,90 @@
+// drawbridge federation status: whom is contained, and what is in force on every plane.
+import process from "node:process";
+import type { Command } from "commander";
+import { type FederationStatus, federationStatus } from "../../federation/containment/status.ts";
+import { type CommandModule, ExitCode } from "../lib/command.ts";
+import { CONFIG_OPTION, openForCommand, planeLabel, planeWords, short } from "../lib/federation-options.ts";
+import { renderJson, renderTable } from "../lib/output.ts";
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .option(...CONFIG_OPTION)
+      .option("--json", "print JSON")
+      .addHelpText(
+        "after",
+        `
+Read from records alone; no server is asked.
+
+Exit codes:
+  0  every plane is in force at the head
+  2  a configuration that is wrong, or a record that is damaged
+  4  the head is refused; the last good revision stays in force
+  5  a plane is behind the head, incomplete, deferred or failed`,
+      )
+      .action(async (options: { config: string; json?: boolean }) => {
+        const { federation } = await openForCommand(options.config);
+        const status = await federationStatus(federation);
+        process.stdout.write(options.json === true ? renderJson(status) : textOf(status));
+        process.exitCode = exitCodeOf(status);
+      });
+  },
+};
+
+function exitCodeOf({ head, refused, planes }: FederationStatus): ExitCode {
+  if (refused !== null) return ExitCode.refused;
+  const current = planes.every(({ outcome, revision }) => outcome === "in_force" && revision === head);
+  return current ? ExitCode.ok : ExitCode.incomplete;
+}
+
+function textOf({ head, accepted, refused, contained, planes, drift }: FederationStatus): string {
+  const sections = [`head      ${short(head)}\nin force  ${short(accepted)}\n`];
+  if (refused !== null) {
+    sections.push(`REFUSED: ${refused.detail} [${refused.reason}]\nhint: ${refused.hint}\n`);
+  }
+  sections.push(
+    contained.length === 0
+      ? "No partner is contained.\n"
+      : renderTable(
+          ["CONTAINED", "SERVER", "CLOSED PLANES"],
+          contained.map((one) => [one.name, one.serverName, one.closed.join(", ")]),
+        ),
+    renderTable(
+      ["PLANE", "REVISION", "DIGEST", "TIME", "OUTCOME", "DRIFT", "NEXT TRY"],
+      planes.map((one) => [
+        planeLabel(one.plane),
+        short(one.revision),
+        short(one.digest),
+        one.at ?? "-",
+        one.outcome === "never"
+          ? "never applied"
+          : `${one.outcome}${one.reason === null ? "" : ` (${one.reason})`}`,
+        one.drift === null ? "not looked for" : String(one.drift),
+        one.retryAt ?? "-",
+      ]),
+    ),
+  );
+  const never = planes.filter(({ outcome }) => outcome === "never").map(({ plane }) => planeWords(plane));
+  if (never.length > 0) {
+    sections.push(
+      `Never applied: ${never.join(", ")}. Whatever stands there was put there by somebody else, and is not known here.\n` +
+        "hint: drawbridge reconcile --once applies all planes; contain and restore walk 5, 4, 2 and 3 alone.\n",
+    );
+  }
+  const left = planes.flatMap(({ plane, outOfReach }) => outOfReach.map((one) => [plane, one] as const));
+  if (left.length > 0) {
+    const rows = left.map(([plane, one]) => [
+      planeLabel(plane),
+      one.partner,
+      one.subject,
+      one.reason,
+      one.hint,
+    ]);
+    sections.push(renderTable(["NOT REACHED", "PARTNER", "WHAT", "WHY", "MEND"], rows));
+  }
+  if (drift.length > 0) {
+    const rows = drift.map((one) => [one.at, planeLabel(one.plane), one.subject, one.kind, one.kept ?? "-"]);
+    sections.push(renderTable(["DRIFT PUT RIGHT", "PLANE", "WHAT", "KIND", "KEPT TEXT"], rows));
+  }
+  return sections.join("\n");
+}

@@ -1,0 +1,48 @@
+// What `federation probe` and `federation evidence` share: one partner, looked at from inside, and from outside
+// where a probe.yaml says how.
+import { systemClock, systemRandom } from "../../domain/clock.ts";
+import type { FederationConfig } from "../../federation/config.ts";
+import { findPartner } from "../../federation/containment/find-partner.ts";
+import { type CurrentState, stateTakenUp } from "../../federation/current.ts";
+import type { PlaneName } from "../../federation/planes/names.ts";
+import { loadProbeConfig } from "../../federation/probes/config.ts";
+import { probeFromInside } from "../../federation/probes/inside.ts";
+import { lookFromOutside, requireAbout } from "../../federation/probes/look.ts";
+import type { PartnerEntry } from "../../federation/registry/partner.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { openForCommand, say, short } from "./federation-options.ts";
+
+export interface Look {
+  readonly config: FederationConfig;
+  readonly current: CurrentState;
+  readonly partner: PartnerEntry;
+  readonly inside: readonly EvidenceItem[];
+  readonly outside: readonly EvidenceItem[];
+}
+
+/**
+ * @throws DrawbridgeError `usage` when probe.yaml is about somebody else, and what opening a deployment throws
+ */
+export async function lookAt(
+  name: string,
+  options: { readonly config: string; readonly as?: string; readonly planes: readonly PlaneName[] },
+): Promise<Look> {
+  const { config, federation } = await openForCommand(options.config);
+  const current = await stateTakenUp(federation);
+  if (current.refusal !== undefined) {
+    say(`NOTE: the head is refused: ${current.refusal.detail}`);
+    say(`Looked at by ${short(current.desired.revision)}, which was taken up before.`);
+  }
+  const { registry } = current.desired;
+  const partner = findPartner(registry, name);
+  const probe = options.as === undefined ? undefined : loadProbeConfig(options.as);
+  if (probe !== undefined) {
+    requireAbout(probe, registry.organisation.serverName, partner.partner.serverName);
+  }
+  const { planes } = options;
+  const inside = await probeFromInside(federation.planes, current.desired, partner, planes, systemClock);
+  const sources = { clock: systemClock, random: systemRandom };
+  const outside =
+    probe === undefined ? [] : await lookFromOutside({ config, probe, sources }, partner, planes, inside);
+  return { config, current, partner, inside, outside };
+}

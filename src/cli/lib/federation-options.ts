@@ -1,0 +1,142 @@
+// What the commands of federation control share: how they open a deployment, and how they tell progress.
+import process from "node:process";
+import { systemClock, systemRandom } from "../../domain/clock.ts";
+import { type FederationConfig, loadFederationConfig } from "../../federation/config.ts";
+import { PLANE_NUMBERS, type PlaneName } from "../../federation/planes/names.ts";
+import type { LockHolder, ReconcileEvent, Reporter } from "../../federation/reconcile/events.ts";
+import { type Federation, openFederation } from "../../federation/reconcile/open.ts";
+import { CONFIG, requireConfigFile } from "./config-option.ts";
+
+export const CONFIG_OPTION = CONFIG.federation;
+
+/** Opens the deployment of a configuration file; progress goes to standard error. */
+export async function openForCommand(
+  file: string,
+  reporter: Reporter = progressReporter,
+): Promise<{ readonly config: FederationConfig; readonly federation: Federation }> {
+  requireConfigFile(file, CONFIG.federation);
+  const config = loadFederationConfig(file);
+  const federation = await openFederation(config, { clock: systemClock, random: systemRandom, reporter });
+  return { config, federation };
+}
+
+export function say(text: string): void {
+  process.stderr.write(`${text}\n`);
+}
+
+/** A plane in a running text, where a bare `2 rooms` would be taken for a count: `plane 2 (rooms)`. */
+export function planeWords(plane: PlaneName): string {
+  return `plane ${PLANE_NUMBERS[plane]} (${plane})`;
+}
+
+/** A plane in a table or after the word: `2 rooms`. */
+export function planeLabel(plane: PlaneName): string {
+  return `${PLANE_NUMBERS[plane]} ${plane}`;
+}
+
+/** The first digits of a revision or a digest, enough for a table. */
+export function short(id: string | null | undefined): string {
+  return id === null || id === undefined ? "-" : id.replace(/^sha256:/, "").slice(0, 12);
+}
+
+/** An argument as a shell takes it back. */
+export function shellWord(text: string): string {
+  return /^[A-Za-z0-9_@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+export const progressReporter: Reporter = {
+  event: (event) => {
+    const text = textOf(event);
+    if (text !== undefined) say(text);
+  },
+  note: (plane, text) => say(`  ${planeWords(plane)}: ${text}`),
+};
+
+/** So long a walk stands still before it says what it waits for. */
+const SILENT_WAIT_MS = 3_000;
+
+const HOLDERS: Readonly<Record<LockHolder, string>> = {
+  reconciler: "the reconciler",
+  command: "another command",
+  unknown: "another process",
+};
+
+export interface WalkReporter extends Reporter {
+  /** The walk has told how a plane ended. */
+  told(): void;
+  /** What stood in the way and was waited for, once the walk is over; undefined when nothing did. */
+  waits(): string | undefined;
+}
+
+/**
+ * For a walk, which says itself how each plane ended: what hinders, and nothing twice. What the rooms plane notes
+ * stays, since it alone takes long. Who does the same at the same moment is told at the end, or as soon as the walk
+ * stands still for it.
+ */
+export function walkReporter(): WalkReporter {
+  const waited = new Map<LockHolder, Set<string>>();
+  let late: NodeJS.Timeout | undefined;
+  return {
+    event: (event) => {
+      if (event.event === "plane_waits") {
+        const planes = waited.get(event.holder) ?? new Set();
+        waited.set(event.holder, planes.add(planeWords(event.plane)));
+        clearTimeout(late);
+        late = setTimeout(() => progressReporter.event(event), SILENT_WAIT_MS).unref();
+        return;
+      }
+      const isTold =
+        event.event === "head_accepted" ||
+        event.event === "plane_begun" ||
+        (event.event === "plane_ended" && event.hint === null);
+      if (!isTold) progressReporter.event(event);
+    },
+    note: (plane, text) => {
+      if (plane === "rooms") progressReporter.note(plane, text);
+    },
+    told: () => clearTimeout(late),
+    waits: () => {
+      if (waited.size === 0) return undefined;
+      const who = [...waited].map(([holder, planes]) => `${HOLDERS[holder]} on ${listed([...planes])}`);
+      return `At the same moment the same was done by ${who.join(" and by ")}; that was waited for, and hinders nothing.`;
+    },
+  };
+}
+
+/** `a`, `a and b`, `a, b and c`. */
+function listed(words: readonly string[]): string {
+  return [words.slice(0, -1).join(", "), ...words.slice(-1)].filter((one) => one !== "").join(" and ");
+}
+
+function textOf(event: ReconcileEvent): string | undefined {
+  switch (event.event) {
+    case "head_accepted":
+      return `revision ${short(event.revision)} is taken up${event.order === null ? "" : `, in ${event.order} order`}`;
+    case "head_refused":
+      return [
+        `REFUSED: ${event.detail} [${event.reason}]`,
+        event.inForce === null
+          ? "nothing was ever taken up"
+          : `revision ${short(event.inForce)} stays in force`,
+        `hint: ${event.hint}`,
+      ].join("\n");
+    case "plane_begun":
+      return `${planeWords(event.plane)}: applying ${short(event.revision)}`;
+    case "plane_ended": {
+      const reason = event.reason === null ? "" : ` (${event.reason})`;
+      const hint = event.hint === null ? "" : `\n  hint: ${event.hint}`;
+      const left = event.outOfReach.map((one) => `\n  not reached: ${one.subject} (${one.reason})`).join("");
+      return `${planeWords(event.plane)}: ${event.outcome}${reason} after ${event.durationMs} ms${hint}${left}`;
+    }
+    case "plane_waits":
+      return `${planeWords(event.plane)}: ${HOLDERS[event.holder]} is at work on it already; waiting`;
+    case "drift": {
+      const kept = event.record.kept === null ? "" : `; its text is kept in ${event.record.kept}`;
+      return `DRIFT: ${planeWords(event.record.plane)}: ${event.record.subject} was ${event.record.kind}${kept}`;
+    }
+    case "drift_unknown":
+      return `${planeWords(event.plane)}: cannot be looked at for drift (${event.code})`;
+    case "state_damaged":
+      return `${event.file} is damaged; the plane is applied again`;
+  }
+}

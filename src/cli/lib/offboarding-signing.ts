@@ -1,0 +1,111 @@
+// Signing as a command's last act: what `offboarding sign` does, without typing it.
+import { resolve } from "node:path";
+import process from "node:process";
+import type { Command } from "commander";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { type OffboardingContext, signerOf } from "../../federation/offboarding/run/context.ts";
+import type { Run } from "../../federation/offboarding/run/run.ts";
+import { exportStatements } from "../../federation/offboarding/walk/exchange.ts";
+import { movesOf } from "../../federation/offboarding/walk/moves.ts";
+import { type SignResult, sign } from "../../federation/offboarding/walk/sign.ts";
+import type { RunView } from "../../federation/offboarding/walk/view.ts";
+import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
+import { renderError } from "./command.ts";
+
+export interface SigningOptions {
+  readonly sign?: boolean;
+  readonly export?: string;
+}
+
+/** What was signed; empty where nothing was asked for, or nothing could be signed. */
+export interface Signed extends Pick<SignResult, "signed" | "countersigned" | "recordFile"> {
+  /** Why something that was to be signed was not. What the command itself did stands, and is to be said first. */
+  readonly failure: unknown;
+}
+
+const NOTHING: Signed = { signed: [], countersigned: [], recordFile: null, failure: undefined };
+const SIGNED: readonly string[] = ["signed", "countersigned"];
+
+export function withSigningOptions(program: Command): Command {
+  return program
+    .option("--sign", "then sign everything that can be signed, as `offboarding sign` does")
+    .option("--export <file>", "with --sign: then write everything that is signed, for the other one");
+}
+
+/**
+ * Before anything is done.
+ * @throws DrawbridgeError `usage` for --export alone; `secret_unavailable` when the signing key cannot be used
+ */
+export function requireSigning(
+  { config }: OffboardingContext,
+  { sign: isAsked, export: file }: SigningOptions,
+): void {
+  if (isAsked === true) signerOf(config);
+  else if (file !== undefined) {
+    throw new DrawbridgeError("usage", "--export passes on what --sign has signed", {
+      hint: "Add --sign; or pass on what was signed before: drawbridge offboarding export FILE.",
+    });
+  }
+}
+
+/** Signs if it is asked for and there is anything to sign; then passes on what is signed, now or before. */
+export async function signToo(
+  context: OffboardingContext,
+  { run, view }: { readonly run: Run; readonly view: RunView },
+  options: SigningOptions,
+): Promise<Signed> {
+  if (options.sign !== true) return NOTHING;
+  const moves = movesOf(view);
+  const canSign = moves.sign.length > 0 || moves.countersign.length > 0;
+  let done: Omit<Signed, "failure"> = NOTHING;
+  try {
+    if (canSign) done = await sign(context, run.run);
+    // Also when a command that was killed had signed it.
+    const isAnySigned = canSign || view.stages.some(({ own }) => SIGNED.includes(own.state));
+    if (isAnySigned) await passOn(context, run, options.export);
+    return { ...done, failure: undefined };
+  } catch (failure) {
+    return { ...done, failure };
+  }
+}
+
+/** Writes everything that is signed, for the other organisation. */
+export async function passOn(context: OffboardingContext, { run }: Run, file?: string): Promise<void> {
+  if (file !== undefined) writeForOther(file, (await exportStatements(context, run)).text);
+}
+
+/**
+ * @returns the file's absolute path
+ * @throws DrawbridgeError `usage` when it cannot be written
+ */
+export function writeForOther(file: string, text: string): string {
+  const path = resolve(file);
+  try {
+    writeWhole(path, text, PRIVATE);
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    throw new DrawbridgeError("usage", `cannot write ${path}: ${code}`, {
+      hint: "Name a file in a folder that this user may write to: drawbridge offboarding export FILE.",
+      cause,
+    });
+  }
+  return path;
+}
+
+/** Says why something was not signed, after what was done. @returns whether there is anything to say */
+export function sayFailure({ failure }: Signed): boolean {
+  if (failure !== undefined) process.stderr.write(renderError(failure));
+  return failure !== undefined;
+}
+
+/** What was signed, a line each. */
+export function signedLines(
+  { self }: Run,
+  { signed, countersigned, recordFile }: Omit<Signed, "failure">,
+): readonly string[] {
+  return [
+    ...signed.map((stage) => `signed: ${stage} of ${self}`),
+    ...countersigned.map((place) => `countersigned: ${place}`),
+    ...(recordFile === null ? [] : [`COMPLETE; the record verifies: ${recordFile}`]),
+  ];
+}

@@ -1,0 +1,99 @@
+// A verified record, or one that is not, on one screen.
+// Invariants: the answer is the first word; a list that would not fit is cut, with how much was cut, and
+// `--json` has all of it; nothing is printed that a file nobody vouches for could steer a terminal with.
+import { STAGE_NAMES } from "../../records/format/stages.ts";
+import { type ReasonCode, reasonOf } from "../../records/verify/reasons.ts";
+import type { RecordReport } from "../../records/verify/report.ts";
+
+const LINES_MAX = 8;
+const PLACES_MAX = 3;
+
+export function renderReport(report: RecordReport): string {
+  const lines = [
+    headline(report),
+    ...about(report),
+    "",
+    ...(report.verified ? found(report) : problems(report)),
+  ];
+  return `${lines.join("\n")}\n`;
+}
+
+function headline({ verified, problems: wrong }: RecordReport): string {
+  if (verified) return "VERIFIED: both organisations signed this removal, and it is complete.";
+  const reasons = new Set(wrong.map(({ reason }) => reason)).size;
+  return `NOT VERIFIED: ${counted(reasons, "reason")}, at ${counted(wrong.length, "place")}.`;
+}
+
+function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? "" : "s"}`;
+}
+
+function about({ removal, digest, signers, statements }: RecordReport): string[] {
+  if (removal === null) return [`File    ${digest}`];
+  const { run, kind, trigger, remover, partner, completedAt } = removal;
+  return [
+    `Removal of ${partner} by ${remover}: ${kind}${trigger === null ? "" : `, ${trigger}`}`,
+    `Run     ${run}, ${completedAt === null ? "no completion that verifies" : `completed ${completedAt}`}`,
+    `File    ${digest}`,
+    ...signers.map(
+      (signer) =>
+        `Signed  ${signer.organisation}: ${signer.statements} of ${statements} by key ${signer.keyId}`,
+    ),
+  ];
+}
+
+function found(report: RecordReport): string[] {
+  return [
+    `Proved: ${counted(report.proved.length, "exit condition")} seen to hold`,
+    ...stageLines(report.proved),
+    "Only attested: said and signed, shown by nothing",
+    ...cut(report.attested.map(({ organisation, what }) => `${organisation ?? "both"}: ${what}`)),
+    "Left open, though it is verified",
+    ...cut([
+      ...report.missing.map(({ where, what }) => `${where}: ${what}`),
+      "what was replicated before the removal is not retracted",
+    ]),
+  ];
+}
+
+function stageLines(proved: RecordReport["proved"]): string[] {
+  return STAGE_NAMES.flatMap((stage, index) => {
+    const here = proved.filter((proof) => proof.stage === stage);
+    return [...new Set(here.map(({ organisation }) => organisation))].map((organisation) => {
+      const own = here.filter((proof) => proof.organisation === organisation);
+      const seen = new Map<string, number>();
+      for (const [vantage, count] of own.flatMap((proof) => Object.entries(proof.seen))) {
+        seen.set(vantage, (seen.get(vantage) ?? 0) + count);
+      }
+      const from = [...seen].map(([vantage, count]) => `${vantage} ${count}`).join(", ");
+      return `  ${index + 1} ${stage.padEnd(13)} ${organisation}: ${own.map(({ condition }) => condition).join(", ")} (${from})`;
+    });
+  });
+}
+
+function cut(lines: readonly string[]): string[] {
+  const shown = lines.slice(0, lines.length > LINES_MAX ? LINES_MAX - 1 : LINES_MAX);
+  const rest = lines.length - shown.length;
+  return [...shown, ...(rest > 0 ? [`and ${rest} more; see --json`] : [])].map((line) => `  ${line}`);
+}
+
+/** Problems by reason, in the order found. */
+function problems({ problems: wrong, parts }: RecordReport): string[] {
+  const places = new Map<ReasonCode, string[]>();
+  for (const { reason, where, detail } of wrong) {
+    const place = detail === undefined ? where : `${where} (${detail})`;
+    const known = places.get(reason);
+    if (known === undefined) places.set(reason, [place]);
+    else known.push(place);
+  }
+  const lost = parts.filter(({ complete }) => !complete).map(({ part, title }) => `  ${part} ${title}`);
+  return [
+    ...[...places].flatMap(([reason, where]) => {
+      const rest = where.length - PLACES_MAX;
+      const shown = where.slice(0, PLACES_MAX).join(", ") + (rest > 0 ? ` and ${rest} more` : "");
+      const { sentence, hint } = reasonOf(reason);
+      return [`${reason}: ${sentence}`, `  at    ${shown}`, `  hint  ${hint}`];
+    }),
+    ...(lost.length > 0 ? ["", "Not complete:", ...lost] : []),
+  ];
+}

@@ -1,0 +1,151 @@
+// drawbridge offboarding open: makes the private record, and opens the run once it is complete.
+import { existsSync } from "node:fs";
+import { resolve } from "node:path";
+import process from "node:process";
+import type { Command } from "commander";
+import { systemClock, systemRandom } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { findPartner } from "../../federation/containment/find-partner.ts";
+import { currentState } from "../../federation/current.ts";
+import { valueAt } from "../../federation/offboarding/private-record/check.ts";
+import {
+  changeRecordFile,
+  createRecordFile,
+  type RecordFile,
+  readRecordFile,
+} from "../../federation/offboarding/private-record/file.ts";
+import { RecordError } from "../../federation/offboarding/private-record/problems.ts";
+import { knownValues, registryProblems } from "../../federation/offboarding/private-record/registry-check.ts";
+import { renderTemplate } from "../../federation/offboarding/private-record/template.ts";
+import { openRun } from "../../federation/offboarding/run/open.ts";
+import { openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run.ts";
+import type { Federation } from "../../federation/reconcile/open.ts";
+import { type CommandModule, ExitCode } from "../lib/command.ts";
+import { CONFIG_OPTION, openForCommand, say, shellWord } from "../lib/federation-options.ts";
+import { renderJson } from "../lib/output.ts";
+import { RECORD_OPTION, tellMissing } from "./record.ts";
+
+interface Options {
+  readonly config: string;
+  readonly record: string;
+  readonly kind?: string;
+  readonly trigger?: string;
+  readonly join?: string;
+  readonly json?: boolean;
+}
+
+const FLAGS = { kind: "revocation.kind", trigger: "revocation.trigger" } as const;
+
+async function run(name: string, options: Options): Promise<void> {
+  const path = resolve(options.record);
+  const { federation } = await openForCommand(options.config);
+  const { registry } = (await currentState(federation)).desired;
+  const entry = findPartner(registry, name);
+  const isNew = !existsSync(path);
+  if (isNew) {
+    createRecordFile(path, renderTemplate(new Map([...knownValues(registry, entry), ...flagsOf(options)])));
+    say(`The record is begun: ${path}`);
+  }
+  const found = isNew ? readRecordFile(path) : await withFlags(path, options);
+  const { record, missing } = found;
+  if (record === undefined) {
+    if (options.json === true) process.stdout.write(renderJson({ record: path, missing, run: null }));
+    else tellMissing(options.record, missing);
+    say(`Nothing is opened yet. Then again: drawbridge offboarding open ${shellWord(name)} …`);
+    process.exitCode = ExitCode.incomplete;
+    return;
+  }
+  const problems = registryProblems(record, registry, entry);
+  if (problems.length > 0) throw new RecordError(path, problems);
+  const opened =
+    sameRun(federation, record.run ?? undefined, entry.partner.serverName, found.file) ??
+    (await openRun(
+      { federation, random: systemRandom },
+      {
+        partner: entry.partner.serverName,
+        ...record.revocation,
+        privateRecordFile: found.file,
+        ...(options.join !== undefined && { run: options.join }),
+      },
+    ));
+  await changeRecordFile(path, new Map([["run", opened.run]]), systemClock);
+  tell(opened, path, options);
+}
+
+function flagsOf(options: Options): ReadonlyMap<string, string> {
+  const given = Object.entries(FLAGS).map(
+    ([flag, field]) => [field, options[flag as keyof typeof FLAGS]] as const,
+  );
+  return new Map(given.flatMap(([field, value]) => (value === undefined ? [] : [[field, value]])));
+}
+
+/** What stands in the record is kept: a flag that says otherwise is refused. */
+async function withFlags(path: string, options: Options): Promise<RecordFile> {
+  const found = readRecordFile(path);
+  const changes = new Map<string, string>();
+  for (const [field, value] of flagsOf(options)) {
+    const stands = valueAt(found.values, field.split("."));
+    if (stands == null) changes.set(field, value);
+    else if (stands !== value) {
+      throw new DrawbridgeError("usage", `${field} says something else in the record`, {
+        hint: `Correct one of the two: drawbridge offboarding set ${field} ${value} --record FILE.`,
+      });
+    }
+  }
+  return changes.size === 0 ? found : changeRecordFile(path, changes, systemClock);
+}
+
+/** The run that this very record was opened for before, also if that was cut off before its ID was written. */
+function sameRun(
+  { state }: Federation,
+  id: string | undefined,
+  partner: string,
+  file: string,
+): Run | undefined {
+  if (id === undefined) {
+    const open = openRunWith(state, partner);
+    return open?.privateRecordFile === file ? open : undefined;
+  }
+  const found = runsWith(state, partner).find(({ run }) => run === id);
+  if (found !== undefined) return found;
+  throw new DrawbridgeError("usage", `the record names run ${id}, which is not one of this deployment's`, {
+    hint: "Name the deployment's own configuration, or begin another record for another run.",
+  });
+}
+
+function tell(opened: Run, path: string, options: Options): void {
+  const { run: id, kind, trigger, remover, partner, openedAt } = opened;
+  if (options.json === true) {
+    const body = { run: id, kind, trigger, remover, partner, openedAt };
+    process.stdout.write(renderJson({ record: path, missing: [], run: body }));
+    return;
+  }
+  process.stdout.write(`${id}\n`);
+  say(`Run ${id} is open (${kind}, ${trigger}): ${remover} removes ${partner}. Nothing was touched.`);
+  say(`Next: drawbridge offboarding plan --config ${shellWord(options.config)}`);
+}
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .argument("<partner>", "server name, or name of the registry file")
+      .requiredOption(...RECORD_OPTION)
+      .option(...CONFIG_OPTION)
+      .option("--kind <kind>", "full, partial or emergency")
+      .option("--trigger <trigger>", "planned_departure, contract_end or suspected_compromise")
+      .option("--join <run>", "the run that the other organisation has opened")
+      .option("--json", "print JSON")
+      .addHelpText(
+        "after",
+        `
+Makes the record where there is none, with what the registry knows; opens the run once the record is complete
+and agrees with the registry. Opening again changes nothing. The run's ID is printed.
+
+Exit codes:
+  0  the run is open
+  2  refused: where the record lies, who may read it, or what it holds; every reason is named
+  5  the record lacks fields, and they are named; no run was opened`,
+      )
+      .action(run);
+  },
+};

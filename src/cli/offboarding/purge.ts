@@ -1,0 +1,178 @@
+// drawbridge offboarding purge: shows what can be purged of a partner's data, and purges what was shown.
+import process from "node:process";
+import type { Command } from "commander";
+import { findPartner } from "../../federation/containment/find-partner.ts";
+import { currentState } from "../../federation/current.ts";
+import { NOT_PURGEABLE } from "../../federation/offboarding/duties/evidence.ts";
+import type { PurgePlan } from "../../federation/offboarding/duties/plan.ts";
+import { dryRun, type PurgeState, runPurge } from "../../federation/offboarding/duties/purge.ts";
+import { type ResidualReport, residualReport } from "../../federation/offboarding/duties/residual.ts";
+import { findRun, type Run } from "../../federation/offboarding/run/run.ts";
+import type { Federation } from "../../federation/reconcile/open.ts";
+import { type CommandModule, ExitCode } from "../lib/command.ts";
+import { CONFIG_OPTION, openForCommand, say, shellWord } from "../lib/federation-options.ts";
+import { renderJson, renderTable } from "../lib/output.ts";
+
+interface Options {
+  readonly config: string;
+  readonly run?: string;
+  readonly dryRun?: boolean;
+  readonly residual?: boolean;
+  readonly json?: boolean;
+}
+
+async function run(name: string, options: Options): Promise<void> {
+  const { config, federation } = await openForCommand(options.config);
+  const context = { config, federation, say };
+  const found = await runOf(federation, name);
+  if (options.residual === true) {
+    const report = await residualReport(context, found);
+    process.stdout.write(options.json === true ? renderJson(report) : residualText(report));
+    return;
+  }
+  if (options.run !== undefined && options.dryRun !== true) {
+    const state = await runPurge(context, found, options.run);
+    process.stdout.write(options.json === true ? renderJson(resultOf(state)) : resultText(state));
+    if (leftOf(state).length > 0) process.exitCode = ExitCode.incomplete;
+    return;
+  }
+  const plan = await dryRun(context, found);
+  if (options.json === true) {
+    process.stdout.write(renderJson(plan));
+    return;
+  }
+  process.stdout.write(planText(plan));
+  say("Nothing was purged. To purge this and nothing else:");
+  const file = shellWord(options.config);
+  say(`  drawbridge offboarding purge ${shellWord(name)} --config ${file} --run ${plan.digest}`);
+}
+
+/** A partner that has left the registry already is still named by its server. */
+async function runOf(federation: Federation, name: string): Promise<Run> {
+  const { registry } = (await currentState(federation)).desired;
+  const isNamed = registry.partners.some((entry) => entry.name === name);
+  return findRun(federation.state, isNamed ? findPartner(registry, name).partner.serverName : name);
+}
+
+function planText({ media, rooms, staying }: PurgePlan): string {
+  const others = media.otherFiles === null ? "an unknown number" : String(media.otherFiles);
+  const lines = media.purge
+    ? [
+        `Cached files of the partner: ${media.files.length} go, of them ${media.files.filter(({ quarantined }) => quarantined).length} out of quarantine; ${media.keptInQuarantine} stay in it.`,
+        ...(media.files.length === 0
+          ? []
+          : [`Files of other servers that go with them, and come again when used: ${others}.`]),
+        ...(media.isWhole
+          ? []
+          : ["Files in encrypted rooms are not known: homeserver.databaseUrl is not set."]),
+      ]
+    : ["Cached files of the partner: kept, as the record says."];
+  const table =
+    rooms.length === 0
+      ? ""
+      : renderTable(
+          ["ROOM", "WHAT GOES", "OWN", "PARTNER", "OTHERS", "OWN MEMBERS", "OTHER SERVERS"],
+          rooms.map(({ room, how, events, localMembers, otherServers }) => [
+            room,
+            how === "room" ? "all of it" : "others' events",
+            ...[events.own, events.partner, events.others, localMembers].map(String),
+            otherServers.join(" ") || "-",
+          ]),
+        );
+  const kept = staying.map(
+    ({ subject, reason, events }) =>
+      `Stays: ${subject} (${reason}${events === null ? "" : `, ${events} events of the partner`})`,
+  );
+  return [...lines, table.trimEnd(), ...kept]
+    .filter((line) => line !== "")
+    .join("\n")
+    .concat("\n");
+}
+
+function leftOf({ done }: PurgeState): readonly string[] {
+  return done?.items.find(({ subject }) => subject === NOT_PURGEABLE)?.references ?? [];
+}
+
+function resultOf(state: PurgeState) {
+  const { plan, begun, done } = state;
+  return {
+    digest: plan.digest,
+    files: plan.media.files.length,
+    rooms: begun?.rooms ?? [],
+    rows: { before: begun?.before ?? null, after: done?.after ?? null },
+    left: leftOf(state),
+    staying: plan.staying,
+    evidence: done?.items ?? [],
+  };
+}
+
+function resultText(state: PurgeState): string {
+  const { files, rooms, rows, left } = resultOf(state);
+  const tables = Object.keys({ ...rows.before, ...rows.after });
+  const lines = [
+    `Purged: ${files} cached files, ${rooms.length} rooms.`,
+    ...rooms.map(
+      ({ room, how, before, after }) =>
+        `  ${room} (${how}): ${before} events before, ${after} of others after`,
+    ),
+  ];
+  const table =
+    tables.length === 0
+      ? []
+      : [
+          renderTable(
+            ["TABLE", "BEFORE", "AFTER"],
+            tables.map((name) => [
+              name,
+              String(rows.before?.[name] ?? "-"),
+              String(rows.after?.[name] ?? "-"),
+            ]),
+          ).trimEnd(),
+        ];
+  const stays =
+    left.length === 0
+      ? []
+      : [`Nothing of the homeserver's can delete: ${left.join(" ")} (${NOT_PURGEABLE}; it has to be waived)`];
+  return `${[...lines, ...table, ...stays].join("\n")}\n`;
+}
+
+function residualText({ statement, unknown }: ResidualReport): string {
+  const { rooms, deviceKeys, tokensLiveUntil, thirdServers } = statement;
+  const why = (field: string) => `not known (${unknown[field] ?? "unknown"})`;
+  const lines = [
+    `Events of the partner that are here: ${rooms.reduce((sum, { events }) => sum + events, 0)} in ${rooms.length} rooms.`,
+    "What its server has of those rooms, ours among it, is not retracted.",
+    `Device keys of its users that are cached here: ${deviceKeys ?? why("deviceKeys")}.`,
+    `Tokens of its client end at: ${tokensLiveUntil ?? why("tokensLiveUntil")}.`,
+    `Streams still open: ${why("streams")}.`,
+    ...thirdServers.map(({ server, rooms: n }) => `Shares ${n} rooms with us and the partner: ${server}.`),
+  ];
+  return `${lines.join("\n")}\n`;
+}
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .argument("<partner>", "server name, name of the registry file, or ID of the run")
+      .option(...CONFIG_OPTION)
+      .option("--dry-run", "show what would go; this is the default")
+      .option("--run <digest>", "purge what the dry run of this digest has shown")
+      .option("--residual", "show what remains of the partnership instead: counts and times")
+      .option("--json", "print JSON")
+      .addHelpText(
+        "after",
+        `
+What the record's obligations.purge says is purged: cached files of the partner, and rooms or their history.
+A dry run comes first and ends with a digest; --run takes it, and refuses if more would go than was shown. A
+purge that was cut off goes on where it was when it is run again.
+
+Exit codes:
+  0  shown; with --run: purged and verified
+  1  with --run: something is not gone yet, and is named; run it again
+  2  refused, and nothing was purged
+  3  the homeserver, or its database, could not be reached
+  5  purged; what the homeserver can never delete is named`,
+      )
+      .action(run);
+  },
+};

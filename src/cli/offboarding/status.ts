@@ -1,0 +1,103 @@
+// drawbridge offboarding status: where a removal is, what waits for whom, since when, and the next command.
+import process from "node:process";
+import type { Command } from "commander";
+import { trustOf } from "../../federation/offboarding/run/context.ts";
+import { findRun, listRuns } from "../../federation/offboarding/run/run.ts";
+import { type RunStatus, statusOf } from "../../federation/offboarding/walk/status.ts";
+import { type CommandModule, ExitCode } from "../lib/command.ts";
+import { CONFIG_OPTION, openForCommand } from "../lib/federation-options.ts";
+import {
+  blockLines,
+  JSON_OPTION,
+  nextLine,
+  RUN_OPTION,
+  type RunOptions,
+} from "../lib/offboarding-options.ts";
+import { renderJson, renderTable } from "../lib/output.ts";
+
+interface Options extends RunOptions {
+  readonly all?: boolean;
+}
+
+export const command: CommandModule = {
+  register(program: Command): void {
+    program
+      .option(...CONFIG_OPTION)
+      .option(...RUN_OPTION)
+      .option("--all", "every run, the oldest first")
+      .option(...JSON_OPTION)
+      .addHelpText(
+        "after",
+        `
+Read from this organisation's own files; no server is asked.
+
+Exit codes:
+  0  the run is complete, or nothing is in the way
+  5  an exit condition does not hold, or something is out of reach and waived by nobody`,
+      )
+      .action(async (options: Options) => {
+        const { config, federation } = await openForCommand(options.config);
+        const trust = trustOf(config);
+        const runs =
+          options.all === true ? listRuns(federation.state) : [findRun(federation.state, options.run)];
+        const all = runs.map((run) => statusOf(run, trust));
+        const json = options.all === true ? all : all[0];
+        process.stdout.write(
+          options.json === true ? renderJson(json) : all.map((one) => textOf(one, options)).join("\n"),
+        );
+        const isBlocked = all.some(
+          ({ ended, stages }) => ended === null && stages.some(({ blocks }) => blocks.length > 0),
+        );
+        process.exitCode = isBlocked ? ExitCode.incomplete : ExitCode.ok;
+      });
+  },
+};
+
+function textOf(status: RunStatus, options: Options): string {
+  const { run, kind, trigger, remover, partner, self, stages, completion, otherNext, recordFile } = status;
+  const other = self === remover ? partner : remover;
+  const rows = stages.map(({ position, stage, planeNumber, own, other: theirs }) => [
+    String(position),
+    stage,
+    planeNumber === null ? "-" : String(planeNumber),
+    own.state,
+    own.since ?? "-",
+    theirs.state,
+    theirs.since ?? "-",
+  ]);
+  const header = ["", "STAGE", "PLANE", "OURS", "SINCE", "THEIRS", "SINCE"];
+  const blocks = stages.flatMap((stage) => (stage.blocks.length > 0 ? [stage] : []));
+  return [
+    `${remover} removes ${partner} (${kind}, ${trigger}); this is ${self}`,
+    `run ${run}, open since ${status.openedAt}`,
+    ...(status.containedAt === null ? [] : [`planes 5, 4, 2 and 3 contained at ${status.containedAt}`]),
+    "",
+    `${renderTable(header, rows)}completion: ${completion.state}${completion.since === null ? "" : ` since ${completion.since}`}`,
+    ...(recordFile === null ? [] : [`record: ${recordFile}`]),
+    ...blocks.flatMap(({ stage, blocks: inTheWay }) => [
+      "",
+      `${stage} cannot be signed:`,
+      ...blockLines(inTheWay),
+    ]),
+    "",
+    nextLine(status, options),
+    ...(otherNext.length === 0
+      ? []
+      : [
+          `At ${other}: ${commandsOf(otherNext)
+            .map((words) => `drawbridge offboarding ${words}`)
+            .join("; ")}`,
+        ]),
+    "",
+  ].join("\n");
+}
+
+/** `import FILE sign export FILE` as three commands. */
+function commandsOf(words: readonly string[]): readonly string[] {
+  const commands: string[] = [];
+  for (const word of words) {
+    if (word === "FILE") commands.push(`${commands.pop() ?? ""} FILE`);
+    else commands.push(word);
+  }
+  return commands;
+}

@@ -1,0 +1,58 @@
+// One observation about one plane and one partner, without content: what was tried, from where, what
+// answered. Federation control makes them; records bind them, and verify them years after.
+// Invariants: no field can hold what people or agents wrote; the digest covers every other field in
+// canonical form (RFC 8785), so that an item can be referred to and checked by itself.
+import { z } from "zod";
+import { canonicalize } from "../../domain/canonicalize.ts";
+import { sha256Tagged } from "../../domain/digest.ts";
+import { Digest, Identifier, Word } from "./fields.ts";
+import { RECORD_PLANES } from "./stages.ts";
+
+/** Who looked: the operator from inside, the partner from outside, the neutral witness, a retained server. */
+export const Vantage = z.enum(["operator", "partner", "witness", "retained_server", "nobody"]);
+export type Vantage = z.output<typeof Vantage>;
+
+export const EvidenceItemBody = z.strictObject({
+  schema: z.literal("svc.federation.evidence_item.v1"),
+  plane: z.enum(RECORD_PLANES),
+  /** Server name of the partner it is about. */
+  partner: Identifier,
+  /** What was tried: `token_request`, `invoke`, `card_fetch`, `federation_send`, `whitelist`, … */
+  probe: Word,
+  vantage: Vantage,
+  /** What it was tried on: a room ID, an agent, a client ID, a server name; null when it says itself. */
+  subject: Identifier.nullable(),
+  /** `closed`: the partner was stopped; `open`: it passed; `unknown`: nothing can be said, and why is in `reason`. */
+  verdict: z.enum(["closed", "open", "unknown"]),
+  /** The layer that answered, such as `gateway`, `issuer`, `homeserver`, `border`, `room_acl`. */
+  layer: Word,
+  /** HTTP status; null where none was received. */
+  status: z.int().min(100).max(599).nullable(),
+  /** The code that came with it, such as `M_FORBIDDEN`, `invalid_client`, `server_not_allowed`. */
+  reason: Word.nullable(),
+  /** Identifiers that the observation rests on: event IDs, policy digests, key IDs, revisions. */
+  references: z.array(Identifier).max(256),
+  /** UTC, ISO 8601 with milliseconds. */
+  at: z.iso.datetime(),
+  durationMs: z.number().min(0).nullable(),
+});
+export type EvidenceItemBody = z.output<typeof EvidenceItemBody>;
+
+export const EvidenceItem = EvidenceItemBody.extend({ digest: Digest });
+export type EvidenceItem = z.output<typeof EvidenceItem>;
+
+/**
+ * Seals an observation with its digest.
+ * @throws RangeError when a field holds what its schema does not allow, so that content can never slip in
+ */
+export function evidenceItem(body: EvidenceItemBody): EvidenceItem {
+  const checked = EvidenceItemBody.safeParse(body);
+  if (!checked.success) throw new RangeError("this observation is outside the evidence schema");
+  return { ...checked.data, digest: sha256Tagged(canonicalize(checked.data)) };
+}
+
+/** Whether an item's digest is that of its other fields. */
+export function isIntact(item: EvidenceItem): boolean {
+  const { digest, ...body } = item;
+  return digest === sha256Tagged(canonicalize(body));
+}

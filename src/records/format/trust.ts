@@ -1,0 +1,78 @@
+// Whom an auditor trusts: the organisations and their public keys, received by another way than the record.
+// Invariants: an organisation stands once; every key is a P-256 public key; what the record should be about
+// may be stated, so that the right record of the wrong removal is noticed.
+// Published as docs/reference/schemas/records-trust.schema.json.
+import { readFileSync } from "node:fs";
+import { dirname, resolve } from "node:path";
+import { z } from "zod";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { loadYaml } from "../../runtime/load-yaml.ts";
+import { OrganisationName, RunId } from "./fields.ts";
+import { type RecordKey, readPublicKey } from "./public-key.ts";
+
+const KeySource = z.union([
+  /** Path of a PEM file, relative to the trust file. */
+  z.strictObject({ file: z.string().min(1) }),
+  /** The PEM text itself. */
+  z.strictObject({ text: z.string().min(1) }),
+]);
+
+export const TrustFile = z.strictObject({
+  version: z.literal(1),
+  parties: z
+    .array(z.strictObject({ organisation: OrganisationName, keys: z.array(KeySource).min(1) }))
+    .min(1)
+    .refine((parties) => new Set(parties.map(({ organisation }) => organisation)).size === parties.length, {
+      error: "an organisation stands twice; list all its keys in one place",
+    }),
+  /** What the record must be about; a record of anything else does not verify. */
+  expect: z
+    .strictObject({ remover: OrganisationName, partner: OrganisationName, run: RunId.optional() })
+    .optional(),
+});
+
+/** An organisation and the keys that it may have signed with. */
+export interface TrustedParty {
+  /** Server name. */
+  readonly organisation: string;
+  readonly keys: readonly RecordKey[];
+}
+
+export interface Trust {
+  readonly parties: readonly TrustedParty[];
+  readonly expect?: { readonly remover: string; readonly partner: string; readonly run?: string | undefined };
+}
+
+/**
+ * Reads a trust file and the keys that it names.
+ * @throws DrawbridgeError `config_unreadable` or `config_invalid`
+ */
+export function loadTrust(file: string): Trust {
+  const { parties, expect } = loadYaml(TrustFile, file);
+  return {
+    parties: parties.map(({ organisation, keys }) => {
+      const read = keys.map((source) =>
+        "file" in source
+          ? readKeyFile(resolve(dirname(file), source.file))
+          : readPublicKey(source.text, `a key of ${organisation} in ${file}`),
+      );
+      // A key that is listed twice is one key.
+      return { organisation, keys: [...new Map(read.map((key) => [key.keyId, key])).values()] };
+    }),
+    ...(expect !== undefined && { expect }),
+  };
+}
+
+function readKeyFile(path: string): RecordKey {
+  let pem: string;
+  try {
+    pem = readFileSync(path, "utf8");
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    throw new DrawbridgeError("config_unreadable", `cannot read ${path}: ${code}`, {
+      hint: "Check the path, which is relative to the trust file.",
+      cause,
+    });
+  }
+  return readPublicKey(pem, path);
+}

@@ -1,0 +1,62 @@
+// The structure of the sources: their files, their imports, and the cycles among them. Reads text only.
+// Invariants: type-only and dynamic imports count like any other; a file outside `src` is never a node.
+import { globSync, readFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
+import { ROOT } from "./run-program.ts";
+
+/** Imports by importing file; both are paths from the root, such as `src/domain/clock.ts`. */
+export type ImportGraph = ReadonlyMap<string, readonly string[]>;
+
+const SPECIFIER = /(?:\bfrom\s*|\bimport\s*\(\s*|^import\s+)["'](\.{1,2}\/[^"']+)["']/gm;
+
+/** The relative imports of one file's text, resolved from the root. */
+export function importsOf(file: string, text: string): string[] {
+  return [...text.matchAll(SPECIFIER)].map((match) => normalize(join(dirname(file), match[1] ?? "")));
+}
+
+/** The imports of every TypeScript file below `folders`. */
+export function readImports(folders: readonly string[], root = ROOT): ImportGraph {
+  const files = folders.flatMap((folder) => globSync(`${folder}/**/*.ts`, { cwd: root })).sort();
+  return new Map(files.map((file) => [file, importsOf(file, readFileSync(join(root, file), "utf8"))]));
+}
+
+/** The graph in which each file stands for the node that `nameOf` gives it; a node does not import itself. */
+export function condense(graph: ImportGraph, nameOf: (file: string) => string | undefined): ImportGraph {
+  const edges = new Map<string, Set<string>>();
+  for (const [file, imports] of graph) {
+    const from = nameOf(file);
+    if (from === undefined) continue;
+    const targets = edges.get(from) ?? new Set();
+    edges.set(from, targets);
+    for (const target of imports) {
+      const to = nameOf(target);
+      if (to !== undefined && to !== from) targets.add(to);
+    }
+  }
+  return new Map([...edges].map(([from, targets]) => [from, [...targets].sort()]));
+}
+
+/** Groups of nodes that import one another, directly or through others (Tarjan's algorithm). */
+export function cyclesOf(graph: ImportGraph): string[][] {
+  const order = new Map<string, number>();
+  const stack: string[] = [];
+  const cycles: string[][] = [];
+  const visit = (node: string): number => {
+    const index = order.size;
+    order.set(node, index);
+    let lowest = index;
+    stack.push(node);
+    for (const next of graph.get(node) ?? []) {
+      if (!graph.has(next)) continue;
+      if (!order.has(next)) lowest = Math.min(lowest, visit(next));
+      else if (stack.includes(next)) lowest = Math.min(lowest, order.get(next) ?? index);
+    }
+    if (lowest === index) {
+      const group = stack.splice(stack.indexOf(node));
+      if (group.length > 1) cycles.push(group.sort());
+    }
+    return lowest;
+  };
+  for (const node of graph.keys()) if (!order.has(node)) visit(node);
+  return cycles;
+}

@@ -1,0 +1,279 @@
+// The trust gate over a real HTTP server and a real ledger.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import type { AgentTarget } from "../../../../src/bridge/agents/directory.ts";
+import { ProfileSync } from "../../../../src/bridge/agents/profile-sync.ts";
+import { CardTrustGate } from "../../../../src/bridge/agents/trust.ts";
+import { AgentCardAudit } from "../../../../src/bridge/audit/records.ts";
+import { agentTarget } from "../../../support/agents-yaml.ts";
+import { bytesOf, fullCard, signedCard, testKey } from "../../../support/cards.ts";
+import { httpServer, json } from "../../../support/http-server.ts";
+import { ledgerFixture, T0 } from "../../../support/ledger.ts";
+import { logLines } from "../../../support/log-lines.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+
+const key = await testKey("k1");
+const other = await testKey("k1");
+const GOOD = bytesOf(signedCard(key, fullCard()));
+const FORGED = bytesOf({ ...signedCard(key, fullCard()), name: "Forged" });
+const MINUTE = 60_000;
+const QUARANTINED = { trust: "quarantined", reason: "agent_card_untrusted" };
+
+async function gateFixture(t: TestContext) {
+  const { ledger, rows } = await ledgerFixture(t, 4);
+  const server = await httpServer(t);
+  server.answer = json(GOOD);
+  const clock = new ManualClock(T0);
+  const told = logLines();
+  const changes: string[] = [];
+  const options = { ledger, clock, log: told.log, onChange: (trust: string) => changes.push(trust) };
+  const gate = new CardTrustGate(options);
+  const target = agentTarget(key, { cardUrl: `${server.url}/card` });
+  const audits = async () =>
+    (await rows("SELECT record FROM bridge_audit ORDER BY id")).map(
+      ({ record }) => record as Record<string, unknown>,
+    );
+  return { ledger, server, clock, told, changes, gate, options, target, audits };
+}
+
+const reasons = (records: readonly Record<string, unknown>[]) => records.map((record) => record["reason"]);
+
+describe("trust", () => {
+  it("a verified card is recorded, audited and cached for five minutes [AGT-2]", async (t) => {
+    const { ledger, server, clock, gate, target, audits, changes } = await gateFixture(t);
+    const decision = await gate.check(target);
+    assert.equal(decision.trust, "verified");
+    assert.ok(decision.trust === "verified");
+    assert.equal(decision.agentVersion, "2.1.0");
+    assert.equal(decision.card.supportedInterfaces[0]?.url, "https://a.example.org/rpc");
+    await clock.advance(5 * MINUTE - 1);
+    assert.equal((await gate.check(target)).trust, "verified");
+    assert.equal(server.requests.length, 1);
+    await clock.advance(1);
+    assert.equal((await gate.check(target)).trust, "verified");
+    assert.equal(server.requests.length, 2);
+
+    const record = await ledger.target(target.ghost);
+    assert.equal(record?.trust, "verified");
+    assert.equal(record?.targetFingerprint, target.fingerprint);
+    assert.match(record?.cardDigest ?? "", /^sha256:/);
+    const [audit, ...more] = await audits();
+    assert.deepEqual(more, [], "the same decision again is no change");
+    assert.equal(audit?.["reason"], "agent_card_verified");
+    assert.equal(audit?.["outcome"], "accepted");
+    assert.equal(audit?.["key_id"], "k1");
+    assert.equal(audit?.["origin"], new URL(server.url).host);
+    assert.deepEqual(changes, ["verified"]);
+  });
+
+  it("an agent-card audit record holds identifiers and codes, and nothing of the card's words [AUD-1]", async (t) => {
+    const { server, gate, target, audits, told } = await gateFixture(t);
+    const card = {
+      ...fullCard(),
+      name: "canary-name",
+      description: "canary-text",
+      version: "canary version",
+    };
+    server.answer = json(bytesOf(signedCard(key, card)));
+    assert.equal((await gate.check(target)).trust, "verified");
+    const text = JSON.stringify([await audits(), told.lines]);
+    assert.doesNotMatch(text, /canary/);
+  });
+
+  for (const [cardUrl, origin] of [
+    ["https://Agents.Example.net/card", "agents.example.net:443"],
+    ["http://[::1]/card", "[::1]:80"],
+    ["https://agents.example.net:8443/card?a=b", "agents.example.net:8443"],
+  ] as const) {
+    it(`an agent-card record names where the card is from: ${origin} [AUD-1]`, async (t) => {
+      const { gate, audits } = await gateFixture(t);
+      await gate.check(agentTarget(undefined, { cardUrl }));
+      const [audit] = await audits();
+      assert.equal(AgentCardAudit.parse(audit).origin, origin);
+    });
+  }
+
+  const FORGERIES: readonly (readonly [string, Parameters<typeof json>[0]])[] = [
+    ["a changed card", FORGED],
+    ["an unsigned card", bytesOf(fullCard())],
+    ["a card by another key under the same key ID", bytesOf(signedCard(other, fullCard()))],
+    ["a card under another key ID", bytesOf(signedCard(key, fullCard(), { alg: "ES256", kid: "K1" }))],
+    ["no JSON", "<html>"],
+    ["a card too large", Buffer.alloc(300_000, " ")],
+  ];
+  for (const [what, body] of FORGERIES) {
+    it(`${what} quarantines the target [AGT-3]`, async (t) => {
+      const { ledger, server, gate, target, audits } = await gateFixture(t);
+      server.answer = json(body);
+      assert.deepEqual(await gate.check(target), QUARANTINED);
+      assert.equal((await ledger.target(target.ghost))?.trust, "quarantined");
+      const [audit] = await audits();
+      assert.equal(audit?.["outcome"], "rejected");
+      assert.equal(audit?.["reason"], "agent_card_untrusted");
+    });
+  }
+
+  it("a redirected card quarantines the target, and is not followed [AGT-3]", async (t) => {
+    const { server, gate, target } = await gateFixture(t);
+    server.answer = (request, response) =>
+      request.url === "/card"
+        ? response.writeHead(302, { location: "/good" }).end()
+        : json(GOOD)(request, response);
+    assert.deepEqual(await gate.check(target), QUARANTINED);
+    assert.equal(server.requests.length, 1);
+  });
+
+  it("a refused card is not fetched for each question, and a repaired one is noticed [AGT-2]", async (t) => {
+    const { server, clock, gate, target, audits } = await gateFixture(t);
+    server.answer = json(FORGED);
+    for (let ask = 0; ask < 5; ask++) assert.deepEqual(await gate.check(target), QUARANTINED);
+    assert.equal(server.requests.length, 1);
+    server.answer = json(GOOD);
+    await clock.advance(10_000);
+    assert.equal((await gate.check(target)).trust, "verified");
+    assert.deepEqual(reasons(await audits()), ["agent_card_untrusted", "agent_card_verified"]);
+  });
+
+  it("without a pin the target is quarantined at once and nothing is fetched; put back, it is verified [AGT-1]", async (t) => {
+    const { server, gate, target, audits } = await gateFixture(t);
+    assert.equal((await gate.check(target)).trust, "verified");
+    const { cardUrl } = target.entry;
+    const revoked: AgentTarget[] = [
+      agentTarget(undefined, { cardUrl }),
+      agentTarget(key, { cardUrl, allowedServers: [] }),
+      agentTarget(key, { cardUrl, allowedSenders: [] }),
+    ];
+    for (const [index, without] of revoked.entries()) {
+      const before = server.requests.length;
+      assert.deepEqual(await gate.check(without), QUARANTINED);
+      assert.equal(server.requests.length, before);
+      assert.equal((await gate.check(target)).trust, "verified");
+      assert.equal((await audits()).length, 3 + 2 * index);
+    }
+    const both = ["agent_card_untrusted", "agent_card_verified"];
+    assert.deepEqual(reasons(await audits()), ["agent_card_verified", ...both, ...both, ...both]);
+  });
+
+  it("a rotated pin does not use the decision of the old one [AGT-1]", async (t) => {
+    const { gate, target } = await gateFixture(t);
+    assert.equal((await gate.check(target)).trust, "verified");
+    assert.deepEqual(await gate.check(agentTarget(other, { cardUrl: target.entry.cardUrl })), QUARANTINED);
+  });
+
+  it("an entry that is gone is recorded as quarantined [AGT-1]", async (t) => {
+    const { ledger, gate, target, audits } = await gateFixture(t);
+    await gate.check(target);
+    await gate.revoke(target);
+    assert.equal((await ledger.target(target.ghost))?.trust, "quarantined");
+    assert.deepEqual(reasons(await audits()), ["agent_card_verified", "agent_card_untrusted"]);
+  });
+
+  it("an entry that went while the bridge was down is revoked at its start, once [AGT-1]", async (t) => {
+    const { ledger, gate, options, target, audits, changes } = await gateFixture(t);
+    await gate.check(target);
+    const restarted = () =>
+      new ProfileSync({
+        ...options,
+        directory: {
+          current: async () => ({ byGhost: new Map(), revision: 1 }),
+          onChange: () => () => {},
+          close: async () => {},
+        },
+        gate: new CardTrustGate(options),
+        setProfile: async () => ({ kind: "ok" }),
+      });
+    for (let start = 0; start < 2; start++) await restarted().syncDue();
+    assert.equal((await ledger.target(target.ghost))?.trust, "quarantined");
+    const records = await audits();
+    assert.deepEqual(reasons(records), ["agent_card_verified", "agent_card_untrusted"]);
+    const { fingerprint } = AgentCardAudit.parse(records[1]).target;
+    assert.equal(fingerprint, target.fingerprint);
+    assert.deepEqual(changes, ["verified", "quarantined"]);
+  });
+
+  it("at the start a target that is still named, and one that is quarantined, are left alone [AGT-1]", async (t) => {
+    const { ledger, gate, target, audits } = await gateFixture(t);
+    await gate.check(target);
+    await gate.revokeMissing(new Map([[target.ghost, target]]));
+    assert.equal((await ledger.target(target.ghost))?.trust, "verified");
+    assert.equal((await audits()).length, 1);
+  });
+
+  for (const status of [404, 429, 500, 503]) {
+    it(`a card that cannot be fetched (${status}) is no decision, and is asked for less and less [AGT-2]`, async (t) => {
+      const { ledger, server, clock, gate, target, audits } = await gateFixture(t);
+      server.answer = (_request, response) => response.writeHead(status).end();
+      const waits: number[] = [];
+      for (let round = 0; round < 9; round++) {
+        const decision = await gate.check(target);
+        assert.ok(decision.trust === "unknown");
+        waits.push(decision.retryAfterMs);
+        await clock.advance(decision.retryAfterMs - 1);
+        assert.deepEqual(await gate.check(target), { trust: "unknown", retryAfterMs: 1 });
+        await clock.advance(1);
+      }
+      assert.equal(server.requests.length, 9);
+      assert.deepEqual(waits, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]);
+      assert.deepEqual(await audits(), []);
+      assert.equal(await ledger.target(target.ghost), undefined);
+      server.answer = json(GOOD);
+      assert.equal((await gate.check(target)).trust, "verified");
+    });
+  }
+
+  it("a refresh that cannot fetch leaves the verified decision until it expires", async (t) => {
+    const { server, clock, gate, target } = await gateFixture(t);
+    await gate.check(target);
+    server.answer = (_request, response) => response.writeHead(503).end();
+    await clock.advance(4 * MINUTE);
+    assert.equal((await gate.refresh(target)).trust, "verified");
+    assert.equal((await gate.check(target)).trust, "verified");
+    await clock.advance(MINUTE);
+    assert.equal((await gate.check(target)).trust, "unknown");
+  });
+
+  it("a refresh that finds a forged card ends the verified decision at once", async (t) => {
+    const { server, gate, target } = await gateFixture(t);
+    await gate.check(target);
+    server.answer = json(FORGED);
+    assert.deepEqual(await gate.refresh(target), QUARANTINED);
+    assert.deepEqual(await gate.check(target), QUARANTINED);
+  });
+
+  it("many questions at once fetch the card once", async (t) => {
+    const { server, gate, target } = await gateFixture(t);
+    const decisions = await Promise.all(Array.from({ length: 20 }, () => gate.check(target)));
+    assert.ok(decisions.every(({ trust }) => trust === "verified"));
+    assert.equal(server.requests.length, 1);
+  });
+
+  it("a decision that a revoked pin overtook is neither used nor recorded [AGT-1]", async (t) => {
+    const { ledger, server, gate, target, audits } = await gateFixture(t);
+    const asked = Promise.withResolvers<() => void>();
+    server.answer = (request, response) => asked.resolve(() => json(GOOD)(request, response));
+    const pending = gate.check(target);
+    const answer = await asked.promise;
+    assert.deepEqual(
+      await gate.check(agentTarget(undefined, { cardUrl: target.entry.cardUrl })),
+      QUARANTINED,
+    );
+    answer();
+    assert.equal((await pending).trust, "unknown");
+    assert.equal((await ledger.target(target.ghost))?.trust, "quarantined");
+    assert.deepEqual(reasons(await audits()), ["agent_card_untrusted"]);
+  });
+
+  it("a ledger that is down fails the question, and the next one asks anew", async (t) => {
+    const { ledger, options, target } = await gateFixture(t);
+    let down = true;
+    const flaky = {
+      ...ledger,
+      recordTarget: (record: Parameters<typeof ledger.recordTarget>[0]) =>
+        down ? Promise.reject(new Error("down")) : ledger.recordTarget(record),
+    };
+    const gate = new CardTrustGate({ ...options, ledger: flaky });
+    await assert.rejects(gate.check(target), /down/);
+    down = false;
+    assert.equal((await gate.check(target)).trust, "verified");
+  });
+});

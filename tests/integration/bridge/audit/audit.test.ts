@@ -1,0 +1,150 @@
+import assert from "node:assert/strict";
+import { appendFileSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, it, type TestContext } from "node:test";
+import { z } from "zod";
+import { AuditExporter } from "../../../../src/bridge/audit/exporter.ts";
+import {
+  AgentCardAudit,
+  AuditRecord,
+  DelegationAudit,
+  EncryptedIntakeAudit,
+} from "../../../../src/bridge/audit/records.ts";
+import { systemClock } from "../../../../src/domain/clock.ts";
+import type { AgentId, ServerName } from "../../../../src/domain/identifiers.ts";
+import { BUCKET, ghost, job, type LedgerFixture, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+
+const DIGEST = `sha256:${"a".repeat(64)}`;
+
+async function someDelegations({ ledger, admit, claim }: LedgerFixture, count: number): Promise<void> {
+  await admit(
+    Array.from({ length: count }, (_, n) => job(`q${n}`, { room: room(`r${n}`), targetFingerprint: DIGEST })),
+  );
+  for (const one of await claim({ limit: count })) {
+    await ledger.beginDispatch(one.lease, { ...BUCKET, burst: 9_999 }, T0);
+    await ledger.finish(one.lease, { state: "failed", stage: "dispatch", reason: "agent_refused" }, T0);
+  }
+}
+
+function auditFile(t: TestContext): string {
+  const directory = mkdtempSync(join(tmpdir(), "drawbridge-audit-"));
+  t.after(() => rmSync(directory, { recursive: true }));
+  return join(directory, "audit.jsonl");
+}
+
+function exporter(fixture: LedgerFixture, file: string): AuditExporter {
+  return new AuditExporter({ outbox: fixture.ledger, clock: systemClock, file, onExported: () => {} });
+}
+
+const ids = (file: string) =>
+  readFileSync(file, "utf8")
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line) => (JSON.parse(line) as { audit_id: string }).audit_id);
+
+describe("audit", () => {
+  it("what the ledger writes fits the published schemas [AUD-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    await someDelegations(fixture, 2);
+    await fixture.admit([job("denied", { targetFingerprint: DIGEST })], { capacity: { room: 0, global: 0 } });
+    const target = {
+      ghost: ghost(),
+      agentId: "docs" as AgentId,
+      targetFingerprint: DIGEST,
+      cardDigest: DIGEST,
+      agentVersion: "1.2.3",
+      keyId: "key-1",
+      origin: "127.0.0.1:8080" as ServerName,
+      checkedAt: T0,
+    };
+    assert.equal(await fixture.ledger.recordTarget({ ...target, trust: "verified" }), true);
+    assert.equal(
+      await fixture.ledger.recordTarget({ ...target, trust: "verified", checkedAt: T0 + 1 }),
+      false,
+    );
+    assert.equal(
+      await fixture.ledger.recordTarget({
+        ...target,
+        trust: "quarantined",
+        cardDigest: undefined,
+        keyId: undefined,
+      }),
+      true,
+    );
+    const records = (await fixture.rows("SELECT record FROM bridge_audit ORDER BY id")).map(
+      (row) => row["record"],
+    );
+    assert.equal(records.length, 5);
+    for (const record of records) AuditRecord.parse(record);
+    assert.deepEqual(
+      records
+        .slice(3)
+        .map((record) => AgentCardAudit.parse(record))
+        .map(({ outcome, reason }) => [outcome, reason]),
+      [
+        ["accepted", "agent_card_verified"],
+        ["rejected", "agent_card_untrusted"],
+      ],
+    );
+  });
+
+  it("no field of an audit record can hold free text [AUD-1]", () => {
+    const sentence = "anything a person might write in a room";
+    const check = (schema: z.ZodType, path: string): void => {
+      if (schema instanceof z.ZodObject) {
+        for (const [key, field] of Object.entries(schema.shape)) check(field as z.ZodType, `${path}.${key}`);
+        return;
+      }
+      assert.equal(schema.safeParse(sentence).success, false, `${path} takes a sentence`);
+    };
+    check(DelegationAudit, "svc.delegation.v1");
+    check(AgentCardAudit, "svc.agent_card.v1");
+    check(EncryptedIntakeAudit, "svc.encrypted_intake.v1");
+    assert.equal(AgentCardAudit.safeParse({ note: sentence }).success, false);
+  });
+
+  it("each record is in the file once, also after a crash between writing and marking [AUD-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const file = auditFile(t);
+    await someDelegations(fixture, 5);
+    const first = exporter(fixture, file);
+    await first.round();
+    await first.close();
+    assert.equal(ids(file).length, 5);
+    // The process died after the file was synced, before the rows were marked.
+    await fixture.pool.query("UPDATE bridge_audit SET exported_at = NULL WHERE id > 3");
+    const second = exporter(fixture, file);
+    await second.round();
+    await second.close();
+    assert.equal(ids(file).length, 5);
+    assert.equal(new Set(ids(file)).size, 5);
+    assert.deepEqual(await fixture.rows("SELECT 1 FROM bridge_audit WHERE exported_at IS NULL"), []);
+  });
+
+  it("a line that was cut off by a crash is cut away and written whole [AUD-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const file = auditFile(t);
+    await someDelegations(fixture, 2);
+    const first = exporter(fixture, file);
+    await first.round();
+    await first.close();
+    const whole = readFileSync(file, "utf8");
+    appendFileSync(file, '{"audit_id":"99","schema":"svc.dele');
+    await fixture.admit([job("late", { room: room("late"), targetFingerprint: DIGEST })], {
+      capacity: { room: 0, global: 0 },
+    });
+    const second = exporter(fixture, file);
+    await second.round();
+    await second.close();
+    assert.ok(readFileSync(file, "utf8").startsWith(whole));
+    assert.equal(ids(file).length, 3);
+  });
+
+  it("a file that cannot be written leaves the records waiting in the database [AUD-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    await someDelegations(fixture, 1);
+    await assert.rejects(exporter(fixture, join(auditFile(t), "not", "a", "folder")).round());
+    assert.equal((await fixture.rows("SELECT 1 FROM bridge_audit WHERE exported_at IS NULL")).length, 1);
+  });
+});

@@ -1,0 +1,224 @@
+// When things are read back, and what transactions wait for, with a homeserver that does as the test says.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { setTimeout as realPause } from "node:timers/promises";
+import { pino } from "pino";
+import { createRecovery, type RecoveryOptions } from "../../../../src/bridge/catchup/recovery.ts";
+import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
+import { agentTarget } from "../../../support/agent-target.ts";
+import { ghostSide } from "../../../support/ghosts.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+import { type Script, scriptedHomeserver, WELL } from "../../../support/scripted-homeserver.ts";
+
+const { ghost } = agentTarget("docs");
+const QUESTION = { event_id: "$q", type: "m.room.message", sender: "@alice:a.test", content: { body: "?" } };
+
+async function recovering(t: TestContext, options: Partial<RecoveryOptions> = {}) {
+  const clock = new ManualClock(0);
+  const seen: string[] = [];
+  const state = { position: 1, lost: [] as object[], isUp: true, failIntake: 0, refused: "" };
+  const script: Script = (request) => {
+    if (!state.isUp) return "reset";
+    if (!request.path.endsWith("/sync")) return WELL(request);
+    if (request.query.get("user_id") === state.refused) {
+      return { status: 403, body: { errcode: "M_FORBIDDEN" } };
+    }
+    const since = request.query.get("since");
+    const isWatch = request.query.get("timeout") !== "0";
+    if (isWatch) return "hang";
+    const isRooms = request.query.get("filter")?.includes("timeline") === true;
+    const next_batch = `s${state.position}`;
+    if (!isRooms || since === next_batch) return { body: { next_batch } };
+    return { body: { next_batch, rooms: { join: { "!r": { timeline: { events: state.lost } } } } } };
+  };
+  const homeserver = await scriptedHomeserver(t, (request) =>
+    request.path.endsWith("/versions") && state.isUp ? { body: { versions: [] } } : script(request),
+  );
+  const side = ghostSide(t, homeserver.url);
+  const positions = new Map<GhostMxid, string>();
+  const taken: string[][] = [];
+  const recovery = createRecovery({
+    homeserver: { url: homeserver.url, asToken: "t", requestTimeoutMs: 5_000, clock },
+    ghosts: side.ghosts,
+    agents: { current: async () => ({ byGhost: new Map([[ghost, agentTarget("docs")]]), revision: 1 }) },
+    positions: {
+      roomsPosition: async (of) => positions.get(of),
+      setRoomsPosition: async (of, since) => void positions.set(of, String(since)),
+    },
+    intake: async ({ events }) => {
+      if (state.failIntake > 0) {
+        state.failIntake -= 1;
+        throw new Error("the database is away");
+      }
+      taken.push(events.map((event) => String(event["event_id"])));
+      return { admitted: events.length };
+    },
+    rooms: true,
+    clock,
+    settleAgain: async () => {},
+    log: pino({ level: "silent" }),
+    metrics: {
+      homeserverUp: (isUp) => seen.push(isUp ? "up" : "down"),
+      readBack: (cause, result) => seen.push(`${cause} ${result.complete} ${result.admitted}`),
+      failed: () => seen.push("failed"),
+    },
+    ...options,
+  });
+  t.after(async () => {
+    const drained = recovery.drain();
+    await clock.advance(60_000);
+    await drained;
+  });
+  /** Lets requests run until the condition holds, the clock standing still unless told otherwise. */
+  const until = async (what: string, condition: () => boolean, stepMs = 0) => {
+    for (let looks = 0; !condition(); looks++) {
+      assert.ok(looks < 1_000, `it never came to this: ${what}; ${seen.join(", ")}`);
+      await realPause(2);
+      if (stepMs > 0) await clock.advance(stepMs);
+    }
+  };
+  const watching = () => homeserver.seen.filter(({ query }) => (query.get("timeout") ?? "0") !== "0").length;
+  const isReady = async () => {
+    let is = false;
+    void recovery.ready().then(() => {
+      is = true;
+    });
+    await realPause(5);
+    return () => is;
+  };
+  return { recovery, clock, state, positions, taken, seen, until, watching, isReady, homeserver };
+}
+
+describe("recovery", () => {
+  it("transactions wait for the read-back at the start, and what it finds is taken first [INT-8]", async (t) => {
+    const { recovery, state, positions, taken, seen, until, isReady } = await recovering(t);
+    positions.set(ghost, "s0");
+    state.lost = [QUESTION];
+    const ready = await isReady();
+    assert.equal(ready(), false);
+    recovery.start();
+    await until("it is ready", ready);
+    assert.deepEqual(taken, [["$q"]]);
+    assert.deepEqual(seen, ["up", "start true 1"]);
+    assert.equal(positions.get(ghost), "s1");
+    assert.equal((await isReady())(), true);
+  });
+
+  it("a read-back that cannot be committed is done again, and the position stays until then [INT-8]", async (t) => {
+    const { recovery, state, positions, taken, seen, until } = await recovering(t);
+    positions.set(ghost, "s0");
+    state.lost = [QUESTION];
+    state.failIntake = 2;
+    recovery.start();
+    await until("it failed twice", () => seen.filter((what) => what === "failed").length === 2, 10);
+    assert.deepEqual([positions.get(ghost), taken], ["s0", []]);
+    await until("it is done", () => positions.get(ghost) === "s1", 100);
+    assert.deepEqual(taken, [["$q"]]);
+  });
+
+  it("while the homeserver is away transactions wait, for five seconds in all [INT-8]", async (t) => {
+    const { recovery, clock, state, seen, taken, until, watching, isReady, homeserver } = await recovering(t);
+    recovery.start();
+    await until("it watches", () => watching() === 1);
+    assert.equal((await isReady())(), true);
+    state.isUp = false;
+    homeserver.dropConnections();
+    await until("the stop is noticed", () => seen.includes("down"));
+    const first = await isReady();
+    await clock.advance(4_999);
+    const second = await isReady();
+    assert.deepEqual([first(), second()], [false, false]);
+    await clock.advance(1);
+    await until("both go on", () => first() && second());
+    assert.equal((await isReady())(), true);
+
+    state.lost = [QUESTION];
+    state.position = 2;
+    state.isUp = true;
+    await until("it is read back", () => seen.includes("homeserver_back true 1"), 100);
+    assert.deepEqual(taken, [["$q"]]);
+  });
+
+  it("with reading back switched off nothing waits and nothing is asked [INT-8]", async (t) => {
+    const { recovery, homeserver, isReady } = await recovering(t, { rooms: false });
+    recovery.start();
+    assert.equal((await isReady())(), true);
+    assert.deepEqual(homeserver.seen, []);
+  });
+
+  it("keys are read back before rooms, and their failure does not hold the rooms up [INT-8]", async (t) => {
+    const order: string[] = [];
+    const { recovery, state, positions, taken, until } = await recovering(t, {
+      catchUp: async (of) => {
+        order.push(of);
+        throw new Error("no machine");
+      },
+    });
+    positions.set(ghost, "s0");
+    state.lost = [QUESTION];
+    recovery.start();
+    await until("the rooms are read back", () => taken.length === 1);
+    assert.deepEqual(order, [ghost]);
+  });
+
+  it("in quiet times the position moves on, one round after it was read [INT-8]", async (t) => {
+    const { recovery, state, positions, until, seen, taken } = await recovering(t, { quietMs: 1_000 });
+    positions.set(ghost, "s1");
+    recovery.start();
+    await until("it has started", () => seen.includes("start true 0"));
+    state.lost = [QUESTION];
+    state.position = 2;
+    await until("the position has moved", () => positions.get(ghost) === "s2", 100);
+    assert.deepEqual(taken, [["$q"]]);
+    assert.ok(seen.filter((what) => what.startsWith("quiet true")).length >= 2);
+  });
+
+  it("a ghost that the homeserver refuses holds up neither the others nor the watch [INT-8]", async (t) => {
+    const { recovery, state, positions, taken, until, watching, seen } = await recovering(t, {
+      agents: {
+        current: async () => ({
+          byGhost: new Map(["bad", "docs"].map((name) => [agentTarget(name).ghost, agentTarget(name)])),
+          revision: 1,
+        }),
+      },
+    });
+    positions.set(ghost, "s0");
+    state.lost = [QUESTION];
+    state.refused = agentTarget("bad").ghost;
+    recovery.start();
+    await until("it watches as the other", () => watching() === 1, 1_000);
+    assert.deepEqual([seen.slice(0, 2), taken], [["up", "start true 1"], [["$q"]]]);
+  });
+
+  it("what cannot be committed for long is left to the rounds in quiet times [INT-8]", async (t) => {
+    const { recovery, state, positions, taken, until, watching } = await recovering(t, { quietMs: 1_000 });
+    positions.set(ghost, "s0");
+    state.lost = [QUESTION];
+    state.failIntake = 8;
+    recovery.start();
+    await until("it watches all the same", () => watching() === 1, 500);
+    assert.deepEqual([positions.get(ghost), taken], ["s0", []]);
+    await until("it is done in the end", () => positions.get(ghost) === "s1", 500);
+    assert.deepEqual(taken, [["$q"]]);
+  });
+
+  it("for a minute after the homeserver is back the rounds are five seconds apart, then a minute [INT-8]", async (t) => {
+    const { recovery, clock, until, seen } = await recovering(t);
+    recovery.start();
+    const rounds = () => seen.filter((what) => what.startsWith("quiet")).length;
+    await until("the first round", () => rounds() === 1);
+    for (let more = 2; more <= 12; more++) {
+      await clock.advance(5_000);
+      await until(`round ${more}`, () => rounds() === more);
+    }
+    await clock.advance(5_000);
+    await until("one more", () => rounds() === 13);
+    for (let step = 0; step < 11; step++) {
+      await clock.advance(5_000);
+      await realPause(5);
+    }
+    assert.equal(rounds(), 13);
+    await clock.advance(5_000);
+    await until("a minute has passed", () => rounds() === 14);
+  });
+});

@@ -1,0 +1,168 @@
+// Rooms that have more than is held at once, read back from a homeserver that does as the test says.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { pino } from "pino";
+import type { FoundBounds } from "../../../../src/bridge/catchup/found-event.ts";
+import { HandledEvents } from "../../../../src/bridge/catchup/handled-events.ts";
+import { RoomsReadBack } from "../../../../src/bridge/catchup/rooms-read-back.ts";
+import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
+import { noLongerHeld } from "../../../../src/bridge/ledger/statement.ts";
+import type { EventId, GhostMxid } from "../../../../src/domain/identifiers.ts";
+import { agentTarget } from "../../../support/agent-target.ts";
+import { ghostSide } from "../../../support/ghosts.ts";
+import { type ScriptedAnswer, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+
+const { ghost } = agentTarget("docs");
+const signal = new AbortController().signal;
+const ROOMS = ["!a", "!b"];
+const EVENTS = 250;
+const PAGE = 100;
+const text = (room: string, index: number) => ({
+  event_id: `$${room.slice(1)}${index}`,
+  type: "m.room.message",
+  sender: "@alice:a.test",
+  content: { body: "x".repeat(500) },
+});
+
+async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: number) {
+  const state = {
+    fail: (_from: string, _again: boolean): boolean => false,
+    pages: [] as string[],
+    since: [] as string[],
+    settled: [] as unknown[],
+  };
+  /** Pages of the past, newest first; `from` is how many events come before it. */
+  const page = (room: string, from: string, again: boolean): ScriptedAnswer => {
+    if (state.fail(from, again)) return { status: 502, body: {} };
+    const end = from === "s1" ? EVENTS : Number(from);
+    const begin = Math.max(0, end - PAGE);
+    const indices = Array.from({ length: end - begin }, (_, index) => end - 1 - index);
+    return {
+      body: { chunk: indices.map((index) => text(room, index)), ...(begin > 0 && { end: `${begin}` }) },
+    };
+  };
+  const homeserver = await scriptedHomeserver(t, ({ path, query }) => {
+    const [, room] = /rooms\/(.*)\/messages$/.exec(path) ?? [];
+    const from = query.get("from") ?? "";
+    if (room !== undefined) {
+      state.pages.push(from);
+      return page(room, from, !query.has("to"));
+    }
+    if (!path.endsWith("/sync")) return { body: {} };
+    state.since.push(query.get("since") ?? "");
+    if (["s1", "s9"].includes(query.get("since") ?? "")) return { body: { next_batch: query.get("since") } };
+    const limit = query.get("filter")?.includes("event_fields") === true ? 1 : 50;
+    const end = (id: string) => Array.from({ length: limit }, (_, index) => text(id, EVENTS - limit + index));
+    const join = Object.fromEntries(
+      ROOMS.map((id) => [
+        id,
+        { timeline: { events: end(id), limited: true, prev_batch: `${EVENTS - limit}` } },
+      ]),
+    );
+    return { body: { next_batch: "s1", rooms: { join } } };
+  });
+  const side = ghostSide(t, homeserver.url);
+  const options = { url: homeserver.url, asToken: "t", requestTimeoutMs: 5_000, clock: side.clock };
+  const api = new SyncApi(options, changesBytesMax);
+  t.after(() => api.close());
+  const positions = new Map<GhostMxid, string>([[ghost, "s0"]]);
+  const taken: string[] = [];
+  const handled = new HandledEvents();
+  const rooms = new RoomsReadBack({
+    api,
+    ghosts: side.ghosts,
+    handled,
+    positions: {
+      roomsPosition: async (of) => positions.get(of),
+      // As the ledger does.
+      setRoomsPosition: async (of, since, from) => {
+        if (positions.get(of) !== from) throw noLongerHeld("the position");
+        positions.set(of, String(since));
+      },
+    },
+    intake: async ({ events }) => {
+      const ids = events.map((event) => event["event_id"] as EventId);
+      taken.push(...ids);
+      handled.add(ids);
+      return { admitted: events.length };
+    },
+    settleAgain: async (who, inRooms) => void state.settled.push([who, inRooms]),
+    log: pino({ level: "silent" }),
+    bounds,
+  });
+  return { rooms, positions, taken, state };
+}
+
+const all = (from = 0) =>
+  ROOMS.flatMap((room) =>
+    Array.from({ length: EVENTS - from }, (_, index) => text(room, from + index).event_id),
+  );
+const FEW = { charactersMax: 10_000, eventsMax: 10_000 };
+
+describe("rooms read back", () => {
+  it("what was found and finds no room in memory is read again, in order [INT-8]", async (t) => {
+    for (const changesBytesMax of [undefined, 10_000]) {
+      const { rooms, positions, taken } = await reading(t, FEW, changesBytesMax);
+      assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
+      assert.deepEqual(taken, all());
+      assert.equal(positions.get(ghost), "s1");
+    }
+  });
+
+  it("the position stays while what was found cannot be read again [INT-8]", async (t) => {
+    const { rooms, positions, taken, state } = await reading(t, FEW);
+    state.fail = (from, again) => again && from === "200";
+    const first = await rooms.afterDowntime([ghost], signal);
+    assert.deepEqual([first.complete, positions.get(ghost)], [false, "s0"]);
+    assert.ok(taken.length < all().length);
+    state.fail = () => false;
+    assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
+    assert.deepEqual(state.settled, []);
+    assert.equal(positions.get(ghost), "s1");
+    assert.deepEqual(taken.toSorted(), all().toSorted());
+    const ofOne = (room: string) => taken.filter((id) => id.startsWith(`$${room.slice(1)}`));
+    for (const room of ROOMS)
+      assert.deepEqual(
+        ofOne(room),
+        all().filter((id) => id.startsWith(`$${room.slice(1)}`)),
+      );
+  });
+
+  it("of more events than may be held of all rooms together the newest are read [INT-8]", async (t) => {
+    const { rooms, positions, taken, state } = await reading(t, { charactersMax: 1e9, eventsMax: 120 });
+    assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
+    // Of the first room the end and one page, of the second the end.
+    assert.deepEqual(taken, [
+      ...all(100).filter((id) => id.startsWith("$a")),
+      ...all(200).filter((id) => id.startsWith("$b")),
+    ]);
+    assert.deepEqual(state.pages, ["200"]);
+    assert.deepEqual(
+      state.settled,
+      [[ghost, ROOMS]],
+      "who is there is asked, for it was not told to the end",
+    );
+    assert.equal(positions.get(ghost), "s1");
+  });
+
+  it("a position that another bridge has moved stays where that one put it, and is read on from there [INT-8]", async (t) => {
+    const { rooms, positions, taken, state } = await reading(t, FEW);
+    // Read from s0, while another has come to s9.
+    state.fail = () => {
+      positions.set(ghost, "s9");
+      return false;
+    };
+    assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
+    assert.deepEqual([positions.get(ghost), taken.length], ["s9", all().length], "nothing read is dropped");
+    state.fail = () => false;
+    await rooms.quietly([ghost], signal);
+    assert.equal(state.since.at(-1), "s9");
+  });
+
+  it("whoever has no position reads from now on, and asks who is in the rooms [INT-8]", async (t) => {
+    const { rooms, positions, taken, state } = await reading(t, FEW);
+    positions.delete(ghost);
+    assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
+    assert.deepEqual([taken, state.settled], [[], [[ghost, undefined]]]);
+  });
+});

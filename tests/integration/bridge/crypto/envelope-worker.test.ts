@@ -1,0 +1,423 @@
+// Late keys, lost keys and keys that never come: the envelope worker on a real ledger, with time in the test's
+// hands and devices that need no cryptography.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { pino } from "pino";
+import { type EnvelopeObserver, EnvelopeWorker } from "../../../../src/bridge/crypto/envelope-worker.ts";
+import { expireUnserved } from "../../../../src/bridge/crypto/unserved-envelopes.ts";
+import { createTransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
+import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
+import type { Outcome } from "../../../../src/bridge/matrix/outcome.ts";
+import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
+import { agentTarget } from "../../../support/agent-target.ts";
+import { FakeDevices, sealed } from "../../../support/fake-devices.ts";
+import { member, question } from "../../../support/intake.ts";
+import { ghost, ledgerFixture, T0 } from "../../../support/ledger.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+
+const KEY_WAIT_MS = 900_000;
+const REQUESTS = { attempts: 5, firstAfter: 5_000, longestWait: 120_000 };
+type Raw = Record<string, unknown>;
+const GHOST_GONE = {
+  kind: "retry",
+  cause: "ghost_refused",
+  afterMs: 60_000,
+  errcode: "M_UNKNOWN_DEVICE",
+} as const;
+
+async function setUp(t: TestContext) {
+  const base = await ledgerFixture(t);
+  const clock = new ManualClock(T0);
+  const devices = new FakeDevices();
+  const byGhost = new Map([[ghost("docs") as GhostMxid, agentTarget("docs")]]);
+  const agents = {
+    current: async () => ({ byGhost, revision: 1 }),
+    onChange: () => () => {},
+    close: async () => {},
+  };
+  const namespace = createNamespace({
+    serverName: "a.test" as ServerName,
+    ghostPrefix: "agent_",
+    senderLocalpart: "drawbridge",
+  });
+  const capacity = { room: 64, global: 4_096 };
+  const common = { ledger: base.ledger, agents, namespace, clock, capacity, noticeIntervalMs: 600_000 };
+  const handle = createTransactionHandler({
+    ...common,
+    encryption: { devices, takesPart: true, plainInEncrypted: true, keyWaitMs: KEY_WAIT_MS },
+  });
+  /** What the homeserver has, by event ID; `undefined`: it does not give it. */
+  const homeserver = new Map<string, Raw | undefined>();
+  let fetchFails: Outcome<never> | undefined;
+  /** Ghosts whose devices have stopped. */
+  const gone = new Set<string>();
+  const lines: string[] = [];
+  const reasons: string[] = [];
+  const observe: EnvelopeObserver = {
+    ended: (end, waitedMs) => lines.push(`${end} ${waitedMs}`),
+    keyRequest: (outcome) => lines.push(`request ${outcome}`),
+    waiting: () => {},
+    derived: () => {},
+    expired: (reason) => reasons.push(reason),
+    failed: () => lines.push("failed"),
+  };
+  const worker = new EnvelopeWorker({
+    ...common,
+    devices,
+    observe,
+    log: pino({ level: "silent" }),
+    keyRequests: REQUESTS,
+    fetchEvent: async (as, _room, event) => {
+      if (fetchFails !== undefined || gone.has(as)) return fetchFails ?? GHOST_GONE;
+      const raw = homeserver.get(event);
+      return raw === undefined
+        ? { kind: "refused", status: 404, errcode: "M_NOT_FOUND" }
+        : { kind: "ok", value: { ...raw, unsigned: { age: 5 } } };
+    },
+  });
+  let transactions = 0;
+  const bring = async (...events: Raw[]) => {
+    transactions += 1;
+    for (const event of events) homeserver.set(String(event["event_id"]), event);
+    await handle(`t${transactions}`, Buffer.from(`body ${transactions}`), events);
+  };
+  await bring(member(ghost("docs"), "join"), member("@alice:a.test", "join"));
+  return {
+    ...base,
+    clock,
+    devices,
+    worker,
+    homeserver,
+    gone,
+    lines,
+    reasons,
+    bring,
+    /** Key requests by what they say, in order. */
+    requests: () => devices.sent.map(({ content }) => content["action"]),
+    failFetch: (outcome: Outcome<never> | undefined) => {
+      fetchFails = outcome;
+    },
+    /** Lets time pass in steps, with a round at each. */
+    pass: async (ms: number, stepMs = 1_000) => {
+      for (let passed = 0; passed < ms; passed += stepMs) {
+        await clock.advance(Math.min(stepMs, ms - passed));
+        await worker.round();
+      }
+    },
+    states: async () =>
+      Object.fromEntries(
+        (
+          await base.rows(
+            "SELECT matrix_event_id AS event, state, terminal_reason AS reason FROM bridge_encrypted_intake",
+          )
+        ).map(({ event, state, reason }) => [event, reason ?? state]),
+      ),
+    /** Events in the order in which their delegations may be worked on. */
+    order: async () => {
+      const order: string[] = [];
+      for (;;) {
+        const claimed = await base.claim({ now: clock.now() });
+        if (claimed.length === 0) return order;
+        for (const { lease, sourceEventId } of claimed) {
+          order.push(sourceEventId);
+          const outcome = { state: "completed", stage: "reply", reason: "answered" } as const;
+          await base.ledger.finish(lease, outcome, clock.now());
+        }
+      }
+    },
+  };
+}
+
+describe("envelope worker", () => {
+  it("a key that comes minutes later is used in room order; what stands behind is held back [ENC-10]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(question("before"), sealed("late"), question("behind"));
+    assert.deepEqual(await bridge.order(), ["$before"]);
+    await bridge.pass(300_000, 5_000);
+    assert.deepEqual(await bridge.order(), []);
+    bridge.devices.sessions.add("session-1");
+    await bridge.worker.keysCame(["!r" as RoomId]);
+    await bridge.worker.round();
+    assert.deepEqual(await bridge.order(), ["$late", "$behind"]);
+    assert.deepEqual(await bridge.states(), { $late: "derived" });
+    assert.deepEqual(await bridge.rows("SELECT open_count FROM bridge_rooms WHERE room_id = '!r'"), [
+      { open_count: 0 },
+    ]);
+  });
+
+  it("a key that the transactions lost is read back at the first look [ENC-8]", async (t) => {
+    const bridge = await setUp(t);
+    bridge.devices.atHomeserver.push({ session: "session-1", room: "!r" as RoomId });
+    await bridge.bring(sealed("e1"), sealed("e2"));
+    await bridge.worker.round();
+    assert.deepEqual(await bridge.order(), ["$e1", "$e2"]);
+    assert.equal(bridge.devices.catchUps, 1, "once a round for each ghost");
+    assert.deepEqual(bridge.lines, ["catch_up 0", "catch_up 0"]);
+  });
+
+  it("keys are asked for five times at growing intervals, once for all events of a session [ENC-6]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("e1"), sealed("e2"), sealed("other", {}, {}, "session-2"));
+    const askedAt: number[] = [];
+    for (let second = 1; second <= 600; second++) {
+      const before = bridge.devices.sent.length;
+      await bridge.pass(1_000);
+      const asked = bridge.devices.sent.slice(before);
+      if (asked.length > 0) askedAt.push(second);
+      assert.ok(asked.length <= 2, "one request for a session");
+    }
+    assert.equal(askedAt.length, 5);
+    for (const [index, least] of [5, 15, 35, 75, 155].entries()) {
+      const at = askedAt[index] ?? 0;
+      assert.ok(at >= least && at <= least + 31, `request ${index + 1} after ${at} s`);
+    }
+    const [request] = bridge.devices.sent;
+    assert.equal(request?.type, "m.room_key_request");
+    assert.equal(request?.to, "@alice:a.test");
+    const { request_id, ...content } = request?.content ?? {};
+    assert.deepEqual(content, {
+      action: "request",
+      body: {
+        algorithm: "m.megolm.v1.aes-sha2",
+        room_id: "!r",
+        session_id: "session-1",
+        sender_key: "sender-key",
+      },
+      requesting_device_id: "DEVICE",
+    });
+    // Once the key is here, it is asked for no more.
+    bridge.devices.sessions.add("session-1");
+    await bridge.worker.keysCame(["!r" as RoomId]);
+    await bridge.worker.round();
+    const canceled = bridge.devices.sent.filter(
+      ({ content: { action } }) => action === "request_cancellation",
+    );
+    assert.deepEqual(new Set(canceled.map((one) => one.content["request_id"])), new Set([request_id]));
+    assert.ok(bridge.lines.some((line) => line.startsWith("key_request ")));
+  });
+
+  it("a key that never comes: expired, one audit record each, one notice, and the room goes on [ENC-6]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("e1"), sealed("e2"), question("behind"));
+    await bridge.pass(KEY_WAIT_MS - 1_000, 30_000);
+    assert.deepEqual(await bridge.order(), []);
+    await bridge.pass(2_000);
+    assert.deepEqual(await bridge.states(), { $e1: "key_requests_exhausted", $e2: "key_requests_exhausted" });
+    assert.deepEqual(await bridge.order(), ["$behind"]);
+    const audit = await bridge.rows(
+      "SELECT record FROM bridge_audit WHERE schema = 'svc.encrypted_intake.v1'",
+    );
+    assert.equal(audit.length, 2);
+    const notices = await bridge.rows(
+      "SELECT ghost_mxid AS ghost FROM bridge_notices WHERE kind = 'keys_missing'",
+    );
+    assert.deepEqual(notices, [{ ghost: ghost("docs") }]);
+    assert.equal(bridge.lines.filter((line) => line.startsWith("expired ")).length, 2);
+    await bridge.pass(60_000);
+    assert.equal(bridge.devices.sent.at(-1)?.content["action"], "request_cancellation");
+  });
+
+  const ENDINGS: Readonly<Record<string, (bridge: Awaited<ReturnType<typeof setUp>>) => void>> = {
+    sender_mismatch: ({ devices }) => {
+      devices.onDecrypt = () => ({ kind: "refused", reason: "sender_mismatch" });
+    },
+    undecryptable: ({ devices }) => {
+      devices.onDecrypt = () => ({ kind: "refused", reason: "undecryptable" });
+    },
+    device_not_trusted: ({ devices }) => {
+      devices.onDecrypt = () => ({ kind: "refused", reason: "device_not_trusted" });
+    },
+    event_unavailable: ({ homeserver }) => homeserver.set("$e1", undefined),
+    source_redacted: ({ homeserver }) => homeserver.set("$e1", { ...sealed("e1"), content: {} }),
+  };
+
+  it("however the wait ends, what was asked for is taken back [ENC-6]", async (t) => {
+    for (const [reason, happens] of Object.entries(ENDINGS)) {
+      const bridge = await setUp(t);
+      await bridge.bring(sealed("e1"));
+      await bridge.pass(20_000);
+      assert.deepEqual(new Set(bridge.requests()), new Set(["request"]), reason);
+      happens(bridge);
+      await bridge.pass(60_000);
+      assert.deepEqual(await bridge.states(), { $e1: reason });
+      assert.equal(bridge.requests().at(-1), "request_cancellation", reason);
+      assert.deepEqual(bridge.reasons, [reason]);
+    }
+  });
+
+  it("a request is kept while another event waits for its key, and goes with a redaction of the last [ENC-6]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("e1"), sealed("e2"));
+    await bridge.pass(20_000);
+    const redaction = (id: string) => ({
+      ...question(`redacts-${id}`),
+      type: "m.room.redaction",
+      redacts: `$${id}`,
+      content: { redacts: `$${id}` },
+    });
+    for (const id of ["e1", "e2"]) {
+      assert.ok(!bridge.requests().includes("request_cancellation"));
+      await bridge.bring(redaction(id));
+      await bridge.worker.redacted([`$${id}` as EventId]);
+    }
+    assert.deepEqual(await bridge.states(), { $e1: "source_redacted", $e2: "source_redacted" });
+    assert.deepEqual(
+      bridge.requests().filter((action) => action === "request_cancellation"),
+      ["request_cancellation"],
+    );
+    const [first] = bridge.devices.sent;
+    assert.equal(bridge.devices.sent.at(-1)?.content["request_id"], first?.content["request_id"]);
+  });
+
+  it("what is fetched again counts only if it is the event that came in", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("changed"), sealed("redacted"), sealed("gone"), sealed("kept"));
+    const changed = sealed("changed");
+    bridge.homeserver.set("$changed", { ...changed, content: { ...changed.content, ciphertext: "{}" } });
+    bridge.homeserver.set("$redacted", { ...sealed("redacted"), content: {} });
+    bridge.homeserver.set("$gone", undefined);
+    bridge.devices.sessions.add("session-1");
+    await bridge.worker.round();
+    assert.deepEqual(await bridge.states(), {
+      $changed: "event_changed",
+      $redacted: "source_redacted",
+      $gone: "event_unavailable",
+      $kept: "derived",
+    });
+    assert.deepEqual(await bridge.order(), ["$kept"]);
+    assert.deepEqual(await bridge.rows("SELECT FROM bridge_notices"), [], "none of these is a lost key");
+  });
+
+  it("a device that policy does not trust: its owner's keys are asked first, then it is refused visibly [ENC-9]", async (t) => {
+    const bridge = await setUp(t);
+    let isTrusted = false;
+    const refused = { kind: "refused", reason: "device_not_trusted" } as const;
+    bridge.devices.onDecrypt = () => (isTrusted ? undefined : refused);
+    bridge.devices.sessions.add("session-1");
+    await bridge.bring(sealed("heals"));
+    await bridge.worker.round();
+    assert.deepEqual(bridge.devices.followed, ["@alice:a.test"]);
+    assert.deepEqual(await bridge.states(), { $heals: "awaiting_key" });
+    isTrusted = true;
+    await bridge.pass(2_000);
+    assert.deepEqual(await bridge.states(), { $heals: "derived" });
+    isTrusted = false;
+    await bridge.bring(sealed("refused"), sealed("refused-too"));
+    await bridge.pass(20_000);
+    const states = await bridge.states();
+    assert.deepEqual(
+      [states["$refused"], states["$refused-too"]],
+      ["device_not_trusted", "device_not_trusted"],
+    );
+    assert.deepEqual(await bridge.rows("SELECT kind, reason FROM bridge_notices"), [
+      { kind: "policy_denied", reason: "sender_device_untrusted" },
+    ]);
+    assert.equal(bridge.lines.filter((line) => line.startsWith("not_trusted ")).length, 2);
+  });
+
+  it("a sender who does not own the device that made the session is refused at once [ENC-9]", async (t) => {
+    const bridge = await setUp(t);
+    bridge.devices.onDecrypt = () => ({ kind: "refused", reason: "sender_mismatch" });
+    await bridge.bring(sealed("forged"), question("behind"));
+    await bridge.worker.round();
+    assert.deepEqual(await bridge.states(), { $forged: "sender_mismatch" });
+    assert.deepEqual(await bridge.order(), ["$behind"]);
+  });
+
+  it("time in which the homeserver does not answer is given back once, and looked at without haste", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("e1"), sealed("e2"));
+    const away = { kind: "retry", cause: "network", afterMs: 1_000, errcode: undefined } as const;
+    bridge.failFetch(away);
+    bridge.devices.catchUpOutcome = away;
+    await bridge.pass(KEY_WAIT_MS + 60_000, 10_000);
+    assert.deepEqual(await bridge.states(), { $e1: "awaiting_key", $e2: "awaiting_key" });
+    const [{ attempts } = { attempts: 0 }] = (await bridge.rows(
+      "SELECT max(attempts) AS attempts FROM bridge_encrypted_intake",
+    )) as { attempts: number }[];
+    assert.ok(attempts < 60, `${attempts} looks`);
+    bridge.failFetch(undefined);
+    bridge.devices.catchUpOutcome = { kind: "ok", value: undefined };
+    bridge.devices.atHomeserver.push({ session: "session-1", room: "!r" as RoomId });
+    await bridge.pass(60_000, 5_000);
+    assert.deepEqual(await bridge.states(), { $e1: "derived", $e2: "derived" });
+
+    await bridge.bring(sealed("e3", {}, {}, "session-3"));
+    bridge.failFetch(away);
+    await bridge.pass(2 * KEY_WAIT_MS + 60_000, 30_000);
+    assert.equal((await bridge.states())["$e3"], "key_wait_elapsed");
+  });
+
+  it("what opens late and asks nothing gives its place and its slot back", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(
+      sealed("reaction", {}, { msgtype: "m.emote" }),
+      sealed("unreadable", {}, { body: 7 }),
+      question("behind"),
+    );
+    bridge.devices.sessions.add("session-1");
+    await bridge.worker.round();
+    assert.deepEqual(await bridge.states(), { $reaction: "derived", $unreadable: "derived" });
+    assert.deepEqual(await bridge.order(), ["$behind"]);
+  });
+
+  it("two workers, and one that lost its lease: each event is derived once", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(...Array.from({ length: 20 }, (_, index) => sealed(`e${index}`)));
+    bridge.devices.sessions.add("session-1");
+    await Promise.all([bridge.worker.round(), bridge.worker.round()]);
+    const claimed = await bridge.rows("SELECT count(*)::int AS n FROM bridge_delegations");
+    assert.deepEqual(claimed, [{ n: 20 }]);
+    assert.equal((await bridge.order()).length, 20);
+  });
+
+  it("a ghost whose device has stopped keeps no other ghost of its room from reading [ENC-5]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(member(ghost("aaa"), "join"));
+    bridge.gone.add(ghost("aaa"));
+    await bridge.bring(sealed("e1"));
+    bridge.devices.sessions.add("session-1");
+    await bridge.worker.round();
+    assert.deepEqual(await bridge.states(), { $e1: "derived" });
+  });
+
+  it("where one room's ghost has stopped, other rooms' late keys are used at once all the same [ENC-10]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("stuck"));
+    bridge.gone.add(ghost("docs"));
+    await bridge.pass(KEY_WAIT_MS + 10_000, 5_000);
+    assert.deepEqual(await bridge.states(), { $stuck: "awaiting_key" });
+    const elsewhere = { room_id: "!other" };
+    await bridge.bring(
+      { ...member(ghost("math"), "join"), ...elsewhere, event_id: "$math" },
+      { ...member("@alice:a.test", "join"), ...elsewhere, event_id: "$alice" },
+      sealed("late", elsewhere, {}, "session-2"),
+    );
+    await bridge.worker.round();
+    bridge.devices.sessions.add("session-2");
+    await bridge.worker.keysCame(["!other" as RoomId]);
+    await bridge.worker.round();
+    assert.equal((await bridge.states())["$late"], "derived");
+    await bridge.pass(KEY_WAIT_MS, 5_000);
+    assert.equal((await bridge.states())["$stuck"], "key_wait_elapsed");
+  });
+
+  it("going back from stage C holds no room for ever: what waits expires at its time [ENC-1]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("e1"), question("behind"), sealed("e2"));
+    const deps = {
+      ledger: bridge.ledger,
+      clock: bridge.clock,
+      log: pino({ level: "silent" }),
+      observe: { ended: () => {}, expired: () => {}, failed: () => {} },
+    };
+    await expireUnserved(deps);
+    await bridge.clock.advance(KEY_WAIT_MS - 1);
+    await expireUnserved(deps);
+    assert.deepEqual(await bridge.states(), { $e1: "awaiting_key", $e2: "awaiting_key" });
+    await bridge.clock.advance(1);
+    await expireUnserved(deps);
+    assert.deepEqual(await bridge.states(), { $e1: "key_wait_elapsed", $e2: "key_wait_elapsed" });
+    assert.deepEqual(await bridge.order(), ["$behind"]);
+  });
+});

@@ -1,0 +1,249 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/types.ts";
+import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
+import { asEvent, GhostSide, KeyServer, Person } from "../../../support/crypto-world.ts";
+import { type MachinesScene, machinesScene, storeKey } from "../../../support/machines.ts";
+
+const GHOST = "@agent_docs:a.test";
+const OTHER_GHOST = "@agent_math:a.test";
+const ALICE = "@alice:a.test";
+const ROOM = "!room:a.test";
+
+const PANICKING = new URL("../../../support/panicking-thread.ts", import.meta.url);
+
+interface Pair {
+  readonly server: KeyServer;
+  readonly ghost: GhostSide;
+  readonly alice: Person;
+}
+
+async function pair(scene: MachinesScene, options: Parameters<MachinesScene["start"]>[0] = {}) {
+  const server = new KeyServer();
+  const started = scene.start(options);
+  const ghost = new GhostSide(server, started.machines, GHOST);
+  await ghost.create();
+  const alice = await Person.join(server, ALICE);
+  await ghost.follow(ALICE);
+  return { server, ghost, alice, ...started };
+}
+
+/** Alice says something with a new session, whose key waits at the homeserver. */
+async function newSession({ alice }: Pick<Pair, "alice">, body: string): Promise<EncryptedRoomEvent> {
+  await alice.machine.invalidateGroupSession(alice.room(ROOM));
+  await alice.share(ROOM, GHOST);
+  return await alice.say(ROOM, body);
+}
+
+const storeRow = async (scene: MachinesScene) =>
+  (await scene.database.pool.query("SELECT fence::int, sealed_key FROM bridge_crypto_stores")).rows[0] as {
+    fence: number;
+    sealed_key: Buffer;
+  };
+
+describe("machines loss", () => {
+  it("a store is made once, and only where there is none", async (t) => {
+    const scene = await machinesScene(t);
+    const { machines } = scene.start();
+    const ghost = GHOST as GhostMxid;
+    assert.deepEqual(await machines.open(ghost, "GHOST", "load"), { kind: "no_store" });
+    assert.equal((await machines.open(ghost, "GHOST", "create")).kind, "opened");
+    assert.deepEqual(await machines.open(ghost, "GHOST", "create"), { kind: "store_exists" });
+    assert.deepEqual(await machines.open(ghost, "OTHER", "create"), { kind: "store_exists" });
+  });
+
+  it("a store that was never finished is begun anew", async (t) => {
+    const scene = await machinesScene(t);
+    await scene.database.pool.query(
+      `INSERT INTO bridge_crypto_stores (ghost_mxid, device_id, sealed_key, created_at)
+     VALUES ($1, 'OLD', '\\x00', now())`,
+      [GHOST],
+    );
+    const { machines } = scene.start();
+    const ghost = GHOST as GhostMxid;
+    assert.deepEqual(await machines.open(ghost, "OLD", "load"), { kind: "no_store" });
+    assert.equal((await machines.open(ghost, "GHOST", "create")).kind, "opened");
+    assert.equal((await machines.open(ghost, "GHOST", "load")).kind, "opened");
+  });
+
+  it("another device's store, or one that no key opens, is foreign and left as it is", async (t) => {
+    const scene = await machinesScene(t);
+    const ghost = GHOST as GhostMxid;
+    const first = scene.start().machines;
+    await first.open(ghost, "GHOST", "create");
+    const before = await storeRow(scene);
+    assert.deepEqual(await scene.start().machines.open(ghost, "OTHER", "load"), { kind: "foreign" });
+    const wrongKey = scene.start({ keys: storeKey(2) }).machines;
+    assert.deepEqual(await wrongKey.open(ghost, "GHOST", "load"), { kind: "foreign" });
+    assert.deepEqual(await storeRow(scene), before);
+    assert.deepEqual(await first.outgoing(ghost).then((requests) => requests.length > 0), true);
+  });
+
+  it("a store's records that another store's key sealed are foreign", async (t) => {
+    const scene = await machinesScene(t);
+    const { machines } = scene.start();
+    const ghosts = [GHOST, OTHER_GHOST] as GhostMxid[];
+    for (const ghost of ghosts) {
+      await machines.open(ghost, "GHOST", "create");
+      await machines.shut(ghost);
+    }
+    const { pool } = scene.database;
+    await pool.query("DELETE FROM bridge_crypto_records WHERE ghost_mxid = $1", [GHOST]);
+    await pool.query("UPDATE bridge_crypto_records SET ghost_mxid = $1", [GHOST]);
+    assert.deepEqual(await machines.open(GHOST as GhostMxid, "GHOST", "load"), { kind: "foreign" });
+  });
+
+  it("a new first line of the key file seals the store from the next opening on", async (t) => {
+    const scene = await machinesScene(t);
+    const ghost = GHOST as GhostMxid;
+    const old = scene.start();
+    const made = await old.machines.open(ghost, "GHOST", "create");
+    await old.machines.close();
+    const both = scene.start({ keys: `${storeKey(2)}\n${storeKey(1)}` });
+    assert.deepEqual(await both.machines.open(ghost, "GHOST", "load"), { ...made, created: false });
+    await both.machines.close();
+    const newOnly = scene.start({ keys: storeKey(2) });
+    assert.deepEqual(await newOnly.machines.open(ghost, "GHOST", "load"), { ...made, created: false });
+  });
+
+  it("who opens a store shuts out whoever had it, and nothing of theirs is written any more", async (t) => {
+    const scene = await machinesScene(t);
+    const old = await pair(scene);
+    const lostSession = await newSession(old, "who reads this?");
+    const keys = old.server.take(GHOST, "GHOST");
+    const next = scene.start().machines;
+    await next.open(old.ghost.ghost, "GHOST", "load");
+
+    await assert.rejects(old.ghost.receive(keys), { code: "device_unavailable" });
+    assert.deepEqual(old.lost, [{ ghost: GHOST, why: "fence_lost" }]);
+    assert.deepEqual(await old.ghost.machines.decrypt(old.ghost.ghost, lostSession), { kind: "unavailable" });
+    const now = new GhostSide(old.server, next, GHOST);
+    assert.equal((await next.decrypt(now.ghost, lostSession)).kind, "missing_key", "nothing was written");
+    await now.receive(keys);
+    assert.equal((await next.decrypt(now.ghost, lostSession)).kind, "decrypted");
+  });
+
+  it("connections that break cost nothing: what was received is durable all the same", async (t) => {
+    const scene = await machinesScene(t);
+    const { ghost, alice } = await pair(scene);
+    const said: EncryptedRoomEvent[] = [];
+    for (let round = 0; round < 5; round++) {
+      said.push(await newSession({ alice }, `round ${round}`));
+      await scene.database.pool.query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'drawbridge-machines'",
+      );
+      await ghost.receive();
+    }
+    await ghost.machines.open(ghost.ghost, "GHOST", "load");
+    for (const event of said)
+      assert.equal((await ghost.machines.decrypt(ghost.ghost, event)).kind, "decrypted");
+  });
+
+  it("a database that cannot commit rejects what was received, and the machine goes on from its store", async (t) => {
+    const scene = await machinesScene(t);
+    const { ghost, alice, server, lost } = await pair(scene);
+    const said = await newSession({ alice }, "not now");
+    const keys = server.take(GHOST, "GHOST");
+    await scene.database.pool.query("ALTER TABLE bridge_crypto_records RENAME TO gone");
+    await assert.rejects(ghost.receive(keys), { code: "device_unavailable" });
+    await scene.database.pool.query("ALTER TABLE gone RENAME TO bridge_crypto_records");
+    assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "missing_key");
+    await ghost.receive(keys);
+    assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "decrypted");
+    assert.deepEqual(lost, []);
+  });
+
+  it("a panic ends its thread alone: its ghosts are opened again, those of the other thread go on", async (t) => {
+    const scene = await machinesScene(t);
+    const { ghost, alice, server, machines, lost } = await pair(scene, {
+      threads: 2,
+      threadEntry: PANICKING,
+    });
+    const other = new GhostSide(server, machines, OTHER_GHOST);
+    await other.create();
+    const said = await newSession({ alice }, "before");
+    await ghost.receive();
+
+    const broken = asEvent(ROOM, ALICE, { ...(said.raw["content"] as object), note: "PANIC" });
+    const failing = machines.decrypt(ghost.ghost, broken);
+    assert.ok(Array.isArray(await machines.outgoing(other.ghost)), "the other thread answers");
+    assert.deepEqual(await failing, { kind: "unavailable" });
+    assert.equal(
+      (await machines.decrypt(ghost.ghost, said)).kind,
+      "decrypted",
+      "calls wait for the new thread",
+    );
+    // An event that ends its thread each time is given up.
+    const outcomes = [];
+    for (let attempt = 0; attempt < 3; attempt++)
+      outcomes.push((await machines.decrypt(ghost.ghost, broken)).kind);
+    assert.deepEqual(outcomes, ["unavailable", "unavailable", "refused"]);
+    assert.equal((await machines.decrypt(ghost.ghost, said)).kind, "decrypted");
+    assert.deepEqual(lost, []);
+  });
+
+  it("an event that ends its thread each time is given up, and none of those that were there with it", async (t) => {
+    const scene = await machinesScene(t);
+    const { ghost, alice, machines } = await pair(scene, { threadEntry: PANICKING });
+    const said = [await newSession({ alice }, "one"), await newSession({ alice }, "two")];
+    await ghost.receive();
+    const broken = asEvent(ROOM, ALICE, { ...(said[0]?.raw["content"] as object), note: "PANIC" });
+    const all = [broken, ...said];
+    const kinds = async () =>
+      (await Promise.all(all.map((event) => machines.decrypt(ghost.ghost, event)))).map(({ kind }) => kind);
+    let last = await kinds();
+    for (let attempt = 1; attempt < 4; attempt++) last = await kinds();
+    assert.deepEqual(last, ["refused", "decrypted", "decrypted"]);
+  });
+
+  it("a to-device message that the library panics on is passed over, and those beside it are taken", async (t) => {
+    const scene = await machinesScene(t);
+    const { ghost, alice, server } = await pair(scene, { threadEntry: PANICKING });
+    const said = [await newSession({ alice }, "one"), await newSession({ alice }, "two")];
+    const [one, two] = server.take(GHOST, "GHOST");
+    assert.ok(one !== undefined && two !== undefined);
+    const { roomsWithNewKeys } = await ghost.receive([
+      one,
+      { sender: ALICE, type: "PANIC", content: {} },
+      two,
+    ]);
+    assert.deepEqual(roomsWithNewKeys, [ROOM]);
+    for (const event of said)
+      assert.equal((await ghost.machines.decrypt(ghost.ghost, event)).kind, "decrypted");
+  });
+
+  it("messages that cannot even be read are passed over alone", async (t) => {
+    const scene = await machinesScene(t);
+    const { ghost, alice, server } = await pair(scene);
+    const said = await newSession({ alice }, "between");
+    const [key] = server.take(GHOST, "GHOST");
+    assert.ok(key !== undefined);
+    const hostile = [
+      {},
+      { type: 7 },
+      { sender: ALICE },
+      { type: "m.room_key", sender: "nobody", content: "x" },
+      [],
+    ];
+    await ghost.receive([...hostile, key, ...hostile] as Record<string, unknown>[]);
+    assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "decrypted");
+  });
+
+  it("the store holds no name of a room, a session or a key in the clear [AUD-2]", async (t) => {
+    const scene = await machinesScene(t);
+    const { ghost, alice } = await pair(scene);
+    const said = await newSession({ alice }, "canary");
+    await ghost.receive();
+    await ghost.perform(await ghost.machines.crossSign(ghost.ghost));
+    await ghost.say(ROOM, "canary", ALICE);
+    const { rows } = await scene.database.pool.query<{ text: string }>(
+      `SELECT concat_ws(' ', object_store, record_key, encode(value, 'escape')) AS text FROM bridge_crypto_records`,
+    );
+    const stored = rows.map(({ text }) => text).join("\n");
+    assert.ok(rows.length > 5);
+    const { session_id } = said.raw["content"] as { session_id: string };
+    for (const secret of ["canary", ROOM, session_id, alice.machine.identityKeys.curve25519.toBase64()]) {
+      assert.ok(!stored.includes(secret), secret);
+    }
+  });
+});

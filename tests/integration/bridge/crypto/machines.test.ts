@@ -1,0 +1,428 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { RoomId, UserId } from "../../../../src/domain/identifiers.ts";
+import { asEvent, GhostSide, KeyServer, Person } from "../../../support/crypto-world.ts";
+import { machinesScene } from "../../../support/machines.ts";
+
+const GHOST = "@agent_docs:a.test";
+const OTHER_GHOST = "@agent_math:a.test";
+const ALICE = "@alice:a.test";
+const BOB = "@bob:a.test";
+const ROOM = "!room:a.test";
+
+/** A ghost whose keys are published, and Alice, who follow each other. */
+async function pair(ghost: GhostSide, server: KeyServer): Promise<Person> {
+  await ghost.create();
+  const alice = await Person.join(server, ALICE);
+  await ghost.follow(ALICE);
+  return alice;
+}
+
+describe("machines", () => {
+  it("a ghost reads what a person encrypts, and the person reads its answer", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    const alice = await pair(ghost, server);
+    await alice.share(ROOM, GHOST);
+
+    assert.deepEqual(await ghost.receive(), { roomsWithNewKeys: [ROOM] });
+    const decrypted = await ghost.machines.decrypt(ghost.ghost, await alice.say(ROOM, "a question"));
+    assert.equal(decrypted.kind, "decrypted");
+    if (decrypted.kind !== "decrypted") return;
+    assert.equal(decrypted.type, "m.room.message");
+    assert.deepEqual(decrypted.content, { msgtype: "m.text", body: "a question" });
+
+    const sealed = await ghost.say(ROOM, "an answer", ALICE);
+    await alice.follow(GHOST);
+    await alice.sync();
+    const read = await alice.read(ROOM, GHOST, sealed);
+    assert.deepEqual(read["content"], { msgtype: "m.text", body: "an answer" });
+  });
+
+  it("a process that replaces another has the same device, and reads with its keys [ENC-2]", async (t) => {
+    const scene = await machinesScene(t);
+    const server = new KeyServer();
+    const first = scene.start();
+    const before = new GhostSide(server, first.machines, GHOST);
+    const alice = await pair(before, server);
+    const opened = await before.machines.open(before.ghost, before.device, "load");
+    await alice.share(ROOM, GHOST);
+    await before.receive();
+    await first.machines.close();
+
+    const after = new GhostSide(server, scene.start().machines, GHOST);
+    const again = await after.machines.open(after.ghost, after.device, "load");
+    assert.equal(again.kind, "opened");
+    assert.deepEqual(again, { ...opened, created: false });
+    const decrypted = await after.machines.decrypt(after.ghost, await alice.say(ROOM, "still there?"));
+    assert.equal(decrypted.kind, "decrypted");
+    const wanted = await after.machines.outgoing(after.ghost);
+    assert.ok(
+      !wanted.some(({ kind }) => kind === "keys_upload"),
+      "a device that is known is not uploaded again",
+    );
+  });
+
+  it("a ghost's device is cross-signed once, and stays so in the next process [ENC-2]", async (t) => {
+    const scene = await machinesScene(t);
+    const server = new KeyServer();
+    const first = scene.start();
+    const ghost = new GhostSide(server, first.machines, GHOST);
+    const alice = await pair(ghost, server);
+    const requests = await ghost.machines.crossSign(ghost.ghost);
+    assert.deepEqual(
+      requests.map(({ kind }) => kind),
+      ["signing_keys_upload", "signature_upload"],
+    );
+    // Asked again before anything was sent, it is the same identity.
+    const [repeated] = await ghost.machines.crossSign(ghost.ghost);
+    assert.equal(repeated?.body, requests[0]?.body);
+    await ghost.perform(requests);
+    await ghost.machines.receive(ghost.ghost, {
+      toDevice: [],
+      changedUsers: [GHOST as UserId],
+      leftUsers: [],
+      oneTimeKeyCounts: undefined,
+      unusedFallbackKeys: undefined,
+    });
+    await ghost.work();
+    assert.deepEqual(await ghost.machines.crossSign(ghost.ghost), []);
+    await first.machines.close();
+
+    const next = new GhostSide(server, scene.start().machines, GHOST);
+    await next.machines.open(next.ghost, next.device, "load");
+    assert.deepEqual(await next.machines.crossSign(next.ghost), []);
+    await alice.follow(GHOST);
+    const [device] = (await alice.machine.getUserDevices(alice.id(GHOST))).devices();
+    assert.equal(device?.isCrossSignedByOwner(), true);
+  });
+
+  it("what a machine wants sent is stocked: one-time keys by their count, a fallback key where none is left", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    await ghost.create();
+    const uploads = async () =>
+      (await ghost.machines.outgoing(ghost.ghost)).filter(({ kind }) => kind === "keys_upload");
+    const told = (oneTimeKeyCounts: Record<string, number> | undefined, unusedFallbackKeys?: string[]) =>
+      ghost.machines.receive(ghost.ghost, {
+        toDevice: [],
+        changedUsers: [],
+        leftUsers: [],
+        oneTimeKeyCounts,
+        unusedFallbackKeys,
+      });
+
+    const keysOf = (upload: { body: string } | undefined) =>
+      JSON.parse(upload?.body ?? "{}") as Record<string, Record<string, unknown>>;
+
+    await told(undefined);
+    assert.deepEqual(await uploads(), [], "nothing was said: nothing is made");
+    await told({ signed_curve25519: 50 }, []);
+    const first = await uploads();
+    assert.equal(Object.keys(keysOf(first[0])["fallback_keys"] ?? {}).length, 1, "there was none yet");
+    await ghost.perform(first);
+    await told({ signed_curve25519: 50 }, ["signed_curve25519"]);
+    assert.deepEqual(await uploads(), []);
+    await told({}, []);
+    const [upload] = await uploads();
+    assert.ok(Object.keys(keysOf(upload)["one_time_keys"] ?? {}).length > 0, "none is left: more are made");
+  });
+
+  it("the same ciphertext under another event ID has the same digest, another message a new one [ENC-9]", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    const alice = await pair(ghost, server);
+    await alice.share(ROOM, GHOST);
+    await ghost.receive();
+    const digest = async (event: ReturnType<typeof asEvent>) => {
+      const decrypted = await ghost.machines.decrypt(ghost.ghost, event);
+      if (decrypted.kind !== "decrypted") throw new Error(decrypted.kind);
+      return decrypted.indexDigest.toString("hex");
+    };
+    const one = await alice.say(ROOM, "pay");
+    const replayed = asEvent(ROOM, ALICE, one.raw["content"] as Record<string, unknown>);
+    assert.notEqual(replayed.event, one.event);
+    assert.equal(await digest(replayed), await digest(one));
+    assert.notEqual(await digest(await alice.say(ROOM, "pay")), await digest(one));
+  });
+
+  it("an event in another's name is refused, also when its owner's devices become known later [ENC-9]", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    const alice = await pair(ghost, server);
+    await Person.join(server, BOB);
+    await ghost.follow(BOB);
+    await alice.share(ROOM, GHOST);
+    await ghost.receive();
+    const said = await alice.say(ROOM, "I am Bob");
+    const forged = asEvent(ROOM, BOB, said.raw["content"] as Record<string, unknown>);
+    assert.deepEqual(await ghost.machines.decrypt(ghost.ghost, forged), {
+      kind: "refused",
+      reason: "sender_mismatch",
+    });
+  });
+
+  it("an event of a room is not taken for one of another room", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    const alice = await pair(ghost, server);
+    await alice.share(ROOM, GHOST);
+    await ghost.receive();
+    const said = await alice.say(ROOM, "here");
+    const moved = asEvent("!elsewhere:a.test", ALICE, said.raw["content"] as Record<string, unknown>);
+    assert.equal((await ghost.machines.decrypt(ghost.ghost, moved)).kind, "missing_key");
+  });
+
+  it("what is no Megolm event is undecryptable, and a key that is not here is missing", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    const alice = await pair(ghost, server);
+    await alice.share(ROOM, BOB);
+    const said = await alice.say(ROOM, "not for you");
+    assert.deepEqual(await ghost.machines.decrypt(ghost.ghost, said), {
+      kind: "missing_key",
+      withheld: undefined,
+    });
+    const sealed = said.raw["content"] as Record<string, unknown>;
+    for (const content of [
+      {},
+      { ...sealed, algorithm: "m.olm.v1.curve25519-aes-sha2" },
+      { ...sealed, ciphertext: 7 },
+      { ...sealed, ciphertext: "" },
+      { ...sealed, ciphertext: "AAAA" },
+      { ...sealed, session_id: undefined },
+      { ...sealed, session_id: "\ud800" },
+    ]) {
+      assert.deepEqual(await ghost.machines.decrypt(ghost.ghost, asEvent(ROOM, ALICE, content)), {
+        kind: "refused",
+        reason: "undecryptable",
+      });
+    }
+  });
+
+  it("a sender that withholds its key is heard", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    const alice = await pair(ghost, server);
+    await alice.share(ROOM, BOB);
+    const said = await alice.say(ROOM, "not for you");
+    const { session_id, sender_key } = said.raw["content"] as Record<string, unknown>;
+    await ghost.receive([
+      {
+        sender: ALICE,
+        type: "m.room_key.withheld",
+        content: {
+          algorithm: "m.megolm.v1.aes-sha2",
+          room_id: ROOM,
+          session_id,
+          sender_key,
+          code: "m.unverified",
+          reason: "not verified",
+        },
+      },
+    ]);
+    assert.deepEqual(await ghost.machines.decrypt(ghost.ghost, said), {
+      kind: "missing_key",
+      withheld: "m.unverified",
+    });
+  });
+
+  it("a forwarded key is not taken, also from the device that made it [ENC-9]", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    const alice = await pair(ghost, server);
+    await alice.share(ROOM, GHOST);
+    server.take(GHOST, "GHOST");
+    const said = await alice.say(ROOM, "lost on the way");
+    const { session_id, sender_key } = said.raw["content"] as Record<string, unknown>;
+    const request = {
+      action: "request",
+      requesting_device_id: "GHOST",
+      request_id: "r1",
+      body: { algorithm: "m.megolm.v1.aes-sha2", room_id: ROOM, session_id, sender_key: sender_key ?? "" },
+    };
+    server.send(GHOST, "m.room_key_request", { [ALICE]: { PHONE: request } });
+    await alice.sync();
+    const answers = server.take(GHOST, "GHOST");
+    assert.equal(answers.length, 1, "she answers the request");
+    assert.deepEqual(await ghost.receive(answers), { roomsWithNewKeys: [] });
+    assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "missing_key");
+  });
+
+  it("by policy, only devices that their owner has signed are believed, or compared identities [ENC-9]", async (t) => {
+    const scene = await machinesScene(t);
+    const server = new KeyServer();
+    const alice = await Person.join(server, ALICE);
+    const ask = async (ghost: GhostSide) => {
+      await ghost.follow(ALICE);
+      await alice.follow(ghost.ghost);
+      await alice.machine.invalidateGroupSession(alice.room(ROOM));
+      await alice.share(ROOM, ghost.ghost);
+      await ghost.receive();
+      const decryption = await ghost.machines.decrypt(ghost.ghost, await alice.say(ROOM, "believe me"));
+      return decryption.kind === "refused" ? decryption.reason : decryption.kind;
+    };
+    const ghostWith = async (
+      name: string,
+      senderDevices: "cross_signed" | "verified",
+      masterKey?: string,
+    ) => {
+      const verifiedIdentities = masterKey === undefined ? [] : [{ user: ALICE, masterKey }];
+      const { machines } = scene.start({ policy: { senderDevices, verifiedIdentities } });
+      const ghost = new GhostSide(server, machines, name);
+      await ghost.create();
+      return ghost;
+    };
+    const strict = await ghostWith("@agent_strict:a.test", "cross_signed");
+    assert.equal(await ask(strict), "device_not_trusted");
+    const masterKey = await alice.crossSign();
+    await strict.machines.receive(strict.ghost, {
+      toDevice: [],
+      changedUsers: [ALICE as UserId],
+      leftUsers: [],
+      oneTimeKeyCounts: undefined,
+      unusedFallbackKeys: undefined,
+    });
+    await strict.work();
+    assert.equal(await ask(strict), "decrypted");
+    assert.equal(await ask(await ghostWith("@agent_none:a.test", "verified")), "device_not_trusted");
+    const other = Buffer.alloc(32, 5).toString("base64").replace("=", "");
+    assert.equal(await ask(await ghostWith("@agent_other:a.test", "verified", other)), "device_not_trusted");
+    assert.equal(await ask(await ghostWith("@agent_known:a.test", "verified", masterKey)), "decrypted");
+  });
+
+  it("a device that nobody has seen proves nothing; once it is known, its event is read [ENC-9]", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    await ghost.create();
+    const alice = await Person.join(server, ALICE);
+    await alice.share(ROOM, GHOST);
+    // As by a client that does not send its device's keys along: the homeserver knows no such device either.
+    const keys = server.devices[ALICE];
+    delete server.devices[ALICE];
+    await ghost.receive();
+    const said = await alice.say(ROOM, "who am I?");
+    const unknown = await ghost.machines.decrypt(
+      ghost.ghost,
+      asEvent(ROOM, BOB, said.raw["content"] as never),
+    );
+    assert.notEqual(unknown.kind, "decrypted", "in another's name it is never believed");
+    if (keys !== undefined) server.devices[ALICE] = keys;
+    await ghost.follow(ALICE);
+    assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "decrypted");
+  });
+
+  it("a relation that stands outside the ciphertext is part of the content", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    const alice = await pair(ghost, server);
+    await alice.share(ROOM, GHOST);
+    await ghost.receive();
+    const said = await alice.say(ROOM, "in a thread");
+    const relation = { rel_type: "m.thread", event_id: "$root" };
+    const content = { ...(said.raw["content"] as object), "m.relates_to": relation };
+    const decrypted = await ghost.machines.decrypt(ghost.ghost, asEvent(ROOM, ALICE, content));
+    assert.deepEqual(decrypted.kind === "decrypted" && decrypted.content["m.relates_to"], relation);
+  });
+
+  it("members who left get no key of what is said afterwards", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    const alice = await pair(ghost, server);
+    const bob = await Person.join(server, BOB);
+    await ghost.say(ROOM, "to both", ALICE, BOB);
+    await bob.follow(GHOST);
+    await bob.sync();
+    const later = await ghost.say(ROOM, "to Alice alone", ALICE);
+    await bob.sync();
+    await alice.follow(GHOST);
+    await alice.sync();
+    await assert.rejects(bob.read(ROOM, GHOST, later));
+    assert.deepEqual((await alice.read(ROOM, GHOST, later))["content"], {
+      msgtype: "m.text",
+      body: "to Alice alone",
+    });
+  });
+
+  it("whoever asks a ghost for a key gets none, also one that had it while a member", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    await ghost.create();
+    const bob = await Person.join(server, BOB);
+    await ghost.follow(BOB);
+    const sealed = await ghost.say(ROOM, "an answer", BOB);
+    await bob.follow(GHOST);
+    await bob.sync();
+    await bob.read(ROOM, GHOST, sealed);
+    const { session_id, sender_key } = sealed;
+    const content = {
+      action: "request",
+      body: { algorithm: "m.megolm.v1.aes-sha2", room_id: ROOM, session_id, sender_key },
+      request_id: "r1",
+      requesting_device_id: "PHONE",
+    };
+    await ghost.receive([{ sender: BOB, type: "m.room_key_request", content }]);
+    const wanted = await ghost.machines.outgoing(ghost.ghost);
+    assert.deepEqual(
+      wanted.filter(({ kind }) => kind === "to_device"),
+      [],
+    );
+  });
+
+  it("an event is sealed only right after its session was shared, and a room's rotation is kept", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    await pair(ghost, server);
+    const room = ROOM as RoomId;
+    const content = { msgtype: "m.text", body: "x" };
+    const seal = () => ghost.machines.encrypt(ghost.ghost, room, "m.room.message", content);
+    await assert.rejects(seal(), { code: "device_unavailable" });
+    const settings = { rotationMessages: 2, rotationMs: 3_600_000, historyVisibility: "joined" };
+    const sessions: unknown[] = [];
+    for (let message = 0; message < 5; message++) {
+      await ghost.follow(ALICE);
+      const claim = await ghost.machines.missingSessions(ghost.ghost, [ALICE as UserId]);
+      if (claim) await ghost.perform([claim]);
+      await ghost.perform(await ghost.machines.shareRoomKey(ghost.ghost, room, [ALICE as UserId], settings));
+      sessions.push((await seal())["session_id"]);
+      await assert.rejects(seal(), { code: "device_unavailable" });
+    }
+    assert.equal(new Set(sessions).size, 3, "two messages to a session");
+  });
+
+  it("ghosts in two threads know nothing of each other's keys", async (t) => {
+    const server = new KeyServer();
+    const { machines } = (await machinesScene(t)).start({ threads: 2 });
+    const one = new GhostSide(server, machines, GHOST);
+    const two = new GhostSide(server, machines, OTHER_GHOST);
+    const alice = await pair(one, server);
+    await two.create();
+    await two.follow(ALICE);
+    await alice.share(ROOM, GHOST);
+    await Promise.all([one.receive(), two.receive()]);
+    const said = await alice.say(ROOM, "to one of you");
+    assert.equal((await machines.decrypt(one.ghost, said)).kind, "decrypted");
+    assert.equal((await machines.decrypt(two.ghost, said)).kind, "missing_key");
+    await alice.share(ROOM, GHOST, OTHER_GHOST);
+    await two.receive();
+    assert.equal((await machines.decrypt(two.ghost, await alice.say(ROOM, "to both"))).kind, "decrypted");
+  });
+
+  it("a device that the homeserver has not told of yet can read the answer to what it wrote [ENC-7]", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    await pair(ghost, server);
+    // Logged in a moment ago: the ghost follows its owner, and was told of no change.
+    const laptop = await Person.join(server, ALICE, "LAPTOP");
+    await laptop.share(ROOM, GHOST);
+    await ghost.receive();
+    const decrypted = await ghost.machines.decrypt(ghost.ghost, await laptop.say(ROOM, "a question"));
+    assert.equal(decrypted.kind, "decrypted");
+
+    const sealed = await ghost.say(ROOM, "an answer", ALICE);
+    await laptop.follow(GHOST);
+    await laptop.sync();
+    const read = await laptop.read(ROOM, GHOST, sealed);
+    assert.deepEqual(read["content"], { msgtype: "m.text", body: "an answer" });
+  });
+});

@@ -1,0 +1,194 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { TerminalReason } from "../../../../src/bridge/ledger/states.ts";
+import { type Harness, setUpDelegation } from "../../../support/delegation.ts";
+import { T0 } from "../../../support/ledger.ts";
+import { startTestIssuer } from "../../../support/test-issuer.ts";
+
+process.env["DELEGATION_TEST_SECRET"] = "s3cret:with/odd+signs";
+const SECRET = { env: "DELEGATION_TEST_SECRET" };
+
+describe("checks", () => {
+  it("a changed sender policy denies the waiting question, which never reaches issuer or agent [DEL-2]", async (t) => {
+    const issuer = await startTestIssuer(t);
+    const credentials = { tokenEndpoint: issuer.tokenEndpoint, clientId: "a", clientSecret: SECRET };
+    const { agent, ledger, harness, admit } = await setUpDelegation(t, {
+      harness: { entry: { credentials, allowedSenders: ["@bob:a.test"] } },
+    });
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual(row.outcome, {
+      state: "denied",
+      stage: "policy",
+      reason: "sender_policy_rejected",
+      notice: "policy_denied",
+    });
+    assert.equal(row.a2aAttempted, false);
+    assert.deepEqual([agent.seen.length, issuer.requests.length, ledger.tokensSpent], [0, 0, 0]);
+  });
+
+  it("an untrusted card denies, and spends neither a limiter token nor one of the issuer [DEL-2]", async (t) => {
+    const issuer = await startTestIssuer(t);
+    const credentials = { tokenEndpoint: issuer.tokenEndpoint, clientId: "a", clientSecret: SECRET };
+    const { agent, ledger, harness, admit } = await setUpDelegation(t, {
+      harness: { entry: { credentials } },
+    });
+    harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual(row.outcome, {
+      state: "denied",
+      stage: "agent_card",
+      reason: "agent_card_untrusted",
+      notice: "delegation_stopped",
+    });
+    assert.equal(row.a2aAttempted, false);
+    assert.deepEqual([agent.seen.length, issuer.requests.length, ledger.tokensSpent], [0, 0, 0]);
+  });
+
+  it("trust that is lost while the issuer answers stops the question before the limiter [DEL-2]", async (t) => {
+    const issuer = await startTestIssuer(t);
+    const credentials = { tokenEndpoint: issuer.tokenEndpoint, clientId: "a", clientSecret: SECRET };
+    const { agent, ledger, harness, admit } = await setUpDelegation(t, {
+      harness: { entry: { credentials } },
+    });
+    let answer = () => {};
+    issuer.gate = new Promise((resolve) => {
+      answer = resolve;
+    });
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => issuer.requests.length === 1, 0);
+    harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+    answer();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "agent_card_untrusted");
+    assert.deepEqual([agent.seen.length, ledger.tokensSpent], [0, 0]);
+  });
+
+  const STOPS: readonly [string, TerminalReason, (harness: Harness) => void][] = [
+    [
+      "trust",
+      "agent_card_untrusted",
+      (harness) => {
+        harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+      },
+    ],
+    [
+      "the agent",
+      "agent_removed",
+      (harness) => {
+        harness.target = undefined;
+      },
+    ],
+    [
+      "the sender's right",
+      "sender_policy_rejected",
+      (harness) => {
+        const { target } = harness;
+        assert.ok(target);
+        harness.target = { ...target, entry: { ...target.entry, allowedSenders: ["@bob:a.test"] } };
+      },
+    ],
+  ];
+
+  for (const [what, reason, stop] of STOPS) {
+    it(`${what} is lost while the agent's list is read: the question is not sent again [DEL-2]`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t);
+      agent.fault("send", { kind: "reset" });
+      agent.fault("list", { kind: "skip", before: () => stop(harness) });
+      const row = admit();
+      harness.worker().start();
+      await harness.until(() => row.outcome !== undefined);
+      assert.equal(row.outcome?.reason, reason);
+      assert.deepEqual([agent.seenOf("list").length, agent.seenOf("send").length], [1, 1]);
+    });
+  }
+
+  it("a question whose deadline comes while the agent's list is read is not sent again", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, {
+      harness: { limits: { dispatchDeadline: 30_000, agentRequestTimeout: 60_000 } },
+    });
+    agent.fault("send", { kind: "reset" });
+    agent.fault("list", { kind: "skip", before: () => void harness.clock.advance(30_000) });
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "dispatch_deadline_exceeded");
+    assert.equal(agent.seenOf("send").length, 1);
+  });
+
+  it("with every check passed, nothing stands between the limiter and the call [DEL-2]", async (t) => {
+    const { agent, ledger, harness, admit } = await setUpDelegation(t, { streaming: true });
+    admit();
+    const checksBefore: number[] = [];
+    ledger.before = (method) => {
+      if (method === "beginDispatch") checksBefore.push(harness.trustChecks, agent.seen.length);
+    };
+    harness.worker().start();
+    await harness.until(() => agent.seen.length > 0, 0);
+    assert.deepEqual(checksBefore, [1, 0]);
+    const calls = ledger.calls.filter((call) => call.endsWith(":1"));
+    assert.equal(calls[0], "beginDispatch:1");
+  });
+
+  it("an empty bucket denies with rate_limited, and the agent is not called", async (t) => {
+    const { agent, ledger, harness, admit } = await setUpDelegation(t);
+    ledger.tokens.set("agent:docs", 0);
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual(row.outcome, {
+      state: "denied",
+      stage: "limiter",
+      reason: "rate_limited",
+      notice: "rate_limited",
+    });
+    assert.equal(agent.seen.length, 0);
+  });
+
+  it("a card that cannot be fetched makes the question wait, until it can or the deadline comes", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    const good = harness.trust;
+    harness.trust = { trust: "unknown", retryAfterMs: 4_000 };
+    const first = admit("q1", "r1");
+    const worker = harness.worker();
+    worker.start();
+    await harness.until(() => first.attempts === 2);
+    harness.trust = good;
+    await harness.until(() => first.outcome !== undefined);
+    assert.equal(first.outcome?.reason, "answered");
+
+    harness.trust = { trust: "unknown", retryAfterMs: 4_000 };
+    const second = admit("q2", "r2", { admittedAt: harness.clock.now() });
+    worker.wake();
+    await harness.until(() => second.outcome !== undefined, 2_000);
+    assert.equal(second.outcome?.reason, "agent_unavailable");
+    assert.equal(agent.tasksOf(second.a2aMessageId), 0);
+  });
+
+  it("a question that waited past its deadline is not asked any more", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    const row = admit("q1", "r", { admittedAt: T0 - 600_000 });
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual(row.outcome, {
+      state: "failed",
+      stage: "dispatch",
+      reason: "dispatch_deadline_exceeded",
+      notice: "delegation_failed",
+    });
+    assert.equal(agent.seen.length, 0);
+  });
+
+  it("a question redacted before its claim ends canceled, silently, and is never asked [INT-6]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    const row = admit("q1", "r", { cancelRequested: true });
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual(row.outcome, { state: "canceled", stage: "dispatch", reason: "source_redacted" });
+    assert.equal(agent.seen.length, 0);
+  });
+});

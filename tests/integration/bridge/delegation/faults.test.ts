@@ -1,0 +1,347 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { freePort } from "../../../../lab/free-port.ts";
+import type { TerminalReason } from "../../../../src/bridge/ledger/states.ts";
+import { setUpDelegation } from "../../../support/delegation.ts";
+import type { Fault } from "../../../support/fault-agent.ts";
+import { T0 } from "../../../support/ledger.ts";
+
+const status = (code: number, headers?: Record<string, string>): Fault => ({
+  kind: "status",
+  status: code,
+  ...(headers !== undefined && { headers }),
+});
+
+/** Faults that end a delegation at once, whatever the agent offers. */
+const FINAL: readonly [string, Fault, TerminalReason][] = [
+  ["403", status(403), "agent_refused"],
+  ["a redirect", status(302, { location: "http://127.0.0.1:1/" }), "agent_protocol_error"],
+  ["400", status(400), "agent_protocol_error"],
+  ["a page of HTML", { kind: "garbage" }, "agent_protocol_error"],
+  [
+    "JSON that is not JSON-RPC",
+    { kind: "garbage", body: '{"hello":1}', type: "application/json" },
+    "agent_protocol_error",
+  ],
+  [
+    "an empty JSON-RPC result",
+    { kind: "garbage", body: '{"jsonrpc":"2.0","id":1,"result":{}}', type: "application/json" },
+    "agent_protocol_error",
+  ],
+  [
+    "a task without an ID",
+    {
+      kind: "garbage",
+      body: '{"jsonrpc":"2.0","id":1,"result":{"task":{"status":{}}}}',
+      type: "application/json",
+    },
+    "agent_protocol_error",
+  ],
+  [
+    "a JSON-RPC error of its own",
+    {
+      kind: "garbage",
+      body: '{"jsonrpc":"2.0","id":1,"error":{"code":-32050,"message":"secret"}}',
+      type: "application/json",
+    },
+    "agent_failed",
+  ],
+  ["50 MB", { kind: "huge" }, "answer_too_large"],
+];
+
+describe("faults", () => {
+  for (const streaming of [true, false]) {
+    for (const [name, fault, reason] of FINAL) {
+      it(`an agent that answers ${name} ends as ${reason} at once (streaming ${streaming})`, async (t) => {
+        const { agent, harness, admit } = await setUpDelegation(t, { streaming });
+        agent.fault(streaming ? "stream" : "send", fault, 100);
+        const row = admit();
+        harness.worker().start();
+        await harness.until(() => row.outcome !== undefined);
+        assert.deepEqual(row.outcome, {
+          state: "failed",
+          stage: "dispatch",
+          reason,
+          notice: "delegation_failed",
+        });
+        assert.equal(agent.seen.length, 1);
+        assert.equal(row.prompt, undefined);
+        assert.doesNotMatch(harness.logged.join(""), /secret|prompt 1/);
+      });
+    }
+  }
+
+  it("of 50 MB little more than the bound is read before the connection is dropped", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    agent.fault("send", { kind: "huge" });
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.ok(agent.hugeBytes < 10 * 1024 * 1024, String(agent.hugeBytes));
+  });
+
+  /** Faults after which the agent surely has nothing: the question is sent again, and no task is looked for. */
+  const UNDELIVERED: readonly [string, Fault, TerminalReason, string][] = [
+    ["429", status(429), "rate_limited", "rate_limited"],
+    ["503 with Retry-After", status(503, { "retry-after": "1" }), "agent_unavailable", "delegation_failed"],
+    ["404", status(404), "agent_unavailable", "delegation_failed"],
+  ];
+
+  for (const [name, fault, reason, notice] of UNDELIVERED) {
+    it(`${name} that passes: the question is asked again, once`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t, { lists: false });
+      agent.fault("send", fault, 3);
+      const row = admit();
+      harness.worker().start();
+      await harness.until(() => row.outcome !== undefined);
+      assert.equal(row.outcome?.reason, "answered");
+      assert.equal(agent.seenOf("send").length, 4);
+      assert.equal(agent.seenOf("list").length, 0);
+      assert.equal(agent.tasksOf(row.a2aMessageId), 1);
+    });
+
+    it(`${name} that lasts: given up as ${reason} by the deadline, after few requests`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t);
+      agent.fault("send", fault, 1_000);
+      const row = admit();
+      harness.worker().start();
+      await harness.until(() => row.outcome !== undefined, 2_000);
+      assert.deepEqual(row.outcome, { state: "failed", stage: "dispatch", reason, notice });
+      assert.ok(harness.clock.now() <= T0 + 600_000);
+      // Doubling from half a second to half a minute: ten minutes hold some thirty tries.
+      assert.ok(agent.seenOf("send").length < 45, String(agent.seenOf("send").length));
+      assert.equal(agent.tasksOf(row.a2aMessageId), 0);
+    });
+  }
+
+  it("an agent that refuses connections is unavailable, and is asked when it comes back", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, { lists: false });
+    const good = harness.trust;
+    assert.ok(good.trust === "verified");
+    const port = await freePort();
+    const nowhere = good.card.supportedInterfaces.map((each) => ({
+      ...each,
+      url: `http://127.0.0.1:${port}/rpc`,
+    }));
+    harness.trust = { ...good, card: { ...good.card, supportedInterfaces: nowhere } };
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.attempts === 3);
+    harness.trust = good;
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "answered");
+    assert.equal(agent.seen.filter(({ operation }) => operation === "send").length, 1);
+  });
+
+  it("Retry-After is kept to the second", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    agent.fault("send", status(429, { "retry-after": "90" }));
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.attempts === 1);
+    const askedAt = harness.clock.now();
+    await harness.until(() => agent.seenOf("send").length === 2);
+    assert.ok(harness.clock.now() - askedAt >= 90_000 - 100, String(harness.clock.now() - askedAt));
+  });
+
+  it("a Retry-After beyond the deadline ends the wait at once", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    agent.fault("send", status(429, { "retry-after": "86400" }), 10);
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "rate_limited");
+    assert.equal(agent.seen.length, 1);
+  });
+
+  for (const [code, wait] of [
+    [500, "999999999"],
+    [502, "3600"],
+  ] as const) {
+    it(`an ambiguous ${code} that asks to wait ${wait} s is looked into after five minutes`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t);
+      agent.fault("send", status(code, { "retry-after": wait }));
+      const row = admit();
+      const next = admit("q2");
+      harness.worker().start();
+      await harness.until(() => row.attempts === 1);
+      assert.ok(row.dueAt - harness.clock.now() <= 300_000, String(row.dueAt - T0));
+      await harness.until(() => next.outcome !== undefined, 1_000);
+      assert.equal(row.outcome?.reason, "answered");
+      assert.equal(agent.tasksOf(row.a2aMessageId), 1);
+    });
+  }
+
+  it("a wait never goes past the deadline: the last look is made when it comes", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, {
+      harness: { limits: { dispatchDeadline: 100_000 } },
+    });
+    agent.fault("send", status(500, { "retry-after": "250" }));
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.attempts === 1);
+    assert.equal(row.dueAt, T0 + 100_000);
+    await harness.until(() => row.outcome !== undefined, 1_000);
+    assert.equal(row.outcome?.reason, "dispatch_deadline_exceeded");
+    assert.equal(agent.seenOf("list").length, 1);
+  });
+
+  it("a Retry-After of seven minutes is cut to five", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    agent.fault("send", status(429, { "retry-after": "420" }));
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.attempts === 1);
+    assert.ok(row.dueAt <= harness.clock.now() + 300_000);
+    await harness.until(() => row.outcome !== undefined, 1_000);
+    assert.equal(row.outcome?.reason, "answered");
+  });
+
+  /** Faults after which nobody knows whether the agent has the question; the first two it surely has not. */
+  const AMBIGUOUS: readonly [string, Fault, number][] = [
+    ["500", status(500), 0],
+    ["502", status(502), 0],
+    ["503", status(503), 0],
+    ["504", status(504), 0],
+    ["a connection closed unanswered", { kind: "reset" }, 0],
+    ["silence", { kind: "hang" }, 0],
+    ["a connection closed after the task was made", { kind: "accept_then_drop" }, 1],
+  ];
+
+  for (const streaming of [true, false]) {
+    const operation = streaming ? "stream" : "send";
+    for (const [name, fault, tasksMade] of AMBIGUOUS) {
+      it(`after ${name} the task is looked for, and one task is made (streaming ${streaming}) [DEL-7]`, async (t) => {
+        const { agent, harness, admit } = await setUpDelegation(t, { streaming });
+        agent.fault(operation, fault);
+        const row = admit();
+        harness.worker().start();
+        await harness.until(() => row.outcome !== undefined);
+        assert.equal(row.outcome?.reason, "answered");
+        assert.equal(agent.tasksOf(row.a2aMessageId), 1);
+        assert.equal(agent.seenOf("list").length, 1);
+        assert.equal(agent.seenOf(operation).length, tasksMade === 1 ? 1 : 2);
+      });
+
+      it(`after ${name} a deduping agent is sent the same messageId (streaming ${streaming}) [DEL-7]`, async (t) => {
+        const { agent, harness, admit } = await setUpDelegation(t, { streaming, dedupe: true });
+        agent.fault(operation, fault);
+        const row = admit();
+        harness.worker().start();
+        await harness.until(() => row.outcome !== undefined);
+        assert.equal(row.outcome?.reason, "answered");
+        assert.equal(agent.tasksOf(row.a2aMessageId), 1);
+        assert.equal(agent.seenOf("list").length, 0);
+        assert.deepEqual(
+          agent.seenOf(operation).map(({ messageId }) => messageId),
+          [row.a2aMessageId, row.a2aMessageId],
+        );
+      });
+
+      it(`after ${name} an agent that offers neither ends outcome_unknown (streaming ${streaming}) [DEL-7]`, async (t) => {
+        const { agent, harness, admit } = await setUpDelegation(t, { streaming, lists: false });
+        agent.fault(operation, fault);
+        const row = admit();
+        harness.worker().start();
+        await harness.until(() => row.outcome !== undefined);
+        assert.deepEqual(row.outcome, {
+          state: "failed",
+          stage: "dispatch",
+          reason: "outcome_unknown",
+          notice: "delegation_failed",
+        });
+        assert.equal(row.a2aAttempted, true);
+        assert.equal(agent.seenOf(operation).length, 1);
+        assert.equal(agent.tasksOf(row.a2aMessageId), tasksMade);
+      });
+    }
+  }
+
+  it("a 404 to the repetition does not unsay that the first request may have arrived [DEL-7]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, { dedupe: true });
+    agent.fault("send", { kind: "accept_then_drop" });
+    agent.fault("send", status(404));
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.attempts === 2);
+    assert.equal(agent.tasksOf(row.a2aMessageId), 1);
+    assert.equal(row.a2aUnsettled, true);
+    harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.state, "failed");
+    assert.equal(row.outcome?.reason, "agent_card_untrusted");
+  });
+
+  it("an agent that answers 404 ever after an unanswered request is looked into at the deadline [DEL-7]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, { dedupe: true });
+    agent.fault("send", { kind: "accept_then_drop" });
+    agent.fault("send", status(404), 1_000);
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined, 1_000);
+    assert.equal(row.outcome?.reason, "answered");
+    assert.equal(agent.tasksOf(row.a2aMessageId), 1);
+  });
+
+  it("once the list shows that there is no task, a 404 is a 404 again [DEL-7]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    agent.fault("send", { kind: "reset" });
+    agent.fault("send", status(404));
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.attempts === 2);
+    assert.equal(row.a2aUnsettled, false);
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "answered");
+    assert.equal(agent.seenOf("list").length, 1);
+  });
+
+  it("an agent that answers 500 for ever is asked a few dozen times, then given up", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, { dedupe: true });
+    agent.fault("send", status(500), 1_000);
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined, 2_000);
+    assert.equal(row.outcome?.state, "failed");
+    assert.equal(row.outcome?.reason, "dispatch_deadline_exceeded");
+    assert.ok(agent.seenOf("send").length < 45);
+  });
+
+  it("a 0.3 agent, which cannot list its tasks, ends outcome_unknown after an unanswered request", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, { card: { version: "0.3" } });
+    agent.fault("send", { kind: "accept_then_drop" });
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "outcome_unknown");
+    assert.equal(agent.tasksOf(row.a2aMessageId), 1);
+  });
+
+  it("a card without an interface that the bridge speaks ends without a call", async (t) => {
+    const { agent, ledger, harness, admit } = await setUpDelegation(t);
+    assert.ok(harness.trust.trust === "verified");
+    const grpc = [{ url: agent.url, protocolBinding: "GRPC", protocolVersion: "1.0" }];
+    harness.trust = { ...harness.trust, card: { ...harness.trust.card, supportedInterfaces: grpc } };
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "agent_protocol_error");
+    assert.equal(row.a2aAttempted, false);
+    assert.equal(ledger.tokensSpent, 0);
+  });
+
+  it("a fault in the flow itself puts the delegation back, is logged by its code, and loses nothing", async (t) => {
+    const { ledger, harness, admit } = await setUpDelegation(t, { streaming: true });
+    const row = admit();
+    let faults = 3;
+    ledger.before = (method) => {
+      if (method !== "beginDispatch" || faults-- <= 0) return;
+      throw Object.assign(new Error("prompt 1 in a message"), { code: "23514" });
+    };
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "answered");
+    assert.equal(harness.metrics.count("flowFailed:23514"), 3);
+    assert.doesNotMatch(harness.logged.join(""), /prompt 1/);
+  });
+});

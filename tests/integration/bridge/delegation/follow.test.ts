@@ -1,0 +1,224 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { setUpDelegation } from "../../../support/delegation.ts";
+import { completes } from "../../../support/fault-agent-behaviour.ts";
+
+const SLOW = { kind: "slow", text: "at last" } as const;
+
+describe("follow", () => {
+  for (const streaming of [true, false]) {
+    const how = streaming ? "a stream" : "polling";
+
+    it(`trust lost while following by ${how} stops it with agent_card_untrusted [DEL-5]`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t, { streaming });
+      agent.behaviour.plan = SLOW;
+      const row = admit();
+      harness.worker().start();
+      await harness.until(() => row.state === "following");
+      harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+      const lostAt = harness.clock.now();
+      await harness.until(() => row.outcome !== undefined);
+      assert.deepEqual(row.outcome, {
+        state: "failed",
+        stage: "follow",
+        reason: "agent_card_untrusted",
+        notice: "delegation_stopped",
+      });
+      assert.ok(harness.clock.now() - lostAt <= 6_000);
+      const seen = agent.seen.length;
+      agent.behaviour.releaseAll();
+      await harness.clock.advance(60_000);
+      assert.equal(agent.seen.length, seen);
+      assert.deepEqual(harness.sent, []);
+    });
+
+    it(`an agent that is removed while it is followed by ${how} is stopped alike [DEL-5]`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t, { streaming });
+      agent.behaviour.plan = SLOW;
+      const row = admit();
+      harness.worker().start();
+      await harness.until(() => row.state === "following");
+      harness.target = undefined;
+      await harness.until(() => row.outcome !== undefined);
+      assert.equal(row.outcome?.reason, "agent_card_untrusted");
+      assert.equal(row.outcome?.notice, "delegation_stopped");
+    });
+
+    it(`a sender whose right ends while the task is followed by ${how} gets no answer`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t, { streaming });
+      agent.behaviour.plan = SLOW;
+      const row = admit();
+      harness.worker().start();
+      await harness.until(() => row.state === "following");
+      const { target } = harness;
+      assert.ok(target);
+      harness.target = { ...target, entry: { ...target.entry, allowedSenders: ["@bob:a.test"] } };
+      await harness.until(() => row.outcome !== undefined);
+      assert.equal(row.outcome?.reason, "sender_policy_rejected");
+      assert.deepEqual(harness.sent, []);
+    });
+
+    it(`an answer that takes too long is given up, and its task canceled (${how})`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t, {
+        streaming,
+        harness: { limits: { answerDeadline: 60_000 } },
+      });
+      agent.behaviour.plan = SLOW;
+      const row = admit();
+      harness.worker().start();
+      await harness.until(() => row.outcome !== undefined, 500);
+      assert.deepEqual(row.outcome, {
+        state: "failed",
+        stage: "follow",
+        reason: "answer_deadline_exceeded",
+        notice: "delegation_failed",
+      });
+      assert.equal(agent.behaviour.canceled.length, 1);
+    });
+
+    it(`a redaction while the task is followed by ${how} cancels it at the agent, silently [INT-6]`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t, { streaming });
+      agent.behaviour.plan = SLOW;
+      const row = admit();
+      const worker = harness.worker();
+      worker.start();
+      await harness.until(() => row.state === "following");
+      worker.cancel(row.id);
+      await harness.until(() => row.outcome !== undefined);
+      assert.deepEqual(row.outcome, { state: "canceled", stage: "follow", reason: "source_redacted" });
+      assert.equal(agent.behaviour.canceled.length, 1);
+      assert.deepEqual(harness.sent, []);
+    });
+  }
+
+  it("a redaction told by the lease's renewal cancels as well", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
+    agent.behaviour.plan = SLOW;
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.state === "following");
+    row.cancelRequested = true;
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "source_redacted");
+    assert.equal(agent.behaviour.canceled.length, 1);
+  });
+
+  for (const afterEvents of [1, 2, 3]) {
+    it(`a stream cut after ${afterEvents} events costs no answer and no second task [DEL-7]`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
+      agent.behaviour.plan = completes("one ", "two ", "three");
+      agent.fault("stream", { kind: "cut", afterEvents });
+      const row = admit();
+      harness.worker().start();
+      await harness.until(() => row.outcome !== undefined);
+      assert.equal(row.outcome?.reason, "answered");
+      assert.equal(harness.sent[0]?.content["body"], "one two three");
+      assert.equal(agent.tasksOf(row.a2aMessageId), 1);
+    });
+  }
+
+  it("a task that still runs when its stream is cut is subscribed to, and its whole answer is read [DEL-7]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
+    agent.behaviour.plan = SLOW;
+    agent.fault("stream", { kind: "cut", afterEvents: 1 });
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => agent.seenOf("subscribe").length === 1);
+    agent.behaviour.releaseAll();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "answered");
+    assert.equal(harness.sent[0]?.content["body"], "at last");
+  });
+
+  it("what was said between a cut stream and the next is not missing from the answer [DEL-7]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
+    agent.behaviour.plan = SLOW;
+    agent.fault("stream", { kind: "cut", afterEvents: 1 });
+    agent.fault("subscribe", { kind: "skip", before: () => agent.behaviour.sendAhead("first of all") });
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => agent.seenOf("subscribe").length === 1);
+    agent.behaviour.releaseAll();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(harness.sent[0]?.content["body"], "first of all\n\nat last");
+  });
+
+  it("an agent that cuts every stream is polled in the end, without a loop", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
+    agent.behaviour.plan = SLOW;
+    agent.fault("stream", { kind: "cut", afterEvents: 1 });
+    agent.fault("subscribe", { kind: "reset" }, 1_000);
+    const row = admit();
+    harness.worker().start();
+    const startedAt = harness.clock.now();
+    await harness.until(() => harness.clock.now() - startedAt > 60_000);
+    assert.ok(agent.seenOf("subscribe").length <= 3);
+    assert.ok(agent.seenOf("get").length <= 33, String(agent.seenOf("get").length));
+    agent.behaviour.releaseAll();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "answered");
+  });
+
+  it("a poll that fails is repeated with a back-off, and the task is answered when the agent is back", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    agent.behaviour.plan = SLOW;
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.state === "following");
+    agent.fault("get", { kind: "status", status: 503 }, 4);
+    agent.fault("get", { kind: "status", status: 429, headers: { "retry-after": "20" } });
+    agent.fault("get", { kind: "status", status: 404 });
+    agent.fault("get", { kind: "garbage" }, 2);
+    agent.behaviour.releaseAll();
+    await harness.until(() => row.outcome !== undefined, 200);
+    assert.equal(row.outcome?.reason, "answered");
+  });
+
+  for (const [name, fault, reason] of [
+    ["403", { kind: "status", status: 403 }, "agent_refused"],
+    ["garbage again and again", { kind: "garbage" }, "agent_protocol_error"],
+    ["50 MB", { kind: "huge" }, "answer_too_large"],
+  ] as const) {
+    it(`${name} while polling ends the delegation as ${reason}`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t);
+      agent.behaviour.plan = SLOW;
+      const row = admit();
+      harness.worker().start();
+      await harness.until(() => row.state === "following");
+      agent.fault("get", fault, 100);
+      await harness.until(() => row.outcome !== undefined);
+      assert.deepEqual(row.outcome, {
+        state: "failed",
+        stage: "follow",
+        reason,
+        notice: "delegation_failed",
+      });
+    });
+  }
+
+  it("a task that the agent has forgotten ends as agent_failed", async (t) => {
+    const { harness, admit } = await setUpDelegation(t);
+    const row = admit("q1", "r", {
+      state: "following",
+      a2aTaskId: "never-was",
+      acceptedAt: harness.clock.now(),
+    });
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "agent_failed");
+    assert.equal(row.outcome?.stage, "follow");
+  });
+
+  it("an answer over the bound is refused as it streams in", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, {
+      streaming: true,
+      harness: { limits: { answerBytes: 4_096 } },
+    });
+    agent.behaviour.plan = completes(...Array.from({ length: 10 }, () => "x".repeat(1_000)));
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "answer_too_large");
+    assert.deepEqual(harness.sent, []);
+  });
+});

@@ -1,0 +1,60 @@
+// A rotation of an agent's key, as those who ask see it: nothing they ask is lost.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { REASONS } from "../../../../src/bridge/notices/texts.ts";
+import { setUpDelegation } from "../../../support/delegation.ts";
+
+describe("rotation", () => {
+  it("what is asked during a rotation is refused visibly, and what is asked after the new pin is answered [PRT-1]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    const verified = harness.trust;
+
+    // The publisher has rotated, the consumer has not pinned yet.
+    harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+    const during = admit();
+    harness.worker().start();
+    await harness.until(() => during.outcome !== undefined);
+    assert.deepEqual(during.outcome, {
+      state: "denied",
+      stage: "agent_card",
+      reason: "agent_card_untrusted",
+      notice: "delegation_stopped",
+    });
+    assert.match(REASONS.agent_card_untrusted, /not verified at the moment.*then ask once more/s);
+    assert.equal(agent.seen.length, 0, "nothing reached the agent");
+
+    harness.trust = verified;
+    const after = admit();
+    await harness.until(() => after.outcome !== undefined);
+    assert.equal(after.outcome?.reason, "answered");
+    assert.equal(during.outcome?.state, "denied", "what was refused is not asked again by itself");
+  });
+
+  it("a question that waits while the card cannot be fetched is answered once it is served again [PRT-1]", async (t) => {
+    const { harness, admit } = await setUpDelegation(t);
+    const verified = harness.trust;
+    harness.trust = { trust: "unknown", retryAfterMs: 1_000 };
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => harness.trustChecks > 1);
+    const isEnded = () => row.outcome !== undefined;
+    assert.equal(isEnded(), false, "it waits");
+    harness.trust = verified;
+    await harness.until(isEnded);
+    assert.equal(row.outcome?.reason, "answered");
+  });
+
+  it("a question asked of the old identity is refused visibly when the pin has changed before it is dispatched [PRT-1]", async (t) => {
+    const { harness, admit } = await setUpDelegation(t);
+    const { target } = harness;
+    assert.ok(target !== undefined);
+    const row = admit();
+    harness.target = { ...target, fingerprint: `sha256:${"1".repeat(64)}` };
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual(
+      [row.outcome?.reason, row.outcome?.notice],
+      ["agent_card_untrusted", "delegation_stopped"],
+    );
+  });
+});

@@ -1,0 +1,214 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, it, type TestContext } from "node:test";
+import { createAgentHttp } from "../../../../src/bridge/delegation/a2a/http.ts";
+import {
+  type Credentials,
+  createTokenSource,
+  TokenFailure,
+} from "../../../../src/bridge/delegation/a2a/tokens.ts";
+import { setUpDelegation } from "../../../support/delegation.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+import { startTestIssuer } from "../../../support/test-issuer.ts";
+
+async function source(t: TestContext) {
+  const issuer = await startTestIssuer(t);
+  const directory = mkdtempSync(join(tmpdir(), "drawbridge-tokens-"));
+  const http = createAgentHttp();
+  t.after(async () => {
+    await http.close();
+    rmSync(directory, { recursive: true });
+  });
+  const writeSecret = (secret: string) => writeFileSync(join(directory, "secret"), `${secret}\n`);
+  writeSecret(issuer.secret);
+  const clock = new ManualClock(0);
+  const tokens = createTokenSource({ http, clock, baseDirectory: directory });
+  const credentials: Credentials = {
+    tokenEndpoint: issuer.tokenEndpoint,
+    clientId: "client/of org-a",
+    clientSecret: { file: "secret" },
+    resource: "https://b.test/agents",
+    scope: "invoke",
+  };
+  return { issuer, tokens, credentials, clock, directory, writeSecret };
+}
+
+describe("tokens", () => {
+  it("a token is asked for by client credentials, with resource and scope, and kept [DEL-8]", async (t) => {
+    const { issuer, tokens, credentials } = await source(t);
+    assert.deepEqual(await tokens.token(credentials), { value: "token-1", fetched: true });
+    assert.deepEqual(await tokens.token(credentials), { value: "token-1", fetched: false });
+    const [request] = issuer.requests;
+    assert.equal(request?.clientId, credentials.clientId);
+    assert.equal(request?.secret, issuer.secret);
+    assert.deepEqual(Object.fromEntries(request?.form ?? []), {
+      grant_type: "client_credentials",
+      resource: "https://b.test/agents",
+      scope: "invoke",
+    });
+  });
+
+  it("a token is renewed half a minute before it expires [DEL-8]", async (t) => {
+    const { tokens, credentials, clock } = await source(t);
+    await tokens.token(credentials);
+    await clock.advance(269_999);
+    assert.equal((await tokens.token(credentials)).value, "token-1");
+    await clock.advance(1);
+    assert.equal((await tokens.token(credentials)).value, "token-2");
+  });
+
+  for (const [expiresIn, goodMs] of [
+    [40, 20_000],
+    [undefined, 30_000],
+  ] as const) {
+    it(`a token of ${expiresIn ?? "unsaid"} seconds is used for ${goodMs} ms`, async (t) => {
+      const { issuer, tokens, credentials, clock } = await source(t);
+      issuer.expiresIn = expiresIn;
+      await tokens.token(credentials);
+      await clock.advance(goodMs - 1);
+      assert.equal((await tokens.token(credentials)).fetched, false);
+      await clock.advance(1);
+      assert.equal((await tokens.token(credentials)).fetched, true);
+    });
+  }
+
+  it("many who need a token at once make one request; another resource makes its own [DEL-8]", async (t) => {
+    const { issuer, tokens, credentials } = await source(t);
+    const values = await Promise.all(Array.from({ length: 50 }, () => tokens.token(credentials)));
+    assert.deepEqual(new Set(values.map(({ value }) => value)), new Set(["token-1"]));
+    assert.equal(issuer.requests.length, 1);
+    await tokens.token({ ...credentials, resource: "https://c.test" });
+    assert.equal(issuer.requests.length, 2);
+  });
+
+  it("many whose token was rejected renew it once [DEL-8]", async (t) => {
+    const { issuer, tokens, credentials } = await source(t);
+    await tokens.token(credentials);
+    const values = await Promise.all(Array.from({ length: 20 }, () => tokens.token(credentials, "token-1")));
+    assert.deepEqual(new Set(values.map(({ value }) => value)), new Set(["token-2"]));
+    assert.equal((await tokens.token(credentials, "token-1")).value, "token-2");
+    assert.equal(issuer.requests.length, 2);
+  });
+
+  it("a rotated secret is taken up at the next request, without a restart [DEL-8]", async (t) => {
+    const { issuer, tokens, credentials, writeSecret } = await source(t);
+    await tokens.token(credentials);
+    issuer.secret = "rotated";
+    await assert.rejects(tokens.token(credentials, "token-1"), { code: "token_refused" });
+    writeSecret("rotated");
+    assert.equal((await tokens.token(credentials, "token-1")).value, "token-2");
+  });
+
+  const CANARY = "canary-of-the-issuer";
+  for (const [name, status, body, code] of [
+    ["401", 401, `{"error":"invalid_client","error_description":"${CANARY}"}`, "token_refused"],
+    ["400", 400, `{"error":"invalid_target","error_description":"${CANARY}"}`, "token_refused"],
+    ["500", 500, CANARY, "token_unavailable"],
+    ["429", 429, CANARY, "token_unavailable"],
+    ["a redirect", 302, CANARY, "token_unavailable"],
+    ["no JSON", 200, CANARY, "token_unavailable"],
+    ["no token", 200, `{"token_type":"Bearer","x":"${CANARY}"}`, "token_unavailable"],
+    [
+      "a token that no header can hold",
+      200,
+      `{"token_type":"Bearer","access_token":"${CANARY}\\r\\nx: y"}`,
+      "token_unavailable",
+    ],
+    ["another token type", 200, `{"token_type":"mac","access_token":"${CANARY}"}`, "token_unavailable"],
+    ["a megabyte", 200, " ".repeat(1024 * 1024), "token_unavailable"],
+  ] as const) {
+    it(`an issuer that answers ${name} is ${code}, and nothing it said is in the error`, async (t) => {
+      const { issuer, tokens, credentials } = await source(t);
+      issuer.answer = { status, body, headers: { location: "http://127.0.0.1:1/" } };
+      const error = await tokens.token(credentials).then(
+        () => assert.fail("there was a token"),
+        (failure: unknown) => failure,
+      );
+      assert.ok(error instanceof TokenFailure);
+      assert.equal(error.code, code);
+      assert.equal(error.cause, undefined);
+      assert.doesNotMatch(`${error.message} ${error.stack}`, /canary|s3cret/);
+    });
+  }
+
+  it("a secret that cannot be read is said so, without its path's content", async (t) => {
+    const { tokens, credentials, issuer } = await source(t);
+    await assert.rejects(tokens.token({ ...credentials, clientSecret: { file: "nowhere" } }), {
+      code: "secret_unavailable",
+    });
+    assert.equal(issuer.requests.length, 0);
+  });
+
+  process.env["DELEGATION_TEST_SECRET"] = "s3cret:with/odd+signs";
+
+  for (const streaming of [true, false]) {
+    it(`a 401 of the agent refreshes the token once and asks again (streaming ${streaming}) [DEL-8]`, async (t) => {
+      const issuer = await startTestIssuer(t);
+      const credentials: Credentials = {
+        tokenEndpoint: issuer.tokenEndpoint,
+        clientId: "a",
+        clientSecret: { env: "DELEGATION_TEST_SECRET" },
+      };
+      const { agent, harness, admit } = await setUpDelegation(t, {
+        streaming,
+        harness: { entry: { credentials } },
+      });
+      agent.tokens = new Set(["token-2"]);
+      const row = admit();
+      harness.worker().start();
+      await harness.until(() => row.outcome !== undefined);
+      assert.equal(row.outcome?.reason, "answered");
+      assert.equal(row.attempts, 0);
+      const asked = agent.seenOf(streaming ? "stream" : "send").map(({ authorization }) => authorization);
+      assert.deepEqual(asked, ["Bearer token-1", "Bearer token-2"]);
+      assert.equal(issuer.requests.length, 2);
+    });
+
+    it(`a 401 that stays is retried with a back-off, then token_refused (streaming ${streaming}) [DEL-8]`, async (t) => {
+      const issuer = await startTestIssuer(t);
+      const credentials: Credentials = {
+        tokenEndpoint: issuer.tokenEndpoint,
+        clientId: "a",
+        clientSecret: { env: "DELEGATION_TEST_SECRET" },
+      };
+      const { agent, harness, admit } = await setUpDelegation(t, {
+        streaming,
+        harness: { entry: { credentials } },
+      });
+      agent.tokens = new Set();
+      const row = admit();
+      harness.worker().start();
+      await harness.until(() => row.outcome !== undefined, 2_000);
+      assert.deepEqual(row.outcome, {
+        state: "failed",
+        stage: "dispatch",
+        reason: "token_refused",
+        notice: "delegation_failed",
+      });
+      assert.ok(agent.seen.length < 90, String(agent.seen.length));
+      assert.doesNotMatch(harness.logged.join(""), /token-|s3cret/);
+    });
+  }
+
+  it("an issuer that is away makes the question wait; no limiter token is spent meanwhile [DEL-8]", async (t) => {
+    const issuer = await startTestIssuer(t);
+    const credentials: Credentials = {
+      tokenEndpoint: issuer.tokenEndpoint,
+      clientId: "a",
+      clientSecret: { env: "DELEGATION_TEST_SECRET" },
+    };
+    const { agent, ledger, harness, admit } = await setUpDelegation(t, {
+      harness: { entry: { credentials } },
+    });
+    issuer.answer = { status: 503, body: "" };
+    const row = admit();
+    harness.worker().start();
+    await harness.until(() => row.attempts === 3);
+    assert.deepEqual([agent.seen.length, ledger.tokensSpent, row.state], [0, 0, "queued"]);
+    issuer.answer = undefined;
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "answered");
+  });
+});

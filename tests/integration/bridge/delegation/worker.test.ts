@@ -1,0 +1,243 @@
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { agentTarget } from "../../../support/agent-target.ts";
+import { cardOf, delegationHarness, setUpDelegation } from "../../../support/delegation.ts";
+import { startFaultAgent } from "../../../support/fault-agent.ts";
+import { completes } from "../../../support/fault-agent-behaviour.ts";
+import { job, ledgerFixture, room } from "../../../support/ledger.ts";
+
+const { fingerprint } = agentTarget("docs");
+
+async function setUp(t: TestContext, options: { streaming?: boolean; concurrency?: number } = {}) {
+  const { streaming = false, concurrency = 8 } = options;
+  const agent = await startFaultAgent(t, { streaming });
+  const fixture = await ledgerFixture(t);
+  const harness = delegationHarness(t, {
+    ledger: fixture.ledger,
+    card: cardOf(agent.url, { streaming }),
+    limits: { concurrency },
+    entry: { rate: { perMinute: 6_000, burst: 1_000 } },
+  });
+  const admit = (name: string, inRoom = "r") =>
+    fixture.admit([job(name, { room: room(inRoom), targetFingerprint: fingerprint })]);
+  const count = async (where: string) =>
+    Number((await fixture.rows(`SELECT count(*) FROM bridge_delegations WHERE ${where}`))[0]?.["count"]);
+  return { agent, fixture, harness, admit, count };
+}
+
+describe("worker", () => {
+  it("the questions of a room reach the agent in order, those of other rooms meanwhile [DEL-1]", async (t) => {
+    const { agent, harness, admit, count } = await setUp(t);
+    agent.behaviour.plan = completes("ok");
+    for (let index = 0; index < 8; index++) {
+      await admit(`a${index}`, "one");
+      await admit(`b${index}`, "two");
+    }
+    harness.worker("first").start();
+    harness.worker("second").start();
+    await harness.until(async () => (await count("terminal_reason = 'answered'")) === 16);
+    for (const name of ["a", "b"]) {
+      const asked = agent.behaviour.prompts.filter((prompt) => prompt.startsWith(`prompt of ${name}`));
+      assert.deepEqual(
+        asked,
+        Array.from({ length: 8 }, (_, index) => `prompt of ${name}${index}`),
+      );
+    }
+  });
+
+  it("a task that runs long does not hold its room", async (t) => {
+    const { agent, harness, admit, count } = await setUp(t);
+    agent.behaviour.plan = { kind: "slow", text: "late" };
+    await admit("slow");
+    harness.worker().start();
+    await harness.until(async () => (await count("state = 'following'")) === 1);
+    agent.behaviour.plan = completes("quick");
+    await admit("quick");
+    await harness.until(async () => (await count("terminal_reason = 'answered'")) === 1);
+    assert.equal(harness.sent[0]?.content["body"], "quick");
+    agent.behaviour.releaseAll();
+    await harness.until(async () => (await count("terminal_reason = 'answered'")) === 2);
+  });
+
+  it("two processes share the work, and each question is asked once [DEL-9]", async (t) => {
+    const { agent, harness, fixture, admit, count } = await setUp(t);
+    agent.behaviour.plan = completes("ok");
+    for (let index = 0; index < 40; index++) await admit(`q${index}`, `room ${index % 13}`);
+    harness.worker("first").start();
+    harness.worker("second").start();
+    await harness.until(async () => (await count("terminal_reason = 'answered'")) === 40);
+    assert.equal(agent.behaviour.started.length, 40);
+    assert.equal(new Set(agent.behaviour.started).size, 40);
+    assert.equal(new Set(harness.sent.map((send) => send.transactionId)).size, 40);
+    assert.deepEqual(await fixture.rows("SELECT count(*)::int AS n FROM bridge_audit"), [{ n: 40 }]);
+  });
+
+  it("never more delegations are in hand than the concurrency allows", async (t) => {
+    const { agent, harness, admit, count } = await setUp(t, { concurrency: 3 });
+    agent.behaviour.plan = { kind: "slow", text: "ok" };
+    for (let index = 0; index < 9; index++) await admit(`q${index}`, `room ${index}`);
+    harness.worker().start();
+    await harness.until(() => agent.behaviour.started.length === 3);
+    await harness.clock.advance(5_000);
+    assert.equal(agent.behaviour.started.length, 3);
+    assert.equal(await count("lease_holder IS NOT NULL"), 3);
+  });
+
+  it("tasks that run long give their slots to questions that wait, and are answered in the end", async (t) => {
+    const { agent, harness, admit, count } = await setUp(t, { concurrency: 2 });
+    agent.behaviour.plan = { kind: "slow", text: "late" };
+    await admit("slow1", "one");
+    await admit("slow2", "two");
+    harness.worker().start();
+    await harness.until(async () => (await count("state = 'following'")) === 2);
+    agent.behaviour.plan = completes("quick");
+    await admit("quick", "three");
+    await harness.until(async () => (await count("terminal_reason = 'answered'")) === 1, 500);
+    assert.equal(harness.sent[0]?.content["body"], "quick");
+    agent.behaviour.releaseAll();
+    await harness.until(async () => (await count("terminal_reason = 'answered'")) === 3, 500);
+  });
+
+  it("a drain lets a call end, gives back what is only polled, and loses nothing", async (t) => {
+    const { agent, harness, admit, count } = await setUp(t);
+    agent.behaviour.plan = { kind: "slow", text: "late" };
+    await admit("polled", "one");
+    const first = harness.worker("first");
+    first.start();
+    await harness.until(async () => (await count("state = 'following'")) === 1);
+    await first.drain();
+    assert.equal(await count("lease_holder IS NOT NULL"), 0);
+    assert.equal(await count("state = 'following'"), 1);
+
+    // Its lease would have run for half a minute more: the next process need not wait for it.
+    const before = harness.clock.now();
+    harness.worker("second").start();
+    agent.behaviour.releaseAll();
+    await harness.until(async () => (await count("terminal_reason = 'answered'")) === 1);
+    assert.ok(harness.clock.now() - before < 10_000);
+    assert.equal(agent.behaviour.started.length, 1);
+  });
+
+  it("a drain gives a polled task back while another's call still runs", async (t) => {
+    const { agent, harness, admit, count } = await setUp(t);
+    agent.behaviour.plan = { kind: "slow", text: "late" };
+    await admit("polled", "one");
+    const first = harness.worker("first", { agentRequestTimeout: 60_000 });
+    first.start();
+    await harness.until(async () => (await count("state = 'following'")) === 1);
+    agent.fault("send", { kind: "hang" });
+    await admit("called", "two");
+    await harness.until(() => agent.seenOf("send").length === 2);
+    let isDrained = false;
+    const drained = first.drain().then(() => {
+      isDrained = true;
+    });
+    await harness.until(async () => (await count("state = 'following' AND lease_holder IS NULL")) === 1, 0);
+    assert.equal(isDrained, false);
+    assert.equal(await count("lease_holder IS NOT NULL"), 1);
+    await harness.clock.advance(harness.deps.limits.drain);
+    await harness.until(() => isDrained, 0);
+    await drained;
+    assert.equal(await count("lease_holder IS NOT NULL"), 0);
+  });
+
+  for (const method of ["claim", "release", "finish"]) {
+    it(`a drain ends in its time though the database never answers a ${method}`, async (t) => {
+      const { agent, harness, admit, count } = await setUp(t, { streaming: method === "finish" });
+      agent.behaviour.plan = method === "finish" ? completes("ok") : { kind: "slow", text: "late" };
+      await admit("one", "one");
+      const first = harness.mortal("first");
+      let isReached = false;
+      first.onWrite = (each, when) => {
+        if (each === method && when === "before") isReached = true;
+      };
+      if (method !== "claim") first.pause(method);
+      first.worker.start();
+      await harness.until(async () =>
+        method === "finish" ? isReached : (await count("state = 'following'")) === 1,
+      );
+      if (method === "claim") {
+        first.pause(method);
+        isReached = false;
+        first.worker.wake();
+        await harness.until(() => isReached, 0);
+      }
+      const startedAt = harness.clock.now();
+      let isDrained = false;
+      void first.worker.drain().then(() => {
+        isDrained = true;
+      });
+      await harness.until(() => isDrained, 1_000);
+      assert.ok(harness.clock.now() - startedAt <= 25_000, String(harness.clock.now() - startedAt));
+      await first.kill();
+    });
+  }
+
+  it("a drain ends a call that hangs when its time is up; the next process looks for the task", async (t) => {
+    const { agent, harness, admit, count } = await setUp(t);
+    agent.fault("send", { kind: "hang" });
+    await admit("q1");
+    const first = harness.worker("first", { agentRequestTimeout: 60_000 });
+    first.start();
+    await harness.until(() => agent.seenOf("send").length === 1, 0);
+    let isDrained = false;
+    void first.drain().then(() => {
+      isDrained = true;
+    });
+    const { drain } = harness.deps.limits;
+    await harness.clock.advance(drain - 1);
+    assert.equal(await count("lease_holder IS NOT NULL"), 1);
+    assert.equal(isDrained, false);
+    await harness.clock.advance(1);
+    // From here on time stands still: what is left to do needs none of the grace, however slow the machine is.
+    await harness.until(() => isDrained, 0);
+    assert.equal(await count("lease_holder IS NOT NULL"), 0);
+    harness.worker("second").start();
+    await harness.until(async () => (await count("terminal_reason = 'answered'")) === 1);
+    assert.equal(agent.seenOf("list").length, 1);
+    assert.equal(agent.behaviour.started.length, 1);
+  });
+
+  it("a database that is away while the agent accepts: nothing is lost and nothing asked twice", async (t) => {
+    const { agent, ledger, harness, admit } = await setUpDelegation(t, { lists: false });
+    const row = admit();
+    let isAway = false;
+    ledger.before = (method) => {
+      if (method === "recordAccepted") isAway = harness.clock.now() < awayUntil;
+      if (isAway && harness.clock.now() < awayUntil) {
+        throw Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" });
+      }
+    };
+    const awayUntil = harness.clock.now() + 120_000;
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined, 500);
+    assert.equal(row.outcome?.reason, "answered");
+    assert.equal(agent.tasksOf(row.a2aMessageId), 1);
+    assert.equal(agent.seenOf("send").length, 1);
+  });
+
+  for (const binding of ["JSONRPC", "HTTP+JSON"] as const) {
+    it(`nothing of a question, an answer or an agent's words is logged (${binding}) [AUD-2]`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t, { streaming: true, card: { binding } });
+      agent.behaviour.plan = completes("canary-answer");
+      const undecodable = '{"task":{"id":"canary-garbage","artifacts":[{"parts":[null]}]}}';
+      for (const data of ['{"canary-garbage', undecodable]) {
+        agent.fault("stream", { kind: "garbage", body: `data: ${data}\n\n`, type: "text/event-stream" });
+      }
+      const rows = ["one", "two", "three"].map((room) => admit(`q-${room}`, room));
+      for (const row of rows) row.prompt = "canary-prompt";
+      const printed: unknown[] = [];
+      for (const method of ["error", "warn", "log"] as const) {
+        t.mock.method(console, method, (...args: unknown[]) => printed.push(...args));
+      }
+      harness.worker().start();
+      await harness.until(() => rows.every((row) => row.outcome !== undefined));
+      assert.deepEqual(rows.map((row) => row.outcome?.reason).sort(), [
+        "agent_protocol_error",
+        "agent_protocol_error",
+        "answered",
+      ]);
+      assert.doesNotMatch(harness.logged.join("") + JSON.stringify(printed), /canary/);
+    });
+  }
+});

@@ -1,0 +1,371 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { MALFORMED_REASONS, readEvents } from "../../../../src/bridge/intake/read-events.ts";
+import type { EventId } from "../../../../src/domain/identifiers.ts";
+import { type IntakeFixture, intakeFixture, member, question } from "../../../support/intake.ts";
+import { BUCKET, ghost } from "../../../support/ledger.ts";
+
+const CANARY = "canary-9f2c41d7";
+const jobs = async (fixture: IntakeFixture) =>
+  (await fixture.rows("SELECT matrix_event_id AS event FROM bridge_delegations ORDER BY id")).map(
+    (row) => row["event"],
+  );
+
+describe("eligibility", () => {
+  it("edits, notices, redacted messages and the bridge's own users never trigger [INT-6]", async (t) => {
+    const fixture = await intakeFixture(t);
+    await fixture.events(
+      "t1",
+      question(
+        "edit",
+        {},
+        { "m.relates_to": { rel_type: "m.replace", event_id: "$q0" }, "m.new_content": {} },
+      ),
+      question("new-content", {}, { "m.new_content": { body: "x" } }),
+      question("notice", {}, { msgtype: "m.notice" }),
+      question("image", {}, { msgtype: "m.image", url: "mxc://a/b" }),
+      question("ghost", { sender: ghost("docs") }),
+      question("other-ghost", { sender: ghost("other") }),
+      question("bot", { sender: "@drawbridge:a.test" }),
+      question("emptied", { content: {} }),
+      question("nobody", {}, { "m.mentions": { user_ids: ["@bob:a.test"] } }),
+      question("unmentioned", {}, { "m.mentions": undefined }),
+      question("foreign-ghost", {}, { "m.mentions": { user_ids: ["@agent_docs:b.test"] } }),
+      question("withdrawn"),
+      { ...question("redaction"), type: "m.room.redaction", content: { redacts: "$withdrawn" } },
+    );
+    assert.deepEqual(await jobs(fixture), []);
+    assert.equal((await fixture.rows("SELECT 1 FROM bridge_malformed_events")).length, 0);
+  });
+
+  it("a mention triggers; in a direct room every message does, in a shared one it does not [INT-6]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const plain = (id: string, changes = {}) => question(id, changes, { "m.mentions": undefined });
+    const direct = { room_id: "!dm" };
+    await fixture.events(
+      "t1",
+      member(ghost("docs"), "invite", { ...direct, sender: "@alice:a.test" }, { is_direct: true }),
+      member(ghost("docs"), "join", direct),
+      member("@alice:a.test", "join", direct),
+    );
+    await fixture.events("t2", plain("dm", direct), plain("shared"), question("mentioned"));
+    assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned"]);
+    // A third person makes it a shared room.
+    await fixture.events("t3", member("@bob:a.test", "join", direct));
+    await fixture.events("t4", plain("dm2", direct));
+    assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned"]);
+  });
+
+  it("a reply to a ghost's answer triggers it, and so does its thread [INT-6]", async (t) => {
+    const fixture = await intakeFixture(t);
+    await fixture.events("t1", question("q1"));
+    const [claimed] = await fixture.claim({ now: Date.now() });
+    assert.ok(claimed);
+    await fixture.ledger.beginDispatch(claimed.lease, BUCKET, Date.now());
+    const part = { eventType: "m.room.message", content: {} };
+    const sends = await fixture.ledger.recordReply(
+      claimed.lease,
+      { parts: [part], agentVersion: undefined },
+      Date.now(),
+    );
+    assert.ok(sends !== "canceled");
+    const sent = { sendId: sends[0]?.sendId ?? "", eventId: "$answer" as EventId };
+    await fixture.ledger.finish(
+      claimed.lease,
+      { state: "completed", stage: "reply", reason: "answered", sent },
+      Date.now(),
+    );
+
+    const relates = (id: string, relation: unknown) =>
+      question(id, {}, { "m.mentions": undefined, "m.relates_to": relation });
+    await fixture.events(
+      "t2",
+      relates("reply", { "m.in_reply_to": { event_id: "$answer" } }),
+      relates("reply-to-other", { "m.in_reply_to": { event_id: "$something" } }),
+      relates("thread", {
+        rel_type: "m.thread",
+        event_id: "$answer",
+        is_falling_back: true,
+        "m.in_reply_to": { event_id: "$x" },
+      }),
+      relates("thread-on-question", { rel_type: "m.thread", event_id: "$q1" }),
+      relates("other-thread", {
+        rel_type: "m.thread",
+        event_id: "$z",
+        is_falling_back: true,
+        "m.in_reply_to": { event_id: "$answer" },
+      }),
+    );
+    assert.deepEqual((await jobs(fixture)).slice(1), ["$reply", "$thread", "$thread-on-question"]);
+    assert.deepEqual(
+      await fixture.rows("SELECT thread_root FROM bridge_delegations WHERE matrix_event_id = '$thread'"),
+      [{ thread_root: "$answer" }],
+    );
+  });
+
+  it("with encryption off, an encrypted room is not served and gets one notice [ENC-1]", async (t) => {
+    const fixture = await intakeFixture(t);
+    await fixture.events("t1", member(ghost("docs"), "join"), member("@alice:a.test", "join"));
+    const state = {
+      ...question("e"),
+      type: "m.room.encryption",
+      state_key: "",
+      content: { algorithm: "m.megolm.v1.aes-sha2" },
+    };
+    await fixture.events("t2", state);
+    const encrypted = (id: string) => ({
+      ...question(id),
+      type: "m.room.encrypted",
+      content: { ciphertext: CANARY },
+    });
+    for (let n = 0; n < 5; n++)
+      assert.equal((await fixture.events(`t3-${n}`, encrypted(`x${n}`), question(`q${n}`))).status, 200);
+    assert.deepEqual(await jobs(fixture), []);
+    assert.deepEqual(await fixture.rows("SELECT kind, ghost_mxid FROM bridge_notices"), [
+      { kind: "encrypted_room_refused", ghost_mxid: ghost("docs") },
+    ]);
+  });
+
+  it("!agents asks for the directory once an event, by one ghost of the room [NOT-1]", async (t) => {
+    const fixture = await intakeFixture(t, { agents: ["docs", "other"] });
+    await fixture.events("t1", member(ghost("other"), "join"), member(ghost("docs"), "join"));
+    const command = question("cmd", {}, { body: " !agents ", "m.mentions": undefined });
+    await fixture.events("t2", command);
+    await fixture.events("t3", command, question("elsewhere", { room_id: "!s" }, { body: "!agents" }));
+    assert.deepEqual(await fixture.rows("SELECT kind, ghost_mxid, source_event_id FROM bridge_notices"), [
+      { kind: "agent_directory", ghost_mxid: ghost("docs"), source_event_id: "$cmd" },
+    ]);
+  });
+
+  it("a ghost answers invitations, settles after joining, and leaves when the last person has left", async (t) => {
+    const fixture = await intakeFixture(t);
+    const tasks = () => fixture.rows("SELECT membership, task FROM bridge_ghost_rooms");
+    await fixture.events("t1", member(ghost("docs"), "invite", { sender: "@alice:a.test" }));
+    assert.deepEqual(await tasks(), [{ membership: "invite", task: "answer_invite" }]);
+    const now = Date.now() + 1_000;
+    const request = { limit: 5, now, leaseUntil: now + 1_000 };
+    const [invited] = await fixture.ledger.claimMemberships(request);
+    assert.equal(invited?.inviter, "@alice:a.test");
+    assert.ok(invited);
+    await fixture.ledger.membershipJoined(invited, now);
+    const [settling] = await fixture.ledger.claimMemberships(request);
+    assert.equal(settling?.task, "settle");
+    assert.ok(settling);
+    const facts = { encrypted: false, members: ["@alice:a.test", ghost("docs")] as never[] };
+    await fixture.ledger.membershipSettled(settling, facts, now);
+    assert.deepEqual(await tasks(), [{ membership: "join", task: null }]);
+    // Its own join event, arriving late, asks for nothing again.
+    await fixture.events("t2", member(ghost("docs"), "join"));
+    assert.deepEqual(await tasks(), [{ membership: "join", task: null }]);
+    await fixture.events("t3", member("@alice:a.test", "leave"));
+    // Whether that is so is asked first: the event may be an old one that was held up.
+    assert.deepEqual(await tasks(), [{ membership: "join", task: "settle" }]);
+    const later = { ...request, now: Date.now() + 2_000 };
+    const [looking] = await fixture.ledger.claimMemberships(later);
+    assert.ok(looking);
+    await fixture.ledger.membershipSettled(looking, { ...facts, members: [ghost("docs")] }, now);
+    assert.deepEqual(await tasks(), [{ membership: "join", task: "leave" }]);
+  });
+
+  it("that a ghost has left a room it was in counts, and it asks whether that is still so [INT-8]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const tasks = () => fixture.rows("SELECT membership, task FROM bridge_ghost_rooms");
+    const claim = async () => {
+      const now = Date.now() + 1_000;
+      const [claimed] = await fixture.ledger.claimMemberships({ limit: 1, now, leaseUntil: now + 1_000 });
+      return claimed ?? assert.fail();
+    };
+    const facts = { encrypted: false, members: ["@alice:a.test", ghost("docs")] as never[] };
+    await fixture.events("t1", member(ghost("docs"), "join"));
+    await fixture.ledger.membershipSettled(await claim(), facts, Date.now());
+    // Held up behind what was read back: it has long come again.
+    await fixture.events("t2", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
+    assert.deepEqual(await tasks(), [{ membership: "leave", task: "settle" }]);
+    await fixture.ledger.membershipSettled(await claim(), facts, Date.now());
+    assert.deepEqual(await tasks(), [{ membership: "join", task: null }]);
+    await fixture.events("t3", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
+    await fixture.ledger.membershipLeft(await claim(), Date.now());
+    assert.deepEqual(await tasks(), [{ membership: "leave", task: null }]);
+  });
+
+  it("a ghost that is told twice to have left, before it has asked, asks all the same [INT-8]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const sender = "@alice:a.test";
+    await fixture.events("t1", member(ghost("docs"), "join"));
+    await fixture.events("t2", member(ghost("docs"), "ban", { sender }));
+    await fixture.events("t3", member(ghost("docs"), "leave", { sender }));
+    assert.deepEqual(await fixture.rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "leave", task: "settle" },
+    ]);
+  });
+
+  it("a ghost asks again about the rooms it is in, when not all of them was told [INT-8]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const tasks = () => fixture.rows("SELECT room_id, task FROM bridge_ghost_rooms ORDER BY room_id");
+    const rooms = ["!a", "!b", "!c"];
+    for (const room_id of rooms) await fixture.events(room_id, member(ghost("docs"), "join", { room_id }));
+    const now = Date.now() + 1_000;
+    const facts = { encrypted: false, members: ["@alice:a.test"] as never[] };
+    for (const one of await fixture.ledger.claimMemberships({ limit: 5, now, leaseUntil: now })) {
+      if (one.roomId === "!c") await fixture.ledger.membershipLeft(one, now);
+      else await fixture.ledger.membershipSettled(one, facts, now);
+    }
+    await fixture.ledger.settleAgain(ghost("docs"), ["!b", "!c"] as never[], now);
+    const told = (a: string | null) => [
+      { room_id: "!a", task: a },
+      { room_id: "!b", task: "settle" },
+      { room_id: "!c", task: null },
+    ];
+    assert.deepEqual(await tasks(), told(null));
+    await fixture.ledger.settleAgain(ghost("docs"), undefined, now);
+    assert.deepEqual(await tasks(), told("settle"));
+  });
+
+  it("an answer to an old invitation never overwrites what happened since", async (t) => {
+    const fixture = await intakeFixture(t);
+    await fixture.events("t1", member(ghost("docs"), "invite", { sender: "@alice:a.test" }));
+    const now = Date.now() + 1_000;
+    const [stale] = await fixture.ledger.claimMemberships({ limit: 5, now, leaseUntil: now + 1_000 });
+    assert.ok(stale);
+    await fixture.events("t2", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
+    await fixture.ledger.membershipJoined(stale, now);
+    assert.deepEqual(await fixture.rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "leave", task: null },
+    ]);
+  });
+
+  /** Thirty ways of being malformed; each carries the canary wherever it can. */
+  function malformedEvents(): unknown[] {
+    const q = (changes: Record<string, unknown>, content: Record<string, unknown> = {}) =>
+      question(`bad-${CANARY}`, changes, { body: CANARY, ...content });
+    return [
+      null,
+      CANARY,
+      42,
+      [CANARY],
+      {},
+      q({ event_id: undefined }),
+      q({ event_id: CANARY }),
+      q({ event_id: 7 }),
+      q({ event_id: `$${"x".repeat(300)}` }),
+      q({ event_id: "$nul\u0000" }),
+      q({ event_id: "$" }),
+      q({ room_id: undefined }),
+      q({ room_id: "#alias:a.test" }),
+      q({ room_id: ["!r"] }),
+      q({ sender: undefined }),
+      q({ sender: "alice" }),
+      q({ sender: "@alice" }),
+      q({ sender: "@alice:not a server" }),
+      q({ type: undefined }),
+      q({ type: { nested: CANARY } }),
+      q({ origin_server_ts: "yesterday" }),
+      q({ origin_server_ts: -1 }),
+      q({ origin_server_ts: 1.5 }),
+      q({ content: CANARY }),
+      q({ content: null }),
+      q({}, { msgtype: 1 }),
+      q({}, { body: { text: CANARY } }),
+      q({}, { "m.mentions": [ghost("docs")] }),
+      q({}, { "m.mentions": { user_ids: [CANARY] } }),
+      q({}, { "m.relates_to": { rel_type: "m.thread", event_id: CANARY } }),
+    ];
+  }
+
+  it("of 100 events 30 are malformed in thirty ways; the others become jobs, nothing is logged [INT-7]", async (t) => {
+    const fixture = await intakeFixture(t, { room: 100 });
+    const good = Array.from({ length: 70 }, (_, index) => question(`good${index}`));
+    const bad = malformedEvents();
+    assert.equal(bad.length, 30);
+    const mixed = good.flatMap((event, index) => (index < 30 ? [bad[index], event] : [event]));
+    assert.equal((await fixture.events("t1", ...mixed)).status, 200);
+    assert.equal((await jobs(fixture)).length, 70);
+    const rows = await fixture.rows("SELECT reason, matrix_event_id, room_id FROM bridge_malformed_events");
+    assert.equal(rows.length, 30);
+    for (const row of rows) assert.ok((MALFORMED_REASONS as readonly unknown[]).includes(row["reason"]));
+    assert.match(
+      await fixture.metrics.registry.metrics(),
+      /drawbridge_events_malformed_total\{reason="event_id"\} 7/,
+    );
+    assert.ok(!fixture.logged.join("").includes(CANARY));
+  });
+
+  it("an event nested too deep to be written down is recorded and poisons nothing [INT-7]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const deep = `{"event_id":"$deep","content":${"[".repeat(200_000)}${"]".repeat(200_000)}}`;
+    const body = `{"events":[${deep},${JSON.stringify(question("good"))}]}`;
+    assert.equal((await fixture.put("t1", body)).status, 200);
+    assert.deepEqual(await jobs(fixture), ["$good"]);
+    assert.equal((await fixture.rows("SELECT 1 FROM bridge_malformed_events")).length, 1);
+  });
+
+  it("reading never throws and accounts for every event, whatever comes [INT-7]", () => {
+    const hostile = fc.oneof(
+      fc.jsonValue(),
+      fc.record(
+        {
+          event_id: fc.oneof(fc.constant("$e"), fc.string({ unit: "binary" })),
+          room_id: fc.oneof(fc.constant("!r"), fc.string({ unit: "binary" })),
+          sender: fc.oneof(fc.constant("@a:b"), fc.string({ unit: "binary" })),
+          type: fc.constantFrom(
+            "m.room.message",
+            "m.room.member",
+            "m.room.redaction",
+            "m.room.encryption",
+            "x",
+          ),
+          state_key: fc.oneof(fc.constant(""), fc.jsonValue()),
+          origin_server_ts: fc.oneof(fc.integer({ min: 0 }), fc.double(), fc.jsonValue()),
+          content: fc.oneof(
+            fc.jsonValue(),
+            fc.record(
+              {
+                msgtype: fc.jsonValue(),
+                body: fc.jsonValue(),
+                "m.mentions": fc.jsonValue(),
+                "m.relates_to": fc.jsonValue(),
+              },
+              { requiredKeys: [] },
+            ),
+          ),
+        },
+        { requiredKeys: [] },
+      ),
+    );
+    fc.assert(
+      fc.property(fc.array(hostile, { maxLength: 20 }), (raw) => {
+        const body = createHash("sha256").update("x").digest();
+        const { events, malformed } = readEvents(raw, body);
+        assert.equal(events.length + malformed.length, raw.length);
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
+  it("nothing goes to an agent that nobody addressed, or that is not in the room [INT-6]", async (t) => {
+    const fixture = await intakeFixture(t, { agents: ["docs", "other"] });
+    await fixture.events("t1", member(ghost("docs"), "join"), member("@alice:a.test", "join"));
+    await fixture.events("t2", question("q1"));
+    const relates = (id: string, relation: unknown, changes = {}) =>
+      question(id, changes, { "m.mentions": undefined, "m.relates_to": relation });
+    await fixture.events(
+      "t3",
+      relates("between-us", { "m.in_reply_to": { event_id: "$q1" } }, { sender: "@bob:a.test" }),
+      relates("elsewhere", { rel_type: "m.thread", event_id: "$q1" }, { room_id: "!s" }),
+      question("absent", {}, { "m.mentions": { user_ids: [ghost("other")] } }),
+    );
+    assert.deepEqual(await jobs(fixture), ["$q1"]);
+  });
+
+  it("!agents is bounded, and says nothing to somebody who may ask no agent [NOT-1]", async (t) => {
+    const fixture = await intakeFixture(t);
+    await fixture.events("t1", member(ghost("docs"), "join"));
+    const command = (n: number, sender: string) => question(`c${n}`, { sender }, { body: "!agents" });
+    await fixture.events("t2", ...Array.from({ length: 50 }, (_, n) => command(n, "@nobody:evil.test")));
+    assert.deepEqual(await fixture.rows("SELECT 1 FROM bridge_notices"), []);
+    await fixture.events("t3", ...Array.from({ length: 50 }, (_, n) => command(100 + n, "@alice:a.test")));
+    assert.equal((await fixture.rows("SELECT 1 FROM bridge_notices")).length, 1);
+  });
+});

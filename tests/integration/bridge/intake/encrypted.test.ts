@@ -1,0 +1,242 @@
+// Encrypted events at intake, on a real ledger, with devices that need no cryptography.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { FakeDevices, keyFor, sealed } from "../../../support/fake-devices.ts";
+import { type IntakeFixture, intakeFixture, member, question } from "../../../support/intake.ts";
+import { ghost } from "../../../support/ledger.ts";
+import { ManualClock, settled } from "../../../support/manual-clock.ts";
+
+const KEY_WAIT_MS = 900_000;
+
+async function setUp(
+  t: TestContext,
+  options: {
+    takesPart?: boolean;
+    plainInEncrypted?: boolean;
+    agents?: readonly string[];
+    clock?: ManualClock;
+  } = {},
+) {
+  const devices = new FakeDevices();
+  const { takesPart = true, plainInEncrypted = true, ...rest } = options;
+  const fixture = await intakeFixture(t, {
+    ...rest,
+    encryption: { devices, takesPart, plainInEncrypted, keyWaitMs: KEY_WAIT_MS },
+  });
+  await fixture.events("joins", member(ghost("docs"), "join"), member("@alice:a.test", "join"));
+  return { devices, ...fixture };
+}
+
+const envelopes = (fixture: Pick<IntakeFixture, "rows">) =>
+  fixture.rows(
+    `SELECT matrix_event_id AS event, state, terminal_reason AS reason, room_seq AS seq
+     FROM bridge_encrypted_intake ORDER BY room_seq, matrix_event_id`,
+  );
+const delegations = (fixture: Pick<IntakeFixture, "rows">) =>
+  fixture.rows(
+    "SELECT matrix_event_id AS event, state, room_seq AS seq FROM bridge_delegations ORDER BY room_seq",
+  );
+
+describe("encrypted", () => {
+  it("what cannot be opened is recorded before it is acknowledged, in its place, without content [ENC-3]", async (t) => {
+    const fixture = await setUp(t);
+    const answer = await fixture.events("t1", question("q1"), sealed("e1"), question("q2"), sealed("e2"));
+    assert.equal(answer.status, 200);
+    assert.deepEqual(await envelopes(fixture), [
+      { event: "$e1", state: "awaiting_key", reason: null, seq: "2" },
+      { event: "$e2", state: "awaiting_key", reason: null, seq: "4" },
+    ]);
+    assert.deepEqual(
+      (await delegations(fixture)).map(({ event, seq }) => [event, seq]),
+      [
+        ["$q1", "1"],
+        ["$q2", "3"],
+      ],
+    );
+    const dump = JSON.stringify(await fixture.rows("SELECT e::text AS row FROM bridge_encrypted_intake e"));
+    for (const secret of ["question e1", "session-1", "sender-key", "ALICE"])
+      assert.ok(!dump.includes(secret));
+  });
+
+  it("keys that come with the transaction open its events at once, in the homeserver's order", async (t) => {
+    const fixture = await setUp(t);
+    const body = { events: [sealed("e1"), question("q1"), sealed("e2")], ...keyFor() };
+    assert.equal((await fixture.put("t1", JSON.stringify(body))).status, 200);
+    assert.deepEqual(await envelopes(fixture), []);
+    assert.deepEqual(
+      (await delegations(fixture)).map(({ event }) => event),
+      ["$e1", "$q1", "$e2"],
+    );
+    const metrics = await fixture.metrics.registry.metrics();
+    assert.match(metrics, /^drawbridge_encrypted_events_total\{outcome="at_once"\} 2$/m);
+  });
+
+  it("keys that cannot be made durable are not acknowledged; the events come again without them [INT-5]", async (t) => {
+    const fixture = await setUp(t);
+    fixture.devices.onReceive = () => Promise.reject(new Error("the database is away"));
+    const body = JSON.stringify({ events: [sealed("e1")], ...keyFor() });
+    assert.equal((await fixture.put("t1", body)).status, 503);
+    assert.deepEqual(await envelopes(fixture), []);
+    assert.equal((await fixture.events("t1", sealed("e1"))).status, 200);
+    assert.equal((await envelopes(fixture)).length, 1);
+  });
+
+  it("a machine that does not answer holds no transaction open [INT-5]", async (t) => {
+    const clock = new ManualClock(Date.UTC(2026, 0, 1));
+    const fixture = await setUp(t, { clock });
+    fixture.devices.onReceive = () => new Promise(() => {});
+    fixture.devices.onDecrypt = () => new Promise(() => {});
+    let acknowledged = false;
+    const body = JSON.stringify({ events: [sealed("e1"), question("q1")], ...keyFor() });
+    const put = fixture.put("t1", body).finally(() => {
+      acknowledged = true;
+    });
+    const begun = clock.now();
+    while (!acknowledged) {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      await settled();
+      await clock.advance(100);
+      assert.ok(clock.now() - begun < 15_000, "it ends in bounded time");
+    }
+    assert.equal((await put).status, 200);
+    assert.deepEqual(
+      (await envelopes(fixture)).map(({ event }) => event),
+      ["$e1"],
+    );
+    assert.equal((await delegations(fixture)).length, 1);
+  });
+
+  it("of 1,000 undecryptable events at once the bound refuses the rest before 200, with one notice [ENC-4]", async (t) => {
+    const fixture = await setUp(t);
+    const many = Array.from({ length: 1_000 }, (_, index) => sealed(`e${String(index).padStart(4, "0")}`));
+    assert.equal((await fixture.events("t1", ...many)).status, 200);
+    const rows = await envelopes(fixture);
+    assert.equal(rows.filter(({ state }) => state === "awaiting_key").length, 64);
+    const denied = rows.filter(({ state }) => state === "denied");
+    assert.equal(denied.length, 936);
+    assert.deepEqual(new Set(denied.map(({ reason }) => reason)), new Set(["room_capacity_exceeded"]));
+    assert.equal(
+      (await fixture.rows("SELECT FROM bridge_notices WHERE kind = 'capacity_exceeded'")).length,
+      1,
+    );
+    assert.match(
+      await fixture.metrics.registry.metrics(),
+      /^drawbridge_encrypted_events_total\{outcome="denied"\} 936$/m,
+    );
+    assert.deepEqual(await fixture.rows("SELECT open_count FROM bridge_rooms WHERE room_id = '!r'"), [
+      { open_count: 64 },
+    ]);
+  });
+
+  it("nobody who may ask no ghost of the room can hold it up, nor an edit, a ghost, or what was redacted", async (t) => {
+    const fixture = await setUp(t);
+    await fixture.events(
+      "t1",
+      sealed("stranger", { sender: "@mallory:b.test" }),
+      sealed("ghost", { sender: ghost("docs") }),
+      sealed("elsewhere", { room_id: "!nobody" }),
+      sealed("withdrawn"),
+      { ...sealed("emptied"), content: {} },
+      {
+        ...sealed("edit"),
+        content: { ...sealed("edit").content, "m.relates_to": { rel_type: "m.replace", event_id: "$q" } },
+      },
+      { ...sealed("redaction"), type: "m.room.redaction", content: { redacts: "$withdrawn" } },
+    );
+    const held = (await envelopes(fixture)).map(({ event }) => event);
+    // Of a room that nothing is known of the homeserver's word is taken: a ghost is in it.
+    assert.deepEqual(held, ["$elsewhere"]);
+  });
+
+  it("what opens is treated as in a plain room: edits, notices and unreadable messages ask nothing", async (t) => {
+    const fixture = await setUp(t);
+    fixture.devices.sessions.add("session-1");
+    await fixture.events(
+      "t1",
+      sealed("edit", {}, { "m.new_content": { body: "x" } }),
+      sealed("notice", {}, { msgtype: "m.notice" }),
+      sealed("nobody", {}, { "m.mentions": {} }),
+      sealed("unreadable", {}, { body: 7 }),
+      sealed("asked"),
+    );
+    assert.deepEqual(
+      (await delegations(fixture)).map(({ event }) => event),
+      ["$asked"],
+    );
+    assert.deepEqual(
+      await fixture.rows("SELECT matrix_event_id AS event, reason FROM bridge_malformed_events"),
+      [{ event: "$unreadable", reason: "body" }],
+    );
+    assert.deepEqual(await envelopes(fixture), []);
+  });
+
+  it("the same ciphertext under another event ID is refused as a replay [ENC-9]", async (t) => {
+    const fixture = await setUp(t);
+    fixture.devices.sessions.add("session-1");
+    await fixture.events("t1", sealed("e1"));
+    await fixture.events("t2", { ...sealed("e1"), event_id: "$replayed" });
+    assert.deepEqual(
+      await fixture.rows(
+        "SELECT matrix_event_id AS event, state, terminal_reason AS reason FROM bridge_delegations ORDER BY id",
+      ),
+      [
+        { event: "$e1", state: "queued", reason: null },
+        { event: "$replayed", state: "denied", reason: "event_replayed" },
+      ],
+    );
+  });
+
+  it("an event that became an envelope becomes nothing else when it comes again", async (t) => {
+    const fixture = await setUp(t);
+    await fixture.events("t1", sealed("e1"));
+    fixture.devices.sessions.add("session-1");
+    await fixture.events("t1-again", sealed("e1"), question("q1"));
+    assert.deepEqual(
+      (await envelopes(fixture)).map(({ state }) => state),
+      ["awaiting_key"],
+    );
+    assert.deepEqual(
+      (await delegations(fixture)).map(({ event }) => event),
+      ["$q1"],
+    );
+  });
+
+  it("at stage B keys are taken in, and encrypted events are not looked into [ENC-2]", async (t) => {
+    const fixture = await setUp(t, { takesPart: false });
+    const body = { events: [sealed("e1")], ...keyFor() };
+    assert.equal((await fixture.put("t1", JSON.stringify(body))).status, 200);
+    assert.equal(fixture.devices.received.length, 1);
+    assert.deepEqual(await envelopes(fixture), []);
+    assert.deepEqual(await delegations(fixture), []);
+  });
+
+  it("plain text in an encrypted room is answered only where devices need not be trusted", async (t) => {
+    const encryption = { ...question("e"), type: "m.room.encryption", state_key: "", content: {} };
+    for (const plainInEncrypted of [true, false]) {
+      const fixture = await setUp(t, { plainInEncrypted });
+      fixture.devices.sessions.add("session-1");
+      await fixture.events("t1", encryption);
+      await fixture.events("t2", question("plain"), sealed("e1"));
+      assert.deepEqual(
+        (await delegations(fixture)).map(({ event }) => event),
+        plainInEncrypted ? ["$plain", "$e1"] : ["$e1"],
+      );
+    }
+  });
+
+  it("a ghost whose agent is gone lets nobody hold up the others of its room", async (t) => {
+    const fixture = await setUp(t);
+    const alone = { room_id: "!alone" };
+    await fixture.events("t1", member(ghost("gone"), "join"), {
+      ...member(ghost("gone"), "join"),
+      ...alone,
+      event_id: "$alone",
+    });
+    const eve = { sender: "@eve:other.test" };
+    await fixture.events("t2", sealed("held", eve), sealed("tried", { ...eve, ...alone }), sealed("asked"));
+    assert.deepEqual(
+      (await envelopes(fixture)).map(({ event }) => event),
+      ["$asked", "$tried"],
+    );
+  });
+});

@@ -1,0 +1,233 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { HS_TOKEN, type IntakeFixture, intakeFixture, question } from "../../../support/intake.ts";
+import { ghost } from "../../../support/ledger.ts";
+
+async function tables(fixture: IntakeFixture): Promise<unknown> {
+  const [row] = await fixture.rows(`SELECT
+    (SELECT count(*)::int FROM bridge_transactions) AS transactions,
+    (SELECT count(*)::int FROM bridge_delegations) AS delegations,
+    (SELECT count(*)::int FROM bridge_malformed_events) AS malformed,
+    (SELECT count(*)::int FROM bridge_notices) AS notices`);
+  return row;
+}
+const nothing = { transactions: 0, delegations: 0, malformed: 0, notices: 0 };
+
+describe("transactions", () => {
+  it("no token is 401, a wrong one 403, and nothing is written [INT-1]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const body = JSON.stringify({ events: [question("q1")] });
+    const send = (headers: Record<string, string>) =>
+      fetch(`${fixture.url}/_matrix/app/v1/transactions/1`, { method: "PUT", body, headers });
+    const none = await send({});
+    assert.equal(none.status, 401);
+    assert.equal(((await none.json()) as { errcode: string }).errcode, "M_MISSING_TOKEN");
+    for (const authorization of [
+      "Bearer wrong",
+      `Bearer ${HS_TOKEN} `,
+      `bearer ${HS_TOKEN}x`,
+      HS_TOKEN,
+      "Bearer ",
+      "",
+    ]) {
+      const wrong = await send({ authorization });
+      const status = authorization === `Bearer ${HS_TOKEN} ` ? 200 : 403;
+      // HTTP drops white space around a header's value, so that one is the right token.
+      assert.equal(wrong.status, status, JSON.stringify(authorization));
+      if (status === 403) assert.equal(((await wrong.json()) as { errcode: string }).errcode, "M_FORBIDDEN");
+      else await fixture.pool.query("TRUNCATE bridge_transactions, bridge_delegations, bridge_rooms CASCADE");
+    }
+    const query = await fetch(`${fixture.url}/_matrix/app/v1/transactions/1?access_token=${HS_TOKEN}`, {
+      method: "PUT",
+      body,
+    });
+    assert.equal(query.status, 401, "a token in the query is none");
+    assert.deepEqual(await tables(fixture), nothing);
+  });
+
+  it("all jobs and the body's hash are there when 200 is answered [INT-2]", async (t) => {
+    const fixture = await intakeFixture(t, { agents: ["docs", "other"] });
+    const both = question(
+      "q2",
+      {},
+      { "m.mentions": { user_ids: [ghost("docs"), ghost("other"), ghost("docs")] } },
+    );
+    const response = await fixture.events("t1", question("q1"), both, question("q3", { room_id: "!s" }));
+    assert.equal(response.status, 200);
+    assert.deepEqual(await response.json(), {});
+    assert.deepEqual(
+      await fixture.rows(
+        "SELECT matrix_event_id, ghost_mxid, room_seq::int, room_ordinal, room_siblings FROM bridge_delegations ORDER BY id",
+      ),
+      [
+        { matrix_event_id: "$q1", ghost_mxid: ghost("docs"), room_seq: 1, room_ordinal: 0, room_siblings: 1 },
+        { matrix_event_id: "$q2", ghost_mxid: ghost("docs"), room_seq: 2, room_ordinal: 0, room_siblings: 2 },
+        {
+          matrix_event_id: "$q2",
+          ghost_mxid: ghost("other"),
+          room_seq: 2,
+          room_ordinal: 1,
+          room_siblings: 2,
+        },
+        { matrix_event_id: "$q3", ghost_mxid: ghost("docs"), room_seq: 1, room_ordinal: 0, room_siblings: 1 },
+      ],
+    );
+    const [transaction] = await fixture.rows(
+      "SELECT events, admitted, octet_length(body_sha256) FROM bridge_transactions",
+    );
+    assert.deepEqual(transaction, { events: 3, admitted: 4, octet_length: 32 });
+  });
+
+  it("the same transaction again writes no row [INT-3]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const body = JSON.stringify({ events: [question("q1"), { broken: true }] });
+    assert.equal((await fixture.put("t1", body)).status, 200);
+    const before = await tables(fixture);
+    assert.deepEqual(before, { transactions: 1, delegations: 1, malformed: 1, notices: 0 });
+    assert.equal((await fixture.put("t1", body)).status, 200);
+    assert.deepEqual(await tables(fixture), before);
+    assert.equal(fixture.committed.at(-1)?.replayed, true);
+  });
+
+  it("the same ID with another body admits the new events only [INT-3]", async (t) => {
+    const fixture = await intakeFixture(t);
+    await fixture.events("t1", question("q1"));
+    assert.equal((await fixture.events("t1", question("q1"), question("q2"))).status, 200);
+    assert.deepEqual(await tables(fixture), { transactions: 2, delegations: 2, malformed: 0, notices: 0 });
+    assert.deepEqual(await fixture.rows("SELECT next_seq::int, open_count FROM bridge_rooms"), [
+      { next_seq: 3, open_count: 2 },
+    ]);
+  });
+
+  it("two bodies of one ID at the same moment on two connections give each pair once [INT-3]", async (t) => {
+    const fixture = await intakeFixture(t);
+    for (let round = 0; round < 20; round++) {
+      const names = [1, 2, 3].map((n) => `round${round}-${n}`);
+      const [a, b, c] = names.map((name) => question(name));
+      const responses = await Promise.all([
+        fixture.events(`t${round}`, a, b),
+        fixture.events(`t${round}`, b, c),
+        fixture.events(`t${round}`, a, b, c),
+      ]);
+      assert.deepEqual(
+        responses.map((response) => response.status),
+        [200, 200, 200],
+      );
+    }
+    assert.deepEqual(
+      await fixture.rows(
+        "SELECT count(*)::int AS jobs, count(DISTINCT matrix_event_id)::int AS events, max(room_seq)::int AS seq FROM bridge_delegations",
+      ),
+      [{ jobs: 60, events: 60, seq: 60 }],
+    );
+  });
+
+  it("the 65th waiting event of a room ends in a denied row, with one notice [INT-4]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const questions = Array.from({ length: 70 }, (_, index) => question(`q${index}`));
+    assert.equal((await fixture.events("t1", ...questions.slice(0, 60))).status, 200);
+    assert.equal(
+      (await fixture.events("t2", ...questions.slice(60), question("elsewhere", { room_id: "!s" }))).status,
+      200,
+    );
+    assert.deepEqual(
+      await fixture.rows(
+        `SELECT state, terminal_stage, terminal_reason, a2a_attempted, count(*)::int FROM bridge_delegations
+       GROUP BY 1, 2, 3, 4 ORDER BY 1`,
+      ),
+      [
+        {
+          state: "denied",
+          terminal_stage: "intake",
+          terminal_reason: "room_capacity_exceeded",
+          a2a_attempted: false,
+          count: 6,
+        },
+        { state: "queued", terminal_stage: null, terminal_reason: null, a2a_attempted: false, count: 65 },
+      ],
+    );
+    assert.deepEqual(await fixture.rows("SELECT kind, reason, source_event_id FROM bridge_notices"), [
+      { kind: "capacity_exceeded", reason: "room_capacity_exceeded", source_event_id: "$q64" },
+    ]);
+    const audited = await fixture.rows("SELECT record->>'outcome' AS outcome FROM bridge_audit");
+    assert.deepEqual(
+      audited,
+      Array.from({ length: 6 }, () => ({ outcome: "denied" })),
+    );
+  });
+
+  it("the global bound counts all rooms, and freed capacity admits again [INT-4]", async (t) => {
+    const fixture = await intakeFixture(t, { global: 2 });
+    await fixture.events(
+      "t1",
+      question("q1"),
+      question("q2", { room_id: "!s" }),
+      question("q3", { room_id: "!u" }),
+    );
+    assert.deepEqual(
+      await fixture.rows("SELECT terminal_reason FROM bridge_delegations WHERE matrix_event_id = '$q3'"),
+      [{ terminal_reason: "global_capacity_exceeded" }],
+    );
+    const [claimed] = await fixture.claim({ now: Date.now() + 60_000 });
+    assert.ok(claimed);
+    await fixture.ledger.finish(
+      claimed.lease,
+      { state: "denied", stage: "policy", reason: "agent_removed" },
+      Date.now(),
+    );
+    await fixture.events("t2", question("q4", { room_id: "!u" }));
+    assert.deepEqual(
+      await fixture.rows("SELECT state FROM bridge_delegations WHERE matrix_event_id = '$q4'"),
+      [{ state: "queued" }],
+    );
+  });
+
+  it("a body that is no transaction is refused, and nothing is written [INT-5]", async (t) => {
+    const fixture = await intakeFixture(t, { bodyBytesMax: 2_048 });
+    const cases: [string | Uint8Array, number, string][] = [
+      ["", 400, "M_NOT_JSON"],
+      ["{", 400, "M_NOT_JSON"],
+      ["[]", 400, "M_BAD_JSON"],
+      ["null", 400, "M_BAD_JSON"],
+      ["{}", 400, "M_BAD_JSON"],
+      ['{"events":{}}', 400, "M_BAD_JSON"],
+      [Buffer.from('{"events":[]}', "utf16le"), 400, "M_NOT_JSON"],
+      [new Uint8Array([0x7b, 0xff, 0xfe, 0x7d]), 400, "M_NOT_JSON"],
+      [`{"events":[${" ".repeat(4_096)}]}`, 413, "M_TOO_LARGE"],
+    ];
+    for (const [body, status, errcode] of cases) {
+      const response = await fixture.put("t1", body);
+      assert.equal(response.status, status, String(body));
+      assert.equal(((await response.json()) as { errcode: string }).errcode, errcode);
+    }
+    const { values } = await fixture.metrics.transactions.get();
+    const counted = values.map(({ labels, value }) => [labels.outcome, value]);
+    assert.deepEqual(Object.fromEntries(counted), { malformed: cases.length - 1, too_large: 1 });
+    assert.deepEqual(await tables(fixture), nothing);
+    assert.equal((await fixture.put("t1", '{"events":[]}', { "content-type": "text/plain" })).status, 200);
+  });
+
+  it("a database that cannot commit is 503, and the same transaction is taken afterwards [INT-5]", async (t) => {
+    const fixture = await intakeFixture(t);
+    await fixture.pool.query("ALTER TABLE bridge_delegations RENAME TO hidden");
+    const response = await fixture.events("t1", question("q1"));
+    assert.equal(response.status, 503);
+    await fixture.pool.query("ALTER TABLE hidden RENAME TO bridge_delegations");
+    assert.deepEqual(await tables(fixture), nothing);
+    assert.equal((await fixture.events("t1", question("q1"))).status, 200);
+    assert.deepEqual(await tables(fixture), { transactions: 1, delegations: 1, malformed: 0, notices: 0 });
+  });
+
+  it("the homeserver may ask for a ghost's user, and pings", async (t) => {
+    const fixture = await intakeFixture(t);
+    const headers = { authorization: `Bearer ${HS_TOKEN}` };
+    const user = (id: string) =>
+      fetch(`${fixture.url}/_matrix/app/v1/users/${encodeURIComponent(id)}`, { headers });
+    assert.equal((await user(ghost("docs"))).status, 200);
+    assert.equal((await user(ghost("nobody"))).status, 404);
+    assert.equal((await user("not a user")).status, 404);
+    const ping = await fetch(`${fixture.url}/_matrix/app/v1/ping`, { method: "POST", headers, body: "{}" });
+    assert.equal(ping.status, 200);
+    assert.equal((await fetch(`${fixture.url}/_matrix/app/v1/ping`, { method: "POST" })).status, 401);
+  });
+});

@@ -1,0 +1,315 @@
+// The order of a room in which some events await their keys, whatever happens in whatever order.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import type { NewDelegation, NewEnvelope } from "../../../../src/bridge/ledger/admission.ts";
+import type { ClaimedDelegation, ClaimedEnvelope } from "../../../../src/bridge/ledger/types.ts";
+import { arrivals, asking, claimEnvelopes, envelope } from "../../../support/envelopes.ts";
+import {
+  BUCKET,
+  event,
+  ghost,
+  job,
+  LEASE_MS,
+  type LedgerFixture,
+  ledgerFixture,
+  room,
+  T0,
+} from "../../../support/ledger.ts";
+
+const MANY = { ...BUCKET, burst: 99_999 };
+const FAILED = { state: "failed", stage: "dispatch", reason: "agent_failed" } as const;
+const CAPACITY = { room: 8, global: 12 };
+
+/** A lease lost, or a transition the state does not have: refused by the statement, nothing written. */
+async function attempt<Result>(work: Promise<Result>): Promise<Result | undefined> {
+  try {
+    return await work;
+  } catch (error) {
+    assert.equal((error as { code?: string }).code, "lease_lost", String(error));
+    return undefined;
+  }
+}
+
+const jobsOf = ({ event: source, room: where }: ClaimedEnvelope, count: number) =>
+  Array.from({ length: count }, (_, g) => job(source.slice(1), { room: where, ghost: ghost(`g${g}`) }));
+
+const called = (one: ClaimedDelegation) => `${one.roomId} ${one.sourceEventId} ${one.ghost}`;
+
+/** Nothing is open, no place is left behind, every terminal row that is to be audited is. */
+async function assertSettled({ rows }: Pick<LedgerFixture, "rows">): Promise<void> {
+  const [sum] = await rows(`SELECT
+    (SELECT count(*)::int FROM bridge_delegations WHERE terminal_at IS NULL) AS open,
+    (SELECT count(*)::int FROM bridge_encrypted_intake WHERE terminal_at IS NULL) AS awaiting,
+    (SELECT coalesce(sum(open_count), 0)::int FROM bridge_rooms) AS counted,
+    (SELECT count(*)::int FROM bridge_rooms
+     WHERE head_at IS NOT NULL OR gate_seq IS NOT NULL OR NOT isempty(voids) OR head_seq <> next_seq) AS rooms,
+    (SELECT count(*)::int FROM bridge_delegations) - (SELECT count(*)::int FROM bridge_audit
+      WHERE schema = 'svc.delegation.v1') AS unaudited,
+    (SELECT count(*)::int FROM bridge_encrypted_intake WHERE state = 'expired') - (SELECT count(*)::int FROM bridge_audit
+      WHERE schema = 'svc.encrypted_intake.v1') AS unaudited_envelopes,
+    (SELECT count(*)::int FROM bridge_encrypted_intake e WHERE e.jobs <> (SELECT count(*) FROM bridge_delegations d
+      WHERE d.matrix_event_id = e.matrix_event_id AND d.room_seq IS NOT NULL)) AS miscounted`);
+  assert.deepEqual(sum, {
+    open: 0,
+    awaiting: 0,
+    counted: 0,
+    rooms: 0,
+    unaudited: 0,
+    unaudited_envelopes: 0,
+    miscounted: 0,
+  });
+}
+
+/** Places follow the order of arrival, which names end with; first calls of agents follow the places. */
+async function assertOrder({ rows }: Pick<LedgerFixture, "rows">, begun: readonly string[]): Promise<void> {
+  const found = await rows(
+    "SELECT room_id, matrix_event_id, ghost_mxid, room_seq::int * 10 + room_ordinal AS place FROM bridge_delegations",
+  );
+  const places = new Map(
+    found.map((row) => [
+      `${row["room_id"]} ${row["matrix_event_id"]} ${row["ghost_mxid"]}`,
+      row["place"] as number,
+    ]),
+  );
+  for (const where of new Set(found.map((row) => row["room_id"] as string))) {
+    const order = [...new Set(begun.filter((key) => key.startsWith(`${where} `)))].map(
+      (key) => places.get(key) ?? -1,
+    );
+    assert.deepEqual(
+      order,
+      [...order].sort((a, b) => a - b),
+      where,
+    );
+    const taken = await rows(
+      `SELECT matrix_event_id AS event FROM (
+         SELECT matrix_event_id, room_seq FROM bridge_delegations WHERE room_id = $1 AND room_seq IS NOT NULL
+         UNION SELECT matrix_event_id, room_seq FROM bridge_encrypted_intake WHERE room_id = $1
+           AND room_seq IS NOT NULL) placed
+       ORDER BY room_seq`,
+      [where],
+    );
+    const numbers = taken.map((row) => Number(String(row["event"]).replace(/^.*-/, "")));
+    assert.deepEqual(
+      numbers,
+      [...numbers].sort((a, b) => a - b),
+      where,
+    );
+  }
+}
+
+/** What open_count says of each room is what is open in it. */
+async function assertCounted({ rows }: Pick<LedgerFixture, "rows">): Promise<void> {
+  const wrong = await rows(`SELECT r.room_id, r.open_count FROM bridge_rooms r WHERE r.open_count <>
+    (SELECT count(*) FROM bridge_delegations d WHERE d.room_id = r.room_id AND d.terminal_at IS NULL)
+    + (SELECT count(*) FROM bridge_encrypted_intake e WHERE e.room_id = r.room_id AND e.terminal_at IS NULL)`);
+  assert.deepEqual(wrong, []);
+}
+
+type Action =
+  | { kind: "admit"; room: number; what: readonly number[] }
+  | { kind: "claim" | "claim_envelopes"; limit: number }
+  | { kind: "begin" | "accept" | "finish" | "defer" | "release"; which: number }
+  | { kind: "derive"; which: number; jobs: number }
+  | { kind: "expire" | "put_off"; which: number }
+  | { kind: "wake"; room: number }
+  | { kind: "redact"; event: number }
+  | { kind: "wait"; ms: number };
+
+const record = <Kind extends Action["kind"]>(...kinds: [Kind, ...Kind[]]) => fc.constantFrom(...kinds);
+const actions = fc.oneof(
+  {
+    weight: 4,
+    // 0: an envelope; n: an event that n ghosts are asked by.
+    arbitrary: fc.record({
+      kind: record("admit"),
+      room: fc.nat(1),
+      what: fc.array(fc.constantFrom(0, 0, 1, 2), { minLength: 1, maxLength: 4 }),
+    }),
+  },
+  {
+    weight: 5,
+    arbitrary: fc.record({ kind: record("claim", "claim_envelopes"), limit: fc.integer({ min: 1, max: 4 }) }),
+  },
+  {
+    weight: 4,
+    arbitrary: fc.record({ kind: record("begin", "accept", "finish", "defer", "release"), which: fc.nat(9) }),
+  },
+  { weight: 6, arbitrary: fc.record({ kind: record("derive"), which: fc.nat(9), jobs: fc.nat(3) }) },
+  { weight: 2, arbitrary: fc.record({ kind: record("expire", "put_off"), which: fc.nat(9) }) },
+  { weight: 1, arbitrary: fc.record({ kind: record("wake"), room: fc.nat(1) }) },
+  { weight: 1, arbitrary: fc.record({ kind: record("redact"), event: fc.nat(19) }) },
+  { weight: 2, arbitrary: fc.record({ kind: record("wait"), ms: fc.constantFrom(1, 5_000, LEASE_MS) }) },
+) as fc.Arbitrary<Action>;
+
+describe("envelope order", () => {
+  it("whatever happens to keys, nothing is lost or stuck, slots are exact, and every room keeps its order [ENC-10]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const { pool, ledger, admit, claim } = fixture;
+    let run = 0;
+    await fc.assert(
+      fc.asyncProperty(fc.array(actions, { minLength: 5, maxLength: 40 }), async (steps) => {
+        run += 1;
+        await pool.query(
+          `TRUNCATE bridge_delegations, bridge_sends, bridge_rooms, bridge_audit, bridge_notices, bridge_transactions,
+           bridge_limiter, bridge_encrypted_intake RESTART IDENTITY;
+         UPDATE bridge_capacity SET admitted = 0, counted_open = 0, counted_at_admitted = 0`,
+        );
+        let now = T0;
+        let arrived = 0;
+        const begun: string[] = [];
+        const held: ClaimedDelegation[] = [];
+        const envelopes: ClaimedEnvelope[] = [];
+        const nameOf = (n: number) => `run${run}-${n}`;
+        const begin = async (one: ClaimedDelegation) => {
+          if ((await attempt(ledger.beginDispatch(one.lease, MANY, now))) === "begun")
+            begun.push(called(one));
+        };
+        const derive = (one: ClaimedEnvelope, count: number) =>
+          attempt(ledger.deriveEnvelope(one, asking(one, jobsOf(one, count), CAPACITY), now));
+        const act = async (step: Action) => {
+          const one = "which" in step ? held[step.which % Math.max(1, held.length)] : undefined;
+          const waiting = "which" in step ? envelopes[step.which % Math.max(1, envelopes.length)] : undefined;
+          switch (step.kind) {
+            case "admit": {
+              const options = { room: room(`r${step.room}`) };
+              const events = step.what.flatMap((ghosts): (NewDelegation | NewEnvelope)[] => {
+                const name = nameOf(arrived++);
+                if (ghosts === 0) return [envelope(name, { ...options, deadline: now + 9 * LEASE_MS })];
+                return Array.from({ length: ghosts }, (_, g) =>
+                  job(name, { ...options, ghost: ghost(`g${g}`) }),
+                );
+              });
+              await admit([], { ...arrivals(...events), receivedAt: now, capacity: CAPACITY });
+              break;
+            }
+            case "claim":
+              held.push(...(await claim({ limit: step.limit, now })));
+              break;
+            case "claim_envelopes":
+              envelopes.push(...(await claimEnvelopes(ledger, now, step.limit)));
+              break;
+            case "begin":
+              if (one !== undefined) await begin(one);
+              break;
+            case "accept": {
+              const accepted = { taskId: "t", contextId: undefined, agentVersion: undefined };
+              if (one !== undefined) await attempt(ledger.recordAccepted(one.lease, accepted, now));
+              break;
+            }
+            case "finish":
+              if (one !== undefined) await attempt(ledger.finish(one.lease, FAILED, now));
+              break;
+            case "defer":
+              if (one !== undefined) await attempt(ledger.defer(one.lease, now + 5_000));
+              break;
+            case "release":
+              if (one !== undefined) await ledger.release([one.lease], now);
+              break;
+            case "derive":
+              if (waiting === undefined) break;
+              await derive(waiting, step.jobs);
+              envelopes.splice(envelopes.indexOf(waiting), 1);
+              break;
+            case "expire":
+              if (waiting === undefined) break;
+              await attempt(ledger.expireEnvelope(waiting, "key_wait_elapsed", now));
+              envelopes.splice(envelopes.indexOf(waiting), 1);
+              break;
+            case "put_off":
+              if (waiting !== undefined) {
+                await attempt(ledger.deferEnvelope(waiting, now + 5_000, { requested: true }));
+              }
+              break;
+            case "wake":
+              await ledger.wakeEnvelopes([room(`r${step.room}`)], now);
+              break;
+            case "redact": {
+              const where = [0, 1].map((r) => ({ room: room(`r${r}`), event: event(nameOf(step.event)) }));
+              await admit([], { redacted: where, receivedAt: now });
+              break;
+            }
+            case "wait":
+              now += step.ms;
+              break;
+          }
+        };
+        for (const step of steps) {
+          await act(step);
+          await assertCounted(fixture);
+        }
+        // Now patient hands finish whatever is left.
+        for (let round = 0; round < 200; round++) {
+          now += LEASE_MS;
+          const waiting = await claimEnvelopes(ledger, now);
+          for (const [index, one] of waiting.entries()) await derive(one, index % 3);
+          const left = await claim({ holder: "last", limit: 50, now });
+          if (waiting.length === 0 && left.length === 0) break;
+          for (const one of left) {
+            if (one.resumedFrom === "queued" || one.resumedFrom === "dispatching") await begin(one);
+            await attempt(ledger.finish(one.lease, FAILED, now));
+          }
+        }
+        await assertSettled(fixture);
+        await assertOrder(fixture, begun);
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  it("holders of delegations and of envelopes side by side never lose a place or wait for each other [ENC-10]", async (t) => {
+    const fixture = await ledgerFixture(t, 16);
+    const { ledger, admit, claim } = fixture;
+    const ROOMS = 6;
+    const EACH = 12;
+    const wide = { room: 1_000, global: 100_000 };
+    const begun: string[] = [];
+    let isAdmitting = true;
+    const admitting = (async () => {
+      for (let n = 0; n < EACH; n++) {
+        const events = Array.from({ length: ROOMS }, (_, r) => {
+          const at = { room: room(`r${r}`) };
+          return (n + r) % 3 === 0 ? job(`r${r}-${n}`, at) : envelope(`r${r}-${n}`, at);
+        });
+        await admit([], { ...arrivals(...events), capacity: wide });
+        const redacted = [{ room: room(`r${n % ROOMS}`), event: event(`r${n % ROOMS}-${n}`) }];
+        if (n % 4 === 1) await admit([], { redacted, receivedAt: T0 });
+      }
+      isAdmitting = false;
+    })();
+    const isIdle = async () => {
+      const [left] =
+        await fixture.rows(`SELECT (SELECT count(*) FROM bridge_delegations WHERE terminal_at IS NULL)
+      + (SELECT count(*) FROM bridge_encrypted_intake WHERE terminal_at IS NULL) AS open`);
+      return !isAdmitting && Number(left?.["open"]) === 0;
+    };
+    const delegationHolder = async (holder: string) => {
+      while (!(await isIdle())) {
+        const held = await claim({ holder, limit: 3 });
+        await ledger.renew(
+          held.map(({ lease }) => lease),
+          T0 + LEASE_MS,
+        );
+        for (const one of held) {
+          if ((await ledger.beginDispatch(one.lease, MANY, T0)) === "begun") begun.push(called(one));
+          await ledger.finish(one.lease, FAILED, T0);
+        }
+      }
+    };
+    const envelopeHolder = async (salt: number) => {
+      for (let turn = salt; !(await isIdle()); turn++) {
+        for (const one of (await claimEnvelopes(ledger, T0, 2)).reverse()) {
+          if (turn % 5 === 0) await attempt(ledger.expireEnvelope(one, "undecryptable", T0));
+          else await attempt(ledger.deriveEnvelope(one, asking(one, jobsOf(one, turn % 3), wide), T0));
+          await ledger.wakeEnvelopes([one.room], T0);
+        }
+      }
+    };
+    const holders = [0, 1, 2].flatMap((n) => [delegationHolder(`h${n}`), envelopeHolder(n)]);
+    await Promise.all([admitting, ...holders]);
+    // What ended while it waited behind the last head is stepped over by the next claim.
+    assert.deepEqual(await claim(), []);
+    await assertSettled(fixture);
+    await assertOrder(fixture, begun);
+  });
+});

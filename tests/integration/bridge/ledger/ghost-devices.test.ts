@@ -1,0 +1,132 @@
+// What the ledger keeps of ghosts' devices: nothing said of one device touches another.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { createGhostDeviceLedger } from "../../../../src/bridge/ledger/ghost-devices.ts";
+import { ghostDevice, setPosition } from "../../../../src/bridge/ledger/ghosts.ts";
+import type { RoomId } from "../../../../src/domain/identifiers.ts";
+import { testDatabase } from "../../../support/database.ts";
+import { ghost, T0 } from "../../../support/ledger.ts";
+
+const OTHER = ghost("other");
+
+/** Two ghosts with devices; the first has a store. */
+async function fixture(t: TestContext) {
+  const { pool } = await testDatabase(t);
+  for (const [one, device] of [
+    [ghost(), "DEVICE"],
+    [OTHER, "OTHERDEVICE"],
+  ] as const) {
+    await ghostDevice(pool, one, device, T0);
+  }
+  await pool.query(
+    `INSERT INTO bridge_crypto_stores (ghost_mxid, device_id, sealed_key, curve25519, ed25519, created_at)
+     VALUES ($1, 'DEVICE', 'key', 'curve', 'ed', now())`,
+    [ghost()],
+  );
+  await pool.query(
+    "INSERT INTO bridge_crypto_records (ghost_mxid, object_store, record_key, value) VALUES ($1, 's', 'k', 'v')",
+    [ghost()],
+  );
+  await setPosition(pool, "toDevice", ghost(), "s1", undefined);
+  return { pool, ledger: createGhostDeviceLedger(pool) };
+}
+
+describe("ghost devices", () => {
+  it("an epoch only grows, and is the device's own [ENC-2]", async (t) => {
+    const { ledger } = await fixture(t);
+    assert.equal(await ledger.raiseEpoch(ghost(), "DEVICE"), 1n);
+    assert.equal(await ledger.raiseEpoch(ghost(), "DEVICE"), 2n);
+    assert.equal(await ledger.raiseEpoch(ghost(), "ANOTHER"), undefined);
+    assert.equal(await ledger.raiseEpoch(OTHER, "OTHERDEVICE"), undefined);
+    assert.equal((await ledger.recordedDevice(ghost()))?.store?.epoch, 2n);
+    assert.equal(await ledger.recordedDevice(ghost("nobody")), undefined);
+  });
+
+  it("that a device had keys is remembered from the first time on [ENC-2]", async (t) => {
+    const { ledger } = await fixture(t);
+    assert.equal(await ledger.hadKeys(ghost(), "DEVICE"), false);
+    await ledger.devicePublished(ghost(), "ANOTHER", T0);
+    assert.equal(await ledger.hadKeys(ghost(), "DEVICE"), false);
+    await ledger.devicePublished(ghost(), "DEVICE", T0);
+    await ledger.devicePublished(ghost(), "DEVICE", T0 + 1);
+    assert.equal(await ledger.hadKeys(ghost(), "DEVICE"), true);
+    assert.equal(await ledger.hadKeys(ghost(), "ANOTHER"), false);
+    assert.equal((await ledger.recordedDevice(ghost()))?.store?.publishedAt, T0);
+  });
+
+  it("a stop is recorded once a reason, and lifted [ENC-2]", async (t) => {
+    const { ledger } = await fixture(t);
+    const stopped = async () => (await ledger.recordedDevice(ghost()))?.stopped;
+    await ledger.deviceStopped(ghost(), "ANOTHER", "store_lost", T0);
+    assert.equal(await stopped(), undefined);
+    await ledger.deviceStopped(ghost(), "DEVICE", "store_lost", T0);
+    await ledger.deviceStopped(ghost(), "DEVICE", "store_lost", T0 + 1);
+    assert.deepEqual(await stopped(), { reason: "store_lost", at: T0 });
+    await ledger.deviceStopped(ghost(), "DEVICE", "device_deleted", T0 + 2);
+    assert.deepEqual(await stopped(), { reason: "device_deleted", at: T0 + 2 });
+    await ledger.deviceStopped(ghost(), "DEVICE", undefined, T0 + 3);
+    assert.equal(await stopped(), undefined);
+  });
+
+  it("a reset forgets the device it names, whole, and no other [ENC-2]", async (t) => {
+    const { ledger, pool } = await fixture(t);
+    await ledger.deviceStopped(ghost(), "DEVICE", "store_behind", T0);
+    const records = async () => (await pool.query("SELECT FROM bridge_crypto_records")).rowCount;
+    assert.equal(await ledger.resetDevice(ghost(), "ANOTHER", "NEW"), false);
+    assert.equal(await records(), 1);
+    assert.equal(await ledger.resetDevice(ghost(), "DEVICE", "NEW"), true);
+    assert.equal(await records(), 0);
+    const expected = { ghost: ghost(), deviceId: "NEW", store: undefined, stopped: undefined };
+    assert.deepEqual(await ledger.recordedDevice(ghost()), expected);
+    const { rows } = await pool.query("SELECT to_device_since FROM bridge_ghosts WHERE ghost_mxid = $1", [
+      ghost(),
+    ]);
+    assert.deepEqual(rows, [{ to_device_since: null }]);
+    assert.deepEqual(
+      (await ledger.recordedDevices()).map(({ deviceId }) => deviceId),
+      ["NEW", "OTHERDEVICE"],
+    );
+  });
+
+  it("a reset waits for who is writing to the store, and leaves nothing of what was written [ENC-2]", async (t) => {
+    const { ledger, pool } = await fixture(t);
+    const writer = await pool.connect();
+    const write = (key: string) =>
+      writer.query(
+        `INSERT INTO bridge_crypto_records (ghost_mxid, object_store, record_key, value) VALUES ($1, 's', $2, 'w')
+       ON CONFLICT (ghost_mxid, object_store, record_key) DO UPDATE SET value = excluded.value`,
+        [ghost(), key],
+      );
+    try {
+      await writer.query("BEGIN");
+      await writer.query("SELECT FROM bridge_crypto_stores WHERE ghost_mxid = $1 FOR SHARE", [ghost()]);
+      const reset = ledger.resetDevice(ghost(), "DEVICE", "NEW");
+      const isWaiting = async () => {
+        const { rows } = await pool.query(
+          "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+        );
+        return rows.length > 0;
+      };
+      while (!(await isWaiting()));
+      // Both: one that was there, which a reset the other way round has locked by now, and one that is new.
+      await write("k");
+      await write("new");
+      await writer.query("COMMIT");
+      assert.equal(await reset, true);
+    } finally {
+      writer.release();
+    }
+    assert.equal((await pool.query("SELECT FROM bridge_crypto_records")).rowCount, 0);
+    assert.equal((await pool.query("SELECT FROM bridge_crypto_stores")).rowCount, 0);
+  });
+
+  it("a room that was encrypted once is remembered as such [ENC-7]", async (t) => {
+    const { ledger, pool } = await fixture(t);
+    const room = "!secret" as RoomId;
+    assert.equal(await ledger.isRoomEncrypted(room), false);
+    await pool.query("INSERT INTO bridge_rooms (room_id) VALUES ($1)", [room]);
+    assert.equal(await ledger.isRoomEncrypted(room), false);
+    await pool.query("UPDATE bridge_rooms SET encrypted = true WHERE room_id = $1", [room]);
+    assert.equal(await ledger.isRoomEncrypted(room), true);
+  });
+});

@@ -1,0 +1,131 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { migrate } from "../../../../src/bridge/ledger/migrate.ts";
+import { createLedgerPool } from "../../../../src/bridge/ledger/pool.ts";
+import { ContentKeys } from "../../../../src/bridge/ledger/seal.ts";
+import * as states from "../../../../src/bridge/ledger/states.ts";
+import { testDatabase } from "../../../support/database.ts";
+
+/** The members of each `column IN (…)` check of a table. */
+async function checkedSets(
+  pool: { query(sql: string): Promise<{ rows: { text: string }[] }> },
+  table: string,
+) {
+  const { rows } = await pool.query(
+    `SELECT pg_get_constraintdef(oid) AS text FROM pg_constraint WHERE conrelid = '${table}'::regclass AND contype = 'c'`,
+  );
+  const sets = new Map<string, string[]>();
+  for (const { text } of rows) {
+    const match = /^CHECK \(\(?(\w+) = ANY \(ARRAY\[(.*)\]\)\)?\)$/.exec(text);
+    if (match?.[1] === undefined || match[2] === undefined) continue;
+    sets.set(match[1], [...match[2].matchAll(/'([^']+)'/g)].map((one) => one[1] ?? "").sort());
+  }
+  return sets;
+}
+
+describe("schema", () => {
+  it("the sets of states in the tables are those of the code", async (t) => {
+    const { pool } = await testDatabase(t);
+    const sorted = (...lists: (readonly string[])[]) => lists.flat().sort();
+    const delegations = await checkedSets(pool, "bridge_delegations");
+    assert.deepEqual(delegations.get("state"), sorted(states.OPEN_STATES, states.TERMINAL_STATES));
+    const notices = await checkedSets(pool, "bridge_notices");
+    assert.deepEqual(notices.get("kind"), sorted(states.NOTICE_KINDS));
+    const envelopes = await checkedSets(pool, "bridge_encrypted_intake");
+    assert.deepEqual(envelopes.get("state"), sorted(states.ENVELOPE_STATES));
+    const sends = await checkedSets(pool, "bridge_sends");
+    assert.deepEqual(sends.get("purpose"), sorted(states.SEND_PURPOSES.filter((one) => one !== "notice")));
+    const targets = await checkedSets(pool, "bridge_targets");
+    assert.deepEqual(targets.get("trust"), sorted(states.TARGET_TRUST));
+  });
+
+  it("the table knows the reasons of each state of an envelope, and no other [ENC-3]", async (t) => {
+    const { pool } = await testDatabase(t);
+    const all = new Set(Object.values(states.ENVELOPE_REASONS).flat());
+    let event = 0;
+    const insert = (state: string, reason: string) =>
+      pool.query(
+        `INSERT INTO bridge_encrypted_intake
+         (matrix_event_id, room_id, sender_mxid, origin_server_ts, transaction_id, ingress, intake_fingerprint,
+          room_seq, deadline, admitted_at, state, terminal_reason, terminal_at)
+       VALUES ($1, '!r', '@s:a', 1, 't', 'transaction', $2, $3, now(), now(), $4, $5, now())`,
+        [`$e${++event}`, Buffer.alloc(32), state === "denied" ? null : event, state, reason],
+      );
+    for (const [state, reasons] of Object.entries(states.ENVELOPE_REASONS)) {
+      for (const reason of all) {
+        if ((reasons as readonly string[]).includes(reason)) await insert(state, reason);
+        else await assert.rejects(insert(state, reason), /envelope_reason/);
+      }
+    }
+    await assert.rejects(insert("awaiting_key", "derived"), /envelope_ends_once/);
+  });
+
+  it("the table itself refuses a terminal row that still holds content or a lease [DEL-3]", async (t) => {
+    const { pool } = await testDatabase(t);
+    const insert = (prompt: string, holder: string) =>
+      pool.query(
+        `INSERT INTO bridge_delegations
+         (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, agent_id, target_fingerprint,
+          admitted_at, state, terminal_at, terminal_stage, terminal_reason, prompt,
+          lease_holder, lease_until)
+       VALUES ('$e', '@g:a', '!r', '@s:a', 1, 'docs', 'none', now(), 'failed', now(),
+          'dispatch', 'agent_failed', ${prompt}, ${holder}, ${holder === "NULL" ? "NULL" : "now()"})`,
+      );
+    await assert.rejects(insert("'\\x01'", "NULL"), /terminal_is_final/);
+    await assert.rejects(insert("NULL", "'one'"), /terminal_is_final/);
+    await insert("NULL", "NULL");
+  });
+
+  it("twenty processes that start at once migrate an empty database once", async (t) => {
+    const database = await testDatabase(t, { migrated: false });
+    const pools = Array.from({ length: 20 }, () =>
+      createLedgerPool({ connectionString: database.url, max: 1 }),
+    );
+    try {
+      const applied = await Promise.all(pools.map((pool) => migrate(pool)));
+      assert.equal(applied.filter((count) => count > 0).length, 1);
+      const { rows } = await database.pool.query("SELECT count(*)::int AS count FROM bridge_migrations");
+      assert.equal(
+        rows[0].count,
+        applied.reduce((sum, count) => sum + count, 0),
+      );
+    } finally {
+      await Promise.all(pools.map((pool) => pool.end()));
+    }
+  });
+
+  it("the server ends a transaction whose process says nothing more, and with it what it holds [DEL-9]", async (t) => {
+    const { pool } = await testDatabase(t);
+    const { rows } = await pool.query("SHOW idle_in_transaction_session_timeout");
+    assert.deepEqual(rows, [{ idle_in_transaction_session_timeout: "20s" }]);
+  });
+
+  it("a database of a newer, incompatible release is refused and not touched", async (t) => {
+    const { pool } = await testDatabase(t);
+    await pool.query(
+      "INSERT INTO bridge_migrations (version, name, oldest_compatible) VALUES (9001, 'future', 9000)",
+    );
+    await assert.rejects(migrate(pool), { code: "database_unavailable" });
+    await pool.query("UPDATE bridge_migrations SET oldest_compatible = 1 WHERE version = 9001");
+    assert.equal(await migrate(pool), 0);
+  });
+
+  it("sealed content opens only with its key, for its row, unchanged", () => {
+    const line = (byte: number) => Buffer.alloc(32, byte).toString("base64");
+    const keys = ContentKeys.parse(`${line(1)}\n${line(2)}\n`);
+    const sealed = keys.seal("the prompt\u0000 \u{1f600}", "row 1");
+    assert.equal(keys.open(sealed, "row 1"), "the prompt\u0000 \u{1f600}");
+    assert.ok(!sealed.includes("prompt"));
+    assert.throws(() => keys.open(sealed, "row 2"), { code: "secret_unavailable" });
+    for (const index of [0, 5, 17, sealed.length - 1]) {
+      const bent = Buffer.from(sealed);
+      bent[index] = (bent[index] ?? 0) ^ 1;
+      assert.throws(() => keys.open(bent, "row 1"), { code: "secret_unavailable" });
+    }
+    const rotated = ContentKeys.parse(`${line(3)}\n${line(1)}`);
+    assert.equal(rotated.open(sealed, "row 1"), "the prompt\u0000 \u{1f600}", "an old key still opens");
+    assert.throws(() => ContentKeys.parse(line(3)).open(sealed, "row 1"), { code: "secret_unavailable" });
+    assert.throws(() => ContentKeys.parse("c2hvcnQ="), { code: "secret_unavailable" });
+    assert.throws(() => ContentKeys.parse("\n"), { code: "secret_unavailable" });
+  });
+});

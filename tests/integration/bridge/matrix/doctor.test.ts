@@ -1,0 +1,217 @@
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it, type TestContext } from "node:test";
+import { stringify } from "yaml";
+import { freePort } from "../../../../lab/free-port.ts";
+import { loadBridgeConfig } from "../../../../src/bridge/config.ts";
+import { examineBridge } from "../../../../src/bridge/doctor.ts";
+import { renderRegistration } from "../../../../src/bridge/matrix/registration.ts";
+import { renderStartingFolder } from "../../../../src/bridge/matrix/starting-folder.ts";
+import { ExitCode } from "../../../../src/cli/lib/command.ts";
+import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
+import { readSecret } from "../../../../src/runtime/secrets.ts";
+import { agentsYaml } from "../../../support/agents-yaml.ts";
+import { bytesOf, fullCard, signedCard, testKey } from "../../../support/cards.ts";
+import { httpServer, json } from "../../../support/http-server.ts";
+import { type Script, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+import { ROOT, run, temporaryFolder, writeFile } from "../../../support/temporary.ts";
+
+const WELL: Script = ({ path }) => {
+  if (path.endsWith("/versions")) return { body: { versions: ["v1.12"] } };
+  return { body: path.endsWith("/whoami") ? { user_id: "@drawbridge:a.test" } : {} };
+};
+
+async function fixture(t: TestContext, observePort?: number) {
+  const server = await scriptedHomeserver(t, WELL);
+  const directory = temporaryFolder(t);
+  const files = renderStartingFolder(
+    {
+      serverName: "a.test",
+      homeserverUrl: server.url,
+      appserviceUrl: "http://127.0.0.1:1",
+      listenPort: await freePort(),
+      observePort: observePort ?? (await freePort()),
+      databaseUrlVariable: "DATABASE_URL",
+    },
+    systemRandom,
+  );
+  for (const [name, text] of Object.entries(files)) writeFile(join(directory, name), text);
+  const key = await testKey("key-1");
+  const cards = await httpServer(t);
+  cards.answer = json(bytesOf(signedCard(key, fullCard())));
+  writeFile(join(directory, "agents.yaml"), agentsYaml({ docs: { key, cardUrl: `${cards.url}/card` } }));
+  const config = join(directory, "bridge.yaml");
+  const problems = async () =>
+    (await examineBridge(config, systemClock)).filter(({ state }) => state === "failing");
+  return { server, directory, config, problems, cards };
+}
+
+describe("doctor", () => {
+  it("a folder and a homeserver that are well have no problem, no database is made to see it, and a bridge that is down is not known", async (t) => {
+    const { server, directory, config } = await fixture(t);
+    const loaded = loadBridgeConfig(config);
+    const [asToken, hsToken] = [loaded.appservice.asToken, loaded.appservice.hsToken].map((one) =>
+      readSecret(one, directory),
+    );
+    assert.ok(asToken !== undefined && hsToken !== undefined);
+    writeFile(join(directory, "registration.yaml"), renderRegistration(loaded, { asToken, hsToken }));
+    const findings = await examineBridge(config, systemClock);
+    assert.deepEqual(
+      findings.map(({ name, state }) => [name, state]),
+      [
+        ["configuration", "ok"],
+        ["secrets", "ok"],
+        ["agents", "ok"],
+        ["encryption", "ok"],
+        ["registration", "ok"],
+        ["homeserver_reachable", "ok"],
+        ["token_accepted", "ok"],
+        ["bridge", "not_known"],
+      ],
+    );
+    assert.doesNotMatch(JSON.stringify(findings), new RegExp(`${asToken}|${hsToken}`));
+    assert.equal(
+      server.seen.some(({ path }) => path.includes("register")),
+      false,
+      "nothing is made",
+    );
+  });
+
+  it("each thing that is wrong is named with its hint, and does not hide the others", async (t) => {
+    const { server, directory, problems } = await fixture(t);
+    writeFile(join(directory, "registration.yaml"), "as_token: old\n");
+    writeFile(
+      join(directory, "agents.yaml"),
+      stringify({
+        version: 1,
+        agents: { docs: { cardUrl: "https://a.test/card", allowedServers: [], allowedSenders: [] } },
+      }),
+    );
+    server.script = () => ({ status: 401, body: { errcode: "M_UNKNOWN_TOKEN" } });
+    assert.deepEqual(
+      (await problems()).map(({ name }) => name),
+      ["agent docs", "registration", "token_accepted"],
+    );
+    for (const { hint } of await problems()) assert.match(hint ?? "", /^[A-Z].*\.$/);
+
+    writeFileSync(join(directory, "secrets/content-keys"), "short\n");
+    assert.deepEqual(
+      (await problems()).map(({ name }) => name),
+      ["secrets", "agent docs"],
+    );
+    writeFileSync(join(directory, "bridge.yaml"), "version: 2\n");
+    assert.deepEqual(
+      (await problems()).map(({ name }) => name),
+      ["configuration"],
+    );
+  });
+
+  it("an agent counts as well only when its card is served now and signed by its pin; one that fails hides no other", async (t) => {
+    const { directory, config, cards } = await fixture(t);
+    const file = join(directory, "agents.yaml");
+    const agents = async () =>
+      (await examineBridge(config, systemClock))
+        .filter(({ name }) => name.startsWith("agent"))
+        .map(({ name, state, found }) => [name, state, found.replaceAll(cards.url, "URL")]);
+    const signed = "each with a card that was fetched now and is signed by its pinned key";
+    assert.deepEqual(await agents(), [["agents", "ok", `1 in the file, ${signed}`]]);
+
+    const [key, other] = [await testKey("key-1"), await testKey("key-1")];
+    const card = bytesOf(signedCard(key, fullCard()));
+    cards.answer = (request, response) =>
+      request.url === "/gone" ? response.writeHead(404).end() : json(card)(request, response);
+    const entry = (pin: typeof key, path: string) => ({ key: pin, cardUrl: `${cards.url}/${path}` });
+    const named = { docs: entry(key, "card"), gone: entry(key, "gone"), other: entry(other, "card") };
+    writeFileSync(file, agentsYaml(named));
+    assert.deepEqual(await agents(), [
+      ["agents", "ok", `1 of 3 in the file, ${signed}`],
+      ["agent gone", "failing", "no card at URL/gone: status_refused, status 404"],
+      ["agent other", "failing", "the card at URL/card does not verify against its pin: signature_invalid"],
+    ]);
+
+    writeFileSync(file, agentsYaml({}));
+    assert.deepEqual(await agents(), [["agents", "not_known", "none in the file: nobody can be asked"]]);
+  });
+
+  it("what a running bridge says of itself is passed on", async (t) => {
+    const bridge = await scriptedHomeserver(t, () => ({
+      status: 503,
+      body: { checks: [{ name: "database", ok: false, hint: "Start PostgreSQL." }] },
+    }));
+    const { server, problems } = await fixture(t, Number(new URL(bridge.url).port));
+    assert.deepEqual(await problems(), [
+      { name: "bridge: database", state: "failing", found: "no", hint: "Start PostgreSQL." },
+    ]);
+    assert.ok(server.seen.some(({ path }) => path.endsWith("/appservice/drawbridge/ping")));
+  });
+
+  async function runningFixture(t: TestContext, checks: () => readonly object[]) {
+    const bridge = await scriptedHomeserver(t, () => ({ body: { checks: checks() } }));
+    const made = await fixture(t, Number(new URL(bridge.url).port));
+    const doctor = async (...args: readonly string[]) =>
+      await run(join(ROOT, "bin", "drawbridge"), ["doctor", "--config", made.config, ...args]);
+    return { ...made, doctor };
+  }
+
+  it("keys: each link that the running bridge tells of is shown, and what is not found out is no ok", async (t) => {
+    const published = { name: "device_keys_published", ok: true, blocking: false, found: "yes, of 2 ghosts" };
+    const delivery = { name: "keys_by_transaction", blocking: false };
+    let checks: readonly object[] = [
+      { name: "database", ok: true },
+      published,
+      { ...delivery, ok: false, known: false, found: "not found out yet", hint: "Nothing yet." },
+    ];
+    const { directory, doctor } = await runningFixture(t, () => checks);
+    const file = join(directory, "bridge.yaml");
+    writeFileSync(
+      file,
+      `${readFileSync(file, "utf8")}\nencryption: { stage: C, storeKeys: { file: secrets/content-keys } }\n`,
+    );
+    const early = await doctor();
+    assert.equal(early.code, ExitCode.incomplete, early.stdout + early.stderr);
+    assert.match(early.stdout, /^ok {7}encryption: stage C: encrypted rooms are read and answered$/m);
+    assert.match(early.stdout, /^ok {7}bridge: running and ready$/m);
+    assert.match(early.stdout, /^ok {7}bridge: device_keys_published: yes, of 2 ghosts$/m);
+    assert.match(early.stdout, /^\? {8}bridge: keys_by_transaction: not found out yet\n {9}Nothing yet\.$/m);
+    const listed = JSON.parse((await doctor("--json")).stdout) as { state: string; ok: boolean }[];
+    for (const { state, ok } of listed) assert.equal(ok, state === "ok");
+
+    checks = [published, { ...delivery, ok: true, found: "yes, since then" }];
+    const well = await doctor();
+    assert.equal(well.code, ExitCode.ok, well.stdout);
+    assert.match(well.stdout, /^ok {7}bridge: keys_by_transaction: yes, since then$/m);
+
+    checks = [{ name: "database", ok: true }];
+    const other = await doctor();
+    assert.equal(other.code, ExitCode.failed, "the file says C, and the bridge was started at A");
+    assert.match(other.stdout, /^PROBLEM {2}bridge: encryption: it runs at another stage$/m);
+  });
+
+  it("without a copy of the registration the homeserver's own behaviour counts, and else it is not known", async (t) => {
+    const { server, doctor } = await runningFixture(t, () => [{ name: "database", ok: true }]);
+    const seen = await doctor();
+    assert.equal(seen.code, ExitCode.ok, seen.stdout);
+    assert.match(seen.stdout, /^ok {7}registration: the homeserver has one with these tokens; no copy at /m);
+    server.script = (call) =>
+      call.path.endsWith("/ping") ? { status: 502, body: { errcode: "M_BAD_STATUS" } } : WELL(call);
+    assert.match((await doctor()).stdout, /^\? {8}registration: no copy at /m);
+  });
+
+  it("with no configuration named or there, the error names the default and how to name one", async (t) => {
+    const cwd = temporaryFolder(t);
+    for (const words of [["doctor"], ["ghost", "device", "status"], ["bridge", "registration"], ["bridge"]]) {
+      const ended = await run(join(ROOT, "bin", "drawbridge"), words, { cwd });
+      assert.deepEqual([ended.code, ended.stdout], [ExitCode.usage, ""], words.join(" "));
+      assert.match(
+        ended.stderr,
+        /^error: there is no .*\/bridge\.yaml\nhint: Name .* with --config FILE.*bridge\.yaml/,
+      );
+      const help = await run(join(ROOT, "bin", "drawbridge"), [...words, "--help"], { cwd });
+      assert.match(
+        help.stdout,
+        /-c, --config <file> +the bridge's configuration \(default: "bridge\.yaml"\)/,
+      );
+    }
+  });
+});

@@ -1,0 +1,157 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { ghostSide } from "../../../support/ghosts.ts";
+import { ghost } from "../../../support/ledger.ts";
+import { type Script, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+
+const TIMEOUT_MS = 300;
+
+describe("homeserver faults", () => {
+  it("an answer of the homeserver is sorted into ok, retry and refused", async (t) => {
+    const server = await scriptedHomeserver(t);
+    const { homeserver, clock } = ghostSide(t, server.url, { requestTimeoutMs: TIMEOUT_MS });
+    const date = new Date(clock.now() + 20_000).toUTCString();
+    const matrix = (errcode: string, more = {}) => ({ errcode, error: "secret words", ...more });
+    const cases: readonly [ReturnType<Script>, object][] = [
+      [
+        { status: 429, body: matrix("M_LIMIT_EXCEEDED", { retry_after_ms: 7_500 }) },
+        { cause: "rate_limited", afterMs: 7_500 },
+      ],
+      [
+        { status: 429, headers: { "retry-after": "12" }, body: "" },
+        { cause: "rate_limited", afterMs: 12_000 },
+      ],
+      [
+        { status: 503, headers: { "retry-after": date }, body: "" },
+        { cause: "server_error", afterMs: 20_000 },
+      ],
+      [
+        { status: 429, headers: { "retry-after": "999999" } },
+        { cause: "rate_limited", afterMs: 300_000 },
+      ],
+      [
+        { status: 429, headers: { "retry-after": "soon" } },
+        { cause: "rate_limited", afterMs: 1_000 },
+      ],
+      [
+        { status: 429, body: matrix("M_LIMIT_EXCEEDED", { retry_after_ms: -1 }) },
+        { cause: "rate_limited", afterMs: 1_000 },
+      ],
+      [
+        { status: 500, body: "<html>" },
+        { cause: "server_error", afterMs: 1_000 },
+      ],
+      [
+        { status: 401, body: matrix("M_UNKNOWN_TOKEN") },
+        { cause: "unauthorized", afterMs: 30_000 },
+      ],
+      [
+        { status: 302, headers: { location: "http://127.0.0.1:9/" } },
+        { cause: "malformed", afterMs: 30_000 },
+      ],
+      [
+        { status: 404, body: "<html>not here" },
+        { cause: "malformed", afterMs: 30_000 },
+      ],
+      [
+        { status: 404, body: matrix("M_UNRECOGNIZED") },
+        { cause: "malformed", afterMs: 30_000 },
+      ],
+      [{ body: { user_id: "not a user" } }, { cause: "malformed", afterMs: 30_000 }],
+      [{ body: "{" }, { cause: "malformed", afterMs: 30_000 }],
+      [
+        { body: JSON.stringify({ user_id: "@a:a.test", x: "x".repeat(9_000_000) }) },
+        { cause: "too_large", afterMs: 30_000 },
+      ],
+      ["reset", { cause: "network", afterMs: 1_000 }],
+      ["hang", { cause: "timeout", afterMs: 1_000 }],
+      [
+        { status: 403, body: matrix("M_FORBIDDEN") },
+        { kind: "refused", status: 403, errcode: "M_FORBIDDEN" },
+      ],
+      [
+        { status: 413, body: matrix("M_TOO_LARGE") },
+        { kind: "refused", status: 413, errcode: "M_TOO_LARGE" },
+      ],
+    ];
+    for (const [answer, expected] of cases) {
+      server.script = () => answer;
+      const outcome = await homeserver.whoami();
+      assert.partialDeepStrictEqual(
+        outcome,
+        { kind: "retry", ...expected },
+        JSON.stringify(answer).slice(0, 100),
+      );
+      assert.doesNotMatch(JSON.stringify(outcome), /secret/, "nothing of the error's text is kept");
+    }
+    assert.equal(
+      server.seen.length,
+      cases.length,
+      "no request is repeated or redirected by the client itself",
+    );
+  });
+
+  it("a homeserver that drips its answer does not hold a request beyond its deadline", async (t) => {
+    const server = await scriptedHomeserver(t, () => ({ headers: { "content-length": "1000" }, body: "{" }));
+    const { homeserver } = ghostSide(t, server.url, { requestTimeoutMs: TIMEOUT_MS });
+    assert.partialDeepStrictEqual(await homeserver.whoami(), { kind: "retry", cause: "timeout" });
+  });
+
+  it("a homeserver that is not there is a retry", async (t) => {
+    const { homeserver } = ghostSide(t, "http://127.0.0.1:9", { requestTimeoutMs: TIMEOUT_MS });
+    assert.partialDeepStrictEqual(await homeserver.whoami(), { kind: "retry", cause: "network" });
+  });
+
+  it("a ghost is registered once, on one device that never changes, however many ask at once", async (t) => {
+    const server = await scriptedHomeserver(t);
+    const side = ghostSide(t, server.url);
+    const asked = await Promise.all(Array.from({ length: 10 }, () => side.ghosts.ensureGhost(ghost())));
+    const deviceId = side.ledger.devices.get(ghost())?.deviceId;
+    assert.match(deviceId ?? "", /^[A-Z]{10}$/);
+    for (const one of asked) assert.deepEqual(one, { kind: "ok", value: { ghost: ghost(), deviceId } });
+    assert.deepEqual(
+      server.seen.map(({ method, path }) => `${method} ${path}`),
+      ["POST /_matrix/client/v3/register", `PUT /_matrix/client/v3/devices/${deviceId}`],
+    );
+    assert.deepEqual(server.seen[0]?.body, {
+      type: "m.login.application_service",
+      username: "agent_docs",
+      inhibit_login: true,
+    });
+    assert.equal(server.seen[1]?.query.get("user_id"), ghost());
+    assert.equal(server.seen[0]?.authorization, "Bearer as-token");
+
+    server.script = ({ path }) =>
+      path.endsWith("/register") ? { status: 400, body: { errcode: "M_USER_IN_USE" } } : {};
+    const again = await side.restarted().ensureGhost(ghost());
+    assert.deepEqual(
+      again,
+      { kind: "ok", value: { ghost: ghost(), deviceId } },
+      "a new process: same device",
+    );
+  });
+
+  it("a ghost that could not be made is made at the next call", async (t) => {
+    const server = await scriptedHomeserver(t, ({ path }) =>
+      path.includes("/devices/") ? { status: 502 } : {},
+    );
+    const side = ghostSide(t, server.url);
+    assert.equal((await side.ghosts.ensureGhost(ghost())).kind, "retry");
+    server.script = () => ({});
+    assert.equal((await side.ghosts.ensureGhost(ghost())).kind, "ok");
+  });
+
+  it("a display name is set once, and again when it changes or was not taken", async (t) => {
+    const server = await scriptedHomeserver(t);
+    const side = ghostSide(t, server.url);
+    const names = () =>
+      server.seen.filter(({ path }) => path.endsWith("/displayname")).map(({ body }) => body);
+    server.script = ({ path }) => (path.endsWith("/displayname") ? { status: 500 } : {});
+    assert.equal((await side.ghosts.setProfile(ghost(), "Docs")).kind, "retry");
+    server.script = () => ({});
+    assert.deepEqual(await side.ghosts.setProfile(ghost(), "Docs"), { kind: "ok", value: "set" });
+    assert.deepEqual(await side.restarted().setProfile(ghost(), "Docs"), { kind: "ok", value: "unchanged" });
+    assert.deepEqual(await side.ghosts.setProfile(ghost(), "Docs 2"), { kind: "ok", value: "set" });
+    assert.deepEqual(names(), [{ displayname: "Docs" }, { displayname: "Docs" }, { displayname: "Docs 2" }]);
+  });
+});

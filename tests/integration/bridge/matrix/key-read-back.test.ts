@@ -1,0 +1,88 @@
+// Keys read back from a homeserver that holds more for a ghost's device than anybody should have sent.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { KeyReadBack } from "../../../../src/bridge/crypto/key-read-back.ts";
+import type { RoomId } from "../../../../src/domain/identifiers.ts";
+import { ghostSide } from "../../../support/ghosts.ts";
+import { ghost } from "../../../support/ledger.ts";
+import { recordedLog } from "../../../support/recorded-log.ts";
+import { scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+
+const KEY = { type: "m.room_key", sender: "@alice:a.test", content: { session_id: "s" } };
+const MiB = 1024 * 1024;
+const large = (bytes: number) => ({
+  type: "x",
+  sender: "@mallory:b.test",
+  content: { a: "x".repeat(bytes) },
+});
+
+/** What the homeserver holds for the device, page by page, and who reads it. */
+async function reading(t: TestContext, pages: readonly (readonly unknown[])[]) {
+  const homeserver = await scriptedHomeserver(t, ({ path, query }) => {
+    if (!path.endsWith("/sync")) return { body: {} };
+    const at = Number(query.get("since")?.slice(1) ?? "0");
+    const events = pages[at] ?? [];
+    return { body: { next_batch: `s${Math.min(at + 1, pages.length)}`, to_device: { events } } };
+  });
+  const side = ghostSide(t, homeserver.url);
+  const taken: unknown[] = [];
+  const positions: (string | null)[] = [];
+  const counted = { passedOver: 0, outcomes: [] as string[] };
+  const { log, text } = recordedLog();
+  const readBack = new KeyReadBack({
+    ghost: ghost(),
+    api: side.homeserver.devices,
+    ledger: {
+      toDevicePosition: async () => positions.at(-1) ?? undefined,
+      setToDevicePosition: async (_ghost, since) => void positions.push(since),
+    },
+    clock: side.clock,
+    log,
+    observe: {
+      toDevice: () => {},
+      toDevicePassedOver: (count) => {
+        counted.passedOver += count;
+      },
+      caughtUp: (outcome) => counted.outcomes.push(outcome),
+      stopped: () => {},
+    },
+    onNewKeys: () => {},
+    ensure: async () => ({ kind: "ok", value: { ghost: ghost(), deviceId: "DEVICE" } }),
+    take: async ({ toDevice }) => {
+      taken.push(...toDevice);
+      return ["!r" as RoomId];
+    },
+    onRefused: async () => {},
+  });
+  return { readBack, taken, positions, counted, text };
+}
+
+describe("key read back", () => {
+  it("a page of messages that are far too large keeps nobody's keys from being read back [ENC-8]", async (t) => {
+    const page = [KEY, ...Array.from({ length: 6 }, () => large(4 * MiB)), KEY];
+    const { readBack, taken, positions, counted, text } = await reading(t, [page, [KEY]]);
+    assert.equal((await readBack.run()).kind, "ok");
+    assert.deepEqual(taken, [KEY, KEY, KEY]);
+    assert.deepEqual(positions, ["s1", "s2"]);
+    assert.deepEqual(counted, { passedOver: 6, outcomes: ["ok"] });
+    assert.equal(readBack.isFailing, false);
+    assert.match(text(), /"messages":6,"msg":"to-device messages were too large, and were passed over"/);
+  });
+
+  it("many messages that are large, but not too large, are read within a bound [ENC-8]", async (t) => {
+    const page = Array.from({ length: 100 }, () => large(127 * 1024));
+    const { readBack, taken, counted } = await reading(t, [page, page, [KEY]]);
+    assert.equal((await readBack.run()).kind, "ok");
+    assert.deepEqual([taken.length, counted.passedOver], [201, 0]);
+  });
+
+  it("more pages than one read-back takes are read on at once, not in quiet times", async (t) => {
+    const page = Array.from({ length: 100 }, () => KEY);
+    const pages = Array.from({ length: 51 }, () => page);
+    const { readBack, taken } = await reading(t, pages);
+    await readBack.run();
+    assert.deepEqual([taken.length, readBack.isDue], [5_000, true]);
+    await readBack.run();
+    assert.deepEqual([taken.length, readBack.isDue], [5_100, false]);
+  });
+});

@@ -1,0 +1,67 @@
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { selfCheck } from "../../../../src/bridge/matrix/self-check.ts";
+import type { ServerName } from "../../../../src/domain/identifiers.ts";
+import { ghostSide } from "../../../support/ghosts.ts";
+import { ghost } from "../../../support/ledger.ts";
+import { type Script, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+
+const WHOAMI = { user_id: "@drawbridge:a.test" };
+
+/** What the first failing check says, on a homeserver that is well but for `script`. */
+async function hintOf(t: TestContext, script: (path: string) => ReturnType<Script> | undefined) {
+  const server = await scriptedHomeserver(t, ({ path, query }) => {
+    const scripted = script(path);
+    if (scripted !== undefined) return scripted;
+    if (path.endsWith("/versions")) return { body: { versions: ["v1.12"] } };
+    const device = query.get("device_id");
+    if (path.endsWith("/whoami")) {
+      return { body: device === null ? WHOAMI : { user_id: ghost(), device_id: device } };
+    }
+    return {};
+  });
+  const { homeserver, ghosts } = ghostSide(t, server.url);
+  const config = {
+    homeserver: { serverName: "a.test" as ServerName, url: server.url, requestTimeout: 1 },
+    appservice: {
+      id: "drawbridge",
+      url: "http://127.0.0.1:1",
+      senderLocalpart: "drawbridge",
+      ghostPrefix: "agent_",
+      asToken: { env: "A" },
+      hsToken: { env: "B" },
+    },
+  };
+  const checks = await selfCheck({ config, homeserver, ghosts, ghost: ghost(), listening: true });
+  return checks.find(({ ok }) => !ok);
+}
+
+describe("self check faults", () => {
+  it("a homeserver that is well has nothing to hint", async (t) => {
+    assert.equal(await hintOf(t, () => undefined), undefined);
+  });
+
+  it("a homeserver without the management of devices is named with the flag that is missing", async (t) => {
+    const failure = await hintOf(t, (path) =>
+      path.includes("/devices/") ? { status: 404, body: { errcode: "M_UNRECOGNIZED" } } : undefined,
+    );
+    assert.equal(failure?.check, "ghost_registers");
+    assert.match(failure?.hint ?? "", /M_UNRECOGNIZED.*io\.element\.msc4190: true/);
+  });
+
+  it("a homeserver that ignores the device a ghost acts as is found out", async (t) => {
+    const failure = await hintOf(t, (path) =>
+      path.endsWith("/whoami") ? { body: { ...WHOAMI, device_id: "OTHER" } } : undefined,
+    );
+    assert.equal(failure?.check, "ghost_device");
+    assert.match(failure?.hint ?? "", /ignores the device/);
+  });
+
+  it("a homeserver that cannot ping is told from one that reached nobody", async (t) => {
+    const ping = (status: number, errcode: string) =>
+      hintOf(t, (path) => (path.endsWith("/ping") ? { status, body: { errcode } } : undefined));
+    assert.match((await ping(404, "M_UNRECOGNIZED"))?.hint ?? "", /may be too old/);
+    assert.match((await ping(504, "M_CONNECTION_TIMEOUT"))?.hint ?? "", /cannot reach the bridge/);
+    assert.match((await ping(502, "M_BAD_STATUS"))?.hint ?? "", /another hs_token/);
+  });
+});

@@ -1,0 +1,289 @@
+// Memberships and notices on a real ledger, against a homeserver that is ill.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { pino } from "pino";
+import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
+import { MembershipWorker } from "../../../../src/bridge/matrix/membership.ts";
+import { NoticeWorker } from "../../../../src/bridge/notices/worker.ts";
+import { systemRandom } from "../../../../src/domain/clock.ts";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import type { TransactionId, UserId } from "../../../../src/domain/identifiers.ts";
+import { ghostSide } from "../../../support/ghosts.ts";
+import { event, ghost, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+import { type Script, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+import { testDirectory } from "../../../support/test-directory.ts";
+
+async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000) {
+  const { ledger, admit, rows } = await ledgerFixture(t);
+  const server = await scriptedHomeserver(t, script);
+  const side = ghostSide(t, server.url, { now: T0, requestTimeoutMs });
+  const { homeserver, clock } = side;
+  const logged: string[] = [];
+  const log = pino({ level: "debug" }, { write: (line: string) => logged.push(line) });
+  const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom });
+  const common = { admit, ledger, homeserver, ghosts, agents: testDirectory({ docs: {} }), clock, log };
+  await admit([], {
+    roomState: [
+      {
+        kind: "ghost",
+        room: room("r"),
+        ghost: ghost(),
+        membership: "invite",
+        inviter: "@alice:a.test" as UserId,
+        direct: false,
+      },
+    ],
+    about: { rooms: [room("r")], events: [event("question")], related: [] },
+    derive: () => ({
+      delegations: [],
+      envelopes: [],
+      notices: [
+        {
+          kind: "agent_directory",
+          room: room("r"),
+          ghost: ghost(),
+          source: event("question"),
+          threadRoot: undefined,
+        },
+      ],
+    }),
+  });
+  const memberships = new MembershipWorker(common);
+  const notices = new NoticeWorker({ ...common, readsEncrypted: true });
+  /** The bridge after its process was replaced: it makes sure of its ghosts anew. */
+  const restarted = () =>
+    new MembershipWorker({
+      ...common,
+      ghosts: new Ghosts({ homeserver, ledger, clock, random: systemRandom }),
+    });
+  return { server, clock, rows, logged, memberships, notices, common, restarted };
+}
+
+const calls = (seen: readonly { path: string }[], part: string) =>
+  seen.filter(({ path }) => path.includes(part)).length;
+
+describe("worker faults", () => {
+  it("a join that fails is retried ever more rarely, and the invitation refused in the end", async (t) => {
+    const { server, clock, rows, memberships } = await fixture(t, ({ path }) =>
+      path.includes("/join/") ? { status: 502, body: { errcode: "M_UNKNOWN" } } : {},
+    );
+    const waits: number[] = [];
+    for (let round = 0; round < 40 && calls(server.seen, "/leave") === 0; round++) {
+      await memberships.round();
+      await memberships.round();
+      const [row] = await rows("SELECT due_at FROM bridge_ghost_rooms");
+      const due = row?.["due_at"];
+      if (!(due instanceof Date)) break;
+      waits.push(due.getTime() - clock.now());
+      await clock.advance(due.getTime() - clock.now());
+    }
+    assert.deepEqual(waits.slice(0, 4), [2_000, 4_000, 8_000, 16_000]);
+    assert.equal(Math.max(...waits), 600_000);
+    assert.equal(calls(server.seen, "/join/"), 31, "one try a due time, never a hot loop");
+    assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "leave", task: null },
+    ]);
+  });
+
+  it("a homeserver that says when to come back is not asked before", async (t) => {
+    const busy = {
+      status: 429,
+      body: { errcode: "M_LIMIT_EXCEEDED", retry_after_ms: 90_000, error: "secret words" },
+    };
+    const { clock, rows, logged, memberships, notices } = await fixture(t, ({ path }) =>
+      path.includes("/join/") || path.includes("/send/") ? busy : {},
+    );
+    await memberships.round();
+    await notices.round();
+    const [row] = await rows(
+      "SELECT g.due_at AS join, n.due_at AS notice FROM bridge_ghost_rooms g, bridge_notices n",
+    );
+    assert.deepEqual(row, { join: new Date(clock.now() + 90_000), notice: new Date(clock.now() + 90_000) });
+    assert.equal(logged.length, 2);
+    assert.doesNotMatch(logged.join(""), /secret/);
+  });
+
+  it("a homeserver that hangs holds a notice for one time-out, and the notice is said later under the same ID", async (t) => {
+    const { server, clock, rows, notices } = await fixture(t, ({ path }) =>
+      path.includes("/send/") ? "hang" : {},
+    );
+    await notices.round();
+    server.script = () => ({ body: { event_id: "$said" } });
+    await clock.advance(60_000);
+    await notices.round();
+    await notices.round();
+    const paths = server.seen.filter(({ path }) => path.includes("/send/")).map(({ path }) => path);
+    assert.equal(paths.length, 2);
+    assert.equal(new Set(paths).size, 1);
+    assert.deepEqual(await rows("SELECT state, event_id FROM bridge_notices"), [
+      { state: "sent", event_id: "$said" },
+    ]);
+  });
+
+  it("a ghost that was put out of a room before it settled is out", async (t) => {
+    const { server, rows, memberships } = await fixture(t, () => ({ body: { room_id: "!r" } }));
+    await memberships.round();
+    assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "join", task: "settle" },
+    ]);
+    server.script = () => ({ status: 403, body: { errcode: "M_FORBIDDEN" } });
+    await memberships.round();
+    assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "leave", task: null },
+    ]);
+  });
+
+  it("a ghost is out of a room that another ghost alone may still look into, and in where it is listed", async (t) => {
+    const { server, rows, memberships, common } = await fixture(t, () => ({ body: { room_id: "!r" } }));
+    await memberships.round();
+    const listed: Script = ({ path }) =>
+      path.endsWith("/joined_members")
+        ? { body: { joined: Object.fromEntries(members.map((one) => [one, {}])) } }
+        : { status: 404, body: { errcode: "M_NOT_FOUND" } };
+    let members = ["@alice:a.test", ghost("other")];
+    server.script = listed;
+    await memberships.round();
+    const now = await rows("SELECT membership, task FROM bridge_ghost_rooms");
+    assert.deepEqual(now, [{ membership: "leave", task: null }]);
+    // Told to have left, by an event that was held up: it asks, and is still there.
+    await common.ledger.settleAgain(ghost(), undefined, T0);
+    assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: null }], "it is in no room");
+    members = ["@alice:a.test", ghost()];
+    const { admit } = common;
+    const state = {
+      kind: "ghost",
+      room: room("r"),
+      ghost: ghost(),
+      inviter: undefined,
+      direct: false,
+    } as const;
+    await admit([], { roomState: [{ ...state, membership: "join" }] });
+    await admit([], { roomState: [{ ...state, membership: "leave" }] });
+    await memberships.round();
+    assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "join", task: null },
+    ]);
+  });
+
+  const NOT_YET = [
+    ["to a room that the homeserver does not know whole yet", 404, "M_UNKNOWN"],
+    ["that has come ahead of the room's events, to a room that the homeserver is in,", 403, "M_FORBIDDEN"],
+  ] as const;
+  for (const [which, status, errcode] of NOT_YET) {
+    it(`an invitation ${which} is accepted once it can be`, async (t) => {
+      const { server, clock, rows, memberships } = await fixture(t, ({ path }) =>
+        path.includes("/join/") ? { status, body: { errcode } } : {},
+      );
+      await memberships.round();
+      assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+        { membership: "invite", task: "answer_invite" },
+      ]);
+      server.script = ({ path }) => (path.includes("/join/") ? { body: { room_id: room("r") } } : {});
+      await clock.advance(2_000);
+      await memberships.round();
+      assert.deepEqual(await rows("SELECT membership FROM bridge_ghost_rooms"), [{ membership: "join" }]);
+      assert.equal(calls(server.seen, "/leave"), 0);
+    });
+  }
+
+  const REFUSED = [
+    ["not invited, or banned", 403, "M_FORBIDDEN", 5],
+    ["a version that the homeserver does not know", 400, "M_UNSUPPORTED_ROOM_VERSION", 1],
+  ] as const;
+  for (const [why, status, errcode, joins] of REFUSED) {
+    it(`an invitation that stays refused (${why}) is given up within half a minute`, async (t) => {
+      const { server, clock, rows, memberships } = await fixture(t, ({ path }) =>
+        path.includes("/join/") ? { status, body: { errcode } } : {},
+      );
+      for (let second = 0; second <= 30; second++) {
+        await memberships.round();
+        await clock.advance(1_000);
+      }
+      assert.equal(calls(server.seen, "/join/"), joins);
+      assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+        { membership: "leave", task: null },
+      ]);
+    });
+  }
+
+  const REFUSALS: readonly (readonly [string, Script])[] = [
+    [
+      "registering it",
+      ({ path }) => (path.endsWith("/register") ? { status: 400, body: { errcode: "M_EXCLUSIVE" } } : {}),
+    ],
+    [
+      "its device",
+      ({ path }) => (path.includes("/devices/") ? { status: 403, body: { errcode: "M_FORBIDDEN" } } : {}),
+    ],
+  ];
+  for (const [what, refusal] of REFUSALS) {
+    it(`a homeserver that refuses the ghost (${what}) refuses no room: invitation and place are kept`, async (t) => {
+      const { server, clock, rows, memberships, restarted } = await fixture(t, refusal);
+      const state = () => rows("SELECT membership, task, due_at FROM bridge_ghost_rooms");
+      const inAMinute = () => new Date(clock.now() + 60_000);
+      await memberships.round();
+      assert.deepEqual(await state(), [{ membership: "invite", task: "answer_invite", due_at: inAMinute() }]);
+
+      await clock.advance(60_000);
+      server.script = ({ path }) => (path.includes("/join/") ? { body: { room_id: room("r") } } : {});
+      await memberships.round();
+      server.script = refusal;
+      await restarted().round();
+      assert.deepEqual(await state(), [{ membership: "join", task: "settle", due_at: inAMinute() }]);
+      assert.equal(calls(server.seen, "/leave"), 0);
+    });
+  }
+
+  for (const hanging of ["/register", "/devices/", "/join/", "/send/"]) {
+    it(`draining does not wait for a homeserver that hangs at ${hanging}; what is not done is due at once`, async (t) => {
+      const asked = Promise.withResolvers<void>();
+      const script: Script = ({ path }) => {
+        if (!path.includes(hanging)) return {};
+        asked.resolve();
+        return "hang";
+      };
+      const { server, clock, rows, memberships, notices } = await fixture(t, script, 120_000);
+      const worker = hanging === "/send/" ? notices : memberships;
+      worker.start();
+      await asked.promise;
+      const requests = server.seen.length;
+      await worker.drain();
+      assert.equal(server.seen.length, requests, "no request is begun");
+      const table = worker === notices ? "bridge_notices" : "bridge_ghost_rooms";
+      assert.deepEqual(await rows(`SELECT due_at FROM ${table}`), [{ due_at: new Date(clock.now()) }]);
+    });
+  }
+
+  it("a round that is stopped before its work begins asks the homeserver nothing", async (t) => {
+    const { server, memberships, notices } = await fixture(t, () => ({}));
+    await memberships.round(AbortSignal.abort());
+    await notices.round(AbortSignal.abort());
+    assert.equal(server.seen.length, 0);
+  });
+
+  it("a notice that another process has by now is left to it, and the others of the round are said", async (t) => {
+    const { server, common, logged } = await fixture(t, ({ path }) =>
+      path.includes("/send/") ? { body: { event_id: "$said" } } : {},
+    );
+    const [notice] = await common.ledger.claimNotices({ limit: 1, now: T0, leaseUntil: T0 });
+    assert.ok(notice !== undefined);
+    const others = ["lost", "held"].map((id) => ({ ...notice, transactionId: id as TransactionId }));
+    const sent: string[] = [];
+    const worker = new NoticeWorker({
+      readsEncrypted: true,
+      ...common,
+      ledger: {
+        ...common.ledger,
+        claimNotices: async () => others,
+        noticeAttempted: async ({ transactionId }) => {
+          if (transactionId === "lost") throw new DrawbridgeError("lease_lost", "another has it");
+        },
+        noticeSent: async ({ transactionId }) => void sent.push(transactionId),
+      },
+    });
+    assert.equal(await worker.round(), false);
+    assert.deepEqual(sent, ["held"]);
+    assert.equal(calls(server.seen, "/send/"), 1);
+    assert.equal(logged.length, 1);
+  });
+});

@@ -1,0 +1,338 @@
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import {
+  CancelTaskRequest,
+  GetTaskRequest,
+  ListTasksRequest,
+  type Message,
+  SendMessageRequest,
+  type StreamResponse,
+  SubscribeToTaskRequest,
+  type Task,
+  TaskState,
+} from "@a2a-js/sdk";
+import { MESSAGE_ID_IDEMPOTENCY } from "../../../../src/cards/extensions.ts";
+import { lintCard } from "../../../../src/cards/lint.ts";
+import { importPinnedKey } from "../../../../src/cards/pinned-keys.ts";
+import { verifyCard } from "../../../../src/cards/verify.ts";
+import { testAgent } from "../../../support/docs-qa.ts";
+
+function ask(text: string, messageId: string, returnImmediately = false): SendMessageRequest {
+  return SendMessageRequest.fromJSON({
+    message: { messageId, role: "ROLE_USER", parts: [{ text }] },
+    configuration: { returnImmediately },
+  });
+}
+
+function asTask(result: Task | Message): Task {
+  assert.ok("status" in result);
+  return result;
+}
+
+function answerOf(task: Task | undefined): string {
+  return (task?.artifacts ?? [])
+    .flatMap((artifact) => artifact.parts)
+    .map((part) => (part.content?.$case === "text" ? part.content.value : ""))
+    .join("");
+}
+
+async function read(stream: AsyncIterable<StreamResponse>): Promise<string[]> {
+  const events: string[] = [];
+  for await (const { payload } of stream) {
+    const state =
+      payload?.$case === "task" || payload?.$case === "statusUpdate"
+        ? payload.value.status?.state
+        : undefined;
+    events.push(state === undefined ? String(payload?.$case) : `${payload?.$case}:${TaskState[state]}`);
+  }
+  return events;
+}
+
+/** An answer that waits until the test lets it go. */
+function held() {
+  const gate = Promise.withResolvers<string>();
+  let asked = 0;
+  return {
+    release: gate.resolve,
+    fail: gate.reject,
+    asked: () => asked,
+    answer: () => {
+      asked += 1;
+      return gate.promise;
+    },
+  };
+}
+
+describe("agent", () => {
+  for (const binding of ["JSONRPC", "HTTP+JSON"] as const) {
+    it(`${binding}: a blocking message comes back completed, with the quote, its file and its heading`, async (t) => {
+      const agent = await testAgent(t);
+      const client = await agent.client("org-b-client", binding);
+      const task = asTask(await client.sendMessage(ask("How long is green tea steeped?", "m1")));
+      assert.equal(task.status?.state, TaskState.TASK_STATE_COMPLETED);
+      assert.equal(
+        answerOf(task),
+        "`tea.md` — **Tea › Green tea**\n\n> Green tea is steeped for two minutes.",
+      );
+      assert.equal(task.artifacts[0]?.parts[0]?.mediaType, "text/markdown");
+    });
+
+    it(`${binding}: a stream gives the task, the answer and the end`, async (t) => {
+      const agent = await testAgent(t);
+      const client = await agent.client("org-b-client", binding);
+      assert.deepEqual(await read(client.sendMessageStream(ask("green tea?", "m1"))), [
+        "task:TASK_STATE_WORKING",
+        "artifactUpdate",
+        "statusUpdate:TASK_STATE_COMPLETED",
+      ]);
+    });
+
+    it(`${binding}: an immediate return is followed by reading, listing and subscribing`, async (t) => {
+      const work = held();
+      const agent = await testAgent(t, { answer: work.answer });
+      const client = await agent.client("org-b-client", binding);
+      const { id, status } = asTask(await client.sendMessage(ask("x", "m1", true)));
+      assert.equal(status?.state, TaskState.TASK_STATE_WORKING);
+      const listed = await client.listTasks(ListTasksRequest.fromJSON({}));
+      assert.deepEqual(
+        listed.tasks.map((task) => task.history[0]?.messageId),
+        ["m1"],
+      );
+      const events = read(client.resubscribeTask(SubscribeToTaskRequest.fromJSON({ id })));
+      work.release("done");
+      assert.match((await events).at(-1) ?? "", /:TASK_STATE_COMPLETED$/);
+      assert.equal(answerOf(await client.getTask(GetTaskRequest.fromJSON({ id }))), "done");
+    });
+
+    it(`${binding}: a task can be cancelled while it runs, and stays cancelled`, async (t) => {
+      const work = held();
+      const agent = await testAgent(t, { answer: work.answer });
+      const client = await agent.client("org-b-client", binding);
+      const { id } = asTask(await client.sendMessage(ask("x", "m1", true)));
+      const canceled = await client.cancelTask(CancelTaskRequest.fromJSON({ id }));
+      assert.equal(canceled.status?.state, TaskState.TASK_STATE_CANCELED);
+      work.release("too late");
+      const repeat = asTask(await client.sendMessage(ask("x", "m1")));
+      assert.equal(repeat.status?.state, TaskState.TASK_STATE_CANCELED);
+      assert.equal(answerOf(repeat), "");
+    });
+  }
+
+  it("what is not in the documents is answered by not found", async (t) => {
+    const agent = await testAgent(t);
+    const client = await agent.client("org-b-client");
+    const task = asTask(await client.sendMessage(ask("How tall is the Eiffel tower?", "m1")));
+    assert.equal(task.status?.state, TaskState.TASK_STATE_COMPLETED);
+    assert.match(answerOf(task), /^Not found:/);
+  });
+
+  it("a repeated messageId finds its task: while it runs, when done, by any method, and after a restart", async (t) => {
+    const work = held();
+    const agent = await testAgent(t, { answer: work.answer });
+    const client = await agent.client("org-b-client");
+    const other = await agent.client("org-b-client", "HTTP+JSON");
+    const first = asTask(await client.sendMessage(ask("x", "m1", true)));
+    const again = asTask(await other.sendMessage(ask("x", "m1", true)));
+    const blocking = client.sendMessage(ask("x", "m1"));
+    const streamed = read(client.sendMessageStream(ask("x", "m1")));
+    work.release("done");
+    assert.equal(again.id, first.id);
+    assert.equal(asTask(await blocking).id, first.id);
+    assert.match((await streamed).at(-1) ?? "", /:TASK_STATE_COMPLETED$/);
+    await agent.stop();
+    await agent.start();
+    const after = asTask(await client.sendMessage(ask("x", "m1")));
+    assert.equal(after.id, first.id);
+    assert.equal(answerOf(after), "done");
+    assert.deepEqual(await read(client.sendMessageStream(ask("x", "m1"))), ["task:TASK_STATE_COMPLETED"]);
+    assert.equal(work.asked(), 1);
+  });
+
+  it("twenty copies of a message at once make one task", async (t) => {
+    const agent = await testAgent(t);
+    const client = await agent.client("org-b-client");
+    const results = await Promise.all(
+      Array.from({ length: 20 }, (_, index) => client.sendMessage(ask("green tea", "m1", index % 2 === 0))),
+    );
+    assert.equal(new Set(results.map((result) => asTask(result).id)).size, 1);
+    const { totalSize } = await client.listTasks(ListTasksRequest.fromJSON({}));
+    assert.equal(totalSize, 1);
+  });
+
+  it("a repeated messageId with another text is refused, and the first task stays", async (t) => {
+    const agent = await testAgent(t);
+    const client = await agent.client("org-b-client");
+    await client.sendMessage(ask("green tea", "m1"));
+    await assert.rejects(client.sendMessage(ask("black tea", "m1")), /used before/);
+  });
+
+  it("message IDs and tasks are each caller's own", async (t) => {
+    const agent = await testAgent(t);
+    const one = await agent.client("org-b-client");
+    const two = await agent.client("org-c-client");
+    const first = asTask(await one.sendMessage(ask("green tea", "m1")));
+    const second = asTask(await two.sendMessage(ask("green tea", "m1")));
+    assert.notEqual(first.id, second.id);
+    await assert.rejects(two.getTask(GetTaskRequest.fromJSON({ id: first.id })), /not found/i);
+    await assert.rejects(two.cancelTask(CancelTaskRequest.fromJSON({ id: first.id })), /not found/i);
+    const listed = await two.listTasks(ListTasksRequest.fromJSON({}));
+    assert.deepEqual(
+      listed.tasks.map(({ id }) => id),
+      [second.id],
+    );
+  });
+
+  it("a task that a crash left unfinished is finished at the next start, never WORKING for ever", async (t) => {
+    const lost = new Promise<string>(() => undefined);
+    let crashed = false;
+    const agent = await testAgent(t, { answer: async () => (crashed ? "second life" : lost) });
+    const client = await agent.client("org-b-client");
+    const { id } = asTask(await client.sendMessage(ask("x", "m1", true)));
+    // What is on disk now is what a killed process would leave.
+    crashed = true;
+    await agent.stop();
+    await agent.start();
+    const task = await client.getTask(GetTaskRequest.fromJSON({ id }));
+    assert.equal(task.status?.state, TaskState.TASK_STATE_COMPLETED);
+    assert.equal(answerOf(task), "second life");
+  });
+
+  it("a stream whose reader goes away is run to its end all the same", async (t) => {
+    const work = held();
+    const agent = await testAgent(t, { answer: work.answer });
+    const client = await agent.client("org-b-client");
+    const stream = client.sendMessageStream(ask("x", "m1"));
+    await stream.next();
+    await stream.return();
+    work.release("done");
+    const task = asTask(await client.sendMessage(ask("x", "m1")));
+    assert.equal(answerOf(task), "done");
+  });
+
+  it("what goes wrong inside reaches neither the caller nor the log as text", async (t) => {
+    const agent = await testAgent(t, {
+      answer: async () => {
+        throw new Error("canary-inside");
+      },
+    });
+    const client = await agent.client("org-b-client");
+    const task = asTask(await client.sendMessage(ask("canary-question", "m1")));
+    assert.equal(task.status?.state, TaskState.TASK_STATE_FAILED);
+    assert.doesNotMatch(JSON.stringify(task), /canary-inside/);
+    assert.match(agent.log(), /task_failed/);
+    assert.doesNotMatch(agent.log(), /canary/);
+  });
+
+  it("a message without text is rejected", async (t) => {
+    const agent = await testAgent(t);
+    const client = await agent.client("org-b-client");
+    const request = SendMessageRequest.fromJSON({
+      message: { messageId: "m1", role: "ROLE_USER", parts: [{ data: { a: 1 } }] },
+    });
+    assert.equal(asTask(await client.sendMessage(request)).status?.state, TaskState.TASK_STATE_REJECTED);
+  });
+
+  it("the card is signed, passes the lint, and is the same bytes with the same ETag after a restart", async (t) => {
+    const agent = await testAgent(t);
+    const url = `${agent.url}.well-known/agent-card.json`;
+    const response = await fetch(url);
+    const bytes = Buffer.from(await response.arrayBuffer());
+    const etag = response.headers.get("etag") ?? "";
+    assert.match(response.headers.get("cache-control") ?? "", /max-age=\d+/);
+    assert.deepEqual(lintCard(bytes), []);
+    const verdict = await verifyCard(bytes, [await importPinnedKey("docs-qa-1", agent.publicJwk)]);
+    assert.ok(verdict.accepted);
+    assert.deepEqual(
+      verdict.card.capabilities.extensions?.map(({ uri }) => uri),
+      [MESSAGE_ID_IDEMPOTENCY],
+    );
+    await agent.stop();
+    await agent.start();
+    const again = await fetch(url);
+    assert.deepEqual(Buffer.from(await again.arrayBuffer()), bytes);
+    assert.equal(again.headers.get("etag"), etag);
+    assert.equal((await fetch(url, { headers: { "if-none-match": etag } })).status, 304);
+  });
+
+  it("the extension is activated for a caller that asks for it", async (t) => {
+    const agent = await testAgent(t);
+    const response = await fetch(agent.url, {
+      method: "POST",
+      headers: {
+        "content-type": "application/json",
+        "a2a-version": "1.0",
+        "a2a-extensions": `${MESSAGE_ID_IDEMPOTENCY}, urn:other`,
+      },
+      body: JSON.stringify({
+        jsonrpc: "2.0",
+        id: 1,
+        method: "SendMessage",
+        params: { message: { messageId: "m1", role: "ROLE_USER", parts: [{ text: "tea" }] } },
+      }),
+    });
+    assert.equal(response.headers.get("a2a-extensions"), MESSAGE_ID_IDEMPOTENCY);
+  });
+
+  it("another protocol version is refused with the protocol's own code", async (t) => {
+    const agent = await testAgent(t);
+    for (const headers of [{}, { "a2a-version": "9.9" }]) {
+      const response = await fetch(agent.url, {
+        method: "POST",
+        headers: { "content-type": "application/json", ...headers },
+        body: JSON.stringify({ jsonrpc: "2.0", id: 7, method: "GetTask", params: { id: "x" } }),
+      });
+      const body = (await response.json()) as { id: number; error: { code: number } };
+      assert.deepEqual([response.status, body.id, body.error.code], [200, 7, -32009]);
+    }
+  });
+
+  it("malformed requests get an answer, never a stack or a hang", async (t) => {
+    const agent = await testAgent(t);
+    const post = async (path: string, body: string, type = "application/json") => {
+      const response = await fetch(new URL(path, agent.url), {
+        method: "POST",
+        headers: { "content-type": type, "a2a-version": "1.0" },
+        body,
+      });
+      return { status: response.status, text: await response.text() };
+    };
+    const rpc = (params: unknown, method = "SendMessage") =>
+      post("/", JSON.stringify({ jsonrpc: "2.0", id: 1, method, params }));
+    for (const reply of [
+      await post("/", "{"),
+      await post("/", "[]"),
+      await post("/", "null"),
+      await post("/", '"canary"', "text/plain"),
+      await rpc(null),
+      await rpc({}),
+      await rpc({ message: {} }),
+      await rpc({ message: { messageId: 7, parts: "x" } }),
+      await rpc({ message: { messageId: "a", parts: [7] } }),
+      await rpc({ message: { messageId: "a", taskId: "../../etc/passwd", parts: [] } }),
+      await rpc({ id: "../x" }, "GetTask"),
+      await rpc({ pageSize: -1 }, "ListTasks"),
+      await rpc({ id: "x" }, "SubscribeToTask"),
+      await rpc({}, "Nothing"),
+    ]) {
+      assert.equal(reply.status, 200);
+      assert.ok(JSON.parse(reply.text).error?.code < 0, reply.text);
+      assert.doesNotMatch(reply.text, /\bat .*\.(?:ts|js):/);
+    }
+    assert.equal((await post("/message:send", "{")).status, 400);
+    assert.equal((await post("/message:send", "{}")).status, 400);
+    assert.equal((await post("/tasks/x:cancel", "")).status, 404);
+    assert.equal((await post("/", "x".repeat(2 * 1024 * 1024))).status, 413);
+    assert.equal((await fetch(new URL("/nothing", agent.url))).status, 404);
+  });
+
+  it("stored tasks are this user's alone, and no half-written file is left", async (t) => {
+    const agent = await testAgent(t);
+    const client = await agent.client("org-b-client");
+    const { id } = asTask(await client.sendMessage(ask("green tea", "m1")));
+    const files = readdirSync(join(agent.folder, "tasks"));
+    assert.deepEqual(files.sort(), [`${id}.json`, "agent-card.json"].sort());
+    assert.match(readFileSync(join(agent.folder, "tasks", `${id}.json`), "utf8"), /TASK_STATE_COMPLETED/);
+  });
+});

@@ -1,0 +1,246 @@
+// Invitations, encrypted rooms, leaving and notices, on a real Synapse and a real ledger.
+import assert from "node:assert/strict";
+import { after, before, describe, it, type TestContext } from "node:test";
+import { pino } from "pino";
+import type { NewNotice } from "../../../../src/bridge/ledger/admission.ts";
+import type { RoomStateEvent } from "../../../../src/bridge/ledger/memberships.ts";
+import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
+import { MembershipWorker } from "../../../../src/bridge/matrix/membership.ts";
+import { NoticeWorker } from "../../../../src/bridge/notices/worker.ts";
+import { systemRandom } from "../../../../src/domain/clock.ts";
+import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
+import { ghostSide } from "../../../support/ghosts.ts";
+import { ghost, ledgerFixture } from "../../../support/ledger.ts";
+import { startSynapse, type TestSynapse, type TestUser } from "../../../support/synapse.ts";
+import { testDirectory } from "../../../support/test-directory.ts";
+
+let synapse: TestSynapse;
+let alice: TestUser;
+let mallory: TestUser;
+before(async () => {
+  synapse = await startSynapse();
+  alice = await synapse.user("alice");
+  mallory = await synapse.user("mallory");
+});
+after(() => synapse.dispose());
+
+async function bridge(t: TestContext) {
+  const { ledger, admit, rows } = await ledgerFixture(t);
+  const side = ghostSide(t, synapse.url, { asToken: synapse.asToken });
+  const { homeserver, clock } = side;
+  const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom });
+  const agents = testDirectory({ docs: { senders: [alice.userId] }, other: { displayName: "Other <b>" } });
+  const common = { ledger, homeserver, ghosts, agents, clock, log: pino({ level: "silent" }) };
+  return {
+    ...side,
+    ledger,
+    rows,
+    ghosts,
+    memberships: new MembershipWorker(common),
+    notices: new NoticeWorker({ ...common, readsEncrypted: true }),
+    roomState: (...roomState: readonly RoomStateEvent[]) => admit([], { roomState }),
+    notice: (notice: NewNotice) =>
+      admit([], {
+        about: { rooms: [notice.room], events: [notice.source], related: [] },
+        derive: () => ({ delegations: [], envelopes: [], notices: [notice] }),
+      }),
+  };
+}
+
+const invited = (room: RoomId, who: GhostMxid, by: TestUser): RoomStateEvent => ({
+  kind: "ghost",
+  room,
+  ghost: who,
+  membership: "invite",
+  inviter: by.userId,
+  direct: false,
+});
+
+async function membershipOf(user: TestUser, room: RoomId, who: GhostMxid): Promise<unknown> {
+  const path = ["rooms", room, "state", "m.room.member", who].map(encodeURIComponent).join("/");
+  return (await user.call("GET", `/${path}`))["membership"];
+}
+
+const noticesIn = async (user: TestUser, room: RoomId) =>
+  (await user.messages(room)).filter((one) => one.content["msgtype"] === "m.notice");
+
+/** A question of Alice's. */
+async function ask(user: TestUser, room: RoomId, body: string): Promise<EventId> {
+  const path = ["rooms", room, "send", "m.room.message", body].map(encodeURIComponent).join("/");
+  return (await user.call("PUT", `/${path}`, { msgtype: "m.text", body }))["event_id"] as EventId;
+}
+
+describe("rooms", () => {
+  it("a ghost joins where one invites it who may ask it, and reads who is there", async (t) => {
+    const { ghosts, memberships, roomState, rows } = await bridge(t);
+    await ghosts.ensureGhost(ghost());
+    const room = await alice.createRoom({ invite: [ghost()] });
+    await roomState(invited(room, ghost(), alice));
+    await memberships.round();
+    assert.equal(await membershipOf(alice, room, ghost()), "join");
+    await memberships.round();
+    assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "join", task: null },
+    ]);
+    assert.deepEqual(await rows("SELECT user_id FROM bridge_room_members"), [{ user_id: alice.userId }]);
+    assert.deepEqual(await rows("SELECT encrypted FROM bridge_rooms"), [{ encrypted: false }]);
+    assert.deepEqual(await noticesIn(alice, room), []);
+  });
+
+  it("a ghost refuses the invitation of one who may not ask it, and of an agent that is not offered", async (t) => {
+    const { ghosts, memberships, roomState, rows } = await bridge(t);
+    for (const who of [ghost(), ghost("gone")]) {
+      await ghosts.ensureGhost(who);
+      const room = await mallory.createRoom({ invite: [who] });
+      await roomState(invited(room, who, mallory));
+      await memberships.round();
+      assert.equal(await membershipOf(mallory, room, who), "leave");
+    }
+    assert.deepEqual(await rows("SELECT DISTINCT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "leave", task: null },
+    ]);
+  });
+
+  it("an invitation that was withdrawn, and a room nobody has, end without a join", async (t) => {
+    const { clock, ghosts, memberships, roomState, rows } = await bridge(t);
+    await ghosts.ensureGhost(ghost());
+    const room = await alice.createRoom({ invite: [ghost()] });
+    await alice.call("POST", `/rooms/${encodeURIComponent(room)}/kick`, { user_id: ghost() });
+    await roomState(invited(room, ghost(), alice), invited("!nowhere" as RoomId, ghost(), alice));
+    for (let second = 0; second <= 30; second++) {
+      await memberships.round();
+      await clock.advance(1_000);
+    }
+    assert.deepEqual(await rows("SELECT DISTINCT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "leave", task: null },
+    ]);
+  });
+
+  it("an encrypted room is refused with one notice, however many ghosts and events it has [ENC-1]", async (t) => {
+    const { ghosts, memberships, notices, roomState, rows } = await bridge(t);
+    const both = [ghost(), ghost("other")];
+    for (const who of both) await ghosts.ensureGhost(who);
+    const room = await alice.createRoom({
+      invite: both,
+      initial_state: [
+        { type: "m.room.encryption", state_key: "", content: { algorithm: "m.megolm.v1.aes-sha2" } },
+      ],
+    });
+    await roomState(...both.map((who) => invited(room, who, alice)));
+    for (let round = 0; round < 3; round++) {
+      await memberships.round();
+      await notices.round();
+    }
+    await roomState({ kind: "encryption", room, event: "$encryption" as EventId });
+    await notices.round();
+    const said = await noticesIn(alice, room);
+    assert.equal(said.length, 1);
+    assert.match(String(said[0]?.content["body"]), /^This room is encrypted, and this bridge does not read/);
+    assert.deepEqual(await rows("SELECT state FROM bridge_notices"), [{ state: "sent" }]);
+  });
+
+  it("a ghost leaves a room with nobody left to serve", async (t) => {
+    const { homeserver, ghosts, memberships, roomState, rows } = await bridge(t);
+    await ghosts.ensureGhost(ghost());
+    const members = () => ghosts.acting(ghost(), (actor) => homeserver.joinedMembers(actor, room));
+    const room = await alice.createRoom({ invite: [ghost()] });
+    await roomState(invited(room, ghost(), alice));
+    await memberships.round();
+    await memberships.round();
+    await alice.call("POST", `/rooms/${encodeURIComponent(room)}/leave`, {});
+    assert.deepEqual(await members(), { kind: "ok", value: [ghost()] });
+    await roomState({ kind: "member", room, user: alice.userId, joined: false });
+    // It looks whether that is so, and leaves.
+    await memberships.round();
+    await memberships.round();
+    assert.partialDeepStrictEqual(await members(), { kind: "refused", errcode: "M_FORBIDDEN" });
+    assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "leave", task: null },
+    ]);
+  });
+
+  /** A room with the ghost joined and settled. */
+  async function joinedRoom(made: Awaited<ReturnType<typeof bridge>>): Promise<RoomId> {
+    await made.ghosts.ensureGhost(ghost());
+    const room = await alice.createRoom({ invite: [ghost()] });
+    await made.roomState(invited(room, ghost(), alice));
+    await made.memberships.round();
+    await made.memberships.round();
+    return room;
+  }
+
+  it("!agents is answered once, in its thread, with the agents and whether they can be asked [NOT-1]", async (t) => {
+    const made = await bridge(t);
+    const room = await joinedRoom(made);
+    const source = await ask(alice, room, "!agents");
+    const notice: NewNotice = { kind: "agent_directory", room, ghost: ghost(), source, threadRoot: source };
+    await made.notice(notice);
+    await made.notice(notice);
+    await made.notices.round();
+    await made.notices.round();
+    const [said, ...more] = await noticesIn(alice, room);
+    assert.deepEqual(more, []);
+    assert.equal(said?.sender, ghost());
+    assert.match(String(said?.content["body"]), /- docs: @agent_docs:a\.test \(not available now/);
+    assert.match(String(said?.content["formatted_body"]), />Other &lt;b&gt;<\/a>/);
+    assert.partialDeepStrictEqual(said?.content["m.relates_to"], { rel_type: "m.thread", event_id: source });
+  });
+
+  it("a notice whose process died after it was sent is not said again [NOT-1]", async (t) => {
+    const made = await bridge(t);
+    const room = await joinedRoom(made);
+    const source = await ask(alice, room, "!agents");
+    await made.notice({ kind: "agent_directory", room, ghost: ghost(), source, threadRoot: undefined });
+    // Killed between the homeserver's answer and the ledger: what came back is never recorded.
+    const ledger = { ...made.ledger, noticeSent: () => Promise.reject(new Error("killed")) };
+    const log = pino({ level: "silent" });
+    const { homeserver, ghosts, clock } = made;
+    const dying = new NoticeWorker({
+      ...{ ledger, homeserver, ghosts, clock, log },
+      agents: testDirectory({}),
+      readsEncrypted: true,
+    });
+    await assert.rejects(dying.round(), /killed/);
+    assert.equal((await noticesIn(alice, room)).length, 1);
+    await synapse.restart();
+    await made.clock.advance(10 * 60_000);
+    await made.notices.round();
+    assert.equal((await noticesIn(alice, room)).length, 1);
+    assert.deepEqual(await made.rows("SELECT state FROM bridge_notices"), [{ state: "sent" }]);
+  });
+
+  it("while the homeserver is away a notice and an invitation wait, and are done when it is back [NOT-1]", async (t) => {
+    const made = await bridge(t);
+    const room = await joinedRoom(made);
+    const second = await alice.createRoom({ invite: [ghost()] });
+    const source = await ask(alice, room, "!agents");
+    await synapse.stop();
+    await made.notice({ kind: "agent_directory", room, ghost: ghost(), source, threadRoot: undefined });
+    await made.roomState(invited(second, ghost(), alice));
+    for (let round = 0; round < 5; round++) {
+      await made.notices.round();
+      await made.memberships.round();
+    }
+    const waiting = await made.rows(
+      "SELECT n.attempts AS notice, g.attempts AS invitation FROM bridge_notices n, bridge_ghost_rooms g WHERE g.room_id = $1",
+      [second],
+    );
+    assert.deepEqual(waiting, [{ notice: 1, invitation: 1 }], "tried once: the next try is not due yet");
+    await synapse.start();
+    await made.clock.advance(60_000);
+    await made.notices.round();
+    await made.memberships.round();
+    assert.equal((await noticesIn(alice, room)).length, 1);
+    assert.equal(await membershipOf(alice, second, ghost()), "join");
+  });
+
+  it("a notice for a room that may not be written to is dropped", async (t) => {
+    const made = await bridge(t);
+    const room = await joinedRoom(made);
+    const source = await ask(alice, room, "!agents");
+    await alice.call("POST", `/rooms/${encodeURIComponent(room)}/kick`, { user_id: ghost() });
+    await made.notice({ kind: "agent_directory", room, ghost: ghost(), source, threadRoot: undefined });
+    await made.notices.round();
+    assert.deepEqual(await made.rows("SELECT state FROM bridge_notices"), [{ state: "dropped" }]);
+  });
+});

@@ -1,0 +1,175 @@
+// The commands of a removal as two operators run them: what they print, how they end, and the record at the end.
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { parse, stringify } from "yaml";
+import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
+import { A, B, makeParties } from "../../../support/offboarding.ts";
+import { ROOT, run, temporaryFolder } from "../../../support/temporary.ts";
+
+const SCRIPTED = join(ROOT, "tests/support/offboarding-cli.ts");
+
+/** What the owners fill in. */
+const FILLED: Readonly<Record<string, unknown>> = {
+  "partner.legalEntity": "The Other Harbour",
+  "revocation.kind": "full",
+  "revocation.trigger": "contract_end",
+  "security.incidentOwner": "security-2",
+  "security.containmentAuthority": "security-1",
+  "technical.owner": "operations-4",
+  "technical.rollbackOwner": "operations-5",
+  "change.reference": "CHG-2026-118",
+  "change.rollback": "CHG-2026-118/rollback",
+  "affected.rooms": [],
+  "maintenance.from": "2026-11-21T22:00:00Z",
+  "maintenance.until": "2026-11-21T23:00:00Z",
+  "maintenance.expectedInterruption": "30s",
+  "obligations.retention.state": "ended",
+  "obligations.purge.remoteMedia": "keep",
+  "obligations.purge.quarantinedMedia": "keep",
+  "obligations.purge.rooms": [],
+  "obligations.purge.waiver": "no_data_kept",
+  "obligations.backups.owner": "operations-6",
+  "obligations.backups.expireBy": "2027-02-21",
+  "attestation.own": "change-owner",
+  "attestation.partner": "change-owner",
+  "readmission.possible": false,
+  "readmission.conditions": [],
+};
+
+describe("commands", () => {
+  it("two operators walk a removal by their command lines, and status says whose turn it is [OFF-2]", async (t) => {
+    const directory = temporaryFolder(t);
+    await makeParties(directory);
+    const transcript: string[] = [];
+    const at = async (own: string, ...words: readonly string[]) => {
+      const folder = join(directory, own);
+      const looks = ["next", "sign", "complete"].includes(words[0] ?? "") || words.includes("--sign");
+      const more = looks ? ["--as", join(folder, "probe.yaml")] : [];
+      const group = words[0] === "reconcile" ? [] : ["offboarding"];
+      const all = [...group, ...words, "--config", join(folder, "federation.yaml"), ...more];
+      const ended = await run(process.execPath, [
+        "--import",
+        SCRIPTED,
+        join(ROOT, "src/cli/main.ts"),
+        ...all,
+      ]);
+      transcript.push(
+        `${own}$ drawbridge ${[...group, ...words].join(" ")}`,
+        `${ended.stdout}${ended.stderr}[${ended.code}]`,
+        "",
+      );
+      return ended;
+    };
+    const done = async (own: string, ...words: readonly string[]) => {
+      const ended = await at(own, ...words);
+      assert.equal(ended.code, 0, `${words.join(" ")}: ${ended.stdout}${ended.stderr}`);
+      return ended.stdout;
+    };
+    const fill = (file: string) => {
+      const record = parse(readFileSync(file, "utf8"));
+      for (const [path, value] of Object.entries(FILLED)) {
+        const steps = path.split(".");
+        const last = steps.pop() ?? "";
+        const place = steps.reduce((object, step) => object[step], record);
+        place[last] = value;
+      }
+      writeFileSync(file, stringify(record));
+    };
+    let id = "";
+    for (const own of [A, B]) {
+      mkdirSync(join(directory, own, "parts"));
+      await at(own, "reconcile", "--once");
+      const record = join(directory, own, "private.yaml");
+      const open = ["open", own === A ? B : A, "--record", record, ...(own === A ? [] : ["--join", id])];
+      assert.equal((await at(own, ...open)).code, 5);
+      fill(record);
+      id = (await done(own, ...open)).trim();
+      assert.match(id, /^[0-9a-f]{32}$/);
+    }
+    assert.match(await done(A, "plan"), /5 transport, plane 1 transport\n.*\n {2}RESTARTS: the homeserver/);
+    assert.equal((await at(A, "export", join(directory, "nothing.json"))).code, 1);
+
+    const hand = async (from: string, to: string) => {
+      const file = join(directory, `from-${from}.json`);
+      await done(from, "export", file);
+      return done(to, "import", file);
+    };
+    const outbox = (own: string) => join(directory, `signed-by-${own}.json`);
+    const signing = (own: string) => ["--sign", "--export", outbox(own)];
+    assert.equal((await at(A, "next", "--export", outbox(A))).code, 2);
+    assert.equal((await at(A, "import", outbox(B), "--export", outbox(A))).code, 2);
+    for (const [index, stage] of STAGE_NAMES.entries()) {
+      if (index % 2 === 1) {
+        // The same, each signature as the last act of the command before it.
+        if (index === 1) {
+          // Done, and then something fails: what was done is said, and the same command goes on from there.
+          const nowhere = join(directory, A, "federation.yaml", "out.json");
+          const { code, stdout, stderr } = await at(A, "next", "--sign", "--export", nowhere);
+          assert.deepEqual(
+            [code, /^error: cannot write .*out\.json: E[A-Z]+\nhint: /m.test(stderr)],
+            [5, true],
+            stderr,
+          );
+          assert.match(stdout, new RegExp(`^${stage}: closed, and shown`));
+          assert.match(await done(A, "next", ...signing(A)), /^Waiting for b\.test: /);
+        } else {
+          const shown = await done(A, "next", ...signing(A));
+          assert.match(shown, new RegExp(`^${stage}: closed, and shown[^]*\nsigned: ${stage} of a\\.test\n`));
+        }
+        await done(B, "next");
+        const taken = await done(B, "import", outbox(A), ...signing(B));
+        assert.match(taken, new RegExp(`\nsigned: ${stage} of b\\.test\ncountersigned: ${stage}\n`));
+        const { signed, countersigned } = JSON.parse(
+          await done(A, "import", outbox(B), ...signing(A), "--json"),
+        );
+        assert.deepEqual({ signed, countersigned }, { signed: [], countersigned: [stage] });
+        const nothing = JSON.parse(await done(B, "import", outbox(A), ...signing(B), "--json"));
+        assert.deepEqual([nothing.signed, nothing.countersigned], [[], []]);
+        continue;
+      }
+      assert.match(await done(A, "next"), new RegExp(`^${stage}: closed, and shown`));
+      await done(A, "sign");
+      await done(B, "next");
+      await hand(A, B);
+      await done(B, "sign");
+      await hand(B, A);
+      await done(A, "sign");
+      await hand(A, B);
+      if (index === 2) {
+        const status = JSON.parse(await done(A, "status", "--json"));
+        const states = status.stages.map(
+          ({ own, other }: { own: { state: string }; other: { state: string } }) =>
+            `${own.state} ${other.state}`,
+        );
+        assert.deepEqual(states.slice(1, 4), [
+          "countersigned countersigned",
+          "countersigned countersigned",
+          "pending unknown",
+        ]);
+        assert.deepEqual(status.next, ["next"]);
+        assert.match(await done(B, "status"), /Next: drawbridge offboarding next --config/);
+      }
+    }
+    await done(A, "complete");
+    assert.match(await done(A, "status"), /Waiting for b\.test: completion countersignature, since /);
+    await done(A, "export", outbox(A));
+    const ended = await done(B, "import", outbox(A), ...signing(B));
+    assert.match(ended, /\ncountersigned: completion\nCOMPLETE; the record verifies/);
+    assert.match(await hand(B, A), /COMPLETE; the record verifies/);
+    assert.match(await done(A, "verify"), /^VERIFIED: both organisations signed this removal/);
+    const { file } = JSON.parse(await done(B, "verify", "--json"));
+    const shown = await run(process.execPath, [
+      join(ROOT, "src/cli/main.ts"),
+      "verify",
+      file,
+      "--trust",
+      join(directory, A, "trust.yaml"),
+    ]);
+    assert.equal(shown.code, 0, shown.stdout);
+    const { DRAWBRIDGE_TRANSCRIPT: where } = process.env;
+    if (where !== undefined) writeFileSync(where, transcript.join("\n"));
+  });
+});

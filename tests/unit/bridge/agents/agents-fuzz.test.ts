@@ -1,0 +1,78 @@
+// Whatever is put in the place of agents.yaml, the last good version stays in force, and nobody is let in whom
+// the file does not name.
+import assert from "node:assert/strict";
+import { renameSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it, type TestContext } from "node:test";
+import fc from "fast-check";
+import { parse } from "yaml";
+import { openAgentDirectory } from "../../../../src/bridge/agents/watched-directory.ts";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import type { ServerName } from "../../../../src/domain/identifiers.ts";
+import { agentsYaml } from "../../../support/agents-yaml.ts";
+import { testKey } from "../../../support/cards.ts";
+import { anyFile, HOSTILE } from "../../../support/hostile-yaml.ts";
+import { logLines } from "../../../support/log-lines.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
+
+const GOOD = agentsYaml({ one: { key: await testKey("k1") } });
+const ONE = "@agent_one:a.test";
+
+function followed(t: TestContext, text: string | Buffer = GOOD) {
+  const file = join(temporaryFolder(t), "agents.yaml");
+  writeFileSync(file, text);
+  const directory = openAgentDirectory({
+    ...{ file, serverName: "a.test" as ServerName, ghostPrefix: "agent_", log: logLines().log },
+    ...{ clock: new ManualClock(Date.UTC(2100, 0)), onRejected: () => undefined },
+  });
+  t.after(() => directory.close());
+  /** Puts a text in its place, and says what is in force then. */
+  const put = async (content: string | Buffer) => {
+    writeFileSync(`${file}.new`, content);
+    renameSync(`${file}.new`, file);
+    return directory.current();
+  };
+  return { put };
+}
+
+describe("agents fuzz", () => {
+  it("a hostile agents.yaml leaves the last good one in force, and none is taken at the start [AGT-1]", async (t) => {
+    const { put } = followed(t);
+    for (const [name, content] of HOSTILE) {
+      assert.deepEqual([...(await put(content)).byGhost.keys()], [ONE], name);
+      assert.throws(
+        () => followed(t, content),
+        (error) => error instanceof DrawbridgeError && error.hint !== undefined,
+        name,
+      );
+    }
+  });
+
+  it("random bytes and mangled files never let anybody in whom they do not name [AGT-1]", async (t) => {
+    const { put } = followed(t);
+    const mangled = fc
+      .tuple(fc.nat(GOOD.length - 1), fc.nat(40), fc.string({ maxLength: 12 }))
+      .map(([at, length, insert]) => Buffer.from(GOOD.slice(0, at) + insert + GOOD.slice(at + length)));
+    const entry: Record<string, unknown> = parse(GOOD).agents.one;
+    const oneKeyIsOther = fc
+      .tuple(fc.constantFrom(...Object.keys(entry)), fc.jsonValue({ maxDepth: 2 }))
+      .map(([key, value]) =>
+        Buffer.from(JSON.stringify({ version: 1, agents: { one: { ...entry, [key]: value } } })),
+      );
+    await fc.assert(
+      fc.asyncProperty(fc.oneof(anyFile, mangled, oneKeyIsOther), async (content) => {
+        const before = await put(GOOD);
+        const after = await put(content);
+        const text = content.toString("utf8");
+        for (const { entry } of after.revision === before.revision ? [] : after.byGhost.values()) {
+          for (const name of [...entry.allowedServers, ...entry.allowedSenders]) {
+            assert.ok(text.includes(name), `${name} is let in by ${JSON.stringify(text)}`);
+          }
+        }
+        assert.deepEqual([...(await put(GOOD)).byGhost.keys()], [ONE]);
+      }),
+      { numRuns: 300 },
+    );
+  });
+});

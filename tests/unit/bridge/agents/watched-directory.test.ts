@@ -1,0 +1,171 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, renameSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, it, type TestContext } from "node:test";
+import type { AgentDirectory } from "../../../../src/bridge/agents/directory.ts";
+import { openAgentDirectory } from "../../../../src/bridge/agents/watched-directory.ts";
+import { type Clock, systemClock } from "../../../../src/domain/clock.ts";
+import { sha256Tagged } from "../../../../src/domain/digest.ts";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import type { ServerName } from "../../../../src/domain/identifiers.ts";
+import { ConfigError } from "../../../../src/runtime/load-yaml.ts";
+import { agentsYaml } from "../../../support/agents-yaml.ts";
+import { testKey } from "../../../support/cards.ts";
+import { logLines } from "../../../support/log-lines.ts";
+import { ManualClock, settled } from "../../../support/manual-clock.ts";
+
+const key = await testKey("k1");
+const ONE = agentsYaml({ one: { key } });
+const TWO = agentsYaml({ one: { key }, two: { key } });
+
+function temporaryFile(t: TestContext, text = ONE): string {
+  const folder = mkdtempSync(join(tmpdir(), "drawbridge-agents-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, "agents.yaml");
+  writeFileSync(file, text);
+  return file;
+}
+
+function open(t: TestContext, file: string, clock: Clock = new ManualClock(Date.UTC(2100, 0))) {
+  const told = logLines();
+  let rejected = 0;
+  const directory = openAgentDirectory({
+    file,
+    serverName: "a.test" as ServerName,
+    ghostPrefix: "agent_",
+    clock,
+    log: told.log,
+    onRejected: () => {
+      rejected += 1;
+    },
+  });
+  t.after(() => directory.close());
+  return { directory, told, rejected: () => rejected };
+}
+
+async function names(directory: AgentDirectory): Promise<string[]> {
+  return [...(await directory.current()).byGhost.keys()];
+}
+
+/** As editors and `os.replace` do it. */
+function replace(file: string, text: string): void {
+  writeFileSync(`${file}.new`, text);
+  renameSync(`${file}.new`, file);
+}
+
+describe("watched directory", () => {
+  it("agents are found by their ghost, and an unchanged file keeps its snapshot [AGT-1]", async (t) => {
+    const { directory } = open(t, temporaryFile(t));
+    const first = await directory.current();
+    assert.deepEqual([...first.byGhost.keys()], ["@agent_one:a.test"]);
+    assert.equal(await directory.current(), first);
+  });
+
+  it("a rewrite in place and a replacement by rename are taken up at the next look [AGT-1]", async (t) => {
+    const file = temporaryFile(t);
+    const { directory } = open(t, file);
+    writeFileSync(file, TWO);
+    assert.deepEqual(await names(directory), ["@agent_one:a.test", "@agent_two:a.test"]);
+    replace(file, ONE);
+    assert.deepEqual(await names(directory), ["@agent_one:a.test"]);
+  });
+
+  it("a hundred quick rewrites are each taken up, the last one stays [AGT-1]", async (t) => {
+    const file = temporaryFile(t);
+    const { directory } = open(t, file);
+    for (let round = 0; round < 50; round++) {
+      replace(file, TWO);
+      assert.equal((await names(directory)).length, 2, `round ${round}`);
+      writeFileSync(file, ONE);
+      assert.equal((await names(directory)).length, 1, `round ${round}`);
+    }
+  });
+
+  it("rewrites of the same size, quicker than the file system's clock ticks, are each noticed [AGT-1]", async (t) => {
+    const file = temporaryFile(t);
+    const { directory } = open(t, file, systemClock);
+    for (let round = 0; round < 500; round++) {
+      const name = round % 2 === 0 ? "two" : "one";
+      writeFileSync(file, ONE.replace("  one:", `  ${name}:`));
+      assert.deepEqual(await names(directory), [`@agent_${name}:a.test`], `round ${round}`);
+    }
+  });
+
+  it("a broken version leaves the last good one, and is told once with line, path and hint [AGT-1]", async (t) => {
+    const file = temporaryFile(t, TWO);
+    const { directory, told, rejected } = open(t, file);
+    replace(file, ONE.replace("allowedServers", "allowedServer"));
+    for (let look = 0; look < 3; look++) assert.equal((await names(directory)).length, 2);
+    assert.equal(rejected(), 1);
+    const [line] = told.lines.filter(({ event }) => event === "agents_file_rejected");
+    assert.ok(line !== undefined);
+    assert.match(JSON.stringify(line["problems"]), /"line":\d+,"path":"agents\.one\.allowedServer/);
+    assert.match(String(line["hint"]), /Correct the file/);
+    replace(file, "agents: [");
+    assert.equal((await names(directory)).length, 2);
+    assert.equal(rejected(), 2);
+    replace(file, ONE);
+    assert.equal((await names(directory)).length, 1);
+    assert.equal(rejected(), 2);
+  });
+
+  it("an emptied or removed file leaves the last good version [AGT-1]", async (t) => {
+    const file = temporaryFile(t);
+    const { directory, rejected } = open(t, file);
+    writeFileSync(file, "");
+    assert.equal((await names(directory)).length, 1);
+    unlinkSync(file);
+    for (let look = 0; look < 3; look++) assert.equal((await names(directory)).length, 1);
+    assert.equal(rejected(), 2);
+    replace(file, TWO);
+    assert.equal((await names(directory)).length, 2);
+  });
+
+  it("a file without agents takes them all away [AGT-1]", async (t) => {
+    const file = temporaryFile(t);
+    const { directory } = open(t, file);
+    replace(file, agentsYaml({}));
+    assert.deepEqual(await names(directory), []);
+  });
+
+  it("listeners hear of each change without anybody asking, and one that throws harms nobody", async (t) => {
+    const file = temporaryFile(t);
+    const clock = new ManualClock(Date.UTC(2100, 0));
+    const { directory, told } = open(t, file, clock);
+    const heard: number[] = [];
+    directory.onChange(() => {
+      throw new Error("broken listener");
+    });
+    const stop = directory.onChange(({ byGhost }) => heard.push(byGhost.size));
+    await settled();
+    replace(file, TWO);
+    await clock.advance(1_000);
+    assert.deepEqual(heard, [2]);
+    assert.ok(told.events().includes("agents_listener_failed"));
+    stop();
+    replace(file, ONE);
+    await clock.advance(1_000);
+    assert.deepEqual(heard, [2]);
+    assert.equal((await names(directory)).length, 1);
+  });
+
+  it("a file that cannot be used at the start is an error with its hint", (t) => {
+    const file = temporaryFile(t, "version: 2\n");
+    assert.throws(() => open(t, file), ConfigError);
+    assert.throws(
+      () => open(t, `${file}.absent`),
+      (error) => error instanceof DrawbridgeError && error.code === "config_unreadable",
+    );
+  });
+
+  it("the digest is that of the file in force, not of a refused one [AGT-1]", (t) => {
+    const file = temporaryFile(t);
+    const { directory } = open(t, file);
+    assert.equal(directory.digest(), sha256Tagged(ONE));
+    replace(file, TWO);
+    assert.equal(directory.digest(), sha256Tagged(TWO));
+    replace(file, "version: 1\nagents: 7\n");
+    assert.equal(directory.digest(), sha256Tagged(TWO));
+  });
+});

@@ -1,0 +1,181 @@
+// Whether keys come with transactions: what is concluded from a message that a ghost sends itself.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { DeliveryCheck } from "../../../../src/bridge/crypto/delivery-check.ts";
+import { deviceReadiness } from "../../../../src/bridge/crypto/device-readiness.ts";
+import type { DeviceStatus, KeyDelivery } from "../../../../src/bridge/crypto/device-types.ts";
+import type { DeviceChanges } from "../../../../src/bridge/crypto/types.ts";
+import { systemRandom } from "../../../../src/domain/clock.ts";
+import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+
+const GHOST = "@agent_docs:a.test" as GhostMxid;
+const SECOND_MS = 1_000;
+
+function fixture(outcome: "ok" | "retry" = "ok") {
+  const clock = new ManualClock(Date.UTC(2026, 0, 1));
+  const sent: { type: string; content: Readonly<Record<string, unknown>> }[] = [];
+  const check = new DeliveryCheck({
+    clock,
+    random: systemRandom,
+    send: async (_ghost, type, content) => {
+      sent.push({ type, content });
+      return outcome === "ok"
+        ? { kind: "ok", value: undefined }
+        : { kind: "retry", cause: "network", afterMs: 1_000, errcode: undefined };
+    },
+  });
+  const arrives = (changes: Partial<DeviceChanges> = {}, sender: string = GHOST) => {
+    const last = sent.at(-1);
+    const change = {
+      toDevice: [{ sender, ...last }],
+      changedUsers: [],
+      leftUsers: [],
+      oneTimeKeyCounts: { signed_curve25519: 50 },
+      unusedFallbackKeys: undefined,
+      ...changes,
+    };
+    check.seen(new Map([[GHOST, change]]));
+  };
+  return { clock, sent, check, arrives };
+}
+
+describe("delivery check", () => {
+  it("a message that comes back shows that keys come with transactions, for an hour", async () => {
+    const { check, arrives, sent, clock } = fixture();
+    await check.look(GHOST);
+    assert.equal(check.state.result, "unknown");
+    arrives({}, "@mallory:b.test");
+    assert.equal(check.state.result, "unknown", "by another sender it shows nothing");
+    arrives({ toDevice: [{ sender: GHOST, type: sent[0]?.type, content: { nonce: "of another process" } }] });
+    assert.equal(check.state.result, "unknown");
+    arrives();
+    assert.equal(check.state.result, "works");
+    await clock.advance(3_599 * SECOND_MS);
+    await check.look(GHOST);
+    assert.equal(sent.length, 1);
+  });
+
+  it("what has worked is looked at again: since when is kept, and when it was last seen is new", async () => {
+    const { check, arrives, sent, clock } = fixture();
+    const since = clock.now();
+    await check.look(GHOST);
+    arrives();
+    assert.deepEqual(check.state, { result: "works", since, seenAt: since });
+    await clock.advance(3_600 * SECOND_MS);
+    await check.look(GHOST);
+    assert.equal(sent.length, 2);
+    assert.equal(check.state.result, "works", "until it is known otherwise");
+    arrives();
+    assert.deepEqual(check.state, { result: "works", since, seenAt: clock.now() });
+  });
+
+  it("a homeserver that was started anew without its flags is found out", async () => {
+    const { check, arrives, clock } = fixture();
+    await check.look(GHOST);
+    arrives();
+    await clock.advance(3_600 * SECOND_MS);
+    for (let look = 0; look < 4; look++) {
+      await check.look(GHOST);
+      await clock.advance(20 * SECOND_MS);
+    }
+    assert.equal(check.state.result, "no_to_device");
+  });
+
+  it("messages that never come back name the flags; one alone says nothing", async () => {
+    const { check, sent, clock, arrives } = fixture();
+    const results: KeyDelivery[] = [];
+    for (let look = 0; look < 4; look++) {
+      await check.look(GHOST);
+      results.push(check.state.result);
+      await clock.advance(20 * SECOND_MS);
+    }
+    assert.deepEqual(results, ["unknown", "unknown", "unknown", "no_to_device"]);
+    assert.equal(sent.length, 4);
+    await check.look(GHOST);
+    assert.equal(sent.length, 4, "from then on it is made rarely");
+    arrives();
+    assert.equal(check.state.result, "works");
+  });
+
+  it("a message that comes without counts of keys names the flag for those", async () => {
+    const { check, arrives } = fixture();
+    await check.look(GHOST);
+    arrives({ oneTimeKeyCounts: undefined });
+    assert.equal(check.state.result, "no_key_counts");
+  });
+
+  it("a message that could not be sent says nothing", async () => {
+    const { check, clock, sent } = fixture("retry");
+    for (let look = 0; look < 10; look++) {
+      await check.look(GHOST);
+      await clock.advance(30 * SECOND_MS);
+    }
+    assert.equal(check.state.result, "unknown");
+    assert.equal(sent.length, 10);
+  });
+
+  const status = (changes: Partial<DeviceStatus> = {}): DeviceStatus => ({
+    ghost: GHOST,
+    deviceId: "DEVICE",
+    state: "ready",
+    stopped: undefined,
+    published: true,
+    crossSigned: true,
+    catchUpFailing: false,
+    ...changes,
+  });
+
+  const AT = Date.UTC(2026, 0, 1);
+
+  const checks = (statuses: readonly DeviceStatus[], result: KeyDelivery = "works", configured = [GHOST]) => {
+    const times = result === "unknown" ? undefined : AT;
+    const delivery = () => ({ result, since: times, seenAt: times });
+    return deviceReadiness({ statuses: () => statuses, delivery }, configured);
+  };
+  const problems = (...of: Parameters<typeof checks>) => checks(...of).filter(({ ok }) => !ok);
+
+  it("each broken link of a ghost's keys is named with its hint, and none makes the bridge unready", () => {
+    assert.deepEqual(problems([status()]), []);
+    const broken: readonly [string, readonly DeviceStatus[], KeyDelivery][] = [
+      ["device_device_deleted", [status({ state: "stopped", stopped: "device_deleted" })], "works"],
+      ["device_keys_published", [status({ state: "starting", published: false })], "works"],
+      ["device_keys_published", [], "works"],
+      ["devices_cross_signed", [status({ crossSigned: false })], "works"],
+      ["keys_read_back", [status({ catchUpFailing: true })], "works"],
+      ["keys_by_transaction", [status()], "no_to_device"],
+      ["keys_by_transaction", [status()], "no_key_counts"],
+    ];
+    for (const [name, statuses, delivery] of broken) {
+      const [problem, ...more] = problems(statuses, delivery);
+      assert.deepEqual([problem?.name, more, problem?.blocking], [name, [], false]);
+      assert.ok((problem?.hint ?? "").length > 20);
+    }
+  });
+
+  it("each link of a ghost's keys that is well is told, and what is not found out yet is not well", () => {
+    assert.deepEqual(
+      checks([status()]).map(({ name, found }) => [name, found]),
+      [
+        ["device_keys_published", "yes, of 1 ghost"],
+        ["devices_cross_signed", "yes, of 1 ghost"],
+        ["keys_read_back", "yes, of 1 ghost"],
+        [
+          "keys_by_transaction",
+          "yes, since 2026-01-01T00:00:00.000Z, last seen 2026-01-01T00:00:00.000Z; looked at again once an hour",
+        ],
+      ],
+    );
+    const [unknown, ...more] = problems([status()], "unknown");
+    assert.deepEqual(
+      [unknown?.name, unknown?.known, unknown?.blocking, more],
+      ["keys_by_transaction", false, false, []],
+    );
+  });
+
+  it("of many ghosts with one trouble three are named", () => {
+    const ghosts = [1, 2, 3, 4, 5].map((one) => `@agent_${one}:a.test` as GhostMxid);
+    const statuses = ghosts.map((ghost) => status({ ghost, crossSigned: false }));
+    assert.match(problems(statuses, "works", ghosts)[0]?.hint ?? "", /@agent_3:a\.test and 2 more: /);
+  });
+});

@@ -1,0 +1,121 @@
+// One ghost's device: when its machine may be used, and who is told of keys.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { DeviceChanges } from "../../../../src/bridge/crypto/types.ts";
+import type { DeviceRecord } from "../../../../src/bridge/matrix/device-api.ts";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import type { RoomId } from "../../../../src/domain/identifiers.ts";
+import { closedDevice, openDevice } from "../../../support/open-device.ts";
+
+const ROOM = "!room" as RoomId;
+const CHANGES: DeviceChanges = {
+  toDevice: [{ type: "m.room.encrypted", sender: "@alice:a.test", content: {} }],
+  changedUsers: [],
+  leftUsers: [],
+  oneTimeKeyCounts: undefined,
+  unusedFallbackKeys: undefined,
+};
+
+describe("ghost device", () => {
+  it("a key that comes with a transaction wakes what waits for it in its room [ENC-10]", async () => {
+    const rooms: RoomId[] = [];
+    let brought: readonly RoomId[] = [ROOM];
+    const machines = { outgoing: async () => [], receive: async () => ({ roomsWithNewKeys: brought }) };
+    const device = await openDevice(machines, async () => ({ kind: "ok", value: "{}" }), {
+      onNewKeys: (found) => rooms.push(...found),
+    });
+    assert.deepEqual(await device.receive(CHANGES), [ROOM]);
+    assert.deepEqual(rooms, [ROOM]);
+    brought = [];
+    await device.receive(CHANGES);
+    assert.deepEqual(rooms, [ROOM], "nobody is woken for nothing");
+  });
+
+  it("nothing comes to a machine, and nothing goes out, before its store was judged [ENC-2]", async () => {
+    const calls: string[] = [];
+    const machines = {
+      outgoing: async () => [{ id: "upload", kind: "keys_upload", body: "{}" }],
+      receive: async () => {
+        calls.push("receive");
+        return { roomsWithNewKeys: [] };
+      },
+      track: async () => calls.push("track"),
+      shut: async () => calls.push("shut"),
+    };
+    const judging = Promise.withResolvers<void>();
+    const asked = Promise.withResolvers<void>();
+    // Behind what the homeserver has seen: a backup was put back.
+    const store = { deviceId: "DEVICE", epoch: 0n, publishedAt: 1, identity: undefined };
+    const device = closedDevice(
+      machines,
+      async (kind) => {
+        calls.push(kind);
+        return { kind: "ok", value: "{}" };
+      },
+      {
+        recordedDevice: async () => {
+          asked.resolve();
+          await judging.promise;
+          return { store };
+        },
+      },
+    );
+    const opening = device.ensure();
+    await asked.promise;
+    assert.deepEqual(await device.receive(CHANGES), []);
+    await device.requests.drive();
+    judging.resolve();
+    assert.equal((await opening).kind, "retry");
+    assert.equal(device.stopped, "store_behind");
+    assert.deepEqual(calls, ["shut"]);
+  });
+
+  it("what a transaction brought and could not be taken in is read back soon, refused or not [ENC-8]", async () => {
+    const failure = new DrawbridgeError("database_unavailable", "the database is away");
+    const machines = { outgoing: async () => [], receive: () => Promise.reject(failure) };
+    const device = await openDevice(machines, async () => ({ kind: "ok", value: "{}" }));
+    assert.equal(device.readBack.isDue, false);
+    await assert.rejects(device.receive(CHANGES), failure);
+    assert.equal(device.readBack.isDue, true);
+  });
+
+  it("requests that the machine could not even be asked for stay due", async () => {
+    let fails = true;
+    const outgoing = async () => {
+      if (fails) throw new DrawbridgeError("device_unavailable", "its thread has ended");
+      return [];
+    };
+    const device = await openDevice({ outgoing }, async () => ({ kind: "ok", value: "{}" }));
+    await assert.rejects(device.requests.drive(), { code: "device_unavailable" });
+    assert.equal(device.requests.isDue, true);
+    fails = false;
+    assert.equal((await device.requests.drive()).kind, "ok");
+    assert.equal(device.requests.isDue, false);
+  });
+
+  it("what a device says of itself, overtaken by its reset, is put right at the homeserver [ENC-2]", async () => {
+    const told: DeviceRecord[] = [];
+    let recorded = "DEVICE";
+    const machines = { outgoing: async () => [] };
+    const identity = { curve25519: "curve", ed25519: "ed" };
+    const device = await openDevice(machines, async () => ({ kind: "ok", value: "{}" }), {
+      recordedDevice: async () => ({
+        deviceId: recorded,
+        store:
+          recorded === "DEVICE" ? { deviceId: recorded, epoch: 1n, publishedAt: 1, identity } : undefined,
+      }),
+      setDeviceRecord: async (_ghost, record) => {
+        told.push(record);
+        return { kind: "ok", value: undefined };
+      },
+    });
+    assert.equal((await device.raiseEpoch()).kind, "ok");
+    assert.deepEqual(told.at(-1), { deviceId: "DEVICE", epoch: 2n });
+    recorded = "NEWDEVICE";
+    assert.equal((await device.raiseEpoch()).kind, "retry");
+    assert.deepEqual(told.slice(-2), [
+      { deviceId: "DEVICE", epoch: 2n },
+      { deviceId: "NEWDEVICE", epoch: 0n },
+    ]);
+  });
+});

@@ -1,0 +1,47 @@
+// How questions and answers travel between the bridge and a thread of machines.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { startMachineThread } from "../../../../src/bridge/crypto/machine-thread.ts";
+import { Outbox } from "../../../../src/bridge/crypto/thread-outbox.ts";
+import { systemClock } from "../../../../src/domain/clock.ts";
+import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
+
+/** A thread that answers each question with how many came in the same message. */
+const COUNTING = new URL(
+  `data:text/javascript,${encodeURIComponent(`
+    import { parentPort } from "node:worker_threads";
+    parentPort.on("message", (messages) =>
+      parentPort.postMessage(messages.map(({ id }) => ({ id, result: messages.length }))));`)}`,
+);
+
+describe("machine thread", () => {
+  it("what is asked of a thread in one turn goes as one message, and each is answered", async () => {
+    const data = { databaseUrl: "", policy: { senderDevices: "allow_all", verifiedIdentities: [] } } as const;
+    const thread = startMachineThread(data, systemClock, { lost: () => {}, ended: () => {} }, COUNTING);
+    const ask = () => thread.ask({ do: "shut", ghost: "@agent_docs:a.test" as GhostMxid });
+    assert.deepEqual(await Promise.all([ask(), ask(), ask()]), [3, 3, 3]);
+    assert.equal(await ask(), 1);
+    await thread.stop();
+  });
+
+  it("what is held leaves in order and whole: when it is due, or at once where that is asked for", () => {
+    const posted: (readonly number[])[] = [];
+    const due: (() => void)[] = [];
+    const outbox = new Outbox<number>(
+      (messages) => posted.push(messages),
+      (flush) => due.push(flush),
+    );
+    outbox.put(1);
+    outbox.put(2);
+    assert.deepEqual([posted, due.length], [[], 1]);
+    due[0]?.();
+    outbox.put(3);
+    outbox.flush();
+    outbox.put(4);
+    assert.deepEqual([posted, due.length], [[[1, 2], [3]], 3]);
+    // What was due for those that have left already finds others, or nothing.
+    due[1]?.();
+    due[2]?.();
+    assert.deepEqual(posted, [[1, 2], [3], [4]]);
+  });
+});

@@ -1,0 +1,160 @@
+// What may go out to a room, whatever the homeserver answers about it.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { encryptionOf, sealForRoom } from "../../../../src/bridge/crypto/seal-for-room.ts";
+import { type Outcome, retry } from "../../../../src/bridge/matrix/outcome.ts";
+import type { GhostMxid, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
+import { ACTOR, openDevice } from "../../../support/open-device.ts";
+
+const ROOM = "!room" as RoomId;
+const WEEK_MS = 7 * 24 * 3_600 * 1_000;
+const ok = <T>(value: T): Outcome<T> => ({ kind: "ok", value });
+
+type State = Outcome<Readonly<Record<string, unknown>> | undefined>;
+
+const asked = (state: State, known = false) =>
+  encryptionOf(
+    {
+      homeserver: { stateEvent: async () => state, joinedMembers: async () => ok([]) },
+      ledger: { isRoomEncrypted: async () => known },
+    },
+    ACTOR,
+    ROOM,
+  );
+
+describe("seal for room", () => {
+  it("a room's rotation is taken from its state, within bounds [ENC-7]", async () => {
+    const algorithm = "m.megolm.v1.aes-sha2";
+    const settings = async (content: Readonly<Record<string, unknown>>) => await asked(ok(content));
+    assert.deepEqual(await settings({ algorithm }), ok({ rotationMessages: 100, rotationMs: WEEK_MS }));
+    const given = { algorithm, rotation_period_msgs: 7, rotation_period_ms: 3_600_000 };
+    assert.deepEqual(await settings(given), ok({ rotationMessages: 7, rotationMs: 3_600_000 }));
+    for (const odd of [-1, 0, 1.5, "7", null]) {
+      const content = { algorithm, rotation_period_msgs: odd, rotation_period_ms: odd };
+      assert.deepEqual(await settings(content), ok({ rotationMessages: 100, rotationMs: WEEK_MS }));
+    }
+    const huge = { algorithm, rotation_period_msgs: 1e15, rotation_period_ms: 1e15 };
+    assert.deepEqual(await settings(huge), ok({ rotationMessages: 10_000, rotationMs: 10 * WEEK_MS }));
+  });
+
+  it("plain text is for rooms that are not encrypted and never were [ENC-7]", async () => {
+    assert.deepEqual(await asked(ok(undefined)), ok(undefined));
+    const refusals: readonly [State, boolean][] = [
+      [ok(undefined), true],
+      [ok({}), false],
+      [ok({ algorithm: "org.example.rot13" }), false],
+      [ok({ algorithm: 1 }), false],
+    ];
+    for (const [state, known] of refusals) assert.equal((await asked(state, known)).kind, "refused");
+    assert.equal((await asked(retry("network"))).kind, "retry");
+  });
+
+  it("whatever cannot be read or shared, nothing goes out [ENC-7]", async () => {
+    const outcome = <T>(value: T) =>
+      fc.constantFrom<Outcome<T>>(ok(value), retry("network"), {
+        kind: "refused",
+        status: 403,
+        errcode: "M_FORBIDDEN",
+      });
+    const requests = fc.subarray(["keys_query", "keys_claim", "to_device"] as const);
+    await fc.assert(
+      fc.asyncProperty(
+        outcome<Readonly<Record<string, unknown>> | undefined>(undefined),
+        outcome<readonly UserId[]>([]),
+        outcome("{}"),
+        requests,
+        async (visibility, members, answer, wanted) => {
+          const request = (kind: (typeof wanted)[number]) => ({ id: kind, kind, body: "{}" });
+          const encrypted: string[] = [];
+          const submitted: string[] = [];
+          let asked = false;
+          const machines = {
+            outgoing: async () => {
+              if (asked || !wanted.includes("keys_query")) return [];
+              asked = answer.kind === "ok";
+              return [request("keys_query")];
+            },
+            sent: async () => {},
+            track: async () => {},
+            missingSessions: async () => (wanted.includes("keys_claim") ? request("keys_claim") : undefined),
+            shareRoomKey: async () => (wanted.includes("to_device") ? [request("to_device")] : []),
+            encrypt: async (_ghost: GhostMxid, _room: RoomId, type: string) => {
+              encrypted.push(type);
+              return { ciphertext: "sealed" };
+            },
+          };
+          const device = await openDevice(machines, async (kind) => {
+            submitted.push(kind);
+            return answer;
+          });
+          const sealed = await sealForRoom(
+            {
+              homeserver: { stateEvent: async () => visibility, joinedMembers: async () => members },
+              machines,
+              ledger: { isRoomEncrypted: async () => true },
+            },
+            device,
+            ACTOR,
+            ROOM,
+            { rotationMessages: 100, rotationMs: WEEK_MS },
+            {
+              eventType: "m.room.message",
+              content: { body: "secret", "m.relates_to": { rel_type: "m.thread" } },
+            },
+          );
+          const mayGo =
+            visibility.kind === "ok" &&
+            members.kind === "ok" &&
+            (answer.kind === "ok" ||
+              (!wanted.includes("to_device") && !(answer.kind === "retry" && wanted.length > 0)));
+          assert.equal(sealed.kind === "ok", mayGo);
+          assert.equal(encrypted.length, mayGo ? 1 : 0);
+          assert.doesNotMatch(JSON.stringify(sealed), /secret/);
+          if (sealed.kind === "ok") {
+            assert.equal(sealed.value.eventType, "m.room.encrypted");
+            assert.deepEqual(sealed.value.content["m.relates_to"], { rel_type: "m.thread" });
+          }
+        },
+      ),
+    );
+  });
+
+  it("who has left while others' keys were asked for gets no key of what is said then [ENC-7]", async () => {
+    const [alice, mallory] = ["@alice:a.test", "@mallory:c.test"] as UserId[];
+    let members = [alice, mallory];
+    const sharedWith: (readonly UserId[])[] = [];
+    const machines = {
+      outgoing: async () => [],
+      sent: async () => {},
+      track: async () => {},
+      missingSessions: async () => ({ id: "claim", kind: "keys_claim", body: "{}" }) as const,
+      shareRoomKey: async (_ghost: GhostMxid, _room: RoomId, users: readonly UserId[]) => {
+        sharedWith.push(users);
+        return [];
+      },
+      encrypt: async () => ({ ciphertext: "sealed" }),
+    };
+    const device = await openDevice(machines, async () => {
+      members = [alice];
+      return ok("{}");
+    });
+    const sealed = await sealForRoom(
+      {
+        homeserver: {
+          stateEvent: async () => ok(undefined),
+          joinedMembers: async () => ok(members as UserId[]),
+        },
+        machines,
+        ledger: { isRoomEncrypted: async () => true },
+      },
+      device,
+      ACTOR,
+      ROOM,
+      { rotationMessages: 100, rotationMs: WEEK_MS },
+      { eventType: "m.room.message", content: { body: "secret" } },
+    );
+    assert.equal(sealed.kind, "ok");
+    assert.deepEqual(sharedWith, [[alice]]);
+  });
+});

@@ -1,0 +1,167 @@
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import fc from "fast-check";
+import { AgentClient } from "../../../../src/bridge/delegation/a2a/agent-client.ts";
+import { A2aFailure } from "../../../../src/bridge/delegation/a2a/failure.ts";
+import type { AgentUpdate } from "../../../../src/bridge/delegation/a2a/updates.ts";
+import { AnswerAssembly, answerOf } from "../../../../src/bridge/delegation/answer-text.ts";
+import { systemClock } from "../../../../src/domain/clock.ts";
+import { cardOf } from "../../../support/delegation.ts";
+
+const BINDINGS = [
+  ["JSONRPC", "1.0"],
+  ["JSONRPC", "0.3"],
+  ["HTTP+JSON", "1.0"],
+  ["HTTP+JSON", "0.3"],
+] as const;
+const QUESTION = { messageId: "m", text: "question" };
+
+/** A client whose agent answers every request with this. */
+function clientOf(
+  binding: (typeof BINDINGS)[number],
+  status: number,
+  type: string,
+  body: string,
+): AgentClient {
+  const card = cardOf("http://127.0.0.1:1", { binding: binding[0], version: binding[1], streaming: true });
+  return AgentClient.to(
+    {
+      clock: systemClock,
+      requestTimeoutMs: 5_000,
+      answerBytesMax: 100_000,
+      tokens: { token: () => assert.fail("no token is needed") },
+      http: {
+        close: async () => {},
+        fetch: async () => ({
+          status,
+          headers: new Headers({ "content-type": type }),
+          body: new Response(body).body,
+        }),
+      },
+    },
+    { card, cardUrl: "http://127.0.0.1:1/card", credentials: undefined },
+  );
+}
+
+/** Takes an update in as a flow does: whatever it holds, there is a text at the end. */
+function digest(updates: readonly AgentUpdate[]): void {
+  const assembly = new AnswerAssembly(100_000);
+  for (const update of updates) {
+    if (update.kind === "message") assert.equal(typeof answerOf(update.parts).text, "string");
+    else assembly.take(update, true);
+  }
+  assert.equal(typeof assembly.answer().text, "string");
+}
+
+async function orFailure(work: Promise<AgentUpdate[]>): Promise<void> {
+  try {
+    digest(await work);
+  } catch (error) {
+    if (!(error instanceof A2aFailure)) throw error;
+  }
+}
+
+async function all(updates: AsyncIterable<AgentUpdate>): Promise<AgentUpdate[]> {
+  const taken: AgentUpdate[] = [];
+  for await (const update of updates) taken.push(update);
+  return taken;
+}
+
+const anyJson = fc.jsonValue({ maxDepth: 4 });
+const odd = <T>(sound: fc.Arbitrary<T>) =>
+  fc.oneof({ weight: 4, arbitrary: sound }, { weight: 1, arbitrary: anyJson });
+const part = fc.oneof(
+  fc.record({ text: odd(fc.string()), kind: odd(fc.constant("text")) }),
+  fc.record({ data: anyJson }),
+  fc.record({ raw: odd(fc.base64String()), filename: odd(fc.string()), mediaType: odd(fc.string()) }),
+  fc.record({ url: odd(fc.webUrl()) }),
+);
+const message = fc.record({
+  messageId: odd(fc.string()),
+  role: odd(fc.constantFrom("ROLE_AGENT", "agent")),
+  parts: odd(fc.array(odd(part), { maxLength: 3 })),
+  kind: odd(fc.constant("message")),
+});
+const taskStatus = fc.record({
+  state: odd(fc.constantFrom("TASK_STATE_COMPLETED", "TASK_STATE_WORKING", "completed", "NOT_A_STATE", 3)),
+  message: odd(message),
+  timestamp: odd(fc.constantFrom("2026-01-01T00:00:00Z", "yesterday")),
+});
+const artifact = fc.record({
+  artifactId: odd(fc.string()),
+  parts: odd(fc.array(odd(part), { maxLength: 3 })),
+});
+const task = fc.record({
+  id: odd(fc.stringMatching(/^[a-z0-9-]{1,36}$/)),
+  contextId: odd(fc.string()),
+  status: odd(taskStatus),
+  artifacts: odd(fc.array(odd(artifact), { maxLength: 3 })),
+  history: odd(fc.array(odd(message), { maxLength: 2 })),
+  kind: odd(fc.constant("task")),
+});
+const update = fc.oneof(
+  fc.record({ task: odd(task) }),
+  fc.record({ message: odd(message) }),
+  fc.record({ statusUpdate: odd(fc.record({ taskId: odd(fc.string()), status: odd(taskStatus) })) }),
+  fc.record({
+    artifactUpdate: odd(
+      fc.record({ taskId: odd(fc.string()), artifact: odd(artifact), append: odd(fc.boolean()) }),
+    ),
+  }),
+  task,
+  message,
+);
+const envelope = fc.record({
+  jsonrpc: odd(fc.constant("2.0")),
+  id: odd(fc.constant(1)),
+  result: odd(update),
+});
+const rpcError = fc.record({
+  jsonrpc: fc.constant("2.0"),
+  id: fc.constant(1),
+  error: odd(fc.record({ code: odd(fc.integer({ min: -33_000, max: -32_000 })), message: odd(fc.string()) })),
+});
+const answer = fc.oneof(envelope, rpcError, update, anyJson);
+
+function silenced(t: TestContext): unknown[] {
+  const printed: unknown[] = [];
+  for (const method of ["error", "warn", "log"] as const) {
+    t.mock.method(console, method, (...args: unknown[]) => printed.push(args));
+  }
+  return printed;
+}
+
+describe("agent fuzz", () => {
+  for (const binding of BINDINGS) {
+    it(`whatever an agent answers by ${binding.join(" ")}, it is an update or a failure, and is not printed`, async (t) => {
+      const printed = silenced(t);
+      await fc.assert(
+        fc.asyncProperty(answer, fc.constantFrom(200, 200, 200, 400, 404, 500), async (value, status) => {
+          const client = clientOf(binding, status, "application/json", JSON.stringify(value));
+          const { signal } = new AbortController();
+          await orFailure(client.send(QUESTION, signal).then((one) => [one]));
+          await orFailure(client.getTask("t", signal).then((one) => [{ kind: "task", task: one }]));
+          await client.listTasks({ token: "", size: 50 }, signal).catch((error: unknown) => {
+            if (!(error instanceof A2aFailure)) throw error;
+          });
+        }),
+        { numRuns: 150 },
+      );
+      assert.deepEqual(printed, []);
+    });
+
+    it(`whatever an agent streams by ${binding.join(" ")}, it is updates or a failure, and is not printed`, async (t) => {
+      const printed = silenced(t);
+      const events = fc.array(answer, { maxLength: 4 });
+      await fc.assert(
+        fc.asyncProperty(events, fc.constantFrom("message", "message", "error"), async (values, type) => {
+          const body = values.map((value) => `event: ${type}\ndata: ${JSON.stringify(value)}\n\n`).join("");
+          const client = clientOf(binding, 200, "text/event-stream", body);
+          await orFailure(all(client.stream(QUESTION, new AbortController().signal)));
+        }),
+        { numRuns: 150 },
+      );
+      assert.deepEqual(printed, []);
+    });
+  }
+});

@@ -1,0 +1,130 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import type { AgentUpdate, ContentPart } from "../../../../src/bridge/delegation/a2a/updates.ts";
+import { AnswerAssembly, answerOf } from "../../../../src/bridge/delegation/answer-text.ts";
+
+type Update = Exclude<AgentUpdate, { kind: "message" }>;
+
+const text = (value: string, mediaType = ""): ContentPart => ({ kind: "text", text: value, mediaType });
+const artifact = (artifactId: string, parts: ContentPart[], append = false): Update => ({
+  kind: "artifact",
+  taskId: "t",
+  contextId: undefined,
+  artifact: { artifactId, parts },
+  append,
+});
+const completed = (...parts: ContentPart[]): Update => ({
+  kind: "status",
+  taskId: "t",
+  contextId: undefined,
+  phase: "completed",
+  parts,
+});
+const task = (artifacts: [string, ContentPart[]][], statusParts: ContentPart[] = []): Update => ({
+  kind: "task",
+  task: {
+    taskId: "t",
+    contextId: undefined,
+    phase: "completed",
+    statusParts,
+    artifacts: artifacts.map(([artifactId, parts]) => ({ artifactId, parts })),
+    messageIds: [],
+    updatedAt: undefined,
+  },
+});
+
+function assembled(...updates: Update[]) {
+  const assembly = new AnswerAssembly(10_000);
+  for (const update of updates) assembly.take(update, false);
+  return assembly.answer();
+}
+
+describe("answer text", () => {
+  it("the chunks of an artifact make one text, however it is cut", () => {
+    fc.assert(
+      fc.property(fc.array(fc.string({ unit: "grapheme" }), { minLength: 1 }), (chunks) => {
+        const whole = chunks.join("");
+        const updates = chunks.map((chunk, index) => artifact("a", [text(chunk)], index > 0));
+        assert.equal(
+          assembled(...updates).text,
+          whole.trim() === "" ? "" : whole.replaceAll("\0", "\u{fffd}"),
+        );
+      }),
+    );
+  });
+
+  it("artifacts keep their order of appearance, and parts theirs", () => {
+    const answer = assembled(
+      artifact("b", [text("one"), text("two")]),
+      artifact("a", [text("three")]),
+      artifact("b", [text(" and a half")], true),
+      completed(),
+    );
+    assert.equal(answer.text, "one\n\ntwo and a half\n\nthree");
+  });
+
+  it("an artifact sent again replaces the first", () => {
+    assert.equal(assembled(artifact("a", [text("draft")]), artifact("a", [text("final")])).text, "final");
+  });
+
+  it("a whole task replaces what was seen before; a streaming agent's parts are its chunks", () => {
+    const assembly = new AnswerAssembly(10_000);
+    assembly.take(artifact("gone", [text("x")]), true);
+    assert.equal(assembly.take(task([["a", [text("the "), text("answer")]]]), true), "completed");
+    assert.equal(assembly.answer().text, "the answer");
+    assembly.take(task([["a", [text("one"), text("two")]]]), false);
+    assert.equal(assembly.answer().text, "one\n\ntwo");
+  });
+
+  it("without artifacts the last status speaks; without either the answer is empty", () => {
+    assert.equal(assembled(completed(text("said"))).text, "said");
+    assert.equal(assembled(artifact("a", [text("  ")]), completed(text("said"))).text, "said");
+    assert.equal(assembled(completed()).text, "");
+  });
+
+  it("what is not text is told in text", () => {
+    const answer = answerOf([
+      { kind: "data", json: '{\n  "a": 1\n}' },
+      { kind: "link", name: "plan.pdf", mediaType: "application/pdf", url: "https://b.test/plan.pdf" },
+      { kind: "file", name: "", mediaType: "image/png", bytes: 12 },
+    ]);
+    assert.equal(
+      answer.text,
+      '```json\n{\n  "a": 1\n}\n```\n\nplan.pdf (application/pdf): https://b.test/plan.pdf\n\n' +
+        "Attachment (image/png), 12 bytes: sent as a file, which is not shown here.",
+    );
+  });
+
+  it("a media type is passed on only when the whole answer has it", () => {
+    assert.equal(answerOf([text("a", "text/plain"), text("b", "text/plain")]).mediaType, "text/plain");
+    assert.equal(answerOf([text("a", "text/plain"), text("b", "text/markdown")]).mediaType, undefined);
+    assert.equal(answerOf([text("a", "text/plain"), { kind: "data", json: "1" }]).mediaType, undefined);
+  });
+
+  it("what no event may hold is replaced", () => {
+    assert.equal(answerOf([text("a\0b\ud800c")]).text, "a\u{fffd}b\u{fffd}c");
+  });
+
+  it("an answer over the bound is refused, in one piece and in chunks", () => {
+    const tooLarge = { name: "A2aFailure", kind: "too_large" };
+    assert.throws(() => assembled(artifact("a", [text("x".repeat(10_001))])), tooLarge);
+    const assembly = new AnswerAssembly(10_000);
+    for (let index = 0; index < 100; index++)
+      assembly.take(artifact("a", [text("x".repeat(100))], true), true);
+    assert.throws(() => assembly.take(artifact("b", [text("x")]), true), tooLarge);
+  });
+
+  it("replacing an artifact gives its room back", () => {
+    const assembly = new AnswerAssembly(10_000);
+    for (let index = 0; index < 10; index++) assembly.take(artifact("a", [text("x".repeat(9_000))]), true);
+    assert.equal(assembly.answer().text.length, 9_000);
+  });
+
+  it("a hundred thousand small chunks take no quadratic time", () => {
+    const assembly = new AnswerAssembly(1024 * 1024);
+    for (let index = 0; index < 100_000; index++)
+      assembly.take(artifact("a", [text("ten bytes ")], true), true);
+    assert.equal(assembly.answer().text.length, 1_000_000);
+  });
+});

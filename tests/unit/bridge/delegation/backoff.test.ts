@@ -1,0 +1,34 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { jitteredBackoffMs } from "../../../../src/bridge/delegation/backoff.ts";
+
+const random = (bytes: Uint8Array) => ({ bytes: (length: number) => Buffer.from(bytes.subarray(0, length)) });
+
+describe("backoff", () => {
+  it("a back-off is never shorter than half a second nor longer than half a minute", () => {
+    fc.assert(
+      fc.property(fc.nat(), fc.uint8Array({ minLength: 4, maxLength: 4 }), (attempts, bytes) => {
+        const wait = jitteredBackoffMs(attempts, random(bytes));
+        assert.ok(wait >= 500 && wait <= 30_000, String(wait));
+      }),
+    );
+  });
+
+  it("a back-off doubles, and jitter spreads it over the upper half", () => {
+    const least = random(Buffer.alloc(4, 0));
+    const most = random(Buffer.alloc(4, 255));
+    assert.deepEqual(
+      [1, 2, 3, 10].map((attempts) => [
+        jitteredBackoffMs(attempts, least),
+        jitteredBackoffMs(attempts, most),
+      ]),
+      [
+        [500, 1_000],
+        [1_000, 2_000],
+        [2_000, 4_000],
+        [15_000, 30_000],
+      ],
+    );
+  });
+});

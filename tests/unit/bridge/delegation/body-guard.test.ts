@@ -1,0 +1,135 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import {
+  type BodyFault,
+  boundedBody,
+  boundedEvents,
+} from "../../../../src/bridge/delegation/a2a/body-guard.ts";
+
+function streamOf(chunks: readonly Uint8Array[], failing = false) {
+  let canceled = false;
+  let index = 0;
+  const stream = new ReadableStream<Uint8Array>({
+    pull(controller) {
+      const chunk = chunks[index++];
+      if (chunk !== undefined) controller.enqueue(chunk);
+      else if (failing) controller.error(new Error("connection lost"));
+      else controller.close();
+    },
+    cancel() {
+      canceled = true;
+    },
+  });
+  return { stream, isCanceled: () => canceled };
+}
+
+const bytes = (text: string) => Buffer.from(text, "utf8");
+
+async function read(stream: ReadableStream<Uint8Array>): Promise<string> {
+  return new Response(stream).text();
+}
+
+async function outcome(guard: (onFault: (fault: BodyFault) => void) => ReadableStream<Uint8Array>) {
+  const faults: BodyFault[] = [];
+  const text = await read(guard((fault) => faults.push(fault))).catch(() => undefined);
+  return { text, faults };
+}
+
+/** Cuts a text into chunks at arbitrary byte positions. */
+function cut(text: string, positions: readonly number[]): Uint8Array[] {
+  const whole = bytes(text);
+  const at = [...new Set(positions.map((position) => position % (whole.length + 1)))].sort((a, b) => a - b);
+  return [0, ...at].map((start, index) => whole.subarray(start, at[index] ?? whole.length));
+}
+
+describe("body guard", () => {
+  it("a body passes whole up to its bound, and not one byte more", async () => {
+    const chunks = [bytes("12345"), bytes("67890")];
+    assert.deepEqual(await outcome((on) => boundedBody(streamOf(chunks).stream, 10, on)), {
+      text: "1234567890",
+      faults: [],
+    });
+    const source = streamOf([...chunks, bytes("!"), bytes("never read")]);
+    assert.deepEqual(await outcome((on) => boundedBody(source.stream, 10, on)), {
+      text: undefined,
+      faults: ["too_large"],
+    });
+    assert.equal(source.isCanceled(), true);
+  });
+
+  it("a connection that is lost is told from an answer that is wrong", async () => {
+    const lost = await outcome((on) => boundedBody(streamOf([bytes("{")], true).stream, 10, on));
+    assert.deepEqual(lost.faults, ["broken"]);
+  });
+
+  it("events of JSON pass, wherever the network cuts them", async () => {
+    const event = fc.record(
+      { id: fc.nat(), text: fc.string({ unit: "grapheme" }) },
+      { noNullPrototype: true },
+    );
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(event, { maxLength: 6 }),
+        fc.array(fc.nat(), { maxLength: 12 }),
+        async (events, at) => {
+          const text = events.map((each) => `data: ${JSON.stringify(each)}\r\n\r\n`).join(": a comment\n\n");
+          const { text: passed, faults } = await outcome((on) =>
+            boundedEvents(streamOf(cut(text, at)).stream, 100_000, () => true, on),
+          );
+          const seen = (passed ?? "").split("\n").filter((line) => line.startsWith("data:"));
+          assert.deepEqual(faults, []);
+          assert.deepEqual(
+            seen.map((line) => JSON.parse(line.slice(5))),
+            events,
+          );
+        },
+      ),
+    );
+  });
+
+  for (const [why, text, fault] of [
+    ["that is no JSON", "data: <html>\n\n", "garbage"],
+    ["that is no object", 'data: "text"\n\n', "garbage"],
+    ["that is cut in half", 'data: {"a":', "broken"],
+    ["over the bound", `data: {"a":"${"x".repeat(200)}"}\n\n`, "too_large"],
+    ["over the bound in many lines", `${"data: 1\n".repeat(40)}\n`, "too_large"],
+    ["that never ends its line", "x".repeat(200), "too_large"],
+  ] as const) {
+    it(`an event ${why} ends the stream`, async () => {
+      const source = streamOf([bytes('data: {"first":1}\n\n'), bytes(text)]);
+      const seen = await outcome((on) => boundedEvents(source.stream, 100, () => true, on));
+      assert.deepEqual(seen, { text: undefined, faults: [fault] });
+    });
+  }
+
+  it("an event that cannot be decoded does not pass", async () => {
+    const seen = await outcome((on) =>
+      boundedEvents(streamOf([bytes("data: {}\n\n")]).stream, 100, () => false, on),
+    );
+    assert.deepEqual(seen.faults, ["garbage"]);
+  });
+
+  it("a stream of small events without end is cut off", async () => {
+    const chunks = Array.from({ length: 300 }, () => bytes(`data: {"a":"123456789"}\n\n`));
+    const seen = await outcome((on) => boundedEvents(streamOf(chunks).stream, 100, () => true, on));
+    assert.deepEqual(seen.faults, ["broken"]);
+  });
+
+  it("a reader that has seen enough is no fault of the body", async () => {
+    const faults: BodyFault[] = [];
+    const source = new ReadableStream<Uint8Array>({
+      start: (controller) => controller.enqueue(bytes("data: {}\n\n")),
+    });
+    const reader = boundedEvents(
+      source,
+      100,
+      () => true,
+      (fault) => faults.push(fault),
+    ).getReader();
+    await reader.read();
+    await reader.cancel();
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(faults, []);
+  });
+});

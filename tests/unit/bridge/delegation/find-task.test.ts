@@ -1,0 +1,78 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { A2aFailure } from "../../../../src/bridge/delegation/a2a/failure.ts";
+import { findTask } from "../../../../src/bridge/delegation/a2a/find-task.ts";
+import type { TaskView } from "../../../../src/bridge/delegation/a2a/updates.ts";
+
+const ASKED_AT = Date.UTC(2026, 0, 1);
+const HOUR_MS = 3_600_000;
+
+const task = (taskId: string, messageIds: string[], updatedAt: number | undefined = ASKED_AT): TaskView => ({
+  taskId,
+  contextId: undefined,
+  phase: "open",
+  statusParts: [],
+  artifacts: [],
+  messageIds,
+  updatedAt,
+});
+
+function find(pages: (TaskView[] | A2aFailure)[], next = (page: number) => `page ${page + 1}`) {
+  let page = 0;
+  const client = {
+    listTasks: async () => {
+      const tasks = pages[page] ?? [];
+      if (tasks instanceof A2aFailure) throw tasks;
+      page += 1;
+      return { tasks, next: page < pages.length ? next(page) : "" };
+    },
+  };
+  const found = findTask(client, "mine", ASKED_AT, new AbortController().signal);
+  return found.then((result) => ({ result, pages: page }));
+}
+
+describe("find task", () => {
+  it("the task whose history has the messageId is found, on any page [DEL-7]", async () => {
+    const mine = task("t9", ["other", "mine"]);
+    assert.deepEqual(await find([[task("t1", ["a"])], [task("t2", ["b"]), mine]]), {
+      result: { kind: "found", task: mine },
+      pages: 2,
+    });
+  });
+
+  it("a list that was read to its end without it says absent", async () => {
+    assert.deepEqual((await find([[task("t1", ["a"])], [task("t2", ["b"])]])).result, { kind: "absent" });
+    assert.deepEqual((await find([[]])).result, { kind: "absent" });
+  });
+
+  it("the list is read back to the question's time and no further", async () => {
+    const old = task("t3", ["c"], ASKED_AT - 2 * HOUR_MS);
+    const pages = [[task("t1", ["a"])], [old], [task("t4", ["mine"])]];
+    assert.deepEqual(await find(pages), { result: { kind: "absent" }, pages: 2 });
+  });
+
+  it("a recent task without a history leaves it open whose it is", async () => {
+    assert.deepEqual((await find([[task("t1", [])]])).result, { kind: "unusable" });
+    const oldOnly = await find([[task("t1", [], ASKED_AT - 2 * HOUR_MS)]]);
+    assert.deepEqual(oldOnly.result, { kind: "absent" });
+  });
+
+  it("a list without end, or that goes in circles, is unusable", async () => {
+    const many = Array.from({ length: 40 }, (_, index) => [task(`t${index}`, ["a"])]);
+    assert.deepEqual(await find(many), { result: { kind: "unusable" }, pages: 20 });
+    const circle = await find(many, () => "again");
+    assert.deepEqual(circle, { result: { kind: "unusable" }, pages: 2 });
+  });
+
+  for (const kind of ["unsupported", "protocol", "too_large", "agent_error"] as const) {
+    it(`an agent that answers the list with ${kind} cannot list`, async () => {
+      assert.deepEqual((await find([new A2aFailure(kind)])).result, { kind: "unusable" });
+    });
+  }
+
+  for (const kind of ["ambiguous", "throttled", "not_delivered", "unauthenticated", "forbidden"] as const) {
+    it(`${kind} says nothing about the task: the look is to be repeated`, async () => {
+      await assert.rejects(find([new A2aFailure(kind)]), { kind });
+    });
+  }
+});

@@ -1,0 +1,100 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { LeaseKeeper } from "../../../../src/bridge/delegation/lease-keeper.ts";
+import type { Lease } from "../../../../src/bridge/ledger/types.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+
+const LEASE_MS = 30_000;
+const lease = (delegationId: string): Lease => ({ delegationId, holder: "one", fence: "1" });
+
+function keeper() {
+  const clock = new ManualClock(0);
+  const asked: string[][] = [];
+  const answers = { lost: new Set<string>(), canceled: new Set<string>(), isAway: false };
+  const errors: unknown[] = [];
+  const subject = new LeaseKeeper({
+    clock,
+    leaseMs: LEASE_MS,
+    onError: (error) => errors.push(error),
+    ledger: {
+      renew: async (leases) => {
+        if (answers.isAway) throw new Error("away");
+        asked.push(leases.map(({ delegationId }) => delegationId));
+        const held = leases.map(({ delegationId }) => delegationId).filter((id) => !answers.lost.has(id));
+        return { held: new Set(held), canceled: answers.canceled };
+      },
+    },
+  });
+  const told: string[] = [];
+  const hold = (id: string) =>
+    subject.hold(lease(id), clock.now() + LEASE_MS, {
+      lost: () => told.push(`lost ${id}`),
+      canceled: () => told.push(`canceled ${id}`),
+    });
+  return { subject, clock, asked, answers, errors, told, hold };
+}
+
+describe("lease keeper", () => {
+  it("leases in hand are renewed together at a third of their life [DEL-9]", async () => {
+    const { subject, clock, asked, hold } = keeper();
+    const stop = new AbortController();
+    const running = subject.run(stop.signal);
+    hold("1");
+    const second = hold("2");
+    await clock.advance(9_999);
+    assert.deepEqual(asked, []);
+    await clock.advance(1);
+    assert.deepEqual(asked, [["1", "2"]]);
+    second.drop();
+    await clock.advance(10_000);
+    assert.deepEqual(asked.at(-1), ["1"]);
+    stop.abort();
+    await running;
+  });
+
+  it("a lease that is no longer granted is told once and not asked for again [DEL-9]", async () => {
+    const { subject, answers, asked, told, hold } = keeper();
+    hold("1");
+    hold("2");
+    answers.lost.add("1");
+    await subject.renewAll();
+    await subject.renewAll();
+    assert.deepEqual(told, ["lost 1"]);
+    assert.deepEqual(asked.at(-1), ["2"]);
+  });
+
+  it("a redacted question is told with the renewal", async () => {
+    const { subject, answers, told, hold } = keeper();
+    hold("1");
+    answers.canceled.add("1");
+    await subject.renewAll();
+    assert.deepEqual(told, ["canceled 1"]);
+  });
+
+  it("a lease is fresh only until its own end while the ledger is away", async () => {
+    const { subject, clock, answers, errors, told, hold } = keeper();
+    const held = hold("1");
+    await clock.advance(LEASE_MS - 1);
+    assert.equal(await subject.renewAll(), true);
+    assert.equal(held.isFresh(), true);
+    answers.isAway = true;
+    await clock.advance(LEASE_MS);
+    assert.equal(await subject.renewAll(), false);
+    assert.equal(held.isFresh(), false);
+    assert.equal(errors.length, 1);
+    assert.deepEqual(told, []);
+    answers.isAway = false;
+    await subject.renewAll();
+    assert.equal(held.isFresh(), true);
+  });
+
+  it("a flow that ended while the ledger was asked is not told that its lease is lost", async () => {
+    const { subject, answers, told, hold } = keeper();
+    const held = hold("1");
+    answers.lost.add("1");
+    const renewing = subject.renewAll();
+    held.drop();
+    await renewing;
+    assert.deepEqual(told, []);
+  });
+});

@@ -1,0 +1,118 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { type AnswerSource, answerParts, CONTENT_BYTES_MAX } from "../../../../src/bridge/matrix/answer.ts";
+import { jsonBytes, splitText } from "../../../../src/bridge/matrix/split-text.ts";
+import type { EventId, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
+
+const SOURCE: AnswerSource = {
+  eventId: "$question" as EventId,
+  threadRoot: undefined,
+  sender: "@alice:a.test" as UserId,
+  roomId: "!room" as RoomId,
+};
+
+/** Any text: binary UTF-16 with lone surrogates, control characters, escapes, Markdown, long lines. */
+const anyText = fc
+  .array(
+    fc.oneof(
+      fc.string({ unit: "binary", maxLength: 40 }),
+      fc.string({ unit: "grapheme", maxLength: 40 }),
+      fc.constantFrom("\n", "\n\n", " ", '"', "\\", "\u0000", "\u{1F600}", "\ud800", "```\n", "<b>&", "# "),
+    ),
+    { maxLength: 60 },
+  )
+  .map((pieces) => pieces.join(""));
+
+const bodies = (parts: ReturnType<typeof answerParts>) => parts.map((part) => String(part.content["body"]));
+
+describe("answer", () => {
+  it("no code unit of an answer is lost, and its parts are in order [DEL-4]", () => {
+    fc.assert(
+      fc.property(anyText, fc.integer({ min: 6, max: 100 }), (raw, bytesMax) => {
+        const text = raw.toWellFormed();
+        const pieces = splitText(text, bytesMax);
+        assert.equal(pieces.join(""), text);
+        for (const piece of pieces) {
+          assert.ok(piece.length > 0 && jsonBytes(piece) <= bytesMax, JSON.stringify(piece));
+          assert.ok(piece.isWellFormed(), "no surrogate pair is cut");
+        }
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
+  it("every part of a long answer fits its event, whatever characters it has [DEL-4]", () => {
+    const filler = fc.constantFrom("word ", "\n", '"<&>', "\u0000", "\u{1F600}", "é", "a", "* _ ` ", "> ");
+    fc.assert(
+      fc.property(fc.array(filler, { minLength: 1, maxLength: 6 }), fc.nat(120_000), (units, length) => {
+        const unit = units.join("");
+        const text = unit.repeat(Math.ceil(length / unit.length) + 1);
+        const parts = answerParts({ text }, SOURCE);
+        if (text.trim() !== "") assert.equal(bodies(parts).join(""), text);
+        for (const part of parts) {
+          assert.ok(Buffer.byteLength(JSON.stringify(part.content)) < CONTENT_BYTES_MAX);
+        }
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  it("an answer as long as one may be stays within some sixty events", () => {
+    const text = "A line of an answer that is quite long.\n".repeat(26_000).slice(0, 1024 * 1024);
+    const parts = answerParts({ text }, SOURCE);
+    assert.ok(parts.length <= 68, `${parts.length} events`);
+    assert.equal(bodies(parts).join(""), text);
+    assert.ok(parts.every((part) => part.content["formatted_body"] !== undefined));
+  });
+
+  it("a text is cut at a blank line if one is near, else at a line, a space, or between code points", () => {
+    assert.deepEqual(splitText("one\n\ntwo two\nthree", 16), ["one\n\ntwo two\n", "three"]);
+    assert.deepEqual(splitText("aaaaaaa\n\nbbb\ncccccc", 16), ["aaaaaaa\n\n", "bbb\ncccccc"]);
+    assert.deepEqual(splitText("aaaa bbbb cccc", 10), ["aaaa bbbb ", "cccc"]);
+    assert.deepEqual(splitText("aaaaaaaaaa", 6), ["aaaaaa", "aaaa"]);
+    assert.deepEqual(splitText("\u{1F600}\u{1F600}", 6), ["\u{1F600}", "\u{1F600}"]);
+  });
+
+  it("an answer replies to its question and mentions the asker once", () => {
+    const parts = answerParts({ text: "x".repeat(50_000) }, SOURCE);
+    assert.equal(parts.length, 4);
+    assert.deepEqual(
+      parts.map((part) => part.content["m.mentions"]),
+      [{ user_ids: ["@alice:a.test"] }, {}, {}, {}],
+    );
+    for (const part of parts) {
+      assert.equal(part.eventType, "m.room.message");
+      assert.equal(part.content["msgtype"], "m.text");
+      assert.deepEqual(part.content["m.relates_to"], { "m.in_reply_to": { event_id: "$question" } });
+    }
+  });
+
+  it("a question asked in a thread is answered in that thread", () => {
+    const source = { ...SOURCE, threadRoot: "$root" as EventId };
+    const [first, second] = answerParts({ text: "x".repeat(30_000) }, source);
+    const relation = { rel_type: "m.thread", event_id: "$root", "m.in_reply_to": { event_id: "$question" } };
+    assert.deepEqual(first?.content["m.relates_to"], { ...relation, is_falling_back: false });
+    assert.deepEqual(second?.content["m.relates_to"], { ...relation, is_falling_back: true });
+  });
+
+  it("an answer without text says so", () => {
+    for (const text of ["", " \n"]) {
+      assert.deepEqual(bodies(answerParts({ text }, SOURCE)), [
+        "(The agent finished without a text answer.)",
+      ]);
+    }
+  });
+
+  it("an answer is formatted as its media type says", () => {
+    const html = (text: string, mediaType?: string) =>
+      answerParts({ text, mediaType }, SOURCE)[0]?.content["formatted_body"];
+    assert.equal(html("**bold**"), "<p><strong>bold</strong></p>");
+    assert.equal(html("**bold**", "text/markdown; charset=utf-8"), "<p><strong>bold</strong></p>");
+    assert.equal(html("**bold**", "text/plain"), undefined);
+    assert.equal(
+      html('{"a":"<b>"}', "application/json"),
+      "<pre><code>{&quot;a&quot;:&quot;&lt;b&gt;&quot;}</code></pre>",
+    );
+  });
+});

@@ -1,0 +1,82 @@
+// Reading an answer without holding more of it than a bound.
+import assert from "node:assert/strict";
+import { Readable } from "node:stream";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { readThinned, type ThinBounds } from "../../../../src/bridge/matrix/read-body.ts";
+
+const WIDE: ThinBounds = { elementBytesMax: 1e9, bytesMax: 1e9, readBytesMax: 1e9 };
+
+/** A body in pieces of these lengths, again and again. */
+function bodyOf(text: string, lengths: readonly number[]) {
+  const bytes = Buffer.from(text);
+  const chunks: Buffer[] = [];
+  for (let from = 0, turn = 0; from < bytes.length; turn++) {
+    const length = lengths[turn % lengths.length] ?? 1;
+    chunks.push(bytes.subarray(from, from + length));
+    from += length;
+  }
+  return Readable.from(chunks);
+}
+
+const thinned = (value: unknown, bounds: Partial<ThinBounds>, lengths: readonly number[] = [7]) =>
+  readThinned(bodyOf(JSON.stringify(value), lengths), { ...WIDE, ...bounds });
+
+const lengths = fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 5 });
+
+describe("read body", () => {
+  it("an answer below the bounds is read as it is, however it comes", async () => {
+    const anything = fc.oneof(
+      fc.jsonValue(),
+      fc.record({ next_batch: fc.string(), to_device: fc.record({ events: fc.array(fc.jsonValue()) }) }),
+    );
+    await fc.assert(
+      fc.asyncProperty(anything, lengths, async (value, pieces) => {
+        assert.equal(await thinned(value, {}, pieces), JSON.stringify(value));
+      }),
+    );
+  });
+
+  it("of a list's objects those that are too large are left out, and no other [ENC-8]", async () => {
+    const message = fc.record({ type: fc.string(), content: fc.dictionary(fc.string(), fc.jsonValue()) });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(message, { maxLength: 12 }),
+        fc.integer({ min: 2, max: 120 }),
+        lengths,
+        async (events, elementBytesMax, pieces) => {
+          const value = { next_batch: "s1", to_device: { events }, device_lists: { changed: ["@a:a.test"] } };
+          const isKept = (one: unknown) => Buffer.byteLength(JSON.stringify(one)) <= elementBytesMax;
+          const expected = {
+            ...value,
+            to_device: { events: events.map((one) => (isKept(one) ? one : null)) },
+          };
+          assert.equal(await thinned(value, { elementBytesMax }, pieces), JSON.stringify(expected));
+        },
+      ),
+    );
+  });
+
+  const many = { next_batch: "s1", to_device: { events: Array.from({ length: 50 }, (_, n) => ({ n })) } };
+
+  it("what finds no more room is left out, and the answer stays one", async () => {
+    const text = await thinned(many, { bytesMax: 300 });
+    const read = JSON.parse(text ?? "") as typeof many;
+    assert.equal(read.to_device.events.length, 50);
+    assert.deepEqual(read.to_device.events.slice(0, 2), [{ n: 0 }, { n: 1 }]);
+    assert.equal(read.to_device.events.at(-1), null);
+  });
+
+  it("a list that never ends is given up, with what was read of it", async () => {
+    const read = JSON.parse((await thinned(many, { readBytesMax: 100 })) ?? "") as typeof many;
+    assert.equal(read.next_batch, "s1");
+    assert.ok(read.to_device.events.length < 20);
+    assert.deepEqual(read.to_device.events[0], { n: 0 });
+    assert.equal(read.to_device.events.at(-1), null);
+  });
+
+  it("what is longer than the bound without any list is not read", async () => {
+    assert.equal(await thinned({ a: "x".repeat(1_000) }, { bytesMax: 100 }), undefined);
+    assert.equal(await thinned("[".repeat(1_000), { bytesMax: 100 }), undefined);
+  });
+});

@@ -1,0 +1,90 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { NOTICE_KINDS, NOTICE_REASONS } from "../../../../src/bridge/ledger/states.ts";
+import { type DirectoryLine, noticeContent } from "../../../../src/bridge/notices/texts.ts";
+import { event, ghost } from "../../../support/ledger.ts";
+
+const facts = { reason: undefined, sourceEventId: undefined, threadRoot: undefined } as const;
+
+describe("texts", () => {
+  it("every kind, with every reason, is an m.notice that pings nobody and says a whole sentence [NOT-1]", () => {
+    for (const kind of NOTICE_KINDS) {
+      for (const reason of [undefined, ...NOTICE_REASONS]) {
+        for (const reads of [true, false]) {
+          const content = noticeContent({ ...facts, kind, reason }, [], reads);
+          assert.equal(content["msgtype"], "m.notice");
+          assert.deepEqual(content["m.mentions"], {});
+          assert.match(String(content["body"]), /^[A-Z].*\.$/);
+          assert.ok(String(content["body"]).length < 400);
+        }
+      }
+    }
+  });
+
+  it("a notice answers in the thread of the question, or by a reply, or stands alone [NOT-1]", () => {
+    const notice = { ...facts, kind: "rate_limited", reason: "rate_limited" } as const;
+    assert.equal(noticeContent(notice, [], true)["m.relates_to"], undefined);
+    const reply = { "m.in_reply_to": { event_id: "$question" } };
+    const asked = { ...notice, sourceEventId: event("question") };
+    assert.deepEqual(noticeContent(asked, [], true)["m.relates_to"], reply);
+    assert.deepEqual(noticeContent({ ...asked, threadRoot: event("root") }, [], true)["m.relates_to"], {
+      rel_type: "m.thread",
+      event_id: "$root",
+      is_falling_back: false,
+      ...reply,
+    });
+  });
+
+  it("what is said of missing keys fits whether encrypted rooms are read at all [NOT-1]", () => {
+    const said = (readsEncrypted: boolean) =>
+      String(noticeContent({ ...facts, kind: "keys_missing" }, [], readsEncrypted)["body"]);
+    assert.match(said(true), /invite me again/);
+    assert.doesNotMatch(said(false), /invite me again|share/);
+    assert.match(said(false), /in a room without encryption/);
+  });
+
+  const directory = (lines: readonly DirectoryLine[]) =>
+    noticeContent({ ...facts, kind: "agent_directory" }, lines, true);
+
+  it("the directory lists each agent, whether it can be asked, and who can hint that [NOT-1]", () => {
+    const { body, formatted_body: html } = directory([
+      { ghost: ghost("b"), name: "Docs <b>", available: true },
+      { ghost: ghost("a"), name: "Billing", available: false },
+    ]);
+    assert.equal(
+      body,
+      "Invite an agent to a room and mention it with your question. Agents offered here:\n" +
+        "- Billing: @agent_a:a.test (not available now, its identity is not verified; whoever runs this bridge can hint that)\n" +
+        "- Docs <b>: @agent_b:a.test",
+    );
+    assert.match(
+      String(html),
+      /<li><a href="https:\/\/matrix\.to\/#\/%40agent_b%3Aa\.test">Docs &lt;b&gt;<\/a> <code>@agent_b:a\.test<\/code><\/li>/,
+    );
+  });
+
+  it("a directory of any size and any names fits one event [NOT-1]", () => {
+    const name = fc
+      .string({ unit: "binary", minLength: 1, maxLength: 255 })
+      .map((text) => text.toWellFormed());
+    fc.assert(
+      fc.property(fc.array(name, { maxLength: 300 }), (names) => {
+        const lines = names.map((one, index) => ({
+          ghost: ghost(String(index)),
+          name: one,
+          available: false,
+        }));
+        assert.ok(Buffer.byteLength(JSON.stringify(directory(lines))) < 64_000);
+      }),
+      { numRuns: 30 },
+    );
+    const many = Array.from({ length: 60 }, (_, index) => ({
+      ghost: ghost(String(index)),
+      name: "&".repeat(255),
+      available: false,
+    }));
+    assert.ok(Buffer.byteLength(JSON.stringify(directory(many))) < 64_000);
+    assert.match(String(directory(many)["body"]), /… and 10 more\.$/);
+  });
+});

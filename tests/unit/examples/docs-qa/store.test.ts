@@ -1,0 +1,111 @@
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it, type TestContext } from "node:test";
+import { Message, type Task, TaskState } from "@a2a-js/sdk";
+import { DurableTaskStore } from "../../../../examples/docs-qa/task/store.ts";
+import { TaskFiles, type TaskScope } from "../../../../examples/docs-qa/task/task-files.ts";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
+
+const HOUR_MS = 3_600_000;
+const SCOPE: TaskScope = { caller: "org-b-client", tenant: "" };
+const id = (number: number) => `00000000-0000-4000-8000-${String(number).padStart(12, "0")}`;
+
+function setUp(t: TestContext) {
+  const folder = temporaryFolder(t);
+  const clock = new ManualClock(Date.parse("2026-01-01T00:00:00Z"));
+  const open = () => new DurableTaskStore({ files: new TaskFiles(folder), clock, retentionMs: HOUR_MS });
+  const task = (number: number, state: TaskState): Task => ({
+    id: id(number),
+    contextId: "c",
+    status: { state, message: undefined, timestamp: new Date(clock.now()).toISOString() },
+    artifacts: [],
+    history: [
+      Message.fromJSON({
+        messageId: `m${number}`,
+        role: "ROLE_USER",
+        parts: [{ text: `question ${number}` }],
+      }),
+      Message.fromJSON({ messageId: `answer${number}`, role: "ROLE_AGENT", parts: [{ text: "answer" }] }),
+    ],
+    metadata: undefined,
+  });
+  return { folder, clock, open, task };
+}
+
+const {
+  TASK_STATE_WORKING: WORKING,
+  TASK_STATE_COMPLETED: COMPLETED,
+  TASK_STATE_CANCELED: CANCELED,
+} = TaskState;
+
+describe("store", () => {
+  it("a final task never changes again, whoever writes last", async (t) => {
+    const { open, task } = setUp(t);
+    const store = open();
+    await store.saveFor(SCOPE, task(1, CANCELED));
+    await Promise.all([store.saveFor(SCOPE, task(1, WORKING)), store.saveFor(SCOPE, task(1, COMPLETED))]);
+    assert.equal(store.findByMessage(SCOPE, "m1")?.status?.state, CANCELED);
+    assert.equal(open().findByMessage(SCOPE, "m1")?.status?.state, CANCELED);
+  });
+
+  it("what was saved is found after a restart by its message, as it was", async (t) => {
+    const { open, task } = setUp(t);
+    await open().saveFor(SCOPE, task(1, WORKING));
+    const again = open();
+    assert.deepEqual(again.findByMessage(SCOPE, "m1")?.history, task(1, WORKING).history);
+    assert.deepEqual(
+      again.unfinished().map((entry) => entry.task.id),
+      [id(1)],
+    );
+    assert.equal(again.findByMessage(SCOPE, "answer1"), undefined);
+    assert.equal(again.findByMessage({ ...SCOPE, caller: "org-c-client" }, "m1"), undefined);
+    assert.equal(again.findByMessage({ ...SCOPE, tenant: "other" }, "m1"), undefined);
+  });
+
+  it("finished tasks are forgotten after their retention, with their messages and files; unfinished ones stay", async (t) => {
+    const { folder, clock, open, task } = setUp(t);
+    const store = open();
+    await store.saveFor(SCOPE, task(1, COMPLETED));
+    await clock.advance(HOUR_MS / 2);
+    await store.saveFor(SCOPE, task(2, WORKING));
+    await clock.advance(HOUR_MS / 2 + 1);
+    await store.saveFor(SCOPE, task(3, COMPLETED));
+    assert.equal(store.findByMessage(SCOPE, "m1"), undefined);
+    assert.ok(store.findByMessage(SCOPE, "m2"));
+    assert.deepEqual(readdirSync(folder).sort(), [`${id(2)}.json`, `${id(3)}.json`]);
+  });
+
+  it("a write that a crash cut short leaves nothing behind at the next start", async (t) => {
+    const { folder, open } = setUp(t);
+    writeFile(join(folder, `${id(1)}.json.0.part`), '{"format":1,');
+    assert.deepEqual(open().unfinished(), []);
+    assert.deepEqual(readdirSync(folder), []);
+  });
+
+  it("a stored file that is no task is named, not guessed at", (t) => {
+    const { folder, open } = setUp(t);
+    writeFile(join(folder, `${id(1)}.json`), '{"format":2}');
+    assert.throws(
+      open,
+      (error) =>
+        error instanceof DrawbridgeError && error.message.includes(id(1)) && error.hint !== undefined,
+    );
+  });
+
+  it("who waits for a task is told when it is final, and at once when it is not there", async (t) => {
+    const { open, task } = setUp(t);
+    const store = open();
+    await store.whenTerminal(id(9));
+    await store.saveFor(SCOPE, task(1, WORKING));
+    const told: string[] = [];
+    const waiting = store.whenTerminal(id(1)).then(() => told.push("final"));
+    await store.saveFor(SCOPE, { ...task(1, WORKING), contextId: "d" });
+    assert.deepEqual(told, []);
+    await store.saveFor(SCOPE, task(1, COMPLETED));
+    await waiting;
+    assert.deepEqual(told, ["final"]);
+  });
+});
