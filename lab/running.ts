@@ -141,16 +141,12 @@ async function startSupervisor(lab: Lab, clock: Clock): Promise<void> {
   rmSync(paths.processes, { force: true });
   const logFile = paths.log("supervisor");
   const log = openSync(logFile, "a", 0o600);
-  const child = spawn(
-    process.execPath,
-    [join(CLONE, "src", "lab", "supervisor", "main.ts"), paths.directory],
-    {
-      cwd: paths.directory,
-      detached: true,
-      stdio: ["ignore", log, log],
-      env: programEnvironment(lab),
-    },
-  );
+  const child = spawn(process.execPath, [join(CLONE, "lab", "supervisor", "main.ts"), paths.directory], {
+    cwd: paths.directory,
+    detached: true,
+    stdio: ["ignore", log, log],
+    env: programEnvironment(lab),
+  });
   closeSync(log);
   let ended = false;
   child.once("exit", () => {

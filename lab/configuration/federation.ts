@@ -25,7 +25,7 @@ import { outsiderFiles } from "./outsider.ts";
 
 /** Restarts a unit by way of the supervisor; a real operator would name systemctl(1) here. */
 function restartCommand(lab: Lab, organisation: CompleteOrganisation, programs: LabPrograms): string[] {
-  const program = join(CLONE, "src", "lab", "supervisor", "restart-unit.ts");
+  const program = join(CLONE, "lab", "supervisor", "restart-unit.ts");
   return [programs.node, program, lab.paths.directory, unitName(organisation, "homeserver")];
 }
 

@@ -240,7 +240,7 @@ function provisionDocuments(lab: Lab, organisation: CompleteOrganisation): void 
   mkdirSync(target, { recursive: true });
   const isWanted = (source: string) => !source.endsWith(".json");
   if (organisation === "org-b") {
-    cpSync(join(CLONE, "src", "lab", "documents", organisation), target, { recursive: true });
+    cpSync(join(CLONE, "lab", "documents", organisation), target, { recursive: true });
     return;
   }
   cpSync(join(CLONE, "docs"), join(target, "docs"), { recursive: true, filter: isWanted });
