@@ -57,7 +57,7 @@ export async function contain(scene: Scene, traffic: boolean, progress: Progress
     }
     progress.note(`${partner} is let in on every plane. Breaking the glass.`);
     const decided = watch.decide();
-    const done = await about(scene, "contain", "--run");
+    const done = await about(scene, "contain", "--apply");
     await watch.until(isAsContained, SETTLE_MS);
     return { observed: await watch.stop(), acted: done, decidedAt: decided };
   });
@@ -71,7 +71,7 @@ export async function contain(scene: Scene, traffic: boolean, progress: Progress
     probed: probed.said,
     earlierLooks: looks.slice(0, -1).map(({ said }) => said),
     problems: [
-      ...(acted.code === 0 ? [] : [`federation contain --run ended with ${acted.code}`]),
+      ...(acted.code === 0 ? [] : [`federation contain --apply ended with ${acted.code}`]),
       ...observed.filter((one) => !isAsContained(one)).map(describe),
       ...programs.restarted.map((name) => `${name} was restarted`),
       ...(probed.code === 0 ? [] : ["the probes do not agree with the registry"]),

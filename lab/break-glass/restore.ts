@@ -36,7 +36,7 @@ export async function restore(scene: Scene, progress: Progress): Promise<Restore
     (lastPass !== null && (lastRefusal === null || lastPass.afterMs > lastRefusal.afterMs));
   const { observed, acted, decidedAt } = await whileTrying(scene, false, async (watch) => {
     const decided = watch.decide();
-    const done = await about(scene, "restore", "--run");
+    const done = await about(scene, "restore", "--apply");
     await watch.until(isIn, SETTLE_MS);
     return { observed: await watch.stop(), acted: done, decidedAt: decided };
   });
@@ -62,7 +62,7 @@ export async function restore(scene: Scene, progress: Progress): Promise<Restore
   return {
     ...{ act: "restore", observed, decidedAt, acted: acted.said, accepted, answered, programs },
     problems: [
-      ...(acted.code === 0 ? [] : [`federation restore --run ended with ${acted.code}`]),
+      ...(acted.code === 0 ? [] : [`federation restore --apply ended with ${acted.code}`]),
       ...observed.filter((one) => !isIn(one)).map(({ kind }) => `${kind} is not let in`),
       ...programs.restarted.map((name) => `${name} was restarted`),
       ...(answered.audit.outcome === "completed" ? [] : ["the question was not answered"]),

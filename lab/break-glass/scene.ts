@@ -51,7 +51,7 @@ export async function about({ lab, org, partner }: Scene, ...words: readonly str
 /** Looks at `org` from outside, as the partner. */
 export function probe(scene: Scene): Promise<Said> {
   const { lab, org, partner } = scene;
-  return about(scene, "probe", "--as", lab.paths.organisation(org).probeFile(partner));
+  return about(scene, "probe", "--probe-config", lab.paths.organisation(org).probeFile(partner));
 }
 
 /**

@@ -21,7 +21,7 @@ const USAGE = `
 Usage: ./task fed:break-glass contain|restore PARTNER [--org ORG] [--traffic] [--json] [--name LAB]
        ./task fed:break-glass status [--org ORG] [--json] [--name LAB]
 
-"contain" cuts a partner off at once, by "drawbridge federation contain --run", while its programs keep trying
+"contain" cuts a partner off at once, by "drawbridge federation contain --apply", while its programs keep trying
 from outside. It prints when each attempt was refused for the first time and when it last got through, what the
 probes from outside find, and whether any program was restarted. Where the witness runs, the partner goes on
 talking with it.

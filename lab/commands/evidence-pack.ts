@@ -28,7 +28,15 @@ export async function evidencePack(args: readonly string[]): Promise<number> {
   const own = lab.paths.organisation(partnerOf(partner));
   const output = options.text("output");
   const words = [
-    ...["federation", "evidence", partner, "--config", own.federationConfig, "--as", own.probeFile(partner)],
+    ...[
+      "federation",
+      "evidence",
+      partner,
+      "--config",
+      own.federationConfig,
+      "--probe-config",
+      own.probeFile(partner),
+    ],
     ...["--since", options.text("since") ?? "24h"],
     ...["--output", output ?? join(own.federation, "evidence")],
   ];

@@ -131,12 +131,12 @@ class Side {
       if (ended !== null || (verb !== "next" && verb !== "sign" && verb !== "complete")) return;
       this.#hooks.doing(`${this.operator.organisation}: offboarding ${verb}`);
       if (verb === "complete") {
-        this.#take(await this.#type(verb, "--as", this.operator.probeFile), [0]);
+        this.#take(await this.#type(verb, "--probe-config", this.operator.probeFile), [0]);
         [this.hasNews, this.#isInOutbox] = [true, false];
         continue;
       }
       if (verb === "sign") {
-        const words = ["--as", this.operator.probeFile, "--export", this.operator.outbox];
+        const words = ["--probe-config", this.operator.probeFile, "--export", this.operator.outbox];
         this.#take(await this.#type(verb, ...words), [0]);
         continue;
       }
@@ -157,7 +157,7 @@ class Side {
   async handOver(): Promise<string> {
     this.hasNews = false;
     if (!this.#isInOutbox) {
-      await this.operator.must("offboarding", "export", this.operator.outbox, "--run", this.#run);
+      await this.operator.must("offboarding", "export", this.operator.outbox, "--run-id", this.#run);
     }
     return this.operator.outbox;
   }
@@ -168,7 +168,7 @@ class Side {
 
   /** What can be signed is signed at once, and written down for the other side. */
   get #signing(): readonly string[] {
-    return ["--as", this.operator.probeFile, "--sign", "--export", this.operator.outbox];
+    return ["--probe-config", this.operator.probeFile, "--sign", "--export", this.operator.outbox];
   }
 
   /** Where it stands; asked once, since every command tells it. */
@@ -181,7 +181,7 @@ class Side {
   }
 
   #type(verb: string, ...words: readonly string[]): Promise<Said> {
-    return this.operator.type("offboarding", verb, ...words, "--run", this.#run);
+    return this.operator.type("offboarding", verb, ...words, "--run-id", this.#run);
   }
 
   /** @returns whether it ended with 0 */
@@ -214,7 +214,7 @@ class Side {
     const { digest } = PurgePlan.parse(
       await operator.must("offboarding", "purge", operator.counterparty, "--dry-run"),
     );
-    const { code } = await operator.type("offboarding", "purge", operator.counterparty, "--run", digest);
+    const { code } = await operator.type("offboarding", "purge", operator.counterparty, "--confirm", digest);
     this.#hooks.note(
       `${operator.organisation} has purged what its record says${code === 0 ? "" : ", and names what is left"}`,
     );

@@ -83,7 +83,7 @@ export async function openBoth(
   for (const { operator } of waiting) {
     const { organisation, counterparty } = operator;
     const fresh = await writeFresh(lab, organisation, generation, keys);
-    await operator.must("readmission", "open", counterparty, "--gate", gate, "--fresh", fresh);
+    await operator.must("readmission", "open", counterparty, "--approval", gate, "--new-identities", fresh);
     progress.done(`${organisation} retires what it pinned of ${counterparty}, and pins what is new`);
   }
   return { gate, completeSince };

@@ -176,7 +176,14 @@ async function openPlane(
   operator: Operator,
   choice: readonly string[],
 ): Promise<{ readonly readmission: State; readonly told: readonly string[] }> {
-  const words = ["readmission", "next", operator.counterparty, "--as", operator.probeFile, ...choice];
+  const words = [
+    "readmission",
+    "next",
+    operator.counterparty,
+    "--probe-config",
+    operator.probeFile,
+    ...choice,
+  ];
   const told: string[] = [];
   for (let tries = 1; ; tries++) {
     const answer = await operator.type(...words);

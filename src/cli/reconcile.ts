@@ -17,7 +17,7 @@ interface Options {
   readonly config: string;
   readonly once?: boolean;
   readonly plane?: PlaneName;
-  readonly allowRewind?: boolean;
+  readonly allowNonFastForward?: boolean;
   readonly json?: boolean;
 }
 
@@ -27,7 +27,7 @@ export const command: CommandModule = {
       .option(...CONFIG_OPTION)
       .option("--once", "one pass, also over what waits, then a table")
       .addOption(new Option("--plane <name>", "with --once: only this plane").choices([...PLANE_NAMES]))
-      .option("--allow-rewind", "with --once: take up a head that does not come after the last one")
+      .option("--allow-non-fast-forward", "with --once: take up a head that does not come after the last one")
       .option("--json", "with --once: JSON instead of the table")
       .addHelpText(
         "after",
@@ -53,7 +53,7 @@ async function once(options: Options): Promise<ExitCode> {
   const { federation } = await openForCommand(options.config);
   const result = await runPass(federation, {
     plane: options.plane,
-    allowRewind: options.allowRewind === true,
+    allowRewind: options.allowNonFastForward === true,
     force: true,
     lookForDrift: true,
   });
@@ -111,9 +111,9 @@ function jsonOf({ head, revision, direction, refusal, planes }: PassResult): unk
 }
 
 async function service(options: Options): Promise<void> {
-  for (const name of ["plane", "allowRewind", "json"] as const) {
+  for (const name of ["plane", "allowNonFastForward", "json"] as const) {
     if (options[name] === undefined) continue;
-    const flag = name === "allowRewind" ? "--allow-rewind" : `--${name}`;
+    const flag = name === "allowNonFastForward" ? "--allow-non-fast-forward" : `--${name}`;
     throw new DrawbridgeError("usage", `${flag} needs --once`, { hint: "Add --once, or leave it out." });
   }
   const log = serviceLog("reconcile");

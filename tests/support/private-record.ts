@@ -27,7 +27,7 @@ maintenance:
   from: 2026-01-31T03:00:00Z
   until: 2026-01-31T05:00:00Z
   expectedInterruption: 30s
-obligations:
+duties:
   retention: { state: kept, until: 2031-12-31 }
   purge:
     remoteMedia: purge

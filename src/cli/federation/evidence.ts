@@ -20,7 +20,7 @@ interface Options {
   readonly config: string;
   readonly since?: string;
   readonly until?: string;
-  readonly as?: string;
+  readonly probeConfig?: string;
   readonly output?: string;
   readonly verify?: string;
 }
@@ -101,7 +101,7 @@ export const command: CommandModule = {
       .option(...CONFIG_OPTION)
       .option("--since <time>", "from when on: 2026-01-31T03:00:00Z, or 2h for two hours ago")
       .option("--until <time>", "up to when; now when absent")
-      .option("--as <file>", "a probe.yaml: look from outside as well, as the partner")
+      .option("--probe-config <file>", "a probe.yaml: look from outside as well, as the partner")
       .option("--output <folder>", "where the pack is written: a page and its JSON")
       .option("--verify <file>", "check every digest of a pack that was made")
       .addHelpText(

@@ -13,7 +13,7 @@ import { renderJson, renderTable } from "../lib/output.ts";
 interface Options {
   readonly config: string;
   readonly plane?: string;
-  readonly as?: string;
+  readonly probeConfig?: string;
   readonly json?: boolean;
 }
 
@@ -54,12 +54,12 @@ export const command: CommandModule = {
       .argument("<partner>", "server name, or name of the registry file")
       .option(...CONFIG_OPTION)
       .option("--plane <plane>", "only this plane, by name or number")
-      .option("--as <file>", "a probe.yaml: look from outside as well, as the partner")
+      .option("--probe-config <file>", "a probe.yaml: look from outside as well, as the partner")
       .option("--json", "print JSON")
       .addHelpText(
         "after",
         `
-Asks the operator's own parts, and with --as tries from outside what the partner could try. Every attempt is a
+Asks the operator's own parts, and with --probe-config tries from outside what the partner could try. Every attempt is a
 content-free evidence item; what it sends into a room is a notice that names itself a probe.
   ok     as the registry says     WRONG  the opposite was found     ?  nothing can be said
   -      open, and nobody is in that room

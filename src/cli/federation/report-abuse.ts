@@ -17,7 +17,7 @@ import { CONFIG_OPTION, openForCommand, say, shellWord, short } from "../lib/fed
 
 interface Options {
   readonly config: string;
-  readonly run?: boolean;
+  readonly apply?: boolean;
 }
 
 function read(file: string): Buffer {
@@ -48,7 +48,7 @@ async function run(file: string, options: Options): Promise<void> {
   const filing = { report, digest, federation };
   const commands = (registry: Registry) =>
     commandsFor(findPartner(registry, report.subject.server_name), options.config);
-  if (options.run === true && report.requested_action === "contain") {
+  if (options.apply === true && report.requested_action === "contain") {
     // Found as containment finds it: a head that is refused does not keep the partner open.
     const { registry } = await containmentBase(federation, true);
     return containFirst(filing, commands(registry));
@@ -57,7 +57,7 @@ async function run(file: string, options: Options): Promise<void> {
   const words = commands(desired.registry);
   await fileAndTell(filing);
   if (report.requested_action !== "contain") return;
-  say("The reporter asks for containment. Repeat with --run, or give the commands yourself:");
+  say("The reporter asks for containment. Repeat with --apply, or give the commands yourself:");
   for (const word of Object.values(words)) say(`  drawbridge federation ${word.map(shellWord).join(" ")}`);
 }
 
@@ -74,7 +74,7 @@ interface Commands {
 
 function commandsFor({ name }: PartnerEntry, config: string): Commands {
   return {
-    contain: ["contain", name, "--config", config, "--run"],
+    contain: ["contain", name, "--config", config, "--apply"],
     evidence: [
       ...["evidence", name, "--config", config, "--since", "24h"],
       ...["--output", evidenceFolder(config)],
@@ -121,21 +121,21 @@ export const command: CommandModule = {
     program
       .argument("<file>", "the report: JSON by registry/abuse-report.schema.json")
       .option(...CONFIG_OPTION)
-      .option("--run", "when containment is asked for: contain the subject, and make an evidence pack")
+      .option("--apply", "when containment is asked for: contain the subject, and make an evidence pack")
       .addHelpText(
         "after",
         `
 A report refers to events, policies and keys, and quotes nothing; one that does is refused. It is kept in the
 repository below records/abuse, once however often it comes. The line that is printed is all that is logged.
-With --run a report that asks for containment is acted on first, also where the head is refused: the subject is
+With --apply a report that asks for containment is acted on first, also where the head is refused: the subject is
 contained, then the report is filed, then the pack is made, each whatever becomes of the one before.
 
 Exit codes:
-  0  filed, or filed before; with --run: and contained, with a pack below evidence/ beside the configuration
-  1  with --run: one of the two commands could not be started, or was ended, and is named; the others are done
+  0  filed, or filed before; with --apply: and contained, with a pack below evidence/ beside the configuration
+  1  with --apply: one of the two commands could not be started, or was ended, and is named; the others are done
   2  the report, its subject or a configuration is wrong; nothing was filed
   4  an edited file of a work tree is in the way, or the head is refused
-  5  with --run: something is not closed yet, and is named; the pack is made all the same`,
+  5  with --apply: something is not closed yet, and is named; the pack is made all the same`,
       )
       .action(run);
   },

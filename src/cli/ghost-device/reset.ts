@@ -9,14 +9,14 @@ import { renderJson } from "../lib/output.ts";
 
 interface Options {
   readonly config: string;
-  readonly iKnow?: boolean;
+  readonly yes?: boolean;
   readonly json: boolean;
 }
 
 async function run(ghost: string, options: Options): Promise<void> {
-  if (options.iKnow !== true) {
+  if (options.yes !== true) {
     throw new DrawbridgeError("usage", "a reset cannot be taken back", {
-      hint: "Read --help; then repeat the command with --i-know.",
+      hint: "Read --help; then repeat the command with --yes.",
     });
   }
   const done = await withDeviceAdmin(options.config, (admin) => admin.reset(ghost));
@@ -29,7 +29,7 @@ export const command: CommandModule = {
     program
       .argument("<ghost>", "an agent's name in agents.yaml, or the ghost's user ID")
       .option(...CONFIG.bridge)
-      .option("--i-know", "do it, knowing what is lost")
+      .option("--yes", "do it, knowing what is lost")
       .option("--json", "print JSON", false)
       .addHelpText(
         "after",

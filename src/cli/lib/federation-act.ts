@@ -22,29 +22,29 @@ import { renderJson } from "./output.ts";
 
 interface Options {
   readonly config: string;
-  readonly run?: boolean;
+  readonly apply?: boolean;
   readonly json?: boolean;
 }
 
 const HELP: Readonly<Record<Act, string>> = {
   contain: `
 PARTNER is a server name, or the name of a file in registry/partners. The flag, the re-render and one record
-are committed together; then the runtime steps are printed in the safe order, or walked with --run. Containing
+are committed together; then the runtime steps are printed in the safe order, or walked with --apply. Containing
 a partner that is contained already changes nothing.
 
 Exit codes:
-  0  contained; with --run: all four planes are closed
+  0  contained; with --apply: all four planes are closed
   2  unknown partner, the own server, or a configuration that is wrong; nothing was done
   4  an edited file of a work tree is in the way, or the head is refused; nothing was done unless it says so
-  5  with --run: something is not closed yet, and is named`,
+  5  with --apply: something is not closed yet, and is named`,
   restore: `
 Takes containment back: the flag, the re-render and one record in one commit, then the planes in reverse order.
 
 Exit codes:
-  0  restored; with --run: all four planes are in force
+  0  restored; with --apply: all four planes are in force
   2  unknown partner, the own server, or a registry that is invalid; nothing was done
   4  an edited file of a work tree is in the way, or the head is refused; nothing was done unless it says so
-  5  with --run: something is not in force yet, and is named`,
+  5  with --apply: something is not in force yet, and is named`,
 };
 
 export function actCommand(act: Act): CommandModule {
@@ -53,7 +53,7 @@ export function actCommand(act: Act): CommandModule {
       program
         .argument("<partner>", "server name, or name of the registry file")
         .option(...CONFIG_OPTION)
-        .option("--run", "walk the runtime steps and look at each plane")
+        .option("--apply", "walk the runtime steps and look at each plane")
         .option("--json", "print JSON")
         .addHelpText("after", HELP[act])
         .action(async (partner: string, options: Options) => {
@@ -67,7 +67,7 @@ async function run(act: Act, name: string, options: Options): Promise<ExitCode> 
   const reporter = walkReporter();
   const { federation } = await openForCommand(
     options.config,
-    options.run === true ? reporter : progressReporter,
+    options.apply === true ? reporter : progressReporter,
   );
   const result = await performAct(
     { ...federation, onWait: () => say("another act is being committed; waiting") },
@@ -78,7 +78,7 @@ async function run(act: Act, name: string, options: Options): Promise<ExitCode> 
   tellAct(result);
   if (act === "restore" && options.json !== true) tellLimits(act, serverName);
   const tell = options.json === true ? say : (text: string) => process.stdout.write(`${text}\n`);
-  const walks = options.run === true ? await walk(act, result, federation, reporter, tell) : undefined;
+  const walks = options.apply === true ? await walk(act, result, federation, reporter, tell) : undefined;
   const gateway = walks?.find(({ plane, done }) => plane === "gateway" && done);
   // What was put right since may have been open until then.
   const closedAt = gateway?.repairedAt ?? gateway?.at ?? null;
@@ -143,7 +143,7 @@ function tellAct({ act, partner, record, recordPath, revision, setAside, workTre
 function tellSteps(act: Act, { partner }: ActResult, config: string): void {
   const file = shellWord(config);
   const lines = [
-    `Remaining steps, in this order (or all of them: drawbridge federation ${act} ${partner.name} --config ${file} --run):`,
+    `Remaining steps, in this order (or all of them: drawbridge federation ${act} ${partner.name} --config ${file} --apply):`,
   ];
   for (const plane of stepsOf(act)) {
     lines.push(`  ${planeWords(plane)}`);
@@ -181,7 +181,7 @@ function tellLeft(act: Act, walks: readonly PlaneWalk[], { partner }: ActResult,
   if (left.length === 0) return;
   const lines = [
     `${act === "contain" ? "STILL TO BE CLOSED" : "STILL TO BE OPENED"}: ${left.join(", ")}. Hint what is named above, then give the same command again:`,
-    `  drawbridge federation ${act} ${partner.name} --config ${shellWord(config)} --run`,
+    `  drawbridge federation ${act} ${partner.name} --config ${shellWord(config)} --apply`,
   ];
   process.stdout.write(`${lines.join("\n")}\n`);
 }

@@ -25,7 +25,7 @@ export interface Look {
  */
 export async function lookAt(
   name: string,
-  options: { readonly config: string; readonly as?: string; readonly planes: readonly PlaneName[] },
+  options: { readonly config: string; readonly probeConfig?: string; readonly planes: readonly PlaneName[] },
 ): Promise<Look> {
   const { config, federation } = await openForCommand(options.config);
   const current = await stateTakenUp(federation);
@@ -35,7 +35,7 @@ export async function lookAt(
   }
   const { registry } = current.desired;
   const partner = findPartner(registry, name);
-  const probe = options.as === undefined ? undefined : loadProbeConfig(options.as);
+  const probe = options.probeConfig === undefined ? undefined : loadProbeConfig(options.probeConfig);
   if (probe !== undefined) {
     requireAbout(probe, registry.organisation.serverName, partner.partner.serverName);
   }

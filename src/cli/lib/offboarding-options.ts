@@ -11,27 +11,30 @@ import { loadProbeConfig } from "../../federation/probes/config.ts";
 import { lookFromOutside, requireAbout } from "../../federation/probes/look.ts";
 import { openForCommand, planeLabel, say, shellWord } from "./federation-options.ts";
 
-export const RUN_OPTION = [
-  "--run <run>",
+export const RUN_ID_OPTION = [
+  "--run-id <run>",
   "the run, or the other organisation; the open one when absent",
 ] as const;
-export const AS_OPTION = [
-  "--as <file>",
+export const PROBE_OPTION = [
+  "--probe-config <file>",
   "a probe.yaml: look from outside as well, as the other organisation",
 ] as const;
 export const JSON_OPTION = ["--json", "print JSON"] as const;
 
 export interface RunOptions {
   readonly config: string;
-  readonly run?: string;
-  readonly as?: string;
+  readonly runId?: string;
+  readonly probeConfig?: string;
   readonly json?: boolean;
 }
 
 /** Opens the deployment of a configuration file, with the eyes that a probe file lends. */
-export async function openOffboarding({ config: file, as }: RunOptions): Promise<OffboardingContext> {
+export async function openOffboarding({
+  config: file,
+  probeConfig,
+}: RunOptions): Promise<OffboardingContext> {
   const { config, federation } = await openForCommand(file);
-  const probe = as === undefined ? undefined : loadProbeConfig(as);
+  const probe = probeConfig === undefined ? undefined : loadProbeConfig(probeConfig);
   const sources = { clock: systemClock, random: systemRandom };
   return {
     federation,
@@ -66,13 +69,16 @@ export function blockLines(blocks: readonly Block[]): readonly string[] {
 }
 
 /** The exact command that comes next here; or what is waited for. */
-export function nextLine({ next, waiting, ended }: RunStatus, { config, as, run }: RunOptions): string {
+export function nextLine(
+  { next, waiting, ended }: RunStatus,
+  { config, probeConfig, runId }: RunOptions,
+): string {
   if (ended?.how === "aborted") return `The run was aborted at ${ended.at} (${ended.reason}).`;
   const where = [
     `--config ${shellWord(config)}`,
-    ...(run === undefined ? [] : [`--run ${shellWord(run)}`]),
-    ...(as !== undefined && ["next", "sign", "complete"].includes(next[0] ?? "")
-      ? [`--as ${shellWord(as)}`]
+    ...(runId === undefined ? [] : [`--run-id ${shellWord(runId)}`]),
+    ...(probeConfig !== undefined && ["next", "sign", "complete"].includes(next[0] ?? "")
+      ? [`--probe-config ${shellWord(probeConfig)}`]
       : []),
   ].join(" ");
   const command = `drawbridge offboarding ${next.join(" ")} ${where}`;

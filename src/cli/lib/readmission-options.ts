@@ -20,10 +20,10 @@ export const roomsOption = () =>
 /** @throws DrawbridgeError as opening a deployment does */
 export async function openWalk(options: {
   readonly config: string;
-  readonly as?: string | undefined;
+  readonly probeConfig?: string | undefined;
 }): Promise<WalkContext> {
   const { config, federation } = await openForCommand(options.config);
-  const probe = options.as === undefined ? undefined : loadProbeConfig(options.as);
+  const probe = options.probeConfig === undefined ? undefined : loadProbeConfig(options.probeConfig);
   const sources = { clock: systemClock, random: systemRandom };
   const { state } = federation;
   return {

@@ -5,7 +5,7 @@ import { counterpartyOf } from "../../federation/offboarding/run/run.ts";
 import { abort } from "../../federation/offboarding/walk/end.ts";
 import type { CommandModule } from "../lib/command.ts";
 import { CONFIG_OPTION, planeLabel } from "../lib/federation-options.ts";
-import { JSON_OPTION, openOffboarding, RUN_OPTION, type RunOptions } from "../lib/offboarding-options.ts";
+import { JSON_OPTION, openOffboarding, RUN_ID_OPTION, type RunOptions } from "../lib/offboarding-options.ts";
 import { renderJson } from "../lib/output.ts";
 
 export const command: CommandModule = {
@@ -13,14 +13,17 @@ export const command: CommandModule = {
     program
       .requiredOption("--reason <word>", "why, as a code or a reference")
       .option(...CONFIG_OPTION)
-      .option(...RUN_OPTION)
+      .option(...RUN_ID_OPTION)
       .option(...JSON_OPTION)
       .addHelpText(
         "after",
         "\nWhat is closed stays closed: it is opened again by a re-admission, or by hand.",
       )
       .action(async (options: RunOptions & { readonly reason: string }) => {
-        const { run, closed, contained } = await abort(await openOffboarding(options), options);
+        const { run, closed, contained } = await abort(await openOffboarding(options), {
+          run: options.runId,
+          reason: options.reason,
+        });
         if (options.json === true) {
           process.stdout.write(renderJson({ run: run.run, ended: run.ended, closed, contained }));
           return;

@@ -5,11 +5,11 @@ import { complete } from "../../federation/offboarding/walk/complete.ts";
 import type { CommandModule } from "../lib/command.ts";
 import { CONFIG_OPTION } from "../lib/federation-options.ts";
 import {
-  AS_OPTION,
   JSON_OPTION,
   nextLine,
   openOffboarding,
-  RUN_OPTION,
+  PROBE_OPTION,
+  RUN_ID_OPTION,
   type RunOptions,
   statusNow,
 } from "../lib/offboarding-options.ts";
@@ -19,8 +19,8 @@ export const command: CommandModule = {
   register(program: Command): void {
     program
       .option(...CONFIG_OPTION)
-      .option(...RUN_OPTION)
-      .option(...AS_OPTION)
+      .option(...RUN_ID_OPTION)
+      .option(...PROBE_OPTION)
       .option(...JSON_OPTION)
       .addHelpText(
         "after",
@@ -35,7 +35,7 @@ Exit codes:
       )
       .action(async (options: RunOptions) => {
         const context = await openOffboarding(options);
-        const { run, recordFile } = await complete(context, options.run);
+        const { run, recordFile } = await complete(context, options.runId);
         const status = statusNow(context, run.run);
         if (options.json === true) process.stdout.write(renderJson({ recordFile, status }));
         else {

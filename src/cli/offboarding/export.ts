@@ -5,7 +5,7 @@ import { counterpartyOf } from "../../federation/offboarding/run/run.ts";
 import { exportStatements } from "../../federation/offboarding/walk/exchange.ts";
 import type { CommandModule } from "../lib/command.ts";
 import { CONFIG_OPTION, say } from "../lib/federation-options.ts";
-import { JSON_OPTION, openOffboarding, RUN_OPTION, type RunOptions } from "../lib/offboarding-options.ts";
+import { JSON_OPTION, openOffboarding, RUN_ID_OPTION, type RunOptions } from "../lib/offboarding-options.ts";
 import { writeForOther } from "../lib/offboarding-signing.ts";
 import { renderJson } from "../lib/output.ts";
 
@@ -14,7 +14,7 @@ export const command: CommandModule = {
     program
       .argument("<file>", "where to write it")
       .option(...CONFIG_OPTION)
-      .option(...RUN_OPTION)
+      .option(...RUN_ID_OPTION)
       .option(...JSON_OPTION)
       .addHelpText(
         "after",
@@ -27,7 +27,10 @@ Exit codes:
   2  the file cannot be written`,
       )
       .action(async (file: string, options: RunOptions) => {
-        const { run, text, statements } = await exportStatements(await openOffboarding(options), options.run);
+        const { run, text, statements } = await exportStatements(
+          await openOffboarding(options),
+          options.runId,
+        );
         const path = writeForOther(file, text);
         const other = counterpartyOf(run);
         if (options.json === true) process.stdout.write(renderJson({ file: path, for: other, statements }));

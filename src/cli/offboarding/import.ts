@@ -7,11 +7,11 @@ import { importStatements } from "../../federation/offboarding/walk/exchange.ts"
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION } from "../lib/federation-options.ts";
 import {
-  AS_OPTION,
   JSON_OPTION,
   nextLine,
   openOffboarding,
-  RUN_OPTION,
+  PROBE_OPTION,
+  RUN_ID_OPTION,
   type RunOptions,
   statusNow,
 } from "../lib/offboarding-options.ts";
@@ -33,8 +33,8 @@ export const command: CommandModule = {
       program
         .argument("<file>", "what the other organisation has exported")
         .option(...CONFIG_OPTION)
-        .option(...RUN_OPTION)
-        .option(...AS_OPTION),
+        .option(...RUN_ID_OPTION)
+        .option(...PROBE_OPTION),
     )
       .option(...JSON_OPTION)
       .addHelpText(
@@ -42,7 +42,7 @@ export const command: CommandModule = {
         `
 Every statement is verified against the other organisation's pinned key before anything is taken in. Importing
 a file again changes nothing. With --sign, what was taken in is countersigned as well, and what was shown closed
-here is signed; before a completion is countersigned, every plane is looked at again (with --as from outside too).
+here is signed; before a completion is countersigned, every plane is looked at again (with --probe-config from outside too).
 
 Exit codes:
   0  taken in, and with --sign signed
@@ -54,7 +54,7 @@ Exit codes:
         const bytes = read(file);
         const context = await openOffboarding(options);
         requireSigning(context, options);
-        const result = await importStatements(context, bytes, options.run);
+        const result = await importStatements(context, bytes, options.runId);
         const { run, added } = result;
         const signed = await signToo(context, result, options);
         const recordFile = signed.recordFile ?? result.recordFile;

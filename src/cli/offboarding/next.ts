@@ -5,12 +5,12 @@ import { type NextResult, next } from "../../federation/offboarding/walk/next.ts
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION, planeLabel, short } from "../lib/federation-options.ts";
 import {
-  AS_OPTION,
   blockLines,
   JSON_OPTION,
   nextLine,
   openOffboarding,
-  RUN_OPTION,
+  PROBE_OPTION,
+  RUN_ID_OPTION,
   type RunOptions,
   statusNow,
 } from "../lib/offboarding-options.ts";
@@ -26,7 +26,7 @@ import {
 import { renderJson } from "../lib/output.ts";
 
 interface Options extends RunOptions, SigningOptions {
-  readonly ahead?: string;
+  readonly skipCountersignature?: string;
 }
 
 export const command: CommandModule = {
@@ -34,9 +34,12 @@ export const command: CommandModule = {
     withSigningOptions(
       program
         .option(...CONFIG_OPTION)
-        .option(...RUN_OPTION)
-        .option(...AS_OPTION)
-        .option("--ahead <reason>", "open the next stage before both have signed the one before it; a word"),
+        .option(...RUN_ID_OPTION)
+        .option(...PROBE_OPTION)
+        .option(
+          "--skip-countersignature <reason>",
+          "open the next stage before both have signed the one before it; a word",
+        ),
     )
       .option(...JSON_OPTION)
       .addHelpText(
@@ -57,7 +60,7 @@ Exit codes:
       .action(async (options: Options) => {
         const context = await openOffboarding(options);
         requireSigning(context, options);
-        const result = await next(context, options);
+        const result = await next(context, { run: options.runId, ahead: options.skipCountersignature });
         const isOpen = result.did === "not_proved" || result.planes.some(({ done }) => !done);
         const signed = await signToo(context, result, isOpen ? {} : options);
         const status = statusNow(context, result.run.run);

@@ -5,18 +5,18 @@ import { type PlannedStage, plan } from "../../federation/offboarding/walk/plan.
 import { positionOf } from "../../records/format/stages.ts";
 import type { CommandModule } from "../lib/command.ts";
 import { CONFIG_OPTION, planeLabel } from "../lib/federation-options.ts";
-import { JSON_OPTION, openOffboarding, RUN_OPTION, type RunOptions } from "../lib/offboarding-options.ts";
+import { JSON_OPTION, openOffboarding, RUN_ID_OPTION, type RunOptions } from "../lib/offboarding-options.ts";
 import { renderJson } from "../lib/output.ts";
 
 export const command: CommandModule = {
   register(program: Command): void {
     program
       .option(...CONFIG_OPTION)
-      .option(...RUN_OPTION)
+      .option(...RUN_ID_OPTION)
       .option(...JSON_OPTION)
       .addHelpText("after", "\nChanges nothing, and asks no server.")
       .action(async (options: RunOptions) => {
-        const planned = await plan(await openOffboarding(options), options.run);
+        const planned = await plan(await openOffboarding(options), options.runId);
         process.stdout.write(options.json === true ? renderJson(planned) : textOf(planned.stages));
       });
   },

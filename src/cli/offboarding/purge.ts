@@ -15,7 +15,7 @@ import { renderJson, renderTable } from "../lib/output.ts";
 
 interface Options {
   readonly config: string;
-  readonly run?: string;
+  readonly confirm?: string;
   readonly dryRun?: boolean;
   readonly residual?: boolean;
   readonly json?: boolean;
@@ -30,8 +30,8 @@ async function run(name: string, options: Options): Promise<void> {
     process.stdout.write(options.json === true ? renderJson(report) : residualText(report));
     return;
   }
-  if (options.run !== undefined && options.dryRun !== true) {
-    const state = await runPurge(context, found, options.run);
+  if (options.confirm !== undefined && options.dryRun !== true) {
+    const state = await runPurge(context, found, options.confirm);
     process.stdout.write(options.json === true ? renderJson(resultOf(state)) : resultText(state));
     if (leftOf(state).length > 0) process.exitCode = ExitCode.incomplete;
     return;
@@ -44,7 +44,7 @@ async function run(name: string, options: Options): Promise<void> {
   process.stdout.write(planText(plan));
   say("Nothing was purged. To purge this and nothing else:");
   const file = shellWord(options.config);
-  say(`  drawbridge offboarding purge ${shellWord(name)} --config ${file} --run ${plan.digest}`);
+  say(`  drawbridge offboarding purge ${shellWord(name)} --config ${file} --confirm ${plan.digest}`);
 }
 
 /** A partner that has left the registry already is still named by its server. */
@@ -156,19 +156,19 @@ export const command: CommandModule = {
       .argument("<partner>", "server name, name of the registry file, or ID of the run")
       .option(...CONFIG_OPTION)
       .option("--dry-run", "show what would go; this is the default")
-      .option("--run <digest>", "purge what the dry run of this digest has shown")
+      .option("--confirm <digest>", "purge what the dry run of this digest has shown")
       .option("--residual", "show what remains of the partnership instead: counts and times")
       .option("--json", "print JSON")
       .addHelpText(
         "after",
         `
-What the record's obligations.purge says is purged: cached files of the partner, and rooms or their history.
-A dry run comes first and ends with a digest; --run takes it, and refuses if more would go than was shown. A
+What the record's duties.purge says is purged: cached files of the partner, and rooms or their history.
+A dry run comes first and ends with a digest; --confirm takes it, and refuses if more would go than was shown. A
 purge that was cut off goes on where it was when it is run again.
 
 Exit codes:
-  0  shown; with --run: purged and verified
-  1  with --run: something is not gone yet, and is named; run it again
+  0  shown; with --confirm: purged and verified
+  1  with --confirm: something is not gone yet, and is named; run it again
   2  refused, and nothing was purged
   3  the homeserver, or its database, could not be reached
   5  purged; what the homeserver can never delete is named`,

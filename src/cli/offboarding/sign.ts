@@ -5,11 +5,11 @@ import { sign } from "../../federation/offboarding/walk/sign.ts";
 import type { CommandModule } from "../lib/command.ts";
 import { CONFIG_OPTION } from "../lib/federation-options.ts";
 import {
-  AS_OPTION,
   JSON_OPTION,
   nextLine,
   openOffboarding,
-  RUN_OPTION,
+  PROBE_OPTION,
+  RUN_ID_OPTION,
   type RunOptions,
   statusNow,
 } from "../lib/offboarding-options.ts";
@@ -24,15 +24,15 @@ export const command: CommandModule = {
   register(program: Command): void {
     program
       .option(...CONFIG_OPTION)
-      .option(...RUN_OPTION)
-      .option(...AS_OPTION)
+      .option(...RUN_ID_OPTION)
+      .option(...PROBE_OPTION)
       .option("--export <file>", "then write everything that is signed, for the other one")
       .option(...JSON_OPTION)
       .addHelpText(
         "after",
         `
 Signs every stage of one's own that was shown closed, and countersigns what was imported. Before a completion
-is countersigned, every plane is looked at again (with --as from outside as well). Nothing is signed twice.
+is countersigned, every plane is looked at again (with --probe-config from outside as well). Nothing is signed twice.
 
 Exit codes:
   0  signed
@@ -41,7 +41,7 @@ Exit codes:
       )
       .action(async (options: Options) => {
         const context = await openOffboarding(options);
-        const result = await sign(context, options.run);
+        const result = await sign(context, options.runId);
         const { run, signed, countersigned, recordFile } = result;
         await passOn(context, run, options.export);
         const status = statusNow(context, run.run);

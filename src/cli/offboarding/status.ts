@@ -10,7 +10,7 @@ import {
   blockLines,
   JSON_OPTION,
   nextLine,
-  RUN_OPTION,
+  RUN_ID_OPTION,
   type RunOptions,
 } from "../lib/offboarding-options.ts";
 import { renderJson, renderTable } from "../lib/output.ts";
@@ -23,7 +23,7 @@ export const command: CommandModule = {
   register(program: Command): void {
     program
       .option(...CONFIG_OPTION)
-      .option(...RUN_OPTION)
+      .option(...RUN_ID_OPTION)
       .option("--all", "every run, the oldest first")
       .option(...JSON_OPTION)
       .addHelpText(
@@ -39,7 +39,7 @@ Exit codes:
         const { config, federation } = await openForCommand(options.config);
         const trust = trustOf(config);
         const runs =
-          options.all === true ? listRuns(federation.state) : [findRun(federation.state, options.run)];
+          options.all === true ? listRuns(federation.state) : [findRun(federation.state, options.runId)];
         const all = runs.map((run) => statusOf(run, trust));
         const json = options.all === true ? all : all[0];
         process.stdout.write(

@@ -8,7 +8,7 @@ import { recordFileOf } from "../../federation/offboarding/walk/finish.ts";
 import { verifyRecord } from "../../records/verify/verify-record.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION, openForCommand, say } from "../lib/federation-options.ts";
-import { JSON_OPTION, RUN_OPTION, type RunOptions } from "../lib/offboarding-options.ts";
+import { JSON_OPTION, RUN_ID_OPTION, type RunOptions } from "../lib/offboarding-options.ts";
 import { renderJson } from "../lib/output.ts";
 import { renderReport } from "../lib/verify-report.ts";
 
@@ -16,7 +16,7 @@ export const command: CommandModule = {
   register(program: Command): void {
     program
       .option(...CONFIG_OPTION)
-      .option(...RUN_OPTION)
+      .option(...RUN_ID_OPTION)
       .option(...JSON_OPTION)
       .addHelpText(
         "after",
@@ -30,7 +30,7 @@ Exit codes:
       )
       .action(async (options: RunOptions) => {
         const { config, federation } = await openForCommand(options.config);
-        const run = findRun(federation.state, options.run);
+        const run = findRun(federation.state, options.runId);
         const text = federation.state.readText(runFile(run.run, "record.json"));
         if (text === undefined) {
           throw new DrawbridgeError("usage", `run ${run.run} has no record yet`, {

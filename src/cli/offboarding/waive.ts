@@ -8,7 +8,7 @@ import {
   JSON_OPTION,
   nextLine,
   openOffboarding,
-  RUN_OPTION,
+  RUN_ID_OPTION,
   type RunOptions,
   statusNow,
 } from "../lib/offboarding-options.ts";
@@ -26,7 +26,7 @@ export const command: CommandModule = {
       .requiredOption("--reason <word>", "why, as a code or a reference; it is signed and published")
       .option("--by <role>", "who answers for it: a role or a staff number; the record's owner when absent")
       .option(...CONFIG_OPTION)
-      .option(...RUN_OPTION)
+      .option(...RUN_ID_OPTION)
       .option(...JSON_OPTION)
       .addHelpText(
         "after",
@@ -39,7 +39,11 @@ Exit codes:
       )
       .action(async (subject: string, options: Options) => {
         const context = await openOffboarding(options);
-        const { run, left } = await waive(context, subject, options);
+        const { run, left } = await waive(context, subject, {
+          run: options.runId,
+          reason: options.reason,
+          by: options.by,
+        });
         const status = statusNow(context, run.run);
         if (options.json === true) process.stdout.write(renderJson({ waived: subject, left, status }));
         else {

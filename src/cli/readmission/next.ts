@@ -11,7 +11,7 @@ import { nextCommand, openWalk, roomsOption, textOf } from "../lib/readmission-o
 interface Options {
   readonly config: string;
   readonly rooms?: RoomsChoice;
-  readonly as?: string;
+  readonly probeConfig?: string;
   readonly json?: boolean;
 }
 
@@ -22,7 +22,7 @@ export const command: CommandModule = {
     program
       .argument("<partner>", "server name, or name of the registry file")
       .addOption(roomsOption())
-      .option("--as <file>", "a probe.yaml: look from outside as well, as the partner")
+      .option("--probe-config <file>", "a probe.yaml: look from outside as well, as the partner")
       .option(...CONFIG_OPTION)
       .option("--json", "print JSON")
       .addHelpText(

@@ -12,8 +12,8 @@ import { nextCommand, openWalk, textOf } from "../lib/readmission-options.ts";
 
 interface Options {
   readonly config: string;
-  readonly gate: string;
-  readonly fresh: string;
+  readonly approval: string;
+  readonly newIdentities: string;
   readonly json?: boolean;
 }
 
@@ -21,8 +21,8 @@ export const command: CommandModule = {
   register(program: Command): void {
     program
       .argument("<partner>", "server name, or name of the registry file")
-      .requiredOption("--gate <reference>", "where the contractual approval is filed")
-      .requiredOption("--fresh <file>", "what the partner brings anew: its client, its keys")
+      .requiredOption("--approval <reference>", "where the contractual approval is filed")
+      .requiredOption("--new-identities <file>", "what the partner brings anew: its client, its keys")
       .option(...CONFIG_OPTION)
       .option("--json", "print JSON")
       .addHelpText(
@@ -43,9 +43,9 @@ Exit codes:
      unknown_agent), or the head is refused; nothing was changed`,
       )
       .action(async (partner: string, options: Options) => {
-        const fresh = loadYaml(FreshIdentities, resolve(options.fresh));
+        const fresh = loadYaml(FreshIdentities, resolve(options.newIdentities));
         const context = await openWalk(options);
-        const { gate } = options;
+        const gate = options.approval;
         const { readmission, isNew, workTreesBehind } = await openReadmission(context, {
           partner,
           gate,

@@ -108,7 +108,7 @@ export function requireReadmission(state: StateFolder, partner: string): Readmis
   const found = lastReadmission(state, partner);
   if (found !== undefined) return found;
   throw new DrawbridgeError("usage", `no re-admission of ${partner} was opened`, {
-    hint: "Open one: drawbridge readmission open PARTNER --gate REFERENCE --fresh FILE.",
+    hint: "Open one: drawbridge readmission open PARTNER --approval REFERENCE --new-identities FILE.",
   });
 }
 

@@ -42,7 +42,7 @@ export async function assessOrigin(revision: Revision, options: AssessOptions): 
     return {
       reason: "not_descendant",
       detail: `${revision} does not come after ${accepted}, which was taken up before`,
-      hint: "Put the branch back on top of it; or, if the rewind is meant, run drawbridge reconcile --once --allow-rewind.",
+      hint: "Put the branch back on top of it; or, if the rewind is meant, run drawbridge reconcile --once --allow-non-fast-forward.",
     };
   }
   if (

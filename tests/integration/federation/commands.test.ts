@@ -92,7 +92,7 @@ describe("commands", () => {
       ["contain", "In closing order: plane 5 (gateway), plane 4 (card), plane 2 (rooms), plane 3 (border)."],
       ["restore", "In opening order: plane 3 (border), plane 2 (rooms), plane 4 (card), plane 5 (gateway)."],
     ] as const) {
-      const { stdout, stderr } = await drawbridge("federation", act, "lighthouse", "--run");
+      const { stdout, stderr } = await drawbridge("federation", act, "lighthouse", "--apply");
       for (const plane of ["plane 5 (gateway)", "plane 4 (card)"]) {
         const told = `${stdout}${stderr}`.split("\n").filter((line) => line.startsWith(plane));
         assert.deepEqual(told, [`${plane}: ${act === "contain" ? "closed" : "in force"}`]);
@@ -155,7 +155,7 @@ describe("commands", () => {
     assert.equal(without.code, 4, without.stderr);
     assert.deepEqual([await records("containment"), await records("abuse")], [[], []]);
 
-    const { code, stdout, stderr } = await drawbridge("federation", "report-abuse", file, "--run");
+    const { code, stdout, stderr } = await drawbridge("federation", "report-abuse", file, "--apply");
     assert.equal(code, 5, "the parts are down, so two planes are not closed yet");
     assert.match(
       stderr,
@@ -166,7 +166,7 @@ describe("commands", () => {
     assert.ok(readdirSync(join(directory, "evidence")).length > 0);
   });
 
-  it("a report about nobody that is known contains nobody, with --run as well [ABU-1]", async (t) => {
+  it("a report about nobody that is known contains nobody, with --apply as well [ABU-1]", async (t) => {
     const { drawbridge, directory, repository } = await deployment(t);
     const file = join(directory, "report.json");
     const unknown = { server_name: "nobody.example" };
@@ -177,7 +177,7 @@ describe("commands", () => {
     };
     writeFileSync(file, JSON.stringify({ ...report, subject: unknown }));
     const head = await repository.requireHead();
-    assert.equal((await drawbridge("federation", "report-abuse", file, "--run")).code, 2);
+    assert.equal((await drawbridge("federation", "report-abuse", file, "--apply")).code, 2);
     assert.equal(await repository.head(), head, "nobody was contained");
   });
 
@@ -187,7 +187,7 @@ describe("commands", () => {
     const contain = () =>
       start(process.execPath, [
         ...[join(ROOT, "src/cli/main.ts"), "federation", "contain", "lighthouse"],
-        ...["--config", config, "--run"],
+        ...["--config", config, "--apply"],
       ]);
     // The service holds a lock of its own; whoever holds that and a plane's is the reconciler.
     const service = await state.tryLock("service");
@@ -223,7 +223,7 @@ describe("commands", () => {
       "federation",
       "contain",
       "lighthouse",
-      "--run",
+      "--apply",
       "--json",
     );
     assert.equal(code, 5, stderr);
@@ -243,13 +243,13 @@ describe("commands", () => {
       /lighthouse/,
       "the border has its file, so it closes at the next start at the latest",
     );
-    const again = await drawbridge("federation", "contain", "lighthouse", "--run");
+    const again = await drawbridge("federation", "contain", "lighthouse", "--apply");
     assert.equal(again.code, 5);
     assert.match(
       again.stdout,
       /^STILL TO BE CLOSED: plane 2 \(rooms\), plane 3 \(border\)\. Hint what is named above/m,
     );
-    assert.match(again.stdout, /^ {2}drawbridge federation contain lighthouse --config '.+' --run$/m);
+    assert.match(again.stdout, /^ {2}drawbridge federation contain lighthouse --config '.+' --apply$/m);
     const status = await drawbridge("federation", "status", "--json");
     assert.equal(status.code, 5);
     const { contained } = JSON.parse(status.stdout);

@@ -45,15 +45,23 @@ describe("identity commands", () => {
       "readmission",
       "open",
       "pilot-station",
-      "--gate",
+      "--approval",
       "CHG-1",
-      "--fresh",
+      "--new-identities",
       fresh,
     );
     assert.equal(refused.code, 4, refused.stderr);
     assert.match(refused.stderr, /\[not_removed\]\nhint: Re-admission follows a removal/);
 
-    const opened = await drawbridge("readmission", "open", "lighthouse", "--gate", "CHG-1", "--fresh", fresh);
+    const opened = await drawbridge(
+      "readmission",
+      "open",
+      "lighthouse",
+      "--approval",
+      "CHG-1",
+      "--new-identities",
+      fresh,
+    );
     assert.equal(opened.code, 0, opened.stderr);
     assert.match(opened.stdout, /next: drawbridge readmission next lighthouse .* # opens plane 1, transport/);
     const next = await drawbridge("readmission", "next", "lighthouse");

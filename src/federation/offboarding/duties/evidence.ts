@@ -17,7 +17,7 @@ export interface PurgeOutcome {
   readonly after: Readonly<Record<string, number>> | null;
   readonly isDestination: boolean;
   readonly at: string;
-  readonly backups: PrivateRecord["obligations"]["backups"];
+  readonly backups: PrivateRecord["duties"]["backups"];
 }
 
 /** Rows that stay only because rooms stay, as the record says. */

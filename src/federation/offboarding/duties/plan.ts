@@ -64,7 +64,7 @@ export async function planPurge(
   { atMs, beforeMs }: { readonly atMs: number; readonly beforeMs?: number | null },
 ): Promise<PurgePlan> {
   const { partner } = session;
-  const { purge } = record.obligations;
+  const { purge } = record.duties;
   session.say("looking for the partner's rooms");
   const found = await partnerRooms(session);
   const media = await planMedia(session, found, purge, beforeMs);
@@ -111,7 +111,7 @@ function whoIsIn({ state }: PartnerRoom, { own, partner }: DutiesSession) {
 async function planMedia(
   session: DutiesSession,
   rooms: readonly PartnerRoom[],
-  { remoteMedia, quarantinedMedia }: PrivateRecord["obligations"]["purge"],
+  { remoteMedia, quarantinedMedia }: PrivateRecord["duties"]["purge"],
   shownBeforeMs: number | null | undefined,
 ): Promise<PurgePlan["media"]> {
   const { tables, partner } = session;
@@ -175,8 +175,8 @@ export function beyondWhatWasShown(shown: PurgePlan, now: PurgePlan): readonly s
 }
 
 /** What was shown and the record no longer asks for, as words for a person; empty when nothing. */
-export function noLongerAsked(shown: PurgePlan, { obligations }: PrivateRecord): readonly string[] {
-  const { remoteMedia, quarantinedMedia, rooms } = obligations.purge;
+export function noLongerAsked(shown: PurgePlan, { duties }: PrivateRecord): readonly string[] {
+  const { remoteMedia, quarantinedMedia, rooms } = duties.purge;
   const asked = new Map(rooms.map(({ room, how }) => [room, how]));
   const isReleased = shown.media.files.some(({ quarantined }) => quarantined);
   return [

@@ -95,7 +95,7 @@ function refuseWhileUnderWay(run: Run): PurgeState | undefined {
   const known = readPurge(run);
   if (known?.begun == null || known.done !== null) return known;
   throw new DrawbridgeError("usage", "a purge of this run is under way", {
-    hint: `End it first: drawbridge offboarding purge … --run ${known.plan.digest}`,
+    hint: `End it first: drawbridge offboarding purge … --confirm ${known.plan.digest}`,
   });
 }
 
@@ -110,7 +110,7 @@ export async function runPurge(context: DutiesContext, run: Run, digest: string)
     const known = readPurge(run);
     if (known?.plan.digest !== digest) {
       throw new DrawbridgeError("usage", "this is not the digest of the last dry run", {
-        hint: "Run drawbridge offboarding purge without --run, read it, and give the digest that it ends with.",
+        hint: "Run drawbridge offboarding purge without --confirm, read it, and give the digest that it ends with.",
       });
     }
     if (known.done !== null) {
@@ -146,7 +146,7 @@ async function begin(
   const kept = noLongerAsked(plan, record);
   if (kept.length > 0) {
     throw new DrawbridgeError("usage", `the record no longer has this purged: ${kept.join(", ")}`, {
-      hint: "Run drawbridge offboarding purge without --run again, and read it. Nothing was purged.",
+      hint: "Run drawbridge offboarding purge without --confirm again, and read it. Nothing was purged.",
     });
   }
   const now = await planPurge(session, run.run, record, {
@@ -156,7 +156,7 @@ async function begin(
   const more = beyondWhatWasShown(plan, now);
   if (more.length > 0) {
     throw new DrawbridgeError("usage", `more would go than was shown: ${more.join(", ")}`, {
-      hint: "Run drawbridge offboarding purge without --run again, and read it. Nothing was purged.",
+      hint: "Run drawbridge offboarding purge without --confirm again, and read it. Nothing was purged.",
     });
   }
   const before = (await session.tables?.counts(session.partner)) ?? null;
@@ -292,7 +292,7 @@ async function finish(
   const isDestination = await session.homeserver.isDestination(session.partner);
   const at = new Date(session.clock.now()).toISOString();
   const items = purgesAnything(state.plan)
-    ? purgeEvidence({ ...state, after, isDestination, at, backups: record.obligations.backups })
+    ? purgeEvidence({ ...state, after, isDestination, at, backups: record.duties.backups })
     : [];
   const done = { ...state, done: { at, after, items: [...items] } };
   write(run, done);

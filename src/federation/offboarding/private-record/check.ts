@@ -191,15 +191,15 @@ function contradictions(values: unknown, lineOf: LineOf): RecordProblem[] {
   if (from !== undefined && until !== undefined && until <= from) {
     report("record.window", "maintenance.until", "is not after maintenance.from", "Correct one of the two.");
   }
-  if (at("obligations.retention.state") === "ended" && at("obligations.retention.until") != null) {
+  if (at("duties.retention.state") === "ended" && at("duties.retention.until") != null) {
     report(
       "record.retention",
-      "obligations.retention.until",
+      "duties.retention.until",
       "stands there although nothing is kept",
       "Take the day away (--clear), or write kept.",
     );
   }
-  problems.push(...purgeContradictions(at("obligations.purge"), lineOf));
+  problems.push(...purgeContradictions(at("duties.purge"), lineOf));
   return problems;
 }
 
@@ -208,8 +208,8 @@ function purgeContradictions(purge: unknown, lineOf: LineOf): RecordProblem[] {
   const { rooms, remoteMedia, quarantinedMedia, waiver } = purge;
   if (!Array.isArray(rooms) || remoteMedia == null || quarantinedMedia == null) return [];
   const problem = (rule: string, field: string, message: string, hint: string): RecordProblem => ({
-    ...{ rule, field: `obligations.purge.${field}`, message, hint },
-    line: lineOf(["obligations", "purge", field]),
+    ...{ rule, field: `duties.purge.${field}`, message, hint },
+    line: lineOf(["duties", "purge", field]),
   });
   const problems: RecordProblem[] = [];
   const named = rooms.map((entry: unknown) => (isObject(entry) ? entry["room"] : undefined));
@@ -253,10 +253,10 @@ function purgesNothing({ rooms, remoteMedia }: Record<string, unknown>): boolean
 /** Fields that are missing only because of what stands in others. */
 function wantedBesides(values: unknown): ReadonlySet<string> {
   const at = (path: string) => valueAt(values, path.split("."));
-  const purge = at("obligations.purge");
+  const purge = at("duties.purge");
   return new Set([
-    ...(at("obligations.retention.state") === "kept" ? ["obligations.retention.until"] : []),
-    ...(isObject(purge) && purgesNothing(purge) === true ? ["obligations.purge.waiver"] : []),
+    ...(at("duties.retention.state") === "kept" ? ["duties.retention.until"] : []),
+    ...(isObject(purge) && purgesNothing(purge) === true ? ["duties.purge.waiver"] : []),
     ...(at("readmission.possible") === true ? ["readmission.owner"] : []),
   ]);
 }

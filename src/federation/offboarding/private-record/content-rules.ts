@@ -120,7 +120,7 @@ export function brokenByValue(
   const whole = String(value);
   const text = whole.slice(0, SEARCHED_MAX);
   const place = path.map(String).join(".");
-  const isRoom = parseRoomId(value) !== undefined && /^(?:affected|obligations)\./.test(place);
+  const isRoom = parseRoomId(value) !== undefined && /^(?:affected|duties)\./.test(place);
   const isRun = place === "run" && RunId.safeParse(value).success;
   const found: BrokenRule[] = [];
   if (whole.includes("\n") || whole.length > VALUE_LENGTH_MAX) {

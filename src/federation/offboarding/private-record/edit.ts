@@ -48,7 +48,7 @@ function roomPurgeOf(word: string): { readonly room: string; readonly how: strin
   const how = RoomPurge.safeParse(word.slice(at + 1));
   if (at < 1 || !how.success) {
     throw usage(
-      "obligations.purge.rooms takes ROOM=room, ROOM=history or ROOM=keep",
+      "duties.purge.rooms takes ROOM=room, ROOM=history or ROOM=keep",
       "Quote each for the shell: '!id=room'. Nothing was changed.",
     );
   }

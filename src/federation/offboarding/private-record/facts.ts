@@ -39,14 +39,14 @@ export function recordOfRun(run: {
  *   `config_unreadable`
  */
 export function recordFacts(run: Parameters<typeof recordOfRun>[0]): RecordFacts {
-  const { affected, attestation, change, obligations, readmission } = recordOfRun(run);
-  const { retention, backups } = obligations;
+  const { affected, attestation, change, duties, readmission } = recordOfRun(run);
+  const { retention, backups } = duties;
   return {
     owner: attestation.own,
     references: { change: change.reference, rollback: change.rollback },
     retention: { state: retention.state, until: retention.until ?? null },
     backupsExpireBy: backups.expireBy,
-    purgeWaiver: obligations.purge.waiver ?? null,
+    purgeWaiver: duties.purge.waiver ?? null,
     readmission: {
       possible: readmission.possible,
       owner: readmission.owner ?? null,

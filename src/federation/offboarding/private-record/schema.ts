@@ -55,7 +55,7 @@ export const PrivateRecord = z.strictObject({
     }),
   }),
   /** Retained copies and deletion, as the contract says. */
-  obligations: z.strictObject({
+  duties: z.strictObject({
     retention: z.strictObject({
       /** `ended`: nothing is kept any more; `kept`: copies are kept until that day. */
       state: z.enum(["ended", "kept"]),

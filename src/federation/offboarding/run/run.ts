@@ -122,6 +122,6 @@ export function findRun(state: StateFolder, named?: string): Run {
     hint:
       only === undefined
         ? "Open one: drawbridge offboarding open."
-        : `Name one with --run: ${active.map(({ run, remover, partner, self }) => `${run} (${self === remover ? partner : remover})`).join(", ")}.`,
+        : `Name one with --run-id: ${active.map(({ run, remover, partner, self }) => `${run} (${self === remover ? partner : remover})`).join(", ")}.`,
   });
 }

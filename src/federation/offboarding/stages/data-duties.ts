@@ -5,7 +5,7 @@ import type { Observation, Rule } from "./observation.ts";
 import { DUTIES, PURGE_WAIVED, STATIC_TESTS } from "./stated-probes.ts";
 
 const HOW_TO_PURGE =
-  "Run drawbridge offboarding purge PARTNER; or, where nothing is to go, drawbridge offboarding set obligations.purge.waiver WORD --record FILE.";
+  "Run drawbridge offboarding purge PARTNER; or, where nothing is to go, drawbridge offboarding set duties.purge.waiver WORD --record FILE.";
 
 const OWN: ReadonlySet<string> = new Set([PURGE_WAIVED, DUTIES, STATIC_TESTS]);
 

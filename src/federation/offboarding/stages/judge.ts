@@ -132,9 +132,10 @@ function notSeen(probe: string, left: EvidenceItem | undefined, fromOutside: boo
 }
 
 function howToSee(probe: string, left: EvidenceItem | undefined, fromOutside: boolean): string | undefined {
-  if (left !== undefined) return "Add what is missing to the probe file, and run the step again with --as.";
+  if (left !== undefined)
+    return "Add what is missing to the probe file, and run the step again with --probe-config.";
   if (isOutside(probe) && !fromOutside)
-    return "Run the step again with --as and a probe file (drawbridge federation probe --help).";
+    return "Run the step again with --probe-config and a probe file (drawbridge federation probe --help).";
   return undefined;
 }
 

@@ -57,7 +57,7 @@ export function borderRules({ items, policyBefore, startedBefore }: Observation)
       ...(isCutBefore
         ? { probes: ["policy_check", "invite"], needs: ["policy_check", "invite"] }
         : { probes: [VIOLATION, "invite"], needs: [VIOLATION] }),
-      hint: "No denial was written yet: run the step again with --as and a probe file that has a signing key and an invitee.",
+      hint: "No denial was written yet: run the step again with --probe-config and a probe file that has a signing key and an invitee.",
     },
     {
       condition: "no_restart",

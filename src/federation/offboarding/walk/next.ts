@@ -36,7 +36,8 @@ export function next(
   return withRun(context, options.run, async (run, { parties }) => {
     requireOpen(run);
     // It is refused before it is written down: what is there is read again by every later step.
-    const ahead = options.ahead === undefined ? null : wordOf("--ahead", options.ahead, AHEAD_WORD);
+    const ahead =
+      options.ahead === undefined ? null : wordOf("--skip-countersignature", options.ahead, AHEAD_WORD);
     const moves = movesOf(viewOf(run, parties), ahead !== null);
     const after = (did: NextResult["did"], more: Partial<NextResult> = {}): NextResult => {
       const view = viewOf(run, parties);

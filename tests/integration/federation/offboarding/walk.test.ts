@@ -116,7 +116,7 @@ describe("walk", () => {
         ["invoke_refused", "nobody has tried invoke as the counterparty"],
       ],
     );
-    assert.match(open[0]?.hint ?? "", /--as/);
+    assert.match(open[0]?.hint ?? "", /--probe-config/);
   });
 
   it("a border whose homeserver was restarted is measured anew [OFF-2]", async (t) => {
@@ -297,7 +297,7 @@ describe("walk", () => {
     await next(a.context);
     const head = await a.federation.repository.head();
     for (const ahead of ["because it is silent", "x".repeat(123), ""]) {
-      await assert.rejects(next(a.context, { ahead }), { code: "usage", message: /--ahead/ });
+      await assert.rejects(next(a.context, { ahead }), { code: "usage", message: /--skip-countersignature/ });
     }
     assert.equal(await a.federation.repository.head(), head);
     assert.equal(viewAt(a).stages[1]?.own.state, "pending");

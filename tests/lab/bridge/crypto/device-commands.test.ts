@@ -77,10 +77,10 @@ describe("device commands", () => {
     const unsure = await drawbridge("ghost", "device", "reset", "docs", ...config);
     assert.deepEqual([unsure.code, unsure.stdout], [ExitCode.usage, ""]);
     assert.equal(
-      (await drawbridge("ghost", "device", "reset", "nobody", "--i-know", ...config)).code,
+      (await drawbridge("ghost", "device", "reset", "nobody", "--yes", ...config)).code,
       ExitCode.usage,
     );
-    const reset = await drawbridge("ghost", "device", "reset", "docs", "--i-know", "--json", ...config);
+    const reset = await drawbridge("ghost", "device", "reset", "docs", "--yes", "--json", ...config);
     assert.equal(reset.code, ExitCode.ok, reset.stderr);
     const made = JSON.parse(reset.stdout) as { from: string; to: string };
     assert.equal(made.from, first?.device);

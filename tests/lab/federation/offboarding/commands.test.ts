@@ -26,13 +26,13 @@ const FILLED: Readonly<Record<string, unknown>> = {
   "maintenance.from": "2026-11-21T22:00:00Z",
   "maintenance.until": "2026-11-21T23:00:00Z",
   "maintenance.expectedInterruption": "30s",
-  "obligations.retention.state": "ended",
-  "obligations.purge.remoteMedia": "keep",
-  "obligations.purge.quarantinedMedia": "keep",
-  "obligations.purge.rooms": [],
-  "obligations.purge.waiver": "no_data_kept",
-  "obligations.backups.owner": "operations-6",
-  "obligations.backups.expireBy": "2027-02-21",
+  "duties.retention.state": "ended",
+  "duties.purge.remoteMedia": "keep",
+  "duties.purge.quarantinedMedia": "keep",
+  "duties.purge.rooms": [],
+  "duties.purge.waiver": "no_data_kept",
+  "duties.backups.owner": "operations-6",
+  "duties.backups.expireBy": "2027-02-21",
   "attestation.own": "change-owner",
   "attestation.partner": "change-owner",
   "readmission.possible": false,
@@ -47,7 +47,7 @@ describe("commands", () => {
     const at = async (own: string, ...words: readonly string[]) => {
       const folder = join(directory, own);
       const looks = ["next", "sign", "complete"].includes(words[0] ?? "") || words.includes("--sign");
-      const more = looks ? ["--as", join(folder, "probe.yaml")] : [];
+      const more = looks ? ["--probe-config", join(folder, "probe.yaml")] : [];
       const group = words[0] === "reconcile" ? [] : ["offboarding"];
       const all = [...group, ...words, "--config", join(folder, "federation.yaml"), ...more];
       const ended = await run(process.execPath, [

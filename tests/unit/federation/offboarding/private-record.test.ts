@@ -103,7 +103,7 @@ describe("private record", () => {
     ["personal.phone_number", "technical.rollbackOwner", "0049.30.1234567"],
     ["personal.phone_number", "attestation.own", "030/1234567"],
     ["personal.phone_number", "partner.legalEntity", "Lighthouse Inc (415) 555-0132"],
-    ["personal.phone_number", "obligations.backups.owner", "tel:1234567"],
+    ["personal.phone_number", "duties.backups.owner", "tel:1234567"],
     ["personal.matrix_user", "technical.owner", "@anna:harbour.example"],
     ["personal.matrix_user", "change.reference", "https://matrix.to/#/@anna:harbour.example"],
     ["personal.matrix_user", "change.rollback", "matrix:u/anna:harbour.example"],
@@ -253,19 +253,19 @@ describe("private record", () => {
     const cases: readonly (readonly [rule: string, text: string])[] = [
       ["record.kind_contradicts_trigger", recordWith("revocation.kind", "emergency")],
       ["record.window", recordWith("maintenance.until", "2026-01-31T03:00:00Z")],
-      ["record.retention", recordWith("obligations.retention", { state: "ended", until: "2030-01-01" })],
+      ["record.retention", recordWith("duties.retention", { state: "ended", until: "2030-01-01" })],
       [
         "record.quarantined_media",
-        recordWith("obligations.purge", {
+        recordWith("duties.purge", {
           remoteMedia: "keep",
           quarantinedMedia: "purge",
           rooms: [{ room: "!a:b", how: "room" }],
         }),
       ],
-      ["record.purge_waiver", recordWith("obligations.purge.waiver", "contract_14")],
+      ["record.purge_waiver", recordWith("duties.purge.waiver", "contract_14")],
       [
         "record.room_twice",
-        recordWith("obligations.purge.rooms", [
+        recordWith("duties.purge.rooms", [
           { room: "!a:b", how: "room" },
           { room: "!a:b", how: "keep" },
         ]),
@@ -306,14 +306,14 @@ describe("private record", () => {
   it("a day, a waiver and an owner are missing where other fields make them so [OFF-1]", () => {
     const keepAll = { remoteMedia: "keep", quarantinedMedia: "keep", rooms: [{ room: "!a:b", how: "keep" }] };
     for (const [missing, text] of [
-      ["obligations.retention.until", recordWith("obligations.retention", { state: "kept" })],
-      ["obligations.purge.waiver", recordWith("obligations.purge", keepAll)],
+      ["duties.retention.until", recordWith("duties.retention", { state: "kept" })],
+      ["duties.purge.waiver", recordWith("duties.purge", keepAll)],
       ["readmission.owner", recordWith("readmission.owner", null)],
     ] as const) {
       const checked = checkRecordText(text);
       assert.deepEqual([checked.record, checked.missing, checked.problems], [undefined, [missing], []]);
     }
-    assert.ok(checkRecordText(recordWith("obligations.purge", { ...keepAll, waiver: "contract_14" })).record);
+    assert.ok(checkRecordText(recordWith("duties.purge", { ...keepAll, waiver: "contract_14" })).record);
   });
 
   it("setting a field changes nothing else, and keeps comments [OFF-1]", () => {
@@ -331,14 +331,14 @@ describe("private record", () => {
   });
 
   it("a field's words are read as the field wants them, or refused [OFF-1]", () => {
-    assert.deepEqual(fieldValue(requireField("obligations.purge.rooms"), ["!a=b:c=room", "!d=keep"]), [
+    assert.deepEqual(fieldValue(requireField("duties.purge.rooms"), ["!a=b:c=room", "!d=keep"]), [
       { room: "!a=b:c", how: "room" },
       { room: "!d", how: "keep" },
     ]);
     assert.equal(fieldValue(requireField("readmission.possible"), ["false"]), false);
     assert.deepEqual(fieldValue(requireField("affected.routes"), ["/a", "/b"]), ["/a", "/b"]);
     for (const [field, words] of [
-      ["obligations.purge.rooms", ["!a=purge"]],
+      ["duties.purge.rooms", ["!a=purge"]],
       ["readmission.possible", ["yes"]],
       ["technical.owner", ["a", "b"]],
     ] as const) {

@@ -100,7 +100,7 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
   const rooms = [{ room: ROOM, how: "room" }];
   writeFile(
     privateRecordFile,
-    recordWith("obligations.purge", { remoteMedia: "purge", quarantinedMedia: "purge", rooms, ...purge }),
+    recordWith("duties.purge", { remoteMedia: "purge", quarantinedMedia: "purge", rooms, ...purge }),
     0o600,
   );
   const clock = new ManualClock(Date.parse(AT));
@@ -217,7 +217,7 @@ describe("purge", () => {
       const { digest } = await dryRun(context, run);
       const rooms = [{ room: ROOM, how: "room" }];
       const purge = { remoteMedia: "purge", quarantinedMedia: "purge", rooms, ...change };
-      writeFile(privateRecordFile, recordWith("obligations.purge", purge), 0o600);
+      writeFile(privateRecordFile, recordWith("duties.purge", purge), 0o600);
       const refused = { code: "usage", message: /the record no longer has this purged/ };
       await assert.rejects(runPurge(context, run, digest), refused, JSON.stringify(change));
       assert.ok(homeserver.isRoomThere && homeserver.files.size === 1);
