@@ -7,40 +7,34 @@ import { type Bench, type BenchResult, renderBenchmarks } from "../bench/bench.t
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import { startTestServer } from "../tests/support/test-server.ts";
 import { ROOT } from "./run-program.ts";
-import type { Task } from "./task.ts";
 
 const PAGE = join(ROOT, "docs", "reference", "benchmarks.md");
 
-export const task: Task = {
-  name: "bench",
-  summary: "Benchmarks beside their references; arguments select, --write keeps them as a page.",
-  needs: {},
-  async run(args) {
-    const filters = args.filter((argument) => !argument.startsWith("-"));
-    const files = globSync("bench/*.bench.ts", { cwd: ROOT })
-      .sort()
-      .filter((file) => filters.length === 0 || filters.some((filter) => file.includes(filter)));
-    if (files.length === 0) {
-      throw new DrawbridgeError("usage", `no benchmark matches ${filters.join(" ")}`, {
-        hint: "Look into the folder bench for their names.",
-      });
+export async function runBenchmarks(args: readonly string[]): Promise<number> {
+  const filters = args.filter((argument) => !argument.startsWith("-"));
+  const files = globSync("bench/*.bench.ts", { cwd: ROOT })
+    .sort()
+    .filter((file) => filters.length === 0 || filters.some((filter) => file.includes(filter)));
+  if (files.length === 0) {
+    throw new DrawbridgeError("usage", `no benchmark matches ${filters.join(" ")}`, {
+      hint: "Look into the folder bench for their names.",
+    });
+  }
+  const results: BenchResult[] = [];
+  for (const file of files) {
+    const { bench } = (await import(pathToFileURL(join(ROOT, file)).href)) as { bench: Bench };
+    const server = await startTestServer();
+    try {
+      process.stderr.write(`${bench.name} …\n`);
+      const progress = (message: string) => void process.stderr.write(`  ${message}\n`);
+      const loadBefore = loadavg()[0] ?? 0;
+      const rows = await bench.run({ postgresUrl: server.url, progress });
+      results.push({ bench, rows, load: [loadBefore, loadavg()[0] ?? 0] });
+    } finally {
+      await server.stop();
     }
-    const results: BenchResult[] = [];
-    for (const file of files) {
-      const { bench } = (await import(pathToFileURL(join(ROOT, file)).href)) as { bench: Bench };
-      const server = await startTestServer();
-      try {
-        process.stderr.write(`${bench.name} …\n`);
-        const progress = (message: string) => void process.stderr.write(`  ${message}\n`);
-        const loadBefore = loadavg()[0] ?? 0;
-        const rows = await bench.run({ postgresUrl: server.url, progress });
-        results.push({ bench, rows, load: [loadBefore, loadavg()[0] ?? 0] });
-      } finally {
-        await server.stop();
-      }
-    }
-    process.stdout.write(renderBenchmarks(results));
-    if (args.includes("--write")) writeFileSync(PAGE, renderBenchmarks(results, readFileSync(PAGE, "utf8")));
-    return results.every(({ rows }) => rows.every(({ met }) => met)) ? 0 : 1;
-  },
-};
+  }
+  process.stdout.write(renderBenchmarks(results));
+  if (args.includes("--write")) writeFileSync(PAGE, renderBenchmarks(results, readFileSync(PAGE, "utf8")));
+  return results.every(({ rows }) => rows.every(({ met }) => met)) ? 0 : 1;
+}

@@ -3,19 +3,13 @@
 import { cpSync, rmSync } from "node:fs";
 import { extname, join } from "node:path";
 import { npmProgram, ROOT, runProgram } from "./run-program.ts";
-import type { Task } from "./task.ts";
 
-export const task: Task = {
-  name: "build",
-  summary: "Compile src into dist, as npm does before it packs.",
-  needs: {},
-  async run() {
-    const dist = join(ROOT, "dist");
-    rmSync(dist, { recursive: true, force: true });
-    const compiled = await runProgram(npmProgram("tsc"), ["-p", "tsconfig.build.json"]);
-    if (compiled.code !== 0) return compiled.code;
-    // What is read at run time beside the code: SQL migrations, templates.
-    cpSync(join(ROOT, "src"), dist, { recursive: true, filter: (source) => extname(source) !== ".ts" });
-    return 0;
-  },
-};
+export async function build(): Promise<number> {
+  const dist = join(ROOT, "dist");
+  rmSync(dist, { recursive: true, force: true });
+  const compiled = await runProgram(npmProgram("tsc"), ["-p", "tsconfig.build.json"]);
+  if (compiled.code !== 0) return compiled.code;
+  // What is read at run time beside the code: SQL migrations, templates.
+  cpSync(join(ROOT, "src"), dist, { recursive: true, filter: (source) => extname(source) !== ".ts" });
+  return 0;
+}

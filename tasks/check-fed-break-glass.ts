@@ -16,7 +16,6 @@ import { SAFE_ORDER } from "../src/federation/planes/names.ts";
 import { runPass } from "../src/federation/reconcile/pass.ts";
 import { PolicyFile } from "../src/rendered-files/policy-file.ts";
 import { controlConfig, controlRepository, openControl } from "../tests/support/control-repository.ts";
-import type { Task } from "./task.ts";
 
 const PARTNER = "lighthouse";
 
@@ -125,21 +124,16 @@ function checkAbuseReport(serverName: string, report: Report): void {
   report("one that quotes is refused", read(quoting).problems !== undefined);
 }
 
-export const task: Task = {
-  name: "check:fed-break-glass",
-  summary: "A sample partner is contained and restored in a repository of its own; no server.",
-  needs: {},
-  async run() {
-    const directory = mkdtempSync(join(tmpdir(), "drawbridge-break-glass-"));
-    let failures = 0;
-    try {
-      await breakGlass(directory, (what, holds) => {
-        if (!holds) failures++;
-        process.stdout.write(`${holds ? "ok     " : "FAILED "} ${what}\n`);
-      });
-    } finally {
-      rmSync(directory, { recursive: true, force: true });
-    }
-    return failures === 0 ? 0 : 1;
-  },
-};
+export async function checkBreakGlass(): Promise<number> {
+  const directory = mkdtempSync(join(tmpdir(), "drawbridge-break-glass-"));
+  let failures = 0;
+  try {
+    await breakGlass(directory, (what, holds) => {
+      if (!holds) failures++;
+      process.stdout.write(`${holds ? "ok     " : "FAILED "} ${what}\n`);
+    });
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+  return failures === 0 ? 0 : 1;
+}

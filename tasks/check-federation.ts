@@ -2,27 +2,21 @@
 // in it. Needs no server.
 import { checkRepository } from "../src/federation/check.ts";
 import { outcomeOf, PLANTED_MISTAKES, sampleTree } from "../tests/support/planted-mistakes.ts";
-import type { Task } from "./task.ts";
 
-export const task: Task = {
-  name: "check:federation",
-  summary: "Registry and renders of a sample organisation, and that planted mistakes are caught; no server.",
-  needs: {},
-  async run() {
-    const { registry, rendered } = sampleTree();
-    let failures = 0;
-    for (const { name, result, found } of checkRepository(registry, rendered)) {
-      if (result !== "ok") failures++;
-      process.stdout.write(
-        `${result.padEnd(8)} ${name}\n${found.map((line) => `         ${line}\n`).join("")}`,
-      );
-    }
-    for (const mistake of PLANTED_MISTAKES) {
-      const missed = outcomeOf(mistake);
-      if (missed !== undefined) failures++;
-      process.stdout.write(`${missed === undefined ? "caught  " : "MISSED  "} ${mistake.what}\n`);
-      if (missed !== undefined) process.stdout.write(`         ${missed}\n`);
-    }
-    return failures === 0 ? 0 : 1;
-  },
-};
+export async function checkFederation(): Promise<number> {
+  const { registry, rendered } = sampleTree();
+  let failures = 0;
+  for (const { name, result, found } of checkRepository(registry, rendered)) {
+    if (result !== "ok") failures++;
+    process.stdout.write(
+      `${result.padEnd(8)} ${name}\n${found.map((line) => `         ${line}\n`).join("")}`,
+    );
+  }
+  for (const mistake of PLANTED_MISTAKES) {
+    const missed = outcomeOf(mistake);
+    if (missed !== undefined) failures++;
+    process.stdout.write(`${missed === undefined ? "caught  " : "MISSED  "} ${mistake.what}\n`);
+    if (missed !== undefined) process.stdout.write(`         ${missed}\n`);
+  }
+  return failures === 0 ? 0 : 1;
+}

@@ -8,7 +8,6 @@ import { compareBehaviours } from "./published-behaviours.ts";
 import { compareSchemas } from "./published-schemas.ts";
 import { npmProgram, pythonProgram, ROOT, runProgram } from "./run-program.ts";
 import { readImports } from "./structure.ts";
-import type { Task } from "./task.ts";
 
 /** What the caller allows to be rewritten. */
 interface Fixes {
@@ -110,27 +109,20 @@ const STEPS: readonly Step[] = [
   },
 ];
 
-export const task: Task = {
-  name: "check",
-  summary: "Types, style, import rules, unused code; --update rewrites what is published, --fix formats.",
-  needs: {
-    pythonTools: true,
-  },
-  async run(args) {
-    const repairs: Fixes = { fix: args.includes("--fix"), update: args.includes("--update") };
-    let failed = 0;
-    for (const step of STEPS) {
-      const started = systemClock.now();
-      const problem = await step.run(repairs);
-      const seconds = ((systemClock.now() - started) / 1000).toFixed(1);
-      process.stdout.write(`${problem === "" ? "ok    " : "FAILED"}  ${step.name} (${seconds} s)\n`);
-      if (problem === "") continue;
-      failed++;
-      process.stdout.write(`${problem.replaceAll(/^/gm, "        ")}\n`);
-    }
-    process.stdout.write(
-      failed === 0 ? "All checks passed.\n" : `${failed} of ${STEPS.length} checks failed.\n`,
-    );
-    return failed === 0 ? 0 : 1;
-  },
-};
+export async function check(args: readonly string[]): Promise<number> {
+  const repairs: Fixes = { fix: args.includes("--fix"), update: args.includes("--update") };
+  let failed = 0;
+  for (const step of STEPS) {
+    const started = systemClock.now();
+    const problem = await step.run(repairs);
+    const seconds = ((systemClock.now() - started) / 1000).toFixed(1);
+    process.stdout.write(`${problem === "" ? "ok    " : "FAILED"}  ${step.name} (${seconds} s)\n`);
+    if (problem === "") continue;
+    failed++;
+    process.stdout.write(`${problem.replaceAll(/^/gm, "        ")}\n`);
+  }
+  process.stdout.write(
+    failed === 0 ? "All checks passed.\n" : `${failed} of ${STEPS.length} checks failed.\n`,
+  );
+  return failed === 0 ? 0 : 1;
+}

@@ -10,7 +10,6 @@ import {
   checkNpm,
   checkPython,
 } from "./doctor/programs.ts";
-import type { Task } from "./task.ts";
 
 const CHECKS: readonly (() => Finding | Promise<Finding>)[] = [
   checkNode,
@@ -33,14 +32,9 @@ function render(finding: Finding): string {
   return `${MARKS[finding.status].padEnd(9)}${finding.name}: ${finding.found}\n${hint}`;
 }
 
-export const task: Task = {
-  name: "doctor",
-  summary: "What this machine lacks for the project, and the hint of each; --json for scripts.",
-  needs: {},
-  async run(args) {
-    const findings: Finding[] = [];
-    for (const check of CHECKS) findings.push(await check());
-    process.stdout.write(args.includes("--json") ? renderJson({ findings }) : findings.map(render).join(""));
-    return findings.some(({ status }) => status === "problem") ? 1 : 0;
-  },
-};
+export async function doctor(args: readonly string[]): Promise<number> {
+  const findings: Finding[] = [];
+  for (const check of CHECKS) findings.push(await check());
+  process.stdout.write(args.includes("--json") ? renderJson({ findings }) : findings.map(render).join(""));
+  return findings.some(({ status }) => status === "problem") ? 1 : 0;
+}

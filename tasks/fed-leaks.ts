@@ -4,7 +4,6 @@ import { join } from "node:path";
 import { LeakTable, renderLeakTable, replaceLeakTable } from "../src/federation/probes/leaks.ts";
 import { measureLeaks } from "../tests/support/leaks.ts";
 import { ROOT } from "./run-program.ts";
-import type { Task } from "./task.ts";
 
 const RECORD = join(ROOT, "docs", "reference", "federation-leaks.json");
 /** Pages that show the table. */
@@ -13,20 +12,12 @@ const PAGES = [
   join(ROOT, "docs", "operating", "partner-compromised.md"),
 ];
 
-export const task: Task = {
-  name: "fed:leaks",
-  summary:
-    "What a third server still relays after each measure, measured; --json, --update rewrites record and pages.",
-  needs: {
-    python: true,
-  },
-  async run(args) {
-    const table = LeakTable.parse(await measureLeaks((text) => process.stderr.write(`${text}\n`)));
-    const json = `${JSON.stringify(table, null, 2)}\n`;
-    process.stdout.write(args.includes("--json") ? json : renderLeakTable(table));
-    if (!args.includes("--update")) return 0;
-    writeFileSync(RECORD, json);
-    for (const page of PAGES) writeFileSync(page, replaceLeakTable(readFileSync(page, "utf8"), table));
-    return 0;
-  },
-};
+export async function measureAndShowLeaks(args: readonly string[]): Promise<number> {
+  const table = LeakTable.parse(await measureLeaks((text) => process.stderr.write(`${text}\n`)));
+  const json = `${JSON.stringify(table, null, 2)}\n`;
+  process.stdout.write(args.includes("--json") ? json : renderLeakTable(table));
+  if (!args.includes("--update")) return 0;
+  writeFileSync(RECORD, json);
+  for (const page of PAGES) writeFileSync(page, replaceLeakTable(readFileSync(page, "utf8"), table));
+  return 0;
+}

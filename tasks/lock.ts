@@ -5,7 +5,6 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ROOT } from "./run-program.ts";
-import type { Task } from "./task.ts";
 
 interface LockedPackage {
   readonly version?: string;
@@ -83,15 +82,10 @@ export function readLock(): Lock {
   return JSON.parse(readFileSync(FILE, "utf8")) as Lock;
 }
 
-export const task: Task = {
-  name: "lock",
-  summary: "Complete package-lock.json after npm install has written it.",
-  needs: {},
-  async run() {
-    const lock = readLock();
-    const added = completeLock(lock);
-    if (added.length > 0) writeFileSync(FILE, `${JSON.stringify(lock, null, 2)}\n`);
-    process.stdout.write(`package-lock.json: ${added.length} entries added\n`);
-    return 0;
-  },
-};
+export async function updateLock(): Promise<number> {
+  const lock = readLock();
+  const added = completeLock(lock);
+  if (added.length > 0) writeFileSync(FILE, `${JSON.stringify(lock, null, 2)}\n`);
+  process.stdout.write(`package-lock.json: ${added.length} entries added\n`);
+  return 0;
+}

@@ -3,7 +3,6 @@ import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { ROOT } from "./run-program.ts";
 import { condense, cyclesOf, readImports } from "./structure.ts";
-import type { Task } from "./task.ts";
 
 const FOLDERS = ["src", "lab", "examples", "tasks", "tests", "bench"];
 const LONG_LINES = 400;
@@ -26,27 +25,22 @@ function figures(folder: string) {
   };
 }
 
-export const task: Task = {
-  name: "stats",
-  summary: "Lines, files, median, long files, cycles and test helpers; --json for scripts.",
-  needs: {},
-  async run(args) {
-    const folders = FOLDERS.map(figures);
-    const graph = readImports(["src"]);
-    const byFolder = condense(graph, (file) => file.split("/").slice(0, 3).join("/"));
-    const totals = {
-      fileCycles: cyclesOf(graph).length,
-      folderCycles: cyclesOf(byFolder).length,
-      testHelpers: globSync("tests/support/**/*.ts", { cwd: ROOT }).length,
-    };
-    if (args.includes("--json")) {
-      process.stdout.write(`${JSON.stringify({ folders, ...totals })}\n`);
-      return 0;
-    }
-    const columns = ["folder", "files", "lines", "medianLines", "under40", "over400"] as const;
-    const rows = [[...columns], ...folders.map((row) => columns.map((column) => String(row[column])))];
-    for (const row of rows) process.stdout.write(`${row.map((cell) => cell.padStart(12)).join("")}\n`);
-    for (const [name, value] of Object.entries(totals)) process.stdout.write(`${name}: ${value}\n`);
+export async function printStats(args: readonly string[]): Promise<number> {
+  const folders = FOLDERS.map(figures);
+  const graph = readImports(["src"]);
+  const byFolder = condense(graph, (file) => file.split("/").slice(0, 3).join("/"));
+  const totals = {
+    fileCycles: cyclesOf(graph).length,
+    folderCycles: cyclesOf(byFolder).length,
+    testHelpers: globSync("tests/support/**/*.ts", { cwd: ROOT }).length,
+  };
+  if (args.includes("--json")) {
+    process.stdout.write(`${JSON.stringify({ folders, ...totals })}\n`);
     return 0;
-  },
-};
+  }
+  const columns = ["folder", "files", "lines", "medianLines", "under40", "over400"] as const;
+  const rows = [[...columns], ...folders.map((row) => columns.map((column) => String(row[column])))];
+  for (const row of rows) process.stdout.write(`${row.map((cell) => cell.padStart(12)).join("")}\n`);
+  for (const [name, value] of Object.entries(totals)) process.stdout.write(`${name}: ${value}\n`);
+  return 0;
+}

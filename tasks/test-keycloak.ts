@@ -9,7 +9,6 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import { ROOT, runProgram } from "./run-program.ts";
 import { runTests } from "./run-tests.ts";
-import type { Task } from "./task.ts";
 
 const VERSION = "26.7.3";
 const PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1";
@@ -18,32 +17,25 @@ const HOME = join(TOOLS, `keycloak-${VERSION}`);
 const START_TIMEOUT_MS = 240_000;
 const FILE_TIMEOUT_MS = 10 * 60_000;
 
-export const task: Task = {
-  name: "test:keycloak",
-  summary: "The issuer's contract on a real Keycloak (Maven, Java 17; about a minute and a half).",
-  needs: {
-    python: true,
-  },
-  async run(args) {
-    await demand("java", ["-version"], "Install Java 17 or newer, such as Debian's openjdk-17-jre-headless.");
-    await install();
-    const keycloak = await startKeycloak();
-    try {
-      return await runTests({
-        folders: ["tests/integration/issuer", "tests/keycloak"],
-        args: args.length > 0 ? args : ["issuer/contract.test.ts", "tests/keycloak"],
-        concurrency: 1,
-        timeoutMs: FILE_TIMEOUT_MS,
-        env: {
-          DRAWBRIDGE_TEST_KEYCLOAK: keycloak.url,
-          DRAWBRIDGE_TEST_KEYCLOAK_PASSWORD: keycloak.password,
-        },
-      });
-    } finally {
-      await keycloak.stop();
-    }
-  },
-};
+export async function testKeycloak(args: readonly string[]): Promise<number> {
+  await demand("java", ["-version"], "Install Java 17 or newer, such as Debian's openjdk-17-jre-headless.");
+  await install();
+  const keycloak = await startKeycloak();
+  try {
+    return await runTests({
+      folders: ["tests/integration/issuer", "tests/keycloak"],
+      args: args.length > 0 ? args : ["issuer/contract.test.ts", "tests/keycloak"],
+      concurrency: 1,
+      timeoutMs: FILE_TIMEOUT_MS,
+      env: {
+        DRAWBRIDGE_TEST_KEYCLOAK: keycloak.url,
+        DRAWBRIDGE_TEST_KEYCLOAK_PASSWORD: keycloak.password,
+      },
+    });
+  } finally {
+    await keycloak.stop();
+  }
+}
 
 async function demand(program: string, args: readonly string[], hint: string): Promise<void> {
   const { code } = await runProgram(program, args, { quiet: true });

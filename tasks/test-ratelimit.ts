@@ -5,7 +5,6 @@ import { join } from "node:path";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import { ROOT, runProgram } from "./run-program.ts";
 import { runTests } from "./run-tests.ts";
-import type { Task } from "./task.ts";
 
 /** The project makes no releases; this is a commit of its main branch. */
 const VERSION = "v1.4.1-0.20260122083618-3fb702589d36";
@@ -13,27 +12,20 @@ const PACKAGE = "github.com/envoyproxy/ratelimit/src/service_cmd";
 const FOLDER = join(ROOT, ".drawbridge", "tools", `ratelimit-${VERSION}`);
 const FILE_TIMEOUT_MS = 10 * 60_000;
 
-export const task: Task = {
-  name: "test:ratelimit",
-  summary: "Two gateways on one shared limiter (Go, redis-server; a minute more the first time).",
-  needs: {
-    python: true,
-  },
-  async run(args) {
-    const redis = await demand(
-      "redis-server",
-      ["--version"],
-      "Install it: sudo apt-get install redis-server (its service need not run).",
-    );
-    return runTests({
-      folders: ["tests/ratelimit"],
-      args,
-      concurrency: 1,
-      timeoutMs: FILE_TIMEOUT_MS,
-      env: { DRAWBRIDGE_TEST_REDIS: redis, DRAWBRIDGE_TEST_RATELIMIT: await build() },
-    });
-  },
-};
+export async function testRatelimit(args: readonly string[]): Promise<number> {
+  const redis = await demand(
+    "redis-server",
+    ["--version"],
+    "Install it: sudo apt-get install redis-server (its service need not run).",
+  );
+  return runTests({
+    folders: ["tests/ratelimit"],
+    args,
+    concurrency: 1,
+    timeoutMs: FILE_TIMEOUT_MS,
+    env: { DRAWBRIDGE_TEST_REDIS: redis, DRAWBRIDGE_TEST_RATELIMIT: await build() },
+  });
+}
 
 async function demand(program: string, args: readonly string[], hint: string): Promise<string> {
   const { code } = await runProgram(program, args, { quiet: true });

@@ -5,21 +5,15 @@ import { startTestServer, TEST_POSTGRES_URL } from "../tests/support/test-server
 import { inMemory } from "./memory-folder.ts";
 import { pythonProgram, runProgram } from "./run-program.ts";
 import { runTests, selectFiles } from "./run-tests.ts";
-import type { Task } from "./task.ts";
 
 const FOLDERS = ["tests/unit", "tests/integration"];
 const FILE_TIMEOUT_MS = 5 * 60_000;
 /** One more than there are cores, since some files wait for the disk or for time to pass. */
 const FILES_AT_ONCE = availableParallelism() + 1;
 
-export const task: Task = {
-  name: "test",
-  summary: "Unit and integration tests; arguments select files, --update rewrites goldens.",
-  needs: {
-    pythonTools: true,
-  },
-  run: (args) => inMemory(() => runAll(args)),
-};
+export function testAll(args: readonly string[]): Promise<number> {
+  return inMemory(() => runAll(args));
+}
 
 async function runAll(args: readonly string[]): Promise<number> {
   const files = selectFiles(
