@@ -2,12 +2,12 @@
 // where a probe.yaml says how.
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import type { FederationConfig } from "../../federation/config.ts";
-import { findPartner } from "../../federation/containment/find-partner.ts";
 import { type CurrentState, stateTakenUp } from "../../federation/current.ts";
+import { observeFromOutside, requireAbout } from "../../federation/evidence/observe-from-outside.ts";
 import type { PlaneName } from "../../federation/planes/names.ts";
 import { loadProbeConfig } from "../../federation/probes/config.ts";
 import { probeFromInside } from "../../federation/probes/inside.ts";
-import { lookFromOutside, requireAbout } from "../../federation/probes/look.ts";
+import { findPartner } from "../../federation/registry/find-partner.ts";
 import type { PartnerEntry } from "../../federation/registry/partner.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { openForCommand, say, short } from "./federation-options.ts";
@@ -43,6 +43,6 @@ export async function lookAt(
   const inside = await probeFromInside(federation.planes, current.desired, partner, planes, systemClock);
   const sources = { clock: systemClock, random: systemRandom };
   const outside =
-    probe === undefined ? [] : await lookFromOutside({ config, probe, sources }, partner, planes, inside);
+    probe === undefined ? [] : await observeFromOutside({ config, probe, sources }, partner, planes, inside);
   return { config, current, partner, inside, outside };
 }

@@ -1,5 +1,6 @@
 // What the commands that walk a removal share: how they open a deployment, and how they name a run.
 import { systemClock, systemRandom } from "../../domain/clock.ts";
+import { observeFromOutside, requireAbout } from "../../federation/evidence/observe-from-outside.ts";
 import { residualStatement } from "../../federation/offboarding/duties/residual.ts";
 import { recordFacts } from "../../federation/offboarding/private-record/facts.ts";
 import type { OffboardingContext } from "../../federation/offboarding/run/context.ts";
@@ -8,7 +9,6 @@ import { findRun } from "../../federation/offboarding/run/run.ts";
 import type { Block } from "../../federation/offboarding/walk/blocked.ts";
 import { type RunStatus, statusOf } from "../../federation/offboarding/walk/status.ts";
 import { loadProbeConfig } from "../../federation/probes/config.ts";
-import { lookFromOutside, requireAbout } from "../../federation/probes/look.ts";
 import { openForCommand, planeLabel, say, shellWord } from "./federation-options.ts";
 
 export const RUN_ID_OPTION = [
@@ -47,7 +47,7 @@ export async function openOffboarding({
         ? undefined
         : (own, partner, planes, inside) => {
             requireAbout(probe, own, partner.partner.serverName);
-            return lookFromOutside({ config, probe, sources }, partner, planes, inside);
+            return observeFromOutside({ config, probe, sources }, partner, planes, inside);
           },
     say,
   };

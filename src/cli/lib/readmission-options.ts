@@ -1,9 +1,9 @@
 // What the commands of a re-admission share: how they open a deployment, and what they tell.
 import { Option } from "commander";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
+import { observeFromOutside, requireAbout } from "../../federation/evidence/observe-from-outside.ts";
 import { PLANE_NUMBERS } from "../../federation/planes/names.ts";
 import { loadProbeConfig } from "../../federation/probes/config.ts";
-import { lookFromOutside, requireAbout } from "../../federation/probes/look.ts";
 import { currentStage, type Readmission } from "../../federation/readmission/readmission.ts";
 import { ROOMS_CHOICES } from "../../federation/readmission/record.ts";
 import { readmissionRooms } from "../../federation/readmission/rooms.ts";
@@ -42,7 +42,7 @@ export async function openWalk(options: {
       : {
           outside: async (partner, planes, inside) => {
             requireAbout(probe, probe.target.serverName, partner.partner.serverName);
-            return lookFromOutside({ config, probe, sources }, partner, planes, inside);
+            return observeFromOutside({ config, probe, sources }, partner, planes, inside);
           },
         }),
   };

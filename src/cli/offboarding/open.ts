@@ -5,7 +5,6 @@ import process from "node:process";
 import type { Command } from "commander";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { findPartner } from "../../federation/containment/find-partner.ts";
 import { currentState } from "../../federation/current.ts";
 import { valueAt } from "../../federation/offboarding/private-record/check.ts";
 import {
@@ -20,6 +19,7 @@ import { renderTemplate } from "../../federation/offboarding/private-record/temp
 import { openRun } from "../../federation/offboarding/run/open.ts";
 import { openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run.ts";
 import type { Federation } from "../../federation/reconcile/open.ts";
+import { findPartner } from "../../federation/registry/find-partner.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION, openForCommand, say, shellWord } from "../lib/federation-options.ts";
 import { renderJson } from "../lib/output.ts";

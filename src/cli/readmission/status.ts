@@ -1,9 +1,9 @@
 // drawbridge readmission status: where it stands, from the records alone.
 import process from "node:process";
 import type { Command } from "commander";
-import { findPartner } from "../../federation/containment/find-partner.ts";
 import { currentState } from "../../federation/current.ts";
 import { requireReadmission } from "../../federation/readmission/readmission.ts";
+import { findPartner } from "../../federation/registry/find-partner.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION, openForCommand } from "../lib/federation-options.ts";
 import { renderJson } from "../lib/output.ts";

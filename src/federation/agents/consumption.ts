@@ -2,8 +2,8 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { ChangeBase } from "../change/commit-change.ts";
 import type { FileEdit } from "../change/edit-file.ts";
-import { findPartner } from "../containment/find-partner.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
+import { findPartner } from "../registry/find-partner.ts";
 import type { Partner, Registry } from "../registry/partner.ts";
 import {
   type PinnedIdentity,

@@ -8,11 +8,11 @@ import { InvocationFile } from "../../rendered-files/invocation-file.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { ChangeBase, Proposal } from "../change/commit-change.ts";
 import { editFile } from "../change/edit-file.ts";
-import { findPartner } from "../containment/find-partner.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import type { PlaneName } from "../planes/names.ts";
 import type { PassResult } from "../reconcile/pass.ts";
+import { findPartner } from "../registry/find-partner.ts";
 import type { Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired.ts";
 import {

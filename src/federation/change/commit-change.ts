@@ -2,16 +2,20 @@
 // it. Invariants: all of it or nothing; what comes out is a valid registry, or every problem is told and
 // nothing changes; a head that may not be taken up is never built on; nobody else commits meanwhile.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { BaseContext } from "../containment/base.ts";
-import type { CommitContext } from "../containment/commit-partner.ts";
 import { assess } from "../reconcile/assess.ts";
+import type { ReconcileContext } from "../reconcile/context.ts";
 import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
 import { planeOfPath, renderAll } from "../render.ts";
 import { blobIdOf, type Revision } from "../repository/repository.ts";
 import { readHead } from "../state/records.ts";
-import { commitToBranch, untilCommitted } from "./commit-to-branch.ts";
+import { type BranchContext, commitToBranch, untilCommitted } from "./commit-to-branch.ts";
+
+/** What the head is read and judged with. */
+export type BaseContext = Pick<ReconcileContext, "repository" | "state" | "cache" | "allowedSignersFile">;
+
+export interface CommitContext extends BaseContext, BranchContext {}
 
 /** What a change is made to. */
 export interface ChangeBase {

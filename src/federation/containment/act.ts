@@ -1,14 +1,15 @@
 // One act: a partner is contained, or restored, in one commit that holds the flag, the re-render and the
 // record. Invariants: all of it or nothing; one record an act, however often it is tried, by however many.
+import type { CommitContext } from "../change/commit-change.ts";
 import { untilCommitted } from "../change/commit-to-branch.ts";
+import { setContained } from "../change/edit-partner.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { firstRenderedDifference } from "../reconcile/desired.ts";
+import { findPartner } from "../registry/find-partner.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { type ContainmentBase, containmentBase, type SetAside } from "./base.ts";
-import { type CommitContext, commitPartner } from "./commit-partner.ts";
-import { setContained } from "./edit-partner.ts";
-import { findPartner } from "./find-partner.ts";
+import { commitPartner } from "./commit-partner.ts";
 import { type Act, type ContainmentRecord, containmentRecord, recordPath, renderRecord } from "./record.ts";
 
 export interface ActResult {

@@ -3,8 +3,8 @@
 // invalid, only the files that are broken go back to the last good revision; of a head that may not be taken
 // up, nothing is kept; nothing is admitted that the last good revision does not admit.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import type { BaseContext } from "../change/commit-change.ts";
 import { assessOrigin } from "../reconcile/assess.ts";
-import type { ReconcileContext } from "../reconcile/context.ts";
 import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired.ts";
 import type { Registry } from "../registry/partner.ts";
 import { RegistryError } from "../registry/problems.ts";
@@ -33,8 +33,6 @@ export interface SetAside {
   /** Files that go back to it; empty when the whole tree does. */
   readonly paths: readonly string[];
 }
-
-export type BaseContext = Pick<ReconcileContext, "repository" | "state" | "cache" | "allowedSignersFile">;
 
 /**
  * @param lenient whether a head that is not good is worked around; otherwise it is an error

@@ -1,13 +1,12 @@
 // A change of one partner's file, committed with everything that it changes in the renders.
 // Invariant: all of it or nothing.
-import { type BranchContext, type Committed, commitToBranch } from "../change/commit-to-branch.ts";
+import type { CommitContext } from "../change/commit-change.ts";
+import { type Committed, commitToBranch } from "../change/commit-to-branch.ts";
 import { PLANE_NAMES } from "../planes/names.ts";
 import type { Partner, PartnerEntry, Registry } from "../registry/partner.ts";
 import { renderPartner, renderShared } from "../render.ts";
 import { blobIdOf } from "../repository/repository.ts";
-import type { BaseContext, ContainmentBase } from "./base.ts";
-
-export interface CommitContext extends BaseContext, BranchContext {}
+import type { ContainmentBase } from "./base.ts";
 
 export interface PartnerChange {
   /** As it is on the base. */

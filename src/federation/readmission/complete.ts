@@ -1,7 +1,7 @@
 // The end of a re-admission: one record, committed, with the digests of all that was seen.
 import { commitChange } from "../change/commit-change.ts";
-import { findPartner } from "../containment/find-partner.ts";
 import { timestamp } from "../reconcile/context.ts";
+import { findPartner } from "../registry/find-partner.ts";
 import { parseRevision } from "../repository/repository.ts";
 import type { ReadmissionContext } from "./open.ts";
 import { type Readmission, saveReadmission } from "./readmission.ts";

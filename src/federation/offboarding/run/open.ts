@@ -5,11 +5,11 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { RunId } from "../../../records/format/fields.ts";
 import type { Kind, Trigger } from "../../../records/format/stages.ts";
 import { PolicyFile, policyDigest } from "../../../rendered-files/policy-file.ts";
-import { findPartner } from "../../containment/find-partner.ts";
 import { currentState } from "../../current.ts";
 import { BORDER_POLICY } from "../../planes/border/render.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { DesiredState } from "../../reconcile/desired.ts";
+import { findPartner } from "../../registry/find-partner.ts";
 import type { OffboardingContext } from "./context.ts";
 import { counterpartyOf, createRun, listRuns, openRunWith, type Run, type RunRecord } from "./run.ts";
 

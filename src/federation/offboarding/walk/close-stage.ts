@@ -4,13 +4,13 @@
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { StageName } from "../../../records/format/stages.ts";
 import { untilCommitted } from "../../change/commit-to-branch.ts";
+import { setPlane } from "../../change/edit-partner.ts";
 import { setAsideLines } from "../../containment/act.ts";
 import { containmentBase } from "../../containment/base.ts";
 import { commitPartner } from "../../containment/commit-partner.ts";
-import { setPlane } from "../../containment/edit-partner.ts";
-import { findPartner } from "../../containment/find-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../../planes/names.ts";
 import type { Federation } from "../../reconcile/open.ts";
+import { findPartner } from "../../registry/find-partner.ts";
 import type { Partner } from "../../registry/partner.ts";
 import { gitLine } from "../../repository/git.ts";
 import { parseRevision, type Repository, type Revision } from "../../repository/repository.ts";

@@ -1,6 +1,6 @@
 // Which partner a name on the command line means: its server name, or its file's name. Compared exactly.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { PartnerEntry, Registry } from "../registry/partner.ts";
+import type { PartnerEntry, Registry } from "./partner.ts";
 
 const SUGGESTIONS_MAX = 3;
 

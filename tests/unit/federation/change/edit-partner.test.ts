@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
-import { setContained, setPlane } from "../../../src/federation/containment/edit-partner.ts";
+import { setContained, setPlane } from "../../../../src/federation/change/edit-partner.ts";
 
 describe("edit partner", () => {
   it("the flag is set in place, and every other byte stays [CON-1]", () => {

@@ -1,4 +1,5 @@
-// One partner as the operator's parts see it, and from outside where a probe.yaml says how.
+// One partner observed from outside as a probe.yaml says, with what the border denied as the explanation of what did
+// not arrive.
 import { resolve } from "node:path";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -6,12 +7,14 @@ import { parseRoomId, type RoomId } from "../../domain/identifiers.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { FederationConfig } from "../config.ts";
 import type { PlaneName } from "../planes/names.ts";
+import type { ProbeConfig } from "../probes/config.ts";
+import { probeFromOutside } from "../probes/outside.ts";
+import type { Explanation } from "../probes/probed-room.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
-import type { ProbeConfig } from "./config.ts";
-import { probeFromOutside } from "./outside.ts";
-import { violationOf } from "./violations.ts";
+import { collectStream } from "./collect-stream.ts";
+import type { EvidencePackBody } from "./pack.ts";
 
-export interface OutsideLook {
+export interface OutsideObservation {
   readonly config: FederationConfig;
   readonly probe: ProbeConfig;
   readonly sources: { readonly clock: Clock; readonly random: Random };
@@ -22,8 +25,8 @@ export interface OutsideLook {
  * @param inside what was seen from inside, for the rooms that it names
  * @throws DrawbridgeError `secret_unavailable`
  */
-export function lookFromOutside(
-  { config, probe, sources }: OutsideLook,
+export function observeFromOutside(
+  { config, probe, sources }: OutsideObservation,
   { partner }: PartnerEntry,
   planes: readonly PlaneName[],
   inside: readonly EvidenceItem[],
@@ -50,4 +53,25 @@ export function requireAbout(probe: ProbeConfig, own: string, partner: string): 
     `the probe file looks at ${probe.target.serverName} as ${probe.as.serverName}, not at ${own} as ${partner}`,
     { hint: "Name the probe file of this partner." },
   );
+}
+
+// Finds in the border's violations why an event did not come in.
+
+/** Looks an event up in the violations file; undefined when no line names it. */
+export async function violationOf(
+  file: string,
+  partner: { readonly serverName: string; readonly azp: string },
+  eventId: string,
+): Promise<Explanation | undefined> {
+  const window = { since: "1970-01-01T00:00:00.000Z", until: "9999-12-31T23:59:59.999Z" };
+  const about = { ...partner, agents: new Set<string>() };
+  const { items } = await collectStream("border_violations", file, about, window);
+  const found = items.findLast(({ facts }) => isAbout(facts, eventId));
+  if (found === undefined || found.facts.stream !== "border_violations") return undefined;
+  const { reason, policy_digest } = found.facts;
+  return { layer: "border", reason, references: policy_digest === null ? [] : [policy_digest] };
+}
+
+function isAbout(facts: EvidencePackBody["stream_items"][number]["facts"], eventId: string): boolean {
+  return facts.stream === "border_violations" && facts.event === eventId;
 }
