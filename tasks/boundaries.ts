@@ -28,9 +28,11 @@ export const INNER_LAYERS: Readonly<Record<string, readonly string[]>> = {
   records: ["format", "verify", "sign"],
   bridge: [
     "config.ts",
+    "setup",
     "ledger",
     "agents",
     "matrix",
+    "health",
     "audit",
     "intake",
     "crypto",

@@ -9,7 +9,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { stringify } from "yaml";
 import { freePort } from "../../lab/free-port.ts";
-import { renderStartingFolder } from "../../src/bridge/matrix/starting-folder.ts";
+import { renderStartingFolder } from "../../src/bridge/setup/starting-folder.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import { bytesOf, minimalCard, signedCard, testKey } from "../../tests/support/cards.ts";
 

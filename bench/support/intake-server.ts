@@ -8,7 +8,7 @@ import { createIntakeServer } from "../../src/bridge/intake/server.ts";
 import { createLedgerPool } from "../../src/bridge/ledger/pool.ts";
 import { createLedger } from "../../src/bridge/ledger/postgres.ts";
 import { ContentKeys } from "../../src/bridge/ledger/seal.ts";
-import { createMetrics } from "../../src/bridge/metrics.ts";
+import { createMetrics, intakeMetrics } from "../../src/bridge/metrics.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { ServerName } from "../../src/domain/identifiers.ts";
 import { agentTarget } from "../../tests/support/agent-target.ts";
@@ -43,7 +43,7 @@ const server = createIntakeServer({
   }),
   onCommitted: () => {},
   provideGhost: async () => false,
-  metrics: createMetrics(),
+  observe: intakeMetrics(createMetrics()),
   clock: systemClock,
   log: pino({ level: "warn" }),
 });

@@ -6,7 +6,7 @@ import { cpSync, existsSync, mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { stringify } from "yaml";
 import { BridgeConfigFile } from "../../src/bridge/config.ts";
-import { renderRegistration } from "../../src/bridge/matrix/registration.ts";
+import { renderRegistration } from "../../src/bridge/setup/registration.ts";
 import { generateCardKey } from "../../src/cards/signing-keys.ts";
 import type { Clock, Random } from "../../src/domain/clock.ts";
 import { generateSigningKeys } from "../../src/issuer/signing-keys.ts";

@@ -13,6 +13,7 @@ import { createGhostDevices } from "./crypto/devices.ts";
 import { EnvelopeWorker } from "./crypto/envelope-worker.ts";
 import { createMachines } from "./crypto/machines.ts";
 import type { Database } from "./database.ts";
+import type { Readiness } from "./health/health-server.ts";
 import type { EncryptedIntake } from "./intake/handle-transaction.ts";
 import type { Namespace } from "./intake/namespace.ts";
 import type { Admitted } from "./ledger/admission.ts";
@@ -23,7 +24,6 @@ import type { Ghosts } from "./matrix/ghosts.ts";
 import type { Homeserver } from "./matrix/homeserver.ts";
 import type { Seal } from "./matrix/send.ts";
 import { deviceMetrics, envelopeMetrics, type Metrics, recordDevices } from "./metrics.ts";
-import type { Readiness } from "./observe.ts";
 
 export interface EncryptionOptions {
   readonly config: BridgeConfig;

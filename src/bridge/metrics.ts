@@ -4,6 +4,7 @@ import type { RecoveryMetrics } from "./catchup/recovery.ts";
 import type { DeviceObserver, DeviceStatus, KeyDelivery } from "./crypto/device-types.ts";
 import type { EnvelopeObserver } from "./crypto/envelope-worker.ts";
 import type { DelegationMetrics } from "./delegation/metrics.ts";
+import type { IntakeObserver } from "./intake/server.ts";
 import { ENVELOPE_REASONS } from "./ledger/states.ts";
 
 /** Every `outcome` of drawbridge_encrypted_events_total. */
@@ -153,6 +154,23 @@ export function tellServing(metrics: Metrics, isServing: boolean): void {
     if (isServing) gauge.set(0);
     else gauge.remove();
   }
+}
+
+/** Intake's counts on these metrics. */
+export function intakeMetrics(metrics: Metrics): IntakeObserver {
+  return {
+    transaction: (outcome) => metrics.transactions.inc({ outcome }),
+    acknowledged: (ms) => metrics.transactionSeconds.observe(ms / 1_000),
+    recorded: (handled) => {
+      metrics.toDeviceIgnored.inc(handled.ignoredForDevices);
+      if (handled.replayed) return;
+      metrics.delegationsAdmitted.inc(handled.admitted);
+      metrics.delegationsDenied.inc(handled.denied);
+      metrics.encryptedEvents.inc({ outcome: "at_once" }, handled.opened);
+      metrics.encryptedEvents.inc({ outcome: "denied" }, handled.envelopesDenied);
+      for (const { reason } of handled.read.malformed) metrics.eventsMalformed.inc({ reason });
+    },
+  };
 }
 
 /** What the envelope worker tells, on these. */

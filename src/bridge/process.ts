@@ -3,7 +3,7 @@
 // was acknowledged is durable at every moment.
 import { resolve } from "node:path";
 import { readSecret } from "../runtime/secrets.ts";
-import { openAgentDirectory } from "./agents/watched-directory.ts";
+import { openAgentDirectory } from "./agents/directory.ts";
 import { migrateWhenReachable, openDatabase } from "./database.ts";
 import { Leadership } from "./leadership.ts";
 import { isHeldFrom, openLeadershipConnection } from "./ledger/leadership.ts";

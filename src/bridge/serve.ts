@@ -4,12 +4,12 @@
 // lets what is under way end or gives it back, and closes the devices after all that may send.
 import { once } from "node:events";
 import { closeServer } from "../runtime/close-server.ts";
+import { createObserveServer } from "./health/health-server.ts";
+import { databaseReadiness, HomeserverReadiness, leadershipReadiness } from "./health/readiness.ts";
+import { checkHomeserver, type SelfCheck, selfCheck } from "./health/self-check.ts";
 import type { Leadership } from "./leadership.ts";
 import { listen, listenOnceFree } from "./listen.ts";
-import { checkHomeserver, type SelfCheck, selfCheck } from "./matrix/self-check.ts";
 import { tellServing } from "./metrics.ts";
-import { createObserveServer } from "./observe.ts";
-import { databaseReadiness, HomeserverReadiness, leadershipReadiness } from "./readiness.ts";
 import { type BridgeContext, type BridgeOptions, createServices } from "./wiring.ts";
 
 const shown = ({ check, ok, hint }: SelfCheck) => ({ name: check, ok, ...(hint !== undefined && { hint }) });

@@ -7,9 +7,9 @@ import type { Logger } from "pino";
 import type { Clock, Random } from "../domain/clock.ts";
 import type { GhostMxid } from "../domain/identifiers.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
+import type { WatchedAgentDirectory } from "./agents/directory.ts";
 import { ProfileSync } from "./agents/profile-sync.ts";
 import { CardTrustGate } from "./agents/trust.ts";
-import type { WatchedAgentDirectory } from "./agents/watched-directory.ts";
 import { AuditExporter } from "./audit/exporter.ts";
 import { createRecovery } from "./catchup/recovery.ts";
 import type { BridgeConfig } from "./config.ts";
@@ -19,7 +19,6 @@ import { createAgentHttp } from "./delegation/a2a/http.ts";
 import { createTokenSource } from "./delegation/a2a/tokens.ts";
 import { DelegationWorker } from "./delegation/worker.ts";
 import { createEncryption, type Encryption } from "./encryption.ts";
-import { countEvents } from "./intake/count-events.ts";
 import { redactedIn } from "./intake/derive.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { createNamespace } from "./intake/namespace.ts";
@@ -33,7 +32,13 @@ import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
 import { MembershipWorker } from "./matrix/membership.ts";
 import { createEventSender, plainRoomsOnly } from "./matrix/send.ts";
-import { delegationMetrics, envelopeMetrics, type Metrics, recoveryMetrics } from "./metrics.ts";
+import {
+  delegationMetrics,
+  envelopeMetrics,
+  intakeMetrics,
+  type Metrics,
+  recoveryMetrics,
+} from "./metrics.ts";
 import { NoticeWorker } from "./notices/worker.ts";
 
 export interface BridgeOptions {
@@ -244,6 +249,7 @@ export function createServices(
     notices.wake();
     memberships.wake();
   };
+  const observeIntake = intakeMetrics(metrics);
   const handle = createTransactionHandler({
     ledger,
     agents,
@@ -261,7 +267,7 @@ export function createServices(
     positions: ledger,
     intake: async ({ transactionId, body, events }) => {
       const handled = await handle(transactionId, body, events, { ingress: "recovered" });
-      countEvents(metrics, handled);
+      observeIntake.recorded(handled);
       onCommitted(handled);
       return { admitted: handled.admitted + handled.envelopes };
     },
@@ -283,7 +289,7 @@ export function createServices(
     provideGhost: async (ghost) =>
       (await agents.current()).byGhost.has(ghost as GhostMxid) &&
       (await ghosts.ensureGhost(ghost as GhostMxid)).kind === "ok",
-    metrics,
+    observe: observeIntake,
     clock,
     log,
   });

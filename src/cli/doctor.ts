@@ -1,8 +1,8 @@
 // `drawbridge doctor`: what is wrong with a bridge, and the hint of each.
 import process from "node:process";
 import type { Command } from "commander";
-import { examineBridge } from "../bridge/doctor.ts";
-import type { Finding } from "../bridge/doctor-finding.ts";
+import { examineBridge } from "../bridge/doctor/doctor.ts";
+import type { Finding } from "../bridge/doctor/finding.ts";
 import { systemClock } from "../domain/clock.ts";
 import { type CommandModule, ExitCode } from "./lib/command.ts";
 import { CONFIG, requireConfigFile } from "./lib/config-option.ts";

@@ -15,7 +15,8 @@ import {
   type StoreHandle,
   TrustRequirement,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
-import type { EncryptedRoomEvent, Machines, OutgoingRequest } from "../../src/bridge/crypto/types.ts";
+import type { EncryptedRoomEvent, Machines } from "../../src/bridge/crypto/types.ts";
+import type { OutgoingRequest } from "../../src/bridge/matrix/device-api.ts";
 import type { EventId, GhostMxid, RoomId, UserId } from "../../src/domain/identifiers.ts";
 
 type Json = Record<string, unknown>;

@@ -7,7 +7,8 @@ import type {
   GhostDevices,
   ToDeviceMessages,
 } from "../../src/bridge/crypto/device-types.ts";
-import type { Decryption, DeviceChanges, EncryptedRoomEvent } from "../../src/bridge/crypto/types.ts";
+import type { Decryption, EncryptedRoomEvent } from "../../src/bridge/crypto/types.ts";
+import type { DeviceChanges } from "../../src/bridge/matrix/device-api.ts";
 import type { Outcome } from "../../src/bridge/matrix/outcome.ts";
 import type { GhostMxid, RoomId, UserId } from "../../src/domain/identifiers.ts";
 import { ghost, T0 } from "./ledger.ts";

@@ -8,7 +8,7 @@ import {
 } from "../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../src/bridge/intake/namespace.ts";
 import { createIntakeServer } from "../../src/bridge/intake/server.ts";
-import { createMetrics } from "../../src/bridge/metrics.ts";
+import { createMetrics, intakeMetrics } from "../../src/bridge/metrics.ts";
 import { type Clock, systemClock } from "../../src/domain/clock.ts";
 import type { GhostMxid, ServerName } from "../../src/domain/identifiers.ts";
 import { agentTarget } from "./agent-target.ts";
@@ -69,7 +69,7 @@ export async function intakeFixture(
     }),
     onCommitted: (transaction) => committed.push(transaction),
     provideGhost: async (user) => byGhost.has(user as GhostMxid),
-    metrics,
+    observe: intakeMetrics(metrics),
     clock: systemClock,
     log: pino({ level: "debug" }, { write: (line: string) => logged.push(line) }),
   });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { GhostDevice } from "../../src/bridge/crypto/ghost-device.ts";
 import type { DeviceRecord } from "../../src/bridge/matrix/device-api.ts";
-import type { GhostActor } from "../../src/bridge/matrix/homeserver.ts";
+import type { GhostActor } from "../../src/bridge/matrix/http.ts";
 import { type Outcome, retry } from "../../src/bridge/matrix/outcome.ts";
 import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
 

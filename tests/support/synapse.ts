@@ -9,7 +9,7 @@ import { createDatabases } from "../../lab/configuration/databases.ts";
 import { freePort } from "../../lab/free-port.ts";
 import { HOMESERVER_FILES, renderHomeserver } from "../../lab/homeserver.ts";
 import { findPrograms } from "../../lab/programs.ts";
-import { renderRegistration } from "../../src/bridge/matrix/registration.ts";
+import { renderRegistration } from "../../src/bridge/setup/registration.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../src/domain/identifiers.ts";
 import { freshSigningKey } from "../../src/federation/homeserver/signed-request.ts";

@@ -1,9 +1,24 @@
-// Which agents have a ghost, and who may ask them: what the rest of the bridge reads of agents.yaml.
-// Invariants: a snapshot never changes; identities are compared exactly; a fingerprint names one agent at
-// one address under one pinned key, so that a decision about another pin is never taken for this one's.
-
-import { type AgentId, type GhostMxid, serverOf, type UserId } from "../../domain/identifiers.ts";
-import type { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
+// Which agents have a ghost: agents.yaml, read again whenever it changes.
+// Invariants: a version that cannot be used leaves the last good one in force, is logged once with line and
+// hint, and is counted; a snapshot never changes; a rewrite is noticed even when size and modification time stay
+// the same; a fingerprint names one agent at one address under one pinned key, so that a decision about another
+// pin is never taken for this one's.
+import { readFileSync, statSync } from "node:fs";
+import type { Logger } from "pino";
+import type { Clock } from "../../domain/clock.ts";
+import { sha256Tagged } from "../../domain/digest.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import {
+  type AgentId,
+  type GhostMxid,
+  ghostOf,
+  parseAgentId,
+  type ServerName,
+} from "../../domain/identifiers.ts";
+import { type AgentEntry, AgentsFile } from "../../rendered-files/agents-file.ts";
+import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
+import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
+import { WorkLoop } from "../../runtime/work-loop.ts";
 
 /** An agent as configured. */
 export interface AgentTarget {
@@ -28,18 +43,176 @@ export interface AgentDirectory {
   close(): Promise<void>;
 }
 
-/** A pin holds only with an identity and with somebody who may ask; else the target is quarantined. */
-export function isPinned(entry: AgentEntry): entry is AgentEntry & { readonly cardIdentity: CardIdentity } {
-  return (
-    entry.cardIdentity !== undefined && entry.allowedServers.length > 0 && entry.allowedSenders.length > 0
-  );
+export interface WatchedDirectoryOptions {
+  readonly file: string;
+  readonly serverName: ServerName;
+  readonly ghostPrefix: string;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Told of each version that is refused. */
+  readonly onRejected?: () => void;
+  /** How often the file is looked at when nobody asks for it. */
+  readonly pollIntervalMs?: number;
 }
 
-/** Whether a user may ask this agent: the server must be listed, and the user or all users of that server. */
-export function isSenderAllowed(entry: AgentEntry, sender: UserId): boolean {
-  const server = serverOf(sender);
-  return (
-    entry.allowedServers.includes(server) &&
-    (entry.allowedSenders.includes(sender) || entry.allowedSenders.includes(`*:${server}`))
-  );
+// File systems stamp modification times by a coarse clock: within this time of a change, the same stamp
+// does not prove the same content.
+const UNSETTLED_MS = 1_000;
+const REJECTED_HINT =
+  "Correct the file; until then the last good version stays in force. Replace it by a rename.";
+
+/**
+ * Opens agents.yaml and keeps looking at it until closed.
+ * @throws ConfigError or DrawbridgeError `config_unreadable` when it cannot be used at the start
+ */
+export function openAgentDirectory(options: WatchedDirectoryOptions): WatchedAgentDirectory {
+  return new WatchedDirectory(options);
+}
+
+/** A directory that can say which file it is made of. */
+export interface WatchedAgentDirectory extends AgentDirectory {
+  /** SHA-256, tagged, of the text in force, after a look at the file. */
+  digest(): string;
+}
+
+interface SeenFile {
+  readonly stamp: string;
+  /** Whether the same stamp proves the same text. */
+  readonly settled: boolean;
+  readonly text: string;
+}
+
+function stampOf(file: string): { text: string; modifiedMs: number } {
+  const { ino, size, mtimeNs, ctimeNs, mtimeMs } = statSync(file, { bigint: true });
+  return { text: `${ino}:${size}:${mtimeNs}:${ctimeNs}`, modifiedMs: Number(mtimeMs) };
+}
+
+class WatchedDirectory implements WatchedAgentDirectory {
+  readonly #options: WatchedDirectoryOptions;
+  readonly #listeners = new Set<(snapshot: AgentsSnapshot) => void>();
+  readonly #loop: WorkLoop;
+  #snapshot: AgentsSnapshot;
+  #digest: string;
+  /** The file as it was last read; undefined while it cannot be read. */
+  #seen: SeenFile | undefined;
+
+  constructor(options: WatchedDirectoryOptions) {
+    this.#options = options;
+    const seen = this.#read();
+    this.#seen = seen;
+    this.#snapshot = { byGhost: this.#parse(seen.text), revision: 1 };
+    this.#digest = sha256Tagged(seen.text);
+    this.#loop = new WorkLoop({
+      clock: options.clock,
+      round: async () => {
+        this.#look();
+        return false;
+      },
+      onError: (error) => options.log.error({ event: "agents_file_look_failed", err: error }),
+      pollIntervalMs: options.pollIntervalMs ?? 1_000,
+    });
+    this.#loop.start();
+  }
+
+  async current(): Promise<AgentsSnapshot> {
+    this.#look();
+    return this.#snapshot;
+  }
+
+  digest(): string {
+    this.#look();
+    return this.#digest;
+  }
+
+  onChange(listener: (snapshot: AgentsSnapshot) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  async close(): Promise<void> {
+    this.#listeners.clear();
+    await this.#loop.drain();
+  }
+
+  #look(): void {
+    const before = this.#seen;
+    let byGhost: ReadonlyMap<GhostMxid, AgentTarget>;
+    let digest: string;
+    try {
+      if (before?.settled === true && this.#isStill(before)) return;
+      this.#seen = undefined;
+      this.#seen = this.#read();
+      if (this.#seen.text === before?.text) return;
+      byGhost = this.#parse(this.#seen.text);
+      digest = sha256Tagged(this.#seen.text);
+    } catch (error) {
+      // Told once: nothing was seen before either.
+      if (this.#seen === undefined && before === undefined) return;
+      this.#reject(error);
+      return;
+    }
+    this.#snapshot = { byGhost, revision: this.#snapshot.revision + 1 };
+    this.#digest = digest;
+    this.#options.log.info({
+      event: "agents_file_loaded",
+      revision: this.#snapshot.revision,
+      agents: byGhost.size,
+    });
+    for (const listener of this.#listeners) {
+      try {
+        listener(this.#snapshot);
+      } catch (error) {
+        // Whoever reads the directory just now must not fail for another's listener.
+        this.#options.log.error({ event: "agents_listener_failed", err: error });
+      }
+    }
+  }
+
+  /** A file that is gone is not still the same; reading it will tell why. */
+  #isStill({ stamp }: SeenFile): boolean {
+    try {
+      return stampOf(this.#options.file).text === stamp;
+    } catch {
+      return false;
+    }
+  }
+
+  #read(): SeenFile {
+    try {
+      // Stamped before it is read: a change in between shows as a change at the next look.
+      const stamp = stampOf(this.#options.file);
+      const text = readFileSync(this.#options.file, "utf8");
+      const settled = Math.abs(this.#options.clock.now() - stamp.modifiedMs) > UNSETTLED_MS;
+      return { stamp: stamp.text, settled, text };
+    } catch (cause) {
+      const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+      throw new DrawbridgeError("config_unreadable", `cannot read ${this.#options.file}: ${code}`, {
+        hint: "Check the path and that this user may read the file.",
+        cause,
+      });
+    }
+  }
+
+  /** @throws ConfigError */
+  #parse(text: string): ReadonlyMap<GhostMxid, AgentTarget> {
+    const { file, ghostPrefix, serverName } = this.#options;
+    const byGhost = new Map<GhostMxid, AgentTarget>();
+    for (const [name, entry] of Object.entries(parseYaml(AgentsFile, text, file).agents)) {
+      const agentId = parseAgentId(name);
+      if (agentId === undefined) throw new DrawbridgeError("internal", "an agent's name was not checked");
+      const ghost = ghostOf(ghostPrefix, agentId, serverName);
+      byGhost.set(ghost, { agentId, ghost, entry, fingerprint: targetFingerprint(agentId, entry) });
+    }
+    return byGhost;
+  }
+
+  #reject(error: unknown): void {
+    const { log, file, onRejected } = this.#options;
+    onRejected?.();
+    if (error instanceof ConfigError) {
+      log.error({ event: "agents_file_rejected", file, problems: error.problems, hint: REJECTED_HINT });
+    } else if (error instanceof DrawbridgeError) {
+      log.error({ event: "agents_file_rejected", file, code: error.code, hint: error.hint ?? REJECTED_HINT });
+    } else throw error;
+  }
 }

@@ -16,7 +16,8 @@ import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseServerName, type ServerName } from "../../domain/identifiers.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
 import type { TargetLedger } from "../ledger/types.ts";
-import { type AgentTarget, isPinned } from "./directory.ts";
+import type { AgentTarget } from "./directory.ts";
+import { isPinned } from "./sender-policy.ts";
 
 export type TrustDecision =
   | { readonly trust: "verified"; readonly card: AgentCard; readonly agentVersion: string }

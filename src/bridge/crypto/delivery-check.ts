@@ -5,9 +5,9 @@
 // believed for an hour and then looked at again, because a homeserver can be started anew without its flags.
 import type { Clock, Random } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Outcome } from "../matrix/outcome.ts";
 import type { KeyDelivery, KeyDeliveryState } from "./device-types.ts";
-import type { DeviceChanges } from "./types.ts";
 
 const CHECK_TYPE = "org.drawbridge.delivery_check";
 const ARRIVES_WITHIN_MS = 20_000;

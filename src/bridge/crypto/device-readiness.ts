@@ -1,7 +1,7 @@
 // What is wrong with ghosts' devices, link by link, and the hint of each: for /readyz and `drawbridge doctor`.
 // Invariant: one ghost's trouble is shown and does not make the bridge unready: the others go on.
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import type { Readiness } from "../observe.ts";
+import type { Readiness } from "../health/health-server.ts";
 import {
   DEVICE_STOP_MENDS,
   DEVICE_STOP_REASONS,

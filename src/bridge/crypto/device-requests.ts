@@ -4,10 +4,10 @@
 import type { Logger } from "pino";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/serial.ts";
-import type { DeviceApi } from "../matrix/device-api.ts";
-import type { GhostActor } from "../matrix/homeserver.ts";
+import type { DeviceApi, OutgoingRequest } from "../matrix/device-api.ts";
+import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, type Refused, type Retry, retry } from "../matrix/outcome.ts";
-import type { Machines, OutgoingRequest } from "./types.ts";
+import type { Machines } from "./types.ts";
 
 /** Answers of the homeserver lead to further requests, a few times over. */
 const ROUNDS_MAX = 16;

@@ -3,9 +3,10 @@
 // that ghost alone, visibly, until an operator resets it; an event for an encrypted room is never handed back
 // in plain text; where it is not known whether a room is encrypted, nothing is handed back at all.
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { GhostActor } from "../matrix/homeserver.ts";
+import type { DeviceChanges } from "../matrix/device-api.ts";
+import type { GhostActor } from "../matrix/http.ts";
 import type { Outcome } from "../matrix/outcome.ts";
-import type { Decryption, DeviceChanges, EncryptedRoomEvent } from "./types.ts";
+import type { Decryption, EncryptedRoomEvent } from "./types.ts";
 
 /** Why a ghost's device stopped. A closed set; it is stored, shown and counted. */
 export const DEVICE_STOP_REASONS = [

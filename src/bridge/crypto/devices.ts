@@ -6,7 +6,9 @@ import type { Random } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { KeyedSerial } from "../../runtime/serial.ts";
 import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
-import type { GhostActor, Homeserver } from "../matrix/homeserver.ts";
+import type { DeviceChanges } from "../matrix/device-api.ts";
+import type { Homeserver } from "../matrix/homeserver.ts";
+import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, retry } from "../matrix/outcome.ts";
 import { DeliveryCheck } from "./delivery-check.ts";
 import type {
@@ -19,7 +21,7 @@ import type {
 } from "./device-types.ts";
 import { GhostDevice, type GhostDeviceDependencies } from "./ghost-device.ts";
 import { encryptionOf, sealForRoom } from "./seal-for-room.ts";
-import type { Decryption, DeviceChanges, EncryptedRoomEvent, Machines } from "./types.ts";
+import type { Decryption, EncryptedRoomEvent, Machines } from "./types.ts";
 
 const LOOK_MS = 5_000;
 /** Devices that are opened or read back at a time. */

@@ -2,12 +2,12 @@
 // Invariants: what is fetched counts only with the fingerprint it came in with; keys are read back before a
 // key counts as missing; nothing is written here, and nothing of the event outlives the look.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { eventFingerprint } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, type Inside, readEvents } from "../intake/read-events.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { ClaimedEnvelope } from "../ledger/types.ts";
 import type { Outcome } from "../matrix/outcome.ts";
 import type { CatchUp, GhostDevices } from "./device-types.ts";
-import { eventFingerprint } from "./event-fingerprint.ts";
 
 type RawEvent = Readonly<Record<string, unknown>>;
 

@@ -7,16 +7,16 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { GhostDeviceLedger } from "../ledger/ghost-devices.ts";
 import type { ReadPositionLedger } from "../ledger/types.ts";
-import type { DeviceApi } from "../matrix/device-api.ts";
+import type { DeviceApi, DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
-import type { GhostActor } from "../matrix/homeserver.ts";
+import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, type Refused, type Retry, retry } from "../matrix/outcome.ts";
 import { DeviceRequests } from "./device-requests.ts";
 import type { DeviceObserver, DeviceStatus, DeviceStopReason } from "./device-types.ts";
 import { judgeOpening } from "./judge-opening.ts";
 import { KeyReadBack } from "./key-read-back.ts";
 import { ThreadRefusal } from "./machine-thread.ts";
-import type { DeviceChanges, Machines, OpenResult, OutgoingRequest } from "./types.ts";
+import type { Machines, OpenResult } from "./types.ts";
 
 export interface GhostDeviceDependencies {
   readonly machines: Machines;

@@ -6,11 +6,10 @@ import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/serial.ts";
 import type { ReadPositionLedger } from "../ledger/types.ts";
-import type { DeviceApi } from "../matrix/device-api.ts";
-import type { GhostActor } from "../matrix/homeserver.ts";
+import type { DeviceApi, DeviceChanges } from "../matrix/device-api.ts";
+import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, type Refused, retry } from "../matrix/outcome.ts";
 import type { CatchUp, DeviceObserver } from "./device-types.ts";
-import type { DeviceChanges } from "./types.ts";
 
 /** Pages of one read-back; what is left is read by the next one. */
 const PAGES_MAX = 50;

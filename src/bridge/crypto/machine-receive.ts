@@ -7,8 +7,8 @@ import {
   UserId as SdkUserId,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
 import { parseRoomId, type RoomId, type UserId } from "../../domain/identifiers.ts";
+import type { DeviceChanges } from "../matrix/device-api.ts";
 import { isPanic } from "./panic.ts";
-import type { DeviceChanges } from "./types.ts";
 
 const ONE_TIME_KEYS = "signed_curve25519";
 

@@ -8,7 +8,7 @@ import {
   ToDeviceRequest,
   type UploadSigningKeysRequest,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
-import type { OutgoingRequest } from "./types.ts";
+import type { OutgoingRequest } from "../matrix/device-api.ts";
 
 interface SdkRequest {
   readonly id: string | undefined;

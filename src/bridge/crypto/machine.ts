@@ -15,6 +15,7 @@ import {
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { CryptoRecord, StoreLayout } from "../ledger/crypto-stores.ts";
+import type { DeviceChanges, DeviceIdentity, OutgoingRequest } from "../matrix/device-api.ts";
 import { decryptEvent } from "./machine-decrypt.ts";
 import type { SenderPolicy } from "./machine-policy.ts";
 import { receiveToDevice } from "./machine-receive.ts";
@@ -32,14 +33,7 @@ import {
   takeJournal,
   watchDatabases,
 } from "./store-databases.ts";
-import type {
-  Decryption,
-  DeviceChanges,
-  DeviceIdentity,
-  EncryptedRoomEvent,
-  OutgoingRequest,
-  RoomEncryption,
-} from "./types.ts";
+import type { Decryption, EncryptedRoomEvent, RoomEncryption } from "./types.ts";
 
 /** Where a machine's changes go; each resolves when it is committed under the ghost's fence. */
 export interface MachineStore {

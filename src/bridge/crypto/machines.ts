@@ -6,19 +6,13 @@ import type { Logger } from "pino";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { createLedgerPool } from "../ledger/pool.ts";
+import type { DeviceChanges, DeviceIdentity } from "../matrix/device-api.ts";
 import { type ClaimDependencies, claimStore } from "./machine-claim.ts";
 import type { SenderPolicy } from "./machine-policy.ts";
 import { MachineSlot } from "./machine-slot.ts";
 import { ThreadEnded, ThreadRefusal } from "./machine-thread.ts";
 import type { MachineCall, MachineCalls, ThreadErrorKind } from "./thread-protocol.ts";
-import type {
-  Decryption,
-  DeviceChanges,
-  DeviceIdentity,
-  EncryptedRoomEvent,
-  Machines,
-  OpenResult,
-} from "./types.ts";
+import type { Decryption, EncryptedRoomEvent, Machines, OpenResult } from "./types.ts";
 
 /** For claiming stores. */
 const CONNECTIONS = 2;

@@ -6,7 +6,8 @@
 // Protocol: Matrix client-server API, "m.room.encryption" and "m.megolm.v1.aes-sha2".
 import { z } from "zod";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { GhostActor, Homeserver } from "../matrix/homeserver.ts";
+import type { Homeserver } from "../matrix/homeserver.ts";
+import type { GhostActor } from "../matrix/http.ts";
 import type { Outcome, Refused } from "../matrix/outcome.ts";
 import type { RoomContent } from "./device-types.ts";
 import type { GhostDevice } from "./ghost-device.ts";

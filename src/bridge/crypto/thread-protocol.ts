@@ -3,9 +3,9 @@
 // Invariant: an error crosses as its kind alone, never with a text of the library's.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { StoreLayout } from "../ledger/crypto-stores.ts";
+import type { DeviceIdentity } from "../matrix/device-api.ts";
 import type { GhostMachine } from "./machine.ts";
 import type { SenderPolicy } from "./machine-policy.ts";
-import type { DeviceIdentity } from "./types.ts";
 
 export interface ThreadData {
   readonly databaseUrl: string;

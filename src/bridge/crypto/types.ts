@@ -3,18 +3,7 @@
 // stopped (its store lost, foreign, behind, its device deleted, its fence taken) answers `unavailable` and
 // never gets a new device by itself; no plaintext, ciphertext or key is ever in an error or a log line.
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-
-/** What a transaction, or a read-back, brought for one ghost's device. */
-export interface DeviceChanges {
-  /** To-device messages, raw, in the order they came: `{ sender, type, content }`. */
-  readonly toDevice: readonly Readonly<Record<string, unknown>>[];
-  readonly changedUsers: readonly UserId[];
-  readonly leftUsers: readonly UserId[];
-  /** By algorithm; undefined when nothing was said: the last known counts stay. */
-  readonly oneTimeKeyCounts: Readonly<Record<string, number>> | undefined;
-  /** Undefined when nothing was said. */
-  readonly unusedFallbackKeys: readonly string[] | undefined;
-}
+import type { DeviceChanges, DeviceIdentity, OutgoingRequest } from "../matrix/device-api.ts";
 
 /** An `m.room.encrypted` event with a Megolm ciphertext, whole, as the homeserver gave it. */
 export interface EncryptedRoomEvent {
@@ -59,29 +48,6 @@ export interface RoomEncryption {
   /** `rotation_period_ms`, one week when the room says nothing. */
   readonly rotationMs: number;
   readonly historyVisibility: string;
-}
-
-/** A request that a machine wants made in its ghost's name; its body is never logged. */
-export interface OutgoingRequest {
-  readonly id: string;
-  readonly kind:
-    | "keys_upload"
-    | "keys_query"
-    | "keys_claim"
-    | "to_device"
-    | "signature_upload"
-    | "signing_keys_upload";
-  /** JSON. */
-  readonly body: string;
-  /** Of `to_device`. */
-  readonly eventType?: string;
-  readonly transactionId?: string;
-}
-
-/** Public identity keys of a ghost's device, base64. */
-export interface DeviceIdentity {
-  readonly curve25519: string;
-  readonly ed25519: string;
 }
 
 /** The machines of all ghosts, in their threads. Each method names the ghost; calls of one ghost are in order. */

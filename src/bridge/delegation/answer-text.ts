@@ -3,7 +3,7 @@
 // the allowed bytes are held; nothing of it is logged.
 import type { Answer } from "../matrix/answer.ts";
 import { A2aFailure } from "./a2a/failure.ts";
-import type { AgentUpdate, ArtifactView, ContentPart, Phase } from "./a2a/updates.ts";
+import type { AgentUpdate, ArtifactView, ContentPart, Phase } from "./a2a/protocol.ts";
 
 const PART_SEPARATOR = "\n\n";
 

@@ -7,7 +7,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
-import type { AgentUpdate } from "./a2a/updates.ts";
+import type { AgentUpdate } from "./a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { cancelTask } from "./cancel.ts";
 import { settleEarlier } from "./earlier.ts";

@@ -5,7 +5,7 @@
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import { findTask } from "./a2a/find-task.ts";
-import type { TaskView } from "./a2a/updates.ts";
+import type { TaskView } from "./a2a/protocol.ts";
 import type { Flow } from "./flow.ts";
 import { failed, SEND_VERDICTS } from "./outcome.ts";
 import { again, dispatchDeadline } from "./retry.ts";

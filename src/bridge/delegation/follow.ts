@@ -5,7 +5,7 @@
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
-import type { AgentUpdate, Phase } from "./a2a/updates.ts";
+import type { AgentUpdate, Phase } from "./a2a/protocol.ts";
 import { AnswerAssembly } from "./answer-text.ts";
 import { jitteredBackoffMs } from "./backoff.ts";
 import { cancelTask } from "./cancel.ts";

@@ -3,7 +3,7 @@
 import type { NoticeKind, TerminalReason, TerminalStage } from "../ledger/states.ts";
 import type { Outcome } from "../ledger/types.ts";
 import type { A2aFailureKind } from "./a2a/failure.ts";
-import type { Phase } from "./a2a/updates.ts";
+import type { Phase } from "./a2a/protocol.ts";
 
 /** Ended without an answer after the agent was, or was to be, called; the asker is told. */
 export function failed(

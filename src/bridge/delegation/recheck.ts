@@ -3,7 +3,8 @@
 // identity is not the one the question was asked of is not trusted with it; no request is made to an agent
 // or an issuer from here.
 import type { AgentCard } from "../../cards/agent-card.ts";
-import { type AgentTarget, isSenderAllowed } from "../agents/directory.ts";
+import type { AgentTarget } from "../agents/directory.ts";
+import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { ClaimedDelegation, Outcome } from "../ledger/types.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import { AGENT_REMOVED, CARD_UNTRUSTED, SENDER_REJECTED } from "./outcome.ts";

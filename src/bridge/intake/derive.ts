@@ -3,7 +3,8 @@
 // message redacted in the same transaction does not; what stands in plain text in an encrypted room counts
 // only where it is told to, and what cannot be opened yet keeps its place there as an envelope.
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { type AgentTarget, isSenderAllowed } from "../agents/directory.ts";
+import type { AgentTarget } from "../agents/directory.ts";
+import { isSenderAllowed } from "../agents/sender-policy.ts";
 import {
   type Admission,
   type Derived,

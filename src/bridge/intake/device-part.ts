@@ -3,7 +3,7 @@
 // and counted, and affects no other; what is for another device than a ghost's own is left out.
 // Protocol: Matrix application service API, "Pushing events", and the MSCs' unstable names.
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
-import type { DeviceChanges } from "../crypto/types.ts";
+import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Namespace } from "./namespace.ts";
 
 type Json = Readonly<Record<string, unknown>>;

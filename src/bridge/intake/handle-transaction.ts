@@ -3,20 +3,28 @@
 // Invariants: no machine is asked anything while the database transaction is open; a machine that does not
 // answer holds nothing up, for what it missed is still at the homeserver and is read back.
 import type { Clock } from "../../domain/clock.ts";
+import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
-import type { GhostDevices } from "../crypto/device-types.ts";
 import type { Admitted } from "../ledger/admission.ts";
 import type { IntakeLedger } from "../ledger/postgres.ts";
 import type { EnvelopeLedger } from "../ledger/types.ts";
+import type { DeviceChanges } from "../matrix/device-api.ts";
 import { aboutOf, candidatesOf, couldAsk, derive, redactedIn, roomStateOf } from "./derive.ts";
 import { readDevicePart, type TransactionExtensions } from "./device-part.ts";
 import type { Namespace } from "./namespace.ts";
-import { ghostsOf, type OpenedEvents, openEncrypted } from "./open-encrypted.ts";
+import { type Decryptor, ghostsOf, type OpenedEvents, openEncrypted } from "./open-encrypted.ts";
 import { type EncryptedEvent, type ReadEvents, readEvents } from "./read-events.ts";
+
+/** The ghosts' devices, as far as intake needs them. */
+export interface IntakeDevices extends Decryptor {
+  /** Resolves when what came for the devices is durable. */
+  receive(changes: ReadonlyMap<GhostMxid, DeviceChanges>): Promise<unknown>;
+  statuses(): readonly { readonly ghost: GhostMxid; readonly deviceId: string }[];
+}
 
 /** What ghosts' devices add to intake, from stage B on. */
 export interface EncryptedIntake {
-  readonly devices: Pick<GhostDevices, "receive" | "decrypt" | "statuses">;
+  readonly devices: IntakeDevices;
   /** Stage C: encrypted events are opened, or wait for their keys. Stage B: they are not looked into. */
   readonly takesPart: boolean;
   /** Whether plain text in an encrypted room is answered. */

@@ -2,22 +2,39 @@
 // not waits for its key. Invariants: nothing here throws and nothing here is stored; the tries of one
 // transaction end within the budget, so that it is never held open for a key; only events of rooms with a
 // ghost, by senders who may ask one of them, are tried or waited for: nobody else can hold up a room.
+import { canonicalize } from "../../domain/canonicalize.ts";
 import type { Clock } from "../../domain/clock.ts";
+import { sha256 } from "../../domain/digest.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import { type AgentTarget, isSenderAllowed } from "../agents/directory.ts";
-import type { GhostDevices } from "../crypto/device-types.ts";
-import { eventFingerprint } from "../crypto/event-fingerprint.ts";
-import type { Decryption } from "../crypto/types.ts";
+import type { Json } from "../../domain/json.ts";
+import type { AgentTarget } from "../agents/directory.ts";
+import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { MalformedEvent } from "../ledger/admission.ts";
 import type { RoomStateEvent } from "../ledger/memberships.ts";
-import { type EncryptedEvent, type MessageEvent, malformedEncrypted, readDecrypted } from "./read-events.ts";
+import {
+  type EncryptedEvent,
+  type Inside,
+  type MessageEvent,
+  malformedEncrypted,
+  readDecrypted,
+} from "./read-events.ts";
 
 /** All tries of one transaction together. */
 const BUDGET_MS = 2_000;
 /** Of a room that nothing is known of, so many ghosts are tried. */
 const UNKNOWN_ROOM_GHOSTS_MAX = 16;
 
-/** An event that becomes an envelope. */
+/** What the ghosts' devices make of an encrypted event. */
+export type Decryption =
+  | ({ readonly kind: "decrypted" } & Inside)
+  | { readonly kind: "missing_key" | "refused" | "unavailable" };
+
+/** The ghosts' devices, as far as intake reads with them. */
+export interface Decryptor {
+  decrypt(ghosts: readonly GhostMxid[], event: EncryptedEvent, timeoutMs: number): Promise<Decryption>;
+}
+
+/** An event that becomes an intake envelope. */
 export interface WaitingEvent extends EncryptedEvent {
   readonly fingerprint: Buffer;
 }
@@ -55,7 +72,7 @@ export function ghostsOf(
 export async function openEncrypted(
   events: readonly EncryptedEvent[],
   context: {
-    readonly devices: Pick<GhostDevices, "decrypt">;
+    readonly devices: Decryptor;
     readonly ghosts: (room: RoomId) => readonly GhostMxid[];
     readonly targets: ReadonlyMap<GhostMxid, AgentTarget>;
     readonly clock: Clock;
@@ -116,7 +133,7 @@ function mayHoldUp(
 }
 
 async function decryptWithin(
-  devices: Pick<GhostDevices, "decrypt">,
+  devices: Decryptor,
   ghosts: readonly GhostMxid[],
   event: EncryptedEvent,
   deadline: number,
@@ -133,5 +150,20 @@ async function decryptWithin(
     return { kind: "unavailable" };
   } finally {
     over.abort();
+  }
+}
+
+const FIELDS = ["event_id", "room_id", "sender", "type", "origin_server_ts", "content"] as const;
+
+/**
+ * What an encrypted event is known by between its arrival and its derivation, while nothing of it is kept: the
+ * SHA-256 over ID, room, sender, type, time and content in canonical form (RFC 8785).
+ * Undefined for an event that has no canonical form, or is nested too deep to write down.
+ */
+export function eventFingerprint(raw: Readonly<Record<string, unknown>>): Buffer | undefined {
+  try {
+    return sha256(canonicalize(FIELDS.map((field) => (raw[field] ?? null) as Json)));
+  } catch {
+    return undefined;
   }
 }

@@ -7,10 +7,18 @@ import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
-import type { Metrics } from "../metrics.ts";
-import { countEvents, type EventMetrics } from "./count-events.ts";
 import type { TransactionExtensions } from "./device-part.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
+
+/** What intake counts; nothing of it is content. */
+export interface IntakeObserver {
+  /** A transaction's request has ended. */
+  transaction(outcome: "committed" | "replayed" | "malformed" | "not_recorded" | "too_large"): void;
+  /** From a transaction's arrival to its acknowledgement. */
+  acknowledged(durationMs: number): void;
+  /** Events were recorded, by a transaction or by a catch-up. */
+  recorded(handled: HandledTransaction): void;
+}
 
 export interface IntakeServerOptions {
   readonly hsToken: string;
@@ -20,7 +28,7 @@ export interface IntakeServerOptions {
   readonly onCommitted: (transaction: HandledTransaction) => void;
   /** Makes sure a ghost exists on the homeserver; false if there is no such agent. */
   readonly provideGhost: (ghost: string) => Promise<boolean>;
-  readonly metrics: Pick<Metrics, "transactions" | "transactionSeconds" | "toDeviceIgnored"> & EventMetrics;
+  readonly observe: IntakeObserver;
   readonly clock: Clock;
   readonly log: Logger;
 }
@@ -82,7 +90,7 @@ function transactionIdOf(request: FastifyRequest): string {
 }
 
 export function createIntakeServer(options: IntakeServerOptions): FastifyInstance {
-  const { handle, metrics, clock, log } = options;
+  const { handle, observe, clock, log } = options;
   const server = Fastify({
     logger: false,
     bodyLimit: options.bodyBytesMax,
@@ -99,7 +107,7 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
     }
     if (error.statusCode === 413) {
       // Repeated, it comes without its to-device messages, which another server can make this large.
-      options.metrics.transactions.inc({ outcome: "too_large" });
+      observe.transaction("too_large");
       return reply
         .code(413)
         .send({ errcode: "M_TOO_LARGE", error: "the body is larger than this bridge takes" });
@@ -114,23 +122,19 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
     reply.code(404).send({ errcode: "M_UNRECOGNIZED", error: "no such endpoint" }),
   );
 
-  const count = (handled: HandledTransaction) => {
-    metrics.transactions.inc({ outcome: handled.replayed ? "replayed" : "committed" });
-    metrics.toDeviceIgnored.inc(handled.ignoredForDevices);
-    countEvents(metrics, handled);
-  };
   const transaction = async (request: FastifyRequest, reply: FastifyReply) => {
     const begun = clock.now();
     try {
       const { bytes, events, extensions } = readBody(request.body);
       const handled = await handle(transactionIdOf(request), bytes, events, { extensions });
-      count(handled);
+      observe.transaction(handled.replayed ? "replayed" : "committed");
+      observe.recorded(handled);
       reply.code(200).send({});
-      metrics.transactionSeconds.observe((clock.now() - begun) / 1_000);
+      observe.acknowledged(clock.now() - begun);
       options.onCommitted(handled);
       return reply;
     } catch (error) {
-      metrics.transactions.inc({ outcome: error instanceof MatrixError ? "malformed" : "not_recorded" });
+      observe.transaction(error instanceof MatrixError ? "malformed" : "not_recorded");
       throw error;
     }
   };

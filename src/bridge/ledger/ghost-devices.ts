@@ -4,7 +4,7 @@
 import type { Pool } from "pg";
 import { type GhostMxid, parseUserId, type RoomId } from "../../domain/identifiers.ts";
 import type { DeviceStopReason } from "../crypto/device-types.ts";
-import type { DeviceIdentity } from "../crypto/types.ts";
+import type { DeviceIdentity } from "../matrix/device-api.ts";
 import { oneRow, rows, type Statement, toEpochMs, toTime } from "./statement.ts";
 import { inTransaction } from "./transaction.ts";
 

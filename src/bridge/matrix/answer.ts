@@ -7,7 +7,6 @@
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { ReplyPart } from "../ledger/types.ts";
 import { renderCode, renderMarkdownPieces } from "./markdown.ts";
-import { relatesTo } from "./relations.ts";
 import { splitText } from "./split-text.ts";
 
 /** Bytes of canonical JSON that the content of one event may have. */
@@ -57,4 +56,19 @@ function formattedPieces(pieces: readonly string[], mediaType: string | undefine
   if (type === "text/plain") return undefined;
   if (type === "application/json" || type?.endsWith("+json")) return pieces.map(renderCode);
   return renderMarkdownPieces(pieces);
+}
+
+/**
+ * The `m.relates_to` of an answer to `source`: a question in a thread is answered in that thread, any other by a
+ * reply (Matrix client-server API, "Rich replies" and "Threading").
+ * @param continued true for all but the first event of one answer: clients need not quote the question again
+ */
+export function relatesTo(
+  source: EventId,
+  threadRoot: EventId | undefined,
+  continued = false,
+): Readonly<Record<string, unknown>> {
+  const inReplyTo = { "m.in_reply_to": { event_id: source } };
+  if (threadRoot === undefined) return inReplyTo;
+  return { rel_type: "m.thread", event_id: threadRoot, is_falling_back: continued, ...inReplyTo };
 }

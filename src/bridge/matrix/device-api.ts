@@ -4,9 +4,7 @@
 // Protocol: Matrix client-server API, "End-to-end encryption" and "Send-to-device messaging".
 import { z } from "zod";
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
-import type { DeviceChanges, DeviceIdentity, OutgoingRequest } from "../crypto/types.ts";
-import type { GhostActor } from "./homeserver.ts";
-import type { HomeserverHttp } from "./http.ts";
+import type { GhostActor, HomeserverHttp } from "./http.ts";
 import type { Outcome } from "./outcome.ts";
 import type { ThinBounds } from "./read-body.ts";
 
@@ -71,6 +69,41 @@ const OwnKeys = z.object({
     .optional(),
   self_signing_keys: z.record(z.string(), z.object({ keys: z.record(z.string(), z.string()) })).optional(),
 });
+
+/** What a transaction, or a read-back, brought for one ghost's device. */
+export interface DeviceChanges {
+  /** To-device messages, raw, in the order they came: `{ sender, type, content }`. */
+  readonly toDevice: readonly Readonly<Record<string, unknown>>[];
+  readonly changedUsers: readonly UserId[];
+  readonly leftUsers: readonly UserId[];
+  /** By algorithm; undefined when nothing was said: the last known counts stay. */
+  readonly oneTimeKeyCounts: Readonly<Record<string, number>> | undefined;
+  /** Undefined when nothing was said. */
+  readonly unusedFallbackKeys: readonly string[] | undefined;
+}
+
+/** A request that a machine wants made in its ghost's name; its body is never logged. */
+export interface OutgoingRequest {
+  readonly id: string;
+  readonly kind:
+    | "keys_upload"
+    | "keys_query"
+    | "keys_claim"
+    | "to_device"
+    | "signature_upload"
+    | "signing_keys_upload";
+  /** JSON. */
+  readonly body: string;
+  /** Of `to_device`. */
+  readonly eventType?: string;
+  readonly transactionId?: string;
+}
+
+/** Public identity keys of a ghost's device, base64. */
+export interface DeviceIdentity {
+  readonly curve25519: string;
+  readonly ed25519: string;
+}
 
 /** One page of a read-back. */
 export interface ToDevicePage {

@@ -11,7 +11,8 @@ import type { Clock, Random } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { GhostLedger } from "../ledger/types.ts";
-import type { GhostActor, Homeserver } from "./homeserver.ts";
+import type { Homeserver } from "./homeserver.ts";
+import type { GhostActor } from "./http.ts";
 import { type Outcome, type Refused, type Retry, retry } from "./outcome.ts";
 
 /** Shown in the device lists of people who look at the ghost. */

@@ -15,16 +15,8 @@ import {
   type UserId,
 } from "../../domain/identifiers.ts";
 import { DeviceApi } from "./device-api.ts";
-import { HomeserverHttp, type HomeserverOptions } from "./http.ts";
+import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "./http.ts";
 import type { Outcome } from "./outcome.ts";
-
-/** A ghost together with its managed device. */
-export interface GhostActor {
-  readonly ghost: GhostMxid;
-  readonly deviceId: string;
-  /** Ends what the ghost asks for: see `ActingGhost`. */
-  readonly signal?: AbortSignal | undefined;
-}
 
 const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>
   z.unknown().transform((value, context) => {

@@ -5,19 +5,23 @@
 import { Agent, request } from "undici";
 import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
+import type { GhostMxid } from "../../domain/identifiers.ts";
 import { readBounded } from "../../runtime/read-bounded.ts";
 import { classifyFailure, type Outcome, retry } from "./outcome.ts";
 import { readThinned, type ThinBounds } from "./read-body.ts";
 
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
 
-/** Whom the appservice acts as: a ghost, with its device where the request belongs to one. */
-export interface ActingGhost {
-  readonly ghost: string;
-  readonly deviceId?: string | undefined;
+/** A ghost together with its managed device. */
+export interface GhostActor {
+  readonly ghost: GhostMxid;
+  readonly deviceId: string;
   /** Ends a request in flight; once it has aborted none is begun. */
   readonly signal?: AbortSignal | undefined;
 }
+
+/** Whom the appservice acts as: a ghost, with its device where the request belongs to one. */
+type ActingGhost = Pick<GhostActor, "ghost" | "signal"> & { readonly deviceId?: string };
 
 export interface ApiRequest<Schema extends z.ZodType> {
   readonly method: "GET" | "PUT" | "POST" | "DELETE";

@@ -11,7 +11,8 @@ import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/ide
 import { TRANSACTION_KEY } from "../ledger/transaction-ids.ts";
 import type { PendingSend, SendLedger } from "../ledger/types.ts";
 import type { Ghosts } from "./ghosts.ts";
-import type { GhostActor, Homeserver } from "./homeserver.ts";
+import type { Homeserver } from "./homeserver.ts";
+import type { GhostActor } from "./http.ts";
 import type { Outcome } from "./outcome.ts";
 
 /** How long the homeserver surely remembers a transaction ID: four hours short of what it keeps. */

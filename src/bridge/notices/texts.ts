@@ -3,8 +3,8 @@
 // happened, why, and who can hint it; every kind and every reason has its words (the types see to it).
 import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
+import { relatesTo } from "../matrix/answer.ts";
 import { escapeHtml } from "../matrix/markdown.ts";
-import { relatesTo } from "../matrix/relations.ts";
 
 /** An agent as the directory lists it. */
 export interface DirectoryLine {

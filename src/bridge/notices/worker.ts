@@ -8,10 +8,10 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
+import { isPinned } from "../agents/sender-policy.ts";
 import type { ClaimedNotice, NoticeLedger, TargetLedger } from "../ledger/types.ts";
 import { type SenderDependencies, sendOnce } from "../matrix/send.ts";
-import { directoryLines } from "./directory-lines.ts";
-import { noticeContent } from "./texts.ts";
+import { type DirectoryLine, noticeContent } from "./texts.ts";
 
 const BATCH = 16;
 const LEASE_MS = 3 * 60_000;
@@ -111,4 +111,22 @@ export class NoticeWorker {
     }
     log.info({ kind, roomId, ghost, attempts, result: result.kind }, "notice");
   }
+}
+
+/**
+ * The configured agents as the directory notice lists them. An agent counts as available only by a trust decision
+ * on record for its present pin; nothing is fetched to answer `!agents`.
+ */
+async function directoryLines(
+  agents: Pick<AgentDirectory, "current">,
+  targets: Pick<TargetLedger, "target">,
+): Promise<readonly DirectoryLine[]> {
+  const { byGhost } = await agents.current();
+  return await Promise.all(
+    [...byGhost.values()].map(async ({ ghost, agentId, entry, fingerprint }) => {
+      const record = await targets.target(ghost);
+      const verified = record?.trust === "verified" && record.targetFingerprint === fingerprint;
+      return { ghost, name: entry.displayName ?? agentId, available: isPinned(entry) && verified };
+    }),
+  );
 }

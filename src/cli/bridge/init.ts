@@ -4,7 +4,7 @@ import { existsSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { type Command, InvalidArgumentError } from "commander";
-import { renderStartingFolder } from "../../bridge/matrix/starting-folder.ts";
+import { renderStartingFolder } from "../../bridge/setup/starting-folder.ts";
 import { systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseServerName } from "../../domain/identifiers.ts";

@@ -7,7 +7,7 @@ import process from "node:process";
 import type { Command } from "commander";
 import { parse } from "yaml";
 import { loadBridgeConfig } from "../../bridge/config.ts";
-import { type AppserviceTokens, renderRegistration } from "../../bridge/matrix/registration.ts";
+import { type AppserviceTokens, renderRegistration } from "../../bridge/setup/registration.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { replacePrivateFile } from "../../runtime/private-file.ts";
 import { readSecret } from "../../runtime/secrets.ts";

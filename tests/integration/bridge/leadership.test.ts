@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
+import { leadershipReadiness } from "../../../src/bridge/health/readiness.ts";
 import { Leadership } from "../../../src/bridge/leadership.ts";
 import {
   type EarlierAskings,
@@ -10,7 +11,6 @@ import {
   type LeadershipMode,
   openLeadershipConnection,
 } from "../../../src/bridge/ledger/leadership.ts";
-import { leadershipReadiness } from "../../../src/bridge/readiness.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { testDatabase } from "../../support/database.ts";
 import { ManualClock } from "../../support/manual-clock.ts";

@@ -7,15 +7,26 @@ import type { RequestOptions, Transport } from "@a2a-js/sdk/client";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../../cards/extensions.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { Exchange } from "./exchange.ts";
-import { A2aFailure, type A2aFailureKind } from "./failure.ts";
+import { A2aFailure, type A2aFailureKind, classify } from "./failure.ts";
 import type { AgentHttp } from "./http.ts";
-import { type ChosenInterface, chooseInterface, type PeerCard } from "./interfaces.ts";
-import { classify } from "./outcome.ts";
-import { type Question, sendRequest } from "./requests.ts";
+import {
+  type AgentUpdate,
+  type Question,
+  sendRequest,
+  sendResult,
+  streamUpdate,
+  type TaskView,
+  taskView,
+} from "./protocol.ts";
 import { startLimit, within } from "./time-limit.ts";
 import { type Credentials, TokenFailure, type TokenSource } from "./tokens.ts";
-import { isSoundEvent, openTransport } from "./transport.ts";
-import { type AgentUpdate, sendResult, streamUpdate, type TaskView, taskView } from "./updates.ts";
+import {
+  type ChosenInterface,
+  chooseInterface,
+  isSoundEvent,
+  openTransport,
+  type PeerCard,
+} from "./transport.ts";
 
 export type AgentOperation = "send" | "stream" | "subscribe" | "get" | "list" | "cancel";
 

@@ -4,7 +4,7 @@
 // Protocol: A2A 1.0, section 3.1.4 (ListTasks: newest first, scoped to the caller).
 import type { AgentClient } from "./agent-client.ts";
 import { A2aFailure, type A2aFailureKind } from "./failure.ts";
-import type { TaskView } from "./updates.ts";
+import type { TaskView } from "./protocol.ts";
 
 const PAGE_SIZE = 50;
 const PAGES_MAX = 20;

@@ -1,7 +1,7 @@
 // A stream of updates that can be waited on for a while at a time. Invariants: no update is lost when a
 // wait ends early; close() ends the connection whatever it is doing, and nothing rejects unheard.
 import type { Clock } from "../../../domain/clock.ts";
-import type { AgentUpdate } from "./updates.ts";
+import type { AgentUpdate } from "./protocol.ts";
 
 export type StreamStep =
   | { readonly kind: "update"; readonly update: AgentUpdate }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { isPinned, isSenderAllowed } from "../../../../src/bridge/agents/directory.ts";
+import { isPinned, isSenderAllowed } from "../../../../src/bridge/agents/sender-policy.ts";
 import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
 import { AgentsFile } from "../../../../src/rendered-files/agents-file.ts";
 import { targetFingerprint } from "../../../../src/rendered-files/target-fingerprint.ts";

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { DeliveryCheck } from "../../../../src/bridge/crypto/delivery-check.ts";
 import { deviceReadiness } from "../../../../src/bridge/crypto/device-readiness.ts";
 import type { DeviceStatus, KeyDelivery } from "../../../../src/bridge/crypto/device-types.ts";
-import type { DeviceChanges } from "../../../../src/bridge/crypto/types.ts";
+import type { DeviceChanges } from "../../../../src/bridge/matrix/device-api.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";

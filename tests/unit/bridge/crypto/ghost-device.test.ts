@@ -1,8 +1,7 @@
 // One ghost's device: when its machine may be used, and who is told of keys.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { DeviceChanges } from "../../../../src/bridge/crypto/types.ts";
-import type { DeviceRecord } from "../../../../src/bridge/matrix/device-api.ts";
+import type { DeviceChanges, DeviceRecord } from "../../../../src/bridge/matrix/device-api.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { closedDevice, openDevice } from "../../../support/open-device.ts";

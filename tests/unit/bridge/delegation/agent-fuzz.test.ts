@@ -3,7 +3,7 @@ import { describe, it, type TestContext } from "node:test";
 import fc from "fast-check";
 import { AgentClient } from "../../../../src/bridge/delegation/a2a/agent-client.ts";
 import { A2aFailure } from "../../../../src/bridge/delegation/a2a/failure.ts";
-import type { AgentUpdate } from "../../../../src/bridge/delegation/a2a/updates.ts";
+import type { AgentUpdate } from "../../../../src/bridge/delegation/a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "../../../../src/bridge/delegation/answer-text.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import { cardOf } from "../../../support/delegation.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { AgentUpdate, ContentPart } from "../../../../src/bridge/delegation/a2a/updates.ts";
+import type { AgentUpdate, ContentPart } from "../../../../src/bridge/delegation/a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "../../../../src/bridge/delegation/answer-text.ts";
 
 type Update = Exclude<AgentUpdate, { kind: "message" }>;

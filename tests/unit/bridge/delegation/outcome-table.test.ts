@@ -1,8 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { fromJsonRpcErrorResponse, fromRestErrorBody } from "@a2a-js/sdk/errors";
-import { A2A_FAILURES, type A2aFailureKind } from "../../../../src/bridge/delegation/a2a/failure.ts";
-import { classify, type ExchangeFacts } from "../../../../src/bridge/delegation/a2a/outcome.ts";
+import {
+  A2A_FAILURES,
+  type A2aFailureKind,
+  classify,
+  type ExchangeFacts,
+} from "../../../../src/bridge/delegation/a2a/failure.ts";
 import { FOLLOW_VERDICTS, SEND_VERDICTS } from "../../../../src/bridge/delegation/outcome.ts";
 import { TERMINAL_REASONS } from "../../../../src/bridge/ledger/states.ts";
 

@@ -5,9 +5,9 @@ import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { freePort } from "../../../../lab/free-port.ts";
 import { loadBridgeConfig } from "../../../../src/bridge/config.ts";
-import { examineBridge } from "../../../../src/bridge/doctor.ts";
-import { renderRegistration } from "../../../../src/bridge/matrix/registration.ts";
-import { renderStartingFolder } from "../../../../src/bridge/matrix/starting-folder.ts";
+import { examineBridge } from "../../../../src/bridge/doctor/doctor.ts";
+import { renderRegistration } from "../../../../src/bridge/setup/registration.ts";
+import { renderStartingFolder } from "../../../../src/bridge/setup/starting-folder.ts";
 import { ExitCode } from "../../../../src/cli/lib/command.ts";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import { readSecret } from "../../../../src/runtime/secrets.ts";
@@ -16,6 +16,9 @@ import { bytesOf, fullCard, signedCard, testKey } from "../../../support/cards.t
 import { httpServer, json } from "../../../support/http-server.ts";
 import { type Script, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
 import { ROOT, run, temporaryFolder, writeFile } from "../../../support/temporary.ts";
+
+// Nothing listens there: the doctor reads the URL and connects to nothing.
+process.env["DATABASE_URL"] = "postgresql://bridge@127.0.0.1:1/bridge";
 
 const WELL: Script = ({ path }) => {
   if (path.endsWith("/versions")) return { body: { versions: ["v1.12"] } };
@@ -48,7 +51,7 @@ async function fixture(t: TestContext, observePort?: number) {
 }
 
 describe("doctor", () => {
-  it("a folder and a homeserver that are well have no problem, no database is made to see it, and a bridge that is down is not known", async (t) => {
+  it("reports no problem, without a connection to the database, when folder and homeserver are well, and a stopped bridge as not known", async (t) => {
     const { server, directory, config } = await fixture(t);
     const loaded = loadBridgeConfig(config);
     const [asToken, hsToken] = [loaded.appservice.asToken, loaded.appservice.hsToken].map((one) =>

@@ -2,9 +2,8 @@
 // Invariant: the homeserver's side is checked by doing, and again until it works; nothing is ready before. Who has
 // no place yet checks only what needs none: that the homeserver answers, and accepts the bridge.
 import type { Logger } from "pino";
-import type { Clock } from "../domain/clock.ts";
-import type { Leadership } from "./leadership.ts";
-import type { Readiness } from "./observe.ts";
+import type { Clock } from "../../domain/clock.ts";
+import type { Readiness } from "./health-server.ts";
 
 const SELF_CHECK_RETRY_MS = 5_000;
 const DATABASE_PROBE_MS = 2_000;
@@ -51,7 +50,11 @@ export class HomeserverReadiness {
   }
 }
 
-export function leadershipReadiness(leadership: Pick<Leadership, "isServing" | "handOver">): Readiness {
+export function leadershipReadiness(leadership: {
+  readonly isServing: boolean;
+  /** Aborts when another bridge is to lead. */
+  readonly handOver: AbortSignal;
+}): Readiness {
   // While it drains it has the place still, and listens no more.
   const isServing = leadership.isServing && !leadership.handOver.aborted;
   const hint =

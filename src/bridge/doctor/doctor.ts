@@ -1,20 +1,20 @@
-// What is wrong with a bridge's folder and its homeserver, and the hint of each, without touching its database.
-// Invariants: what could not be looked at is told as such, and is no "ok"; what the running bridge knows better
-// is asked of it (/readyz); nothing is changed, made or printed that is a secret; one finding that fails does not
-// hide another that can be looked at.
+// `drawbridge doctor`: what is wrong with a bridge's folder and its homeserver, each with a hint. It does not connect
+// to the database. Invariants: what could not be examined is reported as not known, never as ok; what only the running
+// bridge knows is read from its /readyz; nothing is changed, and no secret is printed; one failing finding hides no
+// other that can be examined.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { request } from "undici";
 import { z } from "zod";
-import type { Clock } from "../domain/clock.ts";
-import { readSecret } from "../runtime/secrets.ts";
-import { type BridgeConfig, loadBridgeConfig } from "./config.ts";
-import { examineAgents } from "./doctor-agents.ts";
-import { type Finding, failed, ill, notKnown, well } from "./doctor-finding.ts";
-import { ContentKeys } from "./ledger/seal.ts";
-import { Homeserver } from "./matrix/homeserver.ts";
-import { type AppserviceTokens, renderRegistration } from "./matrix/registration.ts";
-import { checkHomeserver, type SelfCheck } from "./matrix/self-check.ts";
+import type { Clock } from "../../domain/clock.ts";
+import { readSecret } from "../../runtime/secrets.ts";
+import { type BridgeConfig, loadBridgeConfig } from "../config.ts";
+import { checkHomeserver, type SelfCheck } from "../health/self-check.ts";
+import { ContentKeys } from "../ledger/seal.ts";
+import { Homeserver } from "../matrix/homeserver.ts";
+import { type AppserviceTokens, renderRegistration } from "../setup/registration.ts";
+import { examineAgents } from "./agents.ts";
+import { type Finding, failed, ill, notKnown, well } from "./finding.ts";
 
 const PROBE_TIMEOUT_MS = 5_000;
 
@@ -72,7 +72,7 @@ function readSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefin
     ContentKeys.parse(readSecret(config.contentKeys, config.directory));
     const { stage, storeKeys } = config.encryption;
     if (stage !== "A" && storeKeys !== undefined) ContentKeys.parse(readSecret(storeKeys, config.directory));
-    if ("url" in config.database) readSecret(config.database.url, config.directory);
+    readSecret(config.database.url, config.directory);
     return { tokens, finding: well("secrets", "all there") };
   } catch (error) {
     return { tokens: undefined, finding: failed("secrets", error) };
@@ -102,7 +102,7 @@ function examineRegistration(
     return notKnown(
       "registration",
       absent,
-      "Render it with `drawbridge bridge registration` if the homeserver has none yet; else hint what stands below.",
+      "Render it with `drawbridge bridge registration` if the homeserver has none yet; else follow the hints below.",
     );
   }
   if (found === renderRegistration(config, tokens)) return well("registration", "as the configuration says");

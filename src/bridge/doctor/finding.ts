@@ -1,5 +1,5 @@
 // One thing that the doctor of a bridge looked at, and what it found.
-import { DrawbridgeError } from "../domain/errors.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
 
 export interface Finding {
   readonly name: string;

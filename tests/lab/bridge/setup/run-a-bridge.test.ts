@@ -1,11 +1,12 @@
 // docs/operating/run-a-bridge.md, step by step, with the real programs: what an operator would type.
 import assert from "node:assert/strict";
-import { chmodSync, readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { freePort } from "../../../../lab/free-port.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
+import { testDatabase } from "../../../support/database.ts";
 import { startSynapse, type TestUser } from "../../../support/synapse.ts";
 import { ROOT, run, start, temporaryFolder } from "../../../support/temporary.ts";
 
@@ -41,13 +42,13 @@ async function until<T>(what: string, look: () => Promise<T | undefined>): Promi
 
 describe("run a bridge", () => {
   it("a bridge set up as the operating guide says joins, answers !agents, and ends in order", async (t) => {
-    const folder = temporaryFolder(t);
-    chmodSync(folder, 0o711); // As root, PostgreSQL's user must be able to enter it.
-    const directory = join(folder, "bridge");
+    const directory = join(temporaryFolder(t), "bridge");
+    const { url } = await testDatabase(t, { migrated: false });
+    const env = { ...process.env, DATABASE_URL: url };
     const config = join(directory, "bridge.yaml");
     const observePort = await freePort();
     const drawbridge = async (...words: string[]) => {
-      const ended = await run(DRAWBRIDGE, words);
+      const ended = await run(DRAWBRIDGE, words, { env });
       assert.equal(ended.code, 0, `drawbridge ${words.join(" ")}: ${ended.stderr}${ended.stdout}`);
       return ended.stdout;
     };
@@ -59,18 +60,17 @@ describe("run a bridge", () => {
           ...["--homeserver-url", homeserverUrl, "--listen-port", String(bridgePort)],
           ...["--observe-port", String(observePort)],
         );
-        chmodSync(directory, 0o711);
         return (await drawbridge("bridge", "registration", "--config", config)).trim();
       },
     });
     t.after(() => synapse.dispose());
     writeFileSync(join(directory, "agents.yaml"), AGENTS_YAML);
 
-    const bridge = start(DRAWBRIDGE, ["bridge", "--config", config]);
+    const bridge = start(DRAWBRIDGE, ["bridge", "--config", config], { env });
     t.after(() => bridge.child.kill("SIGKILL"));
     const readyz = `http://127.0.0.1:${observePort}/readyz`;
     await until("the bridge is ready", async () => ((await fetch(readyz)).ok ? true : undefined));
-    const doctor = await run(DRAWBRIDGE, ["doctor", "--config", config]);
+    const doctor = await run(DRAWBRIDGE, ["doctor", "--config", config], { env });
     assert.match(doctor.stdout, /^ok {7}bridge: running and ready$/m);
     assert.match(
       doctor.stdout,

@@ -3,15 +3,15 @@
 // Invariants: an agent counts as well only when its card was fetched and verified here; each has a bounded time, and
 // one that does not answer holds up no other for longer; of a stranger's card nothing is told.
 import { resolve } from "node:path";
-import { type FetchedCard, fetchCard } from "../cards/fetch.ts";
-import { importPinnedKey } from "../cards/pinned-keys.ts";
-import { verifyCard } from "../cards/verify.ts";
-import type { Clock } from "../domain/clock.ts";
-import { type AgentEntry, AgentsFile } from "../rendered-files/agents-file.ts";
-import { loadYaml } from "../runtime/load-yaml.ts";
-import { isPinned } from "./agents/directory.ts";
-import type { BridgeConfig } from "./config.ts";
-import { type Finding, failed, ill, notKnown, well } from "./doctor-finding.ts";
+import { type FetchedCard, fetchCard } from "../../cards/fetch.ts";
+import { importPinnedKey } from "../../cards/pinned-keys.ts";
+import { verifyCard } from "../../cards/verify.ts";
+import type { Clock } from "../../domain/clock.ts";
+import { type AgentEntry, AgentsFile } from "../../rendered-files/agents-file.ts";
+import { loadYaml } from "../../runtime/load-yaml.ts";
+import { isPinned } from "../agents/sender-policy.ts";
+import type { BridgeConfig } from "../config.ts";
+import { type Finding, failed, ill, notKnown, well } from "./finding.ts";
 
 const CARD_TIMEOUT_MS = 5_000;
 /** A file may name hundreds of agents. */

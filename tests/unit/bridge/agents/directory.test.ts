@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import type { AgentDirectory } from "../../../../src/bridge/agents/directory.ts";
-import { openAgentDirectory } from "../../../../src/bridge/agents/watched-directory.ts";
+import { openAgentDirectory } from "../../../../src/bridge/agents/directory.ts";
 import { type Clock, systemClock } from "../../../../src/domain/clock.ts";
 import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";

@@ -6,11 +6,11 @@ import fc from "fast-check";
 import { parse } from "yaml";
 import { loadBridgeConfig } from "../../../../src/bridge/config.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/seal.ts";
-import { ghostNamespace, renderRegistration } from "../../../../src/bridge/matrix/registration.ts";
+import { ghostNamespace, renderRegistration } from "../../../../src/bridge/setup/registration.ts";
 import {
   renderStartingFolder,
   type StartingFolderOptions,
-} from "../../../../src/bridge/matrix/starting-folder.ts";
+} from "../../../../src/bridge/setup/starting-folder.ts";
 import type { Random } from "../../../../src/domain/clock.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import { AgentsFile } from "../../../../src/rendered-files/agents-file.ts";

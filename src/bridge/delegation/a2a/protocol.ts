@@ -1,8 +1,59 @@
-// What an agent tells of a task, in the bridge's own terms: parsed once from the SDK's types.
-// Invariants: a task's identifiers are bounded and printable, so that the ledger can hold them; states the
-// bridge does not know count as still open. Protocol: A2A 1.0, sections 3.1 and 4.1.
-import { type Message, type Part, type StreamResponse, type Task, TaskState } from "@a2a-js/sdk";
+// A2A messages and the bridge's own terms: a question as the SDK sends it, a task as the SDK reads it.
+// Invariants: a task's identifiers are bounded and printable, so that the ledger can hold them; states that the
+// bridge does not know count as still open. Protocol: A2A 1.0, sections 3 and 4.1.
+import {
+  type Message,
+  type Part,
+  Role,
+  type SendMessageRequest,
+  type StreamResponse,
+  type Task,
+  TaskState,
+} from "@a2a-js/sdk";
 import { A2aFailure } from "./failure.ts";
+
+/** A question for an agent. */
+export interface Question {
+  /** Stable for the delegation: a repeated request carries the same one. */
+  readonly messageId: string;
+  readonly text: string;
+}
+
+const ACCEPTED_OUTPUT_MODES = ["text/markdown", "text/plain", "application/json"];
+
+function textPart(text: string): Part {
+  return {
+    content: { $case: "text", value: text },
+    metadata: undefined,
+    filename: "",
+    mediaType: "text/plain",
+  };
+}
+
+/** SendMessage or SendStreamingMessage: returns as soon as a task stands, with no history in it. */
+export function sendRequest(question: Question): SendMessageRequest {
+  const message: Message = {
+    messageId: question.messageId,
+    contextId: "",
+    taskId: "",
+    role: Role.ROLE_USER,
+    parts: [textPart(question.text)],
+    metadata: undefined,
+    extensions: [],
+    referenceTaskIds: [],
+  };
+  return {
+    tenant: "",
+    message,
+    configuration: {
+      acceptedOutputModes: ACCEPTED_OUTPUT_MODES,
+      taskPushNotificationConfig: undefined,
+      historyLength: 0,
+      returnImmediately: true,
+    },
+    metadata: undefined,
+  };
+}
 
 /** Where a task stands. `open` is everything that may still change without anybody's help. */
 export type Phase =

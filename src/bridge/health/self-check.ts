@@ -3,9 +3,9 @@
 // /versions is only asked to tell "not reachable" from "reachable, but refuses".
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { BridgeConfig } from "../config.ts";
-import type { Ghosts } from "./ghosts.ts";
-import type { Homeserver } from "./homeserver.ts";
-import type { Outcome } from "./outcome.ts";
+import type { Ghosts } from "../matrix/ghosts.ts";
+import type { Homeserver } from "../matrix/homeserver.ts";
+import type { Outcome } from "../matrix/outcome.ts";
 
 export interface SelfCheck {
   readonly check:

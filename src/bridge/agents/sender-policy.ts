@@ -1,0 +1,19 @@
+// Who may ask an agent, by its entry in agents.yaml. Servers and users are compared exactly.
+import { serverOf, type UserId } from "../../domain/identifiers.ts";
+import type { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
+
+/** A pin holds only with an identity and with somebody who may ask; else the target is quarantined. */
+export function isPinned(entry: AgentEntry): entry is AgentEntry & { readonly cardIdentity: CardIdentity } {
+  return (
+    entry.cardIdentity !== undefined && entry.allowedServers.length > 0 && entry.allowedSenders.length > 0
+  );
+}
+
+/** Whether a user may ask this agent: the server must be listed, and the user or all users of that server. */
+export function isSenderAllowed(entry: AgentEntry, sender: UserId): boolean {
+  const server = serverOf(sender);
+  return (
+    entry.allowedServers.includes(server) &&
+    (entry.allowedSenders.includes(sender) || entry.allowedSenders.includes(`*:${server}`))
+  );
+}
