@@ -1,5 +1,5 @@
-// The agent as a whole: documents, card, tasks and server put together.
-// Invariant: what an earlier run left unfinished is finished before anything is listened to.
+// Puts documents, card, tasks and server together.
+// Invariant: tasks that an earlier run left unfinished are finished before the server listens.
 import { once } from "node:events";
 import { AgentCard } from "@a2a-js/sdk";
 import { DefaultRequestHandler } from "@a2a-js/sdk/server";

@@ -1,5 +1,5 @@
-// The agent's card, signed once and kept: what is served is the stored bytes, so that its signature and
-// its ETag stay the same until the card itself or its key changes.
+// The agent's card, signed once and stored. The stored bytes are served, so that signature and ETag stay the
+// same until the card or its key changes.
 import { createPrivateKey, createPublicKey } from "node:crypto";
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";

@@ -17,7 +17,7 @@ export const DocsQaConfigFile = z.strictObject({
   publicUrl: z.url({ protocol: /^https?$/ }),
   /** Offer HTTP+JSON below `publicUrl` too. */
   httpJson: z.boolean().default(false),
-  /** Where callers get their tokens; told in the card. */
+  /** Where callers get their tokens; the card names it. */
   tokenEndpoint: z.url({ protocol: /^https?$/ }).optional(),
   /** The card's signer: an ES256 private JWK and its key ID. */
   signing: z.strictObject({ keyId: z.string().min(1).max(128), key: SecretReference }),

@@ -5,11 +5,9 @@ import { A2A_CONTENT_TYPE, AGENT_CARD_PATH, type AgentCard } from "@a2a-js/sdk";
 import { ContentTypeNotSupportedError } from "@a2a-js/sdk/errors";
 import type { A2ARequestHandler, ServerCallContext } from "@a2a-js/sdk/server";
 import type { Logger } from "pino";
-import { type Body, hasJsonMediaType, readBody } from "./a2a/body.ts";
-import { callContext } from "./a2a/call-context.ts";
+import { type Body, callContext, hasJsonMediaType, type Reply, readBody, writeReply } from "./a2a/http.ts";
 import { httpJsonFailure, httpJsonOperation, httpJsonParseFailure } from "./a2a/http-json.ts";
 import { JsonRpcBinding, parseFailure, requestFailure } from "./a2a/json-rpc.ts";
-import { type Reply, writeReply } from "./a2a/reply.ts";
 import type { StoredCard } from "./card.ts";
 import { withoutText } from "./task/idempotent-handler.ts";
 

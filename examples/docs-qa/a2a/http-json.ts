@@ -11,7 +11,7 @@ import {
 } from "@a2a-js/sdk";
 import { RequestMalformedError, restStatusFor, toRestErrorBody } from "@a2a-js/sdk/errors";
 import type { A2ARequestHandler, ServerCallContext } from "@a2a-js/sdk/server";
-import type { Reply } from "./reply.ts";
+import type { Reply } from "./http.ts";
 
 const ok = (body: unknown): Reply => ({ kind: "json", status: 200, mediaType: A2A_CONTENT_TYPE, body });
 

@@ -1,7 +1,7 @@
 // The JSON-RPC binding (A2A 1.0, section 9) over the SDK's transport handler.
 import { A2A_ERROR_CODE } from "@a2a-js/sdk/errors";
 import { type A2ARequestHandler, JsonRpcTransportHandler, type ServerCallContext } from "@a2a-js/sdk/server";
-import type { Reply } from "./reply.ts";
+import type { Reply } from "./http.ts";
 
 type RequestId = string | number | null;
 

@@ -1,6 +1,5 @@
-// The answer as Markdown: what was found, quoted, with the file and the heading it stands under.
-import type { Found } from "./search.ts";
-import { normalizeTerm, tokenize } from "./terms.ts";
+// The answer as Markdown: the sections that were found, quoted, each with its file and heading.
+import { type Found, normalizeTerm, tokenize } from "./search.ts";
 
 export const ANSWER_MEDIA_TYPE = "text/markdown";
 const QUOTE_CHARACTERS_MAX = 1_200;

@@ -1,5 +1,6 @@
-// Answering one question as an A2A task. Invariants: the first event is the task; every task that was
-// begun ends in a final state; what goes wrong inside never reaches a caller as text.
+// Answers one question as an A2A task.
+// Invariants: the first event is the task; every task that was begun ends in a final state; no text of an
+// internal error reaches a caller.
 import { type Artifact, type Message, type Part, type Task, TaskState, type TaskStatus } from "@a2a-js/sdk";
 import {
   AgentEvent,

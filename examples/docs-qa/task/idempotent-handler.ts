@@ -1,7 +1,7 @@
 // The request handler that callers meet: the SDK's, with each message answered once.
-// Invariants: a repeated messageId of a caller finds the first task, while it runs, when it is done and
-// after a restart; a stream that nobody reads any more is still run to its end; an error that is not the
-// protocol's own is told as "internal", without its text.
+// Invariants: a repeated messageId of a caller finds the first task, while it runs, when it is done and after
+// a restart; a stream whose reader has gone is still run to its end; an error that is not the protocol's own
+// is answered as "internal", without its text.
 import {
   type Message,
   Message as MessageCodec,
@@ -14,8 +14,7 @@ import {
 import { A2AError, RequestMalformedError } from "@a2a-js/sdk/errors";
 import type { A2ARequestHandler, ServerCallContext } from "@a2a-js/sdk/server";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../../src/cards/extensions.ts";
-import { isFinal, isTerminal } from "./states.ts";
-import { callerMessages, type DurableTaskStore, messageKey, scopeOf } from "./store.ts";
+import { callerMessages, type DurableTaskStore, isFinal, isTerminal, messageKey, scopeOf } from "./store.ts";
 
 /** What a message turned out to be: the first of its kind, or a repeat. */
 type Arrival =
@@ -198,7 +197,7 @@ function refuseOtherContent(task: Task, message: Message): void {
   }
 }
 
-/** The protocol's own errors speak of the request alone; any other is told without its text. */
+/** The protocol's own errors speak of the request alone; any other is answered without its text. */
 export function withoutText(error: unknown): A2AError {
   return error instanceof A2AError ? error : new A2AError({ message: "internal error" });
 }

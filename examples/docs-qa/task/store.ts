@@ -1,13 +1,75 @@
 // The agent's tasks: in memory to read, on disk to survive. Implements the SDK's TaskStore.
-// Invariants: a caller sees only its own tasks; a task that is final never changes again, whoever writes
-// last; a message ID leads to the one task it made.
-import type { ListTasksRequest, ListTasksResponse, Message, Task } from "@a2a-js/sdk";
-import { Role } from "@a2a-js/sdk";
+// Invariants: a caller sees only its own tasks; a final task never changes again, whoever writes last; a
+// message ID leads to the one task it made.
+import {
+  type ListTasksRequest,
+  type ListTasksResponse,
+  type Message,
+  Role,
+  type Task,
+  TaskState,
+  type TaskStatus,
+} from "@a2a-js/sdk";
 import type { ServerCallContext, TaskStore } from "@a2a-js/sdk/server";
 import type { Clock } from "../../../src/domain/clock.ts";
-import { listTasks } from "./list.ts";
-import { isTerminal } from "./states.ts";
 import type { StoredTask, TaskFiles, TaskScope } from "./task-files.ts";
+
+const TERMINAL: ReadonlySet<TaskState> = new Set([
+  TaskState.TASK_STATE_COMPLETED,
+  TaskState.TASK_STATE_FAILED,
+  TaskState.TASK_STATE_CANCELED,
+  TaskState.TASK_STATE_REJECTED,
+]);
+
+export function isFinal(status: TaskStatus | undefined): boolean {
+  return status !== undefined && TERMINAL.has(status.state);
+}
+
+export function isTerminal(task: Task): boolean {
+  return isFinal(task.status);
+}
+
+const PAGE_SIZE_DEFAULT = 50;
+
+const changedAt = (task: Task): string => task.status?.timestamp ?? "";
+
+/** Newest change first; the ID decides between two of the same instant. */
+function newestFirst(one: Task, other: Task): number {
+  return changedAt(other).localeCompare(changedAt(one)) || other.id.localeCompare(one.id);
+}
+
+function tokenOf(task: Task): string {
+  return Buffer.from(`${changedAt(task)} ${task.id}`).toString("base64url");
+}
+
+function isAfter(task: Task, pageToken: string): boolean {
+  const [at = "", id = ""] = Buffer.from(pageToken, "base64url").toString().split(" ");
+  return changedAt(task) < at || (changedAt(task) === at && task.id < id);
+}
+
+/** One page of a caller's tasks. `request.status` 0 means any. */
+export function listTasks(tasks: Iterable<Task>, request: ListTasksRequest): ListTasksResponse {
+  const { contextId, status, pageToken, statusTimestampAfter } = request;
+  const pageSize = request.pageSize ?? PAGE_SIZE_DEFAULT;
+  const after = statusTimestampAfter ? Date.parse(statusTimestampAfter) : undefined;
+  const matching = [...tasks]
+    .filter((task) => !contextId || task.contextId === contextId)
+    .filter((task) => !status || task.status?.state === status)
+    .filter((task) => after === undefined || Date.parse(changedAt(task)) > after)
+    .sort(newestFirst);
+  const rest = pageToken ? matching.filter((task) => isAfter(task, pageToken)) : matching;
+  const page = rest.slice(0, pageSize);
+  const last = page.at(-1);
+  return {
+    tasks: page.map((task) => {
+      const copy = structuredClone(task);
+      return request.includeArtifacts ? copy : { ...copy, artifacts: [] };
+    }),
+    nextPageToken: last !== undefined && rest.length > page.length ? tokenOf(last) : "",
+    pageSize,
+    totalSize: matching.length,
+  };
+}
 
 /** Beyond it the oldest finished tasks are forgotten, whatever their age. */
 const TASKS_MAX = 10_000;

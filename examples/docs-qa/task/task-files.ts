@@ -1,6 +1,6 @@
-// One small file for each task, written beside and renamed. Invariants: a task's file is whole or absent,
-// whatever ends the process; a new state is on disk before it is told to anybody; files are this user's
-// alone, since they hold questions and answers.
+// One small file for each task, written beside and renamed.
+// Invariants: a task's file is whole or absent, whatever ends the process; a new state is on disk before a
+// caller reads it; files are this user's alone, since they hold questions and answers.
 import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { open, rename, rm } from "node:fs/promises";
 import { join } from "node:path";

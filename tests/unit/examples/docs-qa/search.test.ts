@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { composeAnswer, excerpt } from "../../../../examples/docs-qa/search/answer.ts";
+import { splitSections } from "../../../../examples/docs-qa/search/documents.ts";
 import { DocumentSearch, questionTerms } from "../../../../examples/docs-qa/search/search.ts";
-import { splitSections } from "../../../../examples/docs-qa/search/sections.ts";
 
 const DOCUMENTS = {
   "gateway.md": `# Gateway

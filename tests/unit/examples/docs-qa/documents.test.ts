@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { splitSections } from "../../../../examples/docs-qa/search/sections.ts";
+import { splitSections } from "../../../../examples/docs-qa/search/documents.ts";
 
 const split = (markdown: string) =>
   splitSections("a.md", markdown).map(({ headings, text }) => [headings.join(" / "), text]);
 
-describe("sections", () => {
+describe("splitting Markdown into sections", () => {
   it("a document is cut at its headings, each under those above it", () => {
     assert.deepEqual(
       split("intro\n# A\ntext a\n## B ##\ntext b\n### C\ntext c\n## D\ntext d\n# E\ntext e\n"),
