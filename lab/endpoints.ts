@@ -1,6 +1,5 @@
 // Where an organisation's services are reached. Pure: of ports and names alone.
-import type { AgentId, GhostMxid } from "../src/domain/identifiers.ts";
-import { ghostOf } from "../src/domain/identifiers.ts";
+import { type AgentId, type GhostMxid, ghostOf } from "../src/domain/identifiers.ts";
 import type { Lab } from "./lab.ts";
 import { AGENT, type CompleteOrganisation, type OrganisationName, partnerOf } from "./organisations.ts";
 

@@ -2,10 +2,10 @@
 // Invariants: a block is one lab's alone, also while two labs start at the same moment; a lab keeps its
 // block from start to start unless somebody else has taken one of its ports.
 import { readFileSync } from "node:fs";
+import { createServer } from "node:net";
 import type { Random } from "../src/domain/clock.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import { type NamedLock, tryNamedLock } from "../src/runtime/named-lock.ts";
-import { freePort } from "./free-port.ts";
 import { COMPLETE_ORGANISATIONS, ORGANISATION_NAMES, type OrganisationName } from "./organisations.ts";
 
 /** A block has that many neighbours. */
@@ -115,4 +115,26 @@ function highestPort(): number {
     // Not a Linux of the usual kind: keep to the usual value.
   }
   return 32_767;
+}
+
+// Free TCP ports on the loopback address.
+
+function tryListen(port: number): Promise<number | undefined> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once("error", () => resolve(undefined));
+    server.listen({ host: "127.0.0.1", port, exclusive: true }, () => {
+      const address = server.address();
+      const bound = typeof address === "object" && address !== null ? address.port : undefined;
+      server.close(() => resolve(bound));
+    });
+  });
+}
+
+/** The preferred port when nobody listens on it, else any free one. */
+export async function freePort(preferred?: number): Promise<number> {
+  const kept = preferred === undefined ? undefined : await tryListen(preferred);
+  const port = kept ?? (await tryListen(0));
+  if (port === undefined) throw new Error("no free TCP port on 127.0.0.1");
+  return port;
 }

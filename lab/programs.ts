@@ -1,4 +1,6 @@
 // The programs a lab runs that are not Node.js: Synapse and Envoy, from the project's Python environment.
+
+import { spawn } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { DrawbridgeError } from "../src/domain/errors.ts";
@@ -32,4 +34,44 @@ export function findPrograms(environment: NodeJS.ProcessEnv = process.env): LabP
     });
   }
   return { python, envoy, node: process.execPath, drawbridge: join(CLONE, "bin", "drawbridge") };
+}
+
+// What the operator types: the product's own commands, each in a process of its own.
+
+export interface Typed {
+  readonly code: number;
+  readonly stdout: string;
+  /** Empty where it went to this program's own. */
+  readonly stderr: string;
+}
+
+/**
+ * Runs `drawbridge` with these arguments.
+ * @param progress where its standard error goes: to this program's own, or kept
+ */
+export function typed(
+  args: readonly string[],
+  directory: string,
+  progress: "inherit" | "pipe" = "inherit",
+): Promise<Typed> {
+  const { node, drawbridge } = findPrograms();
+  return new Promise((resolve, reject) => {
+    const child = spawn(node, [drawbridge, ...args], {
+      cwd: directory,
+      stdio: ["ignore", "pipe", progress],
+    });
+    let [stdout, stderr] = ["", ""];
+    child.stdout?.setEncoding("utf8");
+    child.stdout?.on("data", (chunk: string) => {
+      stdout += chunk;
+    });
+    child.stderr?.setEncoding("utf8");
+    child.stderr?.on("data", (chunk: string) => {
+      stderr += chunk;
+    });
+    child.once("error", (cause) =>
+      reject(new DrawbridgeError("program_failed", "drawbridge does not start", { cause })),
+    );
+    child.once("close", (code) => resolve({ code: code ?? 1, stdout, stderr }));
+  });
 }

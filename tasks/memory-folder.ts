@@ -5,7 +5,7 @@ import { spawnSync } from "node:child_process";
 import { chmodSync, mkdtempSync, readdirSync, rmSync, statfsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { isProcessAlive } from "../lab/process-alive.ts";
+import { isProcessAlive } from "../lab/processes.ts";
 
 const MEMORY = "/dev/shm";
 const PREFIX = "drawbridge-";

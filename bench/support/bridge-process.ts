@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { stringify } from "yaml";
-import { freePort } from "../../lab/free-port.ts";
+import { freePort } from "../../lab/ports.ts";
 import { renderStartingFolder } from "../../src/bridge/setup/starting-folder.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import { bytesOf, minimalCard, signedCard, testKey } from "../../tests/support/cards.ts";

@@ -10,12 +10,11 @@ import {
   type PlaneName,
 } from "../../src/federation/planes/names.ts";
 import { EvidenceItem } from "../../src/records/format/evidence-item.ts";
+import type { Observed, Timed } from "../observe/attempt-watch.ts";
+import type { ProgramsAfter } from "../observe/restarts.ts";
 import { WITNESS } from "../organisations.ts";
-import type { Contained } from "./contain.ts";
-import type { ProgramsAfter } from "./programs.ts";
+import type { Contained, Scene } from "./contain.ts";
 import type { Restored } from "./restore.ts";
-import type { Scene } from "./scene.ts";
-import type { Observed, Timed } from "./watch.ts";
 
 /** Of the product's JSON only what is shown here. */
 const Acted = z.object({

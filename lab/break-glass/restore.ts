@@ -1,14 +1,15 @@
 // Takes containment back: the partner's people accept the invitations that come with it, and one of them asks.
+
+import { type AskResult, ask } from "../ask/ask.ts";
 import { ghostFor } from "../endpoints.ts";
+import type { Observed } from "../observe/attempt-watch.ts";
+import { comparePrograms, type ProgramsAfter, programsOf } from "../observe/restarts.ts";
 import { TRAITS } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
-import { type AskResult, ask } from "../proof/ask.ts";
-import { waitUntilReconciled } from "../reconciled.ts";
+import { type Accepted, acceptInvitations } from "../seed/memberships.ts";
 import { roomOf, seed } from "../seed/seed.ts";
-import { type Accepted, acceptInvitations } from "./invitations.ts";
-import { comparePrograms, type ProgramsAfter, programsOf } from "./programs.ts";
-import { about, type Said, type Scene, SOURCES, whileTrying } from "./scene.ts";
-import type { Observed } from "./watch.ts";
+import { waitUntilReconciled } from "../status/federation.ts";
+import { about, type Said, type Scene, SOURCES, whileTrying } from "./contain.ts";
 
 const SETTLE_MS = 20_000;
 const ANSWER_TIMEOUT_MS = 60_000;

@@ -3,6 +3,8 @@ import { renderJson } from "../../src/cli/lib/output.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import { parseDurationMs } from "../../src/domain/duration.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
+import { ask } from "../ask/ask.ts";
+import { timelineOf } from "../ask/timeline.ts";
 import { agentsOf, ghostFor } from "../endpoints.ts";
 import {
   COMPLETE_ORGANISATIONS,
@@ -12,12 +14,10 @@ import {
   partnerOf,
 } from "../organisations.ts";
 import { paletteFor } from "../progress.ts";
-import { ask } from "../proof/ask.ts";
 import { renderQuestion, renderTimeline, renderViews } from "../proof/render.ts";
-import { timelineOf } from "../proof/timeline.ts";
 import { readSeed, roomOf, type Seed, type SeededRoom } from "../seed/seed.ts";
+import { wayBack, wayBackNote, withWayBack } from "../status/closed-partners.ts";
 import { liveSupervisor } from "../supervisor/client.ts";
-import { wayBack, wayBackNote, withWayBack } from "../way-back.ts";
 import { namedLab, type ParsedOptions, parseOptions } from "./options.ts";
 
 const USAGE = `

@@ -2,9 +2,9 @@
 import { systemClock } from "../../src/domain/clock.ts";
 import { readLab } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
-import { signedRecords } from "../offboard/records.ts";
+import { endLab, lockLab, purgeLab } from "../lifecycle.ts";
+import { signedRecords } from "../offboard/record.ts";
 import { progressOn } from "../progress.ts";
-import { endLab, lockLab, purgeLab } from "../running.ts";
 import { DEFAULT_LAB, parseOptions } from "./options.ts";
 
 const USAGE = `

@@ -1,8 +1,8 @@
 // fed:evidence-pack: an evidence pack about a partner, made as its operator would make it, from inside and outside.
 import { join } from "node:path";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { typed } from "../break-glass/operator.ts";
 import { partnerOf } from "../organisations.ts";
+import { typed } from "../programs.ts";
 import { completeOrganisation, namedLab, parseOptions } from "./options.ts";
 
 const USAGE = `

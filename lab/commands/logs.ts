@@ -3,11 +3,11 @@ import { existsSync } from "node:fs";
 import { systemClock } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
+import { tailOf } from "../ask/logs.ts";
 import type { Lab } from "../lab.ts";
 import { isComplete, parseOrganisation } from "../organisations.ts";
 import { type Palette, paletteFor } from "../progress.ts";
-import { tailOf } from "../proof/tail.ts";
-import { PROGRAMS, unitName } from "../supervisor/units.ts";
+import { PROGRAMS, unitName } from "../supervisor/unit-specs.ts";
 import { namedLab, parseOptions } from "./options.ts";
 
 const USAGE = `

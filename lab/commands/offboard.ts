@@ -3,12 +3,12 @@ import { z } from "zod";
 import { renderJson } from "../../src/cli/lib/output.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { KEPT_OR_REPLACED } from "../offboard/kept-rooms.ts";
+import { lockLab } from "../lifecycle.ts";
 import { offboard } from "../offboard/offboard.ts";
+import { KEPT_OR_REPLACED } from "../offboard/open.ts";
 import { renderOffboarded } from "../offboard/render.ts";
 import { partnerOf } from "../organisations.ts";
 import { paletteFor, progressOn } from "../progress.ts";
-import { lockLab } from "../running.ts";
 import { completeOrganisation, namedLab, type ParsedOptions, parseOptions, runningSeed } from "./options.ts";
 
 const USAGE = `

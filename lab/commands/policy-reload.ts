@@ -6,8 +6,8 @@ import { systemClock } from "../../src/domain/clock.ts";
 import { loadFederationConfig } from "../../src/federation/config.ts";
 import { type BorderStatus, borderStatus } from "../../src/federation/planes/border/status.ts";
 import { PolicyFile, policyDigest } from "../../src/rendered-files/policy-file.ts";
-import { programsOf } from "../break-glass/programs.ts";
 import type { Lab } from "../lab.ts";
+import { programsOf } from "../observe/restarts.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
 import { completeOrganisation, namedLab, parseOptions } from "./options.ts";
 

@@ -3,11 +3,11 @@ import { renderJson } from "../../src/cli/lib/output.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { RoomsChoice } from "../../src/federation/readmission/record.ts";
+import { lockLab } from "../lifecycle.ts";
 import { partnerOf } from "../organisations.ts";
 import { paletteFor, progressOn } from "../progress.ts";
 import { readmit } from "../readmit/readmit.ts";
 import { renderReadmitted } from "../readmit/render.ts";
-import { lockLab } from "../running.ts";
 import { partnerIn } from "./offboard.ts";
 import { completeOrganisation, namedLab, parseOptions, runningSeed } from "./options.ts";
 

@@ -1,7 +1,6 @@
 // fed:unit: stops, starts, restarts or kills one program of the lab.
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { supervisorClient } from "../supervisor/client.ts";
-import { UNIT_ACTIONS } from "../supervisor/protocol.ts";
+import { supervisorClient, UNIT_ACTIONS } from "../supervisor/client.ts";
 import { namedLab, parseOptions } from "./options.ts";
 
 const USAGE = `

@@ -1,17 +1,17 @@
 // fed:up: brings the lab to running, whatever state it is in, and proves that it works.
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { acceptInvitations } from "../break-glass/invitations.ts";
 import type { Lab } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
+import { castOf, ensureRunning, type Found, lockLab } from "../lifecycle.ts";
 import { COMPLETE_ORGANISATIONS, partnerOf } from "../organisations.ts";
 import { type Progress, paletteFor, progressOn } from "../progress.ts";
 import { prove } from "../proof/proof.ts";
 import { renderProof } from "../proof/render.ts";
-import { waitUntilReconciled } from "../reconciled.ts";
-import { castOf, ensureRunning, type Found, lockLab } from "../running.ts";
+import { acceptInvitations } from "../seed/memberships.ts";
 import { readSeed, type SeedSources, seed } from "../seed/seed.ts";
-import { wayBack } from "../way-back.ts";
+import { wayBack } from "../status/closed-partners.ts";
+import { waitUntilReconciled } from "../status/federation.ts";
 import { DEFAULT_LAB, parseOptions } from "./options.ts";
 
 const USAGE = `

@@ -11,12 +11,9 @@ import { generateCardKey } from "../../src/cards/signing-keys.ts";
 import type { Clock, Random } from "../../src/domain/clock.ts";
 import { generateSigningKeys } from "../../src/issuer/signing-keys.ts";
 import { PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../src/runtime/write-file.ts";
-import { openAuthority } from "../authority.ts";
 import { type ConfigurationFile, keepSecret, randomSecret, writeConfiguration } from "../files.ts";
-import { HOMESERVER_FILES } from "../homeserver.ts";
 import type { Lab } from "../lab.ts";
 import { CLONE } from "../layout.ts";
-import { provisionRecordsKeys, trustFile } from "../offboard/material.ts";
 import {
   COMPLETE_ORGANISATIONS,
   type CompleteOrganisation,
@@ -25,15 +22,15 @@ import {
   WITNESS,
 } from "../organisations.ts";
 import type { LabPrograms } from "../programs.ts";
-import { BRIDGE_SECRETS, bridgeConfig } from "./bridge.ts";
-import { provisionRepository } from "./control-repository.ts";
+import { openAuthority } from "./certificates.ts";
+import { editedRendered, placeRendered, provisionRepository } from "./control-repository.ts";
 import { bridgeDatabaseUrl, readerDatabaseUrl } from "./databases.ts";
-import { federationConfig, probeConfig, vantagesOf } from "./federation.ts";
-import { provisionHomeserver } from "./homeservers.ts";
+import { federationConfig, probeConfig, provisionRecordsKeys, trustFile, vantagesOf } from "./federation.ts";
+import { provisionHomeserver } from "./homeserver.ts";
 import { provisionOutsider } from "./outsider.ts";
-import { editedRendered, placeRendered } from "./place-rendered.ts";
 import type { Identities, IdentityFacts } from "./registry.ts";
-import { agentConfig, gatewayConfig, issuerConfig } from "./services.ts";
+import { agentConfig, BRIDGE_SECRETS, bridgeConfig, gatewayConfig, issuerConfig } from "./services.ts";
+import { HOMESERVER_FILES } from "./synapse-config.ts";
 
 /** No anchors: configuration is refused when it has any. */
 const YAML_STYLE = { lineWidth: 0, aliasDuplicateObjects: false } as const;

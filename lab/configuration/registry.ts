@@ -11,7 +11,7 @@ import type { PublicEs256Jwk } from "../../src/rendered-files/agents-file.ts";
 import { agentName, serviceEndpoints } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
 import { AGENT, type CompleteOrganisation, clientIds, partnerOf, WITNESS } from "../organisations.ts";
-import { BRIDGE_SECRETS } from "./bridge.ts";
+import { BRIDGE_SECRETS } from "./services.ts";
 
 /** What partners have told each other of themselves: public keys and their names. */
 export interface IdentityFacts {

@@ -3,23 +3,20 @@
 import { readFileSync } from "node:fs";
 import { z } from "zod";
 import { RecordFile } from "../../src/records/format/record-file.ts";
-import { comparePrograms, type ProgramsAfter, programsOf } from "../break-glass/programs.ts";
-import { SOURCES } from "../break-glass/scene.ts";
-import type { Observed } from "../break-glass/watch.ts";
+import { SOURCES } from "../break-glass/contain.ts";
 import type { Lab } from "../lab.ts";
+import type { Observed } from "../observe/attempt-watch.ts";
+import { type Neighbours, NeighbourTraffic } from "../observe/bystanders.ts";
+import { Operator } from "../observe/operator.ts";
+import { isShut, tryAll } from "../observe/partner-attempts.ts";
+import { comparePrograms, type ProgramsAfter, programsOf } from "../observe/restarts.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
 import { formatDuration, type Progress } from "../progress.ts";
 import type { Seed } from "../seed/seed.ts";
-import { isShut, tryAll } from "./attempts.ts";
-import type { KeptOrReplaced } from "./kept-rooms.ts";
-import { type Neighbours, NeighbourTraffic } from "./neighbours.ts";
-import { openBoth } from "./open-both.ts";
-import { Operator } from "./operator.ts";
-import type { Kind } from "./private-record.ts";
-import { type Signer, signersOf } from "./signers.ts";
+import { type KeptOrReplaced, type Kind, openBoth } from "./open.ts";
+import { OutOfReach, type Signer, signersOf, type Waived, waivedIn } from "./record.ts";
 import { type Verified, verify } from "./verify.ts";
-import { OutOfReach, type Waived, waivedIn } from "./waived.ts";
-import { type ClosedStage, type WalkHooks, walk } from "./walk.ts";
+import { type ClosedStage, type WalkHooks, walk } from "./workflow.ts";
 
 export interface StageSeen extends ClosedStage {
   /** Since the decision. */

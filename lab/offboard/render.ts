@@ -4,12 +4,12 @@ import { shellWord } from "../../src/cli/lib/federation-options.ts";
 import { renderTable } from "../../src/cli/lib/output.ts";
 import { PLANE_NUMBERS, SAFE_ORDER } from "../../src/federation/planes/names.ts";
 import { PLANE_OF_STAGE, positionOf, STAGE_NAMES, type StageName } from "../../src/records/format/stages.ts";
-import type { Observed } from "../break-glass/watch.ts";
+import type { Observed } from "../observe/attempt-watch.ts";
+import { THEMSELVES } from "../observe/bystanders.ts";
+import { isShut } from "../observe/partner-attempts.ts";
 import { formatDuration, type Palette } from "../progress.ts";
-import { isShut } from "./attempts.ts";
-import { THEMSELVES } from "./neighbours.ts";
 import type { Offboarded, StageSeen } from "./offboard.ts";
-import type { Signer } from "./signers.ts";
+import type { Signer } from "./record.ts";
 
 export function renderOffboarded(seen: Offboarded, palette: Palette): string {
   const { bold, dim, green, red } = palette;

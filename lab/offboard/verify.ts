@@ -8,10 +8,10 @@ import process from "node:process";
 import { z } from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
-import { typed } from "../break-glass/operator.ts";
 import type { Lab } from "../lab.ts";
 import { CLONE } from "../layout.ts";
-import type { Operator } from "./operator.ts";
+import type { Operator } from "../observe/operator.ts";
+import { typed } from "../programs.ts";
 
 const PAGE = join(CLONE, "docs", "reference", "verifying-without-drawbridge.md");
 const REQUIREMENTS = join(CLONE, "requirements", "foreign-verifier.txt");

@@ -2,6 +2,7 @@
 // and org C is stopped on every one of them.
 import type { Clock, Random } from "../../src/domain/clock.ts";
 import { PLANE_NUMBERS } from "../../src/federation/planes/names.ts";
+import { type AskResult, ask } from "../ask/ask.ts";
 import { ghostFor } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
 import {
@@ -12,9 +13,8 @@ import {
   TRAITS,
 } from "../organisations.ts";
 import { type RoomForm, roomOf, type Seed } from "../seed/seed.ts";
-import { type AskResult, ask } from "./ask.ts";
-import { lookAsPartners, type Passages, planesNotPassed } from "./passages.ts";
-import { attemptEverything, isRefused, type Refusal } from "./refusals.ts";
+import { attemptEverything, isRefused, type Refusal } from "./outsider-attempts.ts";
+import { lookAsPartners, type Passages, planesNotPassed } from "./partner-access.ts";
 
 export interface Proof {
   /** By the organisation whose person asked; the agent asked is its partner's. */

@@ -2,13 +2,13 @@
 
 import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../../src/federation/planes/names.ts";
 import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
+import type { AskResult } from "../ask/ask.ts";
+import { timelineOf } from "../ask/timeline.ts";
 import type { Lab } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";
 import { formatDuration, type Palette } from "../progress.ts";
-import type { AskResult } from "./ask.ts";
+import { ATTEMPT_PLANES, ATTEMPT_TITLES, ATTEMPTS, isRefused, type Refusal } from "./outsider-attempts.ts";
 import type { Proof } from "./proof.ts";
-import { ATTEMPT_PLANES, ATTEMPT_TITLES, ATTEMPTS, isRefused, type Refusal } from "./refusals.ts";
-import { timelineOf } from "./timeline.ts";
 
 /** In the proof, where the answer only has to be recognised. */
 const ANSWER_LINES_MAX = 9;

@@ -22,7 +22,7 @@ import {
   partnerOf,
 } from "../organisations.ts";
 import { supervisorClient } from "../supervisor/client.ts";
-import { unitName } from "../supervisor/units.ts";
+import { unitName } from "../supervisor/unit-specs.ts";
 
 /** Public, of an agent's new card key. */
 export interface FreshCardKey {

@@ -4,18 +4,18 @@ import { z } from "zod";
 import { PLANE_NUMBERS } from "../../src/federation/planes/names.ts";
 import { READMISSION_ORDER } from "../../src/federation/readmission/readmission.ts";
 import type { RoomsChoice } from "../../src/federation/readmission/record.ts";
-import { SOURCES } from "../break-glass/scene.ts";
+import { type AskResult, ask } from "../ask/ask.ts";
+import { SOURCES } from "../break-glass/contain.ts";
 import { ghostFor } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
-import { failed, Operator } from "../offboard/operator.ts";
+import { failed, Operator } from "../observe/operator.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf, TRAITS } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
-import { type AskResult, ask } from "../proof/ask.ts";
-import { waitUntilReconciled } from "../reconciled.ts";
 import { ROOM_FORMS, roomOf, type Seed } from "../seed/seed.ts";
-import { openBoth, ReadmissionStatus } from "./open-both.ts";
+import { waitUntilReconciled } from "../status/federation.ts";
+import { type SaidMeanwhile, saidMeanwhile } from "./messages-while-removed.ts";
+import { openBoth, ReadmissionStatus } from "./open.ts";
 import { shareRooms } from "./rooms.ts";
-import { type SaidMeanwhile, saidMeanwhile } from "./said.ts";
 
 export interface OpenedPlane {
   readonly organisation: CompleteOrganisation;

@@ -2,14 +2,14 @@
 // address leads to what is in its place; that is open to whoever is invited, so the partner's people and ghosts are
 // invited. The person comes first: what happens in a room while a server is joining it may not reach that server.
 import { parseRoomId, type RoomId } from "../../src/domain/identifiers.ts";
-import { SOURCES } from "../break-glass/scene.ts";
+import { SOURCES } from "../break-glass/contain.ts";
 import { agentsOf, ghostFor } from "../endpoints.ts";
 import { writeJson } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import type { MatrixUser } from "../matrix-user.ts";
 import { COMPLETE_ORGANISATIONS, type OrganisationName, partnerOf } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
-import { bringGhost, notIn } from "../seed/bring-ghost.ts";
+import { bringGhost, notIn } from "../seed/memberships.ts";
 import { sharedAlias } from "../seed/rooms.ts";
 import { formOf, personOf, ROOM_FORMS, type RoomForm, type Seed, seed as seedRooms } from "../seed/seed.ts";
 

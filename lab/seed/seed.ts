@@ -17,9 +17,8 @@ import {
   WITNESS,
 } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
-import { type Join, returnLines } from "./returns.ts";
-import { seedRooms, waitForGhosts } from "./rooms.ts";
-import { seedUsers } from "./users.ts";
+import { seedUsers } from "./accounts.ts";
+import { type Join, returnLines, seedRooms, waitForGhosts } from "./rooms.ts";
 
 export const SeededUser = z.strictObject({
   userId: z.string(),

@@ -1,7 +1,8 @@
 // What federation control of one organisation says and has applied, from its repository and its state folder.
 // Invariant: looking changes nothing, and waits for nobody.
 import { existsSync } from "node:fs";
-import { systemRandom } from "../../src/domain/clock.ts";
+import { type Clock, systemRandom } from "../../src/domain/clock.ts";
+import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { PLANE_NAMES, type PlaneName } from "../../src/federation/planes/names.ts";
 import { readRevision, registryOf } from "../../src/federation/reconcile/desired.ts";
 import { RegistryError } from "../../src/federation/registry/problems.ts";
@@ -13,7 +14,8 @@ import { BRANCH } from "../configuration/control-repository.ts";
 import { vantagesOf } from "../configuration/federation.ts";
 import { homeserverEndpoints } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
-import type { CompleteOrganisation } from "../organisations.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
+import type { Progress } from "../progress.ts";
 import type { FederationStatus } from "./schema.ts";
 
 export async function federationStatus(
@@ -100,4 +102,45 @@ function planeStatus(state: StateFolder, plane: PlaneName): BranchStatus["planes
   if (applied === null) return null;
   const { revision, digest, outcome, reason, at } = applied;
   return { revision, digest, outcome, reason, at, drift: looked?.drift ?? null };
+}
+
+// Whether the registries are in force: what the reconcilers have recorded, compared with the branches.
+
+const TIMEOUT_MS = 60_000;
+const POLL_MS = 100;
+
+/**
+ * Waits until every plane of both organisations is as its branch says.
+ * @throws DrawbridgeError `program_failed` when one is not in time
+ */
+export async function waitUntilReconciled(lab: Lab, clock: Clock, progress: Progress): Promise<void> {
+  progress.doing("the reconcilers apply the registries");
+  await Promise.all(COMPLETE_ORGANISATIONS.map((organisation) => waitFor(lab, organisation, clock)));
+}
+
+async function waitFor(lab: Lab, organisation: CompleteOrganisation, clock: Clock): Promise<void> {
+  const deadline = clock.now() + TIMEOUT_MS;
+  for (;;) {
+    const status = await federationStatus(lab, organisation);
+    const behind = planesBehind(status);
+    if (behind.length === 0) return;
+    if (clock.now() > deadline) {
+      throw new DrawbridgeError(
+        "program_failed",
+        `the reconciler of ${organisation} has not brought ${behind.join(", ")} into force`,
+        { hint: `See drawbridge federation status --config ${status.configFile}` },
+      );
+    }
+    await clock.sleep(POLL_MS);
+  }
+}
+
+/** Who is contained where, among the complete organisations. */
+export async function containments(lab: Lab): Promise<{ at: CompleteOrganisation; partner: string }[]> {
+  const found = await Promise.all(
+    COMPLETE_ORGANISATIONS.map(async (at) =>
+      (await federationStatus(lab, at)).containment.map(({ partner }) => ({ at, partner })),
+    ),
+  );
+  return found.flat();
 }

@@ -5,7 +5,7 @@ import { z } from "zod";
 import { PLANE_NAMES } from "../../src/federation/planes/names.ts";
 import { OutcomeName } from "../../src/federation/state/records.ts";
 import { ORGANISATION_NAMES } from "../organisations.ts";
-import { UNIT_STATES } from "../supervisor/protocol.ts";
+import { UNIT_STATES } from "../supervisor/client.ts";
 
 /** Of the running program; null while there is none. */
 const Pid = z.int().nullable();

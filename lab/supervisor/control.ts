@@ -4,7 +4,7 @@ import { timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { sha256 } from "../../src/domain/digest.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { SupervisorCommand } from "./protocol.ts";
+import { SupervisorCommand } from "./client.ts";
 import type { Supervisor } from "./supervisor.ts";
 
 export interface ControlOptions {

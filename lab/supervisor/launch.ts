@@ -9,8 +9,8 @@ import { createDatabases, databasesOf } from "../configuration/databases.ts";
 import { writeJson } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import { startEmbeddedPostgres } from "../postgres/embedded-postgres.ts";
-import { identityOf, isAlive, type ProcessIdentity } from "../process-identity.ts";
-import type { CommandLine } from "./units.ts";
+import { identityOf, isAlive, type ProcessIdentity } from "../processes.ts";
+import type { CommandLine } from "./unit-specs.ts";
 
 export interface RunningProgram {
   readonly identity: ProcessIdentity;

@@ -8,7 +8,7 @@ import { writeJson } from "../files.ts";
 import { readLab } from "../lab.ts";
 import { labPaths } from "../layout.ts";
 import { blockLock } from "../ports.ts";
-import { identityOf } from "../process-identity.ts";
+import { identityOf } from "../processes.ts";
 import { findPrograms } from "../programs.ts";
 import { startControl } from "./control.ts";
 import { Supervisor } from "./supervisor.ts";

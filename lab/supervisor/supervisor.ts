@@ -5,17 +5,16 @@ import { existsSync, rmSync } from "node:fs";
 import { z } from "zod";
 import type { Clock } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { answers } from "../answers.ts";
 import { writeJson } from "../files.ts";
 import { type Lab, readLab } from "../lab.ts";
 import { ORGANISATION_NAMES, type OrganisationName } from "../organisations.ts";
-import { ProcessIdentity } from "../process-identity.ts";
+import { ProcessIdentity } from "../processes.ts";
 import type { LabPrograms } from "../programs.ts";
-import { ConnectProxy } from "../proxy.ts";
+import type { SupervisorCommand, SupervisorStatus } from "./client.ts";
+import { ConnectProxy } from "./connect-proxy.ts";
 import { launchCommand, launchPostgres } from "./launch.ts";
-import type { SupervisorCommand, SupervisorStatus } from "./protocol.ts";
-import { Unit } from "./unit.ts";
-import { dependantsOf, POSTGRES, type UnitSpec, unitsOf } from "./units.ts";
+import { Unit } from "./unit-runner.ts";
+import { answers, dependantsOf, POSTGRES, type UnitSpec, unitsOf } from "./unit-specs.ts";
 
 /** processes.json: the process of each unit. */
 export const ProcessRecord = z.record(z.string(), ProcessIdentity);

@@ -2,7 +2,7 @@
 import { lookup } from "node:dns/promises";
 import { statfsSync } from "node:fs";
 import { availableParallelism, totalmem } from "node:os";
-import { freePort } from "../../lab/free-port.ts";
+import { freePort } from "../../lab/ports.ts";
 import { postgresBinaries } from "../../lab/postgres/binaries.ts";
 import { canEnter, unprivilegedUser } from "../../lab/postgres/unprivileged-user.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";

@@ -2,7 +2,7 @@
 // queued: every question that a client saw accepted is answered once.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { freePort } from "../../lab/free-port.ts";
+import { freePort } from "../../lab/ports.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
 import {

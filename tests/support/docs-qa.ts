@@ -12,7 +12,7 @@ import {
 import { type RunningAgent, startAgent } from "../../examples/docs-qa/agent.ts";
 import { loadDocsQaConfig } from "../../examples/docs-qa/config.ts";
 import type { Answer } from "../../examples/docs-qa/task/executor.ts";
-import { freePort } from "../../lab/free-port.ts";
+import { freePort } from "../../lab/ports.ts";
 import { generateCardKey } from "../../src/cards/signing-keys.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import { recordedLog } from "./recorded-log.ts";

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { pino } from "pino";
 import { stringify } from "yaml";
-import { freePort } from "../../lab/free-port.ts";
+import { freePort } from "../../lab/ports.ts";
 import { loadBridgeConfig } from "../../src/bridge/config.ts";
 import { runBridge } from "../../src/bridge/process.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { importJWK, SignJWT } from "jose";
 import { stringify } from "yaml";
 import type { z } from "zod";
-import { freePort } from "../../lab/free-port.ts";
+import { freePort } from "../../lab/ports.ts";
 import { findPrograms } from "../../lab/programs.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { GatewayConfigFile } from "../../src/gateway/config.ts";

@@ -6,8 +6,8 @@ import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writ
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createDatabases } from "../../lab/configuration/databases.ts";
-import { freePort } from "../../lab/free-port.ts";
-import { HOMESERVER_FILES, renderHomeserver } from "../../lab/homeserver.ts";
+import { HOMESERVER_FILES, renderHomeserver } from "../../lab/configuration/synapse-config.ts";
+import { freePort } from "../../lab/ports.ts";
 import { findPrograms } from "../../lab/programs.ts";
 import { renderRegistration } from "../../src/bridge/setup/registration.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
 import { stringify } from "yaml";
-import { freePort } from "../../../lab/free-port.ts";
+import { freePort } from "../../../lab/ports.ts";
 import { loadBridgeConfig } from "../../../src/bridge/config.ts";
 import type { Readiness } from "../../../src/bridge/health/health-server.ts";
 import { Leadership } from "../../../src/bridge/leadership.ts";

@@ -3,7 +3,7 @@ import { renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { createRemoteJWKSet, type JWTPayload, jwtVerify } from "jose";
-import { freePort } from "../../../lab/free-port.ts";
+import { freePort } from "../../../lab/ports.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { loadIssuerConfig } from "../../../src/issuer/config.ts";
 import { type RunningIssuer, startIssuer } from "../../../src/issuer/server.ts";

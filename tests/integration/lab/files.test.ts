@@ -3,8 +3,8 @@ import { appendFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { z } from "zod";
+import { tailOf } from "../../../lab/ask/logs.ts";
 import { keepSecret, readJson, writeConfiguration, writeJson } from "../../../lab/files.ts";
-import { tailOf } from "../../../lab/proof/tail.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 describe("files", () => {

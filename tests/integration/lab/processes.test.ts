@@ -11,7 +11,7 @@ import {
   type ProcessIdentity,
   processesOfLab,
   signalProcess,
-} from "../../../lab/process-identity.ts";
+} from "../../../lab/processes.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { namedLock, namedLockHolder, tryNamedLock } from "../../../src/runtime/named-lock.ts";
 import { ROOT } from "../../support/temporary.ts";

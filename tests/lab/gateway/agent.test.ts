@@ -12,7 +12,7 @@ import {
   TaskState,
 } from "@a2a-js/sdk";
 import { ClientFactory, JsonRpcTransportFactory, RestTransportFactory } from "@a2a-js/sdk/client";
-import { freePort } from "../../../lab/free-port.ts";
+import { freePort } from "../../../lab/ports.ts";
 import { importPinnedKey } from "../../../src/cards/pinned-keys.ts";
 import { verifyCard } from "../../../src/cards/verify.ts";
 import { testAgent } from "../../support/docs-qa.ts";

@@ -4,8 +4,8 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { Agent, request } from "undici";
-import { openAuthority } from "../../../lab/authority.ts";
-import { freePort } from "../../../lab/free-port.ts";
+import { openAuthority } from "../../../lab/configuration/certificates.ts";
+import { freePort } from "../../../lab/ports.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import {
   AUDIENCE,

@@ -2,7 +2,7 @@
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parse, stringify } from "yaml";
-import { freePort } from "../../../lab/free-port.ts";
+import { freePort } from "../../../lab/ports.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { declaredClientsAdapter } from "../../../src/federation/planes/gateway/issuer-declared.ts";
 import { loadIssuerConfig } from "../../../src/issuer/config.ts";

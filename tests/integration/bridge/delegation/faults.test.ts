@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { freePort } from "../../../../lab/free-port.ts";
+import { freePort } from "../../../../lab/ports.ts";
 import type { TerminalReason } from "../../../../src/bridge/ledger/states.ts";
 import { setUpDelegation } from "../../../support/delegation.ts";
 import type { Fault } from "../../../support/fault-agent.ts";

@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
-import { freePort } from "../../../../lab/free-port.ts";
+import { freePort } from "../../../../lab/ports.ts";
 import { loadBridgeConfig } from "../../../../src/bridge/config.ts";
 import { examineBridge } from "../../../../src/bridge/doctor/doctor.ts";
 import { renderRegistration } from "../../../../src/bridge/setup/registration.ts";

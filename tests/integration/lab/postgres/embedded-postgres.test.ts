@@ -6,7 +6,7 @@ import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "no
 import { dirname, join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import pg from "pg";
-import { freePort } from "../../../../lab/free-port.ts";
+import { freePort } from "../../../../lab/ports.ts";
 import {
   type EmbeddedPostgres,
   type EmbeddedPostgresOptions,

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { freePort } from "../../../../lab/free-port.ts";
+import { freePort } from "../../../../lab/ports.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { testDatabase } from "../../../support/database.ts";

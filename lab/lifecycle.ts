@@ -1,0 +1,240 @@
+// Starting and ending a lab's programs as a whole.
+// Invariants: of several commands of one lab at once, one works and the others wait; what an earlier
+// supervisor that crashed left running is ended first; only the lab's own processes are ever ended.
+import { spawn } from "node:child_process";
+import { closeSync, mkdirSync, openSync, realpathSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { type Clock, systemRandom } from "../src/domain/clock.ts";
+import { DrawbridgeError } from "../src/domain/errors.ts";
+import { type NamedLock, namedLock } from "../src/runtime/named-lock.ts";
+import { readIfPresent } from "../src/runtime/write-file.ts";
+import { provision, provisionWitness } from "./configuration/provision.ts";
+import { keepSecret, randomSecret, readJson } from "./files.ts";
+import { admitWitness, type Lab, prepareLab, readLab } from "./lab.ts";
+import { CLONE, type LabPaths } from "./layout.ts";
+import { removePrivateRecords } from "./offboard/open.ts";
+import { WITNESS } from "./organisations.ts";
+import { removeEmbeddedPostgres } from "./postgres/embedded-postgres.ts";
+import { endProcesses, isAlive, LAB_ID_VARIABLE, type ProcessIdentity, processesOfLab } from "./processes.ts";
+import { findPrograms } from "./programs.ts";
+import type { Progress } from "./progress.ts";
+import { seedPeople } from "./seed/seed.ts";
+import { liveSupervisor, supervisorClient, type UnitStatus } from "./supervisor/client.ts";
+import { ProcessRecord } from "./supervisor/supervisor.ts";
+import { unitName } from "./supervisor/unit-specs.ts";
+
+const LOCK_TIMEOUT_MS = 300_000;
+const SUPERVISOR_TIMEOUT_MS = 20_000;
+const READY_TIMEOUT_MS = 180_000;
+const SHUTDOWN_TIMEOUT_MS = 60_000;
+const POLL_MS = 100;
+const GRACE_MS = 10_000;
+const KEPT_VARIABLES = /^(?:PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|TMPDIR|DRAWBRIDGE_[A-Z_]+)$/;
+
+/** Holds everything that changes this lab; commands that only read need it not. */
+export function lockLab(paths: LabPaths, clock: Clock, progress: Progress): Promise<NamedLock> {
+  mkdirSync(paths.directory, { recursive: true });
+  return namedLock(`lab ${realpathSync(paths.directory)}`, {
+    clock,
+    timeoutMs: LOCK_TIMEOUT_MS,
+    holder: "another command of this lab",
+    onWait: () => progress.note("Another command of this lab is at work; waiting for it."),
+  });
+}
+
+/** What an earlier, crashed supervisor of this lab left running, the supervisor's own record included. */
+export function leftovers(lab: Lab): ProcessIdentity[] {
+  const recorded = Object.values(readJson(ProcessRecord, lab.paths.processes) ?? {}).filter(isAlive);
+  const carrying = processesOfLab(lab.id);
+  const known = new Set(carrying.map((identity) => identity.pid));
+  return [...carrying, ...recorded.filter((identity) => !known.has(identity.pid))];
+}
+
+/** How the lab was found by `ensureRunning`. */
+export type Found = "running" | "repaired" | "started";
+
+/**
+ * Brings the lab to running, whatever state it is in. The lock must be held.
+ * @throws DrawbridgeError `program_failed` when a program does not become ready
+ */
+export async function ensureRunning(
+  name: string,
+  paths: LabPaths,
+  clock: Clock,
+  progress: Progress,
+  withWitness = false,
+): Promise<{ lab: Lab; found: Found }> {
+  const before = readLab(paths);
+  if (before !== undefined && (await isSupervised(before))) {
+    const lab = withWitness ? await addWitness(before, clock, progress) : before;
+    await bringUp(lab, clock, progress);
+    await healLinks(lab, progress);
+    return { lab, found: "running" };
+  }
+  const left = before === undefined ? [] : leftovers(before);
+  if (left.length > 0) {
+    progress.note("The lab's supervisor has died; ending the programs it left behind.");
+    await endProcesses(left, GRACE_MS, clock);
+  }
+  const programs = findPrograms();
+  const sources = { clock, random: systemRandom };
+  const { lab, block, portsChanged } = await prepareLab(name, paths, sources, withWitness);
+  try {
+    if (portsChanged) progress.note("A port of this lab was taken meanwhile; it has other ports now.");
+    const edited = await provision(lab, programs, sources);
+    for (const file of edited.kept) progress.note(`Edited by hand, left as it is: ${file}`);
+    for (const file of edited.putRight) progress.note(`Edited by hand, now as the registry says: ${file}`);
+    progress.done(`configuration, keys and certificates of ${castOf(lab)}`);
+    await startSupervisor(lab, clock);
+  } finally {
+    await block.lock.release();
+  }
+  await bringUp(lab, clock, progress);
+  return { lab, found: left.length > 0 ? "repaired" : "started" };
+}
+
+/** For people: `three organisations`, or with the witness. */
+export function castOf(lab: Lab): string {
+  return lab.organisations.includes(WITNESS) ? "three organisations and a witness" : "three organisations";
+}
+
+/** Adds the witness to a lab that runs; A and B know it already and do not notice. */
+async function addWitness(before: Lab, clock: Clock, progress: Progress): Promise<Lab> {
+  if (before.organisations.includes(WITNESS)) return before;
+  const lab = admitWitness(before.paths);
+  await provisionWitness(lab, { clock, random: systemRandom });
+  await supervisorClient(lab).execute({ action: "extend" });
+  progress.done("a homeserver of the neutral witness, org-d");
+  return lab;
+}
+
+async function healLinks(lab: Lab, progress: Progress): Promise<void> {
+  const client = supervisorClient(lab);
+  for (const between of (await client.status()).cutLinks) {
+    await client.execute({ action: "heal", between });
+    progress.note(`The link between ${between.join(" and ")} was cut; it is healed.`);
+  }
+}
+
+async function isSupervised(lab: Lab): Promise<boolean> {
+  const supervisor = liveSupervisor(lab);
+  if (supervisor === undefined) return false;
+  try {
+    return (await supervisorClient(lab).status()).pid === supervisor.pid;
+  } catch {
+    return false; // Alive and silent: its process is among the leftovers, to be ended.
+  }
+}
+
+async function startSupervisor(lab: Lab, clock: Clock): Promise<void> {
+  const { paths } = lab;
+  await keepSecret(paths.controlToken, () => randomSecret(systemRandom));
+  mkdirSync(paths.logs, { recursive: true });
+  rmSync(paths.supervisor, { force: true });
+  rmSync(paths.processes, { force: true });
+  const logFile = paths.log("supervisor");
+  const log = openSync(logFile, "a", 0o600);
+  const child = spawn(process.execPath, [join(CLONE, "lab", "supervisor", "main.ts"), paths.directory], {
+    cwd: paths.directory,
+    detached: true,
+    stdio: ["ignore", log, log],
+    env: programEnvironment(lab),
+  });
+  closeSync(log);
+  let ended = false;
+  child.once("exit", () => {
+    ended = true;
+  });
+  child.unref();
+  const deadline = clock.now() + SUPERVISOR_TIMEOUT_MS;
+  while (liveSupervisor(lab) === undefined) {
+    if (ended || clock.now() > deadline) {
+      throw new DrawbridgeError("program_failed", "the lab's supervisor does not start", {
+        hint: `Read the end of ${logFile}.`,
+      });
+    }
+    await clock.sleep(POLL_MS);
+  }
+}
+
+/** As from a service manager: nothing of the caller's shell, least of all a proxy, reaches the programs. */
+function programEnvironment(lab: Lab): NodeJS.ProcessEnv {
+  const kept = Object.entries(process.env).filter(([name]) => KEPT_VARIABLES.test(name));
+  return { ...Object.fromEntries(kept), [LAB_ID_VARIABLE]: lab.id };
+}
+
+/** People are registered as soon as the homeservers run: others wait for their tokens. */
+async function bringUp(lab: Lab, clock: Clock, progress: Progress): Promise<void> {
+  const { units } = await supervisorClient(lab).status();
+  // Of a lab that runs already nothing is told.
+  const told = new Set(units.every(({ state }) => state === "ready") ? units.map(({ name }) => name) : []);
+  const homeservers = lab.organisations.map((organisation) => unitName(organisation, "homeserver"));
+  const isHomeserver = (name: string) => homeservers.includes(name);
+  await waitUntilReady(lab, clock, progress, told, isHomeserver);
+  await seedPeople(lab, { clock, random: systemRandom }, progress);
+  await waitUntilReady(lab, clock, progress, told, () => true);
+}
+
+async function waitUntilReady(
+  lab: Lab,
+  clock: Clock,
+  progress: Progress,
+  told: Set<string>,
+  isWanted: (unit: string) => boolean,
+): Promise<void> {
+  const client = supervisorClient(lab);
+  const deadline = clock.now() + READY_TIMEOUT_MS;
+  for (;;) {
+    const status = await client.status();
+    const open = status.units.filter((unit) => unit.state !== "ready" && isWanted(unit.name));
+    for (const unit of status.units) {
+      if (unit.state === "stopped") await client.execute({ action: "start", unit: unit.name });
+      if (unit.state === "ready" && !told.has(unit.name)) {
+        told.add(unit.name);
+        progress.done(unit.name, unit.readyAfterMs ?? undefined);
+      }
+    }
+    if (open.length === 0) return;
+    progress.doing(`waiting for ${open.map((unit) => unit.name).join(", ")}`);
+    const failing = open.find((unit) => unit.restarts >= 8);
+    if (failing !== undefined || clock.now() > deadline) {
+      throw notReady(lab, failing ?? open[0]);
+    }
+    await clock.sleep(POLL_MS);
+  }
+}
+
+function notReady(lab: Lab, unit: UnitStatus | undefined): DrawbridgeError {
+  // A program that never ran has written nothing; then the supervisor knows why.
+  const written = readIfPresent(unit?.log ?? "")?.trimEnd();
+  const file = written ? unit?.log : lab.paths.log("supervisor");
+  const lines = (written || (unit?.lastEnd ?? "it never ended")).split("\n").slice(-8);
+  return new DrawbridgeError(
+    "program_failed",
+    [`${unit?.name} does not become ready:`, ...lines.map((line) => `  | ${line}`)].join("\n"),
+    { hint: `Read ${file}; ./task fed:status shows the rest.` },
+  );
+}
+
+/** Ends every process of the lab; true if there was one. The lock must be held. */
+export async function endLab(lab: Lab, clock: Clock, progress: Progress): Promise<boolean> {
+  const supervisor = liveSupervisor(lab);
+  const left = leftovers(lab);
+  if (supervisor !== undefined && (await isSupervised(lab))) {
+    progress.doing("ending the programs in order");
+    await supervisorClient(lab).execute({ action: "shutdown" });
+    const deadline = clock.now() + SHUTDOWN_TIMEOUT_MS;
+    while (isAlive(supervisor) && clock.now() < deadline) await clock.sleep(POLL_MS);
+  }
+  await endProcesses(leftovers(lab), GRACE_MS, clock);
+  rmSync(lab.paths.supervisor, { force: true });
+  rmSync(lab.paths.processes, { force: true });
+  return supervisor !== undefined || left.length > 0;
+}
+
+/** Removes all of a lab's data, what PostgreSQL keeps elsewhere included. Its programs must have ended. */
+export async function purgeLab(lab: Lab, clock: Clock): Promise<void> {
+  await removeEmbeddedPostgres(lab.paths.postgres, clock);
+  removePrivateRecords(lab.id);
+  rmSync(lab.paths.directory, { recursive: true, force: true });
+}

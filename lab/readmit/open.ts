@@ -1,0 +1,101 @@
+// A re-admission begins with new identities, and is opened at both organisations.
+// Invariant: one that was cut off is gone on with; an identity that was made for it is made once.
+import { z } from "zod";
+import { DrawbridgeError } from "../../src/domain/errors.ts";
+import type { Lab } from "../lab.ts";
+import type { Operator } from "../observe/operator.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
+import type { Progress } from "../progress.ts";
+import { entryOf, isRemoved } from "../status/closed-partners.ts";
+import { type FreshCardKey, rotateCardKey, writeFresh } from "./identities.ts";
+
+/** What the lab reads of `drawbridge readmission status`. */
+export const ReadmissionStatus = z.object({
+  readmission: z.object({
+    gate: z.string(),
+    done: z.boolean(),
+    /** Null before plane 2. */
+    touched: z.array(z.object({ room: z.string(), state: z.string() })).nullable(),
+    stages: z.array(z.object({ plane: z.string(), provedAt: z.string().nullable() })),
+    completion: z.object({ at: z.string() }).nullable(),
+  }),
+});
+type Last = z.output<typeof ReadmissionStatus>["readmission"] | undefined;
+
+export interface OpenedReadmission {
+  readonly gate: string;
+  /** When the later of the two sides was complete, as its record has it; null while one of them is not. */
+  readonly completeSince: string | null;
+}
+
+/** The later of both completions; null while a side is not complete, or is removed again since. */
+export function completeSinceOf(
+  sides: readonly { readonly last: Last; readonly isRemoved: boolean }[],
+): string | null {
+  const times = sides.map(({ last, isRemoved: isClosed }) =>
+    last?.done === true && !isClosed ? (last.completion?.at ?? null) : null,
+  );
+  const known = times.filter((at) => at !== null);
+  return known.length < times.length ? null : (known.sort().at(-1) ?? null);
+}
+
+/**
+ * Opens the re-admission at both, or finds it open, or done.
+ * @throws DrawbridgeError `usage` when neither is removed from the other
+ */
+export async function openBoth(
+  lab: Lab,
+  operators: readonly Operator[],
+  progress: Progress,
+): Promise<OpenedReadmission> {
+  const sides = await Promise.all(
+    operators.map(async (operator) => {
+      const entry = await entryOf(lab, operator.organisation);
+      const last = await lastOf(operator);
+      const isOpen = last !== undefined && !last.done;
+      // Each re-admission retires a client; the first partnership had one without a number.
+      const generation = entry.retired.clients.length + (isRemoved(entry) && !isOpen ? 2 : 1);
+      return { operator, last, isOpen, isRemoved: isRemoved(entry), generation };
+    }),
+  );
+  const known = sides.find(
+    ({ last, isOpen, isRemoved: closed }) => last !== undefined && (isOpen || !closed),
+  );
+  if (known === undefined && !sides.every(({ isRemoved: closed }) => closed)) {
+    throw new DrawbridgeError("usage", "neither organisation is removed from the other", {
+      hint: "Remove one first: ./task fed:offboard.",
+    });
+  }
+  const generation = Math.max(...sides.map((side) => side.generation));
+  const gate = known?.last?.gate ?? `CONTRACT-77-${generation}`;
+  const waiting = sides.filter((side) => side.isRemoved && !side.isOpen);
+  const completeSince = completeSinceOf(sides);
+  if (completeSince !== null) return { gate, completeSince };
+  if (known !== undefined) progress.note("A re-admission is under way already; going on with it.");
+  if (waiting.length === 0) return { gate, completeSince };
+  progress.doing("new keys and clients");
+  const keys = Object.fromEntries(
+    await Promise.all(
+      COMPLETE_ORGANISATIONS.map(async (name) => [name, await rotateCardKey(lab, name, generation)] as const),
+    ),
+  ) as Record<CompleteOrganisation, FreshCardKey>;
+  progress.done(`each agent signs its card with a new key, each bridge has a new client (${generation})`);
+  for (const { operator } of waiting) {
+    const { organisation, counterparty } = operator;
+    const fresh = await writeFresh(lab, organisation, generation, keys);
+    await operator.must("readmission", "open", counterparty, "--approval", gate, "--new-identities", fresh);
+    progress.done(`${organisation} retires what it pinned of ${counterparty}, and pins what is new`);
+  }
+  return { gate, completeSince };
+}
+
+/** This side's last re-admission; undefined where there was none. */
+async function lastOf(operator: Operator): Promise<Last> {
+  try {
+    const { said } = await operator.type("readmission", "status", operator.counterparty);
+    return ReadmissionStatus.parse(said).readmission;
+  } catch (error) {
+    if (error instanceof DrawbridgeError) return undefined;
+    throw error;
+  }
+}

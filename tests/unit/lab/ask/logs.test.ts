@@ -1,0 +1,30 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { DelegationRecord } from "../../../../lab/ask/logs.ts";
+import { findInvocation } from "../../../../lab/ask/logs.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+
+const line = (azp: string | null, code: number) =>
+  JSON.stringify({
+    ...{ start_time: "2026-01-02T03:04:05.500Z", azp, route: "invoke:docs-qa", code },
+    ...{ details: null, duration_ms: 3 },
+  });
+
+describe("access log", () => {
+  it("of those who call at the same moment the one who was asked through is found [LAB-1]", async () => {
+    const record = {
+      a2a_attempted: true,
+      admitted_at: "2026-01-02T03:04:05.000Z",
+      time: "2026-01-02T03:04:06.000Z",
+    } as DelegationRecord;
+    const lines = [line(null, 401), line("org-c-applicant", 403), line("org-b-bridge", 200)];
+    const clock = new ManualClock(Date.parse(record.time));
+    const found = await findInvocation(
+      () => lines,
+      record,
+      (azp) => azp === "org-b-bridge",
+      clock,
+    );
+    assert.deepEqual([found?.azp, found?.code], ["org-b-bridge", 200]);
+  });
+});

@@ -1,0 +1,31 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { parseOptions } from "../../../../lab/commands/options.ts";
+import { labDirectory } from "../../../../lab/layout.ts";
+import { parseOrganisation } from "../../../../lab/organisations.ts";
+
+describe("options", () => {
+  it("an unknown option or one word too many is refused with the usage", () => {
+    for (const args of [["--nmae", "x"], ["word"], ["--name"]]) {
+      assert.throws(
+        () => parseOptions(args, "Usage: it"),
+        (error: Error & { code?: string; hint?: string }) =>
+          error.code === "usage" && error.hint === "Usage: it",
+      );
+    }
+  });
+
+  it("a lab's name is part of its folder's path, and cannot lead out of it", () => {
+    assert.equal(labDirectory("two", { DRAWBRIDGE_STATE: "/srv/state" }), "/srv/state/lab/two");
+    for (const name of ["..", "a/b", "", "A", "x".repeat(40)]) {
+      assert.throws(() => labDirectory(name, {}), { code: "usage" });
+    }
+  });
+
+  it("organisations are named in full or by their letter", () => {
+    assert.equal(parseOrganisation("org-b"), "org-b");
+    assert.equal(parseOrganisation("b"), "org-b");
+    assert.equal(parseOrganisation("d"), "org-d");
+    assert.equal(parseOrganisation("e"), undefined);
+  });
+});

@@ -1,0 +1,45 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { wayBackFrom, wayBackNote, withWayBack } from "../../../../lab/status/closed-partners.ts";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+
+const REFUSED = new DrawbridgeError("homeserver_refused", "org-b refuses PUT: 403", { hint: "See the log." });
+const hintOf = (error: unknown) => (error instanceof DrawbridgeError ? error.hint : undefined);
+
+describe("way back", () => {
+  it("a question that is refused while a partner is contained names the command that restores it", () => {
+    const closed = wayBackFrom("night", [{ at: "org-a", partner: "org-b" }], ["org-a"]);
+    assert.ok(closed !== undefined);
+    assert.equal(
+      wayBackNote(closed),
+      "org-b is contained at org-a: questions from one to the other are refused. To take it back:\n  ./task fed:break-glass restore org-b --org org-a --name night",
+    );
+    const error = withWayBack("night", REFUSED, closed);
+    assert.ok(error instanceof DrawbridgeError);
+    assert.equal(error.code, "homeserver_refused");
+    assert.equal(error.message, "the question was refused, as is said above");
+    assert.equal(error.hint, undefined, "it stands in the note");
+  });
+
+  it("a question that is refused after a removal names the re-admission", () => {
+    const closed = wayBackFrom("default", [], ["org-a", "org-b"]);
+    assert.deepEqual(closed?.facts, ["org-b is removed at org-a", "org-a is removed at org-b"]);
+    assert.deepEqual(closed?.commands, ["./task fed:readmit"]);
+    const silent = new DrawbridgeError("agent_unavailable", "no answer within 60 s", {
+      hint: "See the log.",
+    });
+    const error = withWayBack("default", silent, closed);
+    assert.ok(error instanceof DrawbridgeError);
+    assert.equal(error.message, "no answer within 60 s");
+    assert.equal(error.hint, undefined);
+  });
+
+  it("a question that is refused where nothing is closed names what brings people back after a restore", () => {
+    assert.match(
+      hintOf(withWayBack("default", REFUSED, wayBackFrom("default", [], []))) ?? "",
+      /^\.\/task fed:up /,
+    );
+    const silent = new DrawbridgeError("agent_unavailable", "no answer", { hint: "See the log." });
+    assert.equal(withWayBack("default", silent, undefined), silent);
+  });
+});
