@@ -16,6 +16,7 @@ import { SAFE_ORDER } from "../src/federation/planes/names.ts";
 import { runPass } from "../src/federation/reconcile/pass.ts";
 import { PolicyFile } from "../src/rendered-files/policy-file.ts";
 import { controlConfig, controlRepository, openControl } from "../tests/support/control-repository.ts";
+import { changedPaths } from "../tests/support/repository.ts";
 
 const PARTNER = "lighthouse";
 
@@ -101,7 +102,7 @@ async function breakGlass(directory: string, report: Report): Promise<void> {
   );
   report("in this order", parts.applied.join() === [...SAFE_ORDER].reverse().join());
   report("the border takes the partner back", [...admitted()].join() === [...before].join());
-  const changed = await repository.changedPaths(first, await repository.requireHead());
+  const changed = changedPaths(repository, first, await repository.requireHead());
   const rendered = changed.filter((path) => /^(rendered|kubernetes)\//.test(path));
   report("what is rendered is what it was before", rendered.length === 0);
   const made = await records();

@@ -14,7 +14,6 @@ import { PurgePlan } from "../src/federation/offboarding/duties/plan.ts";
 import { PrivateRecord } from "../src/federation/offboarding/private-record/schema.ts";
 import { RoomsIntent } from "../src/federation/planes/rooms/intent.ts";
 import { ProbeFile } from "../src/federation/probes/config.ts";
-import { LeakTable } from "../src/federation/probes/leaks.ts";
 import { FreshIdentities } from "../src/federation/readmission/fresh.ts";
 import { Readmission } from "../src/federation/readmission/readmission.ts";
 import { ReadmissionRecord } from "../src/federation/readmission/record.ts";
@@ -91,11 +90,6 @@ const PUBLISHED: readonly PublishedSchema[] = [
     name: "svc.federation.drift.v1",
     title: "What was changed by hand and put right",
     schema: DriftRecord,
-  },
-  {
-    name: "svc.federation.leak_table.v1",
-    title: "What a third server still relays after each measure",
-    schema: LeakTable,
   },
   { name: "svc.federation.abuse-report.v1", title: "A report of abuse", schema: AbuseReport },
   {

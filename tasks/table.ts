@@ -79,13 +79,6 @@ export const TASKS: readonly Task[] = [
     load: async () => (await import("../lab/commands/evidence-pack.ts")).evidencePack,
   },
   {
-    name: "fed:leaks",
-    summary:
-      "What a third server still relays after each measure, measured; --json, --update rewrites record and pages.",
-    needs: "python",
-    load: async () => (await import("./fed-leaks.ts")).measureAndShowLeaks,
-  },
-  {
     name: "fed:link",
     summary: "Cut or heal the network between two organisations of the lab.",
     hasHelp: true,

@@ -18,7 +18,6 @@ export type ErrorCode =
   | "issuer_unavailable"
   | "device_unavailable"
   | "repository_unusable"
-  | "work_tree_dirty"
   | "head_refused"
   | "offboarding_blocked"
   | "guard_refused"

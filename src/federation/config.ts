@@ -58,7 +58,7 @@ const Issuer = z.discriminatedUnion("adapter", [
 export const FederationConfigFile = z.strictObject({
   version: z.literal(1),
   repository: z.strictObject({
-    /** A bare repository, or one with a work tree. */
+    /** A bare repository. People edit in clones of it and push. */
     path: Path,
     branch: z
       .string()

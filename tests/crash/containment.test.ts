@@ -1,7 +1,7 @@
 // One containment with its walk, killed at instants spread over the whole of it, in a process of its own over
 // real git and files. Each kill has a copy of the same start; what is taken up again must end in the same.
 import assert from "node:assert/strict";
-import { cpSync, existsSync, readFileSync } from "node:fs";
+import { cpSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { systemClock } from "../../src/domain/clock.ts";
@@ -31,7 +31,7 @@ async function progressOf(directory: string, before: string): Promise<string> {
   return `after ${order.split("\n").length - 1 - PLANE_NAMES.length} planes were begun`;
 }
 
-async function assertSameEnd(directory: string, kind: string, before: string): Promise<void> {
+async function assertSameEnd(directory: string, before: string): Promise<void> {
   const repository = await Repository.open(join(directory, "control"), "main");
   const { federation, events, folder } = await openControl(directory, repository, systemClock);
   const { partner } = await performAct(federation, "contain", "lighthouse");
@@ -57,15 +57,11 @@ async function assertSameEnd(directory: string, kind: string, before: string): P
     [],
     "a kill is nobody's edit",
   );
-  if (kind === "work tree") {
-    assert.equal(operatorGit(repository.path, "status", "--porcelain"), "");
-    assert.equal(existsSync(join(federation.state.path, "pending-work-trees.json")), false);
-  }
 }
 
-async function killOver(t: TestContext, kind: "bare" | "work tree", kills: number): Promise<void> {
+async function killOver(t: TestContext, kills: number): Promise<void> {
   const directory = join(temporaryFolder(t), "start");
-  const repository = await controlRepository(join(directory, "control"), kind);
+  const repository = await controlRepository(join(directory, "control"));
   const { federation } = await openControl(directory, repository, systemClock);
   await runPass(federation);
   const before = await repository.requireHead();
@@ -83,7 +79,7 @@ async function killOver(t: TestContext, kind: "bare" | "work tree", kills: numbe
     const { killed } = await contain(folder, (whole.durationMs * (n + Math.random())) / kills);
     const how = killed ? await progressOf(folder, before) : "after its end";
     reached.set(how, (reached.get(how) ?? 0) + 1);
-    await assertSameEnd(folder, kind, before);
+    await assertSameEnd(folder, before);
   }
   for (const [how, count] of reached) t.diagnostic(`${count} killed ${how}`);
   // A few kills may all fall into one stage: how fast it goes changes with what else the machine does.
@@ -94,8 +90,5 @@ async function killOver(t: TestContext, kind: "bare" | "work tree", kills: numbe
 
 describe("containment", () => {
   it("kills of one containment and its walk lead to one end and one record [CON-1]", (t) =>
-    killOver(t, "bare", killsOf(20)));
-
-  it("kills over a work tree leave neither a half nor somebody's edit [CON-1]", (t) =>
-    killOver(t, "work tree", killsOf(6)));
+    killOver(t, killsOf(20)));
 });

@@ -17,7 +17,7 @@ import { renderAll } from "../../src/federation/render.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
 import { evidenceItem } from "../../src/records/format/evidence-item.ts";
 import { registryFiles } from "./registry-folder.ts";
-import { bareRepository, commitOnTop, workTreeRepository } from "./repository.ts";
+import { bareRepository, commitOnTop } from "./repository.ts";
 
 export const LIGHTHOUSE = "registry/partners/lighthouse.yaml";
 export const PILOTS = "registry/partners/pilot-station.yaml";
@@ -27,10 +27,9 @@ export function rendered(registry: ReadonlyMap<string, string> = registryFiles()
   return new Map([...registry, ...renderAll(loadRegistry(registry))]);
 }
 
-/** A bare repository, or one with a work tree, that holds the sample organisation and its renders. */
-export function controlRepository(folder: string, kind: "bare" | "work tree" = "bare"): Promise<Repository> {
-  const files = Object.fromEntries(rendered());
-  return kind === "bare" ? bareRepository(folder, files) : workTreeRepository(folder, files);
+/** A bare repository that holds the sample organisation and its renders. */
+export function controlRepository(folder: string): Promise<Repository> {
+  return bareRepository(folder, Object.fromEntries(rendered()));
 }
 
 /** Commits the registry with a file of it put in the place of another, and everything rendered anew. */

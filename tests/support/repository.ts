@@ -1,4 +1,4 @@
-// Real git repositories for tests, bare or with a work tree, and the keys that sign in them.
+// Real git repositories for tests, and the keys that sign in them.
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -28,17 +28,13 @@ export function operatorGit(folder: string, ...args: readonly string[]): string 
   }).trim();
 }
 
-/** A repository with a work tree, `main` checked out, holding the given files in one commit. */
-export async function workTreeRepository(
-  folder: string,
-  files: Readonly<Record<string, string>>,
-): Promise<Repository> {
+/** A clone to edit in: `main` is checked out and holds the given files in one commit. */
+export function workTree(folder: string, files: Readonly<Record<string, string>>): void {
   mkdirSync(folder, { recursive: true });
   operatorGit(folder, "init", "--quiet", "--initial-branch=main");
   for (const [path, text] of Object.entries(files)) writeFile(join(folder, path), text);
   operatorGit(folder, "add", "--all");
   operatorGit(folder, "commit", "--quiet", "--allow-empty", "--message=Begin");
-  return Repository.open(folder, "main");
 }
 
 /** A bare repository whose branch `main` holds the given files in one commit. */
@@ -46,9 +42,17 @@ export async function bareRepository(
   folder: string,
   files: Readonly<Record<string, string>>,
 ): Promise<Repository> {
-  await workTreeRepository(`${folder} seed`, files);
+  workTree(`${folder} seed`, files);
   operatorGit(`${folder} seed`, "clone", "--quiet", "--bare", ".", folder);
   return Repository.open(folder, "main");
+}
+
+/** Paths that differ between two revisions. */
+export function changedPaths(repository: Repository, from: string, to: string): readonly string[] {
+  const args = ["diff-tree", "-r", "-z", "--no-renames", "--name-only", from, to];
+  return operatorGit(repository.path, ...args)
+    .split("\0")
+    .filter((path) => path !== "");
 }
 
 /** Commits changes on top of the branch, as an operator's push would. */

@@ -134,7 +134,7 @@ Exit codes:
   0  filed, or filed before; with --apply: and contained, with a pack below evidence/ beside the configuration
   1  with --apply: one of the two commands could not be started, or was ended, and is named; the others are done
   2  the report, its subject or a configuration is wrong; nothing was filed
-  4  an edited file of a work tree is in the way, or the head is refused
+  4  the head is refused
   5  with --apply: something is not closed yet, and is named; the pack is made all the same`,
       )
       .action(run);

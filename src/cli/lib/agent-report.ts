@@ -17,9 +17,6 @@ Exit codes:
 /** Tells how it ended, and keeps the evidence. */
 export function report(federation: Federation, result: IdentityResult, json: boolean): ExitCode {
   const evidence = keepEvidence(federation, result);
-  for (const folder of result.workTreesBehind) {
-    say(`BEHIND: ${folder} could not be brought along; look at git status there.`);
-  }
   for (const note of result.notes) say(`NOTE: ${note}`);
   if (json) process.stdout.write(renderJson({ ...result, evidence }));
   else process.stdout.write(textOf(result, evidence));

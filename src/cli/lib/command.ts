@@ -51,7 +51,6 @@ const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   gateway_refused: ExitCode.unavailable,
   issuer_unavailable: ExitCode.unavailable,
   device_unavailable: ExitCode.unavailable,
-  work_tree_dirty: ExitCode.refused,
   head_refused: ExitCode.refused,
   guard_refused: ExitCode.refused,
   offboarding_blocked: ExitCode.failed,

@@ -35,7 +35,7 @@ a partner that is contained already changes nothing.
 Exit codes:
   0  contained; with --apply: all four planes are closed
   2  unknown partner, the own server, or a configuration that is wrong; nothing was done
-  4  an edited file of a work tree is in the way, or the head is refused; nothing was done unless it says so
+  4  the head is refused; nothing was done unless it says so
   5  with --apply: something is not closed yet, and is named`,
   restore: `
 Takes containment back: the flag, the re-render and one record in one commit, then the planes in reverse order.
@@ -43,7 +43,7 @@ Takes containment back: the flag, the re-render and one record in one commit, th
 Exit codes:
   0  restored; with --apply: all four planes are in force
   2  unknown partner, the own server, or a registry that is invalid; nothing was done
-  4  an edited file of a work tree is in the way, or the head is refused; nothing was done unless it says so
+  4  the head is refused; nothing was done unless it says so
   5  with --apply: something is not in force yet, and is named`,
 };
 
@@ -117,7 +117,7 @@ async function walk(
   return walks;
 }
 
-function tellAct({ act, partner, record, recordPath, revision, setAside, workTreesBehind }: ActResult): void {
+function tellAct({ act, partner, record, recordPath, revision, setAside }: ActResult): void {
   const { serverName } = partner.partner;
   if (record === undefined) {
     say(`${serverName} (${partner.name}) is ${act === "contain" ? "contained already" : "not contained"}.`);
@@ -134,9 +134,6 @@ function tellAct({ act, partner, record, recordPath, revision, setAside, workTre
   } else if (setAside !== undefined) {
     say(`SET ASIDE: broken files were put back to ${short(setAside.lastGood)}, the last good revision:`);
     for (const path of setAside.paths) say(`  ${path}`);
-  }
-  for (const folder of workTreesBehind) {
-    say(`BEHIND: ${folder} could not be brought along; look at git status there.`);
   }
 }
 
@@ -202,7 +199,6 @@ function jsonOf(result: ActResult, walks: readonly PlaneWalk[] | undefined, limi
     record: result.record ?? null,
     recordPath: result.recordPath ?? null,
     setAside: result.setAside ?? null,
-    workTreesBehind: result.workTreesBehind,
     steps: stepsOf(result.act),
     planes: walks ?? null,
     limits,

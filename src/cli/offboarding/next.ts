@@ -53,7 +53,7 @@ countersigned.
 Exit codes:
   0  the stage is shown closed, or it is not this organisation's turn (and what is waited for is said)
   2  with --sign: the signing key cannot be used; nothing was done
-  4  an edited file of a work tree is in the way, or the head is refused
+  4  the head is refused
   5  an exit condition does not hold yet, and is named with its probe, what it got and what to do; or, with --sign,
      it was shown and could not be signed, and why`,
       )

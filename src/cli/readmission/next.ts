@@ -4,7 +4,7 @@ import type { Command } from "commander";
 import type { RoomsChoice } from "../../federation/readmission/record.ts";
 import { nextStep, type StepResult } from "../../federation/readmission/walk.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
-import { CONFIG_OPTION, planeLabel, say } from "../lib/federation-options.ts";
+import { CONFIG_OPTION, planeLabel } from "../lib/federation-options.ts";
 import { renderJson, renderTable } from "../lib/output.ts";
 import { nextCommand, openWalk, roomsOption, textOf } from "../lib/readmission-options.ts";
 
@@ -42,7 +42,6 @@ Exit codes:
       .action(async (partner: string, options: Options) => {
         const context = await openWalk(options);
         const result = await nextStep(context, { partner, rooms: options.rooms });
-        for (const folder of result.workTreesBehind) say(`BEHIND: ${folder}; look at git status there.`);
         const next = nextCommand(result.readmission, partner, options.config);
         if (options.json === true) process.stdout.write(renderJson({ ...result, next: next ?? null }));
         else process.stdout.write(tell(result, next));

@@ -6,7 +6,7 @@ import { FreshIdentities } from "../../federation/readmission/fresh.ts";
 import { openReadmission } from "../../federation/readmission/open.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
-import { CONFIG_OPTION, say } from "../lib/federation-options.ts";
+import { CONFIG_OPTION } from "../lib/federation-options.ts";
 import { renderJson } from "../lib/output.ts";
 import { nextCommand, openWalk, textOf } from "../lib/readmission-options.ts";
 
@@ -46,12 +46,11 @@ Exit codes:
         const fresh = loadYaml(FreshIdentities, resolve(options.newIdentities));
         const context = await openWalk(options);
         const gate = options.approval;
-        const { readmission, isNew, workTreesBehind } = await openReadmission(context, {
+        const { readmission, isNew } = await openReadmission(context, {
           partner,
           gate,
           fresh,
         });
-        for (const folder of workTreesBehind) say(`BEHIND: ${folder}; look at git status there.`);
         const next = nextCommand(readmission, partner, options.config);
         if (options.json === true)
           process.stdout.write(renderJson({ isNew, readmission, next: next ?? null }));

@@ -24,7 +24,7 @@ function pathOf(report: AbuseReport, digest: string): string {
   return `records/abuse/${server}-${digest.slice("sha256:".length, "sha256:".length + 32)}.json`;
 }
 
-/** @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable`, `work_tree_dirty` */
+/** @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable` */
 export async function fileReport(
   report: AbuseReport,
   digest: string,
@@ -52,12 +52,12 @@ async function tryFile(
       hint: `${refusal.hint} Then file it again; drawbridge federation contain does not wait for that.`,
     });
   }
-  const committed = await commitToBranch(context, {
+  const revision = await commitToBranch(context, {
     parents: [head],
     base: head,
     changes: new Map([[path, `${JSON.stringify(report, null, 2)}\n`]]),
     message: `File an abuse report about ${report.subject.server_name}\n\n${report.category}, ${report.severity}, requested: ${report.requested_action}. Report ${digest}.\n`,
     reason: "drawbridge: report-abuse",
   });
-  return committed === undefined ? undefined : { path, revision: committed.revision, isNew: true };
+  return revision === undefined ? undefined : { path, revision, isNew: true };
 }

@@ -30,7 +30,6 @@ export interface IdentityResult {
   readonly conditions: readonly Condition[];
   /** Whether every condition is met. */
   readonly complete: boolean;
-  readonly workTreesBehind: readonly string[];
   /** What was given and did not count. */
   readonly notes: readonly string[];
 }

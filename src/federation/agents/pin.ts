@@ -84,7 +84,7 @@ const LastCard = z.strictObject({
 
 /**
  * Changes a pin and proves it.
- * @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`, `work_tree_dirty`; RegistryError
+ * @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError
  */
 export async function pinAgent(
   context: IdentityContext,
@@ -160,7 +160,6 @@ export async function pinAgent(
     items: [...untouchedItems(committed.untouched, seal), ...identities.items, ...bridge.items],
     conditions,
     complete,
-    workTreesBehind: committed.workTreesBehind,
     notes: await unusedCardNotes(options.oldCard, old === undefined ? [] : [old]),
   };
 }

@@ -49,7 +49,7 @@ export interface RotateOptions {
 
 /**
  * Rotates, or goes on with a rotation that was cut.
- * @throws DrawbridgeError `usage`, `guard_refused`, `card_rejected`, `head_refused`, `work_tree_dirty`
+ * @throws DrawbridgeError `usage`, `guard_refused`, `card_rejected`, `head_refused`
  */
 export async function rotateAgent(
   context: IdentityContext,
@@ -260,7 +260,6 @@ async function publishAndProve(
     items: [...untouchedItems(committed.untouched, seal), ...proof.items],
     conditions,
     complete,
-    workTreesBehind: committed.workTreesBehind,
     notes: await unusedCardNotes(oldCard, old),
   };
 }

@@ -114,7 +114,6 @@ export async function withdrawAgent(
     items: [...untouchedItems(committed.untouched, seal), ...seen.items, ...bridge.items],
     conditions,
     complete: isComplete(conditions),
-    workTreesBehind: committed.workTreesBehind,
     notes: [],
   };
 }

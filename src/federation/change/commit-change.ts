@@ -58,11 +58,10 @@ export interface Committed {
   /** Undefined when nothing was to be done. */
   readonly change: Change | undefined;
   readonly base: ChangeBase;
-  readonly workTreesBehind: readonly string[];
 }
 
 /**
- * @throws DrawbridgeError `head_refused`, `work_tree_dirty`, `repository_unusable`; RegistryError; and what
+ * @throws DrawbridgeError `head_refused`, `repository_unusable`; RegistryError; and what
  *   `propose` and `examine` throw
  */
 export function commitChange(context: CommitContext, options: ChangeOptions): Promise<Committed> {
@@ -72,20 +71,18 @@ export function commitChange(context: CommitContext, options: ChangeOptions): Pr
 async function tryChange(context: CommitContext, options: ChangeOptions): Promise<Committed | undefined> {
   const base = await changeBase(context);
   const proposal = options.propose(base);
-  if (proposal === undefined) {
-    return { revision: base.head, change: undefined, base, workTreesBehind: [] };
-  }
+  if (proposal === undefined) return { revision: base.head, change: undefined, base };
   const change = await workOut(context, base, proposal.edits);
   options.examine?.(change);
   const changes = new Map([...change.changes, ...(proposal.records ?? [])]);
-  const committed = await commitToBranch(context, {
+  const revision = await commitToBranch(context, {
     parents: [base.head],
     changes,
     message: proposal.message,
     reason: options.reason,
     intend: (revision) => options.intend?.(revision, change),
   });
-  return committed === undefined ? undefined : { ...committed, change, base };
+  return revision === undefined ? undefined : { revision, change, base };
 }
 
 /** The branch's head, if it may be taken up. @throws DrawbridgeError `head_refused` */

@@ -1,14 +1,12 @@
 // A commit that this machine itself makes on the organisation's branch: an act, a stage, a report. Invariants: one
 // change of this machine at a time; the branch moves from the commit that was built on, or not at all; it never
-// moves to a commit that the reconciler would refuse for want of a signature; a work tree that has the branch
-// checked out comes along, also after a kill, and stops it before the branch moves where it was edited.
+// moves to a commit that the reconciler would refuse for want of a signature.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type CommitAuthor, type NewCommit, writeCommit } from "../repository/commit.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 import { canReadSigners, isSignedByAllowed } from "../repository/signature.ts";
 import type { StateFolder } from "../state/folder.ts";
-import { advanceWithWorkTrees, finishWorkTrees } from "./pending-work-trees.ts";
 
 const ATTEMPTS_MAX = 50;
 
@@ -31,12 +29,6 @@ interface BranchChange extends Pick<NewCommit, "parents" | "base" | "changes" | 
   readonly intend?: ((revision: Revision) => void) | undefined;
 }
 
-export interface Committed {
-  readonly revision: Revision;
-  /** Work trees that were edited so quickly that they could not be brought along. */
-  readonly workTreesBehind: readonly string[];
-}
-
 /**
  * Tries until an attempt is not overtaken by somebody else's commit.
  * @param attempt undefined when the branch moved meanwhile
@@ -48,7 +40,6 @@ export async function untilCommitted<Result>(
 ): Promise<Result> {
   const lock = await context.state.lock("commit", context.clock, context.onWait);
   try {
-    await finishWorkTrees(context);
     for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
       const result = await attempt();
       if (result !== undefined) return result;
@@ -64,19 +55,18 @@ export async function untilCommitted<Result>(
 /**
  * Commits on top of the first parent, which must be the branch's head; to be called within `untilCommitted`.
  * @returns undefined when the branch moved meanwhile; then nothing has changed
- * @throws DrawbridgeError `config_invalid` when the commit would be refused, `work_tree_dirty`,
- *   `repository_unusable`; nothing has changed then either
+ * @throws DrawbridgeError `config_invalid` when the commit would be refused, `repository_unusable`; nothing has
+ *   changed then either
  */
 export async function commitToBranch(
   context: BranchContext,
   { reason, intend, ...change }: BranchChange,
-): Promise<Committed | undefined> {
+): Promise<Revision | undefined> {
   const { repository, clock, author, signingKeyFile } = context;
   const revision = await writeCommit(repository, { ...change, at: clock.now(), author, signingKeyFile });
   await requireTakenUp(context, revision);
   intend?.(revision);
-  const workTreesBehind = await advanceWithWorkTrees(context, change.parents[0], revision, reason);
-  return workTreesBehind === undefined ? undefined : { revision, workTreesBehind };
+  return (await repository.advance(change.parents[0], revision, reason)) ? revision : undefined;
 }
 
 /** A commit without an allowed signature would be a head that is refused, and keep everything else out as well. */

@@ -21,14 +21,12 @@ export interface ActResult {
   readonly record: ContainmentRecord | undefined;
   readonly recordPath: string | undefined;
   readonly setAside: SetAside | undefined;
-  /** Work trees that were edited so quickly that they could not be brought along. */
-  readonly workTreesBehind: readonly string[];
 }
 
 /**
  * Contains or restores a partner; the real parts are the reconciler's.
  * @param name the partner's server name, or the name of its file
- * @throws DrawbridgeError `usage`, `work_tree_dirty`, `head_refused`, `config_invalid`, `repository_unusable`;
+ * @throws DrawbridgeError `usage`, `head_refused`, `config_invalid`, `repository_unusable`;
  *   RegistryError
  */
 export async function performAct(context: CommitContext, act: Act, name: string): Promise<ActResult> {
@@ -42,14 +40,11 @@ async function tryAct(context: CommitContext, act: Act, name: string): Promise<A
   const partner = findPartner(base.registry, name);
   const common = { act, partner, setAside: base.setAside };
   if (partner.partner.contained === contained && isWhole(base)) {
-    return {
-      ...common,
-      ...{ revision: base.head, record: undefined, recordPath: undefined, workTreesBehind: [] },
-    };
+    return { ...common, revision: base.head, record: undefined, recordPath: undefined };
   }
   const record = containmentRecord(act, partner.partner, base.head, timestamp(context.clock.now()));
   const path = recordPath(record);
-  const committed = await commitPartner(context, base, {
+  const revision = await commitPartner(context, base, {
     entry: partner,
     changed: { ...partner.partner, contained },
     edit: (text) => setContained(text, contained),
@@ -57,7 +52,7 @@ async function tryAct(context: CommitContext, act: Act, name: string): Promise<A
     message: commitMessage(record, partner, base),
     reason: `drawbridge: ${act}`,
   });
-  return committed === undefined ? undefined : { ...common, ...committed, record, recordPath: path };
+  return revision === undefined ? undefined : { ...common, revision, record, recordPath: path };
 }
 
 /**

@@ -1,11 +1,11 @@
 // A change of one partner's file, committed with everything that it changes in the renders.
 // Invariant: all of it or nothing.
 import type { CommitContext } from "../change/commit-change.ts";
-import { type Committed, commitToBranch } from "../change/commit-to-branch.ts";
+import { commitToBranch } from "../change/commit-to-branch.ts";
 import { PLANE_NAMES } from "../planes/names.ts";
 import type { Partner, PartnerEntry, Registry } from "../registry/partner.ts";
 import { renderPartner, renderShared } from "../render.ts";
-import { blobIdOf } from "../repository/repository.ts";
+import { blobIdOf, type Revision } from "../repository/repository.ts";
 import type { ContainmentBase } from "./base.ts";
 
 export interface PartnerChange {
@@ -24,13 +24,13 @@ export interface PartnerChange {
 /**
  * Commits a change on top of its base; to be called within `untilCommitted`.
  * @returns undefined when the branch moved meanwhile
- * @throws DrawbridgeError `config_invalid`, `work_tree_dirty`, `repository_unusable`
+ * @throws DrawbridgeError `config_invalid`, `repository_unusable`
  */
 export async function commitPartner(
   context: CommitContext,
   base: ContainmentBase,
   change: PartnerChange,
-): Promise<Committed | undefined> {
+): Promise<Revision | undefined> {
   const changes = await changesOf(context, base, change);
   for (const [path, text] of change.files) changes.set(path, text);
   const { parents, tree } = base;

@@ -1,6 +1,5 @@
 // What of a partner still crosses in a room, directly and by what a third server relays: one row a room, from
 // evidence items. Invariant: `no` is said only where an item is closed; what was not tried is `not_tried`.
-import { z } from "zod";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 
 /** Columns, and the probes that answer them: one that passed is enough for `yes`. */
@@ -29,14 +28,8 @@ export const LEAK_TITLES: Readonly<Record<LeakColumn, string>> = {
   history_from_third: "history from D",
 };
 
-const LeakCell = z.enum(["yes", "no", "unknown", "not_tried"]);
-export type LeakCell = z.output<typeof LeakCell>;
-
-export const LeakCells = z.record(
-  z.enum(Object.keys(LEAK_COLUMNS) as [LeakColumn, ...LeakColumn[]]),
-  LeakCell,
-);
-export type LeakCells = z.output<typeof LeakCells>;
+export type LeakCell = "yes" | "no" | "unknown" | "not_tried";
+export type LeakCells = Readonly<Record<LeakColumn, LeakCell>>;
 
 const NOT_TRIED = "none";
 

@@ -35,10 +35,9 @@ export interface Opened {
   readonly readmission: Readmission;
   /** Whether this run opened it. */
   readonly isNew: boolean;
-  readonly workTreesBehind: readonly string[];
 }
 
-/** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`, `work_tree_dirty`; RegistryError */
+/** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
 export async function openReadmission(context: ReadmissionContext, options: OpenOptions): Promise<Opened> {
   const { state, clock, repository } = context;
   if (!Identifier.safeParse(options.gate).success) {
@@ -63,7 +62,7 @@ export async function openReadmission(context: ReadmissionContext, options: Open
         if (known.gate === options.gate) {
           if (known.fresh !== null && known.fresh !== freshDigest(options.fresh))
             throw otherFresh(known, options);
-          return { readmission: known, isNew: false, workTreesBehind: [] };
+          return { readmission: known, isNew: false };
         }
         if (!known.done) throw otherGate(serverName, options.partner);
       }
@@ -97,7 +96,7 @@ async function commitOpening(
   const id = pending ?? context.random.bytes(16).toString("hex");
   const at = timestamp(clock.now());
   let readmission: Readmission | undefined;
-  const committed = await commitChange(context, {
+  await commitChange(context, {
     reason: "drawbridge: readmission",
     propose: (base) => {
       const entry = findPartner(base.registry, options.partner);
@@ -128,7 +127,7 @@ async function commitOpening(
     },
   });
   if (readmission === undefined) throw new DrawbridgeError("internal", "a re-admission was not committed");
-  return { readmission, isNew: true, workTreesBehind: committed.workTreesBehind };
+  return { readmission, isNew: true };
 }
 
 /** @throws DrawbridgeError `guard_refused` */

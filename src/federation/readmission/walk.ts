@@ -57,7 +57,6 @@ export interface StepResult {
   /** Whether the plane was seen to be open. */
   readonly proved: boolean;
   readonly done: boolean;
-  readonly workTreesBehind: readonly string[];
 }
 
 export interface StepOptions {
@@ -69,7 +68,7 @@ export interface StepOptions {
 const PROVED_WITHIN_MS = 30_000;
 const POLL_MS = 500;
 
-/** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`, `work_tree_dirty`; RegistryError */
+/** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
 export async function nextStep(context: WalkContext, options: StepOptions): Promise<StepResult> {
   const lock = await context.state.lock("readmission", context.clock, context.onWait);
   try {
@@ -82,7 +81,7 @@ export async function nextStep(context: WalkContext, options: StepOptions): Prom
     }
     await requireOpened(context, base, readmission);
     const stage = currentStage(readmission);
-    const nothing = { plane: null, conditions: [], proved: true, workTreesBehind: [] } as const;
+    const nothing = { plane: null, conditions: [], proved: true } as const;
     if (stage === undefined) {
       return { ...nothing, readmission: await complete(context, readmission), done: true };
     }
@@ -125,7 +124,7 @@ async function walkStage(
     const blocked = blockedRooms(readmission);
     if (blocked !== undefined) {
       return {
-        ...{ readmission, plane, conditions: [blocked], proved: false, done: false, workTreesBehind: [] },
+        ...{ readmission, plane, conditions: [blocked], proved: false, done: false },
       };
     }
   }
@@ -150,8 +149,7 @@ async function walkStage(
     );
     if (currentStage(readmission) === undefined) readmission = await complete(context, readmission);
   }
-  const { workTreesBehind } = committed;
-  return { readmission, plane, conditions, proved, done: readmission.done, workTreesBehind };
+  return { readmission, plane, conditions, proved, done: readmission.done };
 }
 
 async function openPlane(

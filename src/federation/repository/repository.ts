@@ -1,4 +1,4 @@
-// The organisation's repository, bare or with a work tree: one branch of it is what is meant to be in force.
+// The organisation's repository: one branch of it says what is meant to be in force.
 // Invariants: a revision is read as a whole and never from a work tree; the branch moves only from the commit
 // that a change was built on to the commit that holds it (compare and swap). What an ID names never changes,
 // so what was read of it is kept, within bounds; where a branch points is asked each time.
@@ -38,7 +38,7 @@ export interface TreeEntry {
 }
 
 export class Repository {
-  /** As configured; every work tree may be elsewhere. */
+  /** As configured. */
   readonly path: string;
   readonly branch: string;
   readonly #gitDirectory: string;
@@ -55,7 +55,8 @@ export class Repository {
   }
 
   /**
-   * @throws DrawbridgeError `repository_unusable` when `path` is not the top of a repository
+   * @throws DrawbridgeError `repository_unusable` when `path` is not the top of a repository, or the branch is
+   *   checked out: a commit that this machine makes would leave that work tree behind
    */
   static async open(path: string, branch: string): Promise<Repository> {
     let real: string;
@@ -75,7 +76,26 @@ export class Repository {
         hint: "Correct `repository.path`: a bare repository, or the folder that holds .git.",
       });
     }
-    return new Repository(real, branch, answer.stdout.toString("utf8").replace(/\n$/, ""));
+    const repository = new Repository(real, branch, answer.stdout.toString("utf8").replace(/\n$/, ""));
+    await repository.#refuseCheckedOut();
+    return repository;
+  }
+
+  async #refuseCheckedOut(): Promise<void> {
+    const listed = await gitOk(["worktree", "list", "--porcelain", "-z"], this.call());
+    const entries = listed
+      .toString("utf8")
+      .split("\0\0")
+      .map((entry) => entry.split("\0"));
+    // A bare repository is listed as well, and has no files that could be left behind.
+    const found = entries.find((lines) => !lines.includes("bare") && lines.includes(`branch ${this.ref}`));
+    const folder = found?.find((line) => line.startsWith("worktree "))?.slice("worktree ".length);
+    if (folder === undefined) return;
+    throw new DrawbridgeError(
+      "repository_unusable",
+      `the branch ${this.branch} is checked out in ${folder}, which would not follow commits made here`,
+      { hint: "Name a bare repository (git clone --bare), and edit in clones of it." },
+    );
   }
 
   get ref(): string {
@@ -113,13 +133,6 @@ export class Repository {
   async history(revision: Revision, limit: number): Promise<readonly Revision[]> {
     const args = ["rev-list", "--first-parent", `--max-count=${limit}`, revision];
     return (await gitLine(args, this.call())).split("\n").flatMap((line) => parseRevision(line) ?? []);
-  }
-
-  /** Paths that differ between two revisions. */
-  async changedPaths(from: Revision, to: Revision): Promise<readonly string[]> {
-    const args = ["diff-tree", "-r", "-z", "--no-renames", "--name-only", from, to];
-    const paths = (await gitOk(args, this.call())).toString("utf8").split("\0");
-    return paths.filter((path) => path !== "");
   }
 
   /** Every file of a revision below the given folders. */

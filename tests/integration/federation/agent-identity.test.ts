@@ -18,7 +18,7 @@ import { isIntact } from "../../../src/records/format/evidence-item.ts";
 import { targetFingerprint } from "../../../src/rendered-files/target-fingerprint.ts";
 import { LIGHTHOUSE } from "../../support/control-repository.ts";
 import { cardBy, cardKey, identities, type Key, ORGANISATION, WEATHER } from "../../support/identities.ts";
-import { operatorGit } from "../../support/repository.ts";
+import { changedPaths, operatorGit } from "../../support/repository.ts";
 import { writeFile } from "../../support/temporary.ts";
 
 const CARD_URL = "https://agents.lighthouse.example/weather/.well-known/agent-card.json";
@@ -95,7 +95,7 @@ describe("agent identity", () => {
     const { federation, parts, rotation, repository } = await identities(t);
     const before = await repository.requireHead();
     const result = await rotateAgent(federation, parts, rotation);
-    const changed = await repository.changedPaths(before, result.revision as never);
+    const changed = changedPaths(repository, before, result.revision as never);
     assert.deepEqual(
       changed.filter((path) => /\/(transport|rooms|border)\//.test(path)),
       [],
@@ -385,7 +385,7 @@ describe("agent identity", () => {
     const before = await repository.requireHead();
     const result = await withdrawAgent(federation, parts, { partner: "lighthouse", agent: "berth_planner" });
     assert.equal(result.complete, true, JSON.stringify(result.conditions));
-    const changed = await repository.changedPaths(before, result.revision as never);
+    const changed = changedPaths(repository, before, result.revision as never);
     assert.ok(
       changed.every((path) =>
         /^(registry\/partners\/lighthouse|(rendered|kubernetes)\/(card|gateway)\/)/.test(path),

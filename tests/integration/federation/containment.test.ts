@@ -20,17 +20,21 @@ import {
 } from "../../support/control-repository.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { registryFiles } from "../../support/registry-folder.ts";
-import { AT, allowedSigners, commitOnTop, operatorGit, signingKey } from "../../support/repository.ts";
-import { temporaryFolder, writeFile } from "../../support/temporary.ts";
+import {
+  AT,
+  allowedSigners,
+  changedPaths,
+  commitOnTop,
+  operatorGit,
+  signingKey,
+} from "../../support/repository.ts";
+import { temporaryFolder } from "../../support/temporary.ts";
 
 const SERVER = "matrix.lighthouse.example:8448";
 
-async function control(
-  t: TestContext,
-  options: { kind?: "bare" | "work tree"; settings?: Readonly<Record<string, unknown>> } = {},
-) {
+async function control(t: TestContext, options: { settings?: Readonly<Record<string, unknown>> } = {}) {
   const directory = temporaryFolder(t);
-  const repository = await controlRepository(join(directory, "control"), options.kind);
+  const repository = await controlRepository(join(directory, "control"));
   const clock = new ManualClock(AT);
   const opened = await openControl(directory, repository, clock, options.settings);
   const { federation } = opened;
@@ -80,7 +84,7 @@ describe("containment", () => {
       "records/containment/20260102T030405.000Z-matrix.lighthouse.example_8448-contain.json",
     );
     assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
-    const changed = await repository.changedPaths(before, revision);
+    const changed = changedPaths(repository, before, revision);
     assert.ok(
       changed.includes("rendered/border/policy.json") && changed.includes("rendered/gateway/clients.yaml"),
     );
@@ -145,45 +149,6 @@ describe("containment", () => {
     await Promise.all([act("lighthouse"), act("pilot-station", other.federation)]);
     assert.deepEqual(containedIn(await one.assertWhole()), ["dredger", "lighthouse", "pilot-station"]);
     assert.equal((await one.records()).length, 4);
-  });
-
-  it("an edited file that must change stops the act; every other edit is left alone [CON-1]", async (t) => {
-    const { contain, repository, directory, records } = await control(t, { kind: "work tree" });
-    const folder = join(directory, "control");
-    const head = await repository.head();
-    const file = join(folder, "rendered/border/policy.json");
-    const policy = readFileSync(file, "utf8");
-    writeFileSync(file, "edited");
-    await assert.rejects(contain(), { code: "work_tree_dirty" });
-    assert.equal(await repository.head(), head);
-    assert.equal(readFileSync(file, "utf8"), "edited");
-    writeFileSync(file, policy);
-    writeFileSync(join(folder, PILOTS), "# half written\n");
-    writeFile(join(folder, "notes.txt"), "mine");
-    await contain();
-    assert.match(readFileSync(join(folder, LIGHTHOUSE), "utf8"), /^contained: true$/m);
-    assert.doesNotMatch(readFileSync(file, "utf8"), /lighthouse/);
-    assert.deepEqual(
-      operatorGit(folder, "status", "--porcelain")
-        .split("\n")
-        .map((line) => line.trim()),
-      [`M ${PILOTS}`, "?? notes.txt"],
-    );
-    assert.equal((await records()).length, 1);
-  });
-
-  it("a work tree that a killed act left behind is brought along by the next [CON-1]", async (t) => {
-    const { contain, repository, directory, federation, records } = await control(t, { kind: "work tree" });
-    const folder = join(directory, "control");
-    const from = await repository.requireHead();
-    const { revision } = await contain();
-    // As a kill between the branch and the work tree leaves it.
-    operatorGit(folder, "read-tree", "-m", "-u", revision, from);
-    federation.state.write("pending-work-trees.json", { version: 1, from, to: revision, folders: [folder] });
-    assert.notEqual(operatorGit(folder, "status", "--porcelain"), "");
-    assert.equal((await contain()).record, undefined);
-    assert.equal(operatorGit(folder, "status", "--porcelain"), "");
-    assert.equal((await records()).length, 1);
   });
 
   it("another partner's broken file goes back to the last good revision and blocks nothing [CON-1]", async (t) => {

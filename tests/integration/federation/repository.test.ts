@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
-import { chownSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chownSync, existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { writeCommit } from "../../../src/federation/repository/commit.ts";
 import { Repository } from "../../../src/federation/repository/repository.ts";
 import { isSignedByAllowed } from "../../../src/federation/repository/signature.ts";
-import { bringAlong, requireClean, workTreesOf } from "../../../src/federation/repository/work-trees.ts";
 import {
   AT,
   AUTHOR,
@@ -15,7 +14,7 @@ import {
   commitOnTop,
   operatorGit,
   signingKey,
-  workTreeRepository,
+  workTree,
 } from "../../support/repository.ts";
 import { run, temporaryFolder, writeFile } from "../../support/temporary.ts";
 
@@ -56,10 +55,11 @@ describe("repository", () => {
 
   it("a text that is not UTF-8 is never taken for one that is", async (t) => {
     const folder = join(temporaryFolder(t), "control");
-    await workTreeRepository(folder, FILES);
+    workTree(folder, FILES);
     writeFileSync(join(folder, "registry/partners/org-c.yaml"), Buffer.from([0x61, 0xff, 0xfe, 0x0a]));
     operatorGit(folder, "add", "--all");
     operatorGit(folder, "commit", "--quiet", "--message=Binary");
+    operatorGit(folder, "switch", "--quiet", "--detach");
     const repository = await Repository.open(folder, "main");
     const files = await repository.read(await repository.requireHead(), ["registry/partners"]);
     assert.match(files.get("registry/partners/org-c.yaml") ?? "", /^\0/);
@@ -126,7 +126,7 @@ describe("repository", () => {
 
   it("a folder that is no repository, or one inside another, is refused", async (t) => {
     const folder = temporaryFolder(t);
-    await workTreeRepository(join(folder, "control"), FILES);
+    workTree(join(folder, "control"), FILES);
     for (const path of ["absent", "control/registry", "."]) {
       await assert.rejects(Repository.open(join(folder, path), "main"), { code: "repository_unusable" });
     }
@@ -233,65 +233,15 @@ describe("repository", () => {
     assert.equal(await repository.head(), head);
   });
 
-  it("a work tree is brought along, and what its owner edited elsewhere is left alone [CON-1]", async (t) => {
-    const folder = join(temporaryFolder(t), "a control folder");
-    const repository = await workTreeRepository(folder, FILES);
-    const head = await repository.requireHead();
-    writeFileSync(join(folder, "README.md"), "Edited.\n");
-    writeFile(join(folder, "registry/organisation.yaml"), "version: 1 # staged\n");
-    operatorGit(folder, "add", "registry/organisation.yaml");
-    writeFile(join(folder, "untracked"), "x");
-
-    const [tree] = await workTreesOf(repository);
-    assert.equal(tree, folder);
-    const paths = ["registry/partners/org-b.yaml", "rendered/border/policy.json"];
-    await requireClean([folder], paths);
-    const made = await commitOnTop(
-      repository,
-      new Map<string, string | null>([
-        ["registry/partners/org-b.yaml", "contained: true\n"],
-        ["rendered/border/policy.json", "{}\n"],
-      ]),
-    );
-    assert.equal(await bringAlong(folder, head, made), true);
-    assert.equal(await bringAlong(folder, head, made), true, "repeating it changes nothing");
-    assert.equal(readFileSync(join(folder, "registry/partners/org-b.yaml"), "utf8"), "contained: true\n");
-    assert.equal(readFileSync(join(folder, "README.md"), "utf8"), "Edited.\n");
-    assert.deepEqual(
-      operatorGit(folder, "status", "--porcelain")
-        .split("\n")
-        .map((line) => line.trim()),
-      ["M README.md", "M  registry/organisation.yaml", "?? untracked"].map((line) => line.trim()),
-    );
-  });
-
-  it("an edited, staged, untracked or ignored file in the way is named before anything changes [CON-1]", async (t) => {
-    const folder = join(temporaryFolder(t), "control");
-    await workTreeRepository(folder, { ...FILES, ".gitignore": "*.log\n" });
-    const dirty = {
-      "registry/partners/org-b.yaml": () => writeFileSync(join(folder, "registry/partners/org-b.yaml"), "x"),
-      "registry/organisation.yaml": () => {
-        writeFileSync(join(folder, "registry/organisation.yaml"), "y");
-        operatorGit(folder, "add", "--all");
-      },
-      "rendered/new.json": () => writeFile(join(folder, "rendered/new.json"), "z"),
-      "rendered/a.log": () => writeFile(join(folder, "rendered/a.log"), "z"),
-    };
-    for (const [path, make] of Object.entries(dirty)) {
-      await requireClean([folder], [path]);
-      make();
-      await assert.rejects(requireClean([folder], [path]), { code: "work_tree_dirty" }, path);
-    }
-    await requireClean([folder], ["README.md"]);
-  });
-
-  it("a bare repository has no work tree to bring along, unless one is linked to it", async (t) => {
+  it("refuses a repository whose branch is checked out, in its own work tree or a linked one", async (t) => {
     const folder = temporaryFolder(t);
-    const repository = await bareRepository(join(folder, "control.git"), FILES);
-    assert.deepEqual(await workTreesOf(repository), []);
-    mkdirSync(join(folder, "trees"));
-    operatorGit(repository.path, "worktree", "add", "--quiet", join(folder, "trees/main"), "main");
-    operatorGit(repository.path, "worktree", "add", "--quiet", "-b", "other", join(folder, "trees/other"));
-    assert.deepEqual(await workTreesOf(repository), [join(folder, "trees/main")]);
+    workTree(join(folder, "clone"), FILES);
+    const isCheckedOut = { code: "repository_unusable", message: /is checked out in / };
+    await assert.rejects(Repository.open(join(folder, "clone"), "main"), isCheckedOut);
+    const { path } = await bareRepository(join(folder, "control.git"), FILES);
+    operatorGit(path, "worktree", "add", "--quiet", "-b", "other", join(folder, "other"));
+    await Repository.open(path, "main");
+    operatorGit(path, "worktree", "add", "--quiet", join(folder, "main"), "main");
+    await assert.rejects(Repository.open(path, "main"), isCheckedOut);
   });
 });

@@ -20,7 +20,7 @@ import { counterpartyOf, type Run } from "../run/run.ts";
  * @param admits looks at the partner as it stands on the very head that the commit is built on, and throws to have
  *   nothing happen; asked again where the branch has moved meanwhile
  * @returns the commit that closes the plane in this run
- * @throws DrawbridgeError `usage`, `work_tree_dirty`, `head_refused`, `repository_unusable`; RegistryError
+ * @throws DrawbridgeError `usage`, `head_refused`, `repository_unusable`; RegistryError
  */
 export async function commitStage(
   federation: Federation,
@@ -28,10 +28,10 @@ export async function commitStage(
   stage: StageName,
   plane: PlaneName,
   admits: (partner: Partner) => void,
-): Promise<{ readonly revision: Revision; readonly workTreesBehind: readonly string[] }> {
+): Promise<Revision> {
   return untilCommitted(federation, async () => {
     const found = await stageCommit(federation.repository, run, stage);
-    if (found !== undefined) return { revision: found, workTreesBehind: [] };
+    if (found !== undefined) return found;
     // An emergency is not to be held up by what somebody else has broken.
     const base = await containmentBase(federation, run.kind === "emergency");
     const entry = findPartner(base.registry, counterpartyOf(run));

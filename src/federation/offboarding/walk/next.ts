@@ -27,7 +27,7 @@ export interface NextResult {
 
 /**
  * @param options `ahead`: why the next stage is opened before both have signed the one before it
- * @throws DrawbridgeError `usage`, `work_tree_dirty`, `head_refused`, `repository_unusable`
+ * @throws DrawbridgeError `usage`, `head_refused`, `repository_unusable`
  */
 export function next(
   context: OffboardingContext,

@@ -32,7 +32,7 @@ export async function workStage(
   stage: StageName,
   ahead: string | null,
 ): Promise<StageRecord> {
-  const { federation, say } = context;
+  const { federation } = context;
   const plane = PLANE_OF_STAGE[stage];
   const begun = readStage(run, stage);
   const closing = isLeftAlone(run, stage) || (begun?.commit ?? null) !== null ? null : plane;
@@ -43,11 +43,8 @@ export async function workStage(
   if (closing !== null && run.kind === "partial") admits(await partnerNow(context, run));
   let record = begun ?? writeStage(run, await opened(context, run, stage, ahead));
   if (closing !== null) {
-    const { revision, workTreesBehind } = await commitStage(federation, run, stage, closing, admits);
-    for (const folder of workTreesBehind) {
-      say(`BEHIND: ${folder} could not be brought along; look at git status there.`);
-    }
-    record = writeStage(run, { ...record, commit: revision });
+    const commit = await commitStage(federation, run, stage, closing, admits);
+    record = writeStage(run, { ...record, commit });
   }
   const proof = isLeftAlone(run, stage)
     ? proofOfNothing(context, run, record)
