@@ -42,7 +42,7 @@ export function bridgeConfig(lab: Lab, organisation: CompleteOrganisation): z.in
     observe: { port: ports.observe },
     database: { url: secret(BRIDGE_SECRETS.databaseUrl) },
     contentKeys: secret(BRIDGE_SECRETS.contentKeys),
-    encryption: { stage: "C", storeKeys: secret(BRIDGE_SECRETS.storeKeys), threads: 1 },
+    encryption: { mode: "on", storeKeys: secret(BRIDGE_SECRETS.storeKeys), threads: 1 },
     agentsFile: "agents.yaml",
     audit: { file: "audit.jsonl" },
     log: { file: "bridge.log" },

@@ -14,10 +14,10 @@ const Listen = z.strictObject({
 
 const MiB = 1024 * 1024;
 
-/** Encrypted rooms. A: refused. B: ghosts have devices with keys, and still refuse. C: ghosts take part. */
+/** Encrypted rooms. `devices`: ghosts have devices with keys, and still refuse the rooms. `on`: ghosts take part. */
 const Encryption = z
   .strictObject({
-    stage: z.enum(["A", "B", "C"]).default("A"),
+    mode: z.enum(["refuse", "devices", "on"]).default("refuse"),
     /** 32-byte keys, base64, one a line: the first seals the keys of the ghosts' stores, all of them open. */
     storeKeys: SecretReference.optional(),
     /** Threads in which the ghosts' machines run. */
@@ -42,11 +42,11 @@ const Encryption = z
   })
   .prefault({})
   .superRefine((encryption, context) => {
-    if (encryption.stage !== "A" && encryption.storeKeys === undefined) {
+    if (encryption.mode !== "refuse" && encryption.storeKeys === undefined) {
       context.addIssue({
         code: "custom",
         path: ["storeKeys"],
-        message: "is needed from stage B on: a file with 32 random bytes in base64",
+        message: "is needed unless the mode is `refuse`: a file with 32 random bytes in base64",
       });
     }
   });
@@ -102,7 +102,7 @@ export const BridgeConfigFile = z.strictObject({
     .prefault({}),
   encryption: Encryption,
   /** Reading back, after the homeserver was down, what its transactions lost. Keys are always read back. */
-  readBack: z.strictObject({ rooms: z.boolean().default(true) }).prefault({}),
+  catchup: z.strictObject({ rooms: z.boolean().default(true) }).prefault({}),
   limits: z
     .strictObject({
       roomQueue: z.int().min(1).default(64),

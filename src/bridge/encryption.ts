@@ -1,5 +1,5 @@
-// What encrypted rooms add to the bridge, wired together: machines, devices, the envelope worker.
-// Invariants: at stage A there is none of it; at stage B ghosts have devices, and take no part; the devices
+// What encrypted rooms add to the bridge, wired together: machines, devices, the intake envelope worker.
+// Invariants: with mode `refuse` there is none of it; with `devices` ghosts have devices, and take no part; the devices
 // outlive whatever may still send, and their machines end last.
 import type { Logger } from "pino";
 import type { Clock, Random } from "../domain/clock.ts";
@@ -10,7 +10,7 @@ import type { BridgeConfig } from "./config.ts";
 import { deviceReadiness } from "./crypto/device-readiness.ts";
 import type { GhostDevices } from "./crypto/device-types.ts";
 import { createGhostDevices } from "./crypto/devices.ts";
-import { EnvelopeWorker } from "./crypto/envelope-worker.ts";
+import { IntakeEnvelopeWorker } from "./crypto/intake-envelope-worker.ts";
 import { createMachines } from "./crypto/machines.ts";
 import type { Database } from "./database.ts";
 import type { Readiness } from "./health/health-server.ts";
@@ -23,7 +23,7 @@ import { ContentKeys } from "./ledger/seal.ts";
 import type { Ghosts } from "./matrix/ghosts.ts";
 import type { Homeserver } from "./matrix/homeserver.ts";
 import type { Seal } from "./matrix/send.ts";
-import { deviceMetrics, envelopeMetrics, type Metrics, recordDevices } from "./metrics.ts";
+import { deviceMetrics, intakeEnvelopeMetrics, type Metrics, recordDevices } from "./metrics.ts";
 
 export interface EncryptionOptions {
   readonly config: BridgeConfig;
@@ -39,18 +39,18 @@ export interface EncryptionOptions {
   readonly log: Logger;
   /** What a derivation led to. */
   readonly onDerived: (admitted: Admitted) => void;
-  /** An envelope ended without delegations: there may be a notice, and there is an audit record. */
+  /** An intake envelope ended without delegations: there may be a notice, and there is an audit record. */
   readonly onExpired: () => void;
 }
 
 export interface Encryption {
   readonly intake: EncryptedIntake;
   /** Reads back a ghost's to-device messages. */
-  readonly catchUp: (ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>;
+  readonly catchup: (ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>;
   /** Makes what is sent ready for its room; undefined where encrypted rooms are refused. */
   readonly seal: Seal | undefined;
   start(): void;
-  /** Envelopes were admitted. */
+  /** Intake intake envelopes were admitted. */
   wake(): void;
   /** These events were redacted. */
   redacted(events: readonly EventId[]): void;
@@ -63,17 +63,17 @@ export interface Encryption {
   close(): Promise<void>;
 }
 
-/** Undefined at stage A. */
+/** Undefined when `encryption.mode` is `refuse`. */
 export function createEncryption(options: EncryptionOptions): Encryption | undefined {
   const { config, agents, metrics, clock, random, log } = options;
   const { encryption, limits } = config;
-  const { stage, storeKeys } = encryption;
-  if (stage === "A" || storeKeys === undefined) return undefined;
-  const takesPart = stage === "C";
+  const { mode, storeKeys } = encryption;
+  if (mode === "refuse" || storeKeys === undefined) return undefined;
+  const takesPart = mode === "on";
   const ending = new AbortController();
 
   const keysCame = (rooms: readonly RoomId[]) => {
-    void worker?.keysCame(rooms).catch(() => metrics.workerErrors.inc({ worker: "envelopes" }));
+    void worker?.keysCame(rooms).catch(() => metrics.workerErrors.inc({ worker: "intake_envelopes" }));
   };
   const devices: GhostDevices = createGhostDevices({
     ...options,
@@ -93,12 +93,12 @@ export function createEncryption(options: EncryptionOptions): Encryption | undef
     configured: async () => [...(await agents.current()).byGhost.keys()],
   });
   const worker = takesPart
-    ? new EnvelopeWorker({
+    ? new IntakeEnvelopeWorker({
         ...options,
         devices,
         fetchEvent: (ghost, room, event, signal) =>
           options.ghosts.acting(ghost, (actor) => options.homeserver.event(actor, room, event), signal),
-        observe: envelopeMetrics(metrics, { derived: options.onDerived, expired: options.onExpired }),
+        observe: intakeEnvelopeMetrics(metrics, { derived: options.onDerived, expired: options.onExpired }),
         capacity: { room: limits.roomQueue, global: limits.globalQueue },
         noticeIntervalMs: limits.noticeInterval,
         keyRequests: encryption.keyRequests,
@@ -112,7 +112,7 @@ export function createEncryption(options: EncryptionOptions): Encryption | undef
       plainInEncrypted: encryption.senderDevices === "allow_all",
       keyWaitMs: encryption.keyWait,
     },
-    catchUp: (ghost, signal) => devices.catchUp(ghost, signal),
+    catchup: (ghost, signal) => devices.catchup(ghost, signal),
     seal: takesPart ? (actor, room, event) => devices.encryptFor(actor, room, event) : undefined,
     start: () => {
       devices.start(ending.signal);
@@ -120,7 +120,7 @@ export function createEncryption(options: EncryptionOptions): Encryption | undef
     },
     wake: () => worker?.wake(),
     redacted: (events) => {
-      void worker?.redacted(events).catch(() => metrics.workerErrors.inc({ worker: "envelopes" }));
+      void worker?.redacted(events).catch(() => metrics.workerErrors.inc({ worker: "intake_envelopes" }));
     },
     readiness: async () => deviceReadiness(devices, [...(await agents.current()).byGhost.keys()]),
     record: () => recordDevices(metrics, devices.statuses(), devices.delivery().result),

@@ -1,6 +1,6 @@
 // One bridge's place among those on the same database. Ghosts' devices belong to one process at a time, so at
-// stages B and C one bridge serves; the one that was started last asks for the place, and the one before hands
-// over: it drains, then stands in line again. At stage A several may serve side by side.
+// `encryption.mode` `devices` and `on` one bridge serves; the one that was started last asks for the place, and the one before hands
+// over: it drains, then stands in line again. With `refuse` several may serve side by side.
 // Invariants: nobody serves without the place; whoever died or hangs keeps nobody waiting for its leases; one
 // that handed over asks for nothing, and serves again only when nobody else has for a while; a release that asks
 // and dies, again and again, is kept from asking until that one has served. Who is alone waits for nothing.

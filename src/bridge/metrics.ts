@@ -1,17 +1,17 @@
 // The bridge's metrics (Prometheus). Labels come from closed sets alone: no room, user, event or text.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
-import type { RecoveryMetrics } from "./catchup/recovery.ts";
+import type { CatchupMetrics } from "./catchup/catchup.ts";
 import type { DeviceObserver, DeviceStatus, KeyDelivery } from "./crypto/device-types.ts";
-import type { EnvelopeObserver } from "./crypto/envelope-worker.ts";
+import type { IntakeEnvelopeObserver } from "./crypto/intake-envelope-worker.ts";
 import type { DelegationMetrics } from "./delegation/metrics.ts";
 import type { IntakeObserver } from "./intake/server.ts";
-import { ENVELOPE_REASONS } from "./ledger/states.ts";
+import { INTAKE_ENVELOPE_REASONS } from "./ledger/states.ts";
 
 /** Every `outcome` of drawbridge_encrypted_events_total. */
 export const ENCRYPTED_OUTCOMES = [
   "at_once",
   "after_wait",
-  "catch_up",
+  "catchup",
   "key_request",
   "expired",
   "denied",
@@ -81,13 +81,13 @@ export function createMetrics() {
     ),
     auditExported: counter("audit_records_exported_total", "Audit records written to the audit file."),
     homeserverUp: gauge("homeserver_up", "Whether the homeserver answers: 1, or 0 while it is away."),
-    readBackSeconds: histogram("read_back_seconds", "Reading back what transactions may have lost.", [
+    catchupSeconds: histogram("catchup_duration_seconds", "Catchup of what transactions may have lost.", [
       "cause",
       "outcome",
     ]),
     recovered: counter(
-      "recovered_total",
-      "Questions, and encrypted events, that no transaction had brought when they were read back.",
+      "catchup_events_total",
+      "Questions, and encrypted events, that no transaction had brought before the catchup.",
       ["cause"],
     ),
     workerErrors: counter("worker_errors_total", "Rounds or flows that ended by an unexpected error.", [
@@ -108,8 +108,8 @@ export function createMetrics() {
       "encrypted_events_oldest_seconds",
       "How long the oldest encrypted event has waited for its key.",
     ),
-    keyRecoverySeconds: histogram(
-      "key_recovery_seconds",
+    encryptedWaitSeconds: histogram(
+      "encrypted_event_wait_seconds",
       "From an encrypted event's arrival without its key to its derivation.",
       ["by"],
     ),
@@ -119,20 +119,17 @@ export function createMetrics() {
       "to_device_ignored_total",
       "Parts of transactions for devices that could not be read, or were for no device of a ghost.",
     ),
-    toDevicePassedOver: counter(
-      "to_device_passed_over_total",
-      "To-device messages that a read-back passed over, because they are too large or none.",
+    toDeviceSkipped: counter(
+      "to_device_skipped_total",
+      "To-device messages that a catchup skipped, because they are too large or malformed.",
     ),
-    toDeviceCatchUps: counter("to_device_catch_ups_total", "Read-backs of to-device messages.", ["outcome"]),
+    keyCatchups: counter("key_catchups_total", "Catchups of to-device messages.", ["outcome"]),
     devicesStopped: counter("ghost_devices_stopped_total", "Devices of ghosts that were stopped.", [
       "reason",
     ]),
     devices: gauge("ghost_devices", "Devices of ghosts by state, as of the last look.", ["state"]),
     devicesUnsigned: gauge("ghost_devices_not_cross_signed", "Ready devices that are not cross-signed."),
-    devicesCatchUpFailing: gauge(
-      "ghost_devices_catch_up_failing",
-      "Devices whose to-device messages could not be read back.",
-    ),
+    devicesCatchupFailing: gauge("ghost_devices_catchup_failing", "Devices whose last catchup failed."),
     keysNotDelivered: gauge(
       "keys_not_delivered",
       "1 when the homeserver's transactions were seen to bring no keys, or no counts of them.",
@@ -140,7 +137,7 @@ export function createMetrics() {
   };
   // A count that was never raised is not there; an alarm on it would have nothing to look at.
   for (const outcome of ENCRYPTED_OUTCOMES) metrics.encryptedEvents.inc({ outcome }, 0);
-  for (const reason of ENVELOPE_REASONS.expired) metrics.encryptedExpired.inc({ reason }, 0);
+  for (const reason of INTAKE_ENVELOPE_REASONS.expired) metrics.encryptedExpired.inc({ reason }, 0);
   return metrics;
 }
 
@@ -173,11 +170,11 @@ export function intakeMetrics(metrics: Metrics): IntakeObserver {
   };
 }
 
-/** What the envelope worker tells, on these. */
-export function envelopeMetrics(
+/** What the intake envelope worker tells, on these. */
+export function intakeEnvelopeMetrics(
   metrics: Metrics,
-  on: Pick<EnvelopeObserver, "derived"> & { readonly expired: () => void },
-): EnvelopeObserver {
+  on: Pick<IntakeEnvelopeObserver, "derived"> & { readonly expired: () => void },
+): IntakeEnvelopeObserver {
   return {
     derived: on.derived,
     expired: (reason) => {
@@ -187,14 +184,14 @@ export function envelopeMetrics(
     ended: (end, waitedMs) => {
       metrics.encryptedEvents.inc({ outcome: end });
       if (end === "expired" || end === "not_trusted") return;
-      metrics.keyRecoverySeconds.observe({ by: end }, waitedMs / 1_000);
+      metrics.encryptedWaitSeconds.observe({ by: end }, waitedMs / 1_000);
     },
     keyRequest: (outcome) => metrics.keyRequests.inc({ outcome }),
     waiting: (count, oldestMs) => {
       metrics.encryptedWaiting.set(count);
       metrics.encryptedOldestSeconds.set(oldestMs / 1_000);
     },
-    failed: () => metrics.workerErrors.inc({ worker: "envelopes" }),
+    failed: () => metrics.workerErrors.inc({ worker: "intake_envelopes" }),
   };
 }
 
@@ -202,8 +199,8 @@ export function envelopeMetrics(
 export function deviceMetrics(metrics: Metrics): DeviceObserver {
   return {
     toDevice: (count, by) => metrics.toDeviceMessages.inc({ by }, count),
-    toDevicePassedOver: (count) => metrics.toDevicePassedOver.inc(count),
-    caughtUp: (outcome) => metrics.toDeviceCatchUps.inc({ outcome }),
+    toDeviceSkipped: (count) => metrics.toDeviceSkipped.inc(count),
+    keyCatchupEnded: (outcome) => metrics.keyCatchups.inc({ outcome }),
     stopped: (reason) => metrics.devicesStopped.inc({ reason }),
   };
 }
@@ -220,7 +217,7 @@ export function recordDevices(
   }
   const ready = devices.filter(({ state }) => state === "ready");
   metrics.devicesUnsigned.set(ready.filter(({ crossSigned }) => !crossSigned).length);
-  metrics.devicesCatchUpFailing.set(devices.filter(({ catchUpFailing }) => catchUpFailing).length);
+  metrics.devicesCatchupFailing.set(devices.filter(({ catchupFailing }) => catchupFailing).length);
 }
 
 /** The worker's metrics on these. `onEnded` is told of each delegation that has ended. */
@@ -241,15 +238,15 @@ export function delegationMetrics(metrics: Metrics, onEnded: () => void): Delega
   };
 }
 
-/** The read-back's metrics on these. */
-export function recoveryMetrics(metrics: Metrics): RecoveryMetrics {
+/** The catchup's metrics on these. */
+export function catchupMetrics(metrics: Metrics): CatchupMetrics {
   return {
     homeserverUp: (isUp) => metrics.homeserverUp.set(isUp ? 1 : 0),
-    readBack: (cause, { complete, admitted }, durationMs) => {
+    catchup: (cause, { complete, admitted }, durationMs) => {
       const outcome = complete ? "complete" : "incomplete";
-      metrics.readBackSeconds.observe({ cause, outcome }, durationMs / 1_000);
+      metrics.catchupSeconds.observe({ cause, outcome }, durationMs / 1_000);
       metrics.recovered.inc({ cause }, admitted);
     },
-    failed: () => metrics.workerErrors.inc({ worker: "recovery" }),
+    failed: () => metrics.workerErrors.inc({ worker: "catchup" }),
   };
 }

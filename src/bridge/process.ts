@@ -51,7 +51,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     for (let asks = true; !stop.aborted; asks = false) {
       const leadership = new Leadership({
         open: () => openLeadershipConnection(database.url, { clock, port: config.listen.port }),
-        mode: config.encryption.stage === "A" ? "shared" : "alone",
+        mode: config.encryption.mode === "refuse" ? "shared" : "alone",
         patienceMs: config.limits.drain + HAND_OVER_GRACE_MS,
         clock,
         log,

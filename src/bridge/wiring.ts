@@ -11,7 +11,7 @@ import type { WatchedAgentDirectory } from "./agents/directory.ts";
 import { ProfileSync } from "./agents/profile-sync.ts";
 import { CardTrustGate } from "./agents/trust.ts";
 import { AuditExporter } from "./audit/exporter.ts";
-import { createRecovery } from "./catchup/recovery.ts";
+import { createCatchup } from "./catchup/catchup.ts";
 import type { BridgeConfig } from "./config.ts";
 import { createUnservedExpiry } from "./crypto/unserved-envelopes.ts";
 import type { Database } from "./database.ts";
@@ -33,11 +33,11 @@ import type { HomeserverOptions } from "./matrix/http.ts";
 import { MembershipWorker } from "./matrix/membership.ts";
 import { createEventSender, plainRoomsOnly } from "./matrix/send.ts";
 import {
+  catchupMetrics,
   delegationMetrics,
-  envelopeMetrics,
+  intakeEnvelopeMetrics,
   intakeMetrics,
   type Metrics,
-  recoveryMetrics,
 } from "./metrics.ts";
 import { NoticeWorker } from "./notices/worker.ts";
 
@@ -67,7 +67,7 @@ export interface BridgeServices {
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;
   readonly deviceLedger: GhostDeviceLedger;
-  /** Undefined at stage A. */
+  /** Undefined when `encryption.mode` is `refuse`. */
   readonly encryption: Encryption | undefined;
   /** What takes transactions. */
   readonly intake: FastifyInstance;
@@ -95,7 +95,7 @@ export function createServices(
   const agentsFile = resolve(config.directory, config.agentsFile);
   const ledger = createLedger(database.pool, keys, {
     noticeIntervalMs: limits.noticeInterval,
-    stage: config.encryption.stage,
+    encryptionMode: config.encryption.mode,
     isGhost: namespace.isOwn,
   });
   const deviceLedger = createGhostDeviceLedger(database.pool);
@@ -153,7 +153,7 @@ export function createServices(
     ledger,
     agents,
     log,
-    readsEncrypted: config.encryption.stage === "C",
+    readsEncrypted: config.encryption.mode === "on",
   });
   const memberships = new MembershipWorker({
     ledger,
@@ -229,20 +229,20 @@ export function createServices(
     if (admitted.envelopes > 0) encryption?.wake();
     for (const delegationId of admitted.canceled) worker.cancel(delegationId);
   };
-  // At stage C the envelope worker ends what waits.
+  // With `encryption.mode: on` the intake envelope worker ends what waits.
   const expiries =
-    config.encryption.stage === "C"
+    config.encryption.mode === "on"
       ? []
       : [
           createUnservedExpiry({
             ledger,
             clock,
             log,
-            observe: envelopeMetrics(metrics, { derived: onAdmitted, expired: onExpired }),
+            observe: intakeEnvelopeMetrics(metrics, { derived: onAdmitted, expired: onExpired }),
           }),
         ];
   const onCommitted = (transaction: HandledTransaction) => {
-    recovery.handled(transaction.read.events.map(({ event }) => event));
+    catchup.handled(transaction.read.events.map(({ event }) => event));
     onAdmitted(transaction);
     encryption?.redacted(redactedIn(transaction.read.events).map(({ event }) => event));
     if (!transaction.roomStateChanged) return;
@@ -258,9 +258,9 @@ export function createServices(
     capacity: { room: limits.roomQueue, global: limits.globalQueue },
     noticeIntervalMs: limits.noticeInterval,
     encryption: encryption?.intake,
-    ready: () => recovery.ready(),
+    ready: () => catchup.ready(),
   });
-  const recovery = createRecovery({
+  const catchup = createCatchup({
     homeserver: homeserverOptions,
     ghosts,
     agents,
@@ -271,15 +271,15 @@ export function createServices(
       onCommitted(handled);
       return { admitted: handled.admitted + handled.envelopes };
     },
-    settleAgain: async (ghost, inRooms) => {
-      await ledger.settleAgain(ghost, inRooms, clock.now());
+    catchupRoomState: async (ghost, inRooms) => {
+      await ledger.catchupRoomState(ghost, inRooms, clock.now());
       memberships.wake();
     },
-    rooms: config.readBack.rooms,
-    ...(encryption !== undefined && { catchUp: encryption.catchUp }),
+    rooms: config.catchup.rooms,
+    ...(encryption !== undefined && { catchup: encryption.catchup }),
     clock,
     log,
-    metrics: recoveryMetrics(metrics),
+    metrics: catchupMetrics(metrics),
   });
   const intake = createIntakeServer({
     hsToken,
@@ -302,6 +302,6 @@ export function createServices(
     audit,
     exporter,
     agentHttp,
-    loops: [worker, notices, memberships, profiles, pruning, recovery, ...expiries],
+    loops: [worker, notices, memberships, profiles, pruning, catchup, ...expiries],
   };
 }

@@ -41,7 +41,7 @@ export const command: CommandModule = {
         "after",
         `
 Looks at the bridge's folder, at its homeserver, at the card that each agent serves now, for 5 s at most, and at what
-the running bridge says of itself: its database, its ghosts, and from stage B of encryption on each link of their
+the running bridge says of itself: its database, its ghosts, and unless encryption is refused each link of their
 keys. It changes nothing.
   ok       looked at, and well
   ?        could not be looked at, or is not found out yet; the next line says what to do

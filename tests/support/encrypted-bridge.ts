@@ -142,7 +142,7 @@ export async function encryptedBridge(
         observe: { port: observePort },
         database: { url: { file: "database-url" } },
         contentKeys: { file: "content-keys" },
-        encryption: { stage: "C", storeKeys: { file: "store-keys" }, ...encryption },
+        encryption: { mode: "on", storeKeys: { file: "store-keys" }, ...encryption },
         limits: { drain: "2s", ...limits },
       }),
     );

@@ -2,9 +2,9 @@
 // it names is known. Keys come as to-device messages, or lie at the homeserver until they are read back.
 import { createHash } from "node:crypto";
 import type {
-  CatchUp,
   DeviceStatus,
   GhostDevices,
+  KeyCatchupResult,
   ToDeviceMessages,
 } from "../../src/bridge/crypto/device-types.ts";
 import type { Decryption, EncryptedRoomEvent } from "../../src/bridge/crypto/types.ts";
@@ -16,7 +16,7 @@ import { ghost, T0 } from "./ledger.ts";
 type Json = Readonly<Record<string, unknown>>;
 
 export class FakeDevices
-  implements Pick<GhostDevices, "receive" | "decrypt" | "statuses" | "catchUp" | "follow" | "sendToDevice">
+  implements Pick<GhostDevices, "receive" | "decrypt" | "statuses" | "catchup" | "follow" | "sendToDevice">
 {
   readonly ghosts: readonly GhostMxid[];
   /** Sessions that the devices have. */
@@ -26,7 +26,7 @@ export class FakeDevices
   /** Answers instead of what would be answered. */
   onDecrypt: (event: EncryptedRoomEvent) => Decryption | Promise<Decryption> | undefined = () => undefined;
   onReceive: () => Promise<void> = async () => {};
-  catchUpOutcome: Outcome<undefined> = { kind: "ok", value: undefined };
+  catchupOutcome: Outcome<undefined> = { kind: "ok", value: undefined };
   readonly received: DeviceChanges[] = [];
   readonly sent: {
     readonly ghost: GhostMxid;
@@ -35,7 +35,7 @@ export class FakeDevices
     readonly to: string;
   }[] = [];
   readonly followed: UserId[] = [];
-  catchUps = 0;
+  catchups = 0;
 
   constructor(ghosts: readonly string[] = ["docs"]) {
     this.ghosts = ghosts.map((name) => ghost(name));
@@ -75,13 +75,13 @@ export class FakeDevices
       stopped: undefined,
       published: true,
       crossSigned: true,
-      catchUpFailing: false,
+      catchupFailing: false,
     }));
   }
 
-  async catchUp(): Promise<Outcome<CatchUp>> {
-    this.catchUps += 1;
-    if (this.catchUpOutcome.kind !== "ok") return this.catchUpOutcome;
+  async catchup(): Promise<Outcome<KeyCatchupResult>> {
+    this.catchups += 1;
+    if (this.catchupOutcome.kind !== "ok") return this.catchupOutcome;
     const found = this.atHomeserver;
     this.atHomeserver = [];
     for (const { session } of found) this.sessions.add(session);

@@ -112,7 +112,7 @@ function openSide(
     ...createLedger(database.pool, ContentKeys.parse(storeKey(9)), {
       noticeIntervalMs: 600_000,
       isGhost: (user) => user.startsWith("@agent_"),
-      stage: "C",
+      encryptionMode: "on",
     }),
     ...createGhostDeviceLedger(database.pool),
   };
@@ -134,8 +134,8 @@ function openSide(
       }),
     observe: {
       toDevice: () => {},
-      toDevicePassedOver: () => {},
-      caughtUp: () => {},
+      toDeviceSkipped: () => {},
+      keyCatchupEnded: () => {},
       stopped: (reason) => stops.push(reason),
     },
     onNewKeys: (rooms) => newKeys.push(...rooms),

@@ -43,7 +43,7 @@ export function closedDevice(
     },
     clock: { now: () => 0, sleep: async () => {} },
     log: { info: () => {}, warn: () => {}, error: () => {} },
-    observe: { caughtUp: () => {}, toDevice: () => {}, toDevicePassedOver: () => {}, stopped: () => {} },
+    observe: { keyCatchupEnded: () => {}, toDevice: () => {}, toDeviceSkipped: () => {}, stopped: () => {} },
     onNewKeys: others.onNewKeys ?? (() => {}),
   };
   return new GhostDevice(ACTOR.ghost, parts as unknown as ConstructorParameters<typeof GhostDevice>[1]);
@@ -59,7 +59,7 @@ export async function openDevice(
   const outgoing = async () => (isOpen ? await (machines["outgoing"] as () => Promise<unknown>)() : []);
   const device = closedDevice({ ...machines, outgoing }, submit, others);
   assert.equal((await device.ensure()).kind, "ok");
-  await device.readBack.ended();
+  await device.catchup.ended();
   isOpen = true;
   return device;
 }

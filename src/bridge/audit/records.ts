@@ -4,7 +4,12 @@
 // Published as docs/reference/schemas/svc.delegation.v1.schema.json, svc.agent_card.v1.schema.json and
 // svc.encrypted_intake.v1.schema.json.
 import { z } from "zod";
-import { ENVELOPE_REASONS, TERMINAL_REASONS, TERMINAL_STAGES, TERMINAL_STATES } from "../ledger/states.ts";
+import {
+  INTAKE_ENVELOPE_REASONS,
+  TERMINAL_REASONS,
+  TERMINAL_STAGES,
+  TERMINAL_STATES,
+} from "../ledger/states.ts";
 
 const Time = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
 const EventId = z
@@ -86,7 +91,7 @@ export const EncryptedIntakeAudit = z.strictObject({
   schema: z.literal("svc.encrypted_intake.v1"),
   time: Time,
   outcome: z.literal("expired"),
-  terminal_reason: z.enum(ENVELOPE_REASONS.expired),
+  terminal_reason: z.enum(INTAKE_ENVELOPE_REASONS.expired),
   room_id: RoomId,
   event_id: EventId,
   sender: UserId,

@@ -1,6 +1,6 @@
 // Whether keys come with the homeserver's transactions, found out by doing: a ghost sends itself a to-device
 // message. A homeserver on which a flag is missing leaves the messages out without a word, and ghosts then
-// get their keys late, by read-back alone.
+// get their keys late, by catchup alone.
 // Invariants: what is sent holds a nonce and nothing else; one check at a time; what was seen to work is
 // believed for an hour and then looked at again, because a homeserver can be started anew without its flags.
 import type { Clock, Random } from "../../domain/clock.ts";

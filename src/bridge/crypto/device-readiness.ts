@@ -80,9 +80,9 @@ export function deviceReadiness(
     "not cross-signed, so clients that share keys with verified devices alone share none. Start the bridge again; if that does not help, read its log.",
   );
   check(
-    "keys_read_back",
+    "key_catchup",
     ready,
-    (ghost) => is(ghost, ({ catchUpFailing }) => catchUpFailing),
+    (ghost) => is(ghost, ({ catchupFailing }) => catchupFailing),
     "to-device messages cannot be read back from the homeserver, so lost keys stay lost. Read the homeserver's log.",
   );
   checks.push(deliveryReadiness(devices.delivery()));

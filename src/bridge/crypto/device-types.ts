@@ -30,8 +30,8 @@ export interface DeviceStatus {
   /** Whether the device's keys are known to be at the homeserver, and signed by the ghost's identity. */
   readonly published: boolean;
   readonly crossSigned: boolean;
-  /** The last read-back of to-device messages did not work. */
-  readonly catchUpFailing: boolean;
+  /** The last catchup of to-device messages did not work. */
+  readonly catchupFailing: boolean;
 }
 
 /** Whether keys come with transactions, as far as it was found out. */
@@ -44,7 +44,7 @@ export interface KeyDeliveryState {
   readonly seenAt: number | undefined;
 }
 
-export interface CatchUp {
+export interface KeyCatchupResult {
   readonly messages: number;
   readonly roomsWithNewKeys: readonly RoomId[];
 }
@@ -68,7 +68,7 @@ export interface GhostDevices {
   /** Opens one ghost's device now. `retry` while the homeserver cannot be asked; `refused` when it is stopped. */
   ensure(ghost: GhostMxid): Promise<Outcome<GhostActor>>;
   /**
-   * Takes in what a transaction, or a read-back, brought; resolves when it is durable. The part of a ghost
+   * Takes in what a transaction, or a catchup, brought; resolves when it is durable. The part of a ghost
    * that is stopped or unknown is dropped.
    * @throws when the database cannot commit: the transaction must not be acknowledged
    */
@@ -81,7 +81,7 @@ export interface GhostDevices {
    * Reads to-device messages that the transactions may have lost. Calls for one ghost are coalesced; the
    * position moves only after what was read is durable.
    */
-  catchUp(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<CatchUp>>;
+  catchup(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>>;
   /** Sends to-device messages that no machine made, such as key requests, as the ghost's device. */
   sendToDevice(ghost: GhostMxid, eventType: string, messages: ToDeviceMessages): Promise<Outcome<undefined>>;
   /** Follows these users' devices, so that what they send can be judged. Cheap when they are followed already. */
@@ -109,9 +109,9 @@ export const DEVICE_STOP_MENDS: Readonly<Record<DeviceStopReason, string>> = {
 /** What is counted of devices; nothing of it is content. */
 export interface DeviceObserver {
   /** To-device messages taken in. */
-  toDevice(count: number, by: "transaction" | "catch_up"): void;
+  toDevice(count: number, by: "transaction" | "catchup"): void;
   /** To-device messages that were not read, because they are too large or none. */
-  toDevicePassedOver(count: number): void;
-  caughtUp(outcome: Outcome<unknown>["kind"]): void;
+  toDeviceSkipped(count: number): void;
+  keyCatchupEnded(outcome: Outcome<unknown>["kind"]): void;
   stopped(reason: DeviceStopReason): void;
 }

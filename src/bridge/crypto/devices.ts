@@ -12,9 +12,9 @@ import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, retry } from "../matrix/outcome.ts";
 import { DeliveryCheck } from "./delivery-check.ts";
 import type {
-  CatchUp,
   DeviceStatus,
   GhostDevices,
+  KeyCatchupResult,
   KeyDeliveryState,
   RoomContent,
   ToDeviceMessages,
@@ -129,8 +129,8 @@ class Devices implements GhostDevices {
     }
   }
 
-  catchUp(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<CatchUp>> {
-    return this.#of(ghost).readBack.run(signal);
+  catchup(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>> {
+    return this.#of(ghost).catchup.run(signal);
   }
 
   async sendToDevice(
@@ -261,7 +261,7 @@ class Devices implements GhostDevices {
     const ready = await device.ensure();
     if (ready.kind !== "ok") return;
     if (device.requests.isDue) await device.requests.drive();
-    if (device.readBack.isDue) await device.readBack.run(signal);
+    if (device.catchup.isDue) await device.catchup.run(signal);
   }
 
   readonly #logged = (error: unknown): void => {

@@ -14,7 +14,7 @@ import { type Outcome, type Refused, type Retry, retry } from "../matrix/outcome
 import { DeviceRequests } from "./device-requests.ts";
 import type { DeviceObserver, DeviceStatus, DeviceStopReason } from "./device-types.ts";
 import { judgeOpening } from "./judge-opening.ts";
-import { KeyReadBack } from "./key-read-back.ts";
+import { KeyCatchup } from "./key-catchup.ts";
 import { ThreadRefusal } from "./machine-thread.ts";
 import type { Machines, OpenResult } from "./types.ts";
 
@@ -41,7 +41,7 @@ const OK = { kind: "ok", value: undefined } as const;
 export class GhostDevice {
   readonly ghost: GhostMxid;
   readonly requests: DeviceRequests;
-  readonly readBack: KeyReadBack;
+  readonly catchup: KeyCatchup;
   readonly #deps: GhostDeviceDependencies;
   readonly #followed = new Set<UserId>();
   #actor: GhostActor | undefined;
@@ -68,7 +68,7 @@ export class GhostDevice {
       raiseEpoch: () => this.raiseEpoch(),
       onRefused: (outcome, kind) => this.#refused(outcome, kind),
     });
-    this.readBack = new KeyReadBack({
+    this.catchup = new KeyCatchup({
       ...deps,
       ghost,
       ensure: () => this.ensure(),
@@ -103,7 +103,7 @@ export class GhostDevice {
       stopped: this.#stopped,
       published: this.#published,
       crossSigned: this.#crossSigned,
-      catchUpFailing: this.readBack.isFailing,
+      catchupFailing: this.catchup.isFailing,
     };
   }
 
@@ -134,7 +134,7 @@ export class GhostDevice {
       return rooms;
     } catch (error) {
       // Also when the transaction is refused: it comes again without its to-device messages.
-      this.readBack.soon();
+      this.catchup.soon();
       if (!isUnavailable(error)) throw error;
       return [];
     }
@@ -191,7 +191,7 @@ export class GhostDevice {
   /** Resolves when nothing of it is under way. */
   async drain(): Promise<void> {
     await this.#opening;
-    await this.readBack.ended();
+    await this.catchup.ended();
     await this.requests.ended();
   }
 
@@ -291,7 +291,7 @@ export class GhostDevice {
       "a ghost's device is ready",
     );
     // What transactions brought before it was open was dropped; the homeserver still has it.
-    void this.readBack.run();
+    void this.catchup.run();
     return { kind: "ok", value: actor };
   }
 

@@ -1,4 +1,4 @@
-// What a transaction or a read-back brought for one machine: to-device messages, device lists, key counts.
+// What a transaction or a catchup brought for one machine: to-device messages, device lists, key counts.
 // Invariant: a message that the library cannot even read is passed over alone; those beside it are taken.
 import {
   DeviceLists,

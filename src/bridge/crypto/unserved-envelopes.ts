@@ -1,22 +1,22 @@
-// Encrypted events that wait for keys where ghosts take no part in encrypted rooms (stages A and B): they came
-// at stage C, and nobody looks for their keys any more. (Where ghosts take part, envelope-worker.ts ends the wait.)
-// Invariant: each expires at its deadline, so that going back to an earlier stage holds no room, and no capacity,
+// Encrypted events that wait for keys where ghosts take no part in encrypted rooms (`encryption.mode` is not `on`): they came
+// while it was `on`, and nobody looks for their keys any more. (Where ghosts take part, envelope-worker.ts ends the wait.)
+// Invariant: each expires at its deadline, so that going back to an earlier mode holds no room, and no capacity,
 // for ever.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
-import type { ClaimedEnvelope, EnvelopeLedger } from "../ledger/types.ts";
-import type { EnvelopeObserver } from "./envelope-worker.ts";
+import type { ClaimedIntakeEnvelope, IntakeEnvelopeLedger } from "../ledger/types.ts";
+import type { IntakeEnvelopeObserver } from "./intake-envelope-worker.ts";
 
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
 
 export interface UnservedDependencies {
-  readonly ledger: Pick<EnvelopeLedger, "claimEnvelopes" | "expireEnvelope" | "deferEnvelope">;
+  readonly ledger: Pick<IntakeEnvelopeLedger, "claimEnvelopes" | "expireEnvelope" | "deferEnvelope">;
   readonly clock: Clock;
   readonly log: Logger;
-  readonly observe: Pick<EnvelopeObserver, "ended" | "expired" | "failed">;
+  readonly observe: Pick<IntakeEnvelopeObserver, "ended" | "expired" | "failed">;
 }
 
 /** Expires what is past its deadline, and puts the rest off until then; true when more may be due. */
@@ -27,7 +27,7 @@ export async function expireUnserved(deps: UnservedDependencies): Promise<boolea
   return claimed.length === BATCH;
 }
 
-async function settle(deps: UnservedDependencies, envelope: ClaimedEnvelope, now: number) {
+async function settle(deps: UnservedDependencies, envelope: ClaimedIntakeEnvelope, now: number) {
   const { ledger, log, observe } = deps;
   const { event, room, deadline, admittedAt } = envelope;
   try {

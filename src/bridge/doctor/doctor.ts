@@ -44,7 +44,7 @@ export async function examineBridge(configFile: string, clock: Clock): Promise<r
     well("configuration", configFile),
     finding,
     ...(await examineAgents(config, clock)),
-    well("encryption", STAGES[config.encryption.stage]),
+    well("encryption", ENCRYPTION_MODES[config.encryption.mode]),
   ];
   if (tokens === undefined) return findings;
   const readiness = await askBridge(config);
@@ -57,10 +57,10 @@ export async function examineBridge(configFile: string, clock: Clock): Promise<r
   ];
 }
 
-const STAGES: Readonly<Record<BridgeConfig["encryption"]["stage"], string>> = {
-  A: "stage A: ghosts have no keys, encrypted rooms are refused",
-  B: "stage B: ghosts have keys, encrypted rooms are still refused",
-  C: "stage C: encrypted rooms are read and answered",
+const ENCRYPTION_MODES: Readonly<Record<BridgeConfig["encryption"]["mode"], string>> = {
+  refuse: "refuse: ghosts have no keys, encrypted rooms are refused",
+  devices: "devices: ghosts have keys, encrypted rooms are still refused",
+  on: "on: encrypted rooms are read and answered",
 };
 
 function readSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefined; finding: Finding } {
@@ -70,8 +70,9 @@ function readSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefin
       hsToken: readSecret(config.appservice.hsToken, config.directory),
     };
     ContentKeys.parse(readSecret(config.contentKeys, config.directory));
-    const { stage, storeKeys } = config.encryption;
-    if (stage !== "A" && storeKeys !== undefined) ContentKeys.parse(readSecret(storeKeys, config.directory));
+    const { mode, storeKeys } = config.encryption;
+    if (mode !== "refuse" && storeKeys !== undefined)
+      ContentKeys.parse(readSecret(storeKeys, config.directory));
     readSecret(config.database.url, config.directory);
     return { tokens, finding: well("secrets", "all there") };
   } catch (error) {
@@ -151,7 +152,7 @@ function examineReadiness(
   readiness: z.output<typeof Readyz> | undefined,
 ): Finding[] {
   if (readiness === undefined) {
-    const unseen = encryption.stage === "A" ? "database and ghosts" : "database, ghosts and their keys";
+    const unseen = encryption.mode === "refuse" ? "database and ghosts" : "database, ghosts and their keys";
     return [
       notKnown(
         "bridge",
@@ -167,12 +168,12 @@ function examineReadiness(
     ...(isReady ? [well("bridge", "running and ready")] : []),
     // What blocks and is well is said by "ready"; of keys each link is shown.
     ...checks.filter(({ ok, blocking }) => !ok || !blocking).map(findingOf),
-    ...(isReady && hasKeys !== (encryption.stage !== "A")
+    ...(isReady && hasKeys !== (encryption.mode !== "refuse")
       ? [
           ill(
             "bridge: encryption",
-            "it runs at another stage",
-            "Restart the bridge: it reads the stage at its start.",
+            "it runs in another mode",
+            "Restart the bridge: it reads the mode at its start.",
           ),
         ]
       : []),

@@ -1,7 +1,7 @@
 // From events to delegations: who is asked by which message. Pure.
 // Invariants: only a person's text message triggers; edits, notices and the bridge's own ghosts never do; a
 // message redacted in the same transaction does not; what stands in plain text in an encrypted room counts
-// only where it is told to, and what cannot be opened yet keeps its place there as an envelope.
+// only where it is told to, and what cannot be opened yet keeps its place there as an intake envelope.
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { AgentTarget } from "../agents/directory.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
@@ -11,7 +11,7 @@ import {
   inRoom,
   type KnownFacts,
   type NewDelegation,
-  type NewEnvelope,
+  type NewIntakeEnvelope,
   type NewNotice,
 } from "../ledger/admission.ts";
 import type { RoomStateEvent } from "../ledger/memberships.ts";
@@ -137,13 +137,13 @@ export interface Asked {
   /** In the homeserver's order. */
   readonly candidates: readonly MessageEvent[];
   readonly waiting: readonly WaitingEvent[];
-  /** Until when an envelope waits. */
+  /** Until when an intake envelope waits. */
   readonly deadline: number;
   /** Whether plain text in an encrypted room is answered: where the sender's device need not be known. */
   readonly plainInEncrypted: boolean;
 }
 
-/** Derives delegations, envelopes and asked-for notices, in the order of the events. */
+/** Derives delegations, intake envelopes and asked-for notices, in the order of the events. */
 export function derive(
   { candidates, waiting, deadline, plainInEncrypted }: Asked,
   known: KnownFacts,
@@ -155,7 +155,7 @@ export function derive(
   const envelopes = waiting
     .filter(({ room }) => mayHoldGhost(room, known))
     .map(
-      ({ position, event, room, sender, originServerTs, fingerprint }): NewEnvelope => ({
+      ({ position, event, room, sender, originServerTs, fingerprint }): NewIntakeEnvelope => ({
         position,
         event,
         room,

@@ -7,7 +7,7 @@ import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
 import type { Admitted } from "../ledger/admission.ts";
 import type { IntakeLedger } from "../ledger/postgres.ts";
-import type { EnvelopeLedger } from "../ledger/types.ts";
+import type { IntakeEnvelopeLedger } from "../ledger/types.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import { aboutOf, candidatesOf, couldAsk, derive, redactedIn, roomStateOf } from "./derive.ts";
 import { readDevicePart, type TransactionExtensions } from "./device-part.ts";
@@ -22,10 +22,10 @@ export interface IntakeDevices extends Decryptor {
   statuses(): readonly { readonly ghost: GhostMxid; readonly deviceId: string }[];
 }
 
-/** What ghosts' devices add to intake, from stage B on. */
+/** What ghosts' devices add to intake, unless `encryption.mode` is `refuse`. */
 export interface EncryptedIntake {
   readonly devices: IntakeDevices;
-  /** Stage C: encrypted events are opened, or wait for their keys. Stage B: they are not looked into. */
+  /** Whether encrypted events are opened, or wait for their keys (`encryption.mode: on`). */
   readonly takesPart: boolean;
   /** Whether plain text in an encrypted room is answered. */
   readonly plainInEncrypted: boolean;
@@ -34,15 +34,15 @@ export interface EncryptedIntake {
 }
 
 export interface IntakeOptions {
-  readonly ledger: IntakeLedger & Pick<EnvelopeLedger, "joinedGhosts">;
+  readonly ledger: IntakeLedger & Pick<IntakeEnvelopeLedger, "joinedGhosts">;
   readonly agents: AgentDirectory;
   readonly namespace: Namespace;
   readonly clock: Clock;
   readonly capacity: { readonly room: number; readonly global: number };
   readonly noticeIntervalMs: number;
-  /** Absent at stage A. */
+  /** Absent when `encryption.mode` is `refuse`. */
   readonly encryption?: EncryptedIntake | undefined;
-  /** What a transaction waits for, for five seconds at most: a read-back that comes before it in order. */
+  /** What a transaction waits for, for five seconds at most: a catchup that comes before it in order. */
   readonly ready?: () => Promise<void>;
 }
 

@@ -3,7 +3,7 @@
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { NewNotice } from "./admission.ts";
 import { noticeBound } from "./notice-bound.ts";
-import type { PlacedEnvelope, PlacedJob } from "./placement.ts";
+import type { PlacedIntakeEnvelope, PlacedJob } from "./placement.ts";
 import { type Queryable, rows, type Statement, toTime } from "./statement.ts";
 import type { NoticeReason } from "./states.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
@@ -39,10 +39,10 @@ export function refusedJobs(jobs: readonly PlacedJob[]): RefusalNotice[] {
   );
 }
 
-/** @param speakerIn the ghost that says it; an envelope is addressed to none. Without one, nobody hears of it. */
+/** @param speakerIn the ghost that says it; an intake envelope is addressed to none. Without one, nobody hears of it. */
 export function refusedEnvelopes(
-  envelopes: readonly PlacedEnvelope[],
-  speakerIn: (room: PlacedEnvelope["envelope"]["room"]) => GhostMxid | undefined,
+  envelopes: readonly PlacedIntakeEnvelope[],
+  speakerIn: (room: PlacedIntakeEnvelope["envelope"]["room"]) => GhostMxid | undefined,
 ): RefusalNotice[] {
   return envelopes.flatMap(({ envelope, denied }) => {
     const ghost = denied === null ? undefined : speakerIn(envelope.room);

@@ -25,7 +25,7 @@ export interface NewDelegation {
 }
 
 /** An encrypted event whose key is not here: it takes a place in its room, and a slot of its capacity. */
-export interface NewEnvelope {
+export interface NewIntakeEnvelope {
   /** Index of the event in the transaction. */
   readonly position: number;
   readonly event: EventId;
@@ -76,16 +76,16 @@ export function inRoom(room: RoomId, event: EventId): string {
 }
 
 export interface Derived {
-  /** Pairs already known, and pairs of an event that has an envelope, are dropped by the ledger. */
+  /** Pairs already known, and pairs of an event that has an intake envelope, are dropped by the ledger. */
   readonly delegations: readonly NewDelegation[];
-  /** Those of events already known, as envelope or as delegation, are dropped by the ledger. */
-  readonly envelopes: readonly NewEnvelope[];
+  /** Those of events already known, as intake envelope or as delegation, are dropped by the ledger. */
+  readonly envelopes: readonly NewIntakeEnvelope[];
   readonly notices: readonly NewNotice[];
 }
 
 /** What `derive` needs to know about; nothing is read, and `derive` is not called, when there are no rooms. */
 export interface About {
-  /** Of everything that may become a delegation or an envelope. */
+  /** Of everything that may become a delegation or an intake envelope. */
   readonly rooms: readonly RoomId[];
   readonly events: readonly EventId[];
   /** Events that those reply to, and roots of their threads. */
@@ -118,9 +118,9 @@ export interface Admitted {
   readonly admitted: number;
   /** Delegations that were refused. */
   readonly denied: number;
-  /** Envelopes that await their key now. */
+  /** Intake intake envelopes that await their key now. */
   readonly envelopes: number;
-  /** Envelopes that were refused. */
+  /** Intake intake envelopes that were refused. */
   readonly envelopesDenied: number;
   readonly malformed: number;
   /** Delegations under way whose question was redacted. */

@@ -1,5 +1,5 @@
-// An envelope whose plaintext is here becomes delegations, in one database transaction, under the lock of
-// admissions: what it asks is derived as at intake, and takes the place that the envelope held.
+// An intake envelope whose plaintext is here becomes delegations, in one database transaction, under the lock of
+// admissions: what it asks is derived as at intake, and takes the place that the intake envelope held.
 // Invariants: it is derived once (its state and its fence stand in the WHERE); the slot that it holds goes to its
 // first delegation; what finds no slot is a denied row; without delegations its place is void.
 import type { Pool, PoolClient } from "pg";
@@ -12,7 +12,7 @@ import { placeAt } from "./placement.ts";
 import type { ContentKeys } from "./seal.ts";
 import { noLongerHeld, oneRow, rows, type Statement, toTime } from "./statement.ts";
 import { BEGIN_ADMISSION, inTransaction, type Work } from "./transaction.ts";
-import type { ClaimedEnvelope, Derivation } from "./types.ts";
+import type { ClaimedIntakeEnvelope, Derivation } from "./types.ts";
 
 const PLACE_OF: Statement = {
   name: "place_of_envelope",
@@ -66,12 +66,12 @@ const NO_TRANSACTION = ["", Buffer.alloc(0)] as const;
 async function deriveOn(
   client: PoolClient,
   keys: ContentKeys,
-  envelope: ClaimedEnvelope,
+  envelope: ClaimedIntakeEnvelope,
   { about, derive, capacity, noticeIntervalMs }: Derivation,
   now: number,
 ): Promise<Work<Admitted>> {
   const { event, fence } = envelope;
-  const lost = () => noLongerHeld(`the envelope of ${event}`);
+  const lost = () => noLongerHeld(`the intake envelope of ${event}`);
   const [own] = await rows<{ room_seq: string }>(client, PLACE_OF, [event, fence]);
   if (own === undefined) throw lost();
   const row = await readKnown(client, NO_TRANSACTION, about);
@@ -121,7 +121,7 @@ async function deriveOn(
 export async function deriveEnvelope(
   pool: Pool,
   keys: ContentKeys,
-  envelope: ClaimedEnvelope,
+  envelope: ClaimedIntakeEnvelope,
   derivation: Derivation,
   now: number,
 ): Promise<Admitted> {

@@ -10,7 +10,7 @@ const NEXT =
 /**
  * Moves a room's head past the delegation in the CTE `moved`, if the head is there, and frees `freed`
  * capacity slots. Arithmetic on the room's row alone, so that a concurrent admission is never missed. At an
- * envelope that awaits its key the room has no turn.
+ * intake envelope that awaits its key the room has no turn.
  * `moved` must yield room_id, room_seq, room_ordinal, room_siblings; `now` is a parameter such as `$4`.
  */
 export function advanceRoom(now: string, freed: 0 | 1): string {
@@ -31,9 +31,9 @@ export function advanceRoom(now: string, freed: 0 | 1): string {
 }
 
 /**
- * Tells a room that envelopes have ended. The CTE `settled` must yield, once for each room: room_id; `places`,
+ * Tells a room that intake envelopes have ended. The CTE `settled` must yield, once for each room: room_id; `places`,
  * theirs, and `void`, those of them without delegations, as multiranges; `opened`, capacity slots taken (or, below
- * zero, given up); `gate`, the lowest place of an envelope that still awaits its key. Only under the lock of
+ * zero, given up); `gate`, the lowest place of an intake envelope that still awaits its key. Only under the lock of
  * admissions, with `gate` read under it. `now` is a parameter; `also` further assignments.
  */
 export function settlePlaces(now: string, also = ""): string {

@@ -9,8 +9,8 @@ import { refusedEnvelopes, refusedJobs, writeNotices } from "./admission-notices
 import { promptIdentity } from "./claim.ts";
 import { knownIndices, openBefore, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";
 import { keysFound } from "./key-loss.ts";
-import { applyRoomState, type EncryptionStage } from "./memberships.ts";
-import { type PlacedEnvelope, place, roomTotals } from "./placement.ts";
+import { applyRoomState, type EncryptionMode } from "./memberships.ts";
+import { type PlacedIntakeEnvelope, place, roomTotals } from "./placement.ts";
 import { cancelRedacted } from "./redaction.ts";
 import type { ContentKeys } from "./seal.ts";
 import { oneRow, rows, type Statement, toTime } from "./statement.ts";
@@ -101,7 +101,7 @@ const NOTHING: Derived = { delegations: [], envelopes: [], notices: [] };
 async function admitOn(
   client: PoolClient,
   keys: ContentKeys,
-  stage: EncryptionStage,
+  encryptionMode: EncryptionMode,
   admission: Admission,
 ): Promise<Work<Admitted>> {
   const time = toTime(admission.receivedAt);
@@ -114,7 +114,7 @@ async function admitOn(
     if (admission.redacted.length > 0) {
       canceled = await cancelRedacted(client, admission.redacted, admission.receivedAt);
     }
-    await applyRoomState(client, admission.roomState, admission.receivedAt, stage);
+    await applyRoomState(client, admission.roomState, admission.receivedAt, encryptionMode);
   }
   const row = await readKnown(client, key, admission.about);
   if (row.seen) return { result: REPLAY };
@@ -188,7 +188,7 @@ async function admitOn(
 async function writeEnvelopes(
   client: PoolClient,
   { transactionId, ingress, receivedAt }: Admission,
-  placed: readonly PlacedEnvelope[],
+  placed: readonly PlacedIntakeEnvelope[],
 ): Promise<void> {
   await rows(client, WRITE_ENVELOPES, [
     transactionId,
@@ -223,11 +223,11 @@ async function writeMalformed(client: PoolClient, admission: Admission): Promise
 export async function admit(
   pool: Pool,
   keys: ContentKeys,
-  stage: EncryptionStage,
+  encryptionMode: EncryptionMode,
   admission: Admission,
 ): Promise<Admitted> {
   const admitted = await inTransaction(pool, BEGIN_ADMISSION, (client) =>
-    admitOn(client, keys, stage, admission),
+    admitOn(client, keys, encryptionMode, admission),
   );
   if ((admission.decryptedIn ?? []).length > 0) await keysFound(pool, admission.decryptedIn ?? []);
   return admitted;

@@ -1,4 +1,4 @@
-// When a room is told that its keys are missing. A key-loss episode of a room begins with the first envelope that
+// When a room is told that its keys are missing. A key-loss episode of a room begins with the first intake envelope that
 // expires for want of a key and ends when an event of the room is decrypted. Invariant: one notice an episode, and
 // none within the notice interval of the last.
 import type { RoomId } from "../../domain/identifiers.ts";

@@ -9,10 +9,10 @@ import { type Queryable, rows, type Statement, toTime } from "./statement.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 import type { ClaimedMembership, RoomFacts } from "./types.ts";
 
-/** How far the bridge takes part in encrypted rooms (`encryption.stage`): only in C do ghosts serve there. */
-export type EncryptionStage = "A" | "B" | "C";
+/** How far the bridge takes part in encrypted rooms (`encryption.mode`): only with `on` do ghosts serve there. */
+export type EncryptionMode = "refuse" | "devices" | "on";
 
-const isRefused = (stage: EncryptionStage) => stage !== "C";
+const isRefused = (mode: EncryptionMode) => mode !== "on";
 
 const CLAIM: Statement = {
   name: "claim_memberships",
@@ -95,7 +95,7 @@ export async function membershipSettled(
   facts: RoomFacts,
   isGhost: (user: UserId) => boolean,
   now: number,
-  stage: EncryptionStage,
+  encryptionMode: EncryptionMode,
 ): Promise<void> {
   const marker = encryptedRoomMarker(membership.roomId);
   await rows(on, SETTLED, [
@@ -105,7 +105,7 @@ export async function membershipSettled(
     toTime(now),
     marker,
     noticeTransactionId(marker),
-    isRefused(stage),
+    isRefused(encryptionMode),
   ]);
 }
 
@@ -235,7 +235,7 @@ export async function applyRoomState(
   on: Queryable,
   events: readonly RoomStateEvent[],
   now: number,
-  stage: EncryptionStage,
+  encryptionMode: EncryptionMode,
 ): Promise<void> {
   const time = toTime(now);
   for (const event of events) {
@@ -257,15 +257,21 @@ export async function applyRoomState(
         break;
       case "encryption": {
         const marker = encryptedRoomMarker(event.room);
-        await rows(on, ENCRYPTED, [event.room, marker, noticeTransactionId(marker), time, isRefused(stage)]);
+        await rows(on, ENCRYPTED, [
+          event.room,
+          marker,
+          noticeTransactionId(marker),
+          time,
+          isRefused(encryptionMode),
+        ]);
         break;
       }
     }
   }
 }
 
-const SETTLE_AGAIN: Statement = {
-  name: "settle_again",
+const CATCHUP_ROOM_STATE: Statement = {
+  name: "catchup_room_state",
   text: `
   UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, attempts = 0
   WHERE ghost_mxid = $1 AND ($2::text[] IS NULL OR room_id = ANY ($2)) AND membership = 'join' AND task IS NULL`,
@@ -275,13 +281,13 @@ const SETTLE_AGAIN: Statement = {
  * Has a ghost ask again who is in its rooms: some of what happened there was never told.
  * @param rooms all that it is in when undefined
  */
-export async function settleAgain(
+export async function catchupRoomState(
   on: Queryable,
   ghost: GhostMxid,
   inRooms: readonly RoomId[] | undefined,
   now: number,
 ): Promise<void> {
-  await rows(on, SETTLE_AGAIN, [ghost, inRooms ?? null, toTime(now)]);
+  await rows(on, CATCHUP_ROOM_STATE, [ghost, inRooms ?? null, toTime(now)]);
 }
 
 const JOINED_GHOSTS: Statement = {

@@ -1,18 +1,18 @@
-// Where each new delegation and envelope stands in its room, or why it is refused. Pure.
+// Where each new delegation and intake envelope stands in its room, or why it is refused. Pure.
 // Invariants: what is known already is dropped; refusals take no place; places are given in the order of the
 // events; the delegations of one event share its place and are told apart by their ordinals; of one message
 // index only one event becomes delegations.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
-import type { Admission, Derived, NewDelegation, NewEnvelope } from "./admission.ts";
-import type { ENVELOPE_REASONS, TerminalReason } from "./states.ts";
+import type { Admission, Derived, NewDelegation, NewIntakeEnvelope } from "./admission.ts";
+import type { INTAKE_ENVELOPE_REASONS, TerminalReason } from "./states.ts";
 
 /** What placing needs to know, as the database says it. */
 export interface KnownPlaces {
-  /** Room, encrypted, open delegations and envelopes, next place. */
+  /** Room, encrypted, open delegations and intake envelopes, next place. */
   readonly rooms: readonly (readonly [string, boolean, number, number])[] | null;
   /** Event and ghost of delegations that exist. */
   readonly pairs: readonly (readonly [string, string])[] | null;
-  /** Events that have an envelope. */
+  /** Events that have an intake envelope. */
   readonly envelopes: readonly string[] | null;
 }
 
@@ -29,15 +29,15 @@ export interface PlacedJob {
   readonly denied: TerminalReason | null;
 }
 
-export interface PlacedEnvelope {
-  readonly envelope: NewEnvelope;
+export interface PlacedIntakeEnvelope {
+  readonly envelope: NewIntakeEnvelope;
   readonly seq: number | null;
-  readonly denied: (typeof ENVELOPE_REASONS.denied)[number] | null;
+  readonly denied: (typeof INTAKE_ENVELOPE_REASONS.denied)[number] | null;
 }
 
 export interface Placed {
   readonly jobs: readonly PlacedJob[];
-  readonly envelopes: readonly PlacedEnvelope[];
+  readonly envelopes: readonly PlacedIntakeEnvelope[];
 }
 
 /** Capacity slots and message indices while they are being given away. */
@@ -60,7 +60,7 @@ class Supply {
   }
 
   /** Takes a slot of the room and of all, or says which of them has none. */
-  take(room: RoomId): PlacedEnvelope["denied"] {
+  take(room: RoomId): PlacedIntakeEnvelope["denied"] {
     const openHere = this.#open.get(room) ?? 0;
     if (openHere >= this.#capacity.room) return "room_capacity_exceeded";
     if (this.#openGlobal >= this.#capacity.global) return "global_capacity_exceeded";
@@ -106,7 +106,7 @@ export function place(
     return seq;
   };
   const jobs: PlacedJob[] = [];
-  const placedEnvelopes: PlacedEnvelope[] = [];
+  const placedEnvelopes: PlacedIntakeEnvelope[] = [];
   const siblingsOf = new Map<EventId, PlacedJob[]>();
   const arrived = [...delegations, ...envelopes].sort((left, right) => left.position - right.position);
   for (const one of arrived) {
@@ -131,7 +131,7 @@ export function place(
   return { jobs, envelopes: placedEnvelopes };
 }
 
-/** Gives the delegations of an envelope its place: the first has its slot, the others need slots of their own. */
+/** Gives the delegations of an intake envelope its place: the first has its slot, the others need slots of their own. */
 export function placeAt(
   seq: number,
   delegations: readonly NewDelegation[],
@@ -161,7 +161,7 @@ export interface RoomTotal {
   readonly places: number;
   /** Slots taken. */
   readonly slots: number;
-  /** Which of these places is the first of an envelope, counted from 1. */
+  /** Which of these places is the first of an intake envelope, counted from 1. */
   readonly gate: number | null;
 }
 

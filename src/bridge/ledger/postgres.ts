@@ -6,10 +6,10 @@ import { type AuditRow, exportAudit } from "./audit-outbox.ts";
 import { claim, releaseLeases, renew } from "./claim.ts";
 import { beginDispatch, finish, pendingReply, recordAccepted, recordReply } from "./delegations.ts";
 import { deriveEnvelope } from "./derivation.ts";
-import { expireEnvelope } from "./envelope-end.ts";
-import * as envelopes from "./envelopes.ts";
 import { ghostDevice, position, profileSet, setPosition } from "./ghosts.ts";
 import { admit } from "./intake.ts";
+import { expireEnvelope } from "./intake-envelope-end.ts";
+import * as envelopes from "./intake-envelopes.ts";
 import * as memberships from "./memberships.ts";
 import * as notices from "./notices.ts";
 import { prune } from "./prune.ts";
@@ -19,8 +19,8 @@ import { assertHeld } from "./statement.ts";
 import { recordTarget, target, targets } from "./targets.ts";
 import type {
   DelegationLedger,
-  EnvelopeLedger,
   GhostLedger,
+  IntakeEnvelopeLedger,
   MembershipLedger,
   NoticeLedger,
   ReadPositionLedger,
@@ -54,7 +54,7 @@ export type Ledger = DelegationLedger &
   MembershipLedger &
   GhostLedger &
   ReadPositionLedger &
-  EnvelopeLedger &
+  IntakeEnvelopeLedger &
   TargetLedger &
   IntakeLedger &
   AuditOutbox;
@@ -62,16 +62,16 @@ export type Ledger = DelegationLedger &
 export interface LedgerOptions {
   /** The same notice is not repeated in a room within this time. */
   readonly noticeIntervalMs: number;
-  /** In which stage of encryption the bridge is; in C, ghosts take part in encrypted rooms. A by default. */
-  readonly stage?: memberships.EncryptionStage | undefined;
+  /** Whether ghosts take part in encrypted rooms. `refuse` by default. */
+  readonly encryptionMode?: memberships.EncryptionMode | undefined;
   /** Tells ghosts, and the appservice's own user, from people. */
   readonly isGhost: (user: UserId) => boolean;
 }
 
 export function createLedger(pool: Pool, keys: ContentKeys, options: LedgerOptions): Ledger {
-  const stage = options.stage ?? "A";
+  const encryptionMode = options.encryptionMode ?? "refuse";
   return {
-    admit: (admission) => admit(pool, keys, stage, admission),
+    admit: (admission) => admit(pool, keys, encryptionMode, admission),
 
     claim: (request) => claim(pool, keys, request),
     renew: (leases, leaseUntil) => renew(pool, leases, leaseUntil),
@@ -108,11 +108,11 @@ export function createLedger(pool: Pool, keys: ContentKeys, options: LedgerOptio
     claimMemberships: (request) => memberships.claimMemberships(pool, request),
     membershipJoined: (membership, now) => memberships.membershipJoined(pool, membership, now),
     membershipSettled: (membership, facts, now) =>
-      memberships.membershipSettled(pool, membership, facts, options.isGhost, now, stage),
+      memberships.membershipSettled(pool, membership, facts, options.isGhost, now, encryptionMode),
     membershipLeft: (membership) => memberships.membershipLeft(pool, membership),
     membershipDeferred: (membership, wakeAt) => memberships.membershipDeferred(pool, membership, wakeAt),
 
-    settleAgain: (ghost, inRooms, now) => memberships.settleAgain(pool, ghost, inRooms, now),
+    catchupRoomState: (ghost, inRooms, now) => memberships.catchupRoomState(pool, ghost, inRooms, now),
     ghostDevice: (ghost, freshDeviceId, now) => ghostDevice(pool, ghost, freshDeviceId, now),
     profileSet: (ghost, profileDigest) => profileSet(pool, ghost, profileDigest),
     toDevicePosition: (ghost) => position(pool, "toDevice", ghost),

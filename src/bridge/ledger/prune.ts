@@ -1,4 +1,4 @@
-// Forgetting what has served its purpose. Delegations, envelopes and message indices stay: their unique keys are
+// Forgetting what has served its purpose. Delegations, intake envelopes and message indices stay: their unique keys are
 // what makes an event that comes again harmless, however late. Audit records stay: the table is the durable record.
 import { type Queryable, rows, type Statement, toTime } from "./statement.ts";
 

@@ -1,6 +1,6 @@
-// What a redaction does to what its event became: delegations are canceled, an envelope expires.
+// What a redaction does to what its event became: delegations are canceled, an intake envelope expires.
 import type { Admission } from "./admission.ts";
-import { expireRedacted } from "./envelope-end.ts";
+import { expireRedacted } from "./intake-envelope-end.ts";
 import { oneRow, type Queryable, type Statement, toTime } from "./statement.ts";
 
 // A queued delegation ends here and now; one in a worker's hands is marked, and its worker ends it; one

@@ -1,4 +1,4 @@
-// The states of a delegation, an envelope, an outgoing event and a target: the one place that names them.
+// The states of a delegation, an intake envelope, an outgoing event and a target: the one place that names them.
 // The table definitions in migrations/ repeat these sets as CHECK constraints; a test compares the two.
 
 /** Waiting for its turn, or in the hands of a worker. Every non-terminal state holds a capacity slot. */
@@ -50,11 +50,11 @@ export const TERMINAL_REASONS = [
 export type TerminalReason = (typeof TERMINAL_REASONS)[number];
 
 /** The states of an encrypted event whose key was not here when it came in. All but the first are terminal. */
-export const ENVELOPE_STATES = ["awaiting_key", "derived", "denied", "expired"] as const;
-export type EnvelopeState = (typeof ENVELOPE_STATES)[number];
+export const INTAKE_ENVELOPE_STATES = ["awaiting_key", "derived", "denied", "expired"] as const;
+export type IntakeEnvelopeState = (typeof INTAKE_ENVELOPE_STATES)[number];
 
-/** Why an envelope ended, by the state it ended in (`terminal_reason` of svc.encrypted_intake.v1). */
-export const ENVELOPE_REASONS = {
+/** Why an intake envelope ended, by the state it ended in (`terminal_reason` of svc.encrypted_intake.v1). */
+export const INTAKE_ENVELOPE_REASONS = {
   derived: ["derived"],
   denied: ["room_capacity_exceeded", "global_capacity_exceeded"],
   expired: [
@@ -67,8 +67,8 @@ export const ENVELOPE_REASONS = {
     "device_not_trusted",
     "undecryptable",
   ],
-} as const satisfies Readonly<Record<Exclude<EnvelopeState, "awaiting_key">, readonly string[]>>;
-export type ExpiryReason = (typeof ENVELOPE_REASONS.expired)[number];
+} as const satisfies Readonly<Record<Exclude<IntakeEnvelopeState, "awaiting_key">, readonly string[]>>;
+export type ExpiryReason = (typeof INTAKE_ENVELOPE_REASONS.expired)[number];
 
 /** What an outgoing event is for; with its delegation or marker it makes the transaction ID unique. */
 export const SEND_PURPOSES = ["reply", "notice", "progress", "question", "pin"] as const;

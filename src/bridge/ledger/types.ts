@@ -202,13 +202,13 @@ export interface NoticeLedger {
  * An encrypted event that awaits its key, in a worker's hands. It holds its place in the room until it is
  * derived or has expired, whichever order that happens in.
  */
-export interface ClaimedEnvelope {
+export interface ClaimedIntakeEnvelope {
   readonly event: EventId;
   readonly fence: string;
   readonly room: RoomId;
   readonly sender: UserId;
   readonly originServerTs: number;
-  /** SHA-256 of the event as it came in (`NewEnvelope.fingerprint`). */
+  /** SHA-256 of the event as it came in (`NewIntakeEnvelope.fingerprint`). */
   readonly fingerprint: Buffer;
   readonly ingress: Ingress;
   /** Tries so far. */
@@ -219,51 +219,55 @@ export interface ClaimedEnvelope {
   readonly deadline: number;
 }
 
-/** What an envelope is derived with: as an admission, once its plaintext is here. */
+/** What an intake envelope is derived with: as an admission, once its plaintext is here. */
 export interface Derivation {
   readonly about: About;
-  /** Of the envelope's event alone; its `envelopes` must be empty. */
+  /** Of the intake envelope's event alone; its `envelopes` must be empty. */
   readonly derive: (known: KnownFacts) => Derived;
   readonly capacity: { readonly room: number; readonly global: number };
   readonly noticeIntervalMs: number;
 }
 
-export interface EnvelopeCounts {
+export interface IntakeEnvelopeCounts {
   readonly awaiting: number;
   /** When the oldest of them came in; undefined when there is none. */
   readonly oldestAdmittedAt: number | undefined;
 }
 
 /**
- * Envelopes after intake. What a holder writes is fenced; when the envelope is another's by now, or has ended,
+ * Intake intake envelopes after intake. What a holder writes is fenced; when the intake envelope is another's by now, or has ended,
  * it rejects with DrawbridgeError `lease_lost` and nothing was written.
  */
-export interface EnvelopeLedger {
-  claimEnvelopes(request: { limit: number; now: number; leaseUntil: number }): Promise<ClaimedEnvelope[]>;
+export interface IntakeEnvelopeLedger {
+  claimEnvelopes(request: {
+    limit: number;
+    now: number;
+    leaseUntil: number;
+  }): Promise<ClaimedIntakeEnvelope[]>;
   /**
    * Its delegations take its place in the room, the first one its capacity slot; others beyond capacity, and
    * all of a replayed event, are denied rows. Without delegations place and slot are given up.
    */
-  deriveEnvelope(envelope: ClaimedEnvelope, derivation: Derivation, now: number): Promise<Admitted>;
+  deriveEnvelope(envelope: ClaimedIntakeEnvelope, derivation: Derivation, now: number): Promise<Admitted>;
   /**
    * Ends it without delegations: writes svc.encrypted_intake.v1, gives up place and slot. When keys were
    * missing, or its device was not trusted, the room is told, bounded.
    */
-  expireEnvelope(envelope: ClaimedEnvelope, reason: ExpiryReason, now: number): Promise<void>;
+  expireEnvelope(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason, now: number): Promise<void>;
   /**
    * Lets go until `wakeAt`, its deadline, or the time it was woken meanwhile, whichever comes first.
    * `prolonged`: its deadline has passed and does not count any more.
    */
   deferEnvelope(
-    envelope: ClaimedEnvelope,
+    envelope: ClaimedIntakeEnvelope,
     wakeAt: number,
     done: { readonly requested: boolean; readonly prolonged?: boolean },
   ): Promise<void>;
-  /** Keys came for these rooms: their envelopes are due now. Returns how many there are. */
+  /** Keys came for these rooms: their intake envelopes are due now. Returns how many there are. */
   wakeEnvelopes(rooms: readonly RoomId[], now: number): Promise<number>;
   /** Ghosts that are joined; a room of which nothing is known is missing from the map. */
   joinedGhosts(rooms: readonly RoomId[]): Promise<ReadonlyMap<RoomId, readonly GhostMxid[]>>;
-  envelopeCounts(): Promise<EnvelopeCounts>;
+  envelopeCounts(): Promise<IntakeEnvelopeCounts>;
 }
 
 /** Something a ghost must do about a room it was invited to or sits in. */
@@ -294,7 +298,7 @@ export interface MembershipLedger {
   membershipLeft(membership: ClaimedMembership, now: number): Promise<void>;
   membershipDeferred(membership: ClaimedMembership, wakeAt: number): Promise<void>;
   /** Has a ghost ask again who is in these rooms, or in all of its own, because not all was told. */
-  settleAgain(ghost: GhostMxid, rooms: readonly RoomId[] | undefined, now: number): Promise<void>;
+  catchupRoomState(ghost: GhostMxid, rooms: readonly RoomId[] | undefined, now: number): Promise<void>;
 }
 
 /** A ghost's managed device. The device ID is made once and never changes. */

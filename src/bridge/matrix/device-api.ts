@@ -13,7 +13,7 @@ const DEVICE_RECORD_TYPE = "org.drawbridge.device";
 const CLIENT = ["client", "v3"] as const;
 
 /**
- * Nothing of rooms, presence or account data: a read-back of keys costs the homeserver a few milliseconds. A
+ * Nothing of rooms, presence or account data: a catchup of keys costs the homeserver a few milliseconds. A
  * homeserver answers the same question with the same answer for minutes, whatever came meanwhile, so each
  * differs in a limit that means nothing.
  */
@@ -70,7 +70,7 @@ const OwnKeys = z.object({
   self_signing_keys: z.record(z.string(), z.object({ keys: z.record(z.string(), z.string()) })).optional(),
 });
 
-/** What a transaction, or a read-back, brought for one ghost's device. */
+/** What a transaction, or a catchup, brought for one ghost's device. */
 export interface DeviceChanges {
   /** To-device messages, raw, in the order they came: `{ sender, type, content }`. */
   readonly toDevice: readonly Readonly<Record<string, unknown>>[];
@@ -105,13 +105,13 @@ export interface DeviceIdentity {
   readonly ed25519: string;
 }
 
-/** One page of a read-back. */
+/** One page of a catchup. */
 export interface ToDevicePage {
   readonly changes: DeviceChanges;
   /** Where the next page begins; what came before it is deleted when it is asked for. */
   readonly next: string;
   /** Messages that were not read, because they are too large or none. */
-  readonly passedOver: number;
+  readonly skipped: number;
   /** Whether there may be more. */
   readonly isFull: boolean;
 }
@@ -171,7 +171,7 @@ export class DeviceApi {
    * @param since deletes, at the homeserver, the messages before it; undefined reads from the oldest one
    */
   async toDeviceSince(actor: GhostActor, since: string | undefined): Promise<Outcome<ToDevicePage>> {
-    const outcome = await this.#http.request("read_back_to_device", {
+    const outcome = await this.#http.request("catchup_to_device", {
       method: "GET",
       path: [...CLIENT, "sync"],
       query: {
@@ -191,14 +191,14 @@ export class DeviceApi {
     const toDevice = given
       .map((event) => JsonObject.safeParse(event).data)
       .filter((data) => data !== undefined);
-    const passedOver = given.length - toDevice.length;
+    const skipped = given.length - toDevice.length;
     return {
       kind: "ok",
       value: {
         next: value.next_batch,
-        passedOver,
+        skipped,
         // Of what was passed over nobody knows how much it was.
-        isFull: given.length >= TO_DEVICE_PAGE || passedOver > 0,
+        isFull: given.length >= TO_DEVICE_PAGE || skipped > 0,
         changes: {
           toDevice,
           changedUsers: value.device_lists?.changed ?? [],

@@ -100,7 +100,7 @@ function noticeText(kind: PlainKind, reason: NoticeReason | undefined, readsEncr
 
 /**
  * The content of the `m.notice` event that says it. Nobody is pinged by one.
- * @param readsEncrypted whether ghosts take part in encrypted rooms now (stage C)
+ * @param readsEncrypted whether ghosts take part in encrypted rooms now (`encryption.mode: on`)
  */
 export function noticeContent(
   notice: NoticeFacts,

@@ -22,7 +22,7 @@ export interface NoticeDependencies extends SenderDependencies {
   readonly agents: Pick<AgentDirectory, "current">;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Whether ghosts take part in encrypted rooms (stage C). */
+  /** Whether ghosts take part in encrypted rooms (`encryption.mode: on`). */
   readonly readsEncrypted: boolean;
   readonly pollIntervalMs?: number;
 }

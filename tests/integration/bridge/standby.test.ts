@@ -44,7 +44,7 @@ async function taken(t: TestContext, port: number): Promise<Server> {
 /** An older bridge that serves, and a newer one on the same database that can be started. */
 async function fixture(
   t: TestContext,
-  { older, stage = "A" }: { older: "of the same port" | "of another port"; stage?: "A" | "B" },
+  { older, mode = "refuse" }: { older: "of the same port" | "of another port"; mode?: "refuse" | "devices" },
 ) {
   // The database is the last to go.
   const cleanups: (() => Promise<unknown>)[] = [];
@@ -74,7 +74,7 @@ async function fixture(
       observe: { port: observe },
       database: { url: { file: "database-url" } },
       contentKeys: { file: "content-keys" },
-      encryption: { stage, ...(stage === "B" && { storeKeys: { file: "store-keys" } }) },
+      encryption: { mode, ...(mode === "devices" && { storeKeys: { file: "store-keys" } }) },
     }),
   );
   const clock = new ManualClock(Date.UTC(2026, 0, 1));
@@ -184,7 +184,7 @@ describe("standby", () => {
   it("a bridge that the homeserver does not accept asks nobody to hand over, until it is accepted [ENC-2]", async (t) => {
     const { clock, homeserver, serving, asked, start, checks, readiness } = await fixture(t, {
       older: "of another port",
-      stage: "B",
+      mode: "devices",
     });
     homeserver.script = KNOWS_IT_NOT;
     const before = await asked();
@@ -212,7 +212,7 @@ describe("standby", () => {
   it("a bridge with none beside it begins though its homeserver does not answer", async (t) => {
     const { clock, homeserver, serving, asked, start, readiness } = await fixture(t, {
       older: "of another port",
-      stage: "B",
+      mode: "devices",
     });
     homeserver.script = () => "reset";
     await serving.end();
@@ -223,7 +223,10 @@ describe("standby", () => {
   });
 
   it("a bridge that waits for a homeserver that hangs ends when it is told to", async (t) => {
-    const { clock, homeserver, asked, start } = await fixture(t, { older: "of another port", stage: "B" });
+    const { clock, homeserver, asked, start } = await fixture(t, {
+      older: "of another port",
+      mode: "devices",
+    });
     homeserver.script = () => "hang";
     const before = await asked();
     const running = start();

@@ -4,12 +4,12 @@ import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { parser } from "@prometheus-io/lezer-promql";
 import { parse } from "yaml";
-import { ENVELOPE_REASONS } from "../../../src/bridge/ledger/states.ts";
+import { INTAKE_ENVELOPE_REASONS } from "../../../src/bridge/ledger/states.ts";
 import {
+  catchupMetrics,
   createMetrics,
   ENCRYPTED_OUTCOMES,
-  envelopeMetrics,
-  recoveryMetrics,
+  intakeEnvelopeMetrics,
   tellServing,
 } from "../../../src/bridge/metrics.ts";
 import { ROOT } from "../../support/temporary.ts";
@@ -85,7 +85,7 @@ function parsed(expr: string): { readonly errors: number; readonly selectors: re
 /** Every value of the labels that alarms look at. */
 const LABEL_VALUES: Readonly<Record<string, readonly string[]>> = {
   "drawbridge_encrypted_events_total outcome": ENCRYPTED_OUTCOMES,
-  "drawbridge_encrypted_events_expired_total reason": ENVELOPE_REASONS.expired,
+  "drawbridge_encrypted_events_expired_total reason": INTAKE_ENVELOPE_REASONS.expired,
   "drawbridge_transactions_total outcome": [
     "committed",
     "replayed",
@@ -132,14 +132,14 @@ describe("alarms", () => {
       { label: "reason", values: ["key_wait_elapsed", "key_requests_exhausted"] },
     ]);
     const metrics = createMetrics();
-    const observer = envelopeMetrics(metrics, { derived: () => {}, expired: () => {} });
+    const observer = intakeEnvelopeMetrics(metrics, { derived: () => {}, expired: () => {} });
     observer.expired("source_redacted");
     observer.expired("key_wait_elapsed");
     const { values } = await metrics.encryptedExpired.get();
     assert.deepEqual(
       Object.fromEntries(values.map(({ labels, value }) => [labels.reason, value])),
       Object.fromEntries(
-        ENVELOPE_REASONS.expired.map((reason) => [
+        INTAKE_ENVELOPE_REASONS.expired.map((reason) => [
           reason,
           reason === "source_redacted" || reason === "key_wait_elapsed" ? 1 : 0,
         ]),
@@ -158,8 +158,8 @@ describe("alarms", () => {
     tellServing(metrics, false);
     assert.deepEqual(await told(), [], "at its start");
     tellServing(metrics, true);
-    recoveryMetrics(metrics).homeserverUp(false);
-    envelopeMetrics(metrics, { derived: () => {}, expired: () => {} }).waiting(1, 121_000);
+    catchupMetrics(metrics).homeserverUp(false);
+    intakeEnvelopeMetrics(metrics, { derived: () => {}, expired: () => {} }).waiting(1, 121_000);
     assert.deepEqual((await told()).toSorted(), [
       "drawbridge_encrypted_events_oldest_seconds 121",
       "drawbridge_encrypted_events_waiting 1",

@@ -17,14 +17,14 @@ describe("encrypted rooms", () => {
     );
     assert.equal(read.length, 2);
     assert.deepEqual(
-      read.map(({ stage, senderDevices, verifiedIdentities }) => [
-        stage,
+      read.map(({ mode, senderDevices, verifiedIdentities }) => [
+        mode,
         senderDevices,
         verifiedIdentities.length,
       ]),
       [
-        ["C", "allow_all", 0],
-        ["C", "verified", 1],
+        ["on", "allow_all", 0],
+        ["on", "verified", 1],
       ],
     );
   });

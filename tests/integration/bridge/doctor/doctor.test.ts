@@ -169,11 +169,11 @@ describe("doctor", () => {
     const file = join(directory, "bridge.yaml");
     writeFileSync(
       file,
-      `${readFileSync(file, "utf8")}\nencryption: { stage: C, storeKeys: { file: secrets/content-keys } }\n`,
+      `${readFileSync(file, "utf8")}\nencryption: { mode: on, storeKeys: { file: secrets/content-keys } }\n`,
     );
     const early = await doctor();
     assert.equal(early.code, ExitCode.incomplete, early.stdout + early.stderr);
-    assert.match(early.stdout, /^ok {7}encryption: stage C: encrypted rooms are read and answered$/m);
+    assert.match(early.stdout, /^ok {7}encryption: on: encrypted rooms are read and answered$/m);
     assert.match(early.stdout, /^ok {7}bridge: running and ready$/m);
     assert.match(early.stdout, /^ok {7}bridge: device_keys_published: yes, of 2 ghosts$/m);
     assert.match(early.stdout, /^\? {8}bridge: keys_by_transaction: not found out yet\n {9}Nothing yet\.$/m);
@@ -188,7 +188,7 @@ describe("doctor", () => {
     checks = [{ name: "database", ok: true }];
     const other = await doctor();
     assert.equal(other.code, ExitCode.failed, "the file says C, and the bridge was started at A");
-    assert.match(other.stdout, /^PROBLEM {2}bridge: encryption: it runs at another stage$/m);
+    assert.match(other.stdout, /^PROBLEM {2}bridge: encryption: it runs in another mode$/m);
   });
 
   it("without a copy of the registration the homeserver's own behaviour counts, and else it is not known", async (t) => {

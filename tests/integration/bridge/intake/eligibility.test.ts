@@ -212,14 +212,14 @@ describe("eligibility", () => {
       if (one.roomId === "!c") await fixture.ledger.membershipLeft(one, now);
       else await fixture.ledger.membershipSettled(one, facts, now);
     }
-    await fixture.ledger.settleAgain(ghost("docs"), ["!b", "!c"] as never[], now);
+    await fixture.ledger.catchupRoomState(ghost("docs"), ["!b", "!c"] as never[], now);
     const told = (a: string | null) => [
       { room_id: "!a", task: a },
       { room_id: "!b", task: "settle" },
       { room_id: "!c", task: null },
     ];
     assert.deepEqual(await tasks(), told(null));
-    await fixture.ledger.settleAgain(ghost("docs"), undefined, now);
+    await fixture.ledger.catchupRoomState(ghost("docs"), undefined, now);
     assert.deepEqual(await tasks(), told("settle"));
   });
 

@@ -186,7 +186,7 @@ describe("encrypted", () => {
     );
   });
 
-  it("an event that became an envelope becomes nothing else when it comes again", async (t) => {
+  it("an event that became an intake envelope becomes nothing else when it comes again", async (t) => {
     const fixture = await setUp(t);
     await fixture.events("t1", sealed("e1"));
     fixture.devices.sessions.add("session-1");
@@ -201,7 +201,7 @@ describe("encrypted", () => {
     );
   });
 
-  it("at stage B keys are taken in, and encrypted events are not looked into [ENC-2]", async (t) => {
+  it("in mode `devices` keys are taken in, and encrypted events are not looked into [ENC-2]", async (t) => {
     const fixture = await setUp(t, { takesPart: false });
     const body = { events: [sealed("e1")], ...keyFor() };
     assert.equal((await fixture.put("t1", JSON.stringify(body))).status, 200);

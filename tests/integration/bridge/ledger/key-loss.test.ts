@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { EncryptedIntakeAudit } from "../../../../src/bridge/audit/records.ts";
-import { ENVELOPE_REASONS } from "../../../../src/bridge/ledger/states.ts";
+import { INTAKE_ENVELOPE_REASONS } from "../../../../src/bridge/ledger/states.ts";
 import type { UserId } from "../../../../src/domain/identifiers.ts";
 import {
   arrivals,
@@ -13,7 +13,7 @@ import {
   NOTICE_INTERVAL_MS,
   seat,
   servingLedger,
-} from "../../../support/envelopes.ts";
+} from "../../../support/intake-envelopes.ts";
 import { event, ghost, job, LEASE_MS, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
 
 const NOTICES = "SELECT kind, room_id, ghost_mxid, source_event_id, reason FROM bridge_notices ORDER BY id";
@@ -53,16 +53,16 @@ describe("key loss", () => {
     const fixture = await ledgerFixture(t);
     await seat(fixture);
     const { ledger, admit, rows } = fixture;
-    await admit([], arrivals(...ENVELOPE_REASONS.expired.map((reason) => envelope(reason))));
+    await admit([], arrivals(...INTAKE_ENVELOPE_REASONS.expired.map((reason) => envelope(reason))));
     for (const one of await claimEnvelopes(ledger)) {
-      const reason = ENVELOPE_REASONS.expired.find((each) => event(each) === one.event);
+      const reason = INTAKE_ENVELOPE_REASONS.expired.find((each) => event(each) === one.event);
       assert.ok(reason);
       await ledger.expireEnvelope(one, reason, T0);
     }
     const reasons = (await rows("SELECT record FROM bridge_audit ORDER BY id")).map(
       ({ record }) => EncryptedIntakeAudit.parse(record).terminal_reason,
     );
-    assert.deepEqual(reasons, [...ENVELOPE_REASONS.expired]);
+    assert.deepEqual(reasons, [...INTAKE_ENVELOPE_REASONS.expired]);
     assert.deepEqual(await rows(NOTICES), [
       missing(),
       {

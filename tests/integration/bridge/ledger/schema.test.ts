@@ -32,16 +32,16 @@ describe("schema", () => {
     const notices = await checkedSets(pool, "bridge_notices");
     assert.deepEqual(notices.get("kind"), sorted(states.NOTICE_KINDS));
     const envelopes = await checkedSets(pool, "bridge_encrypted_intake");
-    assert.deepEqual(envelopes.get("state"), sorted(states.ENVELOPE_STATES));
+    assert.deepEqual(envelopes.get("state"), sorted(states.INTAKE_ENVELOPE_STATES));
     const sends = await checkedSets(pool, "bridge_sends");
     assert.deepEqual(sends.get("purpose"), sorted(states.SEND_PURPOSES.filter((one) => one !== "notice")));
     const targets = await checkedSets(pool, "bridge_targets");
     assert.deepEqual(targets.get("trust"), sorted(states.TARGET_TRUST));
   });
 
-  it("the table knows the reasons of each state of an envelope, and no other [ENC-3]", async (t) => {
+  it("the table knows the reasons of each state of an intake envelope, and no other [ENC-3]", async (t) => {
     const { pool } = await testDatabase(t);
-    const all = new Set(Object.values(states.ENVELOPE_REASONS).flat());
+    const all = new Set(Object.values(states.INTAKE_ENVELOPE_REASONS).flat());
     let event = 0;
     const insert = (state: string, reason: string) =>
       pool.query(
@@ -51,7 +51,7 @@ describe("schema", () => {
        VALUES ($1, '!r', '@s:a', 1, 't', 'transaction', $2, $3, now(), now(), $4, $5, now())`,
         [`$e${++event}`, Buffer.alloc(32), state === "denied" ? null : event, state, reason],
       );
-    for (const [state, reasons] of Object.entries(states.ENVELOPE_REASONS)) {
+    for (const [state, reasons] of Object.entries(states.INTAKE_ENVELOPE_REASONS)) {
       for (const reason of all) {
         if ((reasons as readonly string[]).includes(reason)) await insert(state, reason);
         else await assert.rejects(insert(state, reason), /envelope_reason/);

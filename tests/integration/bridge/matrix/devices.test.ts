@@ -96,7 +96,7 @@ describe("devices", () => {
       kind: "ok",
       value: {
         next: "s2",
-        passedOver: 2,
+        skipped: 2,
         isFull: true,
         changes: {
           toDevice: [{ type: "m.x" }],
@@ -116,7 +116,7 @@ describe("devices", () => {
     assert.deepEqual(await devices.publishedDevice(ghost(), "DEVICE"), { kind: "ok", value: undefined });
   });
 
-  it("no two read-backs ask the same: a homeserver repeats its answer to the same question", async (t) => {
+  it("no two catchups ask the same: a homeserver repeats its answer to the same question", async (t) => {
     const { side, homeserver } = await fixture(t, false, () => ({ body: { next_batch: "s1" } }));
     const actor = { ghost: ghost(), deviceId: "DEVICE" };
     for (let read = 0; read < 3; read++) await side.homeserver.devices.toDeviceSince(actor, "s0");

@@ -146,7 +146,7 @@ describe("worker faults", () => {
     const now = await rows("SELECT membership, task FROM bridge_ghost_rooms");
     assert.deepEqual(now, [{ membership: "leave", task: null }]);
     // Told to have left, by an event that was held up: it asks, and is still there.
-    await common.ledger.settleAgain(ghost(), undefined, T0);
+    await common.ledger.catchupRoomState(ghost(), undefined, T0);
     assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: null }], "it is in no room");
     members = ["@alice:a.test", ghost()];
     const { admit } = common;

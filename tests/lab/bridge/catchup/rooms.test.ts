@@ -11,9 +11,9 @@ import {
 } from "../../../../src/bridge/catchup/found-event.ts";
 import { HandledEvents } from "../../../../src/bridge/catchup/handled-events.ts";
 import { HomeserverWatch } from "../../../../src/bridge/catchup/homeserver-watch.ts";
-import type { RecoveredTransaction } from "../../../../src/bridge/catchup/recovered.ts";
+import type { MissedTransaction } from "../../../../src/bridge/catchup/missed-transactions.ts";
+import { RoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { readRooms } from "../../../../src/bridge/catchup/room-reader.ts";
-import { RoomsReadBack } from "../../../../src/bridge/catchup/rooms-read-back.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
@@ -117,11 +117,11 @@ describe("rooms", () => {
   });
 
   /** Reads back as the bridge does, into a list. */
-  function readBack(using: SyncApi = api, bounds?: FoundBounds) {
+  function catchup(using: SyncApi = api, bounds?: FoundBounds) {
     const positions = new Map<GhostMxid, string>();
-    const taken: RecoveredTransaction[] = [];
+    const taken: MissedTransaction[] = [];
     const handled = new HandledEvents();
-    const rooms = new RoomsReadBack({
+    const rooms = new RoomCatchup({
       api: using,
       ...(bounds !== undefined && { bounds }),
       ghosts: side.ghosts,
@@ -137,7 +137,7 @@ describe("rooms", () => {
         taken.push(transaction);
         return { admitted: 0 };
       },
-      settleAgain: async () => {},
+      catchupRoomState: async () => {},
       log: pino({ level: "silent" }),
     });
     return { rooms, positions, handled, taken, events: () => taken.flatMap(({ events }) => events) };
@@ -145,7 +145,7 @@ describe("rooms", () => {
 
   it("two ghosts of one room read it as one, and what transactions brought is not read back [INT-8]", async () => {
     const room = await roomOf(GHOST);
-    const { rooms, handled, taken, events } = readBack();
+    const { rooms, handled, taken, events } = catchup();
     const ghosts = [GHOST, OTHER];
     assert.deepEqual(await rooms.afterDowntime(ghosts, signal), { complete: true, events: 0, admitted: 0 });
     const first = await say(alice, room, "one");
@@ -164,7 +164,7 @@ describe("rooms", () => {
 
   it("in quiet times an event is handed on one round after it was read, and the position follows [INT-8]", async () => {
     const room = await roomOf(GHOST);
-    const { rooms, positions, handled, events } = readBack();
+    const { rooms, positions, handled, events } = catchup();
     await rooms.afterDowntime([GHOST], signal);
     const before = positions.get(GHOST);
     await say(alice, room, "lost");
@@ -208,7 +208,7 @@ describe("rooms", () => {
       { using: sparing, bounds: none },
       { using: api, bounds: { ...none, charactersMax: 10_000 } },
     ]) {
-      const back = readBack(using, bounds);
+      const back = catchup(using, bounds);
       for (const [index, ghost] of [GHOST, OTHER].entries()) back.positions.set(ghost, since[index] ?? "");
       assert.equal((await back.rooms.afterDowntime([GHOST, OTHER], signal)).complete, true);
       const inRoom = (room?: RoomId) => back.events().filter((event) => event["room_id"] === room);
@@ -223,7 +223,7 @@ describe("rooms", () => {
   it("a position of another database, or from its future, is given up for one of now [INT-8]", async () => {
     const room = await roomOf(GHOST);
     for (const wrong of ["s999999_1_0_1_1_1_1_1_0_1_1", "not a position"]) {
-      const { rooms, positions, events } = readBack();
+      const { rooms, positions, events } = catchup();
       positions.set(GHOST, wrong);
       assert.equal((await rooms.afterDowntime([GHOST], signal)).complete, true, wrong);
       assert.notEqual(positions.get(GHOST), wrong);

@@ -82,13 +82,13 @@ describe("devices", () => {
     const asked = { event, room, sender: alice.user.userId, raw };
     assert.equal((await side.devices.decrypt([ghost], asked, 5_000)).kind, "missing_key");
 
-    const caught = await side.devices.catchUp(ghost);
+    const caught = await side.devices.catchup(ghost);
     assert.deepEqual(caught.kind === "ok" && caught.value.roomsWithNewKeys, [room]);
     assert.deepEqual(side.newKeys, [room]);
     const read = await side.devices.decrypt([freshGhost(), ghost], asked, 5_000);
     assert.equal(read.kind === "decrypted" && read.content["body"], "can you read this?");
     // The position has moved, so nothing is read twice.
-    const again = await side.devices.catchUp(ghost);
+    const again = await side.devices.catchup(ghost);
     assert.equal(again.kind === "ok" && again.value.messages, 0);
   });
 
@@ -136,7 +136,7 @@ describe("devices", () => {
       assert.ok(JSON.stringify(claimed).includes("signed_curve25519:"));
     }
     assert.equal((await count()).one <= 20, true);
-    assert.equal((await side.devices.catchUp(ghost)).kind, "ok");
+    assert.equal((await side.devices.catchup(ghost)).kind, "ok");
     await eventually("a new stock", async () => ((await count()).one >= 50 ? true : undefined));
   });
 

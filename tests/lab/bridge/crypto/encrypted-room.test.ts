@@ -256,14 +256,14 @@ describe("encrypted room", () => {
     assert.deepEqual(behaviour.prompts.slice(asked), ["kept"]);
   });
 
-  it("at stage B ghosts have devices with keys, and refuse encrypted rooms with one notice [ENC-1] [ENC-2]", async (t) => {
-    await configured(t, { stage: "B" });
+  it("in mode `devices` ghosts have devices with keys, and refuse encrypted rooms with one notice [ENC-1] [ENC-2]", async (t) => {
+    await configured(t, { mode: "devices" });
     const alice = await person(t);
     const devices = await devicesOf(alice.user);
     assert.equal(devices.length, 1);
     const room = await roomOf(alice);
     const asked = behaviour.prompts.length;
-    await alice.send(room, questionTo("at stage B"));
+    await alice.send(room, questionTo("in mode devices"));
     const said = await eventually("the notice", async () => {
       const found = await alice.user.messages(room);
       return found.length > 0 ? found : undefined;
@@ -276,19 +276,19 @@ describe("encrypted room", () => {
     assert.deepEqual(await envelopes(room), []);
   });
 
-  it("going back from stage C, what waits expires at its time, and no answer goes out in plain text [ENC-1]", async (t) => {
+  it("going back from mode `on`, what waits expires at its time, and no answer goes out in plain text [ENC-1]", async (t) => {
     await configured(t, { keyWait: "8s" });
     const alice = await person(t);
     const room = await roomOf(alice);
     await alice.send(room, questionTo("its key never comes"), { withhold: true });
     await eventually("it waits", async () => ((await envelopes(room)).length > 0 ? true : undefined));
-    const behind = await alice.send(room, questionTo("asked at stage C"), { rotate: true });
+    const behind = await alice.send(room, questionTo("asked in mode on"), { rotate: true });
     await eventually("both are admitted", async () => {
       const rows = await bridge.rows("SELECT FROM bridge_delegations WHERE matrix_event_id = $1", [behind]);
       return rows.length > 0 ? true : undefined;
     });
     await bridge.stop();
-    bridge.configure({ stage: "A" });
+    bridge.configure({ mode: "refuse" });
     await bridge.start();
     const [ended] = await eventually("the room goes on", async () => {
       const rows = await bridge.rows<{ reason: string }>(

@@ -9,7 +9,7 @@ import {
   type RawEvent,
 } from "../../../../src/bridge/catchup/found-event.ts";
 import { HandledEvents } from "../../../../src/bridge/catchup/handled-events.ts";
-import { type RereadApi, transactionsOf } from "../../../../src/bridge/catchup/recovered.ts";
+import { type RereadApi, transactionsOf } from "../../../../src/bridge/catchup/missed-transactions.ts";
 import {
   mergeWindows,
   unknownIn,

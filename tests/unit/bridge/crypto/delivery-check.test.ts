@@ -122,7 +122,7 @@ describe("delivery check", () => {
     stopped: undefined,
     published: true,
     crossSigned: true,
-    catchUpFailing: false,
+    catchupFailing: false,
     ...changes,
   });
 
@@ -142,7 +142,7 @@ describe("delivery check", () => {
       ["device_keys_published", [status({ state: "starting", published: false })], "works"],
       ["device_keys_published", [], "works"],
       ["devices_cross_signed", [status({ crossSigned: false })], "works"],
-      ["keys_read_back", [status({ catchUpFailing: true })], "works"],
+      ["key_catchup", [status({ catchupFailing: true })], "works"],
       ["keys_by_transaction", [status()], "no_to_device"],
       ["keys_by_transaction", [status()], "no_key_counts"],
     ];
@@ -159,7 +159,7 @@ describe("delivery check", () => {
       [
         ["device_keys_published", "yes, of 1 ghost"],
         ["devices_cross_signed", "yes, of 1 ghost"],
-        ["keys_read_back", "yes, of 1 ghost"],
+        ["key_catchup", "yes, of 1 ghost"],
         [
           "keys_by_transaction",
           "yes, since 2026-01-01T00:00:00.000Z, last seen 2026-01-01T00:00:00.000Z; looked at again once an hour",

@@ -73,9 +73,9 @@ describe("ghost device", () => {
     const failure = new DrawbridgeError("database_unavailable", "the database is away");
     const machines = { outgoing: async () => [], receive: () => Promise.reject(failure) };
     const device = await openDevice(machines, async () => ({ kind: "ok", value: "{}" }));
-    assert.equal(device.readBack.isDue, false);
+    assert.equal(device.catchup.isDue, false);
     await assert.rejects(device.receive(CHANGES), failure);
-    assert.equal(device.readBack.isDue, true);
+    assert.equal(device.catchup.isDue, true);
   });
 
   it("requests that the machine could not even be asked for stay due", async () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { NewDelegation, NewEnvelope } from "../../../../src/bridge/ledger/admission.ts";
+import type { NewDelegation, NewIntakeEnvelope } from "../../../../src/bridge/ledger/admission.ts";
 import {
   indexKey,
   type KnownPlaces,
@@ -11,17 +11,17 @@ import {
   roomTotals,
 } from "../../../../src/bridge/ledger/placement.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
-import { envelope } from "../../../support/envelopes.ts";
+import { envelope } from "../../../support/intake-envelopes.ts";
 import { event, ghost, job, room } from "../../../support/ledger.ts";
 
 const NOTHING: KnownPlaces = { rooms: [], pairs: null, envelopes: null };
 const WIDE = { room: 1_000, global: 1_000 };
-type Arrived = readonly (NewDelegation | NewEnvelope)[];
+type Arrived = readonly (NewDelegation | NewIntakeEnvelope)[];
 
-const isJob = (one: NewDelegation | NewEnvelope): one is NewDelegation => "ghost" in one;
+const isJob = (one: NewDelegation | NewIntakeEnvelope): one is NewDelegation => "ghost" in one;
 const arrived = (all: Arrived) => ({
   delegations: all.filter(isJob),
-  envelopes: all.filter((one): one is NewEnvelope => !isJob(one)),
+  envelopes: all.filter((one): one is NewIntakeEnvelope => !isJob(one)),
 });
 const placed = (all: Arrived, known = NOTHING, open = 0, capacity = WIDE) =>
   place(arrived(all), known, new Map(), open, capacity);
@@ -35,7 +35,7 @@ function summary({ jobs, envelopes }: Placed) {
 }
 
 describe("placement", () => {
-  it("delegations and envelopes take their places in the order of their events [ENC-3]", () => {
+  it("delegations and intake envelopes take their places in the order of their events [ENC-3]", () => {
     const result = placed([
       job("q3", { position: 3, ghost: ghost("a") }),
       job("q1", { position: 1 }),
@@ -101,7 +101,7 @@ describe("placement", () => {
     );
   });
 
-  it("at an envelope's place the first delegation needs no slot, the others do [ENC-5]", () => {
+  it("at an intake envelope's place the first delegation needs no slot, the others do [ENC-5]", () => {
     const known: KnownPlaces = { ...NOTHING, rooms: [[room("r"), true, 5, 10]] };
     const jobs = ["a", "b", "c"].map((who) => job("e", { ghost: ghost(who) }));
     const at = (open: number, capacity: typeof WIDE) =>
@@ -116,7 +116,7 @@ describe("placement", () => {
     ]);
   });
 
-  it("places are dense, slots never exceed capacity, and the gate is the first envelope [ENC-4]", () => {
+  it("places are dense, slots never exceed capacity, and the gate is the first intake envelope [ENC-4]", () => {
     const one = fc.record({
       name: fc.nat(9),
       where: fc.nat(1),

@@ -1,4 +1,4 @@
-// Envelopes from admission to their end: places, slots, refusals, replays.
+// Intake intake envelopes from admission to their end: places, slots, refusals, replays.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { sha256 } from "../../../../src/domain/digest.ts";
@@ -11,14 +11,14 @@ import {
   envelope,
   KEY_WAIT_MS,
   seat,
-} from "../../../support/envelopes.ts";
+} from "../../../support/intake-envelopes.ts";
 import { BUCKET, event, ghost, job, LEASE_MS, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
 
 const lost = { code: "lease_lost" };
 const ROOM = `SELECT next_seq::int AS next, head_seq::int AS head, head_at IS NOT NULL AS turn,
   gate_seq::int AS gate, open_count AS open, voids::text AS voids FROM bridge_rooms`;
 
-describe("envelopes", () => {
+describe("intake envelopes", () => {
   it("an event without its key is one row without content, committed with its transaction [ENC-3]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     const same = { transactionId: "t", body: Buffer.from("body"), ...arrivals(envelope("e1")) };
@@ -68,7 +68,7 @@ describe("envelopes", () => {
     assert.deepEqual(await ledger.envelopeCounts(), { awaiting: 1, oldestAdmittedAt: T0 });
   });
 
-  it("what is known as an envelope becomes no delegation beside it, and the reverse [ENC-3]", async (t) => {
+  it("what is known as an intake envelope becomes no delegation beside it, and the reverse [ENC-3]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     await admit([], arrivals(envelope("e1"), job("q1")));
     const again = await admit(
@@ -206,7 +206,7 @@ describe("envelopes", () => {
       },
     ]);
     assert.deepEqual(await rows("SELECT 1 FROM bridge_audit"), []);
-    // A delegation is refused by the slots that envelopes hold, and the reverse.
+    // A delegation is refused by the slots that intake envelopes hold, and the reverse.
     assert.equal((await admit([], arrivals(job("q")))).denied, 1);
     const [one] = await claimEnvelopes(ledger);
     assert.ok(one);
@@ -223,7 +223,7 @@ describe("envelopes", () => {
     );
   });
 
-  it("the first delegation has the envelope's slot; one beyond capacity is a denied row and a notice [ENC-5]", async (t) => {
+  it("the first delegation has the intake envelope's slot; one beyond capacity is a denied row and a notice [ENC-5]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     const capacity = { room: 2, global: 4_096 };
     await admit([], { ...arrivals(envelope("e1"), envelope("e2")), capacity });
@@ -293,7 +293,7 @@ describe("envelopes", () => {
     assert.deepEqual(order, [event("q1"), event("q1"), event("q4"), event("q4")]);
   });
 
-  it("an index used by an envelope's event is known to those that are read at once [ENC-9]", async (t) => {
+  it("an index used by an intake envelope's event is known to those that are read at once [ENC-9]", async (t) => {
     const { ledger, admit } = await ledgerFixture(t);
     const indexDigest = sha256("index");
     await admit([], arrivals(envelope("e1"), envelope("e2")));
@@ -335,7 +335,7 @@ describe("envelopes", () => {
     assert.deepEqual(await rows("SELECT 1 FROM bridge_notices"), [], "nobody waits for it");
   });
 
-  it("whoever lost an envelope can neither derive, expire nor put it off [ENC-3]", async (t) => {
+  it("whoever lost an intake envelope can neither derive, expire nor put it off [ENC-3]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     await admit([], arrivals(envelope("e1")));
     const stale = await claimEnvelope(ledger, "e1");

@@ -13,25 +13,25 @@ import type { Ghosts } from "../matrix/ghosts.ts";
 import type { Outcome } from "../matrix/outcome.ts";
 import { FOUND_BOUNDS, type FoundBounds, FoundBudget } from "./found-event.ts";
 import type { HandledEvents } from "./handled-events.ts";
-import { type RecoveredTransaction, transactionsOf } from "./recovered.ts";
+import { type MissedTransaction, transactionsOf } from "./missed-transactions.ts";
 import { type RoomsRead, readRooms } from "./room-reader.ts";
 import type { Reader, SyncApi } from "./sync-api.ts";
 import { mergeWindows, unknownIn, type Window, withoutSuperseded } from "./window.ts";
 
-export interface RoomsReadBackOptions {
+export interface RoomCatchupOptions {
   readonly api: Pick<SyncApi, "position" | "changes" | "pageBack" | "event">;
   readonly ghosts: Pick<Ghosts, "readyGhost">;
   readonly positions: Pick<ReadPositionLedger, "roomsPosition" | "setRoomsPosition">;
   readonly handled: HandledEvents;
   /** Commits events as intake does; rejects when they are not durable. Returns how many were unknown. */
-  readonly intake: (transaction: RecoveredTransaction) => Promise<{ readonly admitted: number }>;
+  readonly intake: (transaction: MissedTransaction) => Promise<{ readonly admitted: number }>;
   /** Has a ghost ask who is in these rooms, or in all of its own: not all that happened there is told here. */
-  readonly settleAgain: (ghost: GhostMxid, rooms: readonly RoomId[] | undefined) => Promise<void>;
+  readonly catchupRoomState: (ghost: GhostMxid, rooms: readonly RoomId[] | undefined) => Promise<void>;
   readonly log: Logger;
   readonly bounds?: FoundBounds;
 }
 
-export interface ReadBackResult {
+export interface RoomCatchupResult {
   /** False when the homeserver did not answer for some ghost: it is to be done again. A refusal is an answer. */
   readonly complete: boolean;
   /** Events that no transaction had brought. */
@@ -47,19 +47,19 @@ interface Held {
 
 const CONCURRENCY = 4;
 
-export class RoomsReadBack {
-  readonly #options: RoomsReadBackOptions;
+export class RoomCatchup {
+  readonly #options: RoomCatchupOptions;
   readonly #held = new Map<GhostMxid, Held>();
   /** Where each position stands in the ledger, as it was last read or written here. */
   readonly #stored = new Map<GhostMxid, string | undefined>();
   #turn: Promise<unknown> = Promise.resolve();
 
-  constructor(options: RoomsReadBackOptions) {
+  constructor(options: RoomCatchupOptions) {
     this.#options = options;
   }
 
   /** Reads everything up to now and hands it on at once: the homeserver was away, or the bridge. */
-  afterDowntime(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<ReadBackResult> {
+  afterDowntime(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<RoomCatchupResult> {
     return this.#alone(async () => {
       const { read, complete } = await this.#read(ghosts, signal);
       const windows = ghosts.map((ghost) => {
@@ -79,7 +79,7 @@ export class RoomsReadBack {
   }
 
   /** One round in quiet times: hands on what the round before read, and moves the positions there. */
-  quietly(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<ReadBackResult> {
+  quietly(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<RoomCatchupResult> {
     return this.#alone(async () => {
       const { read, complete } = await this.#read(ghosts, signal);
       const due = [...this.#held].filter(([ghost]) => read.has(ghost));
@@ -150,7 +150,7 @@ export class RoomsReadBack {
   }
 
   async #readOne(ghost: GhostMxid, budget: FoundBudget, signal: AbortSignal): Promise<Outcome<RoomsRead>> {
-    const { api, ghosts, log, settleAgain } = this.#options;
+    const { api, ghosts, log, catchupRoomState } = this.#options;
     const since = await this.#position(ghost);
     const ready = await ghosts.readyGhost(ghost, signal);
     if (ready.kind !== "ok") return ready;
@@ -163,7 +163,7 @@ export class RoomsReadBack {
     const { cut } = outcome.value;
     if (cut.length > 0) {
       log.warn({ ghost, rooms: cut.length }, "read back the newest events only");
-      await settleAgain(ghost, cut);
+      await catchupRoomState(ghost, cut);
     }
     return outcome;
   }
@@ -173,7 +173,7 @@ export class RoomsReadBack {
     const position = await this.#options.api.position(reader);
     if (position.kind !== "ok") return position;
     this.#options.log.info({ ghost: reader.ghost }, "reads back from now on");
-    await this.#options.settleAgain(reader.ghost, undefined);
+    await this.#options.catchupRoomState(reader.ghost, undefined);
     return { kind: "ok", value: { window: new Map(), next: position.value, cut: [] } };
   }
 
@@ -181,7 +181,7 @@ export class RoomsReadBack {
   async #handOn(
     window: Window,
     signal: AbortSignal,
-  ): Promise<Omit<ReadBackResult, "complete"> & { readonly isDone: boolean }> {
+  ): Promise<Omit<RoomCatchupResult, "complete"> & { readonly isDone: boolean }> {
     const { api, handled, intake, log } = this.#options;
     let events = 0;
     let admitted = 0;

@@ -4,7 +4,7 @@ import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
 import type { FoundBounds } from "../../../../src/bridge/catchup/found-event.ts";
 import { HandledEvents } from "../../../../src/bridge/catchup/handled-events.ts";
-import { RoomsReadBack } from "../../../../src/bridge/catchup/rooms-read-back.ts";
+import { RoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
 import { noLongerHeld } from "../../../../src/bridge/ledger/statement.ts";
 import type { EventId, GhostMxid } from "../../../../src/domain/identifiers.ts";
@@ -68,7 +68,7 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
   const positions = new Map<GhostMxid, string>([[ghost, "s0"]]);
   const taken: string[] = [];
   const handled = new HandledEvents();
-  const rooms = new RoomsReadBack({
+  const rooms = new RoomCatchup({
     api,
     ghosts: side.ghosts,
     handled,
@@ -86,7 +86,7 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
       handled.add(ids);
       return { admitted: events.length };
     },
-    settleAgain: async (who, inRooms) => void state.settled.push([who, inRooms]),
+    catchupRoomState: async (who, inRooms) => void state.settled.push([who, inRooms]),
     log: pino({ level: "silent" }),
     bounds,
   });

@@ -1,9 +1,12 @@
-// Late keys, lost keys and keys that never come: the envelope worker on a real ledger, with time in the test's
+// Late keys, lost keys and keys that never come: the intake envelope worker on a real ledger, with time in the test's
 // hands and devices that need no cryptography.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import { type EnvelopeObserver, EnvelopeWorker } from "../../../../src/bridge/crypto/envelope-worker.ts";
+import {
+  type IntakeEnvelopeObserver,
+  IntakeEnvelopeWorker,
+} from "../../../../src/bridge/crypto/intake-envelope-worker.ts";
 import { expireUnserved } from "../../../../src/bridge/crypto/unserved-envelopes.ts";
 import { createTransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
@@ -53,7 +56,7 @@ async function setUp(t: TestContext) {
   const gone = new Set<string>();
   const lines: string[] = [];
   const reasons: string[] = [];
-  const observe: EnvelopeObserver = {
+  const observe: IntakeEnvelopeObserver = {
     ended: (end, waitedMs) => lines.push(`${end} ${waitedMs}`),
     keyRequest: (outcome) => lines.push(`request ${outcome}`),
     waiting: () => {},
@@ -61,7 +64,7 @@ async function setUp(t: TestContext) {
     expired: (reason) => reasons.push(reason),
     failed: () => lines.push("failed"),
   };
-  const worker = new EnvelopeWorker({
+  const worker = new IntakeEnvelopeWorker({
     ...common,
     devices,
     observe,
@@ -128,7 +131,7 @@ async function setUp(t: TestContext) {
   };
 }
 
-describe("envelope worker", () => {
+describe("intake envelope worker", () => {
   it("a key that comes minutes later is used in room order; what stands behind is held back [ENC-10]", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(question("before"), sealed("late"), question("behind"));
@@ -151,8 +154,8 @@ describe("envelope worker", () => {
     await bridge.bring(sealed("e1"), sealed("e2"));
     await bridge.worker.round();
     assert.deepEqual(await bridge.order(), ["$e1", "$e2"]);
-    assert.equal(bridge.devices.catchUps, 1, "once a round for each ghost");
-    assert.deepEqual(bridge.lines, ["catch_up 0", "catch_up 0"]);
+    assert.equal(bridge.devices.catchups, 1, "once a round for each ghost");
+    assert.deepEqual(bridge.lines, ["catchup 0", "catchup 0"]);
   });
 
   it("keys are asked for five times at growing intervals, once for all events of a session [ENC-6]", async (t) => {
@@ -329,7 +332,7 @@ describe("envelope worker", () => {
     await bridge.bring(sealed("e1"), sealed("e2"));
     const away = { kind: "retry", cause: "network", afterMs: 1_000, errcode: undefined } as const;
     bridge.failFetch(away);
-    bridge.devices.catchUpOutcome = away;
+    bridge.devices.catchupOutcome = away;
     await bridge.pass(KEY_WAIT_MS + 60_000, 10_000);
     assert.deepEqual(await bridge.states(), { $e1: "awaiting_key", $e2: "awaiting_key" });
     const [{ attempts } = { attempts: 0 }] = (await bridge.rows(
@@ -337,7 +340,7 @@ describe("envelope worker", () => {
     )) as { attempts: number }[];
     assert.ok(attempts < 60, `${attempts} looks`);
     bridge.failFetch(undefined);
-    bridge.devices.catchUpOutcome = { kind: "ok", value: undefined };
+    bridge.devices.catchupOutcome = { kind: "ok", value: undefined };
     bridge.devices.atHomeserver.push({ session: "session-1", room: "!r" as RoomId });
     await bridge.pass(60_000, 5_000);
     assert.deepEqual(await bridge.states(), { $e1: "derived", $e2: "derived" });
@@ -402,7 +405,7 @@ describe("envelope worker", () => {
     assert.equal((await bridge.states())["$stuck"], "key_wait_elapsed");
   });
 
-  it("going back from stage C holds no room for ever: what waits expires at its time [ENC-1]", async (t) => {
+  it("going back from mode `on` holds no room for ever: what waits expires at its time [ENC-1]", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(sealed("e1"), question("behind"), sealed("e2"));
     const deps = {

@@ -1,9 +1,9 @@
 // Encrypted events for a test of the ledger: what arrives, in the order it arrives, and what it turns out to say.
 
-import type { Admission, NewDelegation, NewEnvelope } from "../../src/bridge/ledger/admission.ts";
+import type { Admission, NewDelegation, NewIntakeEnvelope } from "../../src/bridge/ledger/admission.ts";
 import { createLedger, type Ledger } from "../../src/bridge/ledger/postgres.ts";
 import { ContentKeys } from "../../src/bridge/ledger/seal.ts";
-import type { ClaimedEnvelope, Derivation } from "../../src/bridge/ledger/types.ts";
+import type { ClaimedIntakeEnvelope, Derivation } from "../../src/bridge/ledger/types.ts";
 import { sha256 } from "../../src/domain/digest.ts";
 import type { RoomId, UserId } from "../../src/domain/identifiers.ts";
 import { event, ghost, LEASE_MS, type LedgerFixture, room, T0 } from "./ledger.ts";
@@ -12,7 +12,7 @@ export const KEY_WAIT_MS = 15 * 60_000;
 export const NOTICE_INTERVAL_MS = 600_000;
 
 /** An encrypted event whose key is not here. */
-export function envelope(name: string, options: Partial<NewEnvelope> = {}): NewEnvelope {
+export function envelope(name: string, options: Partial<NewIntakeEnvelope> = {}): NewIntakeEnvelope {
   return {
     position: 0,
     event: event(name),
@@ -27,10 +27,10 @@ export function envelope(name: string, options: Partial<NewEnvelope> = {}): NewE
 
 /** What a transaction brings, in its order. */
 export function arrivals(
-  ...arrived: readonly (NewDelegation | NewEnvelope)[]
+  ...arrived: readonly (NewDelegation | NewIntakeEnvelope)[]
 ): Pick<Admission, "about" | "derive" | "eventCount"> {
   const placed = arrived.map((one, position) => ({ ...one, position }));
-  const isJob = (one: NewDelegation | NewEnvelope): one is NewDelegation => "ghost" in one;
+  const isJob = (one: NewDelegation | NewIntakeEnvelope): one is NewDelegation => "ghost" in one;
   return {
     eventCount: arrived.length,
     about: {
@@ -40,15 +40,15 @@ export function arrivals(
     },
     derive: () => ({
       delegations: placed.filter(isJob),
-      envelopes: placed.filter((one): one is typeof one & NewEnvelope => !isJob(one)),
+      envelopes: placed.filter((one): one is typeof one & NewIntakeEnvelope => !isJob(one)),
       notices: [],
     }),
   };
 }
 
-/** What a decrypted envelope turns out to ask. */
+/** What a decrypted intake envelope turns out to ask. */
 export function asking(
-  { event: source, room: where }: Pick<ClaimedEnvelope, "event" | "room">,
+  { event: source, room: where }: Pick<ClaimedIntakeEnvelope, "event" | "room">,
   jobs: readonly NewDelegation[],
   capacity: Derivation["capacity"] = { room: 64, global: 4_096 },
 ): Derivation {
@@ -60,12 +60,12 @@ export function asking(
   };
 }
 
-/** Claims envelopes that are due. */
+/** Claims intake envelopes that are due. */
 export function claimEnvelopes(
   ledger: Ledger,
   now: number = T0,
   limit: number = 100,
-): Promise<ClaimedEnvelope[]> {
+): Promise<ClaimedIntakeEnvelope[]> {
   return ledger.claimEnvelopes({ limit, now, leaseUntil: now + LEASE_MS });
 }
 
@@ -74,10 +74,10 @@ export async function claimEnvelope(
   ledger: Ledger,
   name: string,
   now: number = T0,
-): Promise<ClaimedEnvelope> {
+): Promise<ClaimedIntakeEnvelope> {
   const claimed = await claimEnvelopes(ledger, now);
   const found = claimed.find((one) => one.event === event(name));
-  if (found === undefined) throw new Error(`the envelope of ${event(name)} is not due`);
+  if (found === undefined) throw new Error(`the intake envelope of ${event(name)} is not due`);
   return found;
 }
 
@@ -93,7 +93,7 @@ export async function seat(fixture: LedgerFixture, where: RoomId = room("r"), wh
 export function servingLedger({ pool }: Pick<LedgerFixture, "pool">): Ledger {
   return createLedger(pool, ContentKeys.parse(Buffer.alloc(32, 7).toString("base64")), {
     noticeIntervalMs: NOTICE_INTERVAL_MS,
-    stage: "C",
+    encryptionMode: "on",
     isGhost: (user) => user.startsWith("@agent_"),
   });
 }

@@ -1,5 +1,5 @@
-// Envelopes in workers' hands: claimed, put off, woken, counted. How they end: derivation.ts, envelope-end.ts.
-// Invariants: a claim raises the fence, and every holder's write carries it in its WHERE; an envelope that
+// Intake intake envelopes in workers' hands: claimed, put off, woken, counted. How they end: derivation.ts, intake-envelope-end.ts.
+// Invariants: a claim raises the fence, and every holder's write carries it in its WHERE; an intake envelope that
 // somebody holds is woken when it is put off; none is put off beyond its deadline before that has passed.
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Ingress } from "./admission.ts";
@@ -12,7 +12,7 @@ import {
   toEpochMs,
   toTime,
 } from "./statement.ts";
-import type { ClaimedEnvelope, EnvelopeCounts } from "./types.ts";
+import type { ClaimedIntakeEnvelope, IntakeEnvelopeCounts } from "./types.ts";
 
 const CLAIM: Statement = {
   name: "claim_envelopes",
@@ -27,7 +27,7 @@ const CLAIM: Statement = {
     e.intake_fingerprint, e.ingress, e.attempts, e.key_requests, e.admitted_at, e.deadline`,
 };
 
-interface EnvelopeRow {
+interface IntakeEnvelopeRow {
   matrix_event_id: string;
   fence: string;
   room_id: string;
@@ -46,8 +46,8 @@ interface EnvelopeRow {
 export async function claimEnvelopes(
   on: Queryable,
   request: { limit: number; now: number; leaseUntil: number },
-): Promise<ClaimedEnvelope[]> {
-  const claimed = await rows<EnvelopeRow>(on, CLAIM, [
+): Promise<ClaimedIntakeEnvelope[]> {
+  const claimed = await rows<IntakeEnvelopeRow>(on, CLAIM, [
     request.limit,
     toTime(request.now),
     toTime(request.leaseUntil),
@@ -82,14 +82,14 @@ const DEFER: Statement = {
 /** @throws DrawbridgeError `lease_lost` */
 export async function deferEnvelope(
   on: Queryable,
-  envelope: ClaimedEnvelope,
+  envelope: ClaimedIntakeEnvelope,
   wakeAt: number,
   done: { readonly requested: boolean; readonly prolonged?: boolean },
 ): Promise<void> {
   const { event, fence } = envelope;
   const { requested, prolonged = false } = done;
   const touched = await rows(on, DEFER, [event, fence, toTime(wakeAt), requested ? 1 : 0, prolonged]);
-  if (touched.length !== 1) throw noLongerHeld(`the envelope of ${event}`);
+  if (touched.length !== 1) throw noLongerHeld(`the intake envelope of ${event}`);
 }
 
 const WAKE: Statement = {
@@ -118,7 +118,7 @@ const COUNT: Statement = {
          FROM bridge_encrypted_intake WHERE state = 'awaiting_key'`,
 };
 
-export async function envelopeCounts(on: Queryable): Promise<EnvelopeCounts> {
+export async function envelopeCounts(on: Queryable): Promise<IntakeEnvelopeCounts> {
   const row = await oneRow<{ awaiting: number; oldest: Date | null }>(on, COUNT, []);
   return {
     awaiting: row.awaiting,

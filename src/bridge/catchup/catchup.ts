@@ -13,37 +13,37 @@ import type { Ghosts } from "../matrix/ghosts.ts";
 import type { HomeserverOptions } from "../matrix/http.ts";
 import { HandledEvents } from "./handled-events.ts";
 import { HomeserverWatch } from "./homeserver-watch.ts";
-import { type ReadBackResult, RoomsReadBack, type RoomsReadBackOptions } from "./rooms-read-back.ts";
+import { RoomCatchup, type RoomCatchupOptions, type RoomCatchupResult } from "./room-catchup.ts";
 import { SyncApi } from "./sync-api.ts";
 
 /** Why something was read back. */
-export type ReadBackCause = "start" | "homeserver_back" | "quiet";
+export type CatchupCause = "start" | "homeserver_back" | "quiet";
 
-export interface RecoveryMetrics {
+export interface CatchupMetrics {
   homeserverUp(isUp: boolean): void;
-  readBack(cause: ReadBackCause, result: ReadBackResult, durationMs: number): void;
+  catchup(cause: CatchupCause, result: RoomCatchupResult, durationMs: number): void;
   failed(): void;
 }
 
-export interface RecoveryOptions {
+export interface CatchupOptions {
   readonly homeserver: HomeserverOptions;
   readonly ghosts: Pick<Ghosts, "readyGhost">;
   readonly agents: Pick<AgentDirectory, "current">;
   readonly positions: Pick<ReadPositionLedger, "roomsPosition" | "setRoomsPosition">;
-  readonly intake: RoomsReadBackOptions["intake"];
-  readonly settleAgain: RoomsReadBackOptions["settleAgain"];
+  readonly intake: RoomCatchupOptions["intake"];
+  readonly catchupRoomState: RoomCatchupOptions["catchupRoomState"];
   /** Whether rooms are read back. */
   readonly rooms: boolean;
   /** Reads back a ghost's to-device messages; absent while ghosts have no keys. */
-  readonly catchUp?: (ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>;
+  readonly catchup?: (ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>;
   readonly clock: Clock;
   readonly log: Logger;
-  readonly metrics: RecoveryMetrics;
+  readonly metrics: CatchupMetrics;
   /** How far apart the rounds in quiet times are. */
   readonly quietMs?: number;
 }
 
-export interface Recovery {
+export interface Catchup {
   start(): void;
   drain(): Promise<void>;
   /**
@@ -101,11 +101,11 @@ class Gate {
   }
 }
 
-export function createRecovery(options: RecoveryOptions): Recovery {
+export function createCatchup(options: CatchupOptions): Catchup {
   const { agents, clock, log, metrics } = options;
   const api = new SyncApi(options.homeserver);
   const handled = new HandledEvents();
-  const rooms = new RoomsReadBack({ ...options, api, handled });
+  const rooms = new RoomCatchup({ ...options, api, handled });
   const watch = new HomeserverWatch({ ...options, api });
   const gate = new Gate(clock);
   const ending = new AbortController();
@@ -117,18 +117,18 @@ export function createRecovery(options: RecoveryOptions): Recovery {
   const ghostsNow = async () => [...(await agents.current()).byGhost.keys()].sort();
 
   const keys = async (ghosts: readonly GhostMxid[]) => {
-    const { catchUp } = options;
-    if (catchUp === undefined) return;
-    const ended = await Promise.allSettled(ghosts.map((ghost) => catchUp(ghost, ending.signal)));
+    const { catchup } = options;
+    if (catchup === undefined) return;
+    const ended = await Promise.allSettled(ghosts.map((ghost) => catchup(ghost, ending.signal)));
     const failed = ended.filter(({ status }) => status === "rejected").length;
     if (failed > 0)
       log.warn({ ghosts: failed }, "keys could not be read back; what waits asks for them again");
   };
 
-  const timed = async (cause: ReadBackCause, read: () => Promise<ReadBackResult>) => {
+  const timed = async (cause: CatchupCause, read: () => Promise<RoomCatchupResult>) => {
     const begun = clock.now();
     const result = await read();
-    metrics.readBack(cause, result, clock.now() - begun);
+    metrics.catchup(cause, result, clock.now() - begun);
     return result;
   };
 
@@ -139,7 +139,7 @@ export function createRecovery(options: RecoveryOptions): Recovery {
   };
 
   /** Reads back, again and again for a while if need be. Positions that did not move are read from later. */
-  const readBack = async (cause: ReadBackCause) => {
+  const catchUpAll = async (cause: CatchupCause) => {
     for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
       ending.signal.throwIfAborted();
       try {
@@ -163,10 +163,10 @@ export function createRecovery(options: RecoveryOptions): Recovery {
     }
   };
 
-  const untilStopped = async (cause: ReadBackCause) => {
+  const untilStopped = async (cause: CatchupCause) => {
     await watch.back(ending.signal);
     metrics.homeserverUp(true);
-    await readBack(cause);
+    await catchUpAll(cause);
     gate.open();
     settledAt = quietAt = clock.now();
     quiet.wake();
@@ -178,7 +178,7 @@ export function createRecovery(options: RecoveryOptions): Recovery {
   };
 
   const run = async () => {
-    let cause: ReadBackCause = "start";
+    let cause: CatchupCause = "start";
     while (!ending.signal.aborted) {
       try {
         await untilStopped(cause);
@@ -211,7 +211,7 @@ export function createRecovery(options: RecoveryOptions): Recovery {
 
   return {
     start: () => {
-      if (!options.rooms && options.catchUp === undefined) {
+      if (!options.rooms && options.catchup === undefined) {
         gate.open();
         return;
       }

@@ -5,16 +5,16 @@ import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { eventFingerprint } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, type Inside, readEvents } from "../intake/read-events.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
-import type { ClaimedEnvelope } from "../ledger/types.ts";
+import type { ClaimedIntakeEnvelope } from "../ledger/types.ts";
 import type { Outcome } from "../matrix/outcome.ts";
-import type { CatchUp, GhostDevices } from "./device-types.ts";
+import type { GhostDevices, KeyCatchupResult } from "./device-types.ts";
 
 type RawEvent = Readonly<Record<string, unknown>>;
 
 export interface LookDependencies {
   readonly devices: Pick<GhostDevices, "decrypt" | "follow">;
   /** Reads a ghost's to-device messages back, once a round. */
-  readonly catchUp: (ghost: GhostMxid) => Promise<Outcome<CatchUp>>;
+  readonly catchup: (ghost: GhostMxid) => Promise<Outcome<KeyCatchupResult>>;
   /** `GET /rooms/{room}/event/{event}` as the ghost. */
   readonly fetchEvent: (
     ghost: GhostMxid,
@@ -30,7 +30,7 @@ export type Look =
       readonly event: EncryptedEvent;
       readonly inside: Inside;
       /** Whether reading back brought the key, or it was here already. */
-      readonly by: "catch_up" | "after_wait";
+      readonly by: "catchup" | "after_wait";
     }
   /** With the event where it is the one that came in. */
   | { readonly kind: "hopeless"; readonly reason: ExpiryReason; readonly event?: EncryptedEvent }
@@ -43,12 +43,12 @@ export type Look =
 const DECRYPT_MS_MAX = 5_000;
 const UNAVAILABLE_WAIT_MS = 2_000;
 /** Ghosts whose messages are read back in one look; the next look takes the next ones. */
-const CATCH_UPS_MAX = 3;
+const CATCHUPS_MAX = 3;
 
 /** @param ghosts those in the event's room; at least one */
 export async function look(
   deps: LookDependencies,
-  envelope: ClaimedEnvelope,
+  envelope: ClaimedIntakeEnvelope,
   ghosts: readonly GhostMxid[],
   signal: AbortSignal | undefined,
 ): Promise<Look> {
@@ -63,25 +63,25 @@ export async function look(
       () => undefined,
     );
   }
-  const caughtUp = await Promise.all(turnOf(ghosts, envelope.attempts).map((ghost) => deps.catchUp(ghost)));
-  const second = await decrypt(deps, event, ghosts, "catch_up");
-  const failed = caughtUp.find((outcome) => outcome.kind === "retry");
+  const catchups = await Promise.all(turnOf(ghosts, envelope.attempts).map((ghost) => deps.catchup(ghost)));
+  const second = await decrypt(deps, event, ghosts, "catchup");
+  const failed = catchups.find((outcome) => outcome.kind === "retry");
   // What was not read back may hold the key.
-  if (second.kind === "missing_key" && failed !== undefined && !caughtUp.some(({ kind }) => kind === "ok")) {
+  if (second.kind === "missing_key" && failed !== undefined && !catchups.some(({ kind }) => kind === "ok")) {
     return { kind: "unanswered", afterMs: failed.kind === "retry" ? failed.afterMs : UNAVAILABLE_WAIT_MS };
   }
   return second;
 }
 
 function turnOf(ghosts: readonly GhostMxid[], attempts: number): readonly GhostMxid[] {
-  const from = (attempts * CATCH_UPS_MAX) % ghosts.length;
-  return [...ghosts.slice(from), ...ghosts.slice(0, from)].slice(0, CATCH_UPS_MAX);
+  const from = (attempts * CATCHUPS_MAX) % ghosts.length;
+  return [...ghosts.slice(from), ...ghosts.slice(0, from)].slice(0, CATCHUPS_MAX);
 }
 
 /** The event as the first ghost sees it that may. A ghost that is itself refused says nothing for the others. */
 async function fetchAs(
   deps: LookDependencies,
-  envelope: ClaimedEnvelope,
+  envelope: ClaimedIntakeEnvelope,
   ghosts: readonly GhostMxid[],
   signal: AbortSignal | undefined,
 ): Promise<Exclude<Look, { kind: "opened" }> | { readonly kind: "event"; readonly event: EncryptedEvent }> {
@@ -100,7 +100,7 @@ async function fetchAs(
 }
 
 function recognised(
-  envelope: ClaimedEnvelope,
+  envelope: ClaimedIntakeEnvelope,
   raw: RawEvent,
 ):
   | { readonly kind: "hopeless"; readonly reason: ExpiryReason }
@@ -121,7 +121,7 @@ async function decrypt(
   deps: LookDependencies,
   event: EncryptedEvent,
   ghosts: readonly GhostMxid[],
-  by: "catch_up" | "after_wait",
+  by: "catchup" | "after_wait",
 ): Promise<Look> {
   const decryption = await deps.devices.decrypt(ghosts, event, DECRYPT_MS_MAX);
   switch (decryption.kind) {

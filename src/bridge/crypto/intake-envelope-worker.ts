@@ -1,4 +1,4 @@
-// The envelope worker: opens encrypted events whose keys came late, gets keys that were lost, and ends the
+// The intake envelope worker: opens encrypted events whose keys came late, gets keys that were lost, and ends the
 // wait for those that never come. Invariants:
 // - an event becomes delegations only by `deriveEnvelope`, under the fence of the claim;
 // - it is looked at again at growing intervals, and at once when keys came for its room; keys are asked for
@@ -19,11 +19,11 @@ import { ghostsOf } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, readDecrypted } from "../intake/read-events.ts";
 import type { Admitted } from "../ledger/admission.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
-import type { ClaimedEnvelope, EnvelopeLedger } from "../ledger/types.ts";
+import type { ClaimedIntakeEnvelope, IntakeEnvelopeLedger } from "../ledger/types.ts";
 import type { Outcome } from "../matrix/outcome.ts";
-import type { CatchUp, GhostDevices } from "./device-types.ts";
-import { type Look, type LookDependencies, look } from "./envelope-look.ts";
+import type { GhostDevices, KeyCatchupResult } from "./device-types.ts";
 import { type AskedFor, KeyRequests } from "./key-requests.ts";
+import { type Look, type LookDependencies, look } from "./open-intake-envelope.ts";
 
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
@@ -33,12 +33,12 @@ const TRUST_GRACE_MS = 15_000;
 const TRUST_LOOK_MS = 1_000;
 const COUNT_INTERVAL_MS = 5_000;
 
-/** How an envelope ended, as it is counted. */
-export type EnvelopeEnd = "after_wait" | "catch_up" | "key_request" | "not_trusted" | "expired";
+/** How an intake envelope ended, as it is counted. */
+export type IntakeEnvelopeEnd = "after_wait" | "catchup" | "key_request" | "not_trusted" | "expired";
 
-export interface EnvelopeObserver {
+export interface IntakeEnvelopeObserver {
   /** `waitedMs` since it came in. */
-  ended(end: EnvelopeEnd, waitedMs: number): void;
+  ended(end: IntakeEnvelopeEnd, waitedMs: number): void;
   keyRequest(outcome: "sent" | "failed" | "canceled"): void;
   waiting(count: number, oldestMs: number): void;
   /** What a derivation led to. */
@@ -48,14 +48,14 @@ export interface EnvelopeObserver {
   failed(): void;
 }
 
-export interface EnvelopeWorkerDependencies extends Pick<LookDependencies, "fetchEvent"> {
-  readonly ledger: EnvelopeLedger;
-  readonly devices: Pick<GhostDevices, "decrypt" | "follow" | "catchUp" | "sendToDevice" | "statuses">;
+export interface IntakeEnvelopeWorkerDependencies extends Pick<LookDependencies, "fetchEvent"> {
+  readonly ledger: IntakeEnvelopeLedger;
+  readonly devices: Pick<GhostDevices, "decrypt" | "follow" | "catchup" | "sendToDevice" | "statuses">;
   readonly agents: Pick<AgentDirectory, "current">;
   readonly namespace: Namespace;
   readonly clock: Clock;
   readonly log: Logger;
-  readonly observe: EnvelopeObserver;
+  readonly observe: IntakeEnvelopeObserver;
   readonly capacity: { readonly room: number; readonly global: number };
   readonly noticeIntervalMs: number;
   readonly keyRequests: {
@@ -67,13 +67,13 @@ export interface EnvelopeWorkerDependencies extends Pick<LookDependencies, "fetc
   readonly pollIntervalMs?: number;
 }
 
-export class EnvelopeWorker {
-  readonly #deps: EnvelopeWorkerDependencies;
+export class IntakeEnvelopeWorker {
+  readonly #deps: IntakeEnvelopeWorkerDependencies;
   readonly #loop: WorkLoop;
   readonly #requests: KeyRequests;
   #countedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(deps: EnvelopeWorkerDependencies) {
+  constructor(deps: IntakeEnvelopeWorkerDependencies) {
     this.#deps = deps;
     this.#requests = new KeyRequests({
       devices: deps.devices,
@@ -126,16 +126,16 @@ export class EnvelopeWorker {
         ledger.joinedGhosts([...new Set(claimed.map(({ room }) => room))]),
         this.#deps.agents.current(),
       ]);
-      const reads = new Map<GhostMxid, Promise<Outcome<CatchUp>>>();
-      const catchUp = (ghost: GhostMxid) => {
-        const read = reads.get(ghost) ?? devices.catchUp(ghost, signal);
+      const reads = new Map<GhostMxid, Promise<Outcome<KeyCatchupResult>>>();
+      const catchup = (ghost: GhostMxid) => {
+        const read = reads.get(ghost) ?? devices.catchup(ghost, signal);
         reads.set(ghost, read);
         return read;
       };
       await allEnded(
         claimed.map((envelope) => {
           const ghosts = ghostsOf(envelope.room, joined, [], byGhost);
-          return this.#workIfHeld(envelope, ghosts, catchUp, signal);
+          return this.#workIfHeld(envelope, ghosts, catchup, signal);
         }),
       );
       const found = await Promise.all([...reads.values()]);
@@ -145,30 +145,30 @@ export class EnvelopeWorker {
     return claimed.length === BATCH;
   }
 
-  /** An envelope that another has by now, or that was redacted, is no longer ours. */
+  /** An intake envelope that another has by now, or that was redacted, is no longer ours. */
   async #workIfHeld(
-    envelope: ClaimedEnvelope,
+    envelope: ClaimedIntakeEnvelope,
     ghosts: readonly GhostMxid[],
-    catchUp: LookDependencies["catchUp"],
+    catchup: LookDependencies["catchup"],
     signal: AbortSignal | undefined,
   ): Promise<void> {
     try {
-      await this.#work(envelope, ghosts, catchUp, signal);
+      await this.#work(envelope, ghosts, catchup, signal);
     } catch (error) {
       if (!(error instanceof DrawbridgeError) || error.code !== "lease_lost") throw error;
     }
   }
 
   async #work(
-    envelope: ClaimedEnvelope,
+    envelope: ClaimedIntakeEnvelope,
     ghosts: readonly GhostMxid[],
-    catchUp: LookDependencies["catchUp"],
+    catchup: LookDependencies["catchup"],
     signal: AbortSignal | undefined,
   ): Promise<void> {
     // Every ghost has left: nobody may read it any more.
     if (ghosts.length === 0) return this.#expire(envelope, "event_unavailable");
     const { devices, fetchEvent } = this.#deps;
-    const seen = await look({ devices, fetchEvent, catchUp }, envelope, ghosts, signal);
+    const seen = await look({ devices, fetchEvent, catchup }, envelope, ghosts, signal);
     switch (seen.kind) {
       case "opened":
         return this.#derive(envelope, ghosts, seen);
@@ -184,7 +184,7 @@ export class EnvelopeWorker {
   }
 
   async #derive(
-    envelope: ClaimedEnvelope,
+    envelope: ClaimedIntakeEnvelope,
     ghosts: readonly GhostMxid[],
     { event, inside, by }: Extract<Look, { kind: "opened" }>,
   ): Promise<void> {
@@ -212,7 +212,7 @@ export class EnvelopeWorker {
     if (envelope.keyRequests > 0) await this.#requests.keyCame(ghosts, event);
   }
 
-  async #expire(envelope: ClaimedEnvelope, reason: ExpiryReason, asked?: AskedFor): Promise<void> {
+  async #expire(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason, asked?: AskedFor): Promise<void> {
     const { ledger, clock, observe } = this.#deps;
     const now = clock.now();
     await ledger.expireEnvelope(envelope, reason, now);
@@ -222,7 +222,7 @@ export class EnvelopeWorker {
     if (envelope.keyRequests > 0) await this.#requests.ended(envelope.event, asked);
   }
 
-  async #distrusted(envelope: ClaimedEnvelope, asked: AskedFor): Promise<void> {
+  async #distrusted(envelope: ClaimedIntakeEnvelope, asked: AskedFor): Promise<void> {
     const now = this.#deps.clock.now();
     if (now >= Math.min(envelope.admittedAt + TRUST_GRACE_MS, envelope.deadline)) {
       return this.#expire(envelope, "device_not_trusted", asked);
@@ -230,7 +230,7 @@ export class EnvelopeWorker {
     await this.#deps.ledger.deferEnvelope(envelope, now + TRUST_LOOK_MS, { requested: false });
   }
 
-  async #unanswered(envelope: ClaimedEnvelope, afterMs: number): Promise<void> {
+  async #unanswered(envelope: ClaimedIntakeEnvelope, afterMs: number): Promise<void> {
     const now = this.#deps.clock.now();
     const wait = envelope.deadline - envelope.admittedAt;
     const end = envelope.deadline + wait;
@@ -241,7 +241,7 @@ export class EnvelopeWorker {
   }
 
   async #missing(
-    envelope: ClaimedEnvelope,
+    envelope: ClaimedIntakeEnvelope,
     ghosts: readonly GhostMxid[],
     event: EncryptedEvent,
   ): Promise<void> {
@@ -261,19 +261,19 @@ export class EnvelopeWorker {
   }
 
   /** Why the wait was in vain: every request that may be made was, or there was not even time for that. */
-  #reasonToEnd({ keyRequests }: ClaimedEnvelope): ExpiryReason {
+  #reasonToEnd({ keyRequests }: ClaimedIntakeEnvelope): ExpiryReason {
     const { attempts } = this.#deps.keyRequests;
     return attempts > 0 && keyRequests >= attempts ? "key_requests_exhausted" : "key_wait_elapsed";
   }
 
   /** How long after the request before it the next one is made. */
-  #requestWait({ keyRequests }: ClaimedEnvelope, further = 0): number {
+  #requestWait({ keyRequests }: ClaimedIntakeEnvelope, further = 0): number {
     const { firstAfter, longestWait } = this.#deps.keyRequests;
     return backoffMs({ firstMs: firstAfter, maxMs: longestWait }, keyRequests + further);
   }
 
   /** When the next request is due, or the one `further` after it. */
-  #requestDue(envelope: ClaimedEnvelope, further: number): number {
+  #requestDue(envelope: ClaimedIntakeEnvelope, further: number): number {
     let due = envelope.admittedAt;
     for (let made = -envelope.keyRequests; made <= further; made++) due += this.#requestWait(envelope, made);
     return due;
@@ -289,7 +289,7 @@ export class EnvelopeWorker {
   }
 
   #note(
-    { event, room, attempts, keyRequests }: ClaimedEnvelope,
+    { event, room, attempts, keyRequests }: ClaimedIntakeEnvelope,
     what: string,
     more: Readonly<Record<string, unknown>>,
   ): void {

@@ -1,6 +1,6 @@
 // Reading back one ghost's to-device messages: what the homeserver's transactions may have lost.
 // Invariants: no room event comes this way; the position moves only after what lies before it is durable; one
-// read-back at a time, and whoever asks while one runs gets the next, since theirs may have come after it.
+// catchup at a time, and whoever asks while one runs gets the next, since theirs may have come after it.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
@@ -9,15 +9,15 @@ import type { ReadPositionLedger } from "../ledger/types.ts";
 import type { DeviceApi, DeviceChanges } from "../matrix/device-api.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, type Refused, retry } from "../matrix/outcome.ts";
-import type { CatchUp, DeviceObserver } from "./device-types.ts";
+import type { DeviceObserver, KeyCatchupResult } from "./device-types.ts";
 
-/** Pages of one read-back; what is left is read by the next one. */
+/** Pages of one catchup; what is left is read by the next one. */
 const PAGES_MAX = 50;
 /** How often one-time keys are counted, and what transactions lost is read back, in quiet times. */
 const EVERY_MS = 5 * 60_000;
 const AGAIN_AFTER_FAILURE_MS = 30_000;
 
-export interface KeyReadBackDependencies {
+export interface KeyCatchupDependencies {
   readonly ghost: GhostMxid;
   readonly api: DeviceApi;
   readonly ledger: Pick<ReadPositionLedger, "toDevicePosition" | "setToDevicePosition">;
@@ -31,15 +31,15 @@ export interface KeyReadBackDependencies {
   readonly onRefused: (outcome: Refused) => Promise<void>;
 }
 
-export class KeyReadBack {
-  readonly #deps: KeyReadBackDependencies;
+export class KeyCatchup {
+  readonly #deps: KeyCatchupDependencies;
   readonly #serial = new Serial();
-  #next: Promise<Outcome<CatchUp>> | undefined;
+  #next: Promise<Outcome<KeyCatchupResult>> | undefined;
   #isFailing = false;
   #dueAt = Number.POSITIVE_INFINITY;
   #isWanted = false;
 
-  constructor(deps: KeyReadBackDependencies) {
+  constructor(deps: KeyCatchupDependencies) {
     this.#deps = deps;
   }
 
@@ -56,8 +56,8 @@ export class KeyReadBack {
     this.#isWanted = true;
   }
 
-  /** @param signal ends the requests; of those who wait for one read-back the first one's counts */
-  run(signal?: AbortSignal): Promise<Outcome<CatchUp>> {
+  /** @param signal ends the requests; of those who wait for one catchup the first one's counts */
+  run(signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>> {
     this.#next ??= this.#serial.run(async () => {
       this.#next = undefined;
       this.#isWanted = false;
@@ -66,7 +66,7 @@ export class KeyReadBack {
       const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
       if (!isStopped) this.#isFailing = outcome.kind !== "ok";
       this.#dueAt = this.#deps.clock.now() + (outcome.kind === "ok" ? EVERY_MS : AGAIN_AFTER_FAILURE_MS);
-      this.#deps.observe.caughtUp(outcome.kind);
+      this.#deps.observe.keyCatchupEnded(outcome.kind);
       return outcome;
     });
     return this.#next;
@@ -76,7 +76,7 @@ export class KeyReadBack {
     return this.#serial.ended();
   }
 
-  async #read(signal?: AbortSignal): Promise<Outcome<CatchUp>> {
+  async #read(signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>> {
     const { ghost, api, ledger, log, observe, onNewKeys, ensure, take, onRefused } = this.#deps;
     const ensured = await ensure();
     if (ensured.kind !== "ok") return ensured;
@@ -89,11 +89,11 @@ export class KeyReadBack {
       const read = await api.toDeviceSince(actor, since);
       if (read.kind === "refused") await onRefused(read);
       if (read.kind !== "ok") return read;
-      const { changes, next, passedOver, isFull } = read.value;
+      const { changes, next, skipped, isFull } = read.value;
       for (const room of await take(changes)) rooms.add(room);
-      if (passedOver > 0) {
-        observe.toDevicePassedOver(passedOver);
-        log.warn({ ghost, messages: passedOver }, "to-device messages were too large, and were passed over");
+      if (skipped > 0) {
+        observe.toDeviceSkipped(skipped);
+        log.warn({ ghost, messages: skipped }, "to-device messages were too large, and were skipped");
       }
       if (next !== since) await ledger.setToDevicePosition(ghost, next, since);
       since = next;
@@ -101,7 +101,7 @@ export class KeyReadBack {
       isRead = !isFull;
     }
     if (!isRead) this.soon();
-    observe.toDevice(messages, "catch_up");
+    observe.toDevice(messages, "catchup");
     const roomsWithNewKeys = [...rooms];
     if (roomsWithNewKeys.length > 0) onNewKeys(roomsWithNewKeys);
     return { kind: "ok", value: { messages, roomsWithNewKeys } };

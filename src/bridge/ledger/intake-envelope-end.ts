@@ -1,5 +1,5 @@
-// Envelopes that end without delegations: they expire.
-// Invariants: one statement ends the envelope, gives up its place and its capacity slot, and writes its audit
+// Intake intake envelopes that end without delegations: they expire.
+// Invariants: one statement ends the intake envelope, gives up its place and its capacity slot, and writes its audit
 // record and its notice; it runs under the lock of admissions alone, because the room's gate is worked out in it.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
@@ -10,9 +10,9 @@ import { noLongerHeld, oneRow, type Queryable, type Statement, toTime } from "./
 import type { ExpiryReason, NoticeKind, NoticeReason } from "./states.ts";
 import { BEGIN_ADMISSION, inTransaction } from "./transaction.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
-import type { ClaimedEnvelope } from "./types.ts";
+import type { ClaimedIntakeEnvelope } from "./types.ts";
 
-/** The lowest place of the room of `s` whose envelope still awaits its key, apart from those that end. */
+/** The lowest place of the room of `s` whose intake envelope still awaits its key, apart from those that end. */
 const GATE = `(SELECT min(e.room_seq) FROM bridge_encrypted_intake e
      WHERE e.room_id = o.room_id AND e.state = 'awaiting_key' AND NOT range_agg(o.place) @> e.room_seq)`;
 
@@ -77,7 +77,7 @@ const NOTICES: Readonly<Record<ExpiryReason, ExpiryNotice | undefined>> = {
 const NO_NOTICE = [null, null, null, null, null, null, null] as const;
 
 function noticeValues(
-  { event, room }: ClaimedEnvelope,
+  { event, room }: ClaimedIntakeEnvelope,
   { kind, reason }: ExpiryNotice,
   ghost: GhostMxid,
   now: number,
@@ -93,7 +93,7 @@ function noticeValues(
 /** @throws DrawbridgeError `lease_lost` */
 export async function expireEnvelope(
   pool: Pool,
-  envelope: ClaimedEnvelope,
+  envelope: ClaimedIntakeEnvelope,
   reason: ExpiryReason,
   now: number,
   noticeIntervalMs: number,
@@ -116,12 +116,12 @@ export async function expireEnvelope(
       toTime(now),
       ...said,
     ]);
-    if (touched !== 1) throw noLongerHeld(`the envelope of ${envelope.event}`);
+    if (touched !== 1) throw noLongerHeld(`the intake envelope of ${envelope.event}`);
     return { result: undefined };
   });
 }
 
-/** Ends the envelopes of redacted events, whoever holds them. Only under the lock of admissions. */
+/** Ends the intake envelopes of redacted events, whoever holds them. Only under the lock of admissions. */
 export async function expireRedacted(
   on: Queryable,
   events: readonly EventId[],

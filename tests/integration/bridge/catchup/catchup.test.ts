@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { setTimeout as realPause } from "node:timers/promises";
 import { pino } from "pino";
-import { createRecovery, type RecoveryOptions } from "../../../../src/bridge/catchup/recovery.ts";
+import { type CatchupOptions, createCatchup } from "../../../../src/bridge/catchup/catchup.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { agentTarget } from "../../../support/agent-target.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
@@ -13,7 +13,7 @@ import { type Script, scriptedHomeserver, WELL } from "../../../support/scripted
 const { ghost } = agentTarget("docs");
 const QUESTION = { event_id: "$q", type: "m.room.message", sender: "@alice:a.test", content: { body: "?" } };
 
-async function recovering(t: TestContext, options: Partial<RecoveryOptions> = {}) {
+async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {}) {
   const clock = new ManualClock(0);
   const seen: string[] = [];
   const state = { position: 1, lost: [] as object[], isUp: true, failIntake: 0, refused: "" };
@@ -37,7 +37,7 @@ async function recovering(t: TestContext, options: Partial<RecoveryOptions> = {}
   const side = ghostSide(t, homeserver.url);
   const positions = new Map<GhostMxid, string>();
   const taken: string[][] = [];
-  const recovery = createRecovery({
+  const catchup = createCatchup({
     homeserver: { url: homeserver.url, asToken: "t", requestTimeoutMs: 5_000, clock },
     ghosts: side.ghosts,
     agents: { current: async () => ({ byGhost: new Map([[ghost, agentTarget("docs")]]), revision: 1 }) },
@@ -55,17 +55,17 @@ async function recovering(t: TestContext, options: Partial<RecoveryOptions> = {}
     },
     rooms: true,
     clock,
-    settleAgain: async () => {},
+    catchupRoomState: async () => {},
     log: pino({ level: "silent" }),
     metrics: {
       homeserverUp: (isUp) => seen.push(isUp ? "up" : "down"),
-      readBack: (cause, result) => seen.push(`${cause} ${result.complete} ${result.admitted}`),
+      catchup: (cause, result) => seen.push(`${cause} ${result.complete} ${result.admitted}`),
       failed: () => seen.push("failed"),
     },
     ...options,
   });
   t.after(async () => {
-    const drained = recovery.drain();
+    const drained = catchup.drain();
     await clock.advance(60_000);
     await drained;
   });
@@ -80,23 +80,23 @@ async function recovering(t: TestContext, options: Partial<RecoveryOptions> = {}
   const watching = () => homeserver.seen.filter(({ query }) => (query.get("timeout") ?? "0") !== "0").length;
   const isReady = async () => {
     let is = false;
-    void recovery.ready().then(() => {
+    void catchup.ready().then(() => {
       is = true;
     });
     await realPause(5);
     return () => is;
   };
-  return { recovery, clock, state, positions, taken, seen, until, watching, isReady, homeserver };
+  return { catchup, clock, state, positions, taken, seen, until, watching, isReady, homeserver };
 }
 
-describe("recovery", () => {
-  it("transactions wait for the read-back at the start, and what it finds is taken first [INT-8]", async (t) => {
-    const { recovery, state, positions, taken, seen, until, isReady } = await recovering(t);
+describe("catchup after the homeserver was away", () => {
+  it("transactions wait for the catchup at the start, and what it finds is taken first [INT-8]", async (t) => {
+    const { catchup, state, positions, taken, seen, until, isReady } = await catchingUp(t);
     positions.set(ghost, "s0");
     state.lost = [QUESTION];
     const ready = await isReady();
     assert.equal(ready(), false);
-    recovery.start();
+    catchup.start();
     await until("it is ready", ready);
     assert.deepEqual(taken, [["$q"]]);
     assert.deepEqual(seen, ["up", "start true 1"]);
@@ -104,12 +104,12 @@ describe("recovery", () => {
     assert.equal((await isReady())(), true);
   });
 
-  it("a read-back that cannot be committed is done again, and the position stays until then [INT-8]", async (t) => {
-    const { recovery, state, positions, taken, seen, until } = await recovering(t);
+  it("a catchup that cannot be committed is done again, and the position stays until then [INT-8]", async (t) => {
+    const { catchup, state, positions, taken, seen, until } = await catchingUp(t);
     positions.set(ghost, "s0");
     state.lost = [QUESTION];
     state.failIntake = 2;
-    recovery.start();
+    catchup.start();
     await until("it failed twice", () => seen.filter((what) => what === "failed").length === 2, 10);
     assert.deepEqual([positions.get(ghost), taken], ["s0", []]);
     await until("it is done", () => positions.get(ghost) === "s1", 100);
@@ -117,8 +117,8 @@ describe("recovery", () => {
   });
 
   it("while the homeserver is away transactions wait, for five seconds in all [INT-8]", async (t) => {
-    const { recovery, clock, state, seen, taken, until, watching, isReady, homeserver } = await recovering(t);
-    recovery.start();
+    const { catchup, clock, state, seen, taken, until, watching, isReady, homeserver } = await catchingUp(t);
+    catchup.start();
     await until("it watches", () => watching() === 1);
     assert.equal((await isReady())(), true);
     state.isUp = false;
@@ -140,31 +140,31 @@ describe("recovery", () => {
   });
 
   it("with reading back switched off nothing waits and nothing is asked [INT-8]", async (t) => {
-    const { recovery, homeserver, isReady } = await recovering(t, { rooms: false });
-    recovery.start();
+    const { catchup, homeserver, isReady } = await catchingUp(t, { rooms: false });
+    catchup.start();
     assert.equal((await isReady())(), true);
     assert.deepEqual(homeserver.seen, []);
   });
 
   it("keys are read back before rooms, and their failure does not hold the rooms up [INT-8]", async (t) => {
     const order: string[] = [];
-    const { recovery, state, positions, taken, until } = await recovering(t, {
-      catchUp: async (of) => {
+    const { catchup, state, positions, taken, until } = await catchingUp(t, {
+      catchup: async (of) => {
         order.push(of);
         throw new Error("no machine");
       },
     });
     positions.set(ghost, "s0");
     state.lost = [QUESTION];
-    recovery.start();
+    catchup.start();
     await until("the rooms are read back", () => taken.length === 1);
     assert.deepEqual(order, [ghost]);
   });
 
   it("in quiet times the position moves on, one round after it was read [INT-8]", async (t) => {
-    const { recovery, state, positions, until, seen, taken } = await recovering(t, { quietMs: 1_000 });
+    const { catchup, state, positions, until, seen, taken } = await catchingUp(t, { quietMs: 1_000 });
     positions.set(ghost, "s1");
-    recovery.start();
+    catchup.start();
     await until("it has started", () => seen.includes("start true 0"));
     state.lost = [QUESTION];
     state.position = 2;
@@ -174,7 +174,7 @@ describe("recovery", () => {
   });
 
   it("a ghost that the homeserver refuses holds up neither the others nor the watch [INT-8]", async (t) => {
-    const { recovery, state, positions, taken, until, watching, seen } = await recovering(t, {
+    const { catchup, state, positions, taken, until, watching, seen } = await catchingUp(t, {
       agents: {
         current: async () => ({
           byGhost: new Map(["bad", "docs"].map((name) => [agentTarget(name).ghost, agentTarget(name)])),
@@ -185,17 +185,17 @@ describe("recovery", () => {
     positions.set(ghost, "s0");
     state.lost = [QUESTION];
     state.refused = agentTarget("bad").ghost;
-    recovery.start();
+    catchup.start();
     await until("it watches as the other", () => watching() === 1, 1_000);
     assert.deepEqual([seen.slice(0, 2), taken], [["up", "start true 1"], [["$q"]]]);
   });
 
   it("what cannot be committed for long is left to the rounds in quiet times [INT-8]", async (t) => {
-    const { recovery, state, positions, taken, until, watching } = await recovering(t, { quietMs: 1_000 });
+    const { catchup, state, positions, taken, until, watching } = await catchingUp(t, { quietMs: 1_000 });
     positions.set(ghost, "s0");
     state.lost = [QUESTION];
     state.failIntake = 8;
-    recovery.start();
+    catchup.start();
     await until("it watches all the same", () => watching() === 1, 500);
     assert.deepEqual([positions.get(ghost), taken], ["s0", []]);
     await until("it is done in the end", () => positions.get(ghost) === "s1", 500);
@@ -203,8 +203,8 @@ describe("recovery", () => {
   });
 
   it("for a minute after the homeserver is back the rounds are five seconds apart, then a minute [INT-8]", async (t) => {
-    const { recovery, clock, until, seen } = await recovering(t);
-    recovery.start();
+    const { catchup, clock, until, seen } = await catchingUp(t);
+    catchup.start();
     const rounds = () => seen.filter((what) => what.startsWith("quiet")).length;
     await until("the first round", () => rounds() === 1);
     for (let more = 2; more <= 12; more++) {

@@ -1,7 +1,7 @@
 // Keys read back from a homeserver that holds more for a ghost's device than anybody should have sent.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { KeyReadBack } from "../../../../src/bridge/crypto/key-read-back.ts";
+import { KeyCatchup } from "../../../../src/bridge/crypto/key-catchup.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { ghost } from "../../../support/ledger.ts";
@@ -27,9 +27,9 @@ async function reading(t: TestContext, pages: readonly (readonly unknown[])[]) {
   const side = ghostSide(t, homeserver.url);
   const taken: unknown[] = [];
   const positions: (string | null)[] = [];
-  const counted = { passedOver: 0, outcomes: [] as string[] };
+  const counted = { skipped: 0, outcomes: [] as string[] };
   const { log, text } = recordedLog();
-  const readBack = new KeyReadBack({
+  const catchup = new KeyCatchup({
     ghost: ghost(),
     api: side.homeserver.devices,
     ledger: {
@@ -40,10 +40,10 @@ async function reading(t: TestContext, pages: readonly (readonly unknown[])[]) {
     log,
     observe: {
       toDevice: () => {},
-      toDevicePassedOver: (count) => {
-        counted.passedOver += count;
+      toDeviceSkipped: (count) => {
+        counted.skipped += count;
       },
-      caughtUp: (outcome) => counted.outcomes.push(outcome),
+      keyCatchupEnded: (outcome) => counted.outcomes.push(outcome),
       stopped: () => {},
     },
     onNewKeys: () => {},
@@ -54,35 +54,35 @@ async function reading(t: TestContext, pages: readonly (readonly unknown[])[]) {
     },
     onRefused: async () => {},
   });
-  return { readBack, taken, positions, counted, text };
+  return { catchup, taken, positions, counted, text };
 }
 
 describe("key read back", () => {
   it("a page of messages that are far too large keeps nobody's keys from being read back [ENC-8]", async (t) => {
     const page = [KEY, ...Array.from({ length: 6 }, () => large(4 * MiB)), KEY];
-    const { readBack, taken, positions, counted, text } = await reading(t, [page, [KEY]]);
-    assert.equal((await readBack.run()).kind, "ok");
+    const { catchup, taken, positions, counted, text } = await reading(t, [page, [KEY]]);
+    assert.equal((await catchup.run()).kind, "ok");
     assert.deepEqual(taken, [KEY, KEY, KEY]);
     assert.deepEqual(positions, ["s1", "s2"]);
-    assert.deepEqual(counted, { passedOver: 6, outcomes: ["ok"] });
-    assert.equal(readBack.isFailing, false);
-    assert.match(text(), /"messages":6,"msg":"to-device messages were too large, and were passed over"/);
+    assert.deepEqual(counted, { skipped: 6, outcomes: ["ok"] });
+    assert.equal(catchup.isFailing, false);
+    assert.match(text(), /"messages":6,"msg":"to-device messages were too large, and were skipped"/);
   });
 
   it("many messages that are large, but not too large, are read within a bound [ENC-8]", async (t) => {
     const page = Array.from({ length: 100 }, () => large(127 * 1024));
-    const { readBack, taken, counted } = await reading(t, [page, page, [KEY]]);
-    assert.equal((await readBack.run()).kind, "ok");
-    assert.deepEqual([taken.length, counted.passedOver], [201, 0]);
+    const { catchup, taken, counted } = await reading(t, [page, page, [KEY]]);
+    assert.equal((await catchup.run()).kind, "ok");
+    assert.deepEqual([taken.length, counted.skipped], [201, 0]);
   });
 
-  it("more pages than one read-back takes are read on at once, not in quiet times", async (t) => {
+  it("more pages than one catchup takes are read on at once, not in quiet times", async (t) => {
     const page = Array.from({ length: 100 }, () => KEY);
     const pages = Array.from({ length: 51 }, () => page);
-    const { readBack, taken } = await reading(t, pages);
-    await readBack.run();
-    assert.deepEqual([taken.length, readBack.isDue], [5_000, true]);
-    await readBack.run();
-    assert.deepEqual([taken.length, readBack.isDue], [5_100, false]);
+    const { catchup, taken } = await reading(t, pages);
+    await catchup.run();
+    assert.deepEqual([taken.length, catchup.isDue], [5_000, true]);
+    await catchup.run();
+    assert.deepEqual([taken.length, catchup.isDue], [5_100, false]);
   });
 });

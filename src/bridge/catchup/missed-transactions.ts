@@ -12,7 +12,7 @@ import type { Window } from "./window.ts";
 const EVENTS_MAX = 100;
 
 /** A body as the homeserver would have sent it. */
-export interface RecoveredTransaction {
+export interface MissedTransaction {
   /** Of the body alone: the same events read again are the same transaction. */
   readonly transactionId: string;
   readonly body: Uint8Array;
@@ -26,7 +26,7 @@ export async function* transactionsOf(
   window: Window,
   api: RereadApi,
   signal?: AbortSignal,
-): AsyncGenerator<Outcome<RecoveredTransaction>, void> {
+): AsyncGenerator<Outcome<MissedTransaction>, void> {
   const reread = new Reread(api, signal);
   const all = [...window.values()].flat();
   for (let from = 0; from < all.length; from += EVENTS_MAX) {

@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { NewDelegation, NewEnvelope } from "../../../../src/bridge/ledger/admission.ts";
-import type { ClaimedDelegation, ClaimedEnvelope } from "../../../../src/bridge/ledger/types.ts";
-import { arrivals, asking, claimEnvelopes, envelope } from "../../../support/envelopes.ts";
+import type { NewDelegation, NewIntakeEnvelope } from "../../../../src/bridge/ledger/admission.ts";
+import type { ClaimedDelegation, ClaimedIntakeEnvelope } from "../../../../src/bridge/ledger/types.ts";
+import { arrivals, asking, claimEnvelopes, envelope } from "../../../support/intake-envelopes.ts";
 import {
   BUCKET,
   event,
@@ -31,7 +31,7 @@ async function attempt<Result>(work: Promise<Result>): Promise<Result | undefine
   }
 }
 
-const jobsOf = ({ event: source, room: where }: ClaimedEnvelope, count: number) =>
+const jobsOf = ({ event: source, room: where }: ClaimedIntakeEnvelope, count: number) =>
   Array.from({ length: count }, (_, g) => job(source.slice(1), { room: where, ghost: ghost(`g${g}`) }));
 
 const called = (one: ClaimedDelegation) => `${one.roomId} ${one.sourceEventId} ${one.ghost}`;
@@ -120,7 +120,7 @@ const record = <Kind extends Action["kind"]>(...kinds: [Kind, ...Kind[]]) => fc.
 const actions = fc.oneof(
   {
     weight: 4,
-    // 0: an envelope; n: an event that n ghosts are asked by.
+    // 0: an intake envelope; n: an event that n ghosts are asked by.
     arbitrary: fc.record({
       kind: record("admit"),
       room: fc.nat(1),
@@ -142,7 +142,7 @@ const actions = fc.oneof(
   { weight: 2, arbitrary: fc.record({ kind: record("wait"), ms: fc.constantFrom(1, 5_000, LEASE_MS) }) },
 ) as fc.Arbitrary<Action>;
 
-describe("envelope order", () => {
+describe("intake envelope order", () => {
   it("whatever happens to keys, nothing is lost or stuck, slots are exact, and every room keeps its order [ENC-10]", async (t) => {
     const fixture = await ledgerFixture(t);
     const { pool, ledger, admit, claim } = fixture;
@@ -159,13 +159,13 @@ describe("envelope order", () => {
         let arrived = 0;
         const begun: string[] = [];
         const held: ClaimedDelegation[] = [];
-        const envelopes: ClaimedEnvelope[] = [];
+        const envelopes: ClaimedIntakeEnvelope[] = [];
         const nameOf = (n: number) => `run${run}-${n}`;
         const begin = async (one: ClaimedDelegation) => {
           if ((await attempt(ledger.beginDispatch(one.lease, MANY, now))) === "begun")
             begun.push(called(one));
         };
-        const derive = (one: ClaimedEnvelope, count: number) =>
+        const derive = (one: ClaimedIntakeEnvelope, count: number) =>
           attempt(ledger.deriveEnvelope(one, asking(one, jobsOf(one, count), CAPACITY), now));
         const act = async (step: Action) => {
           const one = "which" in step ? held[step.which % Math.max(1, held.length)] : undefined;
@@ -173,7 +173,7 @@ describe("envelope order", () => {
           switch (step.kind) {
             case "admit": {
               const options = { room: room(`r${step.room}`) };
-              const events = step.what.flatMap((ghosts): (NewDelegation | NewEnvelope)[] => {
+              const events = step.what.flatMap((ghosts): (NewDelegation | NewIntakeEnvelope)[] => {
                 const name = nameOf(arrived++);
                 if (ghosts === 0) return [envelope(name, { ...options, deadline: now + 9 * LEASE_MS })];
                 return Array.from({ length: ghosts }, (_, g) =>
@@ -257,7 +257,7 @@ describe("envelope order", () => {
     );
   });
 
-  it("holders of delegations and of envelopes side by side never lose a place or wait for each other [ENC-10]", async (t) => {
+  it("holders of delegations and of intake envelopes side by side never lose a place or wait for each other [ENC-10]", async (t) => {
     const fixture = await ledgerFixture(t, 16);
     const { ledger, admit, claim } = fixture;
     const ROOMS = 6;
