@@ -2,7 +2,7 @@
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { observeFromOutside, requireAbout } from "../../federation/evidence/observe-from-outside.ts";
 import { residualStatement } from "../../federation/offboarding/duties/residual.ts";
-import { recordFacts } from "../../federation/offboarding/private-record/facts.ts";
+import { recordFacts } from "../../federation/offboarding/private-record/consistency.ts";
 import type { OffboardingContext } from "../../federation/offboarding/run/context.ts";
 import { trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun } from "../../federation/offboarding/run/run.ts";

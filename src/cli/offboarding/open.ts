@@ -6,16 +6,15 @@ import type { Command } from "commander";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { currentState } from "../../federation/current.ts";
-import { valueAt } from "../../federation/offboarding/private-record/check.ts";
+import { RecordError, valueAt } from "../../federation/offboarding/private-record/check.ts";
+import { knownValues, registryProblems } from "../../federation/offboarding/private-record/consistency.ts";
 import {
   changeRecordFile,
   createRecordFile,
   type RecordFile,
   readRecordFile,
 } from "../../federation/offboarding/private-record/file.ts";
-import { RecordError } from "../../federation/offboarding/private-record/problems.ts";
-import { knownValues, registryProblems } from "../../federation/offboarding/private-record/registry-check.ts";
-import { renderTemplate } from "../../federation/offboarding/private-record/template.ts";
+import { renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
 import { openRun } from "../../federation/offboarding/run/open.ts";
 import { openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run.ts";
 import type { Federation } from "../../federation/reconcile/open.ts";

@@ -1,8 +1,8 @@
 // What the commands about the private record share: how they name its file and print what it lacks.
 
 import { valueAt } from "../../federation/offboarding/private-record/check.ts";
-import { RECORD_FIELDS } from "../../federation/offboarding/private-record/fields.ts";
 import type { RecordFile } from "../../federation/offboarding/private-record/file.ts";
+import { RECORD_FIELDS } from "../../federation/offboarding/private-record/schema.ts";
 import { say, shellWord } from "../lib/federation-options.ts";
 import { renderTable } from "../lib/output.ts";
 
@@ -12,9 +12,9 @@ export const RECORD_OPTION = ["--record <file>", "the private record, outside ve
 export function recordTable({ values }: Pick<RecordFile, "values">): string {
   return renderTable(
     ["FIELD", "VALUE"],
-    RECORD_FIELDS.map(({ path, says, optional }) => {
+    RECORD_FIELDS.map(({ path, says, isOptional }) => {
       const value = valueAt(values, path.split("."));
-      if (value == null) return [path, optional === true ? "-" : `MISSING: ${says}`];
+      if (value == null) return [path, isOptional ? "-" : `MISSING: ${says}`];
       return [path, textOf(value)];
     }),
   );

@@ -3,8 +3,11 @@ import process from "node:process";
 import type { Command } from "commander";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { fieldValue, requireField } from "../../federation/offboarding/private-record/edit.ts";
-import { changeRecordFile } from "../../federation/offboarding/private-record/file.ts";
+import {
+  changeRecordFile,
+  fieldValue,
+  requireField,
+} from "../../federation/offboarding/private-record/file.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { say } from "../lib/federation-options.ts";
 import { renderJson } from "../lib/output.ts";
@@ -45,7 +48,7 @@ function wordsMean(
     });
   }
   if (clear === true) return undefined;
-  if (field.list === undefined) {
+  if (field.holds !== "words" && field.holds !== "rooms") {
     throw new DrawbridgeError("usage", `${field.path} is no list`, { hint: "Give its value, or --clear." });
   }
   return [];

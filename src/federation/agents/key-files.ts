@@ -9,17 +9,16 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { isJsonObject, type Json } from "../../domain/json.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
 import { PublicEs256Jwk } from "../../rendered-files/agents-file.ts";
+import { versionControlProblems } from "../../runtime/private-file-location.ts";
 import { PRIVATE, readIfPresent } from "../../runtime/write-file.ts";
-import { inspectPlace } from "../offboarding/private-record/place.ts";
 import type { PinnedIdentity } from "../registry/retired.ts";
 import { refuse } from "./guards.ts";
 
 const PUBLIC_FILE_BYTES_MAX = 1024 * 1024;
-const VERSION_CONTROL: ReadonlySet<string> = new Set(["record.in_work_tree", "record.in_repository"]);
 
 /** Whether a path lies in a work tree or a repository, whichever way it leads there. */
 export function isUnderVersionControl(path: string): boolean {
-  return inspectPlace(path).problems.some(({ rule }) => VERSION_CONTROL.has(rule));
+  return versionControlProblems(path).length > 0;
 }
 
 export interface PrivateKeyFile {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { parse, stringify } from "yaml";
 import { valueAt } from "../../../src/federation/offboarding/private-record/check.ts";
-import { RECORD_FIELDS } from "../../../src/federation/offboarding/private-record/fields.ts";
+import { RECORD_FIELDS } from "../../../src/federation/offboarding/private-record/schema.ts";
 import { controlRepository } from "../../support/control-repository.ts";
 import { COMPLETE_RECORD } from "../../support/private-record.ts";
 import { ROOT, run, temporaryFolder, writeFile } from "../../support/temporary.ts";
@@ -43,12 +43,12 @@ describe("offboarding record", () => {
     const known = parse(readFileSync(record, "utf8")) as Record<string, unknown>;
     const wanted = parse(COMPLETE_RECORD) as Record<string, unknown>;
     assert.equal(valueAt(known, ["partner", "serverName"]), "matrix.lighthouse.example:8448");
-    for (const { path, list } of RECORD_FIELDS) {
+    for (const { path, holds } of RECORD_FIELDS) {
       if (valueAt(known, path.split(".")) != null || path.startsWith("affected.")) continue;
       const value = valueAt(wanted, path.split("."));
       if (value === undefined) continue;
       const words =
-        list === "rooms"
+        holds === "rooms"
           ? (value as { room: string; how: string }[]).map(({ room, how }) => `${room}=${how}`)
           : [value].flat().map(String);
       const set = await drawbridge("set", path, ...words);

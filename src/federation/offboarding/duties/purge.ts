@@ -4,7 +4,7 @@
 import { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { EvidenceItem } from "../../../records/format/evidence-item.ts";
-import { recordOfRun } from "../private-record/facts.ts";
+import { recordOfRun } from "../private-record/consistency.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
 import { addEvidence } from "../run/evidence.ts";
 import { type Run, runFile } from "../run/run.ts";

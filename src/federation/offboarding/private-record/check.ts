@@ -1,13 +1,52 @@
-// Checks the text of a private record: what is wrong with it, and what is missing.
+// Checks the text of a private record, and reports every problem and every missing field at once.
 // Invariants: a text with a problem yields no record; a text without one may still lack fields, which are then
-// named; hostile input ends in problems; no value is repeated in one.
+// named; hostile input ends in problems; a problem names its field, rule and hint and never repeats the value.
 import { type Document, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument, visit } from "yaml";
 import type { z } from "zod";
+import { DrawbridgeError } from "../../../domain/errors.ts";
 import { refuseBeforeParsing, repeatedKeys } from "../../registry/read-file.ts";
 import { brokenByComment, brokenByText, brokenByValue } from "./content-rules.ts";
-import { RECORD_FIELDS } from "./fields.ts";
-import { dotted, type RecordProblem } from "./problems.ts";
-import { PrivateRecord } from "./schema.ts";
+import { PrivateRecord, RECORD_FIELDS } from "./schema.ts";
+
+export interface RecordProblem {
+  /** Stable name of what was broken, such as `personal.mail_address`. */
+  readonly rule: string;
+  /** Dotted path; empty for the file as a whole and for comments. */
+  readonly field: string;
+  /** 1-based; 0 where no line is meant. */
+  readonly line: number;
+  readonly message: string;
+  readonly hint: string;
+}
+
+/** A record that is refused. Nothing was written and nothing begun. */
+export class RecordError extends DrawbridgeError {
+  readonly problems: readonly RecordProblem[];
+
+  constructor(file: string, problems: readonly RecordProblem[]) {
+    super("config_invalid", problems.map((problem) => renderRecordProblem(file, problem)).join("\n"), {
+      hint: "Correct what is named above; nothing was written or begun.",
+    });
+    this.name = "RecordError";
+    this.problems = problems;
+  }
+}
+
+function renderRecordProblem(file: string, { rule, field, line, message, hint }: RecordProblem): string {
+  const where = line === 0 ? file : `${file}:${line}`;
+  return `${where}: ${field === "" ? "" : `${field}: `}${message} [${rule}]\n    hint: ${hint}`;
+}
+
+/** A key as a message may show it: shortened, and without what a terminal would interpret. */
+export function dotted(path: readonly PropertyKey[]): string {
+  return path
+    .map((step) =>
+      String(step)
+        .replaceAll(/[^\x21-\x7e]/g, "?")
+        .slice(0, 64),
+    )
+    .join(".");
+}
 
 export interface CheckedRecord {
   /** Undefined when anything is wrong or missing. */
@@ -54,6 +93,7 @@ export function checkRecordText(text: string): CheckedRecord {
   );
   if (!isObject(values)) return failed([...brokenLines(text), yamlProblem("is no map of fields", 1)]);
   const lineOf = lineLookup(document, lines);
+  const at: At = (path) => valueAt(values, path.split("."));
   const broken = [...brokenComments(text), ...brokenValues(document.contents, [], lineOf)];
   const spoiled = new Set(broken.map(({ field }) => field));
   const result = PrivateRecord.safeParse(values);
@@ -63,12 +103,10 @@ export function checkRecordText(text: string): CheckedRecord {
     ...broken,
     // A value that may not stand there at all need not be told to have the wrong form besides.
     ...schema.filter(({ field }) => field === "" || !spoiled.has(field)),
-    ...contradictions(values, lineOf),
+    ...contradictions(at, lineOf),
   ];
-  const wanted = wantedBesides(values);
   const missing = RECORD_FIELDS.filter(
-    ({ path, optional }) =>
-      (optional !== true || wanted.has(path)) && valueAt(values, path.split(".")) == null,
+    ({ path, isOptional }) => (!isOptional || REQUIRED_WHEN[path]?.(at) === true) && at(path) == null,
   ).map(({ path }) => path);
   const isComplete = result.success && problems.length === 0 && missing.length === 0;
   return { record: isComplete ? result.data : undefined, missing, problems, values };
@@ -168,101 +206,104 @@ function schemaProblems(error: z.ZodError, values: unknown, lineOf: LineOf): Rec
   });
 }
 
-/** Fields that are right by themselves and cannot stand together. */
-function contradictions(values: unknown, lineOf: LineOf): RecordProblem[] {
-  const problems: RecordProblem[] = [];
-  const at = (path: string) => valueAt(values, path.split("."));
-  const report = (rule: string, field: string, message: string, hint: string) =>
-    problems.push({ rule, field, line: lineOf(field.split(".")), message, hint });
-  if (
-    at("revocation.kind") === "emergency" &&
-    !["suspected_compromise", undefined, null].includes(text(at("revocation.trigger")))
-  ) {
-    report(
-      "record.kind_contradicts_trigger",
-      "revocation.trigger",
-      "an emergency is for a suspected compromise alone",
-      "Write suspected_compromise, or another kind.",
-    );
-  }
-  const [from, until] = [text(at("maintenance.from")), text(at("maintenance.until"))].map((time) =>
-    Date.parse(time ?? ""),
-  );
-  if (from !== undefined && until !== undefined && until <= from) {
-    report("record.window", "maintenance.until", "is not after maintenance.from", "Correct one of the two.");
-  }
-  if (at("duties.retention.state") === "ended" && at("duties.retention.until") != null) {
-    report(
-      "record.retention",
-      "duties.retention.until",
-      "stands there although nothing is kept",
-      "Take the day away (--clear), or write kept.",
-    );
-  }
-  problems.push(...purgeContradictions(at("duties.purge"), lineOf));
-  return problems;
+type At = (path: string) => unknown;
+
+/** Values that are right by themselves and contradict each other. */
+const CONTRADICTIONS: readonly {
+  readonly rule: string;
+  readonly field: string;
+  readonly message: string;
+  readonly hint: string;
+  readonly isBroken: (at: At) => boolean;
+}[] = [
+  {
+    rule: "record.kind_contradicts_trigger",
+    field: "revocation.trigger",
+    message: "an emergency is for a suspected compromise alone",
+    hint: "Write suspected_compromise, or another kind.",
+    isBroken: (at) => {
+      const trigger = at("revocation.trigger");
+      const isOther = typeof trigger === "string" && trigger !== "suspected_compromise";
+      return at("revocation.kind") === "emergency" && isOther;
+    },
+  },
+  {
+    rule: "record.window",
+    field: "maintenance.until",
+    message: "is not after maintenance.from",
+    hint: "Correct one of the two.",
+    isBroken: (at) => timeOf(at("maintenance.until")) <= timeOf(at("maintenance.from")),
+  },
+  {
+    rule: "record.retention",
+    field: "duties.retention.until",
+    message: "stands there although nothing is kept",
+    hint: "Take the day away (--clear), or write kept.",
+    isBroken: (at) => at("duties.retention.state") === "ended" && at("duties.retention.until") != null,
+  },
+  {
+    rule: "record.room_twice",
+    field: "duties.purge.rooms",
+    message: "names a room twice",
+    hint: "Say once what becomes of it.",
+    isBroken: (at) => {
+      const named = purgedRooms(at).map((entry) => (isObject(entry) ? entry["room"] : undefined));
+      return isPurgeDecided(at) && new Set(named).size !== named.length;
+    },
+  },
+  {
+    rule: "record.quarantined_media",
+    field: "duties.purge.quarantinedMedia",
+    message: "cannot be purged while remoteMedia is kept",
+    hint: "Write purge for both, or keep for this one.",
+    isBroken: (at) =>
+      isPurgeDecided(at) &&
+      at("duties.purge.remoteMedia") !== "purge" &&
+      at("duties.purge.quarantinedMedia") === "purge",
+  },
+  {
+    rule: "record.purge_waiver",
+    field: "duties.purge.waiver",
+    message: "stands there although something is purged",
+    hint: "Take the waiver away (--clear), or keep everything.",
+    isBroken: (at) => isPurgeDecided(at) && !purgesNothing(at) && at("duties.purge.waiver") != null,
+  },
+];
+
+/** Optional fields that a record must have because of what other fields say. */
+const REQUIRED_WHEN: Readonly<Record<string, (at: At) => boolean>> = {
+  "duties.retention.until": (at) => at("duties.retention.state") === "kept",
+  "duties.purge.waiver": purgesNothing,
+  "readmission.owner": (at) => at("readmission.possible") === true,
+};
+
+function contradictions(at: At, lineOf: LineOf): RecordProblem[] {
+  return CONTRADICTIONS.filter(({ isBroken }) => isBroken(at)).map(({ isBroken: _, ...problem }) => ({
+    ...problem,
+    line: lineOf(problem.field.split(".")),
+  }));
 }
 
-function purgeContradictions(purge: unknown, lineOf: LineOf): RecordProblem[] {
-  if (!isObject(purge)) return [];
-  const { rooms, remoteMedia, quarantinedMedia, waiver } = purge;
-  if (!Array.isArray(rooms) || remoteMedia == null || quarantinedMedia == null) return [];
-  const problem = (rule: string, field: string, message: string, hint: string): RecordProblem => ({
-    ...{ rule, field: `duties.purge.${field}`, message, hint },
-    line: lineOf(["duties", "purge", field]),
-  });
-  const problems: RecordProblem[] = [];
-  const named = rooms.map((entry: unknown) => (isObject(entry) ? entry["room"] : undefined));
-  if (new Set(named).size !== named.length) {
-    problems.push(
-      problem("record.room_twice", "rooms", "names a room twice", "Say once what becomes of it."),
-    );
-  }
-  const purgesMedia = remoteMedia === "purge";
-  if (!purgesMedia && quarantinedMedia === "purge") {
-    problems.push(
-      problem(
-        "record.quarantined_media",
-        "quarantinedMedia",
-        "cannot be purged while remoteMedia is kept",
-        "Write purge for both, or keep for this one.",
-      ),
-    );
-  }
-  if (purgesNothing(purge) === false && waiver != null) {
-    problems.push(
-      problem(
-        "record.purge_waiver",
-        "waiver",
-        "stands there although something is purged",
-        "Take the waiver away (--clear), or keep everything.",
-      ),
-    );
-  }
-  return problems;
+function isPurgeDecided(at: At): boolean {
+  const { rooms, remoteMedia, quarantinedMedia } = (at("duties.purge") ?? {}) as Record<string, unknown>;
+  return Array.isArray(rooms) && remoteMedia != null && quarantinedMedia != null;
 }
 
-/** Undefined as long as that is not decided. */
-function purgesNothing({ rooms, remoteMedia }: Record<string, unknown>): boolean | undefined {
-  if (!Array.isArray(rooms) || remoteMedia == null) return undefined;
-  return (
-    remoteMedia !== "purge" && !rooms.some((entry: unknown) => isObject(entry) && entry["how"] !== "keep")
-  );
+function purgedRooms(at: At): readonly unknown[] {
+  const rooms = at("duties.purge.rooms");
+  return Array.isArray(rooms) ? rooms : [];
 }
 
-/** Fields that are missing only because of what stands in others. */
-function wantedBesides(values: unknown): ReadonlySet<string> {
-  const at = (path: string) => valueAt(values, path.split("."));
-  const purge = at("duties.purge");
-  return new Set([
-    ...(at("duties.retention.state") === "kept" ? ["duties.retention.until"] : []),
-    ...(isObject(purge) && purgesNothing(purge) === true ? ["duties.purge.waiver"] : []),
-    ...(at("readmission.possible") === true ? ["readmission.owner"] : []),
-  ]);
+/** False also while that is not decided. */
+function purgesNothing(at: At): boolean {
+  const media = at("duties.purge.remoteMedia");
+  if (!Array.isArray(at("duties.purge.rooms")) || media == null || media === "purge") return false;
+  return purgedRooms(at).every((entry) => !isObject(entry) || entry["how"] === "keep");
 }
 
-function text(value: unknown): string | undefined {
-  return typeof value === "string" ? value : undefined;
+/** NaN, which is neither before nor after anything, for what is no time. */
+function timeOf(value: unknown): number {
+  return typeof value === "string" ? Date.parse(value) : Number.NaN;
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

@@ -4,7 +4,7 @@ import { Document, LineCounter } from "yaml";
 import { parseRoomId } from "../../../domain/identifiers.ts";
 import { RunId } from "../../../records/format/fields.ts";
 import { secretsInText, secretsInValues } from "../../registry/secret-rules.ts";
-import { recordField } from "./fields.ts";
+import { recordField } from "./schema.ts";
 
 export interface BrokenRule {
   readonly rule: string;
@@ -34,21 +34,9 @@ const TEXT_RULES: readonly TextRule[] = [
       /[\p{L}\p{N}._%+-]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)*\.\p{L}{2,}|[\p{L}\p{N}._-]+\s*[[({]\s*at\s*[\])}]\s*[\p{L}\p{N}-]+|\bmailto:/iu,
   },
   {
-    rule: "personal.phone_number",
-    holds: "a telephone number",
-    pattern:
-      /(?:^|[^\w+])\+\d[\d ()./-]{6,}\d|(?<![\w.:/-])00[1-9][\d ()./-]{6,}\d|(?<![\w.:/-])\(?0\d{1,5}\)?[ /.-]\d{2,}[\d /.-]*\d|(?<![\w.:/-])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}\b|\btel:/,
-  },
-  {
     rule: "personal.matrix_user",
     holds: "a person's Matrix user ID",
     pattern: /(?:^|[^\p{L}\p{N}.])@[^\s:@/]+:[\p{L}\p{N}[]|\bmatrix:u\/|matrix\.to\/#\/(?:@|%40)/iu,
-  },
-  {
-    rule: "personal.postal_address",
-    holds: "what looks like a postal address",
-    pattern:
-      /\p{L}(?:straße|strasse|str\.|weg|gasse|platz|allee|laan|straat)\s+\d|\b\d{1,5}[a-z]?,?\s+(?:\p{L}+\.?\s+){1,3}(?:street|st\.?|road|rd\.?|avenue|ave\.?|lane|drive|boulevard|blvd\.?|square|court|way)(?:[\s,.]|$)|\b(?:rue|via|calle|piazza|plaza|ulica|ul\.)\s+(?:\p{L}+\.?\s+){1,4}\d|\b(?:p\.?\s?o\.?\s?box|postfach)\s+\d|(?<![\w-])\d{5}\s+\p{Lu}\p{Ll}{2,}|\b[A-Z]{1,2}\d[A-Z\d]?\s\d[A-Z]{2}\b/iu,
   },
   {
     rule: "personal.account",
@@ -77,31 +65,35 @@ const TEXT_RULES: readonly TextRule[] = [
   },
 ];
 
-const REFERENCE = "Name a role or a staff number; how to reach people stands in the staff directory.";
-const MENDS: readonly (readonly [prefix: string, hint: string])[] = [
-  ["personal.", REFERENCE],
-  ["content.", "Leave it out: a record names rooms by their ID and says nothing of what is in them."],
-  [
-    "secret.",
+const HINTS = {
+  personal: "Name a role or a staff number; how to reach people stands in the staff directory.",
+  content: "Leave it out: a record names rooms by their ID and says nothing of what is in them.",
+  secret:
     "Leave it out: a record names no secret, not even by reference. If others could read it, replace it.",
-  ],
-];
+} as const;
 
 function broken(rule: string, holds: string): BrokenRule {
-  const hint = MENDS.find(([prefix]) => rule.startsWith(prefix))?.[1] ?? REFERENCE;
-  return { rule, message: `holds ${holds}`, hint };
+  const kind = rule.split(".")[0] ?? "";
+  return { rule, message: `holds ${holds}`, hint: HINTS[kind as keyof typeof HINTS] ?? HINTS.personal };
+}
+
+function brokenTextRules(text: string, isRole: boolean): readonly BrokenRule[] {
+  return TEXT_RULES.filter(
+    ({ rolesOnly, pattern }) => (rolesOnly !== true || isRole) && pattern.test(text),
+  ).map(({ rule, holds }) => broken(rule, holds));
+}
+
+function brokenSecretRules(
+  problems: readonly { readonly rule: string; readonly message: string }[],
+): readonly BrokenRule[] {
+  return problems.map(({ rule, message }) => broken(rule, message.replace(/^holds /, "")));
 }
 
 /** What a comment, or a line that no field could be made of, holds that may not stand there. */
 export function brokenByText(whole: string): readonly BrokenRule[] {
   const text = whole.slice(0, SEARCHED_MAX);
-  return [
-    ...TEXT_RULES.filter(({ rolesOnly, pattern }) => rolesOnly !== true && pattern.test(text)).map(
-      ({ rule, holds }) => broken(rule, holds),
-    ),
-    // As a comment, because some secrets are told by what a comment says of them.
-    ...secretsInText(` # ${text}`, "").map(asBroken),
-  ];
+  // It is searched as a comment, because the words of a comment name some secrets.
+  return [...brokenTextRules(text, false), ...brokenSecretRules(secretsInText(` # ${text}`, ""))];
 }
 
 /** The same for a comment alone, which is no place for long texts. */
@@ -119,39 +111,22 @@ export function brokenByValue(
 ): readonly BrokenRule[] {
   const whole = String(value);
   const text = whole.slice(0, SEARCHED_MAX);
-  const place = path.map(String).join(".");
-  const isRoom = parseRoomId(value) !== undefined && /^(?:affected|duties)\./.test(place);
-  const isRun = place === "run" && RunId.safeParse(value).success;
+  const names = path.filter((step) => typeof step === "string");
+  const isRoom = parseRoomId(value) !== undefined && ["affected", "duties"].includes(names[0] ?? "");
+  const isRun = names.join(".") === "run" && RunId.safeParse(value).success;
   const found: BrokenRule[] = [];
   if (whole.includes("\n") || whole.length > VALUE_LENGTH_MAX) {
     found.push(broken("content.free_text", "a text of several lines, or a long one"));
   }
   // IDs of rooms and runs have a grammar of their own, and are as random as a key otherwise.
-  if (!isRoom && !isRun) found.push(...brokenByWords(text, path), ...secretsIn(text, path));
-  return unique(found);
-}
-
-function brokenByWords(text: string, path: readonly PropertyKey[]): readonly BrokenRule[] {
-  const isRole = recordField(path.filter((step) => typeof step === "string").join("."))?.role === true;
-  return TEXT_RULES.filter(
-    ({ rolesOnly, pattern }) => (rolesOnly !== true || isRole) && pattern.test(text),
-  ).map(({ rule, holds }) => broken(rule, holds));
-}
-
-/** The registry's rules for secrets, on one value under its key. */
-function secretsIn(value: string, path: readonly PropertyKey[]): readonly BrokenRule[] {
-  const key = path.findLast((step) => typeof step === "string") ?? "";
-  const document = new Document({ [key]: value });
-  const text = `${key}: ${value}`;
-  return [...secretsInText(text, ""), ...secretsInValues(document.contents, new LineCounter(), "")].map(
-    asBroken,
-  );
-}
-
-function asBroken({ rule, message }: { readonly rule: string; readonly message: string }): BrokenRule {
-  return broken(rule, message.replace(/^holds /, ""));
-}
-
-function unique(found: readonly BrokenRule[]): readonly BrokenRule[] {
+  if (!isRoom && !isRun) {
+    const key = names.at(-1) ?? "";
+    const { contents } = new Document({ [key]: text });
+    found.push(
+      ...brokenTextRules(text, recordField(names.join("."))?.isRole === true),
+      ...brokenSecretRules(secretsInText(`${key}: ${text}`, "")),
+      ...brokenSecretRules(secretsInValues(contents, new LineCounter(), "")),
+    );
+  }
   return [...new Map(found.map((one) => [one.rule, one])).values()];
 }

@@ -1,37 +1,37 @@
 // The private record as a file: read, made and changed.
-// Invariants: nothing is read from, or written to, a place that is refused; a file is written whole, mode 0600,
-// and only if nothing in it is refused; two changes at once do not undo each other.
+// Invariants: nothing is read from, or written to, a location that is refused; a file is written whole, mode 0600,
+// and only if nothing in it is refused; two changes at once do not undo each other; setting a field changes nothing
+// else of the record's meaning, keeps comments, and leaves a JSON text JSON.
 import { closeSync, constants, fstatSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
+import { Document, isMap, isScalar, parseDocument } from "yaml";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { namedLock } from "../../../runtime/named-lock.ts";
 import { createPrivateFile } from "../../../runtime/private-file.ts";
+import { type FileLocation, inspectLocation } from "../../../runtime/private-file-location.ts";
 import { flushFolder, PRIVATE, writeWhole } from "../../../runtime/write-file.ts";
-import { type CheckedRecord, checkRecordText, valueAt } from "./check.ts";
-import { setField } from "./edit.ts";
-import { inspectPlace } from "./place.ts";
-import { RecordError, type RecordProblem } from "./problems.ts";
+import { type CheckedRecord, checkRecordText, RecordError, type RecordProblem, valueAt } from "./check.ts";
 import type { PrivateRecord } from "./schema.ts";
+import { RECORD_FIELDS, type RecordField, RoomPurge, recordField } from "./schema.ts";
 
 /** Past this nobody has written it by hand. */
 const BYTES_MAX = 4 * 1_048_576;
 const LOCK_TIMEOUT_MS = 10_000;
 
 export interface RecordFile extends Omit<CheckedRecord, "problems"> {
-  /** Where it really lies. */
+  /** Its path, symbolic links resolved. */
   readonly file: string;
   readonly text: string;
 }
 
 /**
  * Reads a record that may still lack fields.
- * @throws RecordError with all that is wrong, the place included; DrawbridgeError `config_unreadable`
+ * @throws RecordError with every problem, those of its location included; DrawbridgeError `config_unreadable`
  */
 export function readRecordFile(path: string): RecordFile {
-  const { place, problems } = inspectPlace(path);
-  const { file } = place;
-  if (!place.exists) {
+  const { file, exists, problems } = locate(path);
+  if (!exists) {
     if (problems.length > 0) throw new RecordError(path, problems);
     throw new DrawbridgeError("config_unreadable", `there is no record at ${path}`, {
       hint: "Make one: drawbridge offboarding open PARTNER --record FILE.",
@@ -43,6 +43,14 @@ export function readRecordFile(path: string): RecordFile {
   const all = [...problems, ...checked.problems];
   if (all.length > 0) throw new RecordError(path, all);
   return { file, text, record: checked.record, missing: checked.missing, values: checked.values };
+}
+
+function locate(path: string): Pick<FileLocation, "file" | "exists"> & { problems: RecordProblem[] } {
+  const { file, exists, problems } = inspectLocation(path);
+  return {
+    ...{ file, exists },
+    problems: problems.map((one) => ({ ...one, rule: `record.${one.rule}`, field: "", line: 0 })),
+  };
 }
 
 /**
@@ -68,13 +76,13 @@ export function missingProblem(field: string): RecordProblem {
  * @throws RecordError, DrawbridgeError `usage`
  */
 export function createRecordFile(path: string, text: string): void {
-  const { place, problems } = inspectPlace(path);
+  const { file, problems } = locate(path);
   const checked = checkRecordText(text);
   const all = [...problems, ...checked.problems];
   if (all.length > 0) throw new RecordError(path, all);
-  const folder = dirname(place.file);
+  const folder = dirname(file);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
-  createPrivateFile(place.file, text);
+  createPrivateFile(file, text);
   flushFolder(folder);
 }
 
@@ -88,8 +96,7 @@ export async function changeRecordFile(
   changes: ReadonlyMap<string, unknown>,
   clock: Clock,
 ): Promise<RecordFile> {
-  const { place } = inspectPlace(path);
-  const lock = await namedLock(`private record ${place.file}`, {
+  const lock = await namedLock(`private record ${inspectLocation(path).file}`, {
     clock,
     timeoutMs: LOCK_TIMEOUT_MS,
     holder: "another change of this record",
@@ -150,4 +157,86 @@ function readBounded(path: string, file: string): string {
   } finally {
     if (handle !== undefined) closeSync(handle);
   }
+}
+
+function usage(message: string, hint: string): DrawbridgeError {
+  return new DrawbridgeError("usage", message, { hint });
+}
+
+/**
+ * A field by what is written on the command line.
+ * @throws DrawbridgeError `usage` for a field that there is not
+ */
+export function requireField(path: string): RecordField {
+  const field = recordField(path);
+  if (field !== undefined) return field;
+  const below = RECORD_FIELDS.filter((one) => one.path.startsWith(`${path}.`)).map((one) => one.path);
+  throw usage(
+    "the record has no such field",
+    below.length > 0
+      ? `Name one of ${below.join(", ")}.`
+      : "drawbridge offboarding show lists every field; nothing was changed.",
+  );
+}
+
+/**
+ * What the words of a command line mean for a field.
+ * @throws DrawbridgeError `usage` when they cannot be meant for it
+ */
+export function fieldValue(field: RecordField, words: readonly string[]): unknown {
+  if (field.holds === "rooms") return words.map(roomPurgeOf);
+  if (field.holds === "words") return [...words];
+  const [word, second] = words;
+  if (word === undefined || second !== undefined) {
+    throw usage(`${field.path} takes one value`, "Put it in quotes if it has blanks; nothing was changed.");
+  }
+  if (field.holds !== "boolean") return word;
+  if (word !== "true" && word !== "false") {
+    throw usage(`${field.path} is true or false`, "Write one of the two; nothing was changed.");
+  }
+  return word === "true";
+}
+
+function roomPurgeOf(word: string): { readonly room: string; readonly how: string } {
+  const at = word.lastIndexOf("=");
+  const how = RoomPurge.safeParse(word.slice(at + 1));
+  if (at < 1 || !how.success) {
+    throw usage(
+      "duties.purge.rooms takes ROOM=room, ROOM=history or ROOM=keep",
+      "Quote each for the shell: '!id=room'. Nothing was changed.",
+    );
+  }
+  return { room: word.slice(0, at), how: how.data };
+}
+
+/**
+ * The text with one field set; undefined takes its value away.
+ * @param text one that parses
+ */
+export function setField(text: string, path: string, value: unknown): string {
+  const steps = path.split(".");
+  if (text.trimStart().startsWith("{")) {
+    const root = JSON.parse(JSON.stringify(parseDocument(text).toJS({ maxAliasCount: 0 }))) as object;
+    return `${JSON.stringify(withValue(root, steps, value ?? null), null, 2)}\n`;
+  }
+  const document = parseDocument(text);
+  let node: unknown = document.contents;
+  for (const [depth, step] of steps.slice(0, -1).entries()) {
+    const next = isMap(node) ? node.get(step, true) : undefined;
+    // An empty section is a null, into which nothing can be set.
+    if (!isMap(next)) document.setIn(steps.slice(0, depth + 1), document.createNode({}));
+    node = document.getIn(steps.slice(0, depth + 1), true);
+  }
+  const made = new Document(value ?? null).contents;
+  const before = document.getIn(steps, true);
+  if (isScalar(before) && isScalar(made) && value === undefined) made.comment = before.comment ?? null;
+  document.setIn(steps, made);
+  return document.toString({ lineWidth: 0 });
+}
+
+function withValue(root: unknown, steps: readonly string[], value: unknown): unknown {
+  const [step, ...rest] = steps;
+  if (step === undefined) return value;
+  const map = typeof root === "object" && root !== null && !Array.isArray(root) ? root : {};
+  return { ...map, [step]: withValue((map as Record<string, unknown>)[step], rest, value) };
 }

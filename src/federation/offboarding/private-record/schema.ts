@@ -16,71 +16,147 @@ const ITEMS_MAX = 10_000;
 /** Statements have it with a prefix (`owner:`), in a word of 128 characters. */
 const Owner = Word.refine((value) => value.length <= 120, { error: "must be 120 characters at most" });
 
+/** Fields that name a role or a staff number and nobody else. */
+const roles = z.registry<{ readonly isRole: true }>();
+const role = (says: string, word: z.ZodString = Word) =>
+  word.describe(says).register(roles, { isRole: true });
+
 /** What becomes of a room's history here: all of it and the room, other servers' events, or nothing. */
 export const RoomPurge = z.enum(["room", "history", "keep"]);
-export type RoomPurge = z.output<typeof RoomPurge>;
 
+/** Each field's description says what stands there; templates, `set` and `show` print it. */
 export const PrivateRecord = z.strictObject({
   version: z.literal(1),
-  /** The partner's legal entity and server name. */
   partner: z.strictObject({
-    legalEntity: z.string().min(2).max(200),
-    serverName: ServerNameField,
+    legalEntity: z.string().min(2).max(200).describe("registered name of the partner's legal entity"),
+    serverName: ServerNameField.describe("its server name"),
   }),
   /** Classified before anything is touched; fixed once the run is open. */
-  revocation: z.strictObject({ kind: z.enum(KINDS), trigger: z.enum(TRIGGERS) }),
-  /** Security or incident owner, and who may order containment. */
-  security: z.strictObject({ incidentOwner: Word, containmentAuthority: Word }),
-  technical: z.strictObject({ owner: Word, rollbackOwner: Word }),
+  revocation: z.strictObject({
+    kind: z.enum(KINDS).describe("full, partial or emergency"),
+    trigger: z.enum(TRIGGERS).describe("planned_departure, contract_end or suspected_compromise"),
+  }),
+  security: z.strictObject({
+    incidentOwner: role("role that owns security or the incident"),
+    containmentAuthority: role("role that may order containment"),
+  }),
+  technical: z.strictObject({
+    owner: role("role that carries the removal out"),
+    rollbackOwner: role("role that would roll it back"),
+  }),
   change: z.strictObject({
-    /** The change ticket or pull request. */
-    reference: Identifier,
-    /** Where it says how this would be rolled back. */
-    rollback: Identifier,
+    reference: Identifier.describe("change ticket or pull request"),
+    rollback: Identifier.describe("reference to the rollback plan"),
   }),
   /** What the removal touches; an empty list says that there is none. */
   affected: z.strictObject({
-    rooms: z.array(Room).max(ITEMS_MAX),
-    routes: z.array(AbsolutePath).max(ITEMS_MAX),
-    agents: z.array(AgentName).max(ITEMS_MAX),
-    /** `none`: the partner has no client here. */
-    oidcClient: ClientId,
+    rooms: z.array(Room).max(ITEMS_MAX).describe("room IDs; [] for none"),
+    routes: z.array(AbsolutePath).max(ITEMS_MAX).describe("public paths at the gateway; [] for none"),
+    agents: z.array(AgentName).max(ITEMS_MAX).describe("agents by name; [] for none"),
+    oidcClient: ClientId.describe("the partner's client here, or none"),
   }),
   maintenance: z.strictObject({
-    from: Instant,
-    until: Instant,
-    /** Of others, such as `30s`. */
-    expectedInterruption: z.string().refine((value) => parseDurationMs(value) !== undefined, {
-      error: "must be a duration, such as 30s",
-    }),
+    from: Instant.describe("2026-01-31T03:00:00Z"),
+    until: Instant.describe("2026-01-31T05:00:00Z"),
+    expectedInterruption: z
+      .string()
+      .refine((value) => parseDurationMs(value) !== undefined, { error: "must be a duration, such as 30s" })
+      .describe("of others, such as 30s"),
   }),
   /** Retained copies and deletion, as the contract says. */
   duties: z.strictObject({
     retention: z.strictObject({
-      /** `ended`: nothing is kept any more; `kept`: copies are kept until that day. */
-      state: z.enum(["ended", "kept"]),
-      until: Day.nullish(),
+      state: z.enum(["ended", "kept"]).describe("ended, or kept until a day"),
+      until: Day.nullish().describe("the day, where copies are kept"),
     }),
     purge: z.strictObject({
-      /** Cached copies of the partner's files. */
-      remoteMedia: z.enum(["purge", "keep"]),
-      /** Those that are quarantined, which stay unless they are released first. */
-      quarantinedMedia: z.enum(["purge", "keep"]),
-      rooms: z.array(z.strictObject({ room: Room, how: RoomPurge })).max(ITEMS_MAX),
-      /** Why nothing at all is purged, as a code. */
-      waiver: Word.nullish(),
+      remoteMedia: z.enum(["purge", "keep"]).describe("purge or keep cached copies of its files"),
+      /** They stay unless they are released from quarantine first. */
+      quarantinedMedia: z.enum(["purge", "keep"]).describe("purge or keep those in quarantine"),
+      rooms: z
+        .array(z.strictObject({ room: Room, how: RoomPurge }))
+        .max(ITEMS_MAX)
+        .describe("{room, how} each: room (all), history (others' events), keep; [] for none"),
+      waiver: Word.nullish().describe("why nothing is purged, as a code, where nothing is"),
     }),
-    /** Who attests that backups expire, and by when. */
-    backups: z.strictObject({ owner: Word, expireBy: Day }),
+    backups: z.strictObject({
+      owner: role("role that attests that backups expire"),
+      expireBy: Day.describe("the day by which they do, such as 2027-01-31"),
+    }),
   }),
-  /** Who attests the completion, in both organisations. */
-  attestation: z.strictObject({ own: Owner, partner: Owner }),
+  attestation: z.strictObject({
+    own: role("role that attests the completion here", Owner),
+    partner: role("role that attests it at the partner", Owner),
+  }),
   readmission: z.strictObject({
-    possible: z.boolean(),
-    owner: Word.nullish(),
-    conditions: z.array(Word).max(256),
+    possible: z.boolean().describe("true or false"),
+    owner: role("role that would decide it, where it is possible").nullish(),
+    conditions: z.array(Word).max(256).describe("codes; [] for none"),
   }),
   /** Written by `offboarding open`. */
   run: RunId.nullish(),
 });
 export type PrivateRecord = z.output<typeof PrivateRecord>;
+
+/** A field that a person fills in, as templates, `set` and `show` speak of it. */
+export interface RecordField {
+  /** Dotted path, such as `security.incidentOwner`. */
+  readonly path: string;
+  readonly says: string;
+  /** A record is complete without it. */
+  readonly isOptional: boolean;
+  /** What it holds, where that is no single word. */
+  readonly holds: "word" | "words" | "rooms" | "boolean";
+  readonly isRole: boolean;
+}
+
+/** Every field that a person fills in, in the schema's order. */
+export const RECORD_FIELDS: readonly RecordField[] = fieldsOf(PrivateRecord, "");
+
+export function recordField(path: string): RecordField | undefined {
+  return RECORD_FIELDS.find((field) => field.path === path);
+}
+
+function fieldsOf(schema: z.ZodObject, prefix: string): readonly RecordField[] {
+  return Object.entries(schema.shape).flatMap(([name, field]): readonly RecordField[] => {
+    if (field instanceof z.ZodObject) return fieldsOf(field, `${prefix}${name}.`);
+    let inner: unknown = field;
+    while (inner instanceof z.ZodOptional || inner instanceof z.ZodNullable) inner = inner.unwrap();
+    const value = inner as z.ZodType;
+    const says = (field as z.ZodType).description ?? value.description;
+    if (says === undefined) return [];
+    const isOptional = value !== field;
+    return [{ path: `${prefix}${name}`, says, isOptional, holds: holdsOf(value), isRole: roles.has(value) }];
+  });
+}
+
+function holdsOf(value: z.ZodType): RecordField["holds"] {
+  if (value instanceof z.ZodArray) return value.element instanceof z.ZodObject ? "rooms" : "words";
+  return value instanceof z.ZodBoolean ? "boolean" : "word";
+}
+
+/** Values that are known before anybody fills anything in, by path. */
+export type KnownValues = ReadonlyMap<string, string | readonly string[]>;
+
+/** The text of a new record; a field that is not known stays open, and a comment says what belongs there. */
+export function renderTemplate(known: KnownValues): string {
+  const lines = [
+    "# Private offboarding record. Keep it outside version control, readable by its owner alone.",
+    "# Name roles or staff numbers; no names, addresses, secrets, and nothing that was said in a room.",
+    "version: 1",
+  ];
+  let open: readonly string[] = [];
+  for (const { path, says, isOptional } of RECORD_FIELDS) {
+    const steps = path.split(".");
+    const shared = steps.slice(0, -1).findIndex((step, depth) => open[depth] !== step);
+    const from = shared === -1 ? steps.length - 1 : shared;
+    for (let depth = from; depth < steps.length - 1; depth++)
+      lines.push(`${"  ".repeat(depth)}${steps[depth]}:`);
+    open = steps.slice(0, -1);
+    const value = known.get(path);
+    const written = value === undefined ? "null" : JSON.stringify(value);
+    const hint = value === undefined ? `  # ${isOptional ? "optional: " : "missing: "}${says}` : "";
+    lines.push(`${"  ".repeat(steps.length - 1)}${steps.at(-1)}: ${written}${hint}`);
+  }
+  return `${lines.join("\n")}\n`;
+}

@@ -12,22 +12,8 @@ import type { FederationConfig } from "../../config.ts";
 import type { PlaneName } from "../../planes/names.ts";
 import type { Federation } from "../../reconcile/open.ts";
 import type { PartnerEntry } from "../../registry/partner.ts";
+import type { RecordFacts } from "../private-record/consistency.ts";
 import type { Run } from "./run.ts";
-
-/** What the owners have written in the private record, as far as a signed statement holds it. */
-export interface RecordFacts {
-  /** Who attests for this organisation: a role or a staff number. */
-  readonly owner: string;
-  readonly references: CompletionPredicate["references"];
-  readonly retention: CompletionPredicate["duties"]["retention"];
-  /** The day by which backups have expired, `YYYY-MM-DD`. */
-  readonly backupsExpireBy: string;
-  /** Why nothing is purged, as a code; null when it is. */
-  readonly purgeWaiver: string | null;
-  readonly readmission: CompletionPredicate["readmission"];
-  /** Agents of either side that the removal names. */
-  readonly agents: readonly string[];
-}
 
 export type Residual = CompletionPredicate["residual"];
 

@@ -11,7 +11,7 @@ import { timestamp } from "../../reconcile/context.ts";
 import type { DesiredState } from "../../reconcile/desired.ts";
 import { findPartner } from "../../registry/find-partner.ts";
 import type { OffboardingContext } from "./context.ts";
-import { counterpartyOf, createRun, listRuns, openRunWith, type Run, type RunRecord } from "./run.ts";
+import { counterpartyOf, createRun, listRuns, openRunWith, type Run, type RunFile } from "./run.ts";
 
 export interface OpenOptions {
   /** The counterparty: its server name, or the name of its file in the registry. */
@@ -56,7 +56,7 @@ export async function openRun(
         hint: "Go on with it (drawbridge offboarding status), or end it (drawbridge offboarding abort).",
       });
     }
-    const record: RunRecord = {
+    const record: RunFile = {
       version: 1,
       run: joined ?? random.bytes(16).toString("hex"),
       kind,
@@ -84,7 +84,7 @@ function sameRun(run: Run, wanted: { kind: Kind; trigger: Trigger; other: string
   });
 }
 
-function baselineOf({ revision, planes }: DesiredState, partner: string): RunRecord["baseline"] {
+function baselineOf({ revision, planes }: DesiredState, partner: string): RunFile["baseline"] {
   const policy = policyIn(planes.border.files.get(BORDER_POLICY));
   return {
     revision,

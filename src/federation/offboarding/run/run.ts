@@ -14,7 +14,7 @@ import {
 import { KINDS, TRIGGERS } from "../../../records/format/stages.ts";
 import type { StateFolder } from "../../state/folder.ts";
 
-const RunRecord = z.strictObject({
+const RunFile = z.strictObject({
   version: z.literal(1),
   run: RunId,
   kind: z.enum(KINDS),
@@ -38,9 +38,9 @@ const RunRecord = z.strictObject({
     .strictObject({ how: z.enum(["completed", "aborted"]), reason: Word.nullable(), at: Instant })
     .nullable(),
 });
-export type RunRecord = z.output<typeof RunRecord>;
+export type RunFile = z.output<typeof RunFile>;
 
-export interface Run extends RunRecord {
+export interface Run extends RunFile {
   readonly state: StateFolder;
 }
 
@@ -62,12 +62,12 @@ export function counterpartyOf({
 }
 
 /** The run's first write: afterwards it is there, and whole. */
-export function createRun(state: StateFolder, record: RunRecord): Run {
+export function createRun(state: StateFolder, record: RunFile): Run {
   state.write(runFile(record.run, RUN_FILE), record);
   return { ...record, state };
 }
 
-export function endRun(run: Run, ended: NonNullable<RunRecord["ended"]>): Run {
+export function endRun(run: Run, ended: NonNullable<RunFile["ended"]>): Run {
   const { state, ...record } = run;
   state.write(runFile(run.run, RUN_FILE), { ...record, ended });
   return { ...run, ended };
@@ -92,7 +92,7 @@ export function openRunWith(state: StateFolder, counterparty: string): Run | und
 }
 
 function readRun(state: StateFolder, name: string): Run | undefined {
-  const record = state.read(RunRecord, runFile(name, RUN_FILE));
+  const record = state.read(RunFile, runFile(name, RUN_FILE));
   return record === undefined ? undefined : { ...record, state };
 }
 

@@ -17,7 +17,7 @@ import type { PlaneName } from "../../planes/names.ts";
 import type { DesiredState } from "../../reconcile/desired.ts";
 import type { Partner } from "../../registry/partner.ts";
 import type { Applied } from "../../state/records.ts";
-import type { RecordFacts } from "../run/context.ts";
+import type { RecordFacts } from "../private-record/consistency.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import { readStage } from "../run/stage-record.ts";
 import type { Observation } from "./observation.ts";

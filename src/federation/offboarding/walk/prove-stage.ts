@@ -8,7 +8,7 @@ import { probeFromInside } from "../../probes/inside.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/find-partner.ts";
 import type { Partner } from "../../registry/partner.ts";
-import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/registry-check.ts";
+import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/consistency.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { dutiesEvidence } from "../run/evidence.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";

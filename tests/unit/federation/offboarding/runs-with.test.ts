@@ -6,7 +6,7 @@ import {
   createRun,
   endRun,
   openRunWith,
-  type RunRecord,
+  type RunFile,
   runsWith,
 } from "../../../../src/federation/offboarding/run/run.ts";
 import { StateFolder } from "../../../../src/federation/state/folder.ts";
@@ -14,7 +14,7 @@ import { temporaryFolder } from "../../../support/temporary.ts";
 
 const OWN = "own.test";
 
-function record(digit: string, other: string, isRemover: boolean): RunRecord {
+function record(digit: string, other: string, isRemover: boolean): RunFile {
   return {
     ...{ version: 1, run: digit.repeat(32), kind: "full", trigger: "contract_end", self: OWN },
     ...(isRemover ? { remover: OWN, partner: other } : { remover: other, partner: OWN }),

@@ -1,8 +1,11 @@
-// What the registry knows of a partner, for a new record; and whether a record and the registry agree.
+// What the registry and the run say of a private record: values for a new one, and whether it agrees with both. And
+// what a signed statement holds of it; everything else in it stays private.
+import type { CompletionPredicate } from "../../../records/format/completion-predicate.ts";
 import type { Partner, PartnerEntry, Registry } from "../../registry/partner.ts";
-import type { RecordProblem } from "./problems.ts";
-import type { PrivateRecord } from "./schema.ts";
-import type { KnownValues } from "./template.ts";
+import { counterpartyOf, type RunFile } from "../run/run.ts";
+import { RecordError, type RecordProblem } from "./check.ts";
+import { requireRecord } from "./file.ts";
+import type { KnownValues, PrivateRecord } from "./schema.ts";
 
 /** Agents of either side between us and the partner: what planes 5 and 4 carry; sorted. */
 function agentsBetween({ gateway, card }: Partner): readonly string[] {
@@ -80,4 +83,67 @@ export function registryProblems(
     if (!routes.has(path)) report(`affected.routes.${index}`, "is a path that the registry does not know");
   }
   return problems;
+}
+
+/** What the owners have written in the private record, as far as a signed statement holds it. */
+export interface RecordFacts {
+  /** Who attests for this organisation: a role or a staff number. */
+  readonly owner: string;
+  readonly references: CompletionPredicate["references"];
+  readonly retention: CompletionPredicate["duties"]["retention"];
+  /** The day by which backups have expired, `YYYY-MM-DD`. */
+  readonly backupsExpireBy: string;
+  /** Why nothing is purged, as a code; null when it is. */
+  readonly purgeWaiver: string | null;
+  readonly readmission: CompletionPredicate["readmission"];
+  /** Agents of either side that the removal names. */
+  readonly agents: readonly string[];
+}
+
+type RecordedRun = Pick<
+  RunFile,
+  "privateRecordFile" | "run" | "kind" | "trigger" | "remover" | "partner" | "self"
+>;
+
+/**
+ * The record of a run, which must still be about the removal that the run was opened as.
+ * @throws RecordError when it is refused, incomplete, or about another removal; DrawbridgeError `config_unreadable`
+ */
+export function recordOfRun(run: RecordedRun): PrivateRecord {
+  const record = requireRecord(run.privateRecordFile);
+  const wanted = [
+    ["partner.serverName", record.partner.serverName, counterpartyOf(run)],
+    ["revocation.kind", record.revocation.kind, run.kind],
+    ["revocation.trigger", record.revocation.trigger, run.trigger],
+    // A record that was written before the run's ID was is as good.
+    ["run", record.run ?? run.run, run.run],
+  ] as const;
+  const changed = wanted.filter(([, found, opened]) => found !== opened);
+  if (changed.length === 0) return record;
+  throw new RecordError(
+    run.privateRecordFile,
+    changed.map(([field]) => ({
+      ...{ rule: "record.classified", field, line: 0, message: "is not what the run was opened with" },
+      hint: "Put it back as it was, or abort the run (drawbridge offboarding abort) and open another.",
+    })),
+  );
+}
+
+/** @throws as `recordOfRun` */
+export function recordFacts(run: RecordedRun): RecordFacts {
+  const { affected, attestation, change, duties, readmission } = recordOfRun(run);
+  const { retention, backups } = duties;
+  return {
+    owner: attestation.own,
+    references: { change: change.reference, rollback: change.rollback },
+    retention: { state: retention.state, until: retention.until ?? null },
+    backupsExpireBy: backups.expireBy,
+    purgeWaiver: duties.purge.waiver ?? null,
+    readmission: {
+      possible: readmission.possible,
+      owner: readmission.owner ?? null,
+      conditions: readmission.conditions,
+    },
+    agents: affected.agents,
+  };
 }

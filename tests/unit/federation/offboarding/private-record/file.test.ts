@@ -12,18 +12,18 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { recordOfRun } from "../../../../src/federation/offboarding/private-record/facts.ts";
+import { RecordError } from "../../../../../src/federation/offboarding/private-record/check.ts";
+import { recordOfRun } from "../../../../../src/federation/offboarding/private-record/consistency.ts";
 import {
   changeRecordFile,
   createRecordFile,
   readRecordFile,
   requireRecord,
-} from "../../../../src/federation/offboarding/private-record/file.ts";
-import { inspectPlace } from "../../../../src/federation/offboarding/private-record/place.ts";
-import { RecordError } from "../../../../src/federation/offboarding/private-record/problems.ts";
-import { ManualClock } from "../../../support/manual-clock.ts";
-import { COMPLETE_RECORD, recordWith } from "../../../support/private-record.ts";
-import { temporaryFolder } from "../../../support/temporary.ts";
+} from "../../../../../src/federation/offboarding/private-record/file.ts";
+import { inspectLocation } from "../../../../../src/runtime/private-file-location.ts";
+import { ManualClock } from "../../../../support/manual-clock.ts";
+import { COMPLETE_RECORD, recordWith } from "../../../../support/private-record.ts";
+import { temporaryFolder } from "../../../../support/temporary.ts";
 
 const clock = new ManualClock(0);
 
@@ -34,9 +34,9 @@ function place(t: TestContext): { readonly folder: string; readonly file: string
   return { folder, file };
 }
 
-const rulesOf = (file: string) => inspectPlace(file).problems.map(({ rule }) => rule);
+const rulesOf = (file: string) => inspectLocation(file).problems.map(({ rule }) => `record.${rule}`);
 
-describe("record place", () => {
+describe("private record file", () => {
   it("a record of mode 0600 in a folder of its owner's is read [OFF-1]", (t) => {
     const { file } = place(t);
     assert.deepEqual(rulesOf(file), []);
@@ -156,7 +156,7 @@ describe("record place", () => {
 
   it("two changes at once are both kept [OFF-1]", async (t) => {
     const { file } = place(t);
-    const { systemClock } = await import("../../../../src/domain/clock.ts");
+    const { systemClock } = await import("../../../../../src/domain/clock.ts");
     await Promise.all(
       ["technical.owner", "technical.rollbackOwner", "security.incidentOwner"].map((field) =>
         changeRecordFile(file, new Map([[field, "S-9"]]), systemClock),
@@ -184,7 +184,7 @@ describe("record place", () => {
       await assert.rejects(changeRecordFile(file, new Map([[field, value]]), clock), refused, field);
     }
     const opened = {
-      ...{ privateRecordFile: file, run, kind: "full", trigger: "contract_end" },
+      ...({ privateRecordFile: file, run, kind: "full", trigger: "contract_end" } as const),
       ...{ remover: "harbour.example", partner: "matrix.lighthouse.example:8448", self: "harbour.example" },
     };
     assert.equal(recordOfRun(opened).run, run);

@@ -1,0 +1,129 @@
+// Where a private file may lie, and who may read it.
+// Invariants: never below a folder that is under version control, on the path as written or as resolved; readable
+// by its owner alone, in a folder that nobody else can put a file into; every problem is reported at once.
+import { existsSync, lstatSync, realpathSync, type Stats, statSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
+import process from "node:process";
+
+export interface LocationProblem {
+  readonly rule:
+    | "in_work_tree"
+    | "in_repository"
+    | "not_a_file"
+    | "permissions"
+    | "hard_link"
+    | "owner"
+    | "folder_writable";
+  readonly message: string;
+  readonly hint: string;
+}
+
+export interface FileLocation {
+  /** The file itself, symbolic links resolved. */
+  readonly file: string;
+  readonly exists: boolean;
+  readonly problems: readonly LocationProblem[];
+}
+
+/** What makes a folder the top of something under version control. */
+const CONTROL_FOLDERS = [".git", ".hg", ".svn", ".jj", ".bzr", "_darcs", ".pijul", ".fslckout", "CVS"];
+const ELSEWHERE = "Keep the file outside every work tree, in a folder of its owner's alone.";
+
+/** Where the file lies, and every problem of that location. */
+export function inspectLocation(path: string): FileLocation {
+  const file = realPath(resolve(path));
+  const stats = statsOf(() => lstatSync(file));
+  const problems = [
+    ...versionControlProblems(path),
+    ...(stats === undefined ? [] : fileProblems(stats)),
+    ...folderProblems(dirname(file)),
+  ];
+  return { file, exists: stats !== undefined, problems };
+}
+
+/** Where the path, as written or as resolved, lies below a folder under version control: either may be committed. */
+export function versionControlProblems(path: string): LocationProblem[] {
+  const asked = resolve(path);
+  const folders = new Set([...ancestors(asked), ...ancestors(realPath(asked))].map(realPath));
+  return [...folders].flatMap((folder): LocationProblem[] => {
+    const control = CONTROL_FOLDERS.find((name) => existsSync(join(folder, name)));
+    if (control !== undefined) {
+      return [
+        { rule: "in_work_tree", message: `lies in a work tree: ${folder} has ${control}`, hint: ELSEWHERE },
+      ];
+    }
+    const isBareRepository = ["HEAD", "objects", "refs"].every((name) => existsSync(join(folder, name)));
+    return isBareRepository
+      ? [{ rule: "in_repository", message: `lies in a repository: ${folder}`, hint: ELSEWHERE }]
+      : [];
+  });
+}
+
+/** The path with every symbolic link resolved, as far as it exists. */
+function realPath(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    const parent = dirname(path);
+    return parent === path ? path : join(realPath(parent), basename(path));
+  }
+}
+
+function ancestors(path: string): string[] {
+  const folder = dirname(path);
+  return folder === dirname(folder) ? [folder] : [folder, ...ancestors(folder)];
+}
+
+function fileProblems(stats: Stats): LocationProblem[] {
+  const problems: LocationProblem[] = [];
+  if (!stats.isFile()) {
+    problems.push({ rule: "not_a_file", message: "is no regular file", hint: ELSEWHERE });
+  }
+  const mode = stats.mode & 0o777;
+  if (stats.isFile() && (mode & 0o177) !== 0) {
+    problems.push({
+      rule: "permissions",
+      message: `has mode 0${mode.toString(8)}, and 0600 is the widest allowed`,
+      hint: "chmod 600 the file; and ask who may have read it until now.",
+    });
+  }
+  if (stats.isFile() && stats.nlink > 1) {
+    problems.push({
+      rule: "hard_link",
+      message: "has another name elsewhere (a hard link)",
+      hint: ELSEWHERE,
+    });
+  }
+  const user = process.getuid?.();
+  if (user !== undefined && stats.uid !== user) {
+    problems.push({
+      rule: "owner",
+      message: "belongs to another user",
+      hint: "Run this as the user that the file belongs to.",
+    });
+  }
+  return problems;
+}
+
+/** Nobody else may put another file in the file's place, nor another folder in its folder's. */
+function folderProblems(folder: string): LocationProblem[] {
+  const found = [folder, ...ancestors(folder)].filter((one, index) => {
+    const mode = statsOf(() => statSync(one))?.mode ?? 0;
+    // In a folder above, the sticky bit (as of /tmp) keeps others from renaming what is not theirs.
+    return (mode & 0o022) !== 0 && (index === 0 || (mode & 0o1000) === 0);
+  });
+  return [...new Set(found)].map((one) => ({
+    rule: "folder_writable",
+    message: `others may write to the folder ${one}`,
+    hint: "Keep the file in a folder of mode 0700.",
+  }));
+}
+
+/** Undefined when there is no such file, or it cannot be looked at. */
+function statsOf(read: () => Stats): Stats | undefined {
+  try {
+    return read();
+  } catch {
+    return undefined;
+  }
+}
