@@ -3,7 +3,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom
 import type { CatchupMetrics } from "./catchup/catchup.ts";
 import type { DeviceObserver, DeviceStatus, KeyDelivery } from "./crypto/device-types.ts";
 import type { IntakeEnvelopeObserver } from "./crypto/intake-envelope-worker.ts";
-import type { DelegationMetrics } from "./delegation/metrics.ts";
+import type { DelegationObserver } from "./delegation/dependencies.ts";
 import type { IntakeObserver } from "./intake/server.ts";
 import { INTAKE_ENVELOPE_REASONS } from "./ledger/states.ts";
 
@@ -221,9 +221,9 @@ export function recordDevices(
 }
 
 /** The worker's metrics on these. `onEnded` is told of each delegation that has ended. */
-export function delegationMetrics(metrics: Metrics, onEnded: () => void): DelegationMetrics {
+export function delegationMetrics(metrics: Metrics, onEnded: () => void): DelegationObserver {
   return {
-    inFlight: (count) => metrics.delegationsHeld.set(count),
+    inProgress: (count) => metrics.delegationsHeld.set(count),
     claimed: (count) => metrics.delegationsClaimed.inc(count),
     ended: (state, stage, reason) => {
       metrics.delegationsFinished.inc({ state, stage, reason });

@@ -30,7 +30,7 @@ import type { ContentKeys } from "./ledger/seal.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
-import { MembershipWorker } from "./matrix/membership.ts";
+import { createMembershipQueue } from "./matrix/membership-queue.ts";
 import { createEventSender, plainRoomsOnly } from "./matrix/send.ts";
 import {
   catchupMetrics,
@@ -39,7 +39,7 @@ import {
   intakeMetrics,
   type Metrics,
 } from "./metrics.ts";
-import { NoticeWorker } from "./notices/worker.ts";
+import { createNoticeQueue } from "./notices/queue.ts";
 
 export interface BridgeOptions {
   readonly config: BridgeConfig;
@@ -148,14 +148,14 @@ export function createServices(
     onError: () => metrics.workerErrors.inc({ worker: "profiles" }),
   });
   const senderDependencies = { homeserver, ghosts, clock, seal: encryption?.seal };
-  const notices = new NoticeWorker({
+  const notices = createNoticeQueue({
     ...senderDependencies,
     ledger,
     agents,
     log,
     readsEncrypted: config.encryption.mode === "on",
   });
-  const memberships = new MembershipWorker({
+  const memberships = createMembershipQueue({
     ledger,
     homeserver,
     ghosts,

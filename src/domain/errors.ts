@@ -32,6 +32,16 @@ export interface ErrorOptions {
   readonly cause?: unknown;
 }
 
+/** What may be logged of any error: its name. Its message can quote content, or a row of the database. */
+export function errorName(error: unknown): string {
+  return error instanceof Error ? error.name : "unknown";
+}
+
+/** Whether a write was refused because another process holds the lease by now. */
+export function isLeaseLost(error: unknown): boolean {
+  return error instanceof DrawbridgeError && error.code === "lease_lost";
+}
+
 export class DrawbridgeError extends Error {
   readonly code: ErrorCode;
   readonly hint: string | undefined;

@@ -1,4 +1,5 @@
 // How long to wait before the next try of something that failed.
+import type { Random } from "../domain/clock.ts";
 
 export interface Backoff {
   /** The wait after the first failure. */
@@ -14,4 +15,10 @@ export interface Backoff {
 export function backoffMs(backoff: Backoff, attempts: number, askedMs = 0): number {
   const doubled = backoff.firstMs * 2 ** Math.min(Math.max(attempts, 0), 30);
   return Math.max(askedMs, Math.min(doubled, backoff.maxMs));
+}
+
+/** The doubled wait, or as little as half of it, so that tries which failed together do not return together. */
+export function jitteredBackoffMs(backoff: Backoff, attempts: number, random: Random): number {
+  const share = random.bytes(4).readUInt32BE() / 2 ** 32;
+  return Math.max(backoff.firstMs, Math.round(backoffMs(backoff, attempts) * (0.5 + share / 2)));
 }

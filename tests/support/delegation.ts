@@ -8,8 +8,11 @@ import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/direct
 import type { TrustDecision } from "../../src/bridge/agents/trust.ts";
 import { createAgentHttp } from "../../src/bridge/delegation/a2a/http.ts";
 import { createTokenSource } from "../../src/bridge/delegation/a2a/tokens.ts";
-import type { DelegationDependencies, DelegationLimits } from "../../src/bridge/delegation/dependencies.ts";
-import type { DelegationMetrics } from "../../src/bridge/delegation/metrics.ts";
+import type {
+  DelegationDependencies,
+  DelegationLimits,
+  DelegationObserver,
+} from "../../src/bridge/delegation/dependencies.ts";
 import { DelegationWorker } from "../../src/bridge/delegation/worker.ts";
 import type { PendingSend } from "../../src/bridge/ledger/types.ts";
 import type { SendResult } from "../../src/bridge/matrix/send.ts";
@@ -58,9 +61,9 @@ export function cardOf(agentUrl: string, options: CardOptions = {}): AgentCard {
 }
 
 /** Metrics as lines, such as `ended:completed/reply/answered`. */
-export class RecordedMetrics implements DelegationMetrics {
+export class RecordedMetrics implements DelegationObserver {
   readonly lines: string[] = [];
-  inFlight(): void {}
+  inProgress(): void {}
   claimed(count: number): void {
     this.lines.push(`claimed:${count}`);
   }

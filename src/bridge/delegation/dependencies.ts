@@ -1,14 +1,16 @@
-// What the delegation worker is given: every clock, store and connection it uses.
+// What the delegation worker is given: every clock, store and connection it uses, and what it counts.
 import type { Logger } from "pino";
 import type { Clock, Random } from "../../domain/clock.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
 import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
+import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/states.ts";
 import type { DelegationLedger, SendLedger } from "../ledger/types.ts";
 import type { EventSender } from "../matrix/send.ts";
+import type { AgentOperation } from "./a2a/agent-client.ts";
+import type { A2aFailureKind } from "./a2a/failure.ts";
 import type { AgentHttp } from "./a2a/http.ts";
-import type { TokenSource } from "./a2a/tokens.ts";
-import type { DelegationMetrics } from "./metrics.ts";
+import type { TokenFailureCode, TokenSource } from "./a2a/tokens.ts";
 
 export type DelegationLimits = Pick<
   BridgeConfig["limits"],
@@ -31,8 +33,27 @@ export interface DelegationDependencies {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Logger;
-  readonly metrics: DelegationMetrics;
+  readonly metrics: DelegationObserver;
   readonly limits: DelegationLimits;
   /** Names this process in the ledger; unique among all that ever run. */
   readonly holder: string;
+}
+
+/** Why a delegation was put back to be tried again. */
+export type DeferReason = TerminalReason | "flow_failed" | "slot_yielded" | "reply_retry";
+
+/** What the delegation worker counts. Every label is one of a closed set; none is content. */
+export interface DelegationObserver {
+  /** Delegations that this process works on now. */
+  inProgress(count: number): void;
+  claimed(count: number): void;
+  ended(state: TerminalState, stage: TerminalStage, reason: TerminalReason): void;
+  deferred(reason: DeferReason): void;
+  leaseLost(): void;
+  /** A flow ended by an error that nobody expected; `code` is stable and content-free. */
+  flowFailed(code: string): void;
+  /** Milliseconds from the claim until the request was handed to the connection. */
+  dispatchOverhead(ms: number): void;
+  agentCall(operation: AgentOperation, outcome: "ok" | A2aFailureKind, ms: number): void;
+  tokenRequest(outcome: "ok" | TokenFailureCode): void;
 }

@@ -1,7 +1,6 @@
 // From a claimed question to an agent that has it. Invariants: mapping, trust, sender, token of the issuer,
-// limiter, call: in this order; a delegation spends one limiter token, before its first call; nothing remote
-// stands between that write and the call; a call whose outcome is not known is never simply repeated
-// (earlier.ts).
+// limiter, call: in this order; a delegation spends one limiter token, before its first call; no remote request
+// stands between that write and the call; a call whose outcome is not known is never simply repeated (retry.ts).
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
@@ -9,15 +8,20 @@ import { A2aFailure } from "./a2a/failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
 import type { AgentUpdate } from "./a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
-import { cancelTask } from "./cancel.ts";
-import { settleEarlier } from "./earlier.ts";
 import type { Flow } from "./flow.ts";
-import { follow } from "./follow.ts";
-import { canceled, endOfPhase, failed, RATE_LIMITED, SEND_VERDICTS } from "./outcome.ts";
+import { cancelTask, follow } from "./follow.ts";
+import {
+  canceled,
+  endOfPhase,
+  failed,
+  finish,
+  RATE_LIMITED,
+  SEND_VERDICTS,
+  type Verdict,
+} from "./outcome.ts";
 import { type ClearedTarget, recheck } from "./recheck.ts";
 import { answer } from "./reply.ts";
-import { again, dispatchDeadline, givenUp } from "./retry.ts";
-import { finish, type Verdict } from "./verdict.ts";
+import { again, dispatchDeadline, givenUp, settleEarlier } from "./retry.ts";
 
 /** A delegation that is late, may have been dispatched and still fails in ways nobody foresaw is let go. */
 const LATE_ATTEMPTS_MAX = 50;

@@ -6,14 +6,12 @@ import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
 import type { AgentUpdate, Phase } from "./a2a/protocol.ts";
+import { within } from "./a2a/time-limit.ts";
 import { AnswerAssembly } from "./answer-text.ts";
-import { jitteredBackoffMs } from "./backoff.ts";
-import { cancelTask } from "./cancel.ts";
 import type { Flow } from "./flow.ts";
-import { endOfPhase, FOLLOW_VERDICTS, failed, TRUST_LOST } from "./outcome.ts";
+import { endOfPhase, FOLLOW_VERDICTS, failed, finish, TRUST_LOST, type Verdict } from "./outcome.ts";
 import { type ClearedTarget, type Recheck, recheck } from "./recheck.ts";
 import { answer } from "./reply.ts";
-import { finish, type Verdict } from "./verdict.ts";
 
 const RECHECK_MS = 5_000;
 /** A stream that says nothing for so long is checked by a poll: its connection may be dead. */
@@ -28,6 +26,7 @@ const SLOT_MS_MIN = { polling: 30_000, streaming: 5 * 60_000 };
 const UNKNOWN_WAIT_MS_MIN = 500;
 /** The longest wait that an agent may ask for between two polls. */
 const ASKED_WAIT_MS_MAX = 5 * 60_000;
+const CANCEL_TIMEOUT_MS = 5_000;
 
 export interface Followed {
   readonly taskId: string;
@@ -180,7 +179,7 @@ class Follower {
     const isBorne = failure.kind === "protocol" && ++this.#protocolFaults < PROTOCOL_FAULTS_MAX;
     if (verdict.kind === "end" && !isBorne) return finish(failed("follow", verdict.reason));
     const asked = Math.min(failure.retryAfterMs ?? 0, ASKED_WAIT_MS_MAX);
-    return this.#wait(Math.max(jitteredBackoffMs(this.#faults++, this.#flow.deps.random), asked));
+    return this.#wait(Math.max(this.#flow.backoff(this.#faults++), asked));
   }
 
   /** A stream that was joined late may have missed artifacts: the whole task is read before it is answered. */
@@ -238,4 +237,20 @@ function stopped(check: Extract<Recheck, { kind: "stopped" }>) {
   return check.outcome.reason === "sender_policy_rejected"
     ? failed("follow", "sender_policy_rejected", "policy_denied")
     : TRUST_LOST;
+}
+
+/**
+ * Tells an agent that nobody waits for its task any more. Best effort: the delegation ends whatever the agent answers,
+ * and an agent that is no longer trusted is told nothing.
+ */
+export async function cancelTask(flow: Flow, taskId: string): Promise<void> {
+  try {
+    const cleared = await recheck(flow.deps, flow.claimed);
+    if (cleared.kind !== "cleared") return;
+    await within(flow.deps.clock, CANCEL_TIMEOUT_MS, flow.signal, (signal) =>
+      flow.connect(cleared).cancelTask(taskId, signal),
+    );
+  } catch {
+    // The task may have ended, or the agent may be away: neither keeps the delegation open.
+  }
 }

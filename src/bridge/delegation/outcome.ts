@@ -1,9 +1,10 @@
-// How delegations end: each ending's state, stage, reason and notice, named once. The table of
-// docs/reference/delegation-outcomes.md is this file in words.
+// How a step of a delegation ends: every ending's state, stage, reason and notice, named once, and the waits between
+// tries. docs/reference/delegation-outcomes.md is this table in words.
 import type { NoticeKind, TerminalReason, TerminalStage } from "../ledger/states.ts";
 import type { Outcome } from "../ledger/types.ts";
 import type { A2aFailureKind } from "./a2a/failure.ts";
 import type { Phase } from "./a2a/protocol.ts";
+import type { DeferReason } from "./dependencies.ts";
 
 /** Ended without an answer after the agent was, or was to be, called; the asker is told. */
 export function failed(
@@ -106,3 +107,16 @@ export const FOLLOW_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> =
   ...SEND_VERDICTS,
   task_not_found: end("agent_failed"),
 };
+
+export type Verdict =
+  | { readonly kind: "finish"; readonly outcome: Outcome }
+  | {
+      readonly kind: "defer";
+      /** Milliseconds since the Unix epoch. */
+      readonly wakeAt: number;
+      readonly reason: DeferReason;
+      /** The agent surely has nothing of this delegation. */
+      readonly undelivered: boolean;
+    };
+
+export const finish = (outcome: Outcome): Verdict => ({ kind: "finish", outcome });

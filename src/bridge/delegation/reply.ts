@@ -7,8 +7,7 @@ import type { PendingSend } from "../ledger/types.ts";
 import { type Answer, answerParts } from "../matrix/answer.ts";
 import type { SendResult } from "../matrix/send.ts";
 import type { Flow } from "./flow.ts";
-import { canceled, failed } from "./outcome.ts";
-import { finish, type Verdict } from "./verdict.ts";
+import { canceled, failed, finish, type Verdict } from "./outcome.ts";
 
 /** Persists an answer and sends it. */
 export async function answer(flow: Flow, found: Answer, agentVersion: string | undefined): Promise<Verdict> {

@@ -1,11 +1,16 @@
-// Trying a dispatch again, or giving it up. Invariants: an undelivered question is given up when its
-// deadline comes, with the reason that stood in the way; one that the agent may have is looked for at the
-// deadline once more at least, and then ends; no wait that somebody asks for holds a room for long.
+// What follows a dispatch that did not succeed: another try, the end, or a look for the task of an earlier request.
+// Invariants: an undelivered question is given up at its deadline, for the reason that prevented it; one that the
+// agent may have is looked for at the deadline once more at least, and then ends; it is sent again only if the agent
+// dedupes by messageId, or its list shows that it has no such task, else it ends `outcome_unknown`
+// (docs/decisions/0005-dispatch-at-most-once.md); no wait that another side asks for holds a room for long.
 import type { TerminalReason } from "../ledger/states.ts";
 import type { Outcome } from "../ledger/types.ts";
+import type { AgentClient } from "./a2a/agent-client.ts";
+import { A2aFailure } from "./a2a/failure.ts";
+import { findTask } from "./a2a/find-task.ts";
+import type { TaskView } from "./a2a/protocol.ts";
 import type { Flow } from "./flow.ts";
-import { failed } from "./outcome.ts";
-import { finish, type Verdict } from "./verdict.ts";
+import { failed, finish, SEND_VERDICTS, type Verdict } from "./outcome.ts";
 
 /**
  * A question that the agent may have is not let go before so many tries, all since its admission, even past
@@ -38,4 +43,34 @@ export function again(flow: Flow, reason: TerminalReason, undelivered: boolean, 
 
 export function givenUp(reason: TerminalReason): Outcome {
   return failed("dispatch", reason, reason === "rate_limited" ? "rate_limited" : "delegation_failed");
+}
+
+/** What is known of a request that a crash or a broken connection left unanswered. */
+export type Earlier =
+  | { readonly kind: "task"; readonly task: TaskView }
+  /** The agent has no task of ours. */
+  | { readonly kind: "absent" }
+  /** The agent may have a task of ours, and recognises the repetition by its messageId. */
+  | { readonly kind: "repeat" }
+  | { readonly kind: "decided"; readonly verdict: Verdict };
+
+export async function settleEarlier(flow: Flow, client: AgentClient): Promise<Earlier> {
+  const { a2aMessageId, admittedAt } = flow.claimed;
+  const isLate = () => flow.now >= dispatchDeadline(flow);
+  if (client.dedupes && !isLate()) return { kind: "repeat" };
+  try {
+    const found = await findTask(client, a2aMessageId, admittedAt, flow.signal);
+    if (found.kind === "found") return { kind: "task", task: found.task };
+    if (found.kind === "unusable") return ended("outcome_unknown");
+    return isLate() ? ended("dispatch_deadline_exceeded") : found;
+  } catch (error) {
+    if (!(error instanceof A2aFailure)) throw error;
+    const verdict = SEND_VERDICTS[error.kind];
+    if (verdict.kind === "end") return ended("outcome_unknown");
+    return { kind: "decided", verdict: again(flow, verdict.reason, false, error.retryAfterMs) };
+  }
+}
+
+function ended(reason: "outcome_unknown" | "dispatch_deadline_exceeded"): Earlier {
+  return { kind: "decided", verdict: finish(failed("dispatch", reason)) };
 }

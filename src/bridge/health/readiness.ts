@@ -3,6 +3,7 @@
 // no place yet checks only what needs none: that the homeserver answers, and accepts the bridge.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
+import { errorName } from "../../domain/errors.ts";
 import type { Readiness } from "./health-server.ts";
 
 const SELF_CHECK_RETRY_MS = 5_000;
@@ -43,7 +44,7 @@ export class HomeserverReadiness {
         }
       } catch (error) {
         // The database, most likely; readiness says so itself. The check is made again.
-        log.warn({ err: error instanceof Error ? error.name : "unknown" }, "the self-check failed");
+        log.warn({ err: errorName(error) }, "the self-check failed");
       }
       await clock.sleep(SELF_CHECK_RETRY_MS, ended);
     }

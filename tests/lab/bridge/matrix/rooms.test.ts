@@ -5,8 +5,8 @@ import { pino } from "pino";
 import type { NewNotice } from "../../../../src/bridge/ledger/admission.ts";
 import type { RoomStateEvent } from "../../../../src/bridge/ledger/memberships.ts";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
-import { MembershipWorker } from "../../../../src/bridge/matrix/membership.ts";
-import { NoticeWorker } from "../../../../src/bridge/notices/worker.ts";
+import { createMembershipQueue } from "../../../../src/bridge/matrix/membership-queue.ts";
+import { createNoticeQueue } from "../../../../src/bridge/notices/queue.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
@@ -36,8 +36,8 @@ async function bridge(t: TestContext) {
     ledger,
     rows,
     ghosts,
-    memberships: new MembershipWorker(common),
-    notices: new NoticeWorker({ ...common, readsEncrypted: true }),
+    memberships: createMembershipQueue(common),
+    notices: createNoticeQueue({ ...common, readsEncrypted: true }),
     roomState: (...roomState: readonly RoomStateEvent[]) => admit([], { roomState }),
     notice: (notice: NewNotice) =>
       admit([], {
@@ -195,7 +195,7 @@ describe("rooms", () => {
     const ledger = { ...made.ledger, noticeSent: () => Promise.reject(new Error("killed")) };
     const log = pino({ level: "silent" });
     const { homeserver, ghosts, clock } = made;
-    const dying = new NoticeWorker({
+    const dying = createNoticeQueue({
       ...{ ledger, homeserver, ghosts, clock, log },
       agents: testDirectory({}),
       readsEncrypted: true,

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { A2aFailure } from "../../../../src/bridge/delegation/a2a/failure.ts";
-import { findTask } from "../../../../src/bridge/delegation/a2a/find-task.ts";
-import type { TaskView } from "../../../../src/bridge/delegation/a2a/protocol.ts";
+import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/failure.ts";
+import { findTask } from "../../../../../src/bridge/delegation/a2a/find-task.ts";
+import type { TaskView } from "../../../../../src/bridge/delegation/a2a/protocol.ts";
 
 const ASKED_AT = Date.UTC(2026, 0, 1);
 const HOUR_MS = 3_600_000;

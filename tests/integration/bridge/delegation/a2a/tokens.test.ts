@@ -3,15 +3,15 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { createAgentHttp } from "../../../../src/bridge/delegation/a2a/http.ts";
+import { createAgentHttp } from "../../../../../src/bridge/delegation/a2a/http.ts";
 import {
   type Credentials,
   createTokenSource,
   TokenFailure,
-} from "../../../../src/bridge/delegation/a2a/tokens.ts";
-import { setUpDelegation } from "../../../support/delegation.ts";
-import { ManualClock } from "../../../support/manual-clock.ts";
-import { startTestIssuer } from "../../../support/test-issuer.ts";
+} from "../../../../../src/bridge/delegation/a2a/tokens.ts";
+import { setUpDelegation } from "../../../../support/delegation.ts";
+import { ManualClock } from "../../../../support/manual-clock.ts";
+import { startTestIssuer } from "../../../../support/test-issuer.ts";
 
 async function source(t: TestContext) {
   const issuer = await startTestIssuer(t);

@@ -1,15 +1,16 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { jitteredBackoffMs } from "../../../../src/bridge/delegation/backoff.ts";
+import { jitteredBackoffMs } from "../../../src/runtime/backoff.ts";
 
+const BACKOFF = { firstMs: 500, maxMs: 30_000 };
 const random = (bytes: Uint8Array) => ({ bytes: (length: number) => Buffer.from(bytes.subarray(0, length)) });
 
 describe("backoff", () => {
   it("a back-off is never shorter than half a second nor longer than half a minute", () => {
     fc.assert(
       fc.property(fc.nat(), fc.uint8Array({ minLength: 4, maxLength: 4 }), (attempts, bytes) => {
-        const wait = jitteredBackoffMs(attempts, random(bytes));
+        const wait = jitteredBackoffMs(BACKOFF, attempts, random(bytes));
         assert.ok(wait >= 500 && wait <= 30_000, String(wait));
       }),
     );
@@ -20,8 +21,8 @@ describe("backoff", () => {
     const most = random(Buffer.alloc(4, 255));
     assert.deepEqual(
       [1, 2, 3, 10].map((attempts) => [
-        jitteredBackoffMs(attempts, least),
-        jitteredBackoffMs(attempts, most),
+        jitteredBackoffMs(BACKOFF, attempts, least),
+        jitteredBackoffMs(BACKOFF, attempts, most),
       ]),
       [
         [500, 1_000],

@@ -7,9 +7,10 @@
 // - a refusal of the ghost itself is no answer about a room: it waits for the operator.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
+import { errorName } from "../../domain/errors.ts";
 import { type GhostMxid, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
+import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { ClaimedMembership, MembershipLedger } from "../ledger/types.ts";
@@ -37,48 +38,31 @@ export interface MembershipDependencies {
   readonly pollIntervalMs?: number;
 }
 
-export class MembershipWorker {
+/** The queue of what ghosts have to do about their memberships. */
+export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<ClaimedMembership> {
+  const { ledger, clock, log, pollIntervalMs } = deps;
+  const tasks = new MembershipTasks(deps);
+  return new WorkQueue({
+    clock,
+    concurrency: BATCH,
+    claim: (limit) => {
+      const now = clock.now();
+      return ledger.claimMemberships({ limit, now, leaseUntil: now + LEASE_MS });
+    },
+    work: (membership, draining) => tasks.work(membership, draining),
+    onError: (error) => log.warn({ err: errorName(error) }, "memberships could not be worked on"),
+    pollIntervalMs,
+  });
+}
+
+class MembershipTasks {
   readonly #deps: MembershipDependencies;
-  readonly #loop: WorkLoop;
 
   constructor(deps: MembershipDependencies) {
     this.#deps = deps;
-    this.#loop = new WorkLoop({
-      clock: deps.clock,
-      round: (signal) => this.round(signal),
-      onError: (error) => deps.log.warn({ err: errorName(error) }, "memberships could not be worked on"),
-      ...(deps.pollIntervalMs !== undefined && { pollIntervalMs: deps.pollIntervalMs }),
-    });
   }
 
-  start(): void {
-    this.#loop.start();
-  }
-
-  wake(): void {
-    this.#loop.wake();
-  }
-
-  drain(): Promise<void> {
-    return this.#loop.drain();
-  }
-
-  /**
-   * Works on what is due once; true when more may be due.
-   * @param signal aborts when draining: requests in flight end, and what is not done is due again at once
-   */
-  async round(signal?: AbortSignal): Promise<boolean> {
-    const now = this.#deps.clock.now();
-    const claimed = await this.#deps.ledger.claimMemberships({
-      limit: BATCH,
-      now,
-      leaseUntil: now + LEASE_MS,
-    });
-    await allEnded(claimed.map((membership) => this.#work(membership, signal)));
-    return claimed.length === BATCH;
-  }
-
-  async #work(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
+  async work(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
     switch (membership.task) {
       case "answer_invite":
         return this.#answerInvite(membership, signal);
@@ -192,9 +176,4 @@ function refusalsMax({ status, errcode }: { readonly status: number; readonly er
   if (errcode === "M_FORBIDDEN") return FORBIDDEN_ATTEMPTS_MAX;
   // Such as M_UNSUPPORTED_ROOM_VERSION: it will never take part.
   return 0;
-}
-
-/** A database error's message can carry a row's values, so only its name is logged. */
-function errorName(error: unknown): string {
-  return error instanceof Error ? error.name : "unknown";
 }

@@ -5,7 +5,7 @@ import {
   type BodyFault,
   boundedBody,
   boundedEvents,
-} from "../../../../src/bridge/delegation/a2a/body-guard.ts";
+} from "../../../../../src/bridge/delegation/a2a/body-guard.ts";
 
 function streamOf(chunks: readonly Uint8Array[], failing = false) {
   let canceled = false;

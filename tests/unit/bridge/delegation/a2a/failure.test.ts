@@ -6,9 +6,9 @@ import {
   type A2aFailureKind,
   classify,
   type ExchangeFacts,
-} from "../../../../src/bridge/delegation/a2a/failure.ts";
-import { FOLLOW_VERDICTS, SEND_VERDICTS } from "../../../../src/bridge/delegation/outcome.ts";
-import { TERMINAL_REASONS } from "../../../../src/bridge/ledger/states.ts";
+} from "../../../../../src/bridge/delegation/a2a/failure.ts";
+import { FOLLOW_VERDICTS, SEND_VERDICTS } from "../../../../../src/bridge/delegation/outcome.ts";
+import { TERMINAL_REASONS } from "../../../../../src/bridge/ledger/states.ts";
 
 const NOW = Date.UTC(2026, 0, 1);
 const OTHER = new Error("whatever the SDK says");

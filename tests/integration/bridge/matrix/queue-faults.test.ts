@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
-import { MembershipWorker } from "../../../../src/bridge/matrix/membership.ts";
-import { NoticeWorker } from "../../../../src/bridge/notices/worker.ts";
+import { createMembershipQueue } from "../../../../src/bridge/matrix/membership-queue.ts";
+import { createNoticeQueue } from "../../../../src/bridge/notices/queue.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { TransactionId, UserId } from "../../../../src/domain/identifiers.ts";
@@ -48,11 +48,11 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
       ],
     }),
   });
-  const memberships = new MembershipWorker(common);
-  const notices = new NoticeWorker({ ...common, readsEncrypted: true });
+  const memberships = createMembershipQueue(common);
+  const notices = createNoticeQueue({ ...common, readsEncrypted: true });
   /** The bridge after its process was replaced: it makes sure of its ghosts anew. */
   const restarted = () =>
-    new MembershipWorker({
+    createMembershipQueue({
       ...common,
       ghosts: new Ghosts({ homeserver, ledger, clock, random: systemRandom }),
     });
@@ -269,7 +269,7 @@ describe("worker faults", () => {
     assert.ok(notice !== undefined);
     const others = ["lost", "held"].map((id) => ({ ...notice, transactionId: id as TransactionId }));
     const sent: string[] = [];
-    const worker = new NoticeWorker({
+    const worker = createNoticeQueue({
       readsEncrypted: true,
       ...common,
       ledger: {

@@ -1,0 +1,91 @@
+// A claimed delegation from its claim to what this process records of it: dispatch, follow or reply by its state.
+// Invariants: a flow never ends without a trace (it finishes, defers, is released, or has lost its lease); a lost
+// lease ends it silently; an unexpected error puts it back with a back-off and is logged by its code alone.
+import { DrawbridgeError, isLeaseLost } from "../../domain/errors.ts";
+import { dispatch } from "./dispatch.ts";
+import type { Flow } from "./flow.ts";
+import { cancelTask, followAccepted } from "./follow.ts";
+import { canceled, finish, type Verdict } from "./outcome.ts";
+import { deliver } from "./reply.ts";
+
+/** How a run ended. `held`: interrupted by a drain; the lease is still this process's to give back. */
+export type RunEnd = "settled" | "held";
+
+/** Runs a flow to its end. Never rejects. */
+export async function run(flow: Flow): Promise<RunEnd> {
+  try {
+    return await settling(flow, () => (flow.claimed.cancelRequested ? cancel(flow) : route(flow)));
+  } finally {
+    flow.lease?.drop();
+  }
+}
+
+async function settling(flow: Flow, step: () => Promise<Verdict>): Promise<RunEnd> {
+  try {
+    await settle(flow, await step());
+    return "settled";
+  } catch (error) {
+    if (flow.interrupted !== "canceled" || !flow.signal.aborted) return await stopped(flow, error);
+    flow.renewSignal();
+    return await settling(flow, () => cancel(flow));
+  }
+}
+
+function route(flow: Flow): Promise<Verdict> {
+  switch (flow.claimed.resumedFrom) {
+    case "queued":
+    case "dispatching":
+      return dispatch(flow);
+    case "following":
+      return followAccepted(flow);
+    case "reply_pending":
+      return deliver(flow, undefined);
+  }
+}
+
+async function cancel(flow: Flow): Promise<Verdict> {
+  if (flow.taskId !== undefined && flow.stage === "follow") await cancelTask(flow, flow.taskId);
+  return finish(canceled(flow.stage));
+}
+
+async function settle(flow: Flow, verdict: Verdict): Promise<void> {
+  const { ledger, metrics, log } = flow.deps;
+  const { lease } = flow.claimed;
+  if (verdict.kind === "finish") {
+    const { state, stage, reason } = verdict.outcome;
+    await flow.persist(() => ledger.finish(lease, verdict.outcome, flow.now));
+    metrics.ended(state, stage, reason);
+    log.info({ event: "delegation_ended", delegation: lease.delegationId, state, stage, reason });
+    return;
+  }
+  const { wakeAt, reason, undelivered } = verdict;
+  const isPause = reason === "flow_failed" || reason === "slot_yielded" || reason === "reply_retry";
+  await flow.persist(() => ledger.defer(lease, wakeAt, isPause ? undefined : { undelivered, reason }));
+  metrics.deferred(reason);
+}
+
+async function stopped(flow: Flow, error: unknown): Promise<RunEnd> {
+  const { ledger, metrics, log } = flow.deps;
+  const { lease } = flow.claimed;
+  if (isLeaseLost(error) || flow.interrupted === "lost") {
+    metrics.leaseLost();
+    return "settled";
+  }
+  if (flow.interrupted === "drain") return "held";
+
+  const code = codeOf(error);
+  metrics.flowFailed(code);
+  metrics.deferred("flow_failed");
+  log.error({ event: "delegation_flow_failed", delegation: lease.delegationId, stage: flow.stage, code });
+  // If this write fails too the lease runs out by itself, and another claim takes the delegation up.
+  await ledger.defer(lease, flow.now + flow.backoff()).catch(() => undefined);
+  return "settled";
+}
+
+/** A stable name for an error: never its message, which may carry content. */
+function codeOf(error: unknown): string {
+  if (error instanceof DrawbridgeError) return error.code;
+  const code = (error as { code?: unknown } | undefined)?.code;
+  if (typeof code === "string" && /^[A-Z0-9_]{1,40}$/.test(code)) return code;
+  return error instanceof Error && /^[A-Za-z0-9]{1,40}$/.test(error.name) ? error.name : "unknown";
+}

@@ -1,0 +1,101 @@
+// Sends the notices that the ledger holds: each once, by the ghost it belongs to.
+// Invariants: the ledger grants a notice to one process, so a crash or a second process repeats
+// nothing; it is sent under its stored transaction ID with the attempt recorded first; a room that cannot be
+// written to ends it, everything else is retried with growing waits.
+import type { Logger } from "pino";
+import type { Clock } from "../../domain/clock.ts";
+import { errorName } from "../../domain/errors.ts";
+import { backoffMs } from "../../runtime/backoff.ts";
+import { WorkQueue } from "../../runtime/work-queue.ts";
+import type { AgentDirectory } from "../agents/directory.ts";
+import { isPinned } from "../agents/sender-policy.ts";
+import type { ClaimedNotice, NoticeLedger, TargetLedger } from "../ledger/types.ts";
+import { type SenderDependencies, sendOnce } from "../matrix/send.ts";
+import { type DirectoryLine, noticeContent } from "./texts.ts";
+
+const BATCH = 16;
+const LEASE_MS = 3 * 60_000;
+const BACKOFF = { firstMs: 2_000, maxMs: 10 * 60_000 };
+
+export interface NoticeDependencies extends SenderDependencies {
+  readonly ledger: NoticeLedger & Pick<TargetLedger, "target">;
+  readonly agents: Pick<AgentDirectory, "current">;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Whether ghosts take part in encrypted rooms (`encryption.mode: on`). */
+  readonly readsEncrypted: boolean;
+  readonly pollIntervalMs?: number;
+}
+
+/** The queue of notices that are to be sent. */
+export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNotice> {
+  const { ledger, clock, log, pollIntervalMs } = deps;
+  return new WorkQueue({
+    clock,
+    concurrency: BATCH,
+    claim: (limit) => {
+      const now = clock.now();
+      return ledger.claimNotices({ limit, now, leaseUntil: now + LEASE_MS });
+    },
+    work: (notice, draining) => sendNotice(deps, notice, draining),
+    onError: (error) => log.warn({ err: errorName(error) }, "notices could not be worked on"),
+    pollIntervalMs,
+  });
+}
+
+async function sendNotice(
+  deps: NoticeDependencies,
+  notice: ClaimedNotice,
+  signal?: AbortSignal,
+): Promise<void> {
+  const { ledger, agents, clock, log, readsEncrypted } = deps;
+  const { kind, roomId, ghost, attempts } = notice;
+  const lines = kind === "agent_directory" ? await directoryLines(agents, ledger) : [];
+  const result = await sendOnce(
+    deps,
+    {
+      roomId,
+      ghost,
+      eventType: "m.room.message",
+      content: noticeContent(notice, lines, readsEncrypted),
+      transactionId: notice.transactionId,
+      sourceEventId: notice.sourceEventId,
+      firstAttemptedAt: notice.firstAttemptedAt,
+      recordAttempt: (now) => ledger.noticeAttempted(notice, now),
+    },
+    signal,
+  );
+  switch (result.kind) {
+    case "sent":
+      await ledger.noticeSent(notice, result.eventId, clock.now());
+      break;
+    case "retry": {
+      const isStopped = result.afterMs === 0;
+      const waitMs = isStopped ? 0 : backoffMs(BACKOFF, attempts, result.afterMs);
+      await ledger.noticeDeferred(notice, clock.now() + waitMs);
+      break;
+    }
+    case "refused":
+      await ledger.noticeDropped(notice, clock.now());
+      break;
+  }
+  log.info({ kind, roomId, ghost, attempts, result: result.kind }, "notice");
+}
+
+/**
+ * The configured agents as the directory notice lists them. An agent counts as available only by a trust decision
+ * on record for its present pin; nothing is fetched to answer `!agents`.
+ */
+async function directoryLines(
+  agents: Pick<AgentDirectory, "current">,
+  targets: Pick<TargetLedger, "target">,
+): Promise<readonly DirectoryLine[]> {
+  const { byGhost } = await agents.current();
+  return await Promise.all(
+    [...byGhost.values()].map(async ({ ghost, agentId, entry, fingerprint }) => {
+      const record = await targets.target(ghost);
+      const verified = record?.trust === "verified" && record.targetFingerprint === fingerprint;
+      return { ghost, name: entry.displayName ?? agentId, available: isPinned(entry) && verified };
+    }),
+  );
+}

@@ -1,0 +1,105 @@
+// Work that a store hands out under leases: claimed when it is due, done side by side, claimed again when woken or
+// after a while. Invariants: never more than `concurrency` items in progress; an item that another process holds by
+// now is dropped without a word; any other failure is reported, backs the claims off, and leaves the item to its
+// lease; nothing is claimed after a drain began.
+import type { Clock } from "../domain/clock.ts";
+import { isLeaseLost } from "../domain/errors.ts";
+import { allEnded, WorkLoop } from "./work-loop.ts";
+
+export interface WorkQueueOptions<Item> {
+  readonly clock: Clock;
+  /** Items in progress at a time. */
+  readonly concurrency: number;
+  /** Claims items that are due, `limit` at most. */
+  readonly claim: (limit: number) => Promise<readonly Item[]>;
+  /** Does one item. The signal aborts when the queue drains: end requests in flight, and give back what is not done. */
+  readonly work: (item: Item, draining?: AbortSignal) => Promise<void>;
+  /** Told of a claim, or an item, that failed. */
+  readonly onError: (error: unknown) => void;
+  readonly pollIntervalMs?: number | undefined;
+  /** Runs after a round's items have ended well; told how many there were. */
+  readonly afterRound?: (worked: number) => Promise<void>;
+  /**
+   * For items that take long: a slot is filled again as soon as it is free, instead of when all claimed items have
+   * ended. Items that are claimed while the queue drains are given back by this.
+   */
+  readonly giveBack?: (items: readonly Item[]) => Promise<void>;
+}
+
+export class WorkQueue<Item> {
+  readonly #options: WorkQueueOptions<Item>;
+  readonly #loop: WorkLoop;
+  readonly #inProgress = new Set<Promise<void>>();
+  #lastClaimWasFull = false;
+
+  constructor(options: WorkQueueOptions<Item>) {
+    this.#options = options;
+    this.#loop = new WorkLoop({
+      clock: options.clock,
+      round: options.giveBack === undefined ? (signal) => this.round(signal) : (signal) => this.#fill(signal),
+      onError: options.onError,
+      ...(options.pollIntervalMs !== undefined && { pollIntervalMs: options.pollIntervalMs }),
+    });
+  }
+
+  /** Starts claiming; a second call does nothing. */
+  start(): void {
+    this.#loop.start();
+  }
+
+  /** Something may be due: claim at once. */
+  wake(): void {
+    this.#loop.wake();
+  }
+
+  /** Claims nothing more; resolves when nothing is in progress. */
+  async drain(): Promise<void> {
+    await this.#loop.drain();
+    await Promise.all(this.#inProgress);
+  }
+
+  /** Whether every slot is taken, and the last claim left items behind that were due. */
+  get isCrowded(): boolean {
+    return this.#lastClaimWasFull && this.#inProgress.size >= this.#options.concurrency;
+  }
+
+  /** Does what is due once; true when more may be due. */
+  async round(draining?: AbortSignal): Promise<boolean> {
+    const { claim, concurrency, work, afterRound } = this.#options;
+    const claimed = await claim(concurrency);
+    await allEnded(claimed.map((item) => unlessLost(work(item, draining))));
+    await afterRound?.(claimed.length);
+    return claimed.length === concurrency;
+  }
+
+  /** Fills the free slots. Each item that ends wakes the loop, so more is never due at once. */
+  async #fill(draining: AbortSignal): Promise<false> {
+    const { claim, concurrency, giveBack } = this.#options;
+    const limit = concurrency - this.#inProgress.size;
+    if (limit <= 0) return false;
+    const claimed = await claim(limit);
+    this.#lastClaimWasFull = claimed.length >= limit;
+    if (draining.aborted) await giveBack?.(claimed);
+    else for (const item of claimed) this.#begin(item, draining);
+    return false;
+  }
+
+  #begin(item: Item, draining: AbortSignal): void {
+    const { work, onError } = this.#options;
+    const ended = unlessLost(work(item, draining))
+      .catch(onError)
+      .finally(() => {
+        this.#inProgress.delete(ended);
+        this.wake();
+      });
+    this.#inProgress.add(ended);
+  }
+}
+
+async function unlessLost(work: Promise<void>): Promise<void> {
+  try {
+    await work;
+  } catch (error) {
+    if (!isLeaseLost(error)) throw error;
+  }
+}

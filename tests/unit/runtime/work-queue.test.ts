@@ -1,0 +1,88 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { DrawbridgeError } from "../../../src/domain/errors.ts";
+import { WorkQueue, type WorkQueueOptions } from "../../../src/runtime/work-queue.ts";
+import { ManualClock, settled } from "../../support/manual-clock.ts";
+
+/** A queue of numbered items that end when the test says so. */
+function queue(due: number[], options: Partial<WorkQueueOptions<number>> = {}) {
+  const ends = new Map<number, { resolve: () => void; reject: (error: unknown) => void }>();
+  const errors: unknown[] = [];
+  const clock = new ManualClock(0);
+  const made = new WorkQueue<number>({
+    clock,
+    concurrency: 2,
+    claim: async (limit) => due.splice(0, limit),
+    work: (item) => new Promise((resolve, reject) => ends.set(item, { resolve, reject })),
+    onError: (error) => errors.push(error),
+    ...options,
+  });
+  const begun = () => [...ends.keys()];
+  return { queue: made, due, ends, errors, clock, begun };
+}
+
+const lost = new DrawbridgeError("lease_lost", "another holds it");
+
+describe("work queue", () => {
+  it("claims the next batch only when every item of the last one has ended", async () => {
+    const { queue: running, ends, begun } = queue([1, 2, 3]);
+    running.start();
+    await settled();
+    ends.get(1)?.resolve();
+    await settled();
+    assert.deepEqual(begun(), [1, 2]);
+    ends.get(2)?.resolve();
+    await settled();
+    assert.deepEqual(begun(), [1, 2, 3]);
+    ends.get(3)?.resolve();
+    await running.drain();
+  });
+
+  it("fills a slot as soon as it is free when items can be given back", async () => {
+    const { queue: running, ends, begun } = queue([1, 2, 3], { giveBack: async () => {} });
+    running.start();
+    await settled();
+    assert.equal(running.isCrowded, true);
+    ends.get(1)?.resolve();
+    await settled();
+    assert.deepEqual(begun(), [1, 2, 3]);
+    for (const item of [2, 3]) ends.get(item)?.resolve();
+    await running.drain();
+    assert.equal(running.isCrowded, false);
+  });
+
+  it("drops an item that another process holds, and reports any other failure once the round has ended", async () => {
+    const { queue: running, ends, errors } = queue([1, 2]);
+    running.start();
+    await settled();
+    const failure = new Error("the database is away");
+    ends.get(1)?.reject(failure);
+    ends.get(2)?.reject(lost);
+    await settled();
+    assert.deepEqual(errors, [failure]);
+    await running.drain();
+  });
+
+  it("gives back what a claim brings after the drain began, and waits for what is in progress", async () => {
+    const givenBack: (readonly number[])[] = [];
+    let answer = (_items: number[]) => {};
+    const claims = [async () => [1], () => new Promise<number[]>((resolve) => (answer = resolve))];
+    const { queue: running, ends } = queue([], {
+      claim: async () => (await claims.shift()?.()) ?? [],
+      giveBack: async (items) => void givenBack.push(items),
+    });
+    running.start();
+    await settled();
+    running.wake();
+    await settled();
+    let isDrained = false;
+    const drained = running.drain().then(() => {
+      isDrained = true;
+    });
+    answer([2]);
+    await settled();
+    assert.deepEqual([givenBack, isDrained], [[[2]], false]);
+    ends.get(1)?.resolve();
+    await drained;
+  });
+});
