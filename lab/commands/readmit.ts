@@ -2,7 +2,7 @@
 import { renderJson } from "../../src/cli/lib/output.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { RoomsChoice } from "../../src/federation/readmission/record.ts";
+import { RoomsChoice } from "../../src/federation/readmission/readmission-record.ts";
 import { lockLab } from "../lifecycle.ts";
 import { partnerOf } from "../organisations.ts";
 import { paletteFor, progressOn } from "../progress.ts";

@@ -5,7 +5,7 @@ import { z } from "zod";
 import type { Clock } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { NOT_PURGEABLE } from "../../src/federation/offboarding/duties/evidence.ts";
-import { NOT_OUR_ROOM } from "../../src/federation/offboarding/stages/stated-probes.ts";
+import { NOT_OUR_ROOM } from "../../src/federation/offboarding/stages/observation.ts";
 import type { RoomReason } from "../../src/federation/planes/rooms/reasons.ts";
 import { failed, type Operator, RunStatus, type Said } from "../observe/operator.ts";
 import type { CompleteOrganisation } from "../organisations.ts";

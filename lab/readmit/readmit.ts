@@ -3,7 +3,7 @@
 import { z } from "zod";
 import { PLANE_NUMBERS } from "../../src/federation/planes/names.ts";
 import { READMISSION_ORDER } from "../../src/federation/readmission/readmission.ts";
-import type { RoomsChoice } from "../../src/federation/readmission/record.ts";
+import type { RoomsChoice } from "../../src/federation/readmission/readmission-record.ts";
 import { type AskResult, ask } from "../ask/ask.ts";
 import { SOURCES } from "../break-glass/contain.ts";
 import { ghostFor } from "../endpoints.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { systemClock } from "../../src/domain/clock.ts";
 import { performAct } from "../../src/federation/containment/act.ts";
-import { walkPlanes } from "../../src/federation/containment/run.ts";
+import { walkPlanes } from "../../src/federation/containment/apply-planes.ts";
 import { PLANE_NAMES, SAFE_ORDER } from "../../src/federation/planes/names.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";

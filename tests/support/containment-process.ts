@@ -3,7 +3,7 @@
 import process from "node:process";
 import { systemClock } from "../../src/domain/clock.ts";
 import { performAct } from "../../src/federation/containment/act.ts";
-import { walkPlanes } from "../../src/federation/containment/run.ts";
+import { walkPlanes } from "../../src/federation/containment/apply-planes.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import { openControl } from "./control-repository.ts";
 

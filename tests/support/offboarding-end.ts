@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { trustOf } from "../../src/federation/offboarding/run/context.ts";
 import { counterpartyOf, findRun } from "../../src/federation/offboarding/run/run.ts";
-import { recordFileOf } from "../../src/federation/offboarding/walk/finish.ts";
+import { recordFileOf } from "../../src/federation/offboarding/workflow/complete.ts";
 import { PLANE_NAMES } from "../../src/federation/planes/names.ts";
 import type { Envelope } from "../../src/records/format/envelope.ts";
 import { ExchangeFile } from "../../src/records/format/exchange-file.ts";

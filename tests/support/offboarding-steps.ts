@@ -4,12 +4,11 @@ import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { trustOf } from "../../src/federation/offboarding/run/context.ts";
 import { findRun } from "../../src/federation/offboarding/run/run.ts";
-import { complete } from "../../src/federation/offboarding/walk/complete.ts";
-import { exportStatements, importStatements } from "../../src/federation/offboarding/walk/exchange.ts";
-import { type Moves, movesOf } from "../../src/federation/offboarding/walk/moves.ts";
-import { next } from "../../src/federation/offboarding/walk/next.ts";
-import { sign } from "../../src/federation/offboarding/walk/sign.ts";
-import { type RunView, viewOf } from "../../src/federation/offboarding/walk/view.ts";
+import { complete } from "../../src/federation/offboarding/workflow/complete.ts";
+import { exportStatements, importStatements } from "../../src/federation/offboarding/workflow/exchange.ts";
+import { next } from "../../src/federation/offboarding/workflow/next.ts";
+import { sign } from "../../src/federation/offboarding/workflow/sign.ts";
+import { type Moves, movesOf, type RunView, viewOf } from "../../src/federation/offboarding/workflow/view.ts";
 import { writeWhole } from "../../src/runtime/write-file.ts";
 import type { Side } from "./offboarding.ts";
 

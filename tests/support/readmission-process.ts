@@ -5,7 +5,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { systemClock } from "../../src/domain/clock.ts";
 import { openReadmission } from "../../src/federation/readmission/open.ts";
-import { nextStep } from "../../src/federation/readmission/walk.ts";
+import { nextStep } from "../../src/federation/readmission/workflow.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import { FRESH, GATE, kept, scriptedRooms, walkIn } from "./readmission.ts";
 

@@ -4,7 +4,7 @@ import process from "node:process";
 import type { Command } from "commander";
 import { systemClock } from "../../domain/clock.ts";
 import { readOldCard } from "../../federation/agents/key-files.ts";
-import { agentParts, publishedCardUrl } from "../../federation/agents/parts.ts";
+import { agentParts, publishedCardUrl } from "../../federation/agents/proof.ts";
 import { rotateAgent } from "../../federation/agents/rotate.ts";
 import { IDENTITY_EXIT_CODES, report } from "../lib/agent-report.ts";
 import type { CommandModule } from "../lib/command.ts";

@@ -2,7 +2,7 @@
 import process from "node:process";
 import type { Command } from "commander";
 import { systemClock } from "../../domain/clock.ts";
-import { agentParts } from "../../federation/agents/parts.ts";
+import { agentParts } from "../../federation/agents/proof.ts";
 import { withdrawAgent } from "../../federation/agents/withdraw.ts";
 import { IDENTITY_EXIT_CODES, report } from "../lib/agent-report.ts";
 import type { CommandModule } from "../lib/command.ts";

@@ -1,10 +1,9 @@
 // What `federation contain` and `federation restore` share: one act, what is left to do, and the walk.
 import process from "node:process";
 import type { Command } from "commander";
-import { type ActResult, performAct } from "../../federation/containment/act.ts";
-import { limitsOf } from "../../federation/containment/limits.ts";
-import type { Act } from "../../federation/containment/record.ts";
-import { type PlaneWalk, stepsOf, walkPlanes } from "../../federation/containment/run.ts";
+import { type ActResult, limitsOf, performAct } from "../../federation/containment/act.ts";
+import { type PlaneWalk, stepsOf, walkPlanes } from "../../federation/containment/apply-planes.ts";
+import type { Act } from "../../federation/containment/containment-record.ts";
 import type { PlaneName } from "../../federation/planes/names.ts";
 import { type CommandModule, ExitCode } from "./command.ts";
 import {

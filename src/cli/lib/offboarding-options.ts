@@ -6,8 +6,8 @@ import { recordFacts } from "../../federation/offboarding/private-record/consist
 import type { OffboardingContext } from "../../federation/offboarding/run/context.ts";
 import { trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun } from "../../federation/offboarding/run/run.ts";
-import type { Block } from "../../federation/offboarding/walk/blocked.ts";
-import { type RunStatus, statusOf } from "../../federation/offboarding/walk/status.ts";
+import { type RunStatus, statusOf } from "../../federation/offboarding/workflow/status.ts";
+import type { Block } from "../../federation/offboarding/workflow/step.ts";
 import { loadProbeConfig } from "../../federation/probes/config.ts";
 import { openForCommand, planeLabel, say, shellWord } from "./federation-options.ts";
 

@@ -5,10 +5,10 @@ import type { Command } from "commander";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type OffboardingContext, signerOf } from "../../federation/offboarding/run/context.ts";
 import type { Run } from "../../federation/offboarding/run/run.ts";
-import { exportStatements } from "../../federation/offboarding/walk/exchange.ts";
-import { movesOf } from "../../federation/offboarding/walk/moves.ts";
-import { type SignResult, sign } from "../../federation/offboarding/walk/sign.ts";
-import type { RunView } from "../../federation/offboarding/walk/view.ts";
+import { exportStatements } from "../../federation/offboarding/workflow/exchange.ts";
+import { type SignResult, sign } from "../../federation/offboarding/workflow/sign.ts";
+import type { RunView } from "../../federation/offboarding/workflow/view.ts";
+import { movesOf } from "../../federation/offboarding/workflow/view.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { renderError } from "./command.ts";
 

@@ -5,9 +5,9 @@ import { observeFromOutside, requireAbout } from "../../federation/evidence/obse
 import { PLANE_NUMBERS } from "../../federation/planes/names.ts";
 import { loadProbeConfig } from "../../federation/probes/config.ts";
 import { currentStage, type Readmission } from "../../federation/readmission/readmission.ts";
-import { ROOMS_CHOICES } from "../../federation/readmission/record.ts";
+import { ROOMS_CHOICES } from "../../federation/readmission/readmission-record.ts";
 import { readmissionRooms } from "../../federation/readmission/rooms.ts";
-import type { WalkContext } from "../../federation/readmission/walk.ts";
+import type { WalkContext } from "../../federation/readmission/workflow.ts";
 import { openForCommand, planeLabel, planeWords, say, shellWord, short } from "./federation-options.ts";
 import { renderTable } from "./output.ts";
 

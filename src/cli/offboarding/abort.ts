@@ -2,7 +2,7 @@
 import process from "node:process";
 import type { Command } from "commander";
 import { counterpartyOf } from "../../federation/offboarding/run/run.ts";
-import { abort } from "../../federation/offboarding/walk/end.ts";
+import { abort } from "../../federation/offboarding/workflow/waive-and-abort.ts";
 import type { CommandModule } from "../lib/command.ts";
 import { CONFIG_OPTION, planeLabel } from "../lib/federation-options.ts";
 import { JSON_OPTION, openOffboarding, RUN_ID_OPTION, type RunOptions } from "../lib/offboarding-options.ts";

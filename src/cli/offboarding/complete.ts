@@ -1,7 +1,7 @@
 // drawbridge offboarding complete: looks at every plane again, and states and signs that the removal is whole.
 import process from "node:process";
 import type { Command } from "commander";
-import { complete } from "../../federation/offboarding/walk/complete.ts";
+import { complete } from "../../federation/offboarding/workflow/complete.ts";
 import type { CommandModule } from "../lib/command.ts";
 import { CONFIG_OPTION } from "../lib/federation-options.ts";
 import {

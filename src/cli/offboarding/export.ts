@@ -2,7 +2,7 @@
 import process from "node:process";
 import type { Command } from "commander";
 import { counterpartyOf } from "../../federation/offboarding/run/run.ts";
-import { exportStatements } from "../../federation/offboarding/walk/exchange.ts";
+import { exportStatements } from "../../federation/offboarding/workflow/exchange.ts";
 import type { CommandModule } from "../lib/command.ts";
 import { CONFIG_OPTION, say } from "../lib/federation-options.ts";
 import { JSON_OPTION, openOffboarding, RUN_ID_OPTION, type RunOptions } from "../lib/offboarding-options.ts";

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import process from "node:process";
 import type { Command } from "commander";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { importStatements } from "../../federation/offboarding/walk/exchange.ts";
+import { importStatements } from "../../federation/offboarding/workflow/exchange.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION } from "../lib/federation-options.ts";
 import {

@@ -1,7 +1,7 @@
 // drawbridge offboarding next: does the next thing that is this organisation's to do.
 import process from "node:process";
 import type { Command } from "commander";
-import { type NextResult, next } from "../../federation/offboarding/walk/next.ts";
+import { type NextResult, next } from "../../federation/offboarding/workflow/next.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION, planeLabel, short } from "../lib/federation-options.ts";
 import {

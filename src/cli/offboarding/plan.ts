@@ -1,7 +1,7 @@
 // drawbridge offboarding plan: what each remaining step would change, interrupt and restart.
 import process from "node:process";
 import type { Command } from "commander";
-import { type PlannedStage, plan } from "../../federation/offboarding/walk/plan.ts";
+import { type PlannedStage, plan } from "../../federation/offboarding/workflow/plan.ts";
 import { positionOf } from "../../records/format/stages.ts";
 import type { CommandModule } from "../lib/command.ts";
 import { CONFIG_OPTION, planeLabel } from "../lib/federation-options.ts";

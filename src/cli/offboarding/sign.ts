@@ -1,7 +1,7 @@
 // drawbridge offboarding sign: signs what was shown here, and what the other organisation has stated.
 import process from "node:process";
 import type { Command } from "commander";
-import { sign } from "../../federation/offboarding/walk/sign.ts";
+import { sign } from "../../federation/offboarding/workflow/sign.ts";
 import type { CommandModule } from "../lib/command.ts";
 import { CONFIG_OPTION } from "../lib/federation-options.ts";
 import {

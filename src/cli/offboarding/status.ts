@@ -3,7 +3,7 @@ import process from "node:process";
 import type { Command } from "commander";
 import { trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun, listRuns } from "../../federation/offboarding/run/run.ts";
-import { type RunStatus, statusOf } from "../../federation/offboarding/walk/status.ts";
+import { type RunStatus, statusOf } from "../../federation/offboarding/workflow/status.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION, openForCommand } from "../lib/federation-options.ts";
 import {

@@ -4,7 +4,7 @@ import type { Command } from "commander";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun, runFile } from "../../federation/offboarding/run/run.ts";
-import { recordFileOf } from "../../federation/offboarding/walk/finish.ts";
+import { recordFileOf } from "../../federation/offboarding/workflow/complete.ts";
 import { verifyRecord } from "../../records/verify/verify-record.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION, openForCommand, say } from "../lib/federation-options.ts";

@@ -1,7 +1,7 @@
 // drawbridge offboarding waive: answers for something that could not be reached.
 import process from "node:process";
 import type { Command } from "commander";
-import { waive } from "../../federation/offboarding/walk/end.ts";
+import { waive } from "../../federation/offboarding/workflow/waive-and-abort.ts";
 import type { CommandModule } from "../lib/command.ts";
 import { CONFIG_OPTION } from "../lib/federation-options.ts";
 import {

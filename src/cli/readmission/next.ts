@@ -1,8 +1,8 @@
 // drawbridge readmission next: one plane more.
 import process from "node:process";
 import type { Command } from "commander";
-import type { RoomsChoice } from "../../federation/readmission/record.ts";
-import { nextStep, type StepResult } from "../../federation/readmission/walk.ts";
+import type { RoomsChoice } from "../../federation/readmission/readmission-record.ts";
+import { nextStep, type StepResult } from "../../federation/readmission/workflow.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION, planeLabel } from "../lib/federation-options.ts";
 import { renderJson, renderTable } from "../lib/output.ts";

@@ -2,7 +2,7 @@
 import { resolve } from "node:path";
 import process from "node:process";
 import type { Command } from "commander";
-import { FreshIdentities } from "../../federation/readmission/fresh.ts";
+import { FreshIdentities } from "../../federation/readmission/new-identities.ts";
 import { openReadmission } from "../../federation/readmission/open.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";

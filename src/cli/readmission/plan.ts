@@ -2,8 +2,8 @@
 import process from "node:process";
 import type { Command } from "commander";
 import { type PlannedStep, planReadmission } from "../../federation/readmission/plan.ts";
-import type { RoomsChoice } from "../../federation/readmission/record.ts";
-import { tellRooms } from "../../federation/readmission/rooms-choice.ts";
+import type { RoomsChoice } from "../../federation/readmission/readmission-record.ts";
+import { tellRooms } from "../../federation/readmission/rooms.ts";
 import type { CommandModule } from "../lib/command.ts";
 import { CONFIG_OPTION, planeLabel } from "../lib/federation-options.ts";
 import { renderJson } from "../lib/output.ts";

@@ -14,7 +14,8 @@ import {
   type IdentityContext,
   type IdentityResult,
   isComplete,
-} from "./change-card.ts";
+  untouchedItems,
+} from "./commit-identity.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
 import { refuse, refuseRetired } from "./guards.ts";
 import {
@@ -25,7 +26,6 @@ import {
   sealFor,
   unusedCardNotes,
 } from "./proof.ts";
-import { untouchedItems } from "./untouched.ts";
 
 export interface PinOptions {
   /** A partner, or the organisation's own server for an agent of its own. */

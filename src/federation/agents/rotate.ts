@@ -4,12 +4,13 @@
 // key and one commit; it is complete only when the old identity was seen failing and the new one verifying.
 import { renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
+import { z } from "zod";
 import { readCardJson } from "../../cards/read-json.ts";
 import { signCard } from "../../cards/sign.ts";
 import { generateCardKey } from "../../cards/signing-keys.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isJsonObject } from "../../domain/json.ts";
-import type { CardIdentity } from "../../rendered-files/agents-file.ts";
+import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, changeBase, type Proposal } from "../change/commit-change.ts";
 import { editFile } from "../change/edit-file.ts";
@@ -17,18 +18,18 @@ import { timestamp } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Registry } from "../registry/partner.ts";
 import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired.ts";
+import type { StateFolder } from "../state/folder.ts";
 import {
   bringIntoForce,
   commitIdentity,
   type IdentityContext,
   type IdentityResult,
   isComplete,
-} from "./change-card.ts";
+  untouchedItems,
+} from "./commit-identity.ts";
 import { guardRotation } from "./guards.ts";
 import { isUnderVersionControl, readPrivateKey, signerOf } from "./key-files.ts";
 import { type AgentParts, isSignedByPin, proveIdentities, sealFor, unusedCardNotes } from "./proof.ts";
-import { isAt, type Rotation, readRotation, writeRotation } from "./rotation.ts";
-import { untouchedItems } from "./untouched.ts";
 
 export interface RotateOptions {
   readonly agent: string;
@@ -303,4 +304,48 @@ async function sign(card: Uint8Array, signer: Parameters<typeof signCard>[1], fi
   throw new DrawbridgeError("card_rejected", `not an A2A 1.0 card\n${places.join("\n")}`, {
     hint: "Correct the card; `drawbridge card lint` lists everything. Nothing was changed.",
   });
+}
+
+// What is remembered of a rotation until it is proved. Invariants: a step is written before its effect and
+// found again after a kill; only public keys, cards and digests stand here, never a private key.
+
+const STEPS = ["begun", "staged", "cleared", "signed", "published", "proved"] as const;
+
+const Rotation = z.strictObject({
+  version: z.literal(1),
+  agent: z.string(),
+  /**
+   * `begun`: which key is the new one; `staged`: it lies beside the old one; `cleared`: the old one is gone; and
+   * so on.
+   */
+  step: z.enum(STEPS),
+  begunAt: z.iso.datetime(),
+  fresh: CardIdentity,
+  /** Keys that are given up. */
+  old: z.array(CardIdentity).min(1),
+  isLost: z.boolean(),
+  /** Cards signed by an old key, which must fail from now on; base64. */
+  oldCards: z.array(z.string()),
+  keyFile: z.string(),
+  cardFile: z.string(),
+});
+export type Rotation = z.output<typeof Rotation>;
+
+function fileOf(agent: string): string {
+  return `agents/rotate-${agent}.json`;
+}
+
+/** The last rotation, under way or proved. @throws DrawbridgeError `config_invalid` when its file is damaged */
+export function readRotation(state: StateFolder, agent: string): Rotation | undefined {
+  return state.read(Rotation, fileOf(agent));
+}
+
+export function writeRotation(state: StateFolder, rotation: Rotation): Rotation {
+  state.write(fileOf(rotation.agent), rotation);
+  return rotation;
+}
+
+/** Whether a step lies behind, or is, another one. */
+export function isAt({ step }: Rotation, other: Rotation["step"]): boolean {
+  return STEPS.indexOf(step) >= STEPS.indexOf(other);
 }

@@ -21,10 +21,10 @@ import {
   type IdentityContext,
   type IdentityResult,
   isComplete,
-} from "./change-card.ts";
+  untouchedItems,
+} from "./commit-identity.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
 import { type AgentParts, type Condition, type Proof, proveByBridge, type Seal, sealFor } from "./proof.ts";
-import { untouchedItems } from "./untouched.ts";
 
 export interface WithdrawOptions {
   readonly partner: string;

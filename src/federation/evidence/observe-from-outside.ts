@@ -11,8 +11,8 @@ import type { ProbeConfig } from "../probes/config.ts";
 import { probeFromOutside } from "../probes/outside.ts";
 import type { Explanation } from "../probes/probed-room.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
-import { collectStream } from "./collect-stream.ts";
 import type { EvidencePackBody } from "./pack.ts";
+import { collectStream } from "./record-streams.ts";
 
 export interface OutsideObservation {
   readonly config: FederationConfig;

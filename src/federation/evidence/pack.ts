@@ -3,17 +3,28 @@
 // fixed sentences of `LIMITS`; each item carries the digest of its other members, and the pack that of all.
 // Published as docs/reference/schemas/svc.federation.evidence.v1.schema.json.
 
+import { resolve } from "node:path";
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonicalize.ts";
+import type { Clock } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { EvidenceItem, isIntact } from "../../records/format/evidence-item.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/token-life.ts";
-import { ContainmentRecord } from "../containment/record.ts";
-import { STREAM_NAMES, StreamFacts } from "./stream-lines.ts";
+import type { FederationConfig } from "../config.ts";
+import { ContainmentRecord } from "../containment/containment-record.ts";
+import type { CurrentState } from "../current.ts";
+import { closedPlanes, type PartnerEntry } from "../registry/partner.ts";
+import {
+  collectStream,
+  STREAM_NAMES,
+  StreamEvidence,
+  type StreamName,
+  StreamSummary,
+  type Window,
+} from "./record-streams.ts";
 
 const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
 const Identifier = z.string().regex(/^[\x21-\x7e]{1,512}$/);
-const Count = z.int().min(0);
 const Time = z.iso.datetime();
 
 /** What no closing of planes brings about, as every pack says it. */
@@ -22,32 +33,6 @@ export const LIMITS = {
     "Removing a server from an ACL or a whitelist does not retract history that was replicated to it before.",
   user_attribution: "The X-User-Id header is attribution, not authentication.",
 } as const;
-
-const StreamSummary = z.strictObject({
-  stream: z.enum(STREAM_NAMES),
-  /** `not_operated`: this deployment has no such part; `absent`: nothing was written yet, or it was moved away. */
-  state: z.enum(["read", "not_operated", "absent", "unreadable"]),
-  bytes: Count,
-  /** SHA-256 of the bytes that were read. */
-  digest: Digest.nullable(),
-  lines: Count,
-  /** Lines that are the partner's and in the window. */
-  matching: Count,
-  /** The newest of them, which stand in the pack. */
-  included: Count,
-  /** Lines outside the schema: counted, never included. */
-  refused_lines: Count,
-});
-export type StreamSummary = z.output<typeof StreamSummary>;
-
-const StreamEvidence = z.strictObject({
-  at: Time,
-  facts: StreamFacts,
-  /** SHA-256 of the line as it stands in the file, without its line break. */
-  line_digest: Digest,
-  digest: Digest,
-});
-export type StreamEvidence = z.output<typeof StreamEvidence>;
 
 const EvidencePackBody = z.strictObject({
   schema: z.literal("svc.federation.evidence.v1"),
@@ -119,4 +104,103 @@ export function packProblems(value: unknown): string[] {
   });
   if (digest !== sha256Tagged(canonicalize(body))) problems.push("wrong digest: the pack");
   return problems;
+}
+
+// Puts an evidence pack together: the registry's facts, the containment records, what was probed, and the three
+// record streams. Invariant: what does not fit the pack's schema is left out and counted, never bent to fit.
+
+const RECORDS = "records/containment";
+
+export interface PackInput {
+  readonly config: FederationConfig;
+  readonly current: CurrentState;
+  readonly partner: PartnerEntry;
+  readonly window: Window;
+  readonly inside: readonly EvidenceItem[];
+  readonly outside: readonly EvidenceItem[];
+  readonly clock: Clock;
+}
+
+/** @throws DrawbridgeError `repository_unusable` */
+export async function assemblePack(input: PackInput): Promise<EvidencePack> {
+  const { current, partner: entry, window, inside, outside, clock } = input;
+  const { partner } = entry;
+  const streams = await collectStreams(input);
+  return sealPack({
+    schema: "svc.federation.evidence.v1",
+    made_at: new Date(clock.now()).toISOString(),
+    window: { since: window.since, until: window.until },
+    partner: {
+      name: entry.name,
+      server_name: partner.serverName,
+      azp: partner.azp,
+      issuer: partner.issuer,
+      key_ids: { server: partner.keyIds.server, card: partner.keyIds.card },
+      classification: partner.classification,
+      contained: partner.contained,
+    },
+    revision: current.desired.revision,
+    closed_planes: [...closedPlanes(partner)],
+    containment_records: await containmentRecords(current, partner.serverName),
+    inside: [...inside],
+    outside: [...outside],
+    streams: streams.map(({ summary }) => summary),
+    stream_items: streams.flatMap(({ items }) => items),
+    limits: {
+      ...LIMITS,
+      live_tokens: { longest_life_seconds: TOKEN_LIFE_S, dead_by: deadBy([...inside, ...outside]) },
+    },
+  });
+}
+
+async function collectStreams({ config, partner: entry, window }: PackInput) {
+  const { partner } = entry;
+  const about = {
+    serverName: partner.serverName,
+    azp: partner.azp,
+    agents: new Set(Object.keys(partner.card.consumes)),
+  };
+  const files: Readonly<Record<StreamName, string | undefined>> = {
+    border_violations: config.border.violationsFile,
+    gateway_decisions: config.gateway?.accessLog,
+    bridge_audit: config.card?.bridgeAuditFile,
+  };
+  return Promise.all(
+    STREAM_NAMES.map((stream) => {
+      const file = files[stream];
+      const path = file === undefined ? undefined : resolve(config.directory, file);
+      return collectStream(stream, path, about, window);
+    }),
+  );
+}
+
+async function containmentRecords(
+  { repository, desired }: CurrentState,
+  serverName: string,
+): Promise<EvidencePackBody["containment_records"]> {
+  const texts = await repository.read(desired.revision, [RECORDS]);
+  return [...texts].flatMap(([path, text]) => {
+    const record = recordOf(text);
+    return record?.server_name === serverName ? [{ path, record, digest: sha256Tagged(text) }] : [];
+  });
+}
+
+function recordOf(text: string): ContainmentRecord | undefined {
+  try {
+    return ContainmentRecord.safeParse(JSON.parse(text)).data;
+  } catch {
+    return undefined;
+  }
+}
+
+/** No token is given after the client was first seen refused, so none lives longer than a token's life from then. */
+function deadBy(items: readonly EvidenceItem[]): string | null {
+  const refused = items
+    .filter(
+      ({ probe, verdict }) =>
+        (probe === "token_request" || probe === "issuer_client") && verdict === "closed",
+    )
+    .map(({ at }) => Date.parse(at));
+  if (refused.length === 0) return null;
+  return new Date(Math.min(...refused) + TOKEN_LIFE_S * 1_000).toISOString();
 }

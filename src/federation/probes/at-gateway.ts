@@ -1,14 +1,59 @@
-// Probes of planes 5 and 4, as the partner's client: a token, the exact POST of an invocation, the card.
-// Invariants: the invocation asks for a task that does not exist, so that an agent which is reached does no
-// work; a token is held in memory alone, and only its use is reported.
-
+// Requests of the probes. Invariants: no redirect is followed, an answer is read up to a bound, and what a
+// request needs (tokens, secrets) is held in memory alone.
+import { request } from "undici";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { readSecret } from "../../runtime/secrets.ts";
+import type { Answer } from "./answers.ts";
 import { readCardAnswer, readInvokeAnswer, readTokenAnswer } from "./answers.ts";
 import type { ProbeConfig } from "./config.ts";
 import { type Finding, leftOut, observe } from "./finding.ts";
-import { ask } from "./http.ts";
 import type { ProbeSources } from "./user.ts";
+
+const TIMEOUT_MS = 20_000;
+const BODY_BYTES_MAX = 64 * 1024;
+
+interface RequestOptions {
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string;
+}
+
+/** One request; any status is an answer. @throws whatever the network throws */
+export async function ask(
+  url: string,
+  method: "GET" | "POST" | "PUT",
+  options: RequestOptions = {},
+): Promise<Answer> {
+  const response = await request(url, {
+    method,
+    headers: { ...options.headers },
+    body: options.body ?? null,
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  });
+  const contentType = response.headers["content-type"];
+  return {
+    status: response.statusCode,
+    contentType: typeof contentType === "string" ? contentType : "",
+    text: await headOf(response.body),
+  };
+}
+
+/** The beginning of a body; what is longer is not waited for. */
+async function headOf(body: AsyncIterable<Uint8Array> & { destroy(): unknown }): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of body) {
+    chunks.push(chunk);
+    length += chunk.length;
+    if (length < BODY_BYTES_MAX) continue;
+    body.destroy();
+    break;
+  }
+  return Buffer.concat(chunks).subarray(0, BODY_BYTES_MAX).toString("utf8");
+}
+
+// Probes of planes 5 and 4, as the partner's client: a token, the exact POST of an invocation, the card.
+// Invariants: the invocation asks for a task that does not exist, so that an agent which is reached does no
+// work; a token is held in memory alone, and only its use is reported.
 
 type Agent = ProbeConfig["target"]["agents"][number];
 

@@ -1,7 +1,7 @@
 // What probes found, as a table for a tired person: what is not as it should be stands first.
 import { PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
-import type { Judged, Judgement } from "./intent.ts";
+import type { Judged, Judgement } from "./judge.ts";
 
 const MARKS: Readonly<Record<Judged["outcome"], string>> = {
   as_wanted: "ok",

@@ -4,7 +4,7 @@
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../planes/names.ts";
 import { wasLeftOut } from "../probes/finding.ts";
-import type { Judged } from "../probes/intent.ts";
+import type { Judged } from "../probes/judge.ts";
 import type { TouchedRoom } from "./readmission.ts";
 
 export interface OpenCondition {

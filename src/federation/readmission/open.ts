@@ -15,10 +15,17 @@ import { findPartner } from "../registry/find-partner.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import { retireAll } from "../registry/retired.ts";
 import { parseRevision } from "../repository/repository.ts";
-import { type FreshIdentities, freshDigest, freshEdits } from "./fresh.ts";
-import { lastReadmission, READMISSION_ORDER, type Readmission, saveReadmission } from "./readmission.ts";
-import { type ReadmissionRecord, recordPath, renderRecord } from "./record.ts";
-import { isOvertaken, isRemoved, refuseWhileRemoving } from "./removals.ts";
+import { type FreshIdentities, freshDigest, freshEdits } from "./new-identities.ts";
+import {
+  isOvertaken,
+  isRemoved,
+  lastReadmission,
+  READMISSION_ORDER,
+  type Readmission,
+  refuseWhileRemoving,
+  saveReadmission,
+} from "./readmission.ts";
+import { type ReadmissionRecord, recordPath, renderRecord } from "./readmission-record.ts";
 
 export interface ReadmissionContext extends Federation {
   readonly random: Random;

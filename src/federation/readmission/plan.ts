@@ -7,8 +7,8 @@ import { PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import { renderAll } from "../render.ts";
 import { requireReadmission, type TouchedRoom } from "./readmission.ts";
-import type { RoomsChoice } from "./record.ts";
-import type { WalkContext } from "./walk.ts";
+import type { RoomsChoice } from "./readmission-record.ts";
+import type { WalkContext } from "./workflow.ts";
 
 export interface FileDifference {
   readonly path: string;

@@ -12,9 +12,14 @@ import {
   OrganisationName,
   RunId,
 } from "../../records/format/fields.ts";
+import { STAGE_NAMES } from "../../records/format/stages.ts";
+import { refuse } from "../agents/guards.ts";
+import { readStage } from "../offboarding/run/progress.ts";
+import { openRunWith, runsWith } from "../offboarding/run/run.ts";
 import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
+import type { PartnerEntry } from "../registry/partner.ts";
 import type { StateFolder } from "../state/folder.ts";
-import { RoomsChoice } from "./record.ts";
+import { RoomsChoice } from "./readmission-record.ts";
 
 /** The specification's order: planes 1, 2, 3, 4, 5. */
 export const READMISSION_ORDER: readonly PlaneName[] = PLANE_NAMES;
@@ -120,4 +125,32 @@ export function currentStage({ stages }: Readmission): Stage | undefined {
 export function withStage(readmission: Readmission, stage: Stage): Readmission {
   const stages = readmission.stages.map((one) => (one.plane === stage.plane ? stage : one));
   return { ...readmission, stages };
+}
+
+// What removals of the same partner mean for its re-admission. Invariants: no plane is opened while a removal is
+// walked; a removal that was begun after a re-admission was opened ends that, with its gate and its identities.
+
+/** @throws DrawbridgeError `guard_refused` while a removal of the partner has not ended */
+export function refuseWhileRemoving(state: StateFolder, { name, partner }: PartnerEntry): void {
+  const run = openRunWith(state, partner.serverName);
+  if (run !== undefined) throw refuse("removal_open", `the removal ${run.run} of ${name} has not ended`);
+}
+
+/** Whether every plane is declared closed. */
+export function isRemoved({ planes }: PartnerEntry["partner"]): boolean {
+  return PLANE_NAMES.every((plane) => planes[plane] === "closed");
+}
+
+/** Whether the partner is out again by a removal that was begun since. */
+export function isOvertaken(
+  state: StateFolder,
+  { openedAt }: Readmission,
+  { partner }: PartnerEntry,
+): boolean {
+  return (
+    isRemoved(partner) &&
+    runsWith(state, partner.serverName).some(
+      (run) => run.openedAt > openedAt && STAGE_NAMES.some((stage) => readStage(run, stage) !== undefined),
+    )
+  );
 }

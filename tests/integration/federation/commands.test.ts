@@ -6,7 +6,7 @@ import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { systemRandom } from "../../../src/domain/clock.ts";
-import { ContainmentRecord } from "../../../src/federation/containment/record.ts";
+import { ContainmentRecord } from "../../../src/federation/containment/containment-record.ts";
 import { StateFolder } from "../../../src/federation/state/folder.ts";
 import { controlRepository, PILOTS } from "../../support/control-repository.ts";
 import { commitOnTop, operatorGit } from "../../support/repository.ts";

@@ -1,6 +1,7 @@
 // What a purge leaves as evidence: what was asked, what is gone, what stays, in counts.
 // Invariant: what the homeserver cannot delete is named by one item that somebody has to answer for; nothing
 // that stays is left out because it is small.
+import { z } from "zod";
 import { KEPT_BY_CONTRACT } from "../../../records/format/duties.ts";
 import {
   type EvidenceItem,
@@ -9,11 +10,23 @@ import {
 } from "../../../records/format/evidence-item.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
 import type { PurgePlan } from "./plan.ts";
-import type { PurgeBegun, RoomResult } from "./purge.ts";
+
+export const RoomResult = z.strictObject({
+  room: z.string(),
+  how: z.enum(["room", "history"]),
+  before: z.int().min(0),
+  /** Events of others that stay: state, and the last one; 0 when the room is gone. */
+  after: z.int().min(0),
+});
+export type RoomResult = z.output<typeof RoomResult>;
 
 export interface PurgeOutcome {
   readonly plan: PurgePlan;
-  readonly begun: PurgeBegun;
+  readonly begun: {
+    /** The partner's rows by table; null where the database is not read. */
+    readonly before: Readonly<Record<string, number>> | null;
+    readonly rooms: readonly RoomResult[];
+  };
   readonly after: Readonly<Record<string, number>> | null;
   readonly isDestination: boolean;
   readonly at: string;

@@ -6,10 +6,9 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { recordOfRun } from "../private-record/consistency.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
-import { addEvidence } from "../run/evidence.ts";
+import { addEvidence, readStage } from "../run/progress.ts";
 import { type Run, runFile } from "../run/run.ts";
-import { readStage } from "../run/stage-record.ts";
-import { purgeEvidence } from "./evidence.ts";
+import { purgeEvidence, RoomResult } from "./evidence.ts";
 import {
   beyondWhatWasShown,
   noLongerAsked,
@@ -22,15 +21,6 @@ import {
 import { countEvents, type DutiesContext, type DutiesSession, withDuties } from "./session.ts";
 
 const Counts = z.record(z.string(), z.int().min(0));
-const RoomResult = z.strictObject({
-  room: z.string(),
-  how: z.enum(["room", "history"]),
-  before: z.int().min(0),
-  /** Events of others that stay: state, and the last one; 0 when the room is gone. */
-  after: z.int().min(0),
-});
-export type RoomResult = z.output<typeof RoomResult>;
-
 const PurgeState = z.strictObject({
   version: z.literal(1),
   /** What the last dry run has shown. */

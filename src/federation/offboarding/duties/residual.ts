@@ -5,8 +5,8 @@ import { TOKEN_LIFE_S } from "../../../rendered-files/token-life.ts";
 import { joinedByServer, presentOf } from "../../planes/rooms/room-state.ts";
 import { readPlane } from "../../state/records.ts";
 import type { Residual } from "../run/context.ts";
+import { readStage } from "../run/progress.ts";
 import type { Run } from "../run/run.ts";
-import { readStage } from "../run/stage-record.ts";
 import { countEvents, type DutiesContext, type DutiesSession, partnerRooms, withDuties } from "./session.ts";
 
 export interface ResidualReport {

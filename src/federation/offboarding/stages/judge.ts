@@ -6,8 +6,8 @@ import { CONDITIONS_OF_STAGE } from "../../../records/format/stages.ts";
 import { OUTSIDE_PROBES, wasLeftOut } from "../../probes/finding.ts";
 import { planeState } from "../../registry/partner.ts";
 import type { Judged, Observation, Rule } from "./observation.ts";
+import { LEFT_ALONE, RECONCILED } from "./observation.ts";
 import { STAGE_RULES } from "./rules.ts";
-import { LEFT_ALONE, RECONCILED } from "./stated-probes.ts";
 
 export function judgeStage(observation: Observation): readonly Judged[] {
   const { stage, items } = observation;

@@ -6,9 +6,9 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import { checkRepository } from "../../check.ts";
-import { bringPlane } from "../../containment/run.ts";
+import { bringPlane } from "../../containment/apply-planes.ts";
 import { currentState } from "../../current.ts";
-import { collectStream } from "../../evidence/collect-stream.ts";
+import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../planes/names.ts";
 import type { Drift } from "../../planes/plane.ts";
 import { probeFromInside } from "../../probes/inside.ts";
@@ -16,14 +16,13 @@ import { type DesiredState, desiredPlane } from "../../reconcile/desired.ts";
 import type { Partner, PartnerEntry } from "../../registry/partner.ts";
 import { type Applied, readPlane } from "../../state/records.ts";
 import type { OffboardingContext } from "../run/context.ts";
-import { dutiesEvidence } from "../run/evidence.ts";
+import type { StageRecord } from "../run/progress.ts";
+import { dutiesEvidence } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
-import type { StageRecord } from "../run/stage-record.ts";
-import { publicForOthers } from "./a2a-discovery.ts";
+import { Stated } from "./declared-evidence.ts";
 import type { LeftOpen, Observation } from "./observation.ts";
-import { Stated } from "./stated.ts";
-import { NOT_OUR_ROOM } from "./stated-probes.ts";
-import { subjectWord } from "./subject.ts";
+import { NOT_OUR_ROOM } from "./observation.ts";
+import { publicForOthers } from "./rules.ts";
 
 const VIOLATIONS_MAX = 20;
 const VIOLATION_WITHIN_MS = 3_000;
@@ -270,4 +269,15 @@ export async function staticProblemsOf(
   return checkRepository(registry, rendered)
     .filter(({ result }) => result !== "ok")
     .map(({ name, found }) => `${name}: ${found[0] ?? "failed"}`);
+}
+
+// What a plane names as out of reach, as a word of a statement that an operator can also type. Pure.
+
+const INVISIBLE = /[^\x21-\x7e]/g;
+const LENGTH_MAX = 512;
+
+/** `!room at server`, as the rooms plane names a server that is behind, becomes `!room@server`. */
+export function subjectWord(named: string): string {
+  const word = named.replaceAll(" at ", "@").replaceAll(INVISIBLE, "_").slice(0, LENGTH_MAX);
+  return word === "" ? "_" : word;
 }

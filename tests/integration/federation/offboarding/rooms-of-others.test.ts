@@ -1,9 +1,9 @@
 // A third party's room that lets the counterparty in, with people of ours in it: nobody here may close it.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { waive } from "../../../../src/federation/offboarding/walk/end.ts";
-import { next } from "../../../../src/federation/offboarding/walk/next.ts";
-import { sign } from "../../../../src/federation/offboarding/walk/sign.ts";
+import { next } from "../../../../src/federation/offboarding/workflow/next.ts";
+import { sign } from "../../../../src/federation/offboarding/workflow/sign.ts";
+import { waive } from "../../../../src/federation/offboarding/workflow/waive-and-abort.ts";
 import { openParties } from "../../../support/offboarding-parties.ts";
 
 const THEIRS = "!harbour:d.test";

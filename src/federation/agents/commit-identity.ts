@@ -1,0 +1,142 @@
+// What the three commands share: one commit that leaves planes 1 to 3 alone, the planes that it does change
+// brought into force, and what was seen. Invariant: a change that is committed already is not committed again.
+
+import { sha256Tagged } from "../../domain/digest.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
+import { type ChangeBase, type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
+import { bringPlane } from "../containment/apply-planes.ts";
+import type { PlaneName } from "../planes/names.ts";
+import { timestamp } from "../reconcile/context.ts";
+import type { Federation } from "../reconcile/open.ts";
+import type { PassResult } from "../reconcile/pass.ts";
+import type { Registry } from "../registry/partner.ts";
+import { planeOfPath, renderAll } from "../render.ts";
+import { refuse } from "./guards.ts";
+import type { Condition, Seal } from "./proof.ts";
+
+export interface IdentityContext extends Federation {
+  readonly onWait?: () => void;
+}
+
+/** How a change of an identity ended. */
+export interface IdentityResult {
+  readonly act: "rotate" | "pin" | "withdraw";
+  readonly agent: string;
+  readonly partner: string;
+  readonly revision: string;
+  /** Whether this run made the commit. */
+  readonly committed: boolean;
+  readonly keyId: string | null;
+  readonly oldKeyId: string | null;
+  readonly untouched: readonly Untouched[];
+  readonly items: readonly EvidenceItem[];
+  readonly conditions: readonly Condition[];
+  /** Whether every condition is met. */
+  readonly complete: boolean;
+  /** What was given and did not count. */
+  readonly notes: readonly string[];
+}
+
+export interface CommittedIdentity extends Committed {
+  readonly untouched: readonly Untouched[];
+}
+
+export async function commitIdentity(
+  context: IdentityContext,
+  reason: string,
+  propose: (base: ChangeBase) => Proposal | undefined,
+  intend?: (revision: string) => void,
+): Promise<CommittedIdentity> {
+  let untouched: readonly Untouched[] = [];
+  const committed = await commitChange(context, {
+    reason,
+    propose,
+    examine: ({ before, after }) => {
+      untouched = requireUntouched(before.registry, after);
+    },
+    ...(intend === undefined ? {} : { intend }),
+  });
+  const { change, base } = committed;
+  // What stands there already is compared with itself: it is told by its digests all the same.
+  if (change === undefined) untouched = requireUntouched(base.registry, base.registry);
+  return { ...committed, untouched };
+}
+
+/** Brings planes into force, and says whether they are. @throws DrawbridgeError `head_refused` */
+export async function bringIntoForce(
+  context: IdentityContext,
+  planes: readonly PlaneName[],
+): Promise<{ readonly conditions: readonly Condition[]; readonly pass: PassResult | undefined }> {
+  const conditions: Condition[] = [];
+  let last: PassResult | undefined;
+  for (const plane of planes) {
+    const pass = await bringPlane(context, plane);
+    last = pass;
+    const applied = pass.planes.find((report) => report.plane === plane)?.record.applied;
+    const outcome = applied?.outcome ?? "never";
+    conditions.push({
+      condition: `${plane}_in_force`,
+      verdict: outcome === "in_force" ? "met" : "not_met",
+      found: applied?.reason ?? outcome,
+      hint: `Run drawbridge reconcile --once --plane ${plane}, and do what it names; then this again.`,
+    });
+  }
+  return { conditions, pass: last };
+}
+
+export function isComplete(conditions: readonly Condition[]): boolean {
+  return conditions.every(({ verdict }) => verdict === "met");
+}
+
+/** Keeps what was seen; returns the file. */
+export function keepEvidence({ state, clock }: IdentityContext, result: IdentityResult): string {
+  const at = timestamp(clock.now()).replaceAll(/[-:]/g, "");
+  const { act, agent, partner, revision, items, conditions, complete } = result;
+  const file = state.file("agents/evidence", `${at}-${act}-${agent}.json`);
+  const text = { version: 1, act, agent, partner, revision, complete, conditions, items };
+  writeWhole(file, `${JSON.stringify(text, null, 2)}\n`, PRIVATE);
+  return file;
+}
+
+// Planes 1 to 3 before and after a change of one agent's identity, by the digest of all that is rendered for
+// them. Invariant: a change that would touch them is refused before it is committed.
+
+const UNTOUCHED = ["transport", "rooms", "border"] as const satisfies readonly PlaneName[];
+
+export interface Untouched {
+  readonly plane: (typeof UNTOUCHED)[number];
+  readonly before: string;
+  readonly after: string;
+}
+
+/** @throws DrawbridgeError `guard_refused` */
+export function requireUntouched(before: Registry, after: Registry): readonly Untouched[] {
+  const [old, now] = [digests(before), digests(after)];
+  return UNTOUCHED.map((plane) => {
+    if (old[plane] !== now[plane]) {
+      throw refuse("planes_1_to_3_untouched", `the change would reach the ${plane} plane`);
+    }
+    return { plane, before: old[plane], after: now[plane] };
+  });
+}
+
+function digests(registry: Registry): Record<(typeof UNTOUCHED)[number], string> {
+  const files = [...renderAll(registry)].sort(([left], [right]) => (left < right ? -1 : 1));
+  const of = (plane: PlaneName) =>
+    sha256Tagged(JSON.stringify(files.filter(([path]) => planeOfPath(path) === plane)));
+  return { transport: of("transport"), rooms: of("rooms"), border: of("border") };
+}
+
+export function untouchedItems(untouched: readonly Untouched[], seal: Seal): EvidenceItem[] {
+  return untouched.map(({ plane, before, after }) =>
+    seal({
+      plane,
+      probe: "render_unchanged",
+      layer: "registry",
+      verdict: "open",
+      reason: "unchanged",
+      references: [`before=${before}`, `after=${after}`],
+    }),
+  );
+}

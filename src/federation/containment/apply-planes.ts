@@ -1,0 +1,149 @@
+// Walks the runtime steps of an act, plane by plane, and looks at each from inside. Invariants: the order is
+// the safe one, 5, 4, 2, 3, and the reverse for a restore; a plane counts as closed only when the reconciler
+// has it in force and no real part says otherwise; one plane that fails does not keep the next from closing.
+import { DrawbridgeError } from "../../domain/errors.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { type PlaneName, SAFE_ORDER } from "../planes/names.ts";
+import type { OutOfReach } from "../planes/plane.ts";
+import { probeFromInside } from "../probes/inside.ts";
+import type { ReconcileContext } from "../reconcile/context.ts";
+import { type PassResult, runPass } from "../reconcile/pass.ts";
+import type { PartnerEntry } from "../registry/partner.ts";
+import type { Act } from "./containment-record.ts";
+
+/** A card is public or not for everybody; the registry says that this one stays so for others. */
+const PUBLIC_FOR_OTHERS: ReadonlySet<string> = new Set(["published_always", "consumed_by_others"]);
+
+export interface PlaneWalk {
+  readonly plane: PlaneName;
+  /** Whether the plane is as the act wants it, as far as can be told from inside. */
+  readonly done: boolean;
+  /** The reconciler's outcome; null when it did not come to it. */
+  readonly outcome: string | null;
+  readonly reason: string | null;
+  /** When the first attempt at what the act wants ended: the planes are in the order of the walk by this. */
+  readonly triedAt: string | null;
+  /** Since when it is wholly in force, however often it was looked at since; else when the last attempt ended. */
+  readonly at: string | null;
+  /** When a plane that had been in force was last so again, something having been put right; null when never. */
+  readonly repairedAt: string | null;
+  /** What of this partner was not reached. */
+  readonly outOfReach: readonly OutOfReach[];
+  readonly evidence: readonly EvidenceItem[];
+}
+
+export function stepsOf(act: Act): readonly PlaneName[] {
+  return act === "contain" ? SAFE_ORDER : [...SAFE_ORDER].reverse();
+}
+
+export interface WalkOptions {
+  /** Told as each plane ends. */
+  readonly onPlane?: (walk: PlaneWalk) => void;
+}
+
+/** @throws DrawbridgeError `head_refused` when what the branch holds is not taken up */
+export async function walkPlanes(
+  context: ReconcileContext,
+  act: Act,
+  partner: PartnerEntry,
+  options: WalkOptions = {},
+): Promise<readonly PlaneWalk[]> {
+  const walks: PlaneWalk[] = [];
+  const wayOut = act === "contain" ? "Give the same command again: it works around that." : undefined;
+  for (const plane of stepsOf(act)) {
+    let pass = await bringPlane(context, plane, { wayOut });
+    let walk = await walkOf(context, act, partner, plane, pass);
+    if (!walk.done && walk.outcome === "in_force") {
+      // Recorded as in force, and a real part says otherwise: somebody has changed it since.
+      pass = await bringPlane(context, plane, { wayOut, again: true });
+      walk = await walkOf(context, act, partner, plane, pass);
+    }
+    walks.push(walk);
+    options.onPlane?.(walk);
+    await replaceOthers(context, act, partner, pass, walks);
+  }
+  return walks;
+}
+
+export interface BringOptions {
+  /** Applies also what is recorded as in force. */
+  readonly again?: boolean;
+  /** What helps where something was pushed on top of what was committed, and is refused; said before the rest. */
+  readonly wayOut?: string | undefined;
+}
+
+/**
+ * Brings one plane to the branch's head, as far as it goes.
+ * @throws DrawbridgeError `head_refused` when what the branch holds is not taken up: what this machine has
+ *   committed was good, and was pushed on before it was taken up
+ */
+export async function bringPlane(
+  context: ReconcileContext,
+  plane: PlaneName,
+  { again = false, wayOut }: BringOptions = {},
+): Promise<PassResult> {
+  const pass = await runPass(context, { plane, force: true, again });
+  if (pass.refusal === undefined) return pass;
+  const { detail, hint } = pass.refusal;
+  throw new DrawbridgeError("head_refused", `what was committed is not in force: ${detail}`, {
+    hint: wayOut === undefined ? hint : `${wayOut} ${hint}`,
+  });
+}
+
+/** What a pass has looked at once more: the rooms, when the border has closed behind them. */
+async function replaceOthers(
+  context: ReconcileContext,
+  act: Act,
+  partner: PartnerEntry,
+  pass: PassResult,
+  walks: PlaneWalk[],
+): Promise<void> {
+  const current = walks.at(-1)?.plane;
+  for (const { plane } of pass.planes) {
+    const index = walks.findIndex((walk) => walk.plane === plane);
+    if (plane === current || index < 0) continue;
+    walks[index] = await walkOf(context, act, partner, plane, pass);
+  }
+}
+
+async function walkOf(
+  context: ReconcileContext,
+  act: Act,
+  partner: PartnerEntry,
+  plane: PlaneName,
+  pass: PassResult,
+): Promise<PlaneWalk> {
+  const record = pass.planes.find((report) => report.plane === plane)?.record;
+  const applied = record?.applied ?? null;
+  const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;
+  const evidence = await evidenceOf(context, partner, plane, pass);
+  const contradicting = act === "contain" ? evidence.find(isStillOpen) : undefined;
+  const outcome = applied?.outcome ?? null;
+  return {
+    plane,
+    done: outcome === "in_force" && contradicting === undefined,
+    outcome,
+    reason: applied?.reason ?? contradicting?.reason ?? null,
+    triedAt: applied?.firstAt ?? null,
+    at: (inForce ?? applied)?.at ?? null,
+    repairedAt: inForce?.repairedAt ?? null,
+    outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === partner.partner.serverName),
+    evidence,
+  };
+}
+
+function isStillOpen({ verdict, reason }: EvidenceItem): boolean {
+  return verdict === "open" && (reason === null || !PUBLIC_FOR_OTHERS.has(reason));
+}
+
+/** What the real parts say of the partner, from inside. */
+async function evidenceOf(
+  { planes, clock }: ReconcileContext,
+  partner: PartnerEntry,
+  plane: PlaneName,
+  { desired }: PassResult,
+): Promise<readonly EvidenceItem[]> {
+  const entry = desired?.registry.partners.find((one) => one.file === partner.file);
+  if (desired === undefined || entry === undefined) return [];
+  return probeFromInside(planes, desired, entry, [plane], clock);
+}

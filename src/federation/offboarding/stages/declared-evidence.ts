@@ -1,0 +1,205 @@
+// Items that the walk seals itself: what is declared, rendered, reached and written down.
+// Invariant: each rests on a revision, a digest or a line of another program's record, and names it.
+
+import type { Clock } from "../../../domain/clock.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import {
+  type EvidenceItem,
+  type EvidenceItemBody,
+  evidenceItem,
+} from "../../../records/format/evidence-item.ts";
+import { ClientsFile } from "../../../rendered-files/clients-file.ts";
+import { InvocationFile } from "../../../rendered-files/invocation-file.ts";
+import { parseYaml } from "../../../runtime/load-yaml.ts";
+import type { EvidencePackBody } from "../../evidence/pack.ts";
+import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../../planes/gateway/render.ts";
+import type { PlaneName } from "../../planes/names.ts";
+import type { DesiredState } from "../../reconcile/desired.ts";
+import type { Partner } from "../../registry/partner.ts";
+import type { Applied } from "../../state/records.ts";
+import type { RecordFacts } from "../private-record/consistency.ts";
+import { readStage } from "../run/progress.ts";
+import { counterpartyOf, type Run } from "../run/run.ts";
+import type { Observation } from "./observation.ts";
+import {
+  CARD_USE,
+  DUTIES,
+  LEFT_ALONE,
+  NO_PINS,
+  NOTHING_THERE,
+  PURGE_WAIVED,
+  RECONCILED,
+  RENDER,
+  STATIC_TESTS,
+  VIOLATION,
+} from "./observation.ts";
+
+type Body = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
+
+/** Items of one plane and one run. */
+export class Stated {
+  readonly #run: Run;
+  readonly #plane: PlaneName;
+  readonly #clock: Clock;
+
+  constructor(run: Run, plane: PlaneName, clock: Clock) {
+    this.#run = run;
+    this.#plane = plane;
+    this.#clock = clock;
+  }
+
+  #item(body: Body): EvidenceItem {
+    return evidenceItem({
+      schema: "svc.federation.evidence_item.v1",
+      plane: this.#plane,
+      partner: counterpartyOf(this.#run),
+      vantage: "operator",
+      subject: null,
+      status: null,
+      reason: null,
+      references: [],
+      at: new Date(this.#clock.now()).toISOString(),
+      durationMs: null,
+      ...body,
+    });
+  }
+
+  /** What the reconciler has reached. */
+  reconciled(applied: Applied | null, partner: Partner, { revision, planes }: DesiredState): EvidenceItem {
+    const { digest } = planes[this.#plane];
+    const isReached = applied?.outcome === "in_force" && applied.digest === digest;
+    const isClosed = partner.planes[this.#plane] === "closed";
+    return this.#item({
+      probe: RECONCILED,
+      layer: "reconciler",
+      verdict: isReached ? (isClosed ? "closed" : "open") : "unknown",
+      reason: isReached ? "in_force" : (applied?.outcome ?? "never_applied"),
+      references: [revision, digest],
+    });
+  }
+
+  /** What the rendered files say of the counterparty's client; or that there is none. */
+  gateway(partner: Partner, desired: DesiredState, runs: Observation["runs"]): readonly EvidenceItem[] {
+    const { revision } = desired;
+    if (partner.gateway === undefined || !runs.gateway) {
+      const reason = runs.gateway ? "no_client_declared" : "not_operated";
+      return [this.#absent(NOTHING_THERE, reason, revision)];
+    }
+    const { azp } = partner;
+    const { files, digest } = desired.planes.gateway;
+    const text = (path: string) => files.get(path) ?? "";
+    let isNamed = true;
+    try {
+      const { agents } = parseYaml(InvocationFile, text(GATEWAY_INVOCATION), GATEWAY_INVOCATION);
+      const { clients } = parseYaml(ClientsFile, text(GATEWAY_CLIENTS), GATEWAY_CLIENTS);
+      isNamed =
+        Object.values(agents).some((agent) => agent.clients.includes(azp)) ||
+        clients.some(({ clientId, enabled }) => clientId === azp && enabled);
+    } catch (error) {
+      if (!(error instanceof DrawbridgeError)) throw error;
+    }
+    return [
+      this.#item({
+        probe: RENDER,
+        layer: "registry",
+        subject: azp,
+        verdict: isNamed ? "open" : "closed",
+        reason: isNamed ? "azp_rendered" : "azp_not_rendered",
+        references: [revision, digest],
+      }),
+    ];
+  }
+
+  /** Cards that stay public for others, and what is not there at all. */
+  card(
+    partner: Partner,
+    { revision }: DesiredState,
+    runs: Observation["runs"],
+    staying: ReadonlySet<string>,
+  ): readonly EvidenceItem[] {
+    const invokes = partner.gateway?.invokes ?? [];
+    const items: EvidenceItem[] = [];
+    if (!runs.gateway || invokes.length === 0) {
+      const reason = runs.gateway ? "no_agent_offered" : "not_operated";
+      items.push(this.#absent(NOTHING_THERE, reason, revision));
+    }
+    if (!runs.bridge || Object.keys(partner.card.consumes).length === 0) {
+      items.push(this.#absent(NO_PINS, runs.bridge ? "none_consumed" : "not_operated", revision));
+    }
+    const proof = readStage(this.#run, "a2a_stop")?.proof;
+    for (const agent of staying) {
+      const refused = (proof?.items ?? []).filter(
+        ({ probe, verdict, subject }) => probe === "invoke" && verdict === "closed" && subject === agent,
+      );
+      items.push(
+        this.#item({
+          probe: CARD_USE,
+          layer: "gateway",
+          subject: agent,
+          verdict: refused.length > 0 ? "closed" : "open",
+          reason: refused.length > 0 ? "use_refused" : "use_not_seen_refused",
+          references: [revision, ...refused.map(({ digest }) => digest)],
+        }),
+      );
+    }
+    return items;
+  }
+
+  #absent(probe: string, reason: string, revision: string): EvidenceItem {
+    return this.#item({ probe, layer: "registry", verdict: "closed", reason, references: [revision] });
+  }
+
+  /** Of a plane that this kind of removal leaves alone. */
+  leftAlone(): EvidenceItem {
+    return this.#item({
+      probe: LEFT_ALONE,
+      layer: "none",
+      vantage: "nobody",
+      verdict: "unknown",
+      reason: `left_alone_by_${this.#run.kind}`,
+    });
+  }
+
+  /** A line of the border's violations, if it is a denial of the server. */
+  violation({ facts, at, line_digest }: EvidencePackBody["stream_items"][number]): EvidenceItem | undefined {
+    if (facts.stream !== "border_violations" || facts.reason !== "server_not_allowed") return undefined;
+    const { room, event, policy_digest } = facts;
+    return this.#item({
+      probe: VIOLATION,
+      layer: "border",
+      subject: event ?? room,
+      verdict: "closed",
+      reason: "server_not_allowed",
+      references: [line_digest, ...(policy_digest === null ? [] : [policy_digest])],
+      at: new Date(at).toISOString(),
+    });
+  }
+
+  staticTests(revision: string): EvidenceItem {
+    return this.#item({
+      probe: STATIC_TESTS,
+      layer: "registry",
+      verdict: "closed",
+      reason: "passed",
+      references: [revision],
+    });
+  }
+
+  /** What the private record says of the duties. */
+  duties({ retention, backupsExpireBy, purgeWaiver }: RecordFacts): readonly EvidenceItem[] {
+    const layer = "private_record";
+    return [
+      this.#item({
+        ...{ probe: DUTIES, layer, verdict: "closed", reason: "recorded" },
+        references: [
+          `retention=${retention.state}${retention.until === null ? "" : `:${retention.until}`}`,
+          `backups_expire_by=${backupsExpireBy}`,
+          "replicated_history=not_retracted",
+        ],
+      }),
+      ...(purgeWaiver === null
+        ? []
+        : [this.#item({ probe: PURGE_WAIVED, layer, verdict: "closed", reason: purgeWaiver })]),
+    ];
+  }
+}

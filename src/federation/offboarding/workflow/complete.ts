@@ -1,0 +1,210 @@
+// Completes a removal at the remover: looks at every plane again, states what both have done and what remains,
+// and signs it. Invariants: nothing is stated while a plane is open, a signature is missing or something out of
+// reach is waived by nobody; the statement is made once.
+import type { CompletionPredicate } from "../../../records/format/completion-predicate.ts";
+import { isOfPurge, ownerAttested, showsPurge } from "../../../records/format/duties.ts";
+import type { StagePredicate, StageStatement } from "../../../records/format/stage-predicate.ts";
+import { statementOrder } from "../../../records/format/stages.ts";
+import type { Trust } from "../../../records/format/trust.ts";
+import { assembleRecord } from "../../../records/sign/assemble-record.ts";
+import { completionStatement } from "../../../records/sign/completion-statement.ts";
+import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/removal-files.ts";
+import { signOnce } from "../../../records/sign/sign-once.ts";
+import type { Signer } from "../../../records/sign/signer.ts";
+import { placeOf } from "../../../records/verify/stage.ts";
+import { timestamp } from "../../reconcile/context.ts";
+import { type OffboardingContext, type Residual, signerOf } from "../run/context.ts";
+import { counterpartyOf, endRun, type Run, runFile } from "../run/run.ts";
+import {
+  envelopeAt,
+  type Held,
+  keptStatement,
+  readHeld,
+  withEnvelope,
+  writeHeld,
+} from "../run/statements.ts";
+import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
+import { recheck } from "./recheck.ts";
+import { type Block, OffboardingBlocked, removalOf, requireOpen, withRun } from "./step.ts";
+import { type RunView, viewOf } from "./view.ts";
+
+export interface CompleteResult {
+  readonly run: Run;
+  /** Null while the partner's signature is missing. */
+  readonly recordFile: string | null;
+  readonly view: RunView;
+}
+
+/** @throws OffboardingBlocked with everything that is in the way; RecordRefused */
+export function complete(context: OffboardingContext, named?: string): Promise<CompleteResult> {
+  return withRun(context, named, async (run, trust) => {
+    const removal = removalOf(run, trust);
+    const view = viewOf(run, trust.parties);
+    if (view.completion.state === "none") {
+      requireOpen(run);
+      const missing = missingSignatures(view);
+      if (missing.length > 0) throw new OffboardingBlocked("the removal is not completed", missing);
+      await recheck(context, run, "the removal is not completed");
+      const residual = await context.residual(context, run);
+      const signer = signerOf(context.config);
+      const make = () => statementOf(context, run, removal, signer, residual);
+      const envelope = await signOnce(keptStatement(run, "completion"), make, removal, signer);
+      const held = readHeld(run);
+      writeHeld(run, held, withEnvelope(held, envelope), timestamp(context.federation.clock.now()));
+    }
+    const recordFile = finishRecord(context, run, trust);
+    return { run, recordFile, view: viewOf(run, trust.parties) };
+  });
+}
+
+function missingSignatures({ run, stages }: RunView): readonly Block[] {
+  const block = (stage: Block["stage"], condition: string, found: string, hint: string): Block => ({
+    ...{ stage, plane: null, condition, probe: "signatures", found, hint },
+  });
+  if (run.self !== run.remover) {
+    const found = `${run.remover} completes the removal; this organisation countersigns it`;
+    return [block(null, "remover", found, "Wait for its file; then import it, and sign.")];
+  }
+  const other = counterpartyOf(run);
+  const look = "See drawbridge offboarding status: it says whose turn it is, and the command.";
+  return stages.flatMap(({ stage, own, other: theirs }) => [
+    ...(own.state === "countersigned"
+      ? []
+      : [block(stage, "signed_by_both", `${run.self}'s part is ${own.state}`, look)]),
+    ...(theirs.state === "countersigned"
+      ? []
+      : [block(stage, "signed_by_both", `${other}'s part is ${theirs.state}`, look)]),
+  ]);
+}
+
+function statementOf(
+  context: OffboardingContext,
+  run: Run,
+  removal: OwnRemoval,
+  signer: Signer,
+  residual: Residual,
+) {
+  const held = readHeld(run);
+  const found = stagesIn(held.envelopes);
+  const stages = statementOrder(run.remover, run.partner).flatMap((slot) => found.get(placeOf(slot)) ?? []);
+  const facts = context.facts(run);
+  const other = counterpartyOf(run);
+  const theirs = stages.find(({ predicate }) => predicate.organisation === other && isDuties(predicate));
+  if (theirs === undefined) throw new RangeError("the other organisation's duties are not held");
+  const ends = stages.map(({ predicate }) => predicate.closedAt);
+  const now = [timestamp(context.federation.clock.now()), ...ends].sort().at(-1) ?? "";
+  const { run: id, kind, trigger, remover, partner } = run;
+  const testedAt = (organisation: string, at: string) => ({
+    ...{ organisation, command: STATIC_TESTS_COMMAND, passed: true as const, at },
+  });
+  return completionStatement(
+    {
+      ...{ run: id, kind, trigger, remover, partner },
+      attestations: [
+        { organisation: run.self, owner: facts.owner, keyId: signer.keyId, attestedAt: now },
+        {
+          organisation: other,
+          owner: ownerIn(theirs.predicate),
+          keyId: keyOf(held, other, removal),
+          attestedAt: theirs.predicate.closedAt,
+        },
+      ],
+      references: facts.references,
+      staticTests: [testedAt(run.self, now), testedAt(other, testedIn(theirs.predicate))],
+      duties: {
+        purge: purgeOf(run, stages, held, facts.purgeWaiver),
+        retention: facts.retention,
+        backupExpiry: { state: "attested", by: facts.backupsExpireBy },
+        replicatedHistory: "not_retracted",
+      },
+      residual,
+      outOfReach: outOfReachOf(stages),
+      readmission: facts.readmission,
+      completedAt: now,
+    },
+    stages,
+    byDigest(held.evidence),
+  );
+}
+
+function isDuties({ stage }: StagePredicate): boolean {
+  return stage === "data_duties";
+}
+
+/** Who attests for the other organisation, as it has signed itself. */
+function ownerIn({ organisation, attested }: StagePredicate): string {
+  const owner = ownerAttested(attested);
+  if (owner !== undefined) return owner;
+  throw unsaid(
+    "owner_named",
+    `${organisation} has not said who attests for it`,
+    "It has to name its owner in its private record before it signs stage data_duties.",
+  );
+}
+
+/** When the other organisation's static tests passed: it is said only if it has signed that itself. */
+function testedIn({ organisation, attested, closedAt }: StagePredicate): string {
+  if (attested.includes(STATIC_TESTS_COMMAND)) return closedAt;
+  throw unsaid(
+    "static_tests_pass",
+    `${organisation} has not said that its static tests pass`,
+    `Its statement of stage data_duties has to attest ${STATIC_TESTS_COMMAND}, as drawbridge offboarding does.`,
+  );
+}
+
+function unsaid(condition: string, found: string, hint: string): OffboardingBlocked {
+  return new OffboardingBlocked("the removal is not completed", [
+    { ...{ stage: "data_duties", plane: null, condition, probe: "statement" }, found, hint },
+  ]);
+}
+
+function keyOf(held: Held, organisation: string, { parties }: OwnRemoval): string {
+  const envelope = envelopeAt(held, placeOf({ organisation, stage: "data_duties" }));
+  const keys = parties.find((party) => party.organisation === organisation)?.keys ?? [];
+  const used = envelope?.signatures.find(({ keyid }) => keys.some(({ keyId }) => keyId === keyid));
+  return used?.keyid ?? "";
+}
+
+function purgeOf(
+  run: Run,
+  stages: readonly StageStatement[],
+  held: Held,
+  waiver: string | null,
+): CompletionPredicate["duties"]["purge"] {
+  const own = stages.find(({ predicate }) => predicate.organisation === run.self && isDuties(predicate));
+  const named = new Set(own?.predicate.exit.flatMap(({ evidence }) => evidence));
+  const shown = held.evidence.filter((item) => named.has(item.digest) && isOfPurge(item));
+  return shown.some(showsPurge)
+    ? { state: "done", evidence: shown.map(({ digest }) => digest), waiver: null }
+    : { state: "waived", evidence: [], waiver };
+}
+
+function outOfReachOf(stages: readonly StageStatement[]): CompletionPredicate["outOfReach"] {
+  const all = stages.flatMap(({ predicate }) => predicate.outOfReach);
+  return [...new Map(all.map((entry) => [`${entry.subject} ${entry.reason}`, entry])).values()];
+}
+
+// Puts the record together once both have signed everything. Invariant: a removal is said to be complete only
+// when its record has been verified, by the verifier that an auditor would use.
+
+const RECORD = "record.json";
+
+/** Where the record stands, once it does. */
+export function recordFileOf(run: Run): string {
+  return run.state.file(`offboarding/${run.run}`, RECORD);
+}
+
+/**
+ * @returns the record's path; null while a signature is missing
+ * @throws RecordRefused with every reason why it does not verify
+ */
+export function finishRecord(context: OffboardingContext, run: Run, trust: Trust): string | null {
+  if (viewOf(run, trust.parties).completion.state !== "countersigned") return null;
+  const { run: id, remover, partner } = run;
+  const expected = { ...trust, expect: { remover, partner, run: id } };
+  run.state.writeText(runFile(id, RECORD), assembleRecord(readHeld(run), expected));
+  if (run.ended === null) {
+    endRun(run, { how: "completed", reason: null, at: timestamp(context.federation.clock.now()) });
+  }
+  return recordFileOf(run);
+}

@@ -1,0 +1,81 @@
+// Passing statements on as files, and taking in what came back.
+import { exportExchange, type Imported, importExchange } from "../../../records/sign/exchange.ts";
+import { type HeldStatements, stagesIn } from "../../../records/sign/removal-files.ts";
+import { timestamp } from "../../reconcile/context.ts";
+import type { OffboardingContext } from "../run/context.ts";
+import { counterpartyOf, type Run } from "../run/run.ts";
+import { isSignedBy, readHeld, writeHeld } from "../run/statements.ts";
+import { finishRecord } from "./complete.ts";
+import { TRIGGER_WORD } from "./prove-stage.ts";
+import { OffboardingBlocked, removalOf, requireOpen, withRun } from "./step.ts";
+import { type RunView, viewOf } from "./view.ts";
+
+/**
+ * Everything that this organisation has signed, for the other one.
+ * @throws OffboardingBlocked when it has signed nothing yet
+ */
+export function exportStatements(
+  context: OffboardingContext,
+  named?: string,
+): Promise<{ readonly run: Run; readonly text: string; readonly statements: number }> {
+  return withRun(context, named, async (run, trust) => {
+    const removal = removalOf(run, trust);
+    const { envelopes, evidence } = readHeld(run);
+    const signed = envelopes.filter((envelope) => isSignedBy(envelope, run.self, trust.parties));
+    if (signed.length === 0) {
+      throw new OffboardingBlocked("there is nothing to pass on", [
+        {
+          ...{ stage: null, plane: null, condition: "signed", probe: "export" },
+          found: "this organisation has signed nothing yet",
+          hint: "Run drawbridge offboarding next, then drawbridge offboarding sign.",
+        },
+      ]);
+    }
+    return { run, text: exportExchange(removal, signed, evidence), statements: signed.length };
+  });
+}
+
+export interface ImportResult {
+  readonly run: Run;
+  readonly added: Imported["added"];
+  readonly recordFile: string | null;
+  readonly view: RunView;
+}
+
+/**
+ * Takes in a file of the other organisation, whole or not at all.
+ * @throws RecordRefused with everything that is wrong, OffboardingBlocked when the two have opened their runs for
+ *   different reasons; nothing is changed then
+ */
+export function importStatements(
+  context: OffboardingContext,
+  bytes: Uint8Array,
+  named?: string,
+): Promise<ImportResult> {
+  return withRun(context, named, async (run, trust) => {
+    if (run.ended?.how === "aborted") requireOpen(run);
+    const held = readHeld(run);
+    const imported = importExchange(bytes, removalOf(run, trust), held);
+    requireSameTrigger(run, imported.held);
+    writeHeld(run, held, imported.held, timestamp(context.federation.clock.now()));
+    const recordFile = finishRecord(context, run, trust);
+    return { run, added: imported.added, recordFile, view: viewOf(run, trust.parties) };
+  });
+}
+
+/** The completion, which both sign, names one trigger: better told at the first stage than at the last. */
+function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
+  const other = counterpartyOf(run);
+  const said = [...stagesIn(envelopes).values()]
+    .filter(({ predicate }) => predicate.organisation === other)
+    .flatMap(({ predicate }) => predicate.attested)
+    .find((word) => word.startsWith(TRIGGER_WORD));
+  if (said === undefined || said === `${TRIGGER_WORD}${run.trigger}`) return;
+  throw new OffboardingBlocked("the file is refused, and nothing of it was taken in", [
+    {
+      ...{ stage: null, plane: null, condition: "same_trigger", probe: "import" },
+      found: `${other} has opened its run as ${said.slice(TRIGGER_WORD.length)}, this organisation as ${run.trigger}`,
+      hint: "Agree on one trigger; whoever has the other one aborts its run and opens it again.",
+    },
+  ]);
+}

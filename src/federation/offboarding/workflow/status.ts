@@ -1,0 +1,102 @@
+// Where a run is, what waits for whom, since when, and the exact next command on either side: for a person who
+// is tired, and for a script. Pure but for reading the run's files.
+
+import { PLANE_OF_STAGE, positionOf, type StageName } from "../../../records/format/stages.ts";
+import type { Trust } from "../../../records/format/trust.ts";
+import { PLANE_NUMBERS, type PlaneName } from "../../planes/names.ts";
+import { counterpartyOf, type Run } from "../run/run.ts";
+import { recordFileOf } from "./complete.ts";
+import { blocksOf } from "./sign.ts";
+import type { Block } from "./step.ts";
+import { type Moves, movesOf, type RunView, type StageView, viewOf, type Waiting } from "./view.ts";
+
+export interface StageStatus {
+  readonly position: number;
+  readonly stage: StageName;
+  readonly plane: PlaneName | null;
+  readonly planeNumber: number | null;
+  readonly own: StageView["own"];
+  readonly other: StageView["other"];
+  readonly commit: string | null;
+  readonly openedAt: string | null;
+  readonly provedAt: string | null;
+  /** What keeps it from being signed. */
+  readonly blocks: readonly Block[];
+}
+
+export interface RunStatus {
+  readonly run: string;
+  readonly kind: Run["kind"];
+  readonly trigger: Run["trigger"];
+  readonly remover: string;
+  readonly partner: string;
+  readonly self: string;
+  readonly openedAt: string;
+  readonly ended: Run["ended"];
+  readonly containedAt: string | null;
+  readonly stages: readonly StageStatus[];
+  readonly completion: RunView["completion"];
+  readonly waiting: Waiting | null;
+  /** Words of the command that comes next here, after `drawbridge offboarding`; empty when it is not our turn. */
+  readonly next: readonly string[];
+  /** The same for the other organisation, as far as it is known here. */
+  readonly otherNext: readonly string[];
+  readonly recordFile: string | null;
+}
+
+export function statusOf(run: Run, { parties }: Trust): RunStatus {
+  const view = viewOf(run, parties);
+  const { run: id, kind, trigger, remover, partner, self, openedAt, ended } = run;
+  const moves = movesOf(view);
+  return {
+    ...{ run: id, kind, trigger, remover, partner, self, openedAt, ended },
+    containedAt: view.containedAt,
+    stages: view.stages.map(stageStatus),
+    completion: view.completion,
+    waiting: moves.waiting,
+    next: commandOf(moves),
+    otherNext: otherCommand(view),
+    recordFile: ended?.how === "completed" ? recordFileOf(run) : null,
+  };
+}
+
+function stageStatus(view: StageView): StageStatus {
+  const { stage, own, other, record } = view;
+  const plane = PLANE_OF_STAGE[stage];
+  const isStuck = own.state === "proving" && record?.proof != null;
+  return {
+    ...{ position: positionOf(stage), stage, plane, own, other },
+    planeNumber: plane === null ? null : PLANE_NUMBERS[plane],
+    commit: record?.commit ?? null,
+    openedAt: record?.openedAt ?? null,
+    provedAt: own.state === "closing" || isStuck ? null : (record?.proof?.at ?? null),
+    blocks: isStuck ? blocksOf(view) : [],
+  };
+}
+
+function commandOf({ ended, contain, work, sign, countersign, complete, waiting }: Moves): readonly string[] {
+  if (ended === "completed") return ["verify"];
+  if (ended === "aborted") return [];
+  if (contain) return ["next"];
+  if (sign.length > 0 || countersign.length > 0) return ["sign"];
+  if (work !== null) return ["next"];
+  if (complete) return ["complete"];
+  return waiting === null ? [] : ["export", "FILE"];
+}
+
+/** What the other one has to do, if it has everything that was exported here. */
+function otherCommand({ run, stages, completion }: RunView): readonly string[] {
+  if (run.ended !== null) return [];
+  const imports = ["import", "FILE"];
+  if (stages.some(({ own }) => own.state === "signed")) return [...imports, "sign", "export", "FILE"];
+  if (completion.state === "signed" && run.self === run.remover)
+    return [...imports, "sign", "export", "FILE"];
+  const open = stages.find(({ other }) => other.state === "unknown");
+  if (open !== undefined) return ["next", "sign", "export", "FILE"];
+  const isWhole = stages.every(
+    ({ own, other }) => own.state === "countersigned" && other.state === "countersigned",
+  );
+  return isWhole && counterpartyOf(run) === run.remover && completion.state === "none"
+    ? ["complete", "export", "FILE"]
+    : [];
+}

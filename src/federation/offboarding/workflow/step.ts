@@ -1,0 +1,78 @@
+// A run as the records see it, and one step of it at a time.
+// Invariant: a run that has ended is not worked on.
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { StageName } from "../../../records/format/stages.ts";
+import type { Trust } from "../../../records/format/trust.ts";
+import type { OwnRemoval } from "../../../records/sign/removal-files.ts";
+import type { PlaneName } from "../../planes/names.ts";
+import { type OffboardingContext, trustOf } from "../run/context.ts";
+import { counterpartyOf, findRun, type Run } from "../run/run.ts";
+
+/** @throws DrawbridgeError `config_invalid` when a party has no pinned key */
+export function removalOf(run: Run, { parties }: Trust): OwnRemoval {
+  for (const name of [run.self, counterpartyOf(run)]) {
+    if (parties.some(({ organisation }) => organisation === name)) continue;
+    throw new DrawbridgeError("config_invalid", `the trust file has no key of ${name}`, {
+      hint: "Add its public key to offboarding.trustFile, received by another way than the statements.",
+    });
+  }
+  const { run: id, kind, remover, partner, self } = run;
+  return { run: id, kind, remover, partner, self, parties };
+}
+
+/**
+ * Does one step of a run while nobody else does.
+ * @param named the run, or the counterparty; the only open run when absent
+ */
+export async function withRun<Result>(
+  context: OffboardingContext,
+  named: string | undefined,
+  step: (run: Run, trust: Trust) => Promise<Result>,
+): Promise<Result> {
+  const { state, clock } = context.federation;
+  const { run: id } = findRun(state, named);
+  const lock = await state.lock(`offboarding ${id}`, clock, () =>
+    context.say("another step is at work; waiting"),
+  );
+  try {
+    // It may have ended while this step waited.
+    return await step(findRun(state, id), trustOf(context.config));
+  } finally {
+    await lock.release();
+  }
+}
+
+/** @throws DrawbridgeError `usage` when the run was aborted, or has ended */
+export function requireOpen(run: Run): void {
+  if (run.ended === null) return;
+  throw new DrawbridgeError("usage", `run ${run.run} was ${run.ended.how} at ${run.ended.at}`, {
+    hint: "Nothing is left to do in it; open another run for another removal.",
+  });
+}
+
+// What keeps a step from being done: each with what was tried, what it got and what to do. What a stage demands
+// stands in its own file in ../stages.
+
+export interface Block {
+  readonly stage: StageName | null;
+  readonly plane: PlaneName | null;
+  readonly condition: string;
+  readonly probe: string;
+  readonly found: string;
+  readonly hint: string;
+}
+
+/** One line a block; the hint is that of the first. */
+export class OffboardingBlocked extends DrawbridgeError {
+  readonly blocks: readonly Block[];
+
+  constructor(what: string, blocks: readonly Block[]) {
+    const lines = blocks.map(({ stage, plane, condition, probe, found }) => {
+      const where = [stage, plane === null ? undefined : `plane ${plane}`].filter(Boolean).join(", ");
+      return `  ${where === "" ? "" : `${where}: `}${condition} [${probe}]: ${found}`;
+    });
+    super("offboarding_blocked", [what, ...lines].join("\n"), { hint: blocks[0]?.hint ?? "" });
+    this.name = "OffboardingBlocked";
+    this.blocks = blocks;
+  }
+}

@@ -1,0 +1,81 @@
+// Waiving what is out of reach, and ending a run without completing it.
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { Word } from "../../../records/format/fields.ts";
+import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
+import type { PlaneName } from "../../planes/names.ts";
+import { timestamp } from "../../reconcile/context.ts";
+import type { OffboardingContext } from "../run/context.ts";
+import { keepWaiver, readWaivers } from "../run/progress.ts";
+import { endRun, type Run } from "../run/run.ts";
+import { requireOpen, withRun } from "./step.ts";
+import { viewOf } from "./view.ts";
+
+/**
+ * A word of the command line that comes into a signed statement.
+ * @param prefix what stands before it there
+ * @throws DrawbridgeError `usage`
+ */
+export function wordOf(option: string, text: string, prefix = ""): string {
+  if (text !== "" && Word.safeParse(`${prefix}${text}`).success) return text;
+  throw new DrawbridgeError("usage", `${option} ${JSON.stringify(text)} is no word`, {
+    hint: "Write a code or a reference: letters, digits and . _ : -, without a person's contact.",
+  });
+}
+
+/**
+ * Lets something go that one's own stages could not reach. It counts once the stage is signed.
+ * @param by role or staff number; the record's owner when absent
+ * @throws DrawbridgeError `usage` when nothing out of reach is called so
+ */
+export function waive(
+  context: OffboardingContext,
+  subject: string,
+  options: { readonly reason: string; readonly by?: string | undefined; readonly run?: string | undefined },
+): Promise<{ readonly run: Run; readonly left: readonly string[] }> {
+  return withRun(context, options.run, async (run, { parties }) => {
+    requireOpen(run);
+    const reason = wordOf("--reason", options.reason);
+    const by = options.by === undefined ? context.facts(run).owner : wordOf("--by", options.by);
+    const { stages } = viewOf(run, parties);
+    const open = stages.filter(({ own }) => own.state === "proving" || own.state === "proved");
+    const known = open.flatMap(({ record }) => record?.proof?.outOfReach ?? []);
+    if (!known.some((one) => one.subject === subject)) {
+      const names = [...new Set(known.map((one) => one.subject))];
+      throw new DrawbridgeError("usage", `nothing out of reach is called ${JSON.stringify(subject)}`, {
+        hint:
+          names.length === 0
+            ? "Nothing is out of reach in a stage that is not signed yet; nothing was changed."
+            : `Name one of ${names.join(", ")}; nothing was changed.`,
+      });
+    }
+    if (readWaivers(run).get(subject) === undefined) {
+      keepWaiver(run, { subject, by, reason, at: timestamp(context.federation.clock.now()) });
+    }
+    const left = viewOf(run, parties).stages.flatMap(({ unwaived }) => unwaived.map((one) => one.subject));
+    return { run, left: [...new Set(left)] };
+  });
+}
+
+/**
+ * Ends a run. What is closed stays closed.
+ * @returns the planes that this run has closed
+ */
+export function abort(
+  context: OffboardingContext,
+  options: { readonly reason: string; readonly run?: string | undefined },
+): Promise<{ readonly run: Run; readonly closed: readonly PlaneName[]; readonly contained: boolean }> {
+  return withRun(context, options.run, async (run, { parties }) => {
+    const reason = wordOf("--reason", options.reason);
+    if (run.ended?.how !== "aborted") requireOpen(run);
+    const view = viewOf(run, parties);
+    const closed = view.stages.flatMap(({ stage, record }) => {
+      const plane = PLANE_OF_STAGE[stage];
+      return plane !== null && record?.commit != null ? [plane] : [];
+    });
+    const ended =
+      run.ended === null
+        ? endRun(run, { how: "aborted", reason, at: timestamp(context.federation.clock.now()) })
+        : run;
+    return { run: ended, closed, contained: view.containedAt !== null };
+  });
+}

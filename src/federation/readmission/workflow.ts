@@ -1,0 +1,283 @@
+// The next step of a re-admission: one plane is opened, brought into force, and seen to be open.
+// Invariants: in the specification's order 1, 2, 3, 4, 5, each after the one before was proved; a commit that was
+// made is found again after a kill and never made twice; evidence of this partnership alone counts.
+import { DrawbridgeError } from "../../domain/errors.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
+import { refuse } from "../agents/guards.ts";
+import { type ChangeBase, type Committed, changeBase, commitChange } from "../change/commit-change.ts";
+import { setPlane } from "../change/edit-partner.ts";
+import type { FederationConfig } from "../config.ts";
+import { bringPlane } from "../containment/apply-planes.ts";
+import { PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
+import { probeFromInside } from "../probes/inside.ts";
+import { judge } from "../probes/judge.ts";
+import { timestamp } from "../reconcile/context.ts";
+import { findPartner } from "../registry/find-partner.ts";
+import type { PartnerEntry } from "../registry/partner.ts";
+import { parseRevision } from "../repository/repository.ts";
+import { isMet, judgeOpen, type OpenCondition } from "./conditions.ts";
+import type { ReadmissionContext } from "./open.ts";
+import {
+  currentStage,
+  isOvertaken,
+  type Readmission,
+  refuseWhileRemoving,
+  requireReadmission,
+  type Stage,
+  saveEvidence,
+  saveReadmission,
+  withStage,
+} from "./readmission.ts";
+import { type ReadmissionRecord, type RoomsChoice, recordPath, renderRecord } from "./readmission-record.ts";
+import { blockedRooms, prepareRooms, type ReadmissionRooms } from "./rooms.ts";
+
+export interface WalkContext extends ReadmissionContext {
+  readonly config: Pick<FederationConfig, "card" | "gateway">;
+  readonly rooms: ReadmissionRooms;
+  /** Looks as the partner; undefined: nobody looks from outside. */
+  readonly outside?:
+    | ((
+        partner: PartnerEntry,
+        planes: readonly PlaneName[],
+        inside: readonly EvidenceItem[],
+      ) => Promise<readonly EvidenceItem[]>)
+    | undefined;
+  /** A line of progress for a person. */
+  readonly say: (text: string) => void;
+}
+
+export interface StepResult {
+  readonly readmission: Readmission;
+  /** The plane that was worked on; null when there was nothing left to do. */
+  readonly plane: PlaneName | null;
+  readonly conditions: readonly OpenCondition[];
+  /** Whether the plane was seen to be open. */
+  readonly proved: boolean;
+  readonly done: boolean;
+}
+
+export interface StepOptions {
+  readonly partner: string;
+  /** What becomes of kept rooms; asked for before plane 2, `new` when not said. */
+  readonly rooms?: RoomsChoice | undefined;
+}
+
+const PROVED_WITHIN_MS = 30_000;
+const POLL_MS = 500;
+
+/** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
+export async function nextStep(context: WalkContext, options: StepOptions): Promise<StepResult> {
+  const lock = await context.state.lock("readmission", context.clock, context.onWait);
+  try {
+    const base = await changeBase(context);
+    const entry = findPartner(base.registry, options.partner);
+    const readmission = requireReadmission(context.state, entry.partner.serverName);
+    refuseWhileRemoving(context.state, entry);
+    if (isOvertaken(context.state, readmission, entry)) {
+      throw refuse("removed_since", `${entry.name} was removed after this re-admission was opened`);
+    }
+    await requireOpened(context, base, readmission);
+    const stage = currentStage(readmission);
+    const nothing = { plane: null, conditions: [], proved: true } as const;
+    if (stage === undefined) {
+      return { ...nothing, readmission: await complete(context, readmission), done: true };
+    }
+    return await walkStage(context, options, base, readmission, stage);
+  } finally {
+    await lock.release();
+  }
+}
+
+/** The opening is on the branch, and what was proved open still is declared so. */
+async function requireOpened(
+  { repository }: WalkContext,
+  base: ChangeBase,
+  readmission: Readmission,
+): Promise<void> {
+  const opened = parseRevision(readmission.opened);
+  if (opened === undefined || !(await repository.isAncestor(opened, base.head))) {
+    throw new DrawbridgeError("usage", "the re-admission was not opened to its end", {
+      hint: "Run the same drawbridge readmission open again.",
+    });
+  }
+  const { name, partner } = findPartner(base.registry, readmission.partner);
+  const before = readmission.stages.filter(({ provedAt }) => provedAt !== null);
+  const closed = before.find(({ plane }) => partner.planes[plane] === "closed");
+  if (closed !== undefined) throw refuse("closed_again", `${closed.plane} of ${name} was closed again`);
+  if (partner.contained) throw refuse("closed_again", `${name} is contained`);
+}
+
+async function walkStage(
+  context: WalkContext,
+  options: StepOptions,
+  base: ChangeBase,
+  found: Readmission,
+  stage: Stage,
+): Promise<StepResult> {
+  const { plane } = stage;
+  let readmission = found;
+  if (plane === "rooms" && findPartner(base.registry, found.partner).partner.planes.rooms === "closed") {
+    readmission = await prepareRooms(context, readmission, options.rooms);
+    const blocked = blockedRooms(readmission);
+    if (blocked !== undefined) {
+      return {
+        ...{ readmission, plane, conditions: [blocked], proved: false, done: false },
+      };
+    }
+  }
+  const committed = await openPlane(context, readmission, plane);
+  readmission = requireReadmission(context.state, readmission.partner);
+  const { items, conditions } = await prove(context, readmission, plane);
+  saveEvidence(context.state, readmission, plane, items);
+  const proved = conditions.every(isMet);
+  if (proved) {
+    const revision = readmission.stages.find((one) => one.plane === plane)?.revision ?? committed.revision;
+    readmission = saveReadmission(
+      context.state,
+      withStage(readmission, {
+        plane,
+        revision,
+        provedAt: timestamp(context.clock.now()),
+        evidence: items.map(({ digest }) => digest),
+        notApplicable: conditions.flatMap(({ condition, verdict }) =>
+          verdict === "not_applicable" ? [condition] : [],
+        ),
+      }),
+    );
+    if (currentStage(readmission) === undefined) readmission = await complete(context, readmission);
+  }
+  return { readmission, plane, conditions, proved, done: readmission.done };
+}
+
+async function openPlane(
+  context: WalkContext,
+  readmission: Readmission,
+  plane: PlaneName,
+): Promise<Committed> {
+  const { state } = context;
+  const { id, partner } = readmission;
+  return commitChange(context, {
+    reason: "drawbridge: readmission",
+    propose: (base) => {
+      const entry = findPartner(base.registry, partner);
+      if (entry.partner.planes[plane] === "open") return undefined;
+      const text = setPlane(base.textOf(entry.file), plane, "open");
+      return {
+        edits: new Map([[entry.file, text]]),
+        message: `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n`,
+      };
+    },
+    intend: (revision) => {
+      saveReadmission(
+        state,
+        withStage(readmission, { plane, revision, provedAt: null, evidence: [], notApplicable: [] }),
+      );
+    },
+  });
+}
+
+/** Applies until it is in force, and looks until it is seen or the time is over. */
+async function prove(
+  context: WalkContext,
+  readmission: Readmission,
+  plane: PlaneName,
+): Promise<{ readonly items: readonly EvidenceItem[]; readonly conditions: readonly OpenCondition[] }> {
+  const { clock } = context;
+  const pass = await bringPlane(context, plane);
+  const applied = pass.planes.find((report) => report.plane === plane)?.record.applied;
+  const { desired } = pass;
+  if (desired === undefined) throw new DrawbridgeError("internal", "a pass took nothing up");
+  const entry = findPartner(desired.registry, readmission.partner);
+  for (const deadline = clock.now() + PROVED_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
+    const inside = await probeFromInside(context.planes, desired, entry, [plane], clock);
+    const found = (await context.outside?.(entry, [plane], inside)) ?? [];
+    const conditions = judgeOpen({
+      plane,
+      outcome: applied?.outcome ?? "never",
+      reason: applied?.reason ?? applied?.outOfReach.map((one) => `${one.subject} ${one.reason}`)[0] ?? null,
+      inside,
+      outside: judge(found, desired, entry, [plane]).items,
+      touched: readmission.touched ?? [],
+      targets: targetsOf(entry),
+      invokes: entry.partner.gateway?.invokes ?? [],
+      hasBridge: context.config.card !== undefined,
+      hasGateway: context.config.gateway !== undefined,
+    });
+    const isFinal = conditions.every(isMet) || applied?.outcome !== "in_force" || clock.now() >= deadline;
+    if (isFinal) return { items: [...inside, ...found], conditions };
+  }
+}
+
+function targetsOf({ partner }: PartnerEntry): ReadonlyMap<string, string | undefined> {
+  return new Map(
+    Object.entries(partner.card.consumes).map(([agent, { cardUrl, cardIdentity }]) => [
+      agent,
+      cardIdentity === undefined ? undefined : targetFingerprint(agent, { cardUrl, cardIdentity }),
+    ]),
+  );
+}
+
+// The end of a re-admission: one record, committed, with the digests of all that was seen.
+
+/** Records the end, with the digests of all that was seen. */
+export async function complete(context: ReadmissionContext, found: Readmission): Promise<Readmission> {
+  if (found.done) return found;
+  const { state, clock, repository } = context;
+  const pending = parseRevision(found.completion?.revision);
+  const isThere =
+    pending !== undefined && (await repository.isAncestor(pending, await repository.requireHead()));
+  let readmission = found;
+  if (!isThere) {
+    const at = timestamp(clock.now());
+    await commitChange(context, {
+      reason: "drawbridge: readmission",
+      propose: (base) => {
+        const { azp, serverName } = findPartner(base.registry, found.partner).partner;
+        const record = recordOfEnd(found, { azp, head: base.head, at });
+        return {
+          edits: new Map(),
+          records: new Map([[recordPath(record), renderRecord(record)]]),
+          message: `Complete the re-admission of ${serverName}\n\n${tellSeen(found)}\n\nReadmission: ${found.id}\n`,
+        };
+      },
+      intend: (revision) => {
+        readmission = saveReadmission(state, { ...found, completion: { revision, at } });
+      },
+    });
+  }
+  return saveReadmission(state, { ...readmission, done: true });
+}
+
+function recordOfEnd(
+  found: Readmission,
+  { azp, head, at }: { readonly azp: string; readonly head: string; readonly at: string },
+): ReadmissionRecord {
+  const { id, partner, gate, retired, rooms, touched, stages } = found;
+  return {
+    schema: "svc.federation.readmission.v1",
+    act: "completed",
+    readmission: id,
+    server_name: partner,
+    azp,
+    gate,
+    git_revision: head,
+    timestamp: at,
+    retired,
+    rooms,
+    rooms_replaced: (touched ?? []).filter(({ state }) => state === "replaced").length,
+    planes: stages.map(({ plane, revision, evidence, notApplicable }) => ({
+      ...{ plane, revision: revision ?? head, evidence, not_applicable: notApplicable },
+    })),
+  };
+}
+
+/** What was seen, and of what there was nothing to see. */
+function tellSeen({ stages }: Readmission): string {
+  const left = stages.flatMap(({ plane, notApplicable }) =>
+    notApplicable.map((name) => `  ${plane} ${name}`),
+  );
+  return left.length === 0
+    ? "All five planes were seen to be open."
+    : `All five planes are in force, and were seen to be open but for what did not apply:\n${left.join("\n")}`;
+}

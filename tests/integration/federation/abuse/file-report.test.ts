@@ -1,0 +1,83 @@
+// An abuse report on its way into a real repository.
+import assert from "node:assert/strict";
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it, type TestContext } from "node:test";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import { fileReport } from "../../../../src/federation/abuse/file-report.ts";
+import type { AbuseReport } from "../../../../src/federation/abuse/report.ts";
+import { runPass } from "../../../../src/federation/reconcile/pass.ts";
+import {
+  commitRegistry,
+  controlRepository,
+  openControl,
+  PILOTS,
+} from "../../../support/control-repository.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+import { registryFiles } from "../../../support/registry-folder.ts";
+import { AT, allowedSigners, commitOnTop, signingKey } from "../../../support/repository.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
+
+const REPORT: AbuseReport = {
+  schema: "svc.federation.abuse-report.v1",
+  reporter: { server_name: "reporter.example" },
+  subject: { server_name: "matrix.lighthouse.example:8448" },
+  category: "spam",
+  severity: "low",
+  requested_action: "review",
+  evidence_refs: [],
+};
+const DIGEST = `sha256:${"a".repeat(64)}`;
+
+async function control(t: TestContext, settings = {}) {
+  const directory = temporaryFolder(t);
+  const repository = await controlRepository(join(directory, "control"));
+  const opened = await openControl(directory, repository, new ManualClock(AT), settings);
+  return { ...opened, repository, file: () => fileReport(REPORT, DIGEST, opened.federation) };
+}
+
+describe("file report", () => {
+  it("a report is filed once [ABU-1]", async (t) => {
+    const { file, repository } = await control(t);
+    assert.deepEqual([(await file()).isNew, (await file()).isNew], [true, false]);
+    assert.equal((await repository.list(await repository.requireHead(), ["records/abuse"])).length, 1);
+  });
+
+  it("filing a report never signs what somebody pushed who may not [ABU-1]", async (t) => {
+    const keys = temporaryFolder(t);
+    const mine = signingKey(keys, "mine");
+    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+    const settings = { allowedSignersFile, signingKeyFile: mine.file };
+    const { file, repository, federation } = await control(t, settings);
+    await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
+    await runPass(federation);
+    const evil = (registryFiles().get(PILOTS) ?? "").replaceAll("pilot", "evil");
+    await commitRegistry(repository, new Map([["registry/partners/evil.yaml", evil]]));
+    const unsigned = await repository.requireHead();
+    await assert.rejects(file(), { code: "head_refused", message: /nothing was filed/ });
+    assert.equal(await repository.head(), unsigned);
+    const { refusal, desired } = await runPass(federation);
+    assert.equal(refusal?.reason, "signature_not_allowed");
+    assert.ok(desired?.registry.partners.every(({ name }) => name !== "evil"));
+  });
+
+  it("a report whose commit would be refused is not filed, and says what to hint [ABU-1]", async (t) => {
+    const keys = temporaryFolder(t);
+    const mine = signingKey(keys, "mine");
+    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+    const { file, repository, federation } = await control(t, { allowedSignersFile });
+    await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
+    await runPass(federation);
+    const head = await repository.head();
+    await assert.rejects(file(), { code: "config_invalid", message: /signingKeyFile is not set/ });
+    rmSync(allowedSignersFile);
+    await assert.rejects(file(), (error: unknown) => {
+      assert.ok(error instanceof DrawbridgeError);
+      assert.equal(error.code, "head_refused");
+      assert.match(error.message, /cannot be read/);
+      assert.match(error.hint ?? "", /repository\.allowedSignersFile/);
+      return true;
+    });
+    assert.equal(await repository.head(), head);
+  });
+});

@@ -1,0 +1,400 @@
+// One agent's identity, on a real repository: what is committed, what each guard refuses, and what is proved.
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { describe, it } from "node:test";
+import { importPinnedKey } from "../../../../src/cards/pinned-keys.ts";
+import { verifyCard } from "../../../../src/cards/verify.ts";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import type { Guard } from "../../../../src/federation/agents/guards.ts";
+import { readPublicIdentity } from "../../../../src/federation/agents/key-files.ts";
+import { pinAgent } from "../../../../src/federation/agents/pin.ts";
+import { rotateAgent, writeRotation } from "../../../../src/federation/agents/rotate.ts";
+import { withdrawAgent } from "../../../../src/federation/agents/withdraw.ts";
+import { loadRegistry } from "../../../../src/federation/registry/load.ts";
+import { thumbprintOf } from "../../../../src/federation/registry/retired.ts";
+import { isIntact } from "../../../../src/records/format/evidence-item.ts";
+import { targetFingerprint } from "../../../../src/rendered-files/target-fingerprint.ts";
+import { LIGHTHOUSE } from "../../../support/control-repository.ts";
+import { cardBy, cardKey, identities, type Key, ORGANISATION, WEATHER } from "../../../support/identities.ts";
+import { changedPaths, operatorGit } from "../../../support/repository.ts";
+import { writeFile } from "../../../support/temporary.ts";
+
+const CARD_URL = "https://agents.lighthouse.example/weather/.well-known/agent-card.json";
+
+async function refusedBy(guard: Guard, work: () => Promise<unknown> | unknown): Promise<void> {
+  await assert.rejects(
+    async () => work(),
+    (error) => {
+      assert.ok(error instanceof DrawbridgeError, String(error));
+      assert.equal(error.code, "guard_refused", error.message);
+      assert.ok(error.message.endsWith(`[${guard}]`), error.message);
+      assert.ok(error.hint);
+      return true;
+    },
+  );
+}
+
+describe("agent identity", () => {
+  it("a rotation clears the old key, signs by the new one alone, and proves both [PRT-1]", async (t) => {
+    const { federation, parts, rotation, own, card, keyFile, repository, registryText } = await identities(t);
+    const before = await repository.requireHead();
+    const result = await rotateAgent(federation, parts, rotation);
+    assert.deepEqual([result.complete, result.committed], [true, true], JSON.stringify(result.conditions));
+    assert.equal(operatorGit(repository.path, "rev-list", "--count", `${before}..main`), "1");
+
+    const registry = loadRegistry(await repository.read(result.revision as never, ["registry"]));
+    const [published, ...others] = registry.organisation.agents["docs-qa"]?.cardKeys ?? [];
+    assert.ok(published && others.length === 0);
+    assert.equal(published.keyId, "harbour-card-2");
+    assert.deepEqual(
+      registry.organisation.consumes["docs-qa"]?.cardIdentity,
+      published,
+      "our own pin follows",
+    );
+    assert.deepEqual(registry.organisation.retired.cardKeys, [
+      { keyId: "harbour-card-1", thumbprint: thumbprintOf(own.identity.jwk) },
+    ]);
+    assert.match(await registryText(ORGANISATION), /^# What Harbour is and offers/);
+
+    const [newPin, oldPin] = [
+      await importPinnedKey(published.keyId, published.jwk),
+      await importPinnedKey(own.identity.keyId, own.identity.jwk),
+    ];
+    assert.equal((await verifyCard(card(), [newPin])).accepted, true);
+    assert.equal((await verifyCard(card(), [oldPin])).accepted, false, "no signature of the old key stays");
+    assert.doesNotMatch(readFileSync(keyFile, "utf8"), new RegExp(own.identity.jwk.x));
+    assert.equal(statSync(keyFile).mode & 0o777, 0o600);
+    assert.equal(existsSync(`${keyFile}.next`), false);
+
+    const again = await rotateAgent(federation, parts, rotation);
+    assert.deepEqual(
+      [again.complete, again.committed],
+      [true, false],
+      "the same command again changes nothing",
+    );
+
+    const by = (probe: string) => result.items.filter((item) => item.probe === probe);
+    assert.deepEqual(
+      by("old_identity").map(({ verdict, reason }) => [verdict, reason]),
+      [
+        ["closed", "key_not_pinned"],
+        ["closed", "signature_invalid"],
+      ],
+      "the old card, and one that the old key signs in the new key's name",
+    );
+    assert.deepEqual(
+      by("new_identity").map(({ verdict }) => verdict),
+      ["open"],
+    );
+    assert.ok(result.items.every(isIntact));
+  });
+
+  it("planes 1 to 3 are the same before and after, by digest, and are said so in evidence [PRT-1]", async (t) => {
+    const { federation, parts, rotation, repository } = await identities(t);
+    const before = await repository.requireHead();
+    const result = await rotateAgent(federation, parts, rotation);
+    const changed = changedPaths(repository, before, result.revision as never);
+    assert.deepEqual(
+      changed.filter((path) => /\/(transport|rooms|border)\//.test(path)),
+      [],
+    );
+    assert.ok(
+      changed.includes("rendered/card/card-keys.json") && changed.includes("rendered/card/agents.yaml"),
+    );
+    assert.deepEqual(
+      result.untouched.map(({ plane, before: old, after }) => [plane, old === after]),
+      [
+        ["transport", true],
+        ["rooms", true],
+        ["border", true],
+      ],
+    );
+    assert.deepEqual(
+      result.items.filter(({ probe }) => probe === "render_unchanged").map(({ plane }) => plane),
+      ["transport", "rooms", "border"],
+    );
+  });
+
+  it("guard missing_key: a missing private key is refused while its public key is published [PRT-1]", async (t) => {
+    const { federation, parts, rotation, keyFile, repository } = await identities(t);
+    const before = await repository.requireHead();
+    rmSync(keyFile);
+    await refusedBy("missing_key", () => rotateAgent(federation, parts, rotation));
+    assert.equal(await repository.head(), before);
+    assert.equal(existsSync(keyFile), false, "no key was made");
+
+    const result = await rotateAgent(federation, parts, { ...rotation, isLost: true });
+    assert.equal(result.complete, true, "unless it is said to be lost");
+  });
+
+  it("guard pinned_jwk: a key that is pinned already is never written over, nor its ID taken [PRT-1]", async (t) => {
+    const { federation, parts, rotation, own, weather, directory, card } = await identities(t);
+    const before = card();
+    for (const [name, text] of [
+      ["own", own.text],
+      ["weather", weather.text],
+    ] as const) {
+      const newKeyFile = join(directory, "secrets", `${name}.jwk`);
+      writeFile(newKeyFile, text, 0o600);
+      await refusedBy("pinned_jwk", () => rotateAgent(federation, parts, { ...rotation, newKeyFile }));
+    }
+    const sameId = { ...rotation, keyId: "harbour-card-1" };
+    await refusedBy("pinned_jwk", () => rotateAgent(federation, parts, sameId));
+    assert.deepEqual(card(), before);
+  });
+
+  it("guard other_key: a private key that is not the published one is not rotated [PRT-1]", async (t) => {
+    const { federation, parts, rotation, keyFile } = await identities(t);
+    writeFile(keyFile, (await cardKey("stranger")).text, 0o600);
+    await refusedBy("other_key", () => rotateAgent(federation, parts, rotation));
+  });
+
+  it("guard nothing_to_rotate: an agent without a public key has nothing to rotate [PRT-1]", async (t) => {
+    const { federation, parts, rotation } = await identities(t);
+    await refusedBy("nothing_to_rotate", () =>
+      rotateAgent(federation, parts, { ...rotation, agent: "tide-tables" }),
+    );
+  });
+
+  it("guard staged_key: what lies where the new key is staged is never written over [PRT-1]", async (t) => {
+    const { federation, parts, rotation, keyFile, repository, own } = await identities(t);
+    const before = await repository.requireHead();
+    const stranger = await cardKey("stranger");
+    for (const text of [stranger.text, "not a key at all"]) {
+      writeFile(`${keyFile}.next`, text, 0o600);
+      await refusedBy("staged_key", () => rotateAgent(federation, parts, rotation));
+      assert.equal(readFileSync(`${keyFile}.next`, "utf8"), text);
+    }
+    assert.equal(await repository.head(), before);
+    assert.match(readFileSync(keyFile, "utf8"), new RegExp(own.identity.jwk.x), "the old key is still there");
+
+    writeFile(`${keyFile}.next`, stranger.text, 0o600);
+    const named = { ...rotation, newKeyFile: `${keyFile}.next` };
+    const result = await rotateAgent(federation, parts, named);
+    assert.equal(result.complete, true, "unless it is named");
+    assert.match(readFileSync(keyFile, "utf8"), new RegExp(stranger.identity.jwk.x));
+  });
+
+  it("a rotation cut off as its new key was staged goes on with that very key [PRT-1]", async (t) => {
+    const { federation, parts, rotation, keyFile, card, own } = await identities(t);
+    const begun = async (key: Key) =>
+      writeRotation(federation.state, {
+        ...{ version: 1, agent: "docs-qa", step: "begun", begunAt: "2026-11-21T00:00:00.000Z" },
+        fresh: { keyId: rotation.keyId, jwk: { kty: "EC", crv: "P-256", ...key.identity.jwk } },
+        old: [{ keyId: own.identity.keyId, jwk: { kty: "EC", crv: "P-256", ...own.identity.jwk } }],
+        ...{ isLost: false, oldCards: [card().toString("base64")], keyFile, cardFile: rotation.cardFile },
+      });
+    const cut = await cardKey(rotation.keyId);
+    await begun(cut);
+    writeFile(`${keyFile}.next`, (await cardKey("stranger")).text, 0o600);
+    await refusedBy("staged_key", () => rotateAgent(federation, parts, rotation));
+    writeFile(`${keyFile}.next`, cut.text, 0o600);
+    const result = await rotateAgent(federation, parts, rotation);
+    assert.equal(result.complete, true, JSON.stringify(result.conditions));
+    assert.match(readFileSync(keyFile, "utf8"), new RegExp(cut.identity.jwk.x), "the key that was staged");
+  });
+
+  it("a lost key of which no card is at hand leaves a rotation incomplete until one is shown [PRT-1]", async (t) => {
+    const { federation, parts, rotation, keyFile, cardFile, own } = await identities(t);
+    rmSync(keyFile);
+    const signed = await cardBy(own, "Handbook");
+    const { signatures: _none, ...bare } = JSON.parse(signed.toString());
+    writeFile(cardFile, JSON.stringify(bare));
+    const lost = { ...rotation, isLost: true };
+    const first = await rotateAgent(federation, parts, lost);
+    const unknown = first.conditions.filter(({ verdict }) => verdict !== "met");
+    assert.deepEqual(
+      unknown.map(({ condition, verdict, found }) => [condition, verdict, found]),
+      [["old_identity_fails", "unknown", "no_card_of_the_old_key"]],
+    );
+    const strangers = await cardBy(await cardKey("stranger"));
+    const other = await rotateAgent(federation, parts, { ...lost, oldCard: strangers });
+    assert.equal(other.complete, false);
+    assert.match(other.notes.join(), /^--old-card was not used: it does not verify by the old key \(/);
+    const shown = await rotateAgent(federation, parts, { ...lost, oldCard: signed });
+    assert.deepEqual([shown.complete, shown.notes], [true, []]);
+  });
+
+  it("guard in_version_control: a private key below a work tree is refused [PRT-1]", async (t) => {
+    const { federation, parts, rotation, keyFile } = await identities(t);
+    mkdirSync(join(dirname(keyFile), ".git"));
+    await refusedBy("in_version_control", () => rotateAgent(federation, parts, rotation));
+  });
+
+  it("guard retired_key: a key that was given up is refused at rotation, at pinning and by the registry [PRT-1]", async (t) => {
+    const { federation, parts, rotation, own, weather, keyFile, directory, repository } = await identities(t);
+    await rotateAgent(federation, parts, rotation);
+    const again = join(directory, "secrets", "again.jwk");
+    writeFile(again, own.text, 0o600);
+    const back = { ...rotation, keyId: "harbour-card-3", newKeyFile: again };
+    await refusedBy("retired_key", () => rotateAgent(federation, parts, back));
+
+    const fresh = await cardKey("lighthouse-card-2");
+    const replaces = "lighthouse-card-1";
+    const pin = { partner: "lighthouse", agent: WEATHER };
+    await pinAgent(federation, parts, { ...pin, identity: fresh.identity, replaces });
+    await refusedBy("retired_key", () =>
+      pinAgent(federation, parts, { ...pin, identity: weather.identity, replaces: "lighthouse-card-2" }),
+    );
+    const renamed = { keyId: "another-name", jwk: weather.identity.jwk };
+    await refusedBy("retired_key", () =>
+      pinAgent(federation, parts, { ...pin, identity: renamed, replaces: "lighthouse-card-2" }),
+    );
+    assert.ok(existsSync(keyFile));
+    assert.ok(await repository.head());
+  });
+
+  it("guard pinned_jwk: a pin is replaced only by the name of what stands there [PRT-1]", async (t) => {
+    const { federation, parts, repository } = await identities(t);
+    const before = await repository.requireHead();
+    const { identity } = await cardKey("lighthouse-card-2");
+    const pin = { partner: "lighthouse", agent: WEATHER, identity };
+    await refusedBy("pinned_jwk", () => pinAgent(federation, parts, pin));
+    await refusedBy("pinned_jwk", () =>
+      pinAgent(federation, parts, { ...pin, replaces: "lighthouse-card-0" }),
+    );
+    assert.equal(await repository.head(), before);
+  });
+
+  it("guard private_jwk: a file with a private key is no public identity [PRT-1]", async (t) => {
+    const { directory } = await identities(t);
+    const { text } = await cardKey("careless");
+    const file = join(directory, "careless.jwk");
+    writeFile(file, text);
+    await refusedBy("private_jwk", () => readPublicIdentity(file, undefined));
+    writeFile(file, `{"keys": [${text}]}`);
+    await refusedBy("private_jwk", () => readPublicIdentity(file, undefined));
+  });
+
+  it("a new pin is one commit; the target counts only when the bridge has verified that very pin [PRT-1]", async (t) => {
+    const { federation, parts, weather, serve, decide, repository, registryText } = await identities(t);
+    const before = await repository.requireHead();
+    const fresh = await cardKey("lighthouse-card-2");
+    const options = {
+      ...{ partner: "lighthouse", agent: WEATHER, identity: fresh.identity },
+      replaces: "lighthouse-card-1",
+    };
+    const verdicts = ({ conditions }: Awaited<ReturnType<typeof pinAgent>>) =>
+      Object.fromEntries(conditions.map(({ condition, verdict }) => [condition, verdict]));
+
+    // The publisher still serves the old card: it fails against the new pin, and the target is quarantined.
+    decide({ accepted: true, fingerprint: fingerprintOf(weather.identity) });
+    const first = await pinAgent(federation, parts, options);
+    assert.deepEqual(verdicts(first), {
+      card_in_force: "met",
+      old_identity_fails: "met",
+      new_identity_verifies: "not_met",
+      old_key_not_served: "not_met",
+      bridge_has_verified: "unknown",
+    });
+    assert.deepEqual([first.complete, first.committed], [false, true]);
+
+    // The same command again, once the publisher serves the new one.
+    serve(await cardBy(fresh));
+    decide({ accepted: true, fingerprint: fingerprintOf(fresh.identity) });
+    const second = await pinAgent(federation, parts, options);
+    assert.deepEqual([second.complete, second.committed], [true, false], JSON.stringify(second.conditions));
+    assert.ok(verdicts(second)["old_identity_fails"] === "met", "what the old key signed is remembered");
+    assert.equal(operatorGit(repository.path, "rev-list", "--count", `${before}..main`), "1");
+    const text = await registryText(LIGHTHOUSE);
+    assert.match(text, /^# Admitted on every plane\.\n/);
+    const { partner } =
+      loadRegistry(await repository.read(second.revision as never, ["registry"])).partners[1] ??
+      assert.fail();
+    assert.deepEqual(partner.keyIds.card, ["lighthouse-card-2"]);
+    assert.deepEqual(partner.retired.cardKeys, [
+      { keyId: "lighthouse-card-1", thumbprint: thumbprintOf(weather.identity.jwk) },
+    ]);
+  });
+
+  function fingerprintOf({ keyId, jwk }: { keyId: string; jwk: { x: string; y: string } }): string {
+    const cardIdentity = { keyId, jwk: { kty: "EC", crv: "P-256", ...jwk } } as const;
+    return targetFingerprint(WEATHER, { cardUrl: CARD_URL, cardIdentity });
+  }
+
+  it("a pin after the publisher's rotation is incomplete until a card of the old key is seen failing [PRT-1]", async (t) => {
+    const { federation, parts, weather, serve, decide } = await identities(t);
+    let told = "";
+    const pin = async (key: Key, replaces: string, oldCard?: Buffer) => {
+      const options = { partner: "lighthouse", agent: WEATHER, identity: key.identity, replaces, oldCard };
+      const { complete, conditions, notes } = await pinAgent(federation, parts, options);
+      told = notes.join();
+      const [seen] = conditions.filter(({ condition }) => condition === "old_identity_fails");
+      return [complete, seen?.verdict, seen?.found];
+    };
+    const publish = async (key: Key) => {
+      serve(await cardBy(key));
+      decide({ accepted: true, fingerprint: fingerprintOf(key.identity) });
+    };
+    const second = await cardKey("lighthouse-card-2");
+    await publish(second);
+    const unseen = [false, "unknown", "no_card_of_the_old_key"];
+    assert.deepEqual(await pin(second, "lighthouse-card-1"), unseen);
+    assert.deepEqual(await pin(second, "lighthouse-card-1"), unseen, "and it stays so");
+    const strangers = await cardBy(await cardKey("lighthouse-card-1"));
+    assert.deepEqual(
+      await pin(second, "lighthouse-card-1", strangers),
+      unseen,
+      "another's card proves nothing",
+    );
+    assert.match(
+      told,
+      /^--old-card was not used: it does not verify by the old key \(lighthouse-card-1\)\.$/,
+    );
+    const shown = await pin(second, "lighthouse-card-1", await cardBy(weather));
+    assert.deepEqual(shown, [true, "met", "key_not_pinned"]);
+
+    // What the second pin has verified is kept, so that a third needs nothing to be shown.
+    const third = await cardKey("lighthouse-card-3");
+    await publish(third);
+    assert.deepEqual(await pin(third, "lighthouse-card-2"), [true, "met", "key_not_pinned"]);
+  });
+
+  it("a card that cannot be fetched proves nothing [PRT-1]", async (t) => {
+    const { federation, parts, serveNothing } = await identities(t);
+    serveNothing();
+    const { identity } = await cardKey("lighthouse-card-2");
+    const options = { partner: "lighthouse", agent: WEATHER, identity, replaces: "lighthouse-card-1" };
+    const result = await pinAgent(federation, parts, options);
+    assert.equal(result.complete, false);
+    assert.equal(result.items.find(({ probe }) => probe === "new_identity")?.verdict, "unknown");
+  });
+
+  it("one agent is withdrawn alone, its pin retired, and the bridge must trust it no more [PRT-1]", async (t) => {
+    const { federation, parts, weather, decide, repository } = await identities(t);
+    const fingerprint = fingerprintOf(weather.identity);
+    decide({ accepted: true, fingerprint });
+    const options = { partner: "matrix.lighthouse.example:8448", agent: WEATHER };
+    const first = await withdrawAgent(federation, parts, options);
+    assert.equal(first.complete, false);
+    decide({ accepted: false, fingerprint });
+    const second = await withdrawAgent(federation, parts, options);
+    assert.deepEqual([second.complete, second.committed], [true, false], JSON.stringify(second.conditions));
+    const { partner } =
+      loadRegistry(await repository.read(second.revision as never, ["registry"])).partners[1] ??
+      assert.fail();
+    assert.deepEqual(Object.keys(partner.card.consumes), []);
+    assert.equal(partner.retired.cardKeys[0]?.keyId, "lighthouse-card-1");
+    assert.deepEqual(partner.gateway?.invokes, ["docs-qa", "berth_planner"], "nothing else of it");
+  });
+
+  it("an agent of ours is withdrawn from one partner on planes 5 and 4 alone [PRT-1]", async (t) => {
+    const { federation, parts, repository, folder } = await identities(t);
+    const before = await repository.requireHead();
+    const result = await withdrawAgent(federation, parts, { partner: "lighthouse", agent: "berth_planner" });
+    assert.equal(result.complete, true, JSON.stringify(result.conditions));
+    const changed = changedPaths(repository, before, result.revision as never);
+    assert.ok(
+      changed.every((path) =>
+        /^(registry\/partners\/lighthouse|(rendered|kubernetes)\/(card|gateway)\/)/.test(path),
+      ),
+      changed.join(),
+    );
+    assert.doesNotMatch(readFileSync(join(folder, "card/publication.yaml"), "utf8"), /berth_planner/);
+    await assert.rejects(
+      withdrawAgent(federation, parts, { partner: "lighthouse", agent: "no-such-agent" }),
+      (error) => error instanceof DrawbridgeError && error.code === "usage",
+    );
+  });
+});

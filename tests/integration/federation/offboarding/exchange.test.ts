@@ -1,0 +1,91 @@
+// Files that are not what they should be: refused whole, by name, and nothing is changed.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { describe, it, type TestContext } from "node:test";
+import {
+  exportStatements,
+  importStatements,
+} from "../../../../src/federation/offboarding/workflow/exchange.ts";
+import type { Trigger } from "../../../../src/records/format/stages.ts";
+import { RecordRefused } from "../../../../src/records/sign/refused.ts";
+import { openParties } from "../../../support/offboarding-parties.ts";
+import { exportedFiles, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
+
+async function signedOnce(t: TestContext, partnersTrigger?: Trigger) {
+  const parties = await openParties(t, { partnersTrigger });
+  const { directory, a } = parties;
+  await stepAt(directory, a, "next");
+  await stepAt(directory, a, "sign");
+  await stepAt(directory, a, "export");
+  const [file = ""] = exportedFiles(directory, a.own);
+  return { ...parties, text: readFileSync(file, "utf8") };
+}
+
+describe("passing on", () => {
+  it("a file of another run, of a stranger, or a forged one is refused by name, and changes nothing [OFF-3]", async (t) => {
+    const { a, b, text } = await signedOnce(t);
+    const stranger = await signedOnce(t);
+    const edited = (change: (file: Record<string, unknown>) => unknown) => {
+      const file = JSON.parse(text);
+      return JSON.stringify(change(file) ?? file);
+    };
+    const payload = (from: string, to: string) =>
+      edited((file) => {
+        const [envelope] = file["envelopes"] as { payload: string }[];
+        assert.ok(envelope !== undefined);
+        const said = Buffer.from(envelope.payload, "base64").toString("utf8");
+        assert.ok(said.includes(from));
+        envelope.payload = Buffer.from(said.replace(from, to), "utf8").toString("base64");
+      });
+    const cases: readonly (readonly [string, string])[] = [
+      ["exchange_malformed", text.slice(0, -10)],
+      ["exchange_malformed", edited((file) => ({ ...file, more: 1 }))],
+      ["exchange_from_another", edited((file) => ({ ...file, from: "c.test" }))],
+      ["other_run", edited((file) => ({ ...file, run: "0".repeat(32) }))],
+      // The same two organisations, with other keys and another run.
+      ["unknown_key", stranger.text],
+      ["signature_invalid", payload('"met"', '"not_applicable"')],
+      ["evidence_altered", text.replace('"verdict":"closed"', '"verdict":"open"')],
+      ["evidence_missing", edited((file) => ({ ...file, evidence: [] }))],
+    ];
+    const before = JSON.stringify(viewAt(b).held);
+    for (const [reason, file] of cases) {
+      const refused = await importStatements(b.context, Buffer.from(file, "utf8")).catch(
+        (error: unknown) => error,
+      );
+      assert.ok(refused instanceof RecordRefused, reason);
+      assert.ok(
+        refused.problems.some((problem) => problem.reason === reason),
+        `${reason}: ${refused.message}`,
+      );
+      assert.equal(JSON.stringify(viewAt(b).held), before, reason);
+    }
+    await importStatements(b.context, Buffer.from(text, "utf8"));
+    const held = JSON.stringify(viewAt(b).held);
+    const again = await importStatements(b.context, Buffer.from(text, "utf8"));
+    assert.deepEqual(again.added, { statements: 0, signatures: 0, evidence: 0 });
+    assert.equal(JSON.stringify(viewAt(b).held), held);
+    // One's own file is not the other's.
+    await assert.rejects(importStatements(a.context, Buffer.from(text, "utf8")), RecordRefused);
+  });
+
+  it("two runs that were opened for different reasons are told apart at the first file [OFF-3]", async (t) => {
+    const { directory, a, b, text } = await signedOnce(t, "planned_departure");
+    const before = JSON.stringify(viewAt(b).held);
+    await assert.rejects(importStatements(b.context, Buffer.from(text, "utf8")), {
+      code: "offboarding_blocked",
+      message: /same_trigger.*contract_end.*planned_departure/s,
+    });
+    assert.equal(JSON.stringify(viewAt(b).held), before);
+    await stepAt(directory, b, "next");
+    await stepAt(directory, b, "sign");
+    await stepAt(directory, b, "export");
+    const [back = ""] = exportedFiles(directory, b.own);
+    await assert.rejects(importStatements(a.context, readFileSync(back)), { code: "offboarding_blocked" });
+  });
+
+  it("nothing is passed on before something is signed [OFF-3]", async (t) => {
+    const { a } = await openParties(t);
+    await assert.rejects(exportStatements(a.context), { code: "offboarding_blocked" });
+  });
+});

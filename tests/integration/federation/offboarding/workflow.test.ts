@@ -1,0 +1,395 @@
+// A whole removal between two organisations that share nothing but files: its order, and what stops it.
+import assert from "node:assert/strict";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { readStage, writeStage } from "../../../../src/federation/offboarding/run/progress.ts";
+import { findRun } from "../../../../src/federation/offboarding/run/run.ts";
+import { complete } from "../../../../src/federation/offboarding/workflow/complete.ts";
+import { next } from "../../../../src/federation/offboarding/workflow/next.ts";
+import { plan } from "../../../../src/federation/offboarding/workflow/plan.ts";
+import { sign } from "../../../../src/federation/offboarding/workflow/sign.ts";
+import { OffboardingBlocked } from "../../../../src/federation/offboarding/workflow/step.ts";
+import { abort, waive } from "../../../../src/federation/offboarding/workflow/waive-and-abort.ts";
+import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
+import { commitRegistry } from "../../../support/control-repository.ts";
+import { A, B, openRunAt } from "../../../support/offboarding.ts";
+import { assertOneEnd } from "../../../support/offboarding-end.ts";
+import { openParties } from "../../../support/offboarding-parties.ts";
+import { driveToEnd, movesAt, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
+
+describe("walk", () => {
+  it("both walk the six stages in order, sign each other's, and hold one record that verifies [OFF-2]", async (t) => {
+    const { directory, a, b, pass } = await openParties(t);
+    for (const stage of STAGE_NAMES) {
+      for (const side of [a, b]) {
+        const { did, stage: done, record } = await next(side.context);
+        assert.deepEqual([did, done], ["proved", stage], JSON.stringify(record?.proof?.conditions, null, 1));
+        const again = await next(side.context);
+        assert.equal(again.did, "idle", "the next stage waits for both signatures");
+      }
+      assert.deepEqual((await sign(a.context)).signed, [stage]);
+      await pass(a, b);
+      const both = await sign(b.context);
+      assert.deepEqual([both.signed, both.countersigned], [[stage], [stage]]);
+      await assert.rejects(complete(a.context), OffboardingBlocked);
+      await pass(b, a);
+      assert.deepEqual((await sign(a.context)).countersigned, [stage]);
+      await pass(a, b);
+    }
+    assert.equal((await complete(a.context)).recordFile, null);
+    await pass(a, b);
+    assert.notEqual((await sign(b.context)).recordFile, null);
+    await pass(b, a);
+    await assertOneEnd(directory, [a, b]);
+  });
+
+  it("a plan shows what each remaining stage changes and restarts, and changes nothing [OFF-2]", async (t) => {
+    const { a, walk } = await openParties(t);
+    const head = await a.federation.repository.head();
+    const { stages } = await plan(a.context);
+    assert.deepEqual(
+      stages.map(({ stage }) => stage),
+      STAGE_NAMES,
+    );
+    const diffs = new Map(stages.map(({ stage, files }) => [stage, files.map(({ path }) => path)]));
+    assert.deepEqual(diffs.get("policy_border"), ["rendered/border/policy.json"]);
+    assert.match(stages[3]?.files[0]?.diff ?? "", /^@@.*\n(.*\n)*-\s+"b\.test"/);
+    assert.deepEqual(
+      stages.filter(({ restarts }) => restarts !== null).map(({ stage, restarts }) => [stage, restarts]),
+      [["transport", "homeserver"]],
+    );
+    assert.equal(await a.federation.repository.head(), head);
+    await walk(1);
+    assert.equal((await plan(a.context)).stages.length, 5);
+  });
+
+  it("a step whose exit condition does not hold is not signed, and names probe, finding and hint [OFF-2]", async (t) => {
+    const { a } = await openParties(t);
+    a.answers.set("invoke", { verdict: "open", status: 200, reason: "answered" });
+    assert.equal((await next(a.context)).did, "not_proved");
+    const blocked = await sign(a.context).catch((error: unknown) => error);
+    assert.ok(blocked instanceof OffboardingBlocked);
+    const [block, ...others] = blocked.blocks;
+    assert.deepEqual(others, []);
+    assert.deepEqual(
+      [block?.stage, block?.plane, block?.condition, block?.probe],
+      ["a2a_stop", "gateway", "invoke_refused", "invoke"],
+    );
+    assert.equal(block?.found, "invoke on docs-qa: open (gateway 200 answered)");
+    assert.match(blocked.hint ?? "", /drawbridge reconcile --once --plane gateway/);
+    assert.equal(viewAt(a).held.envelopes.length, 0);
+
+    a.answers.clear();
+    assert.equal(
+      (await next(a.context)).did,
+      "proved",
+      "the same stage is shown again, without another commit",
+    );
+    assert.deepEqual((await sign(a.context)).signed, ["a2a_stop"]);
+  });
+
+  it("a plane that a commit opens between its proof and the signature is not signed for [OFF-2]", async (t) => {
+    const { a } = await openParties(t);
+    await next(a.context);
+    const { repository } = a.federation;
+    const file = "registry/partners/b.yaml";
+    const text =
+      (await repository.read(await repository.requireHead(), ["registry/partners"])).get(file) ?? "";
+    await commitRegistry(repository, new Map([[file, text.replace("gateway: closed", "gateway: open")]]));
+    await assert.rejects(
+      sign(a.context),
+      /in_force \[registry\]: the registry declares the gateway plane open/,
+    );
+    assert.equal(viewAt(a).held.envelopes.length, 0);
+  });
+
+  it("what nobody has tried as the counterparty is not shown closed [OFF-2]", async (t) => {
+    const { a } = await openParties(t, { fromOutside: false });
+    const { did, record } = await next(a.context);
+    assert.equal(did, "not_proved");
+    const open = record?.proof?.conditions.filter(({ verdict }) => verdict === "unknown") ?? [];
+    assert.deepEqual(
+      open.map(({ condition, found }) => [condition, found]),
+      [
+        ["token_refused", "nobody has tried token_request as the counterparty"],
+        ["invoke_refused", "nobody has tried invoke as the counterparty"],
+      ],
+    );
+    assert.match(open[0]?.hint ?? "", /--probe-config/);
+  });
+
+  it("a border whose homeserver was restarted is measured anew [OFF-2]", async (t) => {
+    const { a, walk } = await openParties(t);
+    await walk(3);
+    const { federation } = a;
+    const { border } = federation.planes;
+    const apply = border.apply.bind(border);
+    border.apply = (...args) => {
+      a.startedAt = "2026-01-02T00:00:00.000Z";
+      return apply(...args);
+    };
+    const first = await next(a.context);
+    assert.deepEqual(
+      first.record?.proof?.conditions
+        .filter(({ verdict }) => verdict !== "met")
+        .map(({ condition }) => condition),
+      ["no_restart"],
+    );
+    assert.equal((await next(a.context)).did, "proved");
+  });
+
+  it("a plane that is opened by hand after its sign-off blocks completion, and is named [OFF-2]", async (t) => {
+    const { a, walk } = await openParties(t);
+    await walk(6);
+    assert.ok(movesAt(a).complete);
+    const file = join(a.parts, "border/policy.json");
+    const policy = JSON.parse(readFileSync(file, "utf8")) as { allowed_servers: string[] };
+    policy.allowed_servers.push(B);
+    writeFileSync(file, JSON.stringify(policy));
+    const blocked = await complete(a.context).catch((error: unknown) => error);
+    assert.ok(blocked instanceof OffboardingBlocked);
+    assert.deepEqual(new Set(blocked.blocks.map(({ plane }) => plane)), new Set(["border"]));
+    assert.match(blocked.message, /border plane was changed by hand: .*policy\.json \(edited\)/);
+    assert.match(blocked.message, /policy_digest_changed \[policy_check\]: policy_check on b\.test: open/);
+    assert.equal(viewAt(a).completion.state, "none");
+    assert.equal(
+      readFileSync(file, "utf8"),
+      JSON.stringify(policy),
+      "it is noticed, not put right on the way",
+    );
+  });
+
+  it("a stage that is signed and of which nothing is remembered blocks completion [OFF-2]", async (t) => {
+    const { a, walk } = await openParties(t);
+    await walk(6);
+    const run = findRun(a.federation.state);
+    rmSync(a.federation.state.file(`offboarding/${run.run}/stages`, "policy_border.json"));
+    await assert.rejects(complete(a.context), /policy_border, plane border: remembered \[state\]/);
+    assert.equal(viewAt(a).completion.state, "none");
+  });
+
+  it("of the other organisation nothing is stated that it has not signed [OFF-2]", async (t) => {
+    for (const [word, condition] of [
+      ["check:federation", "static_tests_pass"],
+      ["owner:", "owner_named"],
+    ] as const) {
+      const { a, b, pass, walk } = await openParties(t);
+      await walk(5);
+      for (const side of [a, b]) await next(side.context);
+      const run = findRun(b.federation.state);
+      const record = readStage(run, "data_duties");
+      assert.ok(record?.proof);
+      const attested = record.proof.attested.filter((one) => !one.startsWith(word));
+      writeStage(run, { ...record, proof: { ...record.proof, attested } });
+      for (const side of [a, b]) await sign(side.context);
+      await pass(a, b);
+      await sign(b.context);
+      await pass(b, a);
+      await sign(a.context);
+      await assert.rejects(complete(a.context), new RegExp(`${condition} \\[statement\\]`));
+    }
+  });
+
+  it("a plane that a commit has opened again blocks the completion of either side [OFF-2]", async (t) => {
+    const { a, b, pass, walk } = await openParties(t);
+    await walk(6);
+    const reopened = async (side: typeof a, other: string) => {
+      const file = `registry/partners/${other[0]}.yaml`;
+      const head = await side.federation.repository.requireHead();
+      const text = (await side.federation.repository.read(head, ["registry/partners"])).get(file) ?? "";
+      const opened = text.replace("card: closed", "card: open");
+      assert.notEqual(opened, text);
+      return {
+        open: () => commitRegistry(side.federation.repository, new Map([[file, opened]])),
+        close: () => commitRegistry(side.federation.repository, new Map([[file, text]])),
+      };
+    };
+    const at = await reopened(a, B);
+    await at.open();
+    await assert.rejects(
+      complete(a.context),
+      /a2a_discovery, plane card: in_force .*declares the card plane open/,
+    );
+    await at.close();
+    // The planes never left what the registry says again.
+    await complete(a.context);
+    assert.equal(viewAt(a).completion.state, "signed");
+    await pass(a, b);
+    const there = await reopened(b, A);
+    await there.open();
+    await assert.rejects(sign(b.context), /the completion is not countersigned\n.*card plane open/);
+    assert.equal(viewAt(b).completion.state, "signed");
+  });
+
+  it("what is out of reach blocks the signature until it is waived by name, and the waiver is signed [OFF-2]", async (t) => {
+    const { directory, a, b, walk } = await openParties(t);
+    await walk(2);
+    const room = "!lost:a.test";
+    a.outOfReach.push({ partner: B, subject: room, reason: "no_power", hint: "Ask its administrator." });
+    assert.equal((await next(a.context)).did, "not_proved");
+    await assert.rejects(sign(a.context), /out_of_reach \[!lost:a\.test\]: no_power/);
+    await assert.rejects(
+      waive(a.context, "!other:a.test", { reason: "gone" }),
+      /nothing out of reach is called/,
+    );
+    await assert.rejects(waive(a.context, room, { reason: "call me: x@y.z" }), /is no word/);
+    await assert.rejects(sign(a.context), OffboardingBlocked);
+    assert.deepEqual((await waive(a.context, room, { reason: "room_is_abandoned" })).left, []);
+    assert.deepEqual((await sign(a.context)).signed, ["room"]);
+    await driveToEnd(directory, [a, b]);
+    await assertOneEnd(directory, [a, b]);
+    const text = readFileSync(
+      join(a.federation.state.path, "offboarding", findRun(a.federation.state).run, "record.json"),
+      "utf8",
+    );
+    const completion = JSON.parse(
+      Buffer.from(JSON.parse(text).completion.payload, "base64").toString("utf8"),
+    );
+    assert.deepEqual(completion.predicate.outOfReach, [
+      { subject: room, reason: "no_power", waivedBy: "a-change-owner", waiver: "room_is_abandoned" },
+    ]);
+  });
+
+  it("an emergency contains planes 5, 4, 2 and 3 at once, then walks every stage [OFF-2]", async (t) => {
+    const { directory, a, b } = await openParties(t, { kind: "emergency" });
+    const order = () =>
+      readFileSync(join(a.parts, "order"), "utf8")
+        .trim()
+        .split("\n")
+        .map((line) => line.split(" ")[0]);
+    const before = order().length;
+    const { did, planes } = await next(a.context);
+    assert.deepEqual(
+      [did, planes.map(({ plane, done }) => [plane, done])],
+      ["contained", ["gateway", "card", "rooms", "border"].map((plane) => [plane, true])],
+    );
+    const applied = order().slice(before);
+    assert.deepEqual(
+      applied,
+      ["gateway", "card", "rooms", "border", "rooms"],
+      "the rooms again, behind the border",
+    );
+    assert.deepEqual((await next(a.context)).stage, "a2a_stop");
+    await driveToEnd(directory, [a, b]);
+    await assertOneEnd(directory, [a, b]);
+  });
+
+  it("an organisation goes ahead of the other's signatures only with a reason, which is signed [OFF-2]", async (t) => {
+    const { directory, a, b } = await openParties(t);
+    assert.equal((await next(a.context)).stage, "a2a_stop");
+    assert.equal((await next(a.context)).did, "idle");
+    for (const stage of STAGE_NAMES.slice(1)) {
+      const { did, stage: done } = await next(a.context, { ahead: "partner_is_silent" });
+      assert.deepEqual([did, done], ["proved", stage]);
+    }
+    assert.deepEqual((await sign(a.context)).signed, STAGE_NAMES);
+    await driveToEnd(directory, [a, b]);
+    await assertOneEnd(directory, [a, b]);
+    const statements = viewAt(b).held.envelopes.map(({ payload }) =>
+      Buffer.from(payload, "base64").toString("utf8"),
+    );
+    assert.equal(statements.filter((text) => text.includes('"ahead:partner_is_silent"')).length, 5);
+  });
+
+  it("a reason to go ahead that no statement can hold is refused, and the run stays as it was [OFF-2]", async (t) => {
+    const { a } = await openParties(t);
+    await next(a.context);
+    const head = await a.federation.repository.head();
+    for (const ahead of ["because it is silent", "x".repeat(123), ""]) {
+      await assert.rejects(next(a.context, { ahead }), { code: "usage", message: /--skip-countersignature/ });
+    }
+    assert.equal(await a.federation.repository.head(), head);
+    assert.equal(viewAt(a).stages[1]?.own.state, "pending");
+    assert.equal((await next(a.context, { ahead: "x".repeat(122) })).did, "proved");
+    assert.deepEqual((await sign(a.context)).signed, ["a2a_stop", "a2a_discovery"]);
+  });
+
+  it("what an organisation does not have is stated as that, with what shows it [OFF-2]", async (t) => {
+    const { directory, a, b } = await openParties(t, { lacks: { [B]: ["card", "gateway"] } });
+    await driveToEnd(directory, [a, b]);
+    await assertOneEnd(directory, [a, b]);
+    const { stages } = viewAt(b);
+    const verdicts = stages[0]?.record?.proof?.conditions.map(({ condition, verdict }) => [
+      condition,
+      verdict,
+    ]);
+    assert.deepEqual(verdicts, [
+      ["in_force", "met"],
+      ["partner_not_rendered", "not_applicable"],
+      ["token_refused", "not_applicable"],
+      ["invoke_refused", "not_applicable"],
+    ]);
+  });
+
+  it("a partial removal leaves rooms, border and transport alone [OFF-2]", async (t) => {
+    const { directory, a, b } = await openParties(t, { kind: "partial" });
+    const before = ["rooms/rooms.json", "border/policy.json", "transport/homeserver.yaml"].map((path) =>
+      readFileSync(join(a.parts, path), "utf8"),
+    );
+    await driveToEnd(directory, [a, b]);
+    const after = ["rooms/rooms.json", "border/policy.json", "transport/homeserver.yaml"].map((path) =>
+      readFileSync(join(a.parts, path), "utf8"),
+    );
+    assert.deepEqual(after, before);
+    assert.equal(findRun(a.federation.state).ended?.how, "completed");
+  });
+
+  it("a partial removal closes nothing that the private record does not name [PRT-1]", async (t) => {
+    const { a } = await openParties(t, { kind: "partial" });
+    const named = a.facts.agents;
+    const files = ["gateway/invocation.yaml", "card/agents.yaml"];
+    const texts = () => files.map((path) => readFileSync(join(a.parts, path), "utf8"));
+    const [head, before] = [await a.federation.repository.head(), texts()];
+    Object.assign(a.facts, { agents: ["docs-qa"] });
+    await assert.rejects(next(a.context), (error) => {
+      assert.ok(error instanceof OffboardingBlocked);
+      const found = error.blocks.map((block) => [block.stage, block.condition, block.found.split(" ")[0]]);
+      assert.deepEqual(found, [["a2a_stop", "named", "b-docs-qa"]]);
+      assert.match(error.hint ?? "", /drawbridge agent withdraw/);
+      return true;
+    });
+    assert.equal(await a.federation.repository.head(), head);
+    assert.deepEqual(texts(), before);
+    assert.equal(readStage(findRun(a.federation.state), "a2a_stop"), undefined, "it has not begun either");
+    Object.assign(a.facts, { agents: named });
+    assert.equal((await next(a.context)).did, "proved");
+  });
+
+  it("an agent that a commit adds while a partial removal waits to commit is not closed unnamed [PRT-1]", async (t) => {
+    const { a } = await openParties(t, { kind: "partial" });
+    const { repository, state } = a.federation;
+    const file = "registry/partners/b.yaml";
+    const text =
+      (await repository.read(await repository.requireHead(), ["registry/partners"])).get(file) ?? "";
+    const more = text.replace(
+      "  consumes:\n",
+      `  consumes:\n    newcomer: {cardUrl: "https://b.test/newcomer"}\n`,
+    );
+    assert.notEqual(more, text);
+    // The look before the stage is opened is over when the run waits for its turn to commit.
+    const held = await state.tryLock("commit");
+    const waits = Promise.withResolvers<void>();
+    const federation = { ...a.federation, onWait: waits.resolve };
+    const ended = next({ ...a.context, federation });
+    await Promise.race([waits.promise, ended]);
+    await commitRegistry(repository, new Map([[file, more]]));
+    const head = await repository.head();
+    await held?.release();
+    await assert.rejects(ended, /newcomer would be closed as well/);
+    assert.equal(await repository.head(), head, "nothing was committed");
+  });
+
+  it("an aborted run leaves closed what it closed, says so, and makes room for another [OFF-2]", async (t) => {
+    const { a, walk } = await openParties(t);
+    await walk(2);
+    await assert.rejects(openRunAt(a), { code: "usage" });
+    const { run, closed } = await abort(a.context, { reason: "decided_otherwise" });
+    assert.deepEqual([run.ended?.how, closed], ["aborted", ["gateway", "card"]]);
+    for (const step of ["next", "sign", "complete", "import"] as const) {
+      await assert.rejects(stepAt(a.folder.slice(0, -A.length - 1), a, step), { code: "usage" }, step);
+    }
+    assert.doesNotMatch(readFileSync(join(a.parts, "gateway/invocation.yaml"), "utf8"), /b-bridge/);
+    assert.equal((await openRunAt(a)).ended, null);
+  });
+});

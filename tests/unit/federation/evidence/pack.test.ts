@@ -1,0 +1,256 @@
+// Evidence packs: what of the record streams gets in, that nothing else can, and that every digest tells.
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { sha256Tagged } from "../../../../src/domain/digest.ts";
+import { leakCells, leakSummary } from "../../../../src/federation/evidence/leak-rows.ts";
+import {
+  type EvidencePackBody,
+  LIMITS,
+  packProblems,
+  sealPack,
+} from "../../../../src/federation/evidence/pack.ts";
+import { renderPage } from "../../../../src/federation/evidence/page.ts";
+import { collectStream, STREAM_NAMES } from "../../../../src/federation/evidence/record-streams.ts";
+import { evidenceItem } from "../../../../src/records/format/evidence-item.ts";
+import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
+
+const PARTNER = { serverName: "b.test:8449", azp: "org-b-bridge", agents: new Set(["org-b-docs-qa"]) };
+const WINDOW = { since: "2026-01-01T00:00:00.000Z", until: "2026-01-02T00:00:00.000Z" };
+const AT = "2026-01-01T03:00:00.000Z";
+const DIGEST = sha256Tagged("policy");
+
+const violation = {
+  schema: "svc_federation_policy_violation",
+  reason: "server_not_allowed",
+  server: PARTNER.serverName,
+  room: "!room:a.test",
+  event: "$event",
+  policy_digest: DIGEST,
+  at: AT,
+};
+const request = {
+  start_time: AT,
+  azp: PARTNER.azp,
+  route: "invoke:docs-qa",
+  code: 403,
+  details: "rbac_access_denied_matched_policy[none]",
+  flags: "-",
+  duration_ms: 1,
+  bytes_in: 10,
+  bytes_out: 19,
+};
+const delegation = {
+  audit_id: "7",
+  schema: "svc.delegation.v1",
+  time: AT,
+  outcome: "denied",
+  terminal_stage: "agent_card",
+  terminal_reason: "agent_card_untrusted",
+  a2a_attempted: false,
+  target: { agent: "docs-qa", ghost: "@agent_docs-qa:a.test", fingerprint: "none", agent_version: null },
+  room_id: "!room:a.test",
+  event_id: "$question",
+  sender: `@bob:${PARTNER.serverName}`,
+  ingress: "transaction",
+  admitted_at: AT,
+  accepted_at: null,
+  reply_event_id: null,
+};
+
+const LINES = { border_violations: violation, gateway_decisions: request, bridge_audit: delegation } as const;
+
+function lines(...values: readonly unknown[]): string {
+  return values.map((value) => `${typeof value === "string" ? value : JSON.stringify(value)}\n`).join("");
+}
+
+function body(): EvidencePackBody {
+  return {
+    schema: "svc.federation.evidence.v1",
+    made_at: AT,
+    window: WINDOW,
+    partner: {
+      name: "org-b",
+      server_name: PARTNER.serverName,
+      azp: PARTNER.azp,
+      issuer: "https://issuer.b.test",
+      key_ids: { server: ["ed25519:a_b"], card: [] },
+      classification: "internal",
+      contained: true,
+    },
+    revision: "0".repeat(40),
+    closed_planes: ["gateway", "card", "rooms", "border"],
+    containment_records: [],
+    inside: [],
+    outside: [],
+    streams: [],
+    stream_items: [],
+    limits: { ...LIMITS, live_tokens: { longest_life_seconds: 300, dead_by: null } },
+  };
+}
+
+describe("evidence", () => {
+  it("of each stream the partner's lines in the window are taken, each with the digest of the line [EVD-1]", async (t) => {
+    const folder = temporaryFolder(t);
+    for (const stream of STREAM_NAMES) {
+      const line = LINES[stream];
+      const [time, who] = {
+        border_violations: ["at", { server: "c.test" }],
+        gateway_decisions: ["start_time", { azp: "org-c" }],
+        bridge_audit: ["time", { sender: "@eve:c.test" }],
+      }[stream] as [string, object];
+      const file = join(folder, `${stream}.jsonl`);
+      const others = [
+        { ...line, ...who },
+        { ...line, [time]: "2025-12-31T23:59:59.999Z" },
+        { ...line, [time]: "2026-01-02T00:00:00.001Z" },
+      ];
+      const text = `${lines(line, ...others)}{"half":`;
+      writeFile(file, text);
+      const { summary, items } = await collectStream(stream, file, PARTNER, WINDOW);
+      assert.deepEqual(
+        { ...summary, bytes: 0 },
+        {
+          ...{ stream, state: "read", bytes: 0, digest: sha256Tagged(text) },
+          ...{ lines: 4, matching: 1, included: 1, refused_lines: 0 },
+        },
+      );
+      assert.equal(items[0]?.line_digest, sha256Tagged(JSON.stringify(line)));
+      assert.deepEqual(packProblems(sealPack({ ...body(), stream_items: [...items] })), []);
+    }
+  });
+
+  it("a stream that is not there, or not this deployment's, is said to be so [EVD-1]", async (t) => {
+    const folder = temporaryFolder(t);
+    const absent = await collectStream("bridge_audit", join(folder, "none.jsonl"), PARTNER, WINDOW);
+    assert.equal(absent.summary.state, "absent");
+    assert.equal(
+      (await collectStream("bridge_audit", undefined, PARTNER, WINDOW)).summary.state,
+      "not_operated",
+    );
+    assert.equal((await collectStream("bridge_audit", folder, PARTNER, WINDOW)).summary.state, "unreadable");
+  });
+
+  it("a line with anything outside its schema is counted and nothing of it is included [EVD-1] [AUD-2]", async (t) => {
+    const folder = temporaryFolder(t);
+    const canary = "the tide table of the harbour";
+    for (const stream of STREAM_NAMES) {
+      const line: Record<string, unknown> = { ...LINES[stream] };
+      const spoiled: unknown[] = [{ ...line, body: canary }, canary, "{", "[]", "null", "x".repeat(70_000)];
+      for (const field of Object.keys(line)) spoiled.push({ ...line, [field]: canary });
+      for (const field of Object.keys(line)) {
+        const { [field]: _gone, ...rest } = line;
+        spoiled.push(rest);
+      }
+      const file = join(folder, `${stream}.jsonl`);
+      writeFile(file, lines(...spoiled, line));
+      const { summary, items } = await collectStream(stream, file, PARTNER, WINDOW);
+      assert.deepEqual([summary.refused_lines, items.length], [spoiled.length, 1], stream);
+      const pack = sealPack({ ...body(), streams: [summary], stream_items: [...items] });
+      for (const text of [JSON.stringify(pack), renderPage(pack)]) assert.ok(!text.includes("tide"), stream);
+    }
+  });
+
+  it("whatever bytes a stream holds, reading it neither fails nor lets a line in that does not fit [EVD-1]", async (t) => {
+    const file = join(temporaryFolder(t), "stream.jsonl");
+    const piece = fc.oneof(fc.string(), fc.json(), fc.constant(JSON.stringify(violation)), fc.constant("\n"));
+    await fc.assert(
+      fc.asyncProperty(fc.array(piece, { maxLength: 12 }), async (pieces) => {
+        writeFile(file, pieces.join("\n"));
+        const { summary, items } = await collectStream("border_violations", file, PARTNER, WINDOW);
+        assert.equal(summary.state, "read");
+        assert.ok(items.every(({ line_digest }) => line_digest === sha256Tagged(JSON.stringify(violation))));
+        assert.ok(summary.refused_lines + summary.matching <= summary.lines);
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  it("a change anywhere in a pack is told by a digest, and an unknown member by the schema [EVD-1]", () => {
+    const item = evidenceItem({
+      schema: "svc.federation.evidence_item.v1",
+      ...{ plane: "transport", partner: PARTNER.serverName, probe: "federation_send", vantage: "partner" },
+      ...{
+        subject: "a.test",
+        verdict: "closed",
+        layer: "transport",
+        status: 403,
+        reason: "federation_denied",
+      },
+      ...{ references: [], at: AT, durationMs: 3 },
+    } as Parameters<typeof evidenceItem>[0]);
+    const pack = sealPack({ ...body(), outside: [item] });
+    assert.deepEqual(packProblems(JSON.parse(JSON.stringify(pack))), []);
+    assert.deepEqual(packProblems({ ...pack, outside: [{ ...item, verdict: "open" }] }), [
+      "wrong digest: outside.0",
+      "wrong digest: the pack",
+    ]);
+    assert.deepEqual(packProblems({ ...pack, outside: [] }), ["wrong digest: the pack"]);
+    assert.deepEqual(packProblems({ ...pack, closed_planes: [] }), ["wrong digest: the pack"]);
+    assert.deepEqual(packProblems({ ...pack, note: "hello" }), ["outside the schema: the pack"]);
+    assert.ok(packProblems("nothing").length > 0);
+  });
+
+  it("both limits stand in every pack and on its page, and cannot be left out or reworded [EVD-1]", () => {
+    const pack = sealPack(body());
+    const page = renderPage(pack);
+    assert.match(page, /does not retract history that was replicated/);
+    assert.match(page, /X-User-Id header is attribution, not authentication/);
+    assert.match(page, /lives for at most 300 seconds/);
+    const limits = { ...pack.limits, user_attribution: "fine" } as unknown as EvidencePackBody["limits"];
+    assert.throws(() => sealPack({ ...body(), limits }), RangeError);
+  });
+
+  it("a leak is denied only where every attempt was refused, and never where nobody tried [OFF-4]", () => {
+    const found = (probe: string, verdict: "open" | "closed" | "unknown", layer = "homeserver") =>
+      evidenceItem({
+        schema: "svc.federation.evidence_item.v1",
+        ...{ plane: "rooms", partner: PARTNER.serverName, probe, vantage: "partner", subject: "!r" },
+        ...{ verdict, layer, status: null, reason: null, references: [], at: AT, durationMs: null },
+      } as Parameters<typeof evidenceItem>[0]);
+    const cells = leakCells([
+      found("event_at_target", "closed"),
+      found("backfill_at_target", "open"),
+      found("event_at_witness", "closed"),
+      found("backfill_at_witness", "closed"),
+      found("make_join", "closed"),
+      found("remote_join", "unknown"),
+      found("make_join_at_witness", "closed"),
+      found("remote_join_via_witness", "unknown", "none"),
+      found("message_to_target", "unknown", "none"),
+    ]);
+    assert.deepEqual(
+      [cells.history_from_target, cells.history_from_third, cells.join_at_target, cells.join_via_third],
+      ["yes", "no", "unknown", "no"],
+    );
+    assert.deepEqual([cells.partner_to_target, cells.target_to_partner], ["not_tried", "not_tried"]);
+  });
+
+  it("what the rows say together names what crosses, what nobody could tell and what nobody tried [OFF-4]", () => {
+    const closed = Object.fromEntries(
+      Object.keys(leakCells([])).map((column) => [column, "no"]),
+    ) as ReturnType<typeof leakCells>;
+    assert.equal(
+      leakSummary([{ room: "!one", cells: closed }]),
+      "Nothing was seen to cross in the one room looked at.",
+    );
+    assert.equal(
+      leakSummary([
+        { room: "!one", cells: { ...closed, target_to_partner: "not_tried" } },
+        {
+          room: "!two",
+          cells: {
+            ...closed,
+            join_via_third: "yes",
+            history_from_third: "unknown",
+            partner_to_target: "not_tried",
+            target_to_partner: "not_tried",
+          },
+        },
+      ]),
+      "**Still crossing** in 1 of the 2 rooms looked at: join at D. Could not be told everywhere: history from D. " +
+        "Not tried in !two: B→A. Not tried in any of them: A→B.",
+    );
+  });
+});

@@ -1,0 +1,281 @@
+// A purge against scripted answers: what a real homeserver does only on a bad day.
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { describe, it, type TestContext } from "node:test";
+import { systemRandom } from "../../../../../src/domain/clock.ts";
+import type { FederationConfig } from "../../../../../src/federation/config.ts";
+import { beyondWhatWasShown, type PurgePlan } from "../../../../../src/federation/offboarding/duties/plan.ts";
+import { dryRun, readPurge, runPurge } from "../../../../../src/federation/offboarding/duties/purge.ts";
+import { dutiesEvidence, writeStage } from "../../../../../src/federation/offboarding/run/progress.ts";
+import { createRun } from "../../../../../src/federation/offboarding/run/run.ts";
+import { StateFolder } from "../../../../../src/federation/state/folder.ts";
+import { ManualClock } from "../../../../support/manual-clock.ts";
+import { recordWith } from "../../../../support/private-record.ts";
+import {
+  type Script,
+  type SeenRequest,
+  scriptedHomeserver,
+} from "../../../../support/scripted-homeserver.ts";
+import { temporaryFolder, writeFile } from "../../../../support/temporary.ts";
+
+const AT = "2026-02-01T00:00:00.000Z";
+const PARTNER = "matrix.lighthouse.example:8448";
+const ROOM = "!quay:harbour.example";
+
+/** One shared room with one file of the partner's in it. */
+class Homeserver {
+  readonly files = new Map([["blob", { quarantined: false }]]);
+  isRoomThere = true;
+  /** Times of events of ours besides. */
+  readonly later: number[] = [];
+  /** Whether purging the cache does anything. */
+  purges = true;
+  /** Answers before the rest. */
+  instead: Script | undefined;
+  readonly seen: string[] = [];
+
+  readonly script: Script = (request) => {
+    this.seen.push(`${request.method} ${request.path}`);
+    const special = this.instead?.(request);
+    return special !== undefined && special !== "hang" && special !== "reset" && special.status !== 599
+      ? special
+      : this.#answer(request);
+  };
+
+  #answer({ method, path }: SeenRequest): ReturnType<Script> {
+    const missing = { status: 404, body: { errcode: "M_NOT_FOUND" } };
+    if (path.endsWith("/whoami")) return { body: { user_id: "@root:harbour.example" } };
+    if (path.includes("/federation/destinations/")) {
+      if (!path.endsWith("/rooms")) return { body: { destination: PARTNER } };
+      return { body: { rooms: [{ room_id: ROOM }], total: 1 } };
+    }
+    if (path.endsWith("/admin/v1/rooms")) {
+      return { body: { rooms: [{ room_id: ROOM, joined_members: 2, joined_local_members: 1 }] } };
+    }
+    if (path.endsWith("/delete_status")) return { body: { results: [{ status: "complete" }] } };
+    if (method === "DELETE" && path.endsWith(ROOM)) {
+      this.isRoomThere = false;
+      return { body: { delete_id: "one" } };
+    }
+    if (path.endsWith("/purge_media_cache")) {
+      if (this.purges)
+        for (const [id, { quarantined }] of this.files) if (!quarantined) this.files.delete(id);
+      return { body: { deleted: 1 } };
+    }
+    const released = /\/unquarantine\/[^/]+\/(.+)$/.exec(path)?.[1];
+    if (released !== undefined) {
+      this.files.set(released, { quarantined: false });
+      return { body: {} };
+    }
+    const file = /\/v1\/media\/[^/]+\/(.+)$/.exec(path)?.[1];
+    if (file !== undefined) {
+      const found = this.files.get(file);
+      if (found === undefined) return missing;
+      return {
+        body: { media_info: { last_access_ts: 5, quarantined_by: found.quarantined ? "@root" : null } },
+      };
+    }
+    if (!this.isRoomThere) return missing;
+    if (path.endsWith("/media"))
+      return { body: { local: [], remote: [`mxc://${PARTNER}/blob`, "mxc://other/blob"] } };
+    if (path.endsWith("/messages")) {
+      const event = (sender: string, at = 1) => ({ sender, origin_server_ts: at });
+      const ours = this.later.map((at) => event("@alice:harbour.example", at));
+      return { body: { chunk: [event(`@bob:${PARTNER}`), event("@alice:harbour.example"), ...ours] } };
+    }
+    if (path.endsWith("/state")) {
+      const member = (user: string) => ({
+        ...{ type: "m.room.member", state_key: user, sender: user, event_id: `$${user}` },
+        content: { membership: "join" },
+      });
+      return { body: { state: [member(`@bob:${PARTNER}`), member("@alice:harbour.example")] } };
+    }
+    return missing;
+  }
+}
+
+async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> = {}) {
+  const homeserver = new Homeserver();
+  const { url } = await scriptedHomeserver(t, homeserver.script);
+  const directory = temporaryFolder(t);
+  writeFile(join(directory, "token"), "token", 0o600);
+  const privateRecordFile = join(directory, "record.yaml");
+  const rooms = [{ room: ROOM, how: "room" }];
+  writeFile(
+    privateRecordFile,
+    recordWith("duties.purge", { remoteMedia: "purge", quarantinedMedia: "purge", rooms, ...purge }),
+    0o600,
+  );
+  const clock = new ManualClock(Date.parse(AT));
+  const state = StateFolder.open(join(directory, "state"), systemRandom);
+  const run = createRun(state, {
+    ...{ version: 1, run: "0".repeat(32), kind: "full", trigger: "contract_end" },
+    ...{ remover: "harbour.example", partner: PARTNER, self: "harbour.example" },
+    ...{ privateRecordFile, openedAt: AT, ended: null },
+    baseline: { revision: "0".repeat(40), policyDigest: null, policyExcluded: false },
+  });
+  writeStage(run, {
+    ...{ version: 1, stage: "data_duties", openedAt: AT, ahead: null },
+    ...{ startedBefore: null, commit: null, proof: null },
+  });
+  const config = {
+    directory,
+    homeserver: { url, operatorToken: { file: "token" } },
+    rooms: { pace: 0 },
+  } as unknown as FederationConfig;
+  return {
+    homeserver,
+    run,
+    privateRecordFile,
+    context: { config, federation: { clock }, say: () => undefined },
+  };
+}
+
+describe("purge", () => {
+  it("a file that does not go is told, nothing is stated, and the next run ends it [OFF-2]", async (t) => {
+    const { homeserver, run, context } = await purging(t);
+    const { digest, media } = await dryRun(context, run);
+    assert.deepEqual(media.files, [{ mediaId: "blob", quarantined: false }]);
+    homeserver.purges = false;
+    await assert.rejects(runPurge(context, run, digest), {
+      code: "program_failed",
+      message: /1 of 1 cached files/,
+    });
+    assert.deepEqual(dutiesEvidence(run), []);
+    assert.ok(homeserver.isRoomThere);
+    homeserver.purges = true;
+    await runPurge(context, run, digest);
+    assert.ok(!homeserver.isRoomThere && homeserver.files.size === 0);
+    assert.ok(dutiesEvidence(run).length > 0);
+  });
+
+  it("what is in quarantine is released first, and only where the record says so [OFF-2]", async (t) => {
+    for (const quarantinedMedia of ["purge", "keep"]) {
+      const { homeserver, run, context } = await purging(t, { quarantinedMedia });
+      homeserver.files.set("blob", { quarantined: true });
+      const { digest, media } = await dryRun(context, run);
+      assert.equal(media.keptInQuarantine, quarantinedMedia === "keep" ? 1 : 0);
+      await runPurge(context, run, digest);
+      assert.equal(
+        homeserver.seen.some((one) => one.includes("unquarantine")),
+        quarantinedMedia === "purge",
+      );
+      assert.equal(homeserver.files.size, quarantinedMedia === "purge" ? 0 : 1);
+    }
+  });
+
+  it("a homeserver that fails in the middle leaves a purge that goes on, and does nothing twice [OFF-2]", async (t) => {
+    const { homeserver, run, context } = await purging(t);
+    const { digest } = await dryRun(context, run);
+    homeserver.instead = ({ method, path }) =>
+      method === "DELETE" && path.endsWith(ROOM)
+        ? { status: 403, body: { errcode: "M_FORBIDDEN" } }
+        : { status: 599 };
+    await assert.rejects(runPurge(context, run, digest), { code: "homeserver_refused" });
+    assert.equal(readPurge(run)?.begun?.mediaDone, true);
+    homeserver.instead = undefined;
+    homeserver.seen.length = 0;
+    await runPurge(context, run, digest);
+    assert.ok(!homeserver.seen.some((one) => one.includes("purge_media_cache")));
+    const items = dutiesEvidence(run);
+    homeserver.seen.length = 0;
+    await runPurge(context, run, digest);
+    assert.deepEqual([dutiesEvidence(run), homeserver.seen], [items, []]);
+  });
+
+  it("what was said since the dry run in a room that would go with it is more than was shown [OFF-2]", async (t) => {
+    const later = Date.parse(AT) + 60_000;
+    const { homeserver, run, context } = await purging(t);
+    const { digest } = await dryRun(context, run);
+    homeserver.later.push(later);
+    await assert.rejects(runPurge(context, run, digest), {
+      code: "usage",
+      message: /more would go than was shown/,
+    });
+    assert.ok(homeserver.isRoomThere);
+    const again = await dryRun(context, run);
+    assert.equal(again.rooms[0]?.events.own, 2);
+    await runPurge(context, run, again.digest);
+    assert.ok(!homeserver.isRoomThere);
+  });
+
+  it("what is younger than the dry run stays when only a room's history goes, and is no obstacle [OFF-2]", async (t) => {
+    const { homeserver, run, context } = await purging(t, { rooms: [{ room: ROOM, how: "history" }] });
+    const { digest } = await dryRun(context, run);
+    homeserver.later.push(Date.parse(AT) + 60_000);
+    await runPurge(context, run, digest);
+    assert.ok(homeserver.isRoomThere);
+  });
+
+  it("what the record keeps since the dry run is not purged by the dry run's digest [OFF-2]", async (t) => {
+    const changes = [
+      { rooms: [{ room: ROOM, how: "keep" }] },
+      { rooms: [{ room: ROOM, how: "history" }] },
+      { quarantinedMedia: "keep" },
+      { remoteMedia: "keep", quarantinedMedia: "keep" },
+    ];
+    for (const change of changes) {
+      const { homeserver, run, context, privateRecordFile } = await purging(t);
+      homeserver.files.set("blob", { quarantined: true });
+      const { digest } = await dryRun(context, run);
+      const rooms = [{ room: ROOM, how: "room" }];
+      const purge = { remoteMedia: "purge", quarantinedMedia: "purge", rooms, ...change };
+      writeFile(privateRecordFile, recordWith("duties.purge", purge), 0o600);
+      const refused = { code: "usage", message: /the record no longer has this purged/ };
+      await assert.rejects(runPurge(context, run, digest), refused, JSON.stringify(change));
+      assert.ok(homeserver.isRoomThere && homeserver.files.size === 1);
+    }
+  });
+
+  it("more of anything than was shown is refused, and less is not [OFF-2]", () => {
+    const plan = (change: (plan: PurgePlan) => void = () => undefined): PurgePlan => {
+      const made: PurgePlan = {
+        ...{ schema: "svc.federation.purge_plan.v1", run: "0".repeat(32), partner: PARTNER, at: AT },
+        media: {
+          ...{ purge: true, keptInQuarantine: 0, beforeMs: 6, otherFiles: 3, isWhole: true },
+          files: [{ mediaId: "one", quarantined: false }],
+        },
+        rooms: [
+          {
+            ...{ room: ROOM, how: "history", localMembers: 1, otherServers: [] },
+            events: { own: 1, partner: 2, others: 3 },
+          },
+        ],
+        staying: [],
+        digest: `sha256:${"0".repeat(64)}`,
+      };
+      change(made);
+      return made;
+    };
+    const room = (made: PurgePlan) => made.rooms[0] as PurgePlan["rooms"][number];
+    const more: ((made: PurgePlan) => void)[] = [
+      (made) => made.media.files.push({ mediaId: "two", quarantined: false }),
+      (made) => made.media.files.splice(0, 1, { mediaId: "one", quarantined: true }),
+      (made) => Object.assign(made.media, { otherFiles: 4 }),
+      (made) => Object.assign(room(made), { how: "room" }),
+      (made) => Object.assign(room(made).events, { own: 2 }),
+      (made) => Object.assign(room(made).events, { others: 4 }),
+      (made) => Object.assign(room(made), { localMembers: 2 }),
+      (made) => room(made).otherServers.push("third.example"),
+      (made) => made.rooms.push({ ...room(made), room: "!other:harbour.example" }),
+    ];
+    for (const [index, change] of more.entries()) {
+      assert.equal(beyondWhatWasShown(plan(), plan(change)).length, 1, String(index));
+      assert.deepEqual(beyondWhatWasShown(plan(change), plan(change)), []);
+    }
+    assert.deepEqual(
+      beyondWhatWasShown(
+        plan(),
+        plan((made) => made.rooms.splice(0)),
+      ),
+      [],
+    );
+    assert.deepEqual(
+      beyondWhatWasShown(
+        plan(),
+        plan((made) => made.media.files.splice(0)),
+      ),
+      [],
+    );
+  });
+});
