@@ -8,7 +8,7 @@ import { DrawbridgeError } from "../domain/errors.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { BridgeConfig } from "./config.ts";
 import { migrate } from "./ledger/migrate.ts";
-import { createLedgerPool } from "./ledger/pool.ts";
+import { createLedgerPool } from "./ledger/postgres.ts";
 
 const POOL_SIZE = 16;
 const CONNECT_TIMEOUT_MS = 5_000;

@@ -7,14 +7,11 @@ import { DrawbridgeError } from "../domain/errors.ts";
 import { type GhostMxid, ghostOf, parseAgentId, parseUserId } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { BridgeConfig } from "./config.ts";
-import type { DeviceStopReason } from "./crypto/device-types.ts";
 import { openDatabase } from "./database.ts";
-import {
-  createGhostDeviceLedger,
-  type GhostDeviceLedger,
-  type RecordedDevice,
-} from "./ledger/ghost-devices.ts";
+import { createGhosts, type RecordedDevice } from "./ledger/ghosts.ts";
+import type { GhostLedger } from "./ledger/ledger.ts";
 import { migrate } from "./ledger/migrate.ts";
+import type { DeviceStopReason } from "./ledger/states.ts";
 import { freshDeviceId } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { Outcome } from "./matrix/outcome.ts";
@@ -75,7 +72,7 @@ export async function openDeviceAdmin(options: DeviceAdminOptions): Promise<Devi
       cause,
     });
   }
-  const ledger = createGhostDeviceLedger(database.pool);
+  const ledger = createGhosts(database.pool);
   return {
     status: async () => {
       const devices = await ledger.recordedDevices();
@@ -114,7 +111,7 @@ async function reset(
   name: string,
   parts: {
     readonly config: BridgeConfig;
-    readonly ledger: GhostDeviceLedger;
+    readonly ledger: GhostLedger;
     readonly homeserver: Homeserver;
     readonly random: Random;
   },

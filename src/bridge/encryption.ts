@@ -17,9 +17,8 @@ import type { Readiness } from "./health/health-server.ts";
 import type { EncryptedIntake } from "./intake/handle-transaction.ts";
 import type { Namespace } from "./intake/namespace.ts";
 import type { Admitted } from "./ledger/admission.ts";
-import type { GhostDeviceLedger } from "./ledger/ghost-devices.ts";
-import type { Ledger } from "./ledger/postgres.ts";
-import { ContentKeys } from "./ledger/seal.ts";
+import { ContentKeys } from "./ledger/content-keys.ts";
+import type { Ledger } from "./ledger/ledger.ts";
 import type { Ghosts } from "./matrix/ghosts.ts";
 import type { Homeserver } from "./matrix/homeserver.ts";
 import type { Seal } from "./matrix/send.ts";
@@ -28,7 +27,7 @@ import { deviceMetrics, intakeEnvelopeMetrics, type Metrics, recordDevices } fro
 export interface EncryptionOptions {
   readonly config: BridgeConfig;
   readonly database: Pick<Database, "url">;
-  readonly ledger: Ledger & GhostDeviceLedger;
+  readonly ledger: Ledger;
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;
   readonly agents: AgentDirectory;

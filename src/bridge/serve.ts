@@ -23,7 +23,7 @@ export async function serve(
 ): Promise<void> {
   const { config, clock, log, stop } = options;
   const { agents, database, metrics } = context;
-  const { homeserver, ghosts, deviceLedger, encryption, intake, audit, exporter, agentHttp, loops } =
+  const { homeserver, ghosts, ledger, encryption, intake, audit, exporter, agentHttp, loops } =
     createServices(options, context);
   const homeserverSide = new HomeserverReadiness(options);
   /** What can be known of it without the place. */
@@ -68,7 +68,7 @@ export async function serve(
     homeserverSide
       .settle(async () => {
         // A device that has stopped says nothing of the others.
-        const recorded = await deviceLedger.recordedDevices();
+        const recorded = await ledger.ghosts.recordedDevices();
         const stopped = new Set(recorded.filter((one) => one.stopped !== undefined).map((one) => one.ghost));
         const ghost = [...(await agents.current()).byGhost.keys()].find((one) => !stopped.has(one));
         return (await selfCheck({ config, homeserver, ghosts, ghost, listening: true })).map(shown);

@@ -24,9 +24,8 @@ import { createTransactionHandler, type HandledTransaction } from "./intake/hand
 import { createNamespace } from "./intake/namespace.ts";
 import { createIntakeServer } from "./intake/server.ts";
 import type { Admitted } from "./ledger/admission.ts";
-import { createGhostDeviceLedger, type GhostDeviceLedger } from "./ledger/ghost-devices.ts";
-import { createLedger } from "./ledger/postgres.ts";
-import type { ContentKeys } from "./ledger/seal.ts";
+import type { ContentKeys } from "./ledger/content-keys.ts";
+import { createLedger, type Ledger } from "./ledger/ledger.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
@@ -66,7 +65,7 @@ interface Loop {
 export interface BridgeServices {
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;
-  readonly deviceLedger: GhostDeviceLedger;
+  readonly ledger: Ledger;
   /** Undefined when `encryption.mode` is `refuse`. */
   readonly encryption: Encryption | undefined;
   /** What takes transactions. */
@@ -95,10 +94,9 @@ export function createServices(
   const agentsFile = resolve(config.directory, config.agentsFile);
   const ledger = createLedger(database.pool, keys, {
     noticeIntervalMs: limits.noticeInterval,
-    encryptionMode: config.encryption.mode,
+    servesEncryptedRooms: config.encryption.mode === "on",
     isGhost: namespace.isOwn,
   });
-  const deviceLedger = createGhostDeviceLedger(database.pool);
   const homeserverOptions: HomeserverOptions = {
     url: config.homeserver.url,
     asToken,
@@ -113,12 +111,12 @@ export function createServices(
     ledger,
     clock,
     random,
-    hadKeys: (ghost, deviceId) => deviceLedger.hadKeys(ghost, deviceId),
+    hadKeys: (ghost, deviceId) => ledger.ghosts.hadKeys(ghost, deviceId),
   });
   const encryption = createEncryption({
     config,
     database,
-    ledger: { ...ledger, ...deviceLedger },
+    ledger,
     homeserver,
     ghosts,
     agents,
@@ -169,7 +167,7 @@ export function createServices(
     audit.wake();
   });
   const worker = new DelegationWorker({
-    ledger,
+    ledger: ledger.delegations,
     directory: agents,
     trust,
     tokens: createTokenSource({
@@ -181,8 +179,8 @@ export function createServices(
     http: agentHttp,
     sender: createEventSender({
       ...senderDependencies,
-      seal: encryption?.seal ?? plainRoomsOnly(deviceLedger),
-      ledger,
+      seal: encryption?.seal ?? plainRoomsOnly(ledger.memberships),
+      ledger: ledger.delegations,
     }),
     clock,
     random,
@@ -194,7 +192,7 @@ export function createServices(
   const auditFile = resolve(config.directory, config.audit.file);
   mkdirSync(dirname(auditFile), { recursive: true });
   const exporter = new AuditExporter({
-    outbox: ledger,
+    outbox: ledger.audit,
     clock,
     file: auditFile,
     onExported: (count) => metrics.auditExported.inc(count),
@@ -211,7 +209,7 @@ export function createServices(
   const pruning = new WorkLoop({
     clock,
     round: async () => {
-      await ledger.prune(clock.now() - REPLAY_MEMORY_MS);
+      await ledger.intake.prune(clock.now() - REPLAY_MEMORY_MS);
       return false;
     },
     onError: () => metrics.workerErrors.inc({ worker: "pruning" }),
@@ -264,7 +262,7 @@ export function createServices(
     homeserver: homeserverOptions,
     ghosts,
     agents,
-    positions: ledger,
+    positions: ledger.roomPositions,
     intake: async ({ transactionId, body, events }) => {
       const handled = await handle(transactionId, body, events, { ingress: "recovered" });
       observeIntake.recorded(handled);
@@ -272,7 +270,7 @@ export function createServices(
       return { admitted: handled.admitted + handled.envelopes };
     },
     catchupRoomState: async (ghost, inRooms) => {
-      await ledger.catchupRoomState(ghost, inRooms, clock.now());
+      await ledger.memberships.catchupRoomState(ghost, inRooms, clock.now());
       memberships.wake();
     },
     rooms: config.catchup.rooms,
@@ -296,7 +294,7 @@ export function createServices(
   return {
     homeserver,
     ghosts,
-    deviceLedger,
+    ledger,
     encryption,
     intake,
     audit,

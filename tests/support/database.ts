@@ -5,7 +5,7 @@
 import { after, type TestContext } from "node:test";
 import pg from "pg";
 import { migrate } from "../../src/bridge/ledger/migrate.ts";
-import { createLedgerPool } from "../../src/bridge/ledger/pool.ts";
+import { createLedgerPool } from "../../src/bridge/ledger/postgres.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import { startTestServer, TEST_POSTGRES_URL, type TestServer } from "./test-server.ts";
 

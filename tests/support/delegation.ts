@@ -14,7 +14,7 @@ import type {
   DelegationObserver,
 } from "../../src/bridge/delegation/dependencies.ts";
 import { DelegationWorker } from "../../src/bridge/delegation/worker.ts";
-import type { PendingSend } from "../../src/bridge/ledger/types.ts";
+import type { PendingSend } from "../../src/bridge/ledger/replies.ts";
 import type { SendResult } from "../../src/bridge/matrix/send.ts";
 import type { AgentCard } from "../../src/cards/agent-card.ts";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/extensions.ts";

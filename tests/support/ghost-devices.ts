@@ -3,14 +3,14 @@
 import { createServer } from "node:http";
 import type { TestContext } from "node:test";
 import { pino } from "pino";
-import type { DeviceStopReason, GhostDevices } from "../../src/bridge/crypto/device-types.ts";
+import type { GhostDevices } from "../../src/bridge/crypto/device-types.ts";
 import { createGhostDevices } from "../../src/bridge/crypto/devices.ts";
 import { createMachines } from "../../src/bridge/crypto/machines.ts";
 import { readDevicePart } from "../../src/bridge/intake/device-part.ts";
 import { createNamespace } from "../../src/bridge/intake/namespace.ts";
-import { createGhostDeviceLedger, type GhostDeviceLedger } from "../../src/bridge/ledger/ghost-devices.ts";
-import { createLedger, type Ledger } from "../../src/bridge/ledger/postgres.ts";
-import { ContentKeys } from "../../src/bridge/ledger/seal.ts";
+import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
+import { createLedger, type Ledger } from "../../src/bridge/ledger/ledger.ts";
+import type { DeviceStopReason } from "../../src/bridge/ledger/states.ts";
 import { Ghosts } from "../../src/bridge/matrix/ghosts.ts";
 import { Homeserver } from "../../src/bridge/matrix/homeserver.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
@@ -25,7 +25,7 @@ export interface DeviceSide {
   readonly devices: GhostDevices;
   readonly ghosts: Ghosts;
   readonly homeserver: Homeserver;
-  readonly ledger: Ledger & GhostDeviceLedger;
+  readonly ledger: Ledger;
   /** What was asked of the homeserver, by name, in order. */
   readonly operations: readonly string[];
   readonly stops: readonly DeviceStopReason[];
@@ -108,16 +108,16 @@ function openSide(
     clock: systemClock,
     observe: ({ operation }) => operations.push(operation),
   });
-  const ledger = {
-    ...createLedger(database.pool, ContentKeys.parse(storeKey(9)), {
-      noticeIntervalMs: 600_000,
-      isGhost: (user) => user.startsWith("@agent_"),
-      encryptionMode: "on",
-    }),
-    ...createGhostDeviceLedger(database.pool),
-  };
+  const ledger = createLedger(database.pool, ContentKeys.parse(storeKey(9)), {
+    noticeIntervalMs: 600_000,
+    isGhost: (user) => user.startsWith("@agent_"),
+    servesEncryptedRooms: true,
+  });
   const parts = { homeserver, ledger, clock: systemClock, random: systemRandom, log };
-  const ghosts = new Ghosts({ ...parts, hadKeys: (ghost, deviceId) => ledger.hadKeys(ghost, deviceId) });
+  const ghosts = new Ghosts({
+    ...parts,
+    hadKeys: (ghost, deviceId) => ledger.ghosts.hadKeys(ghost, deviceId),
+  });
   const devices = createGhostDevices({
     ...parts,
     ghosts,

@@ -1,26 +1,30 @@
 // Ghosts for tests, with devices kept in memory as the ledger keeps them: made once, never changed.
 import type { TestContext } from "node:test";
-import type { GhostDevice, GhostLedger } from "../../src/bridge/ledger/types.ts";
+import type { GhostDevice } from "../../src/bridge/ledger/ghosts.ts";
+import type { GhostLedger } from "../../src/bridge/ledger/ledger.ts";
 import { Ghosts } from "../../src/bridge/matrix/ghosts.ts";
 import { Homeserver } from "../../src/bridge/matrix/homeserver.ts";
 import { systemRandom } from "../../src/domain/clock.ts";
 import type { GhostMxid } from "../../src/domain/identifiers.ts";
 import { ManualClock } from "./manual-clock.ts";
 
-export function memoryGhostLedger(): GhostLedger & { readonly devices: ReadonlyMap<GhostMxid, GhostDevice> } {
+export function memoryGhostLedger(): {
+  readonly ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile">;
+  readonly recorded: ReadonlyMap<GhostMxid, GhostDevice>;
+} {
   const devices = new Map<GhostMxid, GhostDevice>();
-  return {
-    devices,
-    ghostDevice: async (ghost, freshDeviceId) => {
+  const ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile"> = {
+    ensureDevice: async (ghost, freshDeviceId) => {
       const device = devices.get(ghost) ?? { ghost, deviceId: freshDeviceId, profileDigest: undefined };
       devices.set(ghost, device);
       return device;
     },
-    profileSet: async (ghost, profileDigest) => {
+    recordProfile: async (ghost, profileDigest) => {
       const device = devices.get(ghost);
       if (device !== undefined) devices.set(ghost, { ...device, profileDigest });
     },
   };
+  return { ghosts, recorded: devices };
 }
 
 export interface GhostSide {

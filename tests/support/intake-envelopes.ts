@@ -1,9 +1,10 @@
 // Encrypted events for a test of the ledger: what arrives, in the order it arrives, and what it turns out to say.
 
 import type { Admission, NewDelegation, NewIntakeEnvelope } from "../../src/bridge/ledger/admission.ts";
-import { createLedger, type Ledger } from "../../src/bridge/ledger/postgres.ts";
-import { ContentKeys } from "../../src/bridge/ledger/seal.ts";
-import type { ClaimedIntakeEnvelope, Derivation } from "../../src/bridge/ledger/types.ts";
+import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
+import type { Derivation } from "../../src/bridge/ledger/envelope-derivation.ts";
+import type { ClaimedIntakeEnvelope } from "../../src/bridge/ledger/intake-envelopes.ts";
+import { createLedger, type Ledger } from "../../src/bridge/ledger/ledger.ts";
 import { sha256 } from "../../src/domain/digest.ts";
 import type { RoomId, UserId } from "../../src/domain/identifiers.ts";
 import { event, ghost, LEASE_MS, type LedgerFixture, room, T0 } from "./ledger.ts";
@@ -66,7 +67,7 @@ export function claimEnvelopes(
   now: number = T0,
   limit: number = 100,
 ): Promise<ClaimedIntakeEnvelope[]> {
-  return ledger.claimEnvelopes({ limit, now, leaseUntil: now + LEASE_MS });
+  return ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS });
 }
 
 /** Claims everything due; the one of this event is handed over. */
@@ -93,7 +94,7 @@ export async function seat(fixture: LedgerFixture, where: RoomId = room("r"), wh
 export function servingLedger({ pool }: Pick<LedgerFixture, "pool">): Ledger {
   return createLedger(pool, ContentKeys.parse(Buffer.alloc(32, 7).toString("base64")), {
     noticeIntervalMs: NOTICE_INTERVAL_MS,
-    encryptionMode: "on",
+    servesEncryptedRooms: true,
     isGhost: (user) => user.startsWith("@agent_"),
   });
 }

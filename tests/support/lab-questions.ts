@@ -7,7 +7,7 @@ import { ghostFor } from "../../lab/endpoints.ts";
 import type { MatrixUser, RoomEvent } from "../../lab/matrix-user.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../../lab/organisations.ts";
 import { personOf } from "../../lab/seed/seed.ts";
-import { a2aMessageId } from "../../src/bridge/ledger/message-id.ts";
+import { a2aMessageId } from "../../src/bridge/ledger/leases.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
 import { eventually, type LabSession } from "./lab-session.ts";

@@ -2,9 +2,10 @@
 import type { TestContext } from "node:test";
 import type { Pool } from "pg";
 import type { Admission, Admitted, KnownFacts, NewDelegation } from "../../src/bridge/ledger/admission.ts";
-import { createLedger, type Ledger } from "../../src/bridge/ledger/postgres.ts";
-import { ContentKeys } from "../../src/bridge/ledger/seal.ts";
-import type { ClaimedDelegation, LimiterBucket } from "../../src/bridge/ledger/types.ts";
+import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
+import type { LimiterBucket } from "../../src/bridge/ledger/delegations.ts";
+import type { ClaimedDelegation } from "../../src/bridge/ledger/leases.ts";
+import { createLedger, type Ledger } from "../../src/bridge/ledger/ledger.ts";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../src/domain/identifiers.ts";
 import { testDatabase } from "./database.ts";
 
@@ -57,7 +58,7 @@ export async function ledgerFixture(t: TestContext, poolSize = 10): Promise<Ledg
     ledger,
     admit: (jobs, options = {}) => {
       transactions += 1;
-      return ledger.admit({
+      return ledger.intake.admit({
         transactionId: `t${transactions}`,
         ingress: "transaction",
         body: Buffer.from(`body ${transactions}`),
@@ -78,7 +79,7 @@ export async function ledgerFixture(t: TestContext, poolSize = 10): Promise<Ledg
       });
     },
     claim: ({ holder = "one", limit = 10, now = T0 } = {}) =>
-      ledger.claim({ holder, limit, now, leaseUntil: now + LEASE_MS }),
+      ledger.delegations.claim({ holder, limit, now, leaseUntil: now + LEASE_MS }),
     rows: async (sql, values = []) => (await pool.query(sql, values)).rows,
   };
 }

@@ -4,7 +4,7 @@
 import { createInterface } from "node:readline";
 import { pino } from "pino";
 import { createMachines } from "../../src/bridge/crypto/machines.ts";
-import { ContentKeys } from "../../src/bridge/ledger/seal.ts";
+import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { GhostMxid } from "../../src/domain/identifiers.ts";
 

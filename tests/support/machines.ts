@@ -7,7 +7,7 @@ import {
   type MachinesDependencies,
 } from "../../src/bridge/crypto/machines.ts";
 import type { Machines } from "../../src/bridge/crypto/types.ts";
-import { ContentKeys } from "../../src/bridge/ledger/seal.ts";
+import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { GhostMxid } from "../../src/domain/identifiers.ts";
 import { type TestDatabase, testDatabase } from "./database.ts";

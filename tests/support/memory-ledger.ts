@@ -3,16 +3,11 @@
 // room's delegations are claimed in order of admission, the next one when the head is accepted or has
 // ended; a terminal row holds no content.
 
+import type { Outcome } from "../../src/bridge/ledger/delegations.ts";
+import type { ClaimedDelegation, Lease, RetryNote } from "../../src/bridge/ledger/leases.ts";
+import type { DelegationLedger } from "../../src/bridge/ledger/ledger.ts";
+import type { PendingSend } from "../../src/bridge/ledger/replies.ts";
 import type { DelegationState, OpenState, TerminalReason } from "../../src/bridge/ledger/states.ts";
-import type {
-  ClaimedDelegation,
-  DelegationLedger,
-  Lease,
-  Outcome,
-  PendingSend,
-  RetryNote,
-  SendLedger,
-} from "../../src/bridge/ledger/types.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import type {
   AgentId,
@@ -55,7 +50,7 @@ export interface MemoryRow {
 const isTerminal = (row: MemoryRow) => row.outcome !== undefined;
 const isHeadState = (row: MemoryRow) => row.state === "queued" || row.state === "dispatching";
 
-export class MemoryLedger implements DelegationLedger, SendLedger {
+export class MemoryLedger implements DelegationLedger, DelegationLedger {
   readonly rows: MemoryRow[] = [];
   /** Tokens left in each bucket; a bucket starts full. */
   readonly tokens = new Map<string, number>();

@@ -35,11 +35,13 @@ export function closedDevice(
     },
     ghosts: { ensureGhost: async () => ok(ACTOR) },
     ledger: {
-      recordedDevice: others.recordedDevice ?? (async () => ({ deviceId: "DEVICE", store })),
-      raiseEpoch: async () => 2n,
-      deviceStopped: async () => {},
-      devicePublished: async () => {},
-      toDevicePosition: async () => undefined,
+      ghosts: {
+        recordedDevice: others.recordedDevice ?? (async () => ({ deviceId: "DEVICE", store })),
+        raiseEpoch: async () => 2n,
+        recordStopped: async () => {},
+        recordPublished: async () => {},
+      },
+      toDevicePositions: { get: async () => undefined },
     },
     clock: { now: () => 0, sleep: async () => {} },
     log: { info: () => {}, warn: () => {}, error: () => {} },

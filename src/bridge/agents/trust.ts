@@ -15,7 +15,8 @@ import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseServerName, type ServerName } from "../../domain/identifiers.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
-import type { TargetLedger } from "../ledger/types.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { TargetDecision } from "../ledger/targets.ts";
 import type { AgentTarget } from "./directory.ts";
 import { isPinned } from "./sender-policy.ts";
 
@@ -31,7 +32,7 @@ export interface TrustGate {
 }
 
 export interface TrustGateOptions {
-  readonly ledger: TargetLedger;
+  readonly ledger: Pick<Ledger, "targets">;
   readonly clock: Clock;
   readonly log: Logger;
   /** Told of each recorded change. */
@@ -102,7 +103,7 @@ export class CardTrustGate implements TrustGate {
   /** Revokes each target that is recorded as verified and that agents.yaml no longer names. */
   async revokeMissing(named: ReadonlyMap<GhostMxid, unknown>): Promise<void> {
     const { ledger } = this.#options;
-    for (const record of await ledger.targets()) {
+    for (const record of await ledger.targets.list()) {
       if (record.trust !== "verified" || named.has(record.ghost)) continue;
       const { ghost, agentId, targetFingerprint } = record;
       // What its pin was is no longer known: its entry is gone.
@@ -193,12 +194,9 @@ export class CardTrustGate implements TrustGate {
     await this.#write(record, why);
   }
 
-  async #write(
-    record: Omit<Parameters<TargetLedger["recordTarget"]>[0], "checkedAt">,
-    why: Why,
-  ): Promise<void> {
+  async #write(record: Omit<TargetDecision, "checkedAt">, why: Why): Promise<void> {
     const { ledger, clock, log, onChange } = this.#options;
-    if (!(await ledger.recordTarget({ ...record, checkedAt: clock.now() }))) return;
+    if (!(await ledger.targets.record({ ...record, checkedAt: clock.now() }))) return;
     const { trust, agentId, targetFingerprint: fingerprint, cardDigest } = record;
     onChange?.(trust);
     const event = trust === "verified" ? "agent_card_verified" : "agent_card_untrusted";

@@ -4,7 +4,7 @@
 import { type FileHandle, open } from "node:fs/promises";
 import type { Clock } from "../../domain/clock.ts";
 import type { AuditRow } from "../ledger/audit-outbox.ts";
-import type { AuditOutbox } from "../ledger/postgres.ts";
+import type { AuditOutbox } from "../ledger/ledger.ts";
 
 const BATCH = 500;
 // More than a batch of records ever takes: what a crash may have left unmarked lies in this tail.
@@ -59,7 +59,7 @@ export class AuditExporter {
       handed = records;
       await this.#append(handle, records);
     };
-    const count = await this.#outbox.exportAudit(BATCH, write, this.#clock.now());
+    const count = await this.#outbox.export(BATCH, write, this.#clock.now());
     if (count > 0) this.#onExported(count);
     // Marked for good. Others that were written stay known until they are.
     for (const { id } of handed) this.#written.delete(id);

@@ -8,7 +8,7 @@ import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
-import type { ReadPositionLedger } from "../ledger/types.ts";
+import type { ReadPositions } from "../ledger/ghosts.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { HomeserverOptions } from "../matrix/http.ts";
 import { HandledEvents } from "./handled-events.ts";
@@ -29,7 +29,7 @@ export interface CatchupOptions {
   readonly homeserver: HomeserverOptions;
   readonly ghosts: Pick<Ghosts, "readyGhost">;
   readonly agents: Pick<AgentDirectory, "current">;
-  readonly positions: Pick<ReadPositionLedger, "roomsPosition" | "setRoomsPosition">;
+  readonly positions: ReadPositions;
   readonly intake: RoomCatchupOptions["intake"];
   readonly catchupRoomState: RoomCatchupOptions["catchupRoomState"];
   /** Whether rooms are read back. */

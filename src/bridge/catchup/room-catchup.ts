@@ -8,7 +8,7 @@
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import type { ReadPositionLedger } from "../ledger/types.ts";
+import type { ReadPositions } from "../ledger/ghosts.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { Outcome } from "../matrix/outcome.ts";
 import { FOUND_BOUNDS, type FoundBounds, FoundBudget } from "./found-event.ts";
@@ -21,7 +21,7 @@ import { mergeWindows, unknownIn, type Window, withoutSuperseded } from "./windo
 export interface RoomCatchupOptions {
   readonly api: Pick<SyncApi, "position" | "changes" | "pageBack" | "event">;
   readonly ghosts: Pick<Ghosts, "readyGhost">;
-  readonly positions: Pick<ReadPositionLedger, "roomsPosition" | "setRoomsPosition">;
+  readonly positions: ReadPositions;
   readonly handled: HandledEvents;
   /** Commits events as intake does; rejects when they are not durable. Returns how many were unknown. */
   readonly intake: (transaction: MissedTransaction) => Promise<{ readonly admitted: number }>;
@@ -109,7 +109,7 @@ export class RoomCatchup {
   /** False when another bridge has moved the position meanwhile: it is read from there next time. */
   async #move(ghost: GhostMxid, next: string): Promise<boolean> {
     try {
-      await this.#options.positions.setRoomsPosition(ghost, next, this.#stored.get(ghost));
+      await this.#options.positions.set(ghost, next, this.#stored.get(ghost));
       this.#stored.set(ghost, next);
       return true;
     } catch (error) {
@@ -123,7 +123,7 @@ export class RoomCatchup {
   async #position(ghost: GhostMxid): Promise<string | undefined> {
     const held = this.#held.get(ghost)?.next;
     if (held !== undefined) return held;
-    const stored = await this.#options.positions.roomsPosition(ghost);
+    const stored = await this.#options.positions.get(ghost);
     this.#stored.set(ghost, stored);
     return stored;
   }

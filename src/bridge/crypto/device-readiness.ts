@@ -2,9 +2,9 @@
 // Invariant: one ghost's trouble is shown and does not make the bridge unready: the others go on.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { Readiness } from "../health/health-server.ts";
+import { DEVICE_STOP_REASONS } from "../ledger/states.ts";
 import {
   DEVICE_STOP_MENDS,
-  DEVICE_STOP_REASONS,
   type DeviceStatus,
   type GhostDevices,
   type KeyDelivery,

@@ -2,24 +2,13 @@
 // Invariants: a device is made once; whatever makes its store or the homeserver's view of it doubtful stops
 // that ghost alone, visibly, until an operator resets it; an event for an encrypted room is never handed back
 // in plain text; where it is not known whether a room is encrypted, nothing is handed back at all.
+
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { DeviceStopReason } from "../ledger/states.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import type { Outcome } from "../matrix/outcome.ts";
 import type { Decryption, EncryptedRoomEvent } from "./types.ts";
-
-/** Why a ghost's device stopped. A closed set; it is stored, shown and counted. */
-export const DEVICE_STOP_REASONS = [
-  /** The homeserver has keys of this device, or the ledger says that it had; there is no store. */
-  "store_lost",
-  /** The store belongs to another device, or no configured key opens it. */
-  "store_foreign",
-  /** The homeserver has seen a later state of this device than the store holds: a backup was restored. */
-  "store_behind",
-  /** The device was deleted on the homeserver. */
-  "device_deleted",
-] as const;
-export type DeviceStopReason = (typeof DEVICE_STOP_REASONS)[number];
 
 export interface DeviceStatus {
   readonly ghost: GhostMxid;

@@ -151,7 +151,7 @@ class Devices implements GhostDevices {
 
   async encryptFor(actor: GhostActor, room: RoomId, event: RoomContent): Promise<Outcome<RoomContent>> {
     const { homeserver, ledger } = this.#deps;
-    const encryption = await encryptionOf({ homeserver, ledger }, actor, room);
+    const encryption = await encryptionOf({ homeserver, ledger: ledger.memberships }, actor, room);
     if (encryption.kind !== "ok") return encryption;
     const settings = encryption.value;
     if (settings === undefined) return { kind: "ok", value: event };
@@ -159,7 +159,7 @@ class Devices implements GhostDevices {
     if (ready.kind === "retry") return ready;
     if (ready.kind === "refused") return retry("ghost_refused", undefined, ready.errcode);
     const device = this.#of(actor.ghost);
-    const parts = { homeserver, ledger, machines: this.#machines };
+    const parts = { homeserver, ledger: ledger.memberships, machines: this.#machines };
     return this.#sealing.run(`${actor.ghost} ${room}`, async () => {
       if (actor.signal?.aborted === true) return retry("stopped");
       try {
@@ -234,7 +234,7 @@ class Devices implements GhostDevices {
   }
 
   async #look(signal: AbortSignal): Promise<void> {
-    const recorded = await this.#deps.ledger.recordedDevices();
+    const recorded = await this.#deps.ledger.ghosts.recordedDevices();
     for (const { ghost, deviceId } of recorded) {
       const device = this.#devices.get(ghost);
       if (device?.deviceId === undefined || device.deviceId === deviceId) continue;

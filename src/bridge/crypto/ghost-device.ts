@@ -5,14 +5,14 @@ import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { GhostDeviceLedger } from "../ledger/ghost-devices.ts";
-import type { ReadPositionLedger } from "../ledger/types.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { DeviceStopReason } from "../ledger/states.ts";
 import type { DeviceApi, DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, type Refused, type Retry, retry } from "../matrix/outcome.ts";
 import { DeviceRequests } from "./device-requests.ts";
-import type { DeviceObserver, DeviceStatus, DeviceStopReason } from "./device-types.ts";
+import type { DeviceObserver, DeviceStatus } from "./device-types.ts";
 import { judgeOpening } from "./judge-opening.ts";
 import { KeyCatchup } from "./key-catchup.ts";
 import { ThreadRefusal } from "./machine-thread.ts";
@@ -22,7 +22,7 @@ export interface GhostDeviceDependencies {
   readonly machines: Machines;
   readonly api: DeviceApi;
   readonly ghosts: Ghosts;
-  readonly ledger: GhostDeviceLedger & Pick<ReadPositionLedger, "toDevicePosition" | "setToDevicePosition">;
+  readonly ledger: Pick<Ledger, "ghosts" | "memberships" | "toDevicePositions">;
   readonly clock: Clock;
   readonly log: Logger;
   readonly observe: DeviceObserver;
@@ -70,6 +70,7 @@ export class GhostDevice {
     });
     this.catchup = new KeyCatchup({
       ...deps,
+      positions: deps.ledger.toDevicePositions,
       ghost,
       ensure: () => this.ensure(),
       take: (changes) => this.#take(changes),
@@ -157,10 +158,10 @@ export class GhostDevice {
   async raiseEpoch(): Promise<Outcome<undefined>> {
     const { ledger, api } = this.#deps;
     const { ghost, deviceId } = this;
-    const epoch = deviceId === undefined ? undefined : await ledger.raiseEpoch(ghost, deviceId);
+    const epoch = deviceId === undefined ? undefined : await ledger.ghosts.raiseEpoch(ghost, deviceId);
     if (deviceId === undefined || epoch === undefined) return retry("device_unavailable");
     const told = await api.setDeviceRecord(ghost, { deviceId, epoch });
-    const recorded = await ledger.recordedDevice(ghost);
+    const recorded = await ledger.ghosts.recordedDevice(ghost);
     if (recorded === undefined || recorded.deviceId === deviceId) return told;
     await api.setDeviceRecord(ghost, { deviceId: recorded.deviceId, epoch: recorded.store?.epoch ?? 0n });
     return retry("device_unavailable");
@@ -184,7 +185,7 @@ export class GhostDevice {
     this.#failed(retry("ghost_refused"));
     log.error({ event: "ghost_device_stopped", ghost, deviceId, reason }, "a ghost's device has stopped");
     observe.stopped(reason);
-    if (deviceId !== undefined) await ledger.deviceStopped(ghost, deviceId, reason, clock.now());
+    if (deviceId !== undefined) await ledger.ghosts.recordStopped(ghost, deviceId, reason, clock.now());
     if (wasOpen) await machines.shut(ghost);
   }
 
@@ -243,7 +244,7 @@ export class GhostDevice {
     const published = await api.publishedDevice(ghost, deviceId);
     if (published.kind !== "ok") return published;
     this.#opened ??= await machines.open(ghost, deviceId, "load");
-    const store = (await ledger.recordedDevice(ghost))?.store;
+    const store = (await ledger.ghosts.recordedDevice(ghost))?.store;
     const facts = { deviceId, opened: this.#opened, store, published: published.value, record: record.value };
     const judged = judgeOpening(facts);
     if (judged.kind === "stop") {
@@ -260,11 +261,11 @@ export class GhostDevice {
     // It may have been taken away while it was judged.
     if (this.#opened === undefined) return retry("device_unavailable");
     this.#isJudged = true;
-    await ledger.deviceStopped(ghost, deviceId, undefined, clock.now());
+    await ledger.ghosts.recordStopped(ghost, deviceId, undefined, clock.now());
     // The homeserver itself was put back from a backup: a position of the future would skip messages.
     const isAhead =
       record.value !== undefined && store !== undefined && record.value.epoch + 1n < store.epoch;
-    if (isAhead) await ledger.setToDevicePosition(ghost, null, await ledger.toDevicePosition(ghost));
+    if (isAhead) await ledger.toDevicePositions.set(ghost, null, await ledger.toDevicePositions.get(ghost));
     const raised = await this.raiseEpoch();
     if (raised.kind !== "ok") return raised;
     return this.#publish(made.value, published.value?.crossSigned === true);
@@ -281,7 +282,7 @@ export class GhostDevice {
     const seen = await this.#deps.api.publishedDevice(ghost, actor.deviceId);
     if (seen.kind !== "ok") return seen;
     if (seen.value === undefined || !this.isOpen) return retry("device_unavailable");
-    await ledger.devicePublished(ghost, actor.deviceId, clock.now());
+    await ledger.ghosts.recordPublished(ghost, actor.deviceId, clock.now());
     this.#published = true;
     this.#crossSigned = seen.value.crossSigned;
     this.#isReady = true;

@@ -1,6 +1,6 @@
 // The intake envelope worker: opens encrypted events whose keys came late, gets keys that were lost, and ends the
 // wait for those that never come. Invariants:
-// - an event becomes delegations only by `deriveEnvelope`, under the fence of the claim;
+// - an event becomes delegations only by `ledger.envelopes.derive`, under the fence of the claim;
 // - it is looked at again at growing intervals, and at once when keys came for its room; keys are asked for
 //   `keyRequests.attempts` times at most;
 // - the wait ends at its deadline, after a last look; time in which the homeserver did not answer is given
@@ -18,8 +18,9 @@ import type { Namespace } from "../intake/namespace.ts";
 import { ghostsOf } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, readDecrypted } from "../intake/read-events.ts";
 import type { Admitted } from "../ledger/admission.ts";
+import type { ClaimedIntakeEnvelope } from "../ledger/intake-envelopes.ts";
+import type { Ledger } from "../ledger/ledger.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
-import type { ClaimedIntakeEnvelope, IntakeEnvelopeLedger } from "../ledger/types.ts";
 import type { Outcome } from "../matrix/outcome.ts";
 import type { GhostDevices, KeyCatchupResult } from "./device-types.ts";
 import { type AskedFor, KeyRequests } from "./key-requests.ts";
@@ -49,7 +50,7 @@ export interface IntakeEnvelopeObserver {
 }
 
 export interface IntakeEnvelopeWorkerDependencies extends Pick<LookDependencies, "fetchEvent"> {
-  readonly ledger: IntakeEnvelopeLedger;
+  readonly ledger: Pick<Ledger, "envelopes" | "memberships">;
   readonly devices: Pick<GhostDevices, "decrypt" | "follow" | "catchup" | "sendToDevice" | "statuses">;
   readonly agents: Pick<AgentDirectory, "current">;
   readonly namespace: Namespace;
@@ -101,7 +102,7 @@ export class IntakeEnvelopeWorker {
   /** Keys came for these rooms: what waits there is looked at now. */
   async keysCame(rooms: readonly RoomId[]): Promise<void> {
     if (rooms.length === 0) return;
-    if ((await this.#deps.ledger.wakeEnvelopes(rooms, this.#deps.clock.now())) > 0) this.wake();
+    if ((await this.#deps.ledger.envelopes.wake(rooms, this.#deps.clock.now())) > 0) this.wake();
   }
 
   /** These events were redacted: what was asked for them is taken back. */
@@ -120,10 +121,10 @@ export class IntakeEnvelopeWorker {
   async round(signal?: AbortSignal): Promise<boolean> {
     const { ledger, clock, devices } = this.#deps;
     const now = clock.now();
-    const claimed = await ledger.claimEnvelopes({ limit: BATCH, now, leaseUntil: now + LEASE_MS });
+    const claimed = await ledger.envelopes.claim({ limit: BATCH, now, leaseUntil: now + LEASE_MS });
     if (claimed.length > 0) {
       const [joined, { byGhost }] = await Promise.all([
-        ledger.joinedGhosts([...new Set(claimed.map(({ room }) => room))]),
+        ledger.memberships.joinedGhosts([...new Set(claimed.map(({ room }) => room))]),
         this.#deps.agents.current(),
       ]);
       const reads = new Map<GhostMxid, Promise<Outcome<KeyCatchupResult>>>();
@@ -195,7 +196,7 @@ export class IntakeEnvelopeWorker {
     const about = aboutOf(candidates);
     const asked = { candidates, waiting: [], deadline: 0, plainInEncrypted: false };
     const now = clock.now();
-    const admitted = await ledger.deriveEnvelope(
+    const admitted = await ledger.envelopes.derive(
       envelope,
       {
         about: { ...about, rooms: [envelope.room], events: [envelope.event] },
@@ -215,7 +216,7 @@ export class IntakeEnvelopeWorker {
   async #expire(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason, asked?: AskedFor): Promise<void> {
     const { ledger, clock, observe } = this.#deps;
     const now = clock.now();
-    await ledger.expireEnvelope(envelope, reason, now);
+    await ledger.envelopes.expire(envelope, reason, now);
     observe.ended(reason === "device_not_trusted" ? "not_trusted" : "expired", now - envelope.admittedAt);
     observe.expired(reason);
     this.#note(envelope, "expired", { reason });
@@ -227,7 +228,7 @@ export class IntakeEnvelopeWorker {
     if (now >= Math.min(envelope.admittedAt + TRUST_GRACE_MS, envelope.deadline)) {
       return this.#expire(envelope, "device_not_trusted", asked);
     }
-    await this.#deps.ledger.deferEnvelope(envelope, now + TRUST_LOOK_MS, { requested: false });
+    await this.#deps.ledger.envelopes.defer(envelope, now + TRUST_LOOK_MS, { requested: false });
   }
 
   async #unanswered(envelope: ClaimedIntakeEnvelope, afterMs: number): Promise<void> {
@@ -237,7 +238,7 @@ export class IntakeEnvelopeWorker {
     if (now >= end) return this.#expire(envelope, this.#reasonToEnd(envelope));
     const wakeAt = now + (afterMs === 0 ? 0 : backoffMs(LOOK_AGAIN, envelope.attempts, afterMs));
     const prolonged = now >= envelope.deadline;
-    await this.#deps.ledger.deferEnvelope(envelope, Math.min(wakeAt, end), { requested: false, prolonged });
+    await this.#deps.ledger.envelopes.defer(envelope, Math.min(wakeAt, end), { requested: false, prolonged });
   }
 
   async #missing(
@@ -257,7 +258,7 @@ export class IntakeEnvelopeWorker {
     const mayAsk = envelope.keyRequests + next < keyRequests.attempts;
     const wakeAt = mayAsk ? Math.max(now + 1, Math.min(again, this.#requestDue(envelope, next))) : again;
     // A request that could not be sent waits for the next look, not for its time, which has come.
-    await ledger.deferEnvelope(envelope, isDue && !requested ? again : wakeAt, { requested });
+    await ledger.envelopes.defer(envelope, isDue && !requested ? again : wakeAt, { requested });
   }
 
   /** Why the wait was in vain: every request that may be made was, or there was not even time for that. */
@@ -284,7 +285,7 @@ export class IntakeEnvelopeWorker {
     const now = clock.now();
     if (!isWorking && now - this.#countedAt < COUNT_INTERVAL_MS) return;
     this.#countedAt = now;
-    const { awaiting, oldestAdmittedAt } = await ledger.envelopeCounts();
+    const { awaiting, oldestAdmittedAt } = await ledger.envelopes.count();
     observe.waiting(awaiting, oldestAdmittedAt === undefined ? 0 : now - oldestAdmittedAt);
   }
 

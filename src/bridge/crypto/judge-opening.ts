@@ -1,9 +1,9 @@
 // Whether a ghost's device may be opened, from what its store and the homeserver each say of it. Pure.
 // Invariant: whenever the two do not fit together, the device stops; nothing here ever asks for a new one
 // where there was one before.
-import type { RecordedDevice } from "../ledger/ghost-devices.ts";
+import type { RecordedDevice } from "../ledger/ghosts.ts";
+import type { DeviceStopReason } from "../ledger/states.ts";
 import type { DeviceRecord, PublishedDevice } from "../matrix/device-api.ts";
-import type { DeviceStopReason } from "./device-types.ts";
 import type { OpenResult } from "./types.ts";
 
 export interface OpeningFacts {

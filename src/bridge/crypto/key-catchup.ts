@@ -5,7 +5,7 @@ import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/serial.ts";
-import type { ReadPositionLedger } from "../ledger/types.ts";
+import type { ReadPositions } from "../ledger/ghosts.ts";
 import type { DeviceApi, DeviceChanges } from "../matrix/device-api.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, type Refused, retry } from "../matrix/outcome.ts";
@@ -20,7 +20,7 @@ const AGAIN_AFTER_FAILURE_MS = 30_000;
 export interface KeyCatchupDependencies {
   readonly ghost: GhostMxid;
   readonly api: DeviceApi;
-  readonly ledger: Pick<ReadPositionLedger, "toDevicePosition" | "setToDevicePosition">;
+  readonly positions: ReadPositions;
   readonly clock: Clock;
   readonly log: Logger;
   readonly observe: DeviceObserver;
@@ -77,14 +77,14 @@ export class KeyCatchup {
   }
 
   async #read(signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>> {
-    const { ghost, api, ledger, log, observe, onNewKeys, ensure, take, onRefused } = this.#deps;
+    const { ghost, api, positions, log, observe, onNewKeys, ensure, take, onRefused } = this.#deps;
     const ensured = await ensure();
     if (ensured.kind !== "ok") return ensured;
     const actor = { ...ensured.value, signal };
     const rooms = new Set<RoomId>();
     let messages = 0;
     let isRead = false;
-    let since = await ledger.toDevicePosition(ghost);
+    let since = await positions.get(ghost);
     for (let page = 0; page < PAGES_MAX && !isRead; page++) {
       const read = await api.toDeviceSince(actor, since);
       if (read.kind === "refused") await onRefused(read);
@@ -95,7 +95,7 @@ export class KeyCatchup {
         observe.toDeviceSkipped(skipped);
         log.warn({ ghost, messages: skipped }, "to-device messages were too large, and were skipped");
       }
-      if (next !== since) await ledger.setToDevicePosition(ghost, next, since);
+      if (next !== since) await positions.set(ghost, next, since);
       since = next;
       messages += changes.toDevice.length;
       isRead = !isFull;

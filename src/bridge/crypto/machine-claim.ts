@@ -6,8 +6,8 @@ import type { Pool } from "pg";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { ContentKeys } from "../ledger/content-keys.ts";
 import { claimCryptoStore, createCryptoStore, findCryptoStore } from "../ledger/crypto-stores.ts";
-import type { ContentKeys } from "../ledger/seal.ts";
 import type { OpenTask } from "./thread-protocol.ts";
 import type { OpenResult } from "./types.ts";
 

@@ -14,8 +14,8 @@ import {
 } from "@matrix-org/matrix-sdk-crypto-wasm";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { CryptoRecord, StoreLayout } from "../ledger/crypto-stores.ts";
-import type { DeviceChanges, DeviceIdentity, OutgoingRequest } from "../matrix/device-api.ts";
+import type { CryptoRecord, DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
+import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
 import { decryptEvent } from "./machine-decrypt.ts";
 import type { SenderPolicy } from "./machine-policy.ts";
 import { receiveToDevice } from "./machine-receive.ts";

@@ -5,8 +5,9 @@
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { createLedgerPool } from "../ledger/pool.ts";
-import type { DeviceChanges, DeviceIdentity } from "../matrix/device-api.ts";
+import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
+import { createLedgerPool } from "../ledger/postgres.ts";
+import type { DeviceChanges } from "../matrix/device-api.ts";
 import { type ClaimDependencies, claimStore } from "./machine-claim.ts";
 import type { SenderPolicy } from "./machine-policy.ts";
 import { MachineSlot } from "./machine-slot.ts";

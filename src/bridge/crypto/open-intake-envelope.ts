@@ -4,8 +4,8 @@
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { eventFingerprint } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, type Inside, readEvents } from "../intake/read-events.ts";
+import type { ClaimedIntakeEnvelope } from "../ledger/intake-envelopes.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
-import type { ClaimedIntakeEnvelope } from "../ledger/types.ts";
 import type { Outcome } from "../matrix/outcome.ts";
 import type { GhostDevices, KeyCatchupResult } from "./device-types.ts";
 

@@ -7,7 +7,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { type CryptoRecord, writeCryptoRecords } from "../ledger/crypto-stores.ts";
-import { noLongerHeld, type Queryable } from "../ledger/statement.ts";
+import { leaseLost, type Queryable } from "../ledger/postgres.ts";
 
 /** A write is the same done twice, so it is tried again when a connection broke. */
 const ATTEMPTS = 4;
@@ -85,7 +85,7 @@ export class StoreWriter {
             ? outcome
             : outcome.has(holder.ghost)
               ? undefined
-              : noLongerHeld(`the store of ${holder.ghost}`);
+              : leaseLost(`the store of ${holder.ghost}`);
         if (failure === undefined) written.resolve();
         else this.#fail(holder, written, failure);
       }

@@ -2,8 +2,7 @@
 // messages in one list.
 // Invariant: an error crosses as its kind alone, never with a text of the library's.
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import type { StoreLayout } from "../ledger/crypto-stores.ts";
-import type { DeviceIdentity } from "../matrix/device-api.ts";
+import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
 import type { GhostMachine } from "./machine.ts";
 import type { SenderPolicy } from "./machine-policy.ts";
 

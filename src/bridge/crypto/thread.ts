@@ -8,7 +8,7 @@ import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { cryptoRecords, replaceCryptoStore } from "../ledger/crypto-stores.ts";
-import { createLedgerPool } from "../ledger/pool.ts";
+import { createLedgerPool } from "../ledger/postgres.ts";
 import { ForeignStore, GhostMachine, type MachineStore } from "./machine.ts";
 import { isPanic } from "./panic.ts";
 import { StoreWriter } from "./store-writer.ts";

@@ -3,7 +3,8 @@
 // stopped (its store lost, foreign, behind, its device deleted, its fence taken) answers `unavailable` and
 // never gets a new device by itself; no plaintext, ciphertext or key is ever in an error or a log line.
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { DeviceChanges, DeviceIdentity, OutgoingRequest } from "../matrix/device-api.ts";
+import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
+import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
 
 /** An `m.room.encrypted` event with a Megolm ciphertext, whole, as the homeserver gave it. */
 export interface EncryptedRoomEvent {

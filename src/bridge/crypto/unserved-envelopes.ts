@@ -6,14 +6,15 @@ import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
-import type { ClaimedIntakeEnvelope, IntakeEnvelopeLedger } from "../ledger/types.ts";
+import type { ClaimedIntakeEnvelope } from "../ledger/intake-envelopes.ts";
+import type { Ledger } from "../ledger/ledger.ts";
 import type { IntakeEnvelopeObserver } from "./intake-envelope-worker.ts";
 
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
 
 export interface UnservedDependencies {
-  readonly ledger: Pick<IntakeEnvelopeLedger, "claimEnvelopes" | "expireEnvelope" | "deferEnvelope">;
+  readonly ledger: Pick<Ledger, "envelopes">;
   readonly clock: Clock;
   readonly log: Logger;
   readonly observe: Pick<IntakeEnvelopeObserver, "ended" | "expired" | "failed">;
@@ -22,7 +23,7 @@ export interface UnservedDependencies {
 /** Expires what is past its deadline, and puts the rest off until then; true when more may be due. */
 export async function expireUnserved(deps: UnservedDependencies): Promise<boolean> {
   const now = deps.clock.now();
-  const claimed = await deps.ledger.claimEnvelopes({ limit: BATCH, now, leaseUntil: now + LEASE_MS });
+  const claimed = await deps.ledger.envelopes.claim({ limit: BATCH, now, leaseUntil: now + LEASE_MS });
   await allEnded(claimed.map((envelope) => settle(deps, envelope, now)));
   return claimed.length === BATCH;
 }
@@ -31,8 +32,8 @@ async function settle(deps: UnservedDependencies, envelope: ClaimedIntakeEnvelop
   const { ledger, log, observe } = deps;
   const { event, room, deadline, admittedAt } = envelope;
   try {
-    if (now < deadline) return await ledger.deferEnvelope(envelope, deadline, { requested: false });
-    await ledger.expireEnvelope(envelope, "key_wait_elapsed", now);
+    if (now < deadline) return await ledger.envelopes.defer(envelope, deadline, { requested: false });
+    await ledger.envelopes.expire(envelope, "key_wait_elapsed", now);
   } catch (error) {
     // Redacted meanwhile, or another process has it.
     if (error instanceof DrawbridgeError && error.code === "lease_lost") return;

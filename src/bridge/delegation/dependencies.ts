@@ -4,8 +4,8 @@ import type { Clock, Random } from "../../domain/clock.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
 import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
+import type { DelegationLedger } from "../ledger/ledger.ts";
 import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/states.ts";
-import type { DelegationLedger, SendLedger } from "../ledger/types.ts";
 import type { EventSender } from "../matrix/send.ts";
 import type { AgentOperation } from "./a2a/agent-client.ts";
 import type { A2aFailureKind } from "./a2a/failure.ts";
@@ -24,7 +24,7 @@ export type DelegationLimits = Pick<
 >;
 
 export interface DelegationDependencies {
-  readonly ledger: DelegationLedger & Pick<SendLedger, "recordSent">;
+  readonly ledger: DelegationLedger;
   readonly directory: AgentDirectory;
   readonly trust: TrustGate;
   readonly tokens: TokenSource;

@@ -3,7 +3,7 @@
 // the work is interrupted; every such write is fenced, so a repetition can do no harm.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { jitteredBackoffMs } from "../../runtime/backoff.ts";
-import type { ClaimedDelegation } from "../ledger/types.ts";
+import type { ClaimedDelegation } from "../ledger/leases.ts";
 import { AgentClient } from "./a2a/agent-client.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import type { HeldLease } from "./lease-keeper.ts";

@@ -3,7 +3,8 @@
 // ledger cannot be asked a lease counts as fresh only until its own end, so that no agent is called on a
 // lease which another process may already hold.
 import type { Clock } from "../../domain/clock.ts";
-import type { DelegationLedger, Lease } from "../ledger/types.ts";
+import type { Lease } from "../ledger/leases.ts";
+import type { DelegationLedger } from "../ledger/ledger.ts";
 
 export interface LeaseEvents {
   /** Another holder has it, or it is terminal. */

@@ -1,7 +1,8 @@
 // How a step of a delegation ends: every ending's state, stage, reason and notice, named once, and the waits between
 // tries. docs/reference/delegation-outcomes.md is this table in words.
+
+import type { Outcome } from "../ledger/delegations.ts";
 import type { NoticeKind, TerminalReason, TerminalStage } from "../ledger/states.ts";
-import type { Outcome } from "../ledger/types.ts";
 import type { A2aFailureKind } from "./a2a/failure.ts";
 import type { Phase } from "./a2a/protocol.ts";
 import type { DeferReason } from "./dependencies.ts";

@@ -5,7 +5,8 @@
 import type { AgentCard } from "../../cards/agent-card.ts";
 import type { AgentTarget } from "../agents/directory.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
-import type { ClaimedDelegation, Outcome } from "../ledger/types.ts";
+import type { Outcome } from "../ledger/delegations.ts";
+import type { ClaimedDelegation } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import { AGENT_REMOVED, CARD_UNTRUSTED, SENDER_REJECTED } from "./outcome.ts";
 

@@ -3,7 +3,7 @@
 // ends the delegation, so no crash can leave an answered question open for long or answer it twice; a
 // holder whose lease may have run out between two parts sends no more of them.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { PendingSend } from "../ledger/types.ts";
+import type { PendingSend } from "../ledger/replies.ts";
 import { type Answer, answerParts } from "../matrix/answer.ts";
 import type { SendResult } from "../matrix/send.ts";
 import type { Flow } from "./flow.ts";
@@ -45,7 +45,7 @@ export async function deliver(flow: Flow, known: readonly PendingSend[] | undefi
     if (index === sends.length - 1) {
       return finish({ ...ANSWERED, sent: { sendId: send.sendId, eventId: result.eventId } });
     }
-    await flow.persist(() => deps.ledger.recordSent(send.sendId, result.eventId, flow.now));
+    await flow.persist(() => deps.ledger.recordSent(send.sendId, result.eventId));
   }
   // Nothing was left to send: an earlier holder sent the last part and ended before it could say so.
   return finish(ANSWERED);

@@ -3,8 +3,9 @@
 // agent may have is looked for at the deadline once more at least, and then ends; it is sent again only if the agent
 // dedupes by messageId, or its list shows that it has no such task, else it ends `outcome_unknown`
 // (docs/decisions/0005-dispatch-at-most-once.md); no wait that another side asks for holds a room for long.
+
+import type { Outcome } from "../ledger/delegations.ts";
 import type { TerminalReason } from "../ledger/states.ts";
-import type { Outcome } from "../ledger/types.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import { findTask } from "./a2a/find-task.ts";

@@ -3,7 +3,7 @@
 // delegation finished or given back, and ends in its time: what a database that does not answer keeps, its lease
 // gives back.
 import { WorkQueue } from "../../runtime/work-queue.ts";
-import type { ClaimedDelegation, Lease } from "../ledger/types.ts";
+import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import { Flow, type FlowHost } from "./flow.ts";
 import { LeaseKeeper } from "./lease-keeper.ts";

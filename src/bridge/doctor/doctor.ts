@@ -10,7 +10,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import { type BridgeConfig, loadBridgeConfig } from "../config.ts";
 import { checkHomeserver, type SelfCheck } from "../health/self-check.ts";
-import { ContentKeys } from "../ledger/seal.ts";
+import { ContentKeys } from "../ledger/content-keys.ts";
 import { Homeserver } from "../matrix/homeserver.ts";
 import { type AppserviceTokens, renderRegistration } from "../setup/registration.ts";
 import { examineAgents } from "./agents.ts";

@@ -6,8 +6,7 @@ import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
 import type { Admitted } from "../ledger/admission.ts";
-import type { IntakeLedger } from "../ledger/postgres.ts";
-import type { IntakeEnvelopeLedger } from "../ledger/types.ts";
+import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import { aboutOf, candidatesOf, couldAsk, derive, redactedIn, roomStateOf } from "./derive.ts";
 import { readDevicePart, type TransactionExtensions } from "./device-part.ts";
@@ -34,7 +33,7 @@ export interface EncryptedIntake {
 }
 
 export interface IntakeOptions {
-  readonly ledger: IntakeLedger & Pick<IntakeEnvelopeLedger, "joinedGhosts">;
+  readonly ledger: Pick<Ledger, "intake" | "memberships">;
   readonly agents: AgentDirectory;
   readonly namespace: Namespace;
   readonly clock: Clock;
@@ -101,7 +100,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
 
     const open = async (events: readonly EncryptedEvent[]) => {
       if (events.length === 0 || encryption?.takesPart !== true) return NOTHING_OPENED;
-      const joined = await ledger.joinedGhosts([...new Set(events.map(({ room }) => room))]);
+      const joined = await ledger.memberships.joinedGhosts([...new Set(events.map(({ room }) => room))]);
       return await openEncrypted(events, {
         devices: encryption.devices,
         ghosts: (room) => ghostsOf(room, joined, roomState, byGhost),
@@ -122,7 +121,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       deadline: receivedAt + (encryption?.keyWaitMs ?? 0),
       plainInEncrypted: encryption?.takesPart === true && encryption.plainInEncrypted,
     };
-    const admitted = await ledger.admit({
+    const admitted = await ledger.intake.admit({
       transactionId,
       body,
       ingress,

@@ -9,8 +9,7 @@ import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { Json } from "../../domain/json.ts";
 import type { AgentTarget } from "../agents/directory.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
-import type { MalformedEvent } from "../ledger/admission.ts";
-import type { RoomStateEvent } from "../ledger/memberships.ts";
+import type { MalformedEvent, RoomStateEvent } from "../ledger/admission.ts";
 import {
   type EncryptedEvent,
   type Inside,

@@ -1,11 +1,39 @@
-// What an admission consists of: what came in, what the ledger knows about it, what was derived from it,
-// and what became of it.
+// The types of an admission: the events of a transaction, the facts that the ledger knows about them, what is derived
+// from both, and the result.
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { RoomStateEvent } from "./memberships.ts";
 import type { NoticeKind } from "./states.ts";
 
-/** How an event came in: by transaction, or recovered by reading back. */
+/** How an event arrived: by transaction, or by catchup. */
 export type Ingress = "transaction" | "recovered";
+
+/** A membership event of a ghost, as intake read it. */
+export interface GhostMembershipEvent {
+  readonly kind: "ghost";
+  readonly room: RoomId;
+  readonly ghost: GhostMxid;
+  readonly membership: "invite" | "join" | "leave";
+  readonly inviter: UserId | undefined;
+  readonly direct: boolean;
+  /** Milliseconds, as the event states. */
+  readonly originServerTs?: number;
+}
+
+/** A membership event of a user that is not a ghost. */
+export interface MemberEvent {
+  readonly kind: "member";
+  readonly room: RoomId;
+  readonly user: UserId;
+  readonly joined: boolean;
+}
+
+/** Encryption was switched on; it is never switched off again. */
+export interface EncryptionEvent {
+  readonly kind: "encryption";
+  readonly room: RoomId;
+  readonly event: EventId;
+}
+
+export type RoomStateEvent = GhostMembershipEvent | MemberEvent | EncryptionEvent;
 
 /** An (event, ghost) pair that is to become a delegation. */
 export interface NewDelegation {
@@ -24,7 +52,7 @@ export interface NewDelegation {
   readonly indexDigest: Buffer | undefined;
 }
 
-/** An encrypted event whose key is not here: it takes a place in its room, and a slot of its capacity. */
+/** An encrypted event whose key is missing. It takes a place in its room, and a slot of the room's capacity. */
 export interface NewIntakeEnvelope {
   /** Index of the event in the transaction. */
   readonly position: number;
@@ -32,13 +60,13 @@ export interface NewIntakeEnvelope {
   readonly room: RoomId;
   readonly sender: UserId;
   readonly originServerTs: number;
-  /** SHA-256 of the event as the homeserver gave it; what is fetched again later must have the same. */
+  /** SHA-256 of the event as the homeserver gave it; the event that is fetched again later must have the same. */
   readonly fingerprint: Buffer;
   /** When it expires, milliseconds since the Unix epoch. */
   readonly deadline: number;
 }
 
-/** A notice that an event asks for, besides those that a refusal brings. */
+/** A notice that an event causes without being refused. */
 export interface NewNotice {
   readonly kind: NoticeKind;
   readonly room: RoomId;
@@ -47,7 +75,7 @@ export interface NewNotice {
   readonly threadRoot: EventId | undefined;
 }
 
-/** An event that cannot be read; of its content only the digest is kept. */
+/** An event that cannot be parsed; only the digest of its content is kept. */
 export interface MalformedEvent {
   readonly sha256: Buffer;
   readonly reason: string;
@@ -55,7 +83,7 @@ export interface MalformedEvent {
   readonly room: RoomId | undefined;
 }
 
-/** What the ledger knows about the rooms and events that a transaction touches. */
+/** The facts that the ledger has about the rooms and events of a transaction. */
 export interface KnownFacts {
   readonly encryptedRooms: ReadonlySet<RoomId>;
   /** Ghosts that are, or may be, in a room: all recorded ones that have not left. */
@@ -70,22 +98,22 @@ export interface KnownFacts {
   readonly threadOf: ReadonlyMap<string, ReadonlySet<GhostMxid>>;
 }
 
-/** An event in its room: an event ID alone may be named from anywhere. */
+/** The key of an event in its room: an event of any room may name a bare event ID. */
 export function inRoom(room: RoomId, event: EventId): string {
   return `${room} ${event}`;
 }
 
 export interface Derived {
-  /** Pairs already known, and pairs of an event that has an intake envelope, are dropped by the ledger. */
+  /** The ledger drops pairs that are known already, and pairs of an event that has an intake envelope. */
   readonly delegations: readonly NewDelegation[];
-  /** Those of events already known, as intake envelope or as delegation, are dropped by the ledger. */
+  /** The ledger drops those of events that are known already, as intake envelope or as delegation. */
   readonly envelopes: readonly NewIntakeEnvelope[];
   readonly notices: readonly NewNotice[];
 }
 
-/** What `derive` needs to know about; nothing is read, and `derive` is not called, when there are no rooms. */
+/** What `derive` needs facts about. Without rooms no facts are read, and `derive` is not called. */
 export interface About {
-  /** Of everything that may become a delegation or an intake envelope. */
+  /** Rooms of every event that may become a delegation or an intake envelope. */
   readonly rooms: readonly RoomId[];
   readonly events: readonly EventId[];
   /** Events that those reply to, and roots of their threads. */
@@ -101,10 +129,10 @@ export interface Admission {
   readonly eventCount: number;
   readonly malformed: readonly MalformedEvent[];
   readonly roomState: readonly RoomStateEvent[];
-  /** Source events whose redaction the transaction brings. */
+  /** Source events that the transaction's redactions name. */
   readonly redacted: readonly { readonly room: RoomId; readonly event: EventId }[];
   readonly about: About;
-  /** Rooms of which an event was decrypted: there, room keys are not missing any more. */
+  /** Rooms in which an event was decrypted: their room keys are no longer missing. */
   readonly decryptedIn?: readonly RoomId[] | undefined;
   readonly derive: (known: KnownFacts) => Derived;
   readonly capacity: { readonly room: number; readonly global: number };
@@ -112,19 +140,19 @@ export interface Admission {
 }
 
 export interface Admitted {
-  /** True when this very body was committed before: nothing was written. */
+  /** True when the same body was committed before; then nothing was written. */
   readonly replayed: boolean;
   /** Delegations that were admitted. */
   readonly admitted: number;
   /** Delegations that were refused. */
   readonly denied: number;
-  /** Intake intake envelopes that await their key now. */
+  /** Intake envelopes that now await their keys. */
   readonly envelopes: number;
-  /** Intake intake envelopes that were refused. */
+  /** Intake envelopes that were refused. */
   readonly envelopesDenied: number;
   readonly malformed: number;
-  /** Delegations under way whose question was redacted. */
+  /** Delegations in workers' hands whose question was redacted. */
   readonly canceled: readonly string[];
-  /** Whether notices or memberships may be due now. */
+  /** How many notices the transaction caused; some may be suppressed by their interval. */
   readonly notices: number;
 }

@@ -1,14 +1,13 @@
-// Audit records on their way to the audit file. The table is the durable record; the file a copy of it.
+// Audit records and their export to the audit file. The table is the durable record, and the file is a copy of it.
 import type { Pool } from "pg";
-import { rows, type Statement, toTime } from "./statement.ts";
-import { inTransaction } from "./transaction.ts";
+import { inTransaction, rows, type Statement, toTime } from "./postgres.ts";
 
 export interface AuditRow {
   readonly id: string;
   readonly record: Readonly<Record<string, unknown>>;
 }
 
-// Rows that another process is exporting are passed over.
+// Rows that another process is exporting are skipped.
 const UNEXPORTED: Statement = {
   name: "audit_unexported",
   text: `SELECT id, record FROM bridge_audit WHERE exported_at IS NULL ORDER BY id LIMIT $1
@@ -20,21 +19,25 @@ const EXPORTED: Statement = {
   text: `UPDATE bridge_audit SET exported_at = $2 WHERE id = ANY ($1::bigint[])`,
 };
 
-/**
- * Hands up to `limit` unexported records to `write`, and marks them once it has made them durable.
- * If `write` throws, they stay unexported. Returns how many there were.
- */
-export async function exportAudit(
-  pool: Pool,
-  limit: number,
-  write: (records: readonly AuditRow[]) => Promise<void>,
-  now: number,
-): Promise<number> {
-  return await inTransaction(pool, "BEGIN", async (client) => {
-    const records = await rows<{ id: string; record: Record<string, unknown> }>(client, UNEXPORTED, [limit]);
-    if (records.length === 0) return { result: 0 };
-    await write(records);
-    const sent = rows(client, EXPORTED, [records.map(({ id }) => id), toTime(now)]);
-    return { result: records.length, sent };
-  });
+export function createAuditOutbox(pool: Pool) {
+  return {
+    /**
+     * Passes up to `limit` unexported records to `write`, and marks them as exported once it has made them durable.
+     * If `write` throws, they stay unexported. Returns how many there were.
+     */
+    export: (
+      limit: number,
+      write: (records: readonly AuditRow[]) => Promise<void>,
+      now: number,
+    ): Promise<number> =>
+      inTransaction(pool, "BEGIN", async (client) => {
+        const records = await rows<{ id: string; record: Record<string, unknown> }>(client, UNEXPORTED, [
+          limit,
+        ]);
+        if (records.length === 0) return { result: 0 };
+        await write(records);
+        const sent = rows(client, EXPORTED, [records.map(({ id }) => id), toTime(now)]);
+        return { result: records.length, sent };
+      }),
+  };
 }

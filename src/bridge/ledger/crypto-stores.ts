@@ -1,20 +1,25 @@
-// The ghosts' cryptographic stores: who may write one, and what is in it.
-// Invariants: whoever opens a store raises its fence; every write carries its fence and locks the store's row
-// in the statement that writes, so that it either stands before the next opener reads, or touches nothing;
-// the records of a write are all written or none.
+// The ghosts' cryptographic stores, one a ghost: their fences and their records.
+// Invariants: opening a store raises its fence; every write carries its fence and locks the store's row in the
+// statement that writes, so that it is either committed before the next process reads, or touches no row; the records
+// of a write are all written or none.
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { noLongerHeld, type Queryable, rows, type Statement, toTime } from "./statement.ts";
-import { inTransaction } from "./transaction.ts";
+import { inTransaction, leaseLost, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
 
-/** Version, object stores and indices of a machine's databases; made and read by crypto/store-databases.ts. */
+/** Version, object stores and indices of a machine's databases. The ledger does not interpret it. */
 export type StoreLayout = readonly unknown[];
+
+/** Public identity keys of a ghost's device, base64. */
+export interface DeviceIdentity {
+  readonly curve25519: string;
+  readonly ed25519: string;
+}
 
 export interface CryptoStoreRow {
   readonly deviceId: string;
   readonly sealedKey: Buffer;
   /** Of the finished store; undefined while it is being made. */
-  readonly identity: { readonly curve25519: string; readonly ed25519: string } | undefined;
+  readonly identity: DeviceIdentity | undefined;
   readonly layout: StoreLayout;
 }
 
@@ -47,7 +52,7 @@ interface Row {
   databases: StoreLayout;
 }
 
-/** The store as it is, finished or not; its fence is not touched. */
+/** Reads a store, finished or not, without raising its fence. */
 export async function findCryptoStore(on: Queryable, ghost: GhostMxid): Promise<CryptoStoreRow | undefined> {
   const [row] = await rows<Row>(on, FIND, [ghost]);
   return row === undefined ? undefined : storeOf(row);
@@ -67,7 +72,7 @@ function storeOf(row: Row): CryptoStoreRow {
 
 const CREATE: Statement = {
   name: "crypto_store_create",
-  // A store that was never finished is begun anew: nobody has heard of its device.
+  // A store that was never finished is overwritten: its device was never published.
   text: `
   INSERT INTO bridge_crypto_stores AS store (ghost_mxid, device_id, sealed_key, created_at)
   VALUES ($1, $2, $3, $4)
@@ -77,7 +82,7 @@ const CREATE: Statement = {
   RETURNING fence::text`,
 };
 
-/** Begins a new store; returns its fence, or undefined where a finished one is. */
+/** Begins a new store; returns its fence, or undefined when a finished store exists. */
 export async function createCryptoStore(
   on: Queryable,
   store: { readonly ghost: GhostMxid; readonly deviceId: string; readonly sealedKey: Buffer },
@@ -90,7 +95,7 @@ export async function createCryptoStore(
 
 const CLAIM: Statement = {
   name: "crypto_store_claim",
-  // Its layout is told as it is when the fence is up: until then another may have laid it out anew.
+  // Returns the layout of this moment: before the fence was raised, another process may have changed it.
   text: `
   UPDATE bridge_crypto_stores SET fence = fence + 1, sealed_key = $4
   WHERE ghost_mxid = $1 AND device_id = $2 AND sealed_key = $3 AND curve25519 IS NOT NULL
@@ -98,8 +103,8 @@ const CLAIM: Statement = {
 };
 
 /**
- * Raises the fence of a finished store, and keeps its key as it is sealed now.
- * @param found the store as it was looked at; undefined comes back when it is another one by now
+ * Raises the fence of a finished store, and stores its newly sealed key.
+ * @param found the store as it was read before; the result is undefined when the store has changed since
  */
 export async function claimCryptoStore(
   on: Queryable,
@@ -122,7 +127,7 @@ const RECORDS: Statement = {
   ORDER BY object_store, record_key LIMIT ${RECORDS_PER_PAGE}`,
 };
 
-/** All records of a store, in pages. Call it after the fence was raised: then nobody else changes them. */
+/** All records of a store, in pages. Call it after the fence was raised, when no other process can write them. */
 export async function* cryptoRecords(
   on: Queryable,
   ghost: GhostMxid,
@@ -164,8 +169,8 @@ const WRITE: Statement = {
 };
 
 /**
- * Writes what several ghosts' machines changed, in one statement; each ghost at most once.
- * Returns the ghosts whose fence still stood; of the others nothing was written.
+ * Writes the changes of several ghosts' machines in one statement; each ghost at most once.
+ * Returns the ghosts whose fence still matched; for the others nothing was written.
  */
 export async function writeCryptoRecords(
   on: Queryable,
@@ -204,24 +209,20 @@ const CLEAR: Statement = {
 };
 
 /**
- * Writes a whole store: its identity, its layout and every record; what was there before is gone. With this
- * a new store is finished.
+ * Replaces a whole store: its identity, its layout and every record. This finishes a new store.
  * @throws DrawbridgeError `lease_lost`
  */
 export async function replaceCryptoStore(
   pool: Pool,
   write: CryptoWrite,
-  store: {
-    readonly layout: StoreLayout;
-    readonly identity: { readonly curve25519: string; readonly ed25519: string };
-  },
+  store: { readonly layout: StoreLayout; readonly identity: DeviceIdentity },
 ): Promise<void> {
   const { ghost, fence } = write;
   const { curve25519, ed25519 } = store.identity;
   await inTransaction(pool, "BEGIN", async (client) => {
     const values = [ghost, String(fence), JSON.stringify(store.layout), curve25519, ed25519];
     const laidOut = await client.query({ ...LAY_OUT, values });
-    if (laidOut.rowCount !== 1) throw noLongerHeld(`the store of ${ghost}`);
+    if (laidOut.rowCount !== 1) throw leaseLost(`the store of ${ghost}`);
     await rows(client, CLEAR, [ghost]);
     return { result: undefined, sent: writeCryptoRecords(client, [write]) };
   });

@@ -1,17 +1,31 @@
-// The transitions of a delegation after it was claimed. One statement each.
-// Invariants: every one is fenced in its WHERE and asserts its row; what a transition implies (the room's
-// next turn, freed capacity, cleared content, audit, notice) happens in the same statement.
+// The transitions of a claimed delegation. Each is one statement, fenced in its WHERE, and asserts its row.
+// Invariants: whatever a transition implies (the room's next turn, freed capacity, cleared content, audit record,
+// notice) is written in the same statement; a terminal transition clears prompt and reply.
+import type { Pool } from "pg";
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
+import { noticeBound } from "./notices.ts";
+import { leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { advanceRoom } from "./room-order.ts";
+import type { NoticeKind, TerminalReason, TerminalStage, TerminalState } from "./states.ts";
+import { noticeTransactionId } from "./transaction-ids.ts";
 
-import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
-import { advanceRoom, HELD } from "./fragments.ts";
-import { noticeBound } from "./notice-bound.ts";
-import type { ContentKeys } from "./seal.ts";
-import { assertHeld, leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from "./statement.ts";
-import type { SendPurpose } from "./states.ts";
-import { noticeTransactionId, replyTransactionId } from "./transaction-ids.ts";
-import type { Lease, LimiterBucket, Outcome, PendingSend, ReplyPart } from "./types.ts";
+/** The token bucket of one target. A question spends one token before its first call; its retries spend none. */
+export interface LimiterBucket {
+  readonly key: string;
+  readonly ratePerMinute: number;
+  readonly burst: number;
+}
 
-const held = (lease: Lease) => [lease.delegationId, lease.holder, lease.fence] as const;
+export interface Outcome {
+  readonly state: TerminalState;
+  readonly stage: TerminalStage;
+  readonly reason: TerminalReason;
+  /** The notice to the person who asked, if there is to be one. */
+  readonly notice?: NoticeKind;
+  /** The last part of the answer, just sent: recorded in the statement that ends the delegation. */
+  readonly sent?: { readonly sendId: string; readonly eventId: EventId };
+}
 
 const BEGIN_DISPATCH: Statement = {
   name: "begin_dispatch",
@@ -39,24 +53,6 @@ const BEGIN_DISPATCH: Statement = {
          (SELECT count(*)::int FROM begun) AS begun`,
 };
 
-export async function beginDispatch(
-  on: Queryable,
-  lease: Lease,
-  bucket: LimiterBucket,
-  now: number,
-): Promise<"begun" | "rate_limited" | "canceled"> {
-  const row = await oneRow<{ held: number; canceled: boolean; begun: number }>(on, BEGIN_DISPATCH, [
-    ...held(lease),
-    bucket.key,
-    bucket.ratePerMinute,
-    bucket.burst,
-    toTime(now),
-  ]);
-  assertHeld(row.held, lease);
-  if (row.canceled) return "canceled";
-  return row.begun === 1 ? "begun" : "rate_limited";
-}
-
 const RECORD_ACCEPTED: Statement = {
   name: "record_accepted",
   text: `
@@ -70,140 +66,29 @@ const RECORD_ACCEPTED: Statement = {
   SELECT count(*)::int AS touched FROM moved`,
 };
 
-export async function recordAccepted(
-  on: Queryable,
-  lease: Lease,
-  accepted: { taskId: string; contextId: string | undefined; agentVersion: string | undefined },
-  now: number,
-): Promise<void> {
-  const row = await oneRow<{ touched: number }>(on, RECORD_ACCEPTED, [
-    ...held(lease),
-    toTime(now),
-    accepted.taskId,
-    accepted.contextId ?? null,
-    accepted.agentVersion ?? null,
-  ]);
-  assertHeld(row.touched, lease);
-}
-
 const SOURCE_OF: Statement = {
   name: "source_of",
   text: `SELECT d.matrix_event_id, d.ghost_mxid, d.room_id FROM bridge_delegations d WHERE ${HELD}`,
 };
 
+/** The question of a delegation. */
 interface Source {
   readonly event: EventId;
   readonly ghost: GhostMxid;
   readonly room: RoomId;
 }
 
-async function sourceOf(on: Queryable, lease: Lease): Promise<Source> {
+/** @throws DrawbridgeError `lease_lost` */
+export async function sourceOf(on: Queryable, lease: Lease): Promise<Source> {
   const [row] = await rows<{ matrix_event_id: string; ghost_mxid: string; room_id: string }>(on, SOURCE_OF, [
-    ...held(lease),
+    ...heldBy(lease),
   ]);
-  if (row === undefined) throw leaseLost(lease);
+  if (row === undefined) throw leaseLost(`delegation ${lease.delegationId}`);
   return {
     event: row.matrix_event_id as EventId,
     ghost: row.ghost_mxid as GhostMxid,
     room: row.room_id as RoomId,
   };
-}
-
-const sealedFor = (transactionId: string) => `send\n${transactionId}`;
-
-const RECORD_REPLY: Statement = {
-  name: "record_reply",
-  text: `
-  WITH held AS (
-    SELECT d.id, d.cancel_requested_at IS NOT NULL AS canceled
-    FROM bridge_delegations d WHERE ${HELD} AND d.state IN ('dispatching', 'following') FOR UPDATE
-  ), moved AS (
-    UPDATE bridge_delegations d SET
-      state = 'reply_pending', accepted_at = COALESCE(d.accepted_at, $4), due_at = d.lease_until,
-      prompt = NULL, agent_version = COALESCE($5, d.agent_version)
-    FROM held h WHERE d.id = h.id AND NOT h.canceled
-    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
-  ), advanced AS (${advanceRoom("$4", 0)}
-  ), sends AS (
-    INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, content)
-    SELECT m.id, 'reply', p.ordinal - 1, p.transaction_id, p.event_type, p.content
-    FROM moved m, unnest($6::text[], $7::text[], $8::bytea[])
-      WITH ORDINALITY AS p (transaction_id, event_type, content, ordinal)
-    RETURNING id, ordinal
-  )
-  SELECT (SELECT count(*)::int FROM held) AS held, COALESCE((SELECT canceled FROM held), false) AS canceled,
-    ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`,
-};
-
-export async function recordReply(
-  on: Queryable,
-  keys: ContentKeys,
-  lease: Lease,
-  reply: { parts: readonly ReplyPart[]; agentVersion: string | undefined },
-  now: number,
-): Promise<PendingSend[] | "canceled"> {
-  const source = await sourceOf(on, lease);
-  const transactionIds = reply.parts.map((_, ordinal) =>
-    replyTransactionId(source.event, source.ghost, "reply", ordinal),
-  );
-  const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(on, RECORD_REPLY, [
-    ...held(lease),
-    toTime(now),
-    reply.agentVersion ?? null,
-    transactionIds,
-    reply.parts.map((part) => part.eventType),
-    reply.parts.map((part, ordinal) =>
-      keys.seal(JSON.stringify(part.content), sealedFor(transactionIds[ordinal] ?? "")),
-    ),
-  ]);
-  assertHeld(row.held, lease);
-  if (row.canceled) return "canceled";
-  return reply.parts.map((part, ordinal) => ({
-    sendId: row.send_ids[ordinal] ?? "",
-    purpose: "reply",
-    ordinal,
-    roomId: source.room,
-    ghost: source.ghost,
-    sourceEventId: source.event,
-    transactionId: transactionIds[ordinal] as TransactionId,
-    eventType: part.eventType,
-    content: part.content,
-    firstAttemptedAt: undefined,
-  }));
-}
-
-const PENDING_REPLY: Statement = {
-  name: "pending_reply",
-  text: `
-  SELECT s.id, s.purpose, s.ordinal, s.transaction_id, s.event_type, s.content, s.first_attempted_at
-  FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id
-  WHERE ${HELD} AND s.state = 'pending' AND s.purpose = 'reply'
-  ORDER BY s.ordinal`,
-};
-
-export async function pendingReply(on: Queryable, keys: ContentKeys, lease: Lease): Promise<PendingSend[]> {
-  const source = await sourceOf(on, lease);
-  const pending = await rows<{
-    id: string;
-    purpose: SendPurpose;
-    ordinal: number;
-    transaction_id: string;
-    event_type: string;
-    content: Buffer;
-    first_attempted_at: Date | null;
-  }>(on, PENDING_REPLY, [...held(lease)]);
-  return pending.map((row) => ({
-    sendId: row.id,
-    purpose: row.purpose,
-    ordinal: row.ordinal,
-    roomId: source.room,
-    ghost: source.ghost,
-    sourceEventId: source.event,
-    transactionId: row.transaction_id as TransactionId,
-    eventType: row.event_type,
-    content: JSON.parse(keys.open(row.content, sealedFor(row.transaction_id))) as Record<string, unknown>,
-    firstAttemptedAt: row.first_attempted_at?.getTime(),
-  }));
 }
 
 const FINISH: Statement = {
@@ -244,34 +129,70 @@ const FINISH: Statement = {
   SELECT count(*)::int AS touched FROM moved`,
 };
 
-export async function finish(
-  on: Queryable,
-  lease: Lease,
-  outcome: Outcome,
-  now: number,
-  noticeIntervalMs: number,
-): Promise<void> {
-  let notice: readonly (string | Date | null)[] = [null, null, null, null];
-  if (outcome.notice !== undefined) {
-    const source = await sourceOf(on, lease);
-    const said = { kind: outcome.notice, ...source, source: source.event };
-    const bound = noticeBound(said, outcome.stage, now, noticeIntervalMs);
-    notice = [
-      bound.marker,
-      outcome.notice,
-      noticeTransactionId(bound.marker),
-      bound.since === undefined ? null : toTime(bound.since),
-    ];
-  }
-  const row = await oneRow<{ touched: number }>(on, FINISH, [
-    ...held(lease),
-    toTime(now),
-    outcome.state,
-    outcome.stage,
-    outcome.reason,
-    outcome.sent?.sendId ?? null,
-    outcome.sent?.eventId ?? null,
-    ...notice,
-  ]);
-  assertHeld(row.touched, lease);
+export function createTransitions(pool: Pool, noticeIntervalMs: number) {
+  return {
+    /**
+     * Spends a limiter token and records that the agent may now be called, in one statement. A delegation that
+     * spent its token before (resumed after a crash) spends no second one.
+     */
+    async beginDispatch(
+      lease: Lease,
+      bucket: LimiterBucket,
+      now: number,
+    ): Promise<"begun" | "rate_limited" | "canceled"> {
+      const row = await oneRow<{ held: number; canceled: boolean; begun: number }>(pool, BEGIN_DISPATCH, [
+        ...heldBy(lease),
+        bucket.key,
+        bucket.ratePerMinute,
+        bucket.burst,
+        toTime(now),
+      ]);
+      assertHeld(row.held, lease);
+      if (row.canceled) return "canceled";
+      return row.begun === 1 ? "begun" : "rate_limited";
+    },
+
+    /** The agent has accepted: records its task, gives the turn to the room's next delegation, clears the prompt. */
+    async recordAccepted(
+      lease: Lease,
+      accepted: { taskId: string; contextId: string | undefined; agentVersion: string | undefined },
+      now: number,
+    ): Promise<void> {
+      const row = await oneRow<{ touched: number }>(pool, RECORD_ACCEPTED, [
+        ...heldBy(lease),
+        toTime(now),
+        accepted.taskId,
+        accepted.contextId ?? null,
+        accepted.agentVersion ?? null,
+      ]);
+      assertHeld(row.touched, lease);
+    },
+
+    /** Ends a delegation: clears content, frees capacity and room, writes svc.delegation.v1 and the notice. */
+    async finish(lease: Lease, outcome: Outcome, now: number): Promise<void> {
+      let notice: readonly (string | Date | null)[] = [null, null, null, null];
+      if (outcome.notice !== undefined) {
+        const source = await sourceOf(pool, lease);
+        const about = { kind: outcome.notice, ...source, source: source.event };
+        const bound = noticeBound(about, outcome.stage, now, noticeIntervalMs);
+        notice = [
+          bound.marker,
+          outcome.notice,
+          noticeTransactionId(bound.marker),
+          bound.since === undefined ? null : toTime(bound.since),
+        ];
+      }
+      const row = await oneRow<{ touched: number }>(pool, FINISH, [
+        ...heldBy(lease),
+        toTime(now),
+        outcome.state,
+        outcome.stage,
+        outcome.reason,
+        outcome.sent?.sendId ?? null,
+        outcome.sent?.eventId ?? null,
+        ...notice,
+      ]);
+      assertHeld(row.touched, lease);
+    },
+  };
 }

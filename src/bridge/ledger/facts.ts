@@ -1,8 +1,8 @@
-// What the ledger knows about the rooms and events that are to be derived from, read in one statement.
+// The facts that a derivation needs about rooms and events, read in one statement; capacity; used message indices.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { type About, inRoom, type KnownFacts, type NewDelegation } from "./admission.ts";
 import { indexKey, type KnownIndices, type KnownPlaces } from "./placement.ts";
-import { oneRow, type Queryable, rows, type Statement } from "./statement.ts";
+import { oneRow, type Queryable, rows, type Statement } from "./postgres.ts";
 
 const KNOWN: Statement = {
   name: "known_facts",
@@ -30,13 +30,13 @@ const KNOWN: Statement = {
 
 export interface KnownRow extends KnownPlaces {
   readonly seen: boolean;
-  /** Never less than what is open now. */
+  /** An upper bound of what is open now. */
   readonly open_global_max: number;
   readonly ghosts: readonly (readonly [string, string, "invite" | "join" | "leave", boolean])[] | null;
   readonly spoken: readonly (readonly [string, string, string, boolean])[] | null;
 }
 
-/** @param transaction ID and digest of the body, to learn whether it was committed before */
+/** @param transaction ID and digest of the body: `seen` tells whether it was committed before */
 export function readKnown(
   on: Queryable,
   transaction: readonly [string, Buffer],
@@ -76,7 +76,7 @@ export function toFacts(row: KnownRow): KnownFacts {
   };
 }
 
-/** The ghost that speaks for all in a room: the first that is joined. */
+/** The ghost that sends notices which concern no particular ghost: the first one that is joined. */
 export function speakerIn(row: KnownRow, room: RoomId): GhostMxid | undefined {
   const joined = (row.ghosts ?? []).filter(
     ([where, , membership]) => where === room && membership === "join",
@@ -92,7 +92,7 @@ const COUNT_OPEN: Statement = {
   RETURNING counted_open::int AS open_global`,
 };
 
-/** How much is open in all: exact when `more` might not fit, otherwise from above. */
+/** How much is open in all rooms: exact when `more` might not fit below `most`, otherwise an upper bound. */
 export async function openBefore(on: Queryable, row: KnownRow, more: number, most: number): Promise<number> {
   if (row.open_global_max + more <= most) return row.open_global_max;
   return (await oneRow<{ open_global: number }>(on, COUNT_OPEN, [])).open_global;
@@ -103,7 +103,7 @@ const INDICES: Statement = {
   text: `SELECT index_digest, matrix_event_id FROM bridge_megolm_indices WHERE index_digest = ANY ($1::bytea[])`,
 };
 
-/** The events that have used the message indices of these. */
+/** The events that used the message indices of these delegations before. */
 export async function knownIndices(on: Queryable, jobs: readonly NewDelegation[]): Promise<KnownIndices> {
   const digests = jobs.flatMap(({ indexDigest }) => indexDigest ?? []);
   if (digests.length === 0) return new Map();
@@ -119,7 +119,7 @@ const RECORD_INDICES: Statement = {
   ON CONFLICT DO NOTHING`,
 };
 
-/** Of events that became delegations, or were refused: a message index is its first event's for ever. */
+/** Records the message indices of these delegations, refused ones included: an index belongs to its first event. */
 export async function recordIndices(on: Queryable, jobs: readonly NewDelegation[]): Promise<void> {
   const used = jobs.flatMap(({ indexDigest, event }) =>
     indexDigest === undefined ? [] : { indexDigest, event },

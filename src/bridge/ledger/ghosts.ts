@@ -1,9 +1,37 @@
-// Ghosts, their managed devices, and how far each has read back.
-// Invariants: a ghost's device ID is written once and never changes; a position is moved by whoever knows where it
-// stands, so that nobody who was overtaken moves it, neither back nor on.
-import type { GhostMxid } from "../../domain/identifiers.ts";
-import { noLongerHeld, oneRow, type Queryable, rows, type Statement, toTime } from "./statement.ts";
-import type { GhostDevice } from "./types.ts";
+// Ghosts, their managed devices, and how far each has read what the homeserver's transactions may have lost.
+// Invariants: a ghost's device ID is written once and changes only by a reset, which deletes the device's store in the
+// same transaction; every write about a device names it, so that it never touches a newer device; an epoch only grows;
+// a read position is moved only from the position that the caller has read.
+import type { Pool } from "pg";
+import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
+import type { DeviceIdentity } from "./crypto-stores.ts";
+import { inTransaction, leaseLost, oneRow, rows, type Statement, toEpochMs, toTime } from "./postgres.ts";
+import type { DeviceStopReason } from "./states.ts";
+
+/** A ghost's managed device. The device ID is made once and never changes. */
+export interface GhostDevice {
+  readonly ghost: GhostMxid;
+  readonly deviceId: string;
+  /** Digest of the profile last set on the homeserver; undefined when none was. */
+  readonly profileDigest: string | undefined;
+}
+
+/** A ghost's device as recorded. */
+export interface RecordedDevice {
+  readonly ghost: GhostMxid;
+  readonly deviceId: string;
+  /** Its cryptographic store; undefined when it has none. */
+  readonly store:
+    | {
+        readonly deviceId: string;
+        readonly epoch: bigint;
+        readonly publishedAt: number | undefined;
+        /** Undefined until the store is finished. */
+        readonly identity: DeviceIdentity | undefined;
+      }
+    | undefined;
+  readonly stopped: { readonly reason: DeviceStopReason; readonly at: number } | undefined;
+}
 
 const DEVICE: Statement = {
   name: "ghost_device",
@@ -17,63 +45,218 @@ const DEVICE: Statement = {
   LIMIT 1`,
 };
 
-export async function ghostDevice(
-  on: Queryable,
-  ghost: GhostMxid,
-  freshDeviceId: string,
-  now: number,
-): Promise<GhostDevice> {
-  type Row = { device_id: string; profile_digest: string | null };
-  const values = [ghost, freshDeviceId, toTime(now)];
-  // Two processes may insert at once: the loser sees neither row in its snapshot, and looks again.
-  const row = (await rows<Row>(on, DEVICE, values))[0] ?? (await oneRow<Row>(on, DEVICE, values));
-  return { ghost, deviceId: row.device_id, profileDigest: row.profile_digest ?? undefined };
-}
-
 const PROFILE: Statement = {
   name: "ghost_profile",
   text: `UPDATE bridge_ghosts SET profile_digest = $2 WHERE ghost_mxid = $1`,
 };
 
-export async function profileSet(on: Queryable, ghost: GhostMxid, profileDigest: string): Promise<void> {
-  await rows(on, PROFILE, [ghost, profileDigest]);
+const RECORDED = `
+  SELECT g.ghost_mxid, g.device_id, g.device_stopped_reason AS reason, g.device_stopped_at AS stopped_at,
+         s.device_id AS store_device_id, s.epoch, s.published_at, s.curve25519, s.ed25519
+  FROM bridge_ghosts g LEFT JOIN bridge_crypto_stores s ON s.ghost_mxid = g.ghost_mxid`;
+
+const RECORDED_DEVICE: Statement = {
+  name: "recorded_device",
+  text: `${RECORDED} WHERE g.ghost_mxid = $1`,
+};
+
+const RECORDED_DEVICES: Statement = {
+  name: "recorded_devices",
+  text: `${RECORDED} ORDER BY g.ghost_mxid COLLATE "C"`,
+};
+
+const HAD_KEYS: Statement = {
+  name: "ghost_device_had_keys",
+  text: `
+  SELECT EXISTS (
+    SELECT FROM bridge_crypto_stores
+    WHERE ghost_mxid = $1 AND device_id = $2 AND published_at IS NOT NULL) AS had_keys`,
+};
+
+const RAISE_EPOCH: Statement = {
+  name: "ghost_device_epoch",
+  text: `
+  UPDATE bridge_crypto_stores SET epoch = epoch + 1
+  WHERE ghost_mxid = $1 AND device_id = $2 RETURNING epoch`,
+};
+
+const PUBLISHED: Statement = {
+  name: "ghost_device_published",
+  text: `
+  UPDATE bridge_crypto_stores SET published_at = $3
+  WHERE ghost_mxid = $1 AND device_id = $2 AND published_at IS NULL AND curve25519 IS NOT NULL`,
+};
+
+const STOPPED: Statement = {
+  name: "ghost_device_stopped",
+  text: `
+  UPDATE bridge_ghosts SET
+    device_stopped_reason = $3::text,
+    device_stopped_at = CASE WHEN $3::text IS NULL THEN NULL ELSE $4::timestamptz END
+  WHERE ghost_mxid = $1 AND device_id = $2 AND device_stopped_reason IS DISTINCT FROM $3::text`,
+};
+
+const RESET: Statement = {
+  name: "ghost_device_reset",
+  text: `
+  UPDATE bridge_ghosts SET device_id = $3, to_device_since = NULL,
+    device_stopped_reason = NULL, device_stopped_at = NULL
+  WHERE ghost_mxid = $1 AND device_id = $2 RETURNING ghost_mxid`,
+};
+
+const FORGET_STORE: Statement = {
+  name: "ghost_device_forget_store",
+  text: `DELETE FROM bridge_crypto_stores WHERE ghost_mxid = $1`,
+};
+
+const FORGET_RECORDS: Statement = {
+  name: "ghost_device_forget_records",
+  text: `DELETE FROM bridge_crypto_records WHERE ghost_mxid = $1`,
+};
+
+/**
+ * Deletes the store only if the ghost's row still names that device. The store is deleted before its records, in the
+ * order in which writers lock them, and the records in a statement of their own, which sees the last writer's commit.
+ */
+function resetDevice(pool: Pool, ghost: GhostMxid, deviceId: string, fresh: string): Promise<boolean> {
+  return inTransaction(pool, "BEGIN", async (client) => {
+    const reset = await rows(client, RESET, [ghost, deviceId, fresh]);
+    if (reset.length === 0) return { result: false };
+    await rows(client, FORGET_STORE, [ghost]);
+    return { result: true, sent: rows(client, FORGET_RECORDS, [ghost]) };
+  });
 }
 
-// What has been read back, of to-device messages and of rooms. A ghost without a row has no position.
-const positionOf = (column: "to_device_since" | "rooms_since") =>
-  ({
-    read: {
-      name: `read_${column}`,
-      text: `SELECT ${column} AS since FROM bridge_ghosts WHERE ghost_mxid = $1`,
+interface Row {
+  readonly ghost_mxid: string;
+  readonly device_id: string;
+  readonly reason: DeviceStopReason | null;
+  readonly stopped_at: Date | null;
+  readonly store_device_id: string | null;
+  readonly epoch: string | null;
+  readonly published_at: Date | null;
+  readonly curve25519: string | null;
+  readonly ed25519: string | null;
+}
+
+function deviceOf(row: Row): RecordedDevice | undefined {
+  const ghost = parseUserId(row.ghost_mxid);
+  if (ghost === undefined) return undefined;
+  return {
+    ghost: ghost as GhostMxid,
+    deviceId: row.device_id,
+    store:
+      row.store_device_id === null || row.epoch === null
+        ? undefined
+        : {
+            deviceId: row.store_device_id,
+            epoch: BigInt(row.epoch),
+            publishedAt: row.published_at === null ? undefined : toEpochMs(row.published_at),
+            identity:
+              row.curve25519 === null || row.ed25519 === null
+                ? undefined
+                : { curve25519: row.curve25519, ed25519: row.ed25519 },
+          },
+    stopped:
+      row.reason === null || row.stopped_at === null
+        ? undefined
+        : { reason: row.reason, at: toEpochMs(row.stopped_at) },
+  };
+}
+
+export function createGhosts(pool: Pool) {
+  return {
+    /** Returns the ghost's device; a ghost without one gets `freshDeviceId`. */
+    async ensureDevice(ghost: GhostMxid, freshDeviceId: string, now: number): Promise<GhostDevice> {
+      type Made = { device_id: string; profile_digest: string | null };
+      const values = [ghost, freshDeviceId, toTime(now)];
+      // When two processes insert at once, the loser sees neither row in its snapshot, and reads again.
+      const row = (await rows<Made>(pool, DEVICE, values))[0] ?? (await oneRow<Made>(pool, DEVICE, values));
+      return { ghost, deviceId: row.device_id, profileDigest: row.profile_digest ?? undefined };
     },
-    write: {
-      name: `write_${column}`,
-      text: `
-      UPDATE bridge_ghosts SET ${column} = $2
-      WHERE ghost_mxid = $1 AND ${column} IS NOT DISTINCT FROM $3::text RETURNING 1`,
+
+    async recordProfile(ghost: GhostMxid, profileDigest: string): Promise<void> {
+      await rows(pool, PROFILE, [ghost, profileDigest]);
     },
-  }) as const satisfies Readonly<Record<"read" | "write", Statement>>;
 
-const POSITIONS = { toDevice: positionOf("to_device_since"), rooms: positionOf("rooms_since") } as const;
+    /** Undefined when the ghost has no device yet. */
+    async recordedDevice(ghost: GhostMxid): Promise<RecordedDevice | undefined> {
+      const [row] = await rows<Row>(pool, RECORDED_DEVICE, [ghost]);
+      return row === undefined ? undefined : deviceOf(row);
+    },
 
-export type Position = keyof typeof POSITIONS;
+    async recordedDevices(): Promise<readonly RecordedDevice[]> {
+      return (await rows<Row>(pool, RECORDED_DEVICES, []))
+        .map(deviceOf)
+        .filter((device) => device !== undefined);
+    },
 
-export async function position(on: Queryable, what: Position, ghost: GhostMxid): Promise<string | undefined> {
-  const [row] = await rows<{ since: string | null }>(on, POSITIONS[what].read, [ghost]);
-  return row?.since ?? undefined;
+    /** Whether the homeserver ever had keys of this device. Such a device is never created again. */
+    async hadKeys(ghost: GhostMxid, deviceId: string): Promise<boolean> {
+      return (await oneRow<{ had_keys: boolean }>(pool, HAD_KEYS, [ghost, deviceId])).had_keys;
+    },
+
+    /** Raises the epoch of the device's store and returns it; undefined when the device has no store. */
+    async raiseEpoch(ghost: GhostMxid, deviceId: string): Promise<bigint | undefined> {
+      const [row] = await rows<{ epoch: string }>(pool, RAISE_EPOCH, [ghost, deviceId]);
+      return row === undefined ? undefined : BigInt(row.epoch);
+    },
+
+    /** The homeserver has the device's keys. Keeps the first time. */
+    async recordPublished(ghost: GhostMxid, deviceId: string, now: number): Promise<void> {
+      await rows(pool, PUBLISHED, [ghost, deviceId, toTime(now)]);
+    },
+
+    /** Why the device is stopped; undefined when it is not. Keeps the first time of one reason. */
+    async recordStopped(
+      ghost: GhostMxid,
+      deviceId: string,
+      reason: DeviceStopReason | undefined,
+      now: number,
+    ): Promise<void> {
+      await rows(pool, STOPPED, [ghost, deviceId, reason ?? null, toTime(now)]);
+    },
+
+    /** Deletes the device with its store and gives the ghost a new device ID; false when it had another device. */
+    resetDevice: (ghost: GhostMxid, deviceId: string, freshDeviceId: string): Promise<boolean> =>
+      resetDevice(pool, ghost, deviceId, freshDeviceId),
+  };
 }
 
 /**
- * Moves a position from where it was read.
- * @throws DrawbridgeError `lease_lost` when it stands elsewhere by now
+ * How far each ghost has read one kind of thing: its to-device messages, or the timelines of its rooms. A position may
+ * be moved only when everything before it is durable.
  */
-export async function setPosition(
-  on: Queryable,
-  what: Position,
-  ghost: GhostMxid,
-  since: string | null,
-  from: string | undefined,
-): Promise<void> {
-  const moved = await rows(on, POSITIONS[what].write, [ghost, since, from ?? null]);
-  if (moved.length !== 1) throw noLongerHeld(`the read position of ${ghost}`);
+export interface ReadPositions {
+  /** Undefined: nothing was read yet. A ghost without a device has no position. */
+  get(ghost: GhostMxid): Promise<string | undefined>;
+  /**
+   * @param since the new position; null deletes it
+   * @param from the position that was read before
+   * @throws DrawbridgeError `lease_lost` when another process has moved it since
+   */
+  set(ghost: GhostMxid, since: string | null, from: string | undefined): Promise<void>;
+}
+
+export function createReadPositions(pool: Pool, column: "to_device_since" | "rooms_since"): ReadPositions {
+  const read: Statement = {
+    name: `read_${column}`,
+    text: `SELECT ${column} AS since FROM bridge_ghosts WHERE ghost_mxid = $1`,
+  };
+  const write: Statement = {
+    name: `write_${column}`,
+    text: `
+    UPDATE bridge_ghosts SET ${column} = $2
+    WHERE ghost_mxid = $1 AND ${column} IS NOT DISTINCT FROM $3::text RETURNING 1`,
+  };
+  return {
+    get: async (ghost) => {
+      const [row] = await rows<{ since: string | null }>(pool, read, [ghost]);
+      return row?.since ?? undefined;
+    },
+    set: async (ghost, since, from) => {
+      const moved = await rows(pool, write, [ghost, since, from ?? null]);
+      if (moved.length !== 1) throw leaseLost(`the read position of ${ghost}`);
+    },
+  };
 }

@@ -1,18 +1,38 @@
-// Intake intake envelopes in workers' hands: claimed, put off, woken, counted. How they end: derivation.ts, intake-envelope-end.ts.
-// Invariants: a claim raises the fence, and every holder's write carries it in its WHERE; an intake envelope that
-// somebody holds is woken when it is put off; none is put off beyond its deadline before that has passed.
+// Intake envelopes: encrypted events that wait for their keys, after admission. A worker claims them, and they end
+// derived into delegations (envelope-derivation.ts) or expired (envelope-expiry.ts).
+// Invariants: a claim raises the fence, and every write of a holder carries it in its WHERE; an intake envelope that
+// is woken while it is claimed becomes due when it is deferred; it keeps its place in the room until it has ended.
+import type { Pool } from "pg";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Ingress } from "./admission.ts";
 import {
-  noLongerHeld,
+  type ClaimRequest,
+  claimValues,
+  leaseLost,
   oneRow,
-  type Queryable,
   rows,
   type Statement,
   toEpochMs,
   toTime,
-} from "./statement.ts";
-import type { ClaimedIntakeEnvelope, IntakeEnvelopeCounts } from "./types.ts";
+} from "./postgres.ts";
+
+/** An intake envelope that a worker has claimed. */
+export interface ClaimedIntakeEnvelope {
+  readonly event: EventId;
+  readonly fence: string;
+  readonly room: RoomId;
+  readonly sender: UserId;
+  readonly originServerTs: number;
+  /** SHA-256 of the event as it arrived (`NewIntakeEnvelope.fingerprint`). */
+  readonly fingerprint: Buffer;
+  readonly ingress: Ingress;
+  /** Tries so far. */
+  readonly attempts: number;
+  /** Key requests made so far. */
+  readonly keyRequests: number;
+  readonly admittedAt: number;
+  readonly deadline: number;
+}
 
 const CLAIM: Statement = {
   name: "claim_envelopes",
@@ -27,7 +47,7 @@ const CLAIM: Statement = {
     e.intake_fingerprint, e.ingress, e.attempts, e.key_requests, e.admitted_at, e.deadline`,
 };
 
-interface IntakeEnvelopeRow {
+interface EnvelopeRow {
   matrix_event_id: string;
   fence: string;
   room_id: string;
@@ -42,33 +62,6 @@ interface IntakeEnvelopeRow {
   deadline: Date;
 }
 
-/** Claims those due longest; a room's come in the order of their places. */
-export async function claimEnvelopes(
-  on: Queryable,
-  request: { limit: number; now: number; leaseUntil: number },
-): Promise<ClaimedIntakeEnvelope[]> {
-  const claimed = await rows<IntakeEnvelopeRow>(on, CLAIM, [
-    request.limit,
-    toTime(request.now),
-    toTime(request.leaseUntil),
-  ]);
-  return claimed
-    .sort((left, right) => Number(left.room_seq) - Number(right.room_seq))
-    .map((row) => ({
-      event: row.matrix_event_id as EventId,
-      fence: row.fence,
-      room: row.room_id as RoomId,
-      sender: row.sender_mxid as UserId,
-      originServerTs: Number(row.origin_server_ts),
-      fingerprint: row.intake_fingerprint,
-      ingress: row.ingress,
-      attempts: row.attempts,
-      keyRequests: row.key_requests,
-      admittedAt: toEpochMs(row.admitted_at),
-      deadline: toEpochMs(row.deadline),
-    }));
-}
-
 const DEFER: Statement = {
   name: "defer_envelope",
   text: `
@@ -78,19 +71,6 @@ const DEFER: Statement = {
   WHERE matrix_event_id = $1 AND fence = $2 AND is_held
   RETURNING 1`,
 };
-
-/** @throws DrawbridgeError `lease_lost` */
-export async function deferEnvelope(
-  on: Queryable,
-  envelope: ClaimedIntakeEnvelope,
-  wakeAt: number,
-  done: { readonly requested: boolean; readonly prolonged?: boolean },
-): Promise<void> {
-  const { event, fence } = envelope;
-  const { requested, prolonged = false } = done;
-  const touched = await rows(on, DEFER, [event, fence, toTime(wakeAt), requested ? 1 : 0, prolonged]);
-  if (touched.length !== 1) throw noLongerHeld(`the intake envelope of ${event}`);
-}
 
 const WAKE: Statement = {
   name: "wake_envelopes",
@@ -107,21 +87,61 @@ const WAKE: Statement = {
   SELECT count(*)::int AS woken FROM woken`,
 };
 
-export async function wakeEnvelopes(on: Queryable, roomIds: readonly RoomId[], now: number): Promise<number> {
-  if (roomIds.length === 0) return 0;
-  return (await oneRow<{ woken: number }>(on, WAKE, [roomIds, toTime(now)])).woken;
-}
-
 const COUNT: Statement = {
   name: "count_envelopes",
   text: `SELECT count(*)::int AS awaiting, min(admitted_at) AS oldest
          FROM bridge_encrypted_intake WHERE state = 'awaiting_key'`,
 };
 
-export async function envelopeCounts(on: Queryable): Promise<IntakeEnvelopeCounts> {
-  const row = await oneRow<{ awaiting: number; oldest: Date | null }>(on, COUNT, []);
+export function createIntakeEnvelopes(pool: Pool) {
   return {
-    awaiting: row.awaiting,
-    oldestAdmittedAt: row.oldest === null ? undefined : toEpochMs(row.oldest),
+    /** Claims those that are due longest; those of one room come in the order of their places. */
+    async claim(request: ClaimRequest): Promise<ClaimedIntakeEnvelope[]> {
+      return (await rows<EnvelopeRow>(pool, CLAIM, claimValues(request)))
+        .sort((left, right) => Number(left.room_seq) - Number(right.room_seq))
+        .map((row) => ({
+          event: row.matrix_event_id as EventId,
+          fence: row.fence,
+          room: row.room_id as RoomId,
+          sender: row.sender_mxid as UserId,
+          originServerTs: Number(row.origin_server_ts),
+          fingerprint: row.intake_fingerprint,
+          ingress: row.ingress,
+          attempts: row.attempts,
+          keyRequests: row.key_requests,
+          admittedAt: toEpochMs(row.admitted_at),
+          deadline: toEpochMs(row.deadline),
+        }));
+    },
+
+    /**
+     * Releases it until `wakeAt`, its deadline, or the time it was woken meanwhile, whichever comes first.
+     * @param done `prolonged`: its deadline has passed and no longer counts
+     * @throws DrawbridgeError `lease_lost`
+     */
+    async defer(
+      { event, fence }: ClaimedIntakeEnvelope,
+      wakeAt: number,
+      done: { readonly requested: boolean; readonly prolonged?: boolean },
+    ): Promise<void> {
+      const { requested, prolonged = false } = done;
+      const touched = await rows(pool, DEFER, [event, fence, toTime(wakeAt), requested ? 1 : 0, prolonged]);
+      if (touched.length !== 1) throw leaseLost(`the intake envelope of ${event}`);
+    },
+
+    /** Keys of these rooms arrived: their intake envelopes are due now. Returns how many there are. */
+    async wake(inRooms: readonly RoomId[], now: number): Promise<number> {
+      if (inRooms.length === 0) return 0;
+      return (await oneRow<{ woken: number }>(pool, WAKE, [inRooms, toTime(now)])).woken;
+    },
+
+    /** How many await their keys, and when the oldest of them was admitted. */
+    async count(): Promise<{ readonly awaiting: number; readonly oldestAdmittedAt: number | undefined }> {
+      const row = await oneRow<{ awaiting: number; oldest: Date | null }>(pool, COUNT, []);
+      return {
+        awaiting: row.awaiting,
+        oldestAdmittedAt: row.oldest === null ? undefined : toEpochMs(row.oldest),
+      };
+    },
   };
 }

@@ -1,20 +1,27 @@
-// Admission: one homeserver transaction becomes rows, in one database transaction.
-// Invariants: one admission at a time in the whole deployment (an advisory lock), so capacity is exact and
-// sequence numbers are dense; nothing remote happens while it is open; either everything of it is committed
-// or nothing is. What the events mean is decided by `derive`, a pure function of them and of what is known.
+// Admission: one homeserver transaction becomes rows, in one database transaction under the admission lock.
+// Invariants: capacity is exact and sequence numbers have no gaps, because admissions run one at a time in the whole
+// deployment; no remote call is made meanwhile; everything of a transaction is committed, or nothing. What its events
+// mean is decided by `derive`, a pure function of the events and of the known facts.
 import type { Pool, PoolClient } from "pg";
 import { sha256 } from "../../domain/digest.ts";
 import type { Admission, Admitted, Derived } from "./admission.ts";
-import { refusedEnvelopes, refusedJobs, writeNotices } from "./admission-notices.ts";
-import { promptIdentity } from "./claim.ts";
+import type { ContentKeys } from "./content-keys.ts";
+import { keysFound } from "./envelope-expiry.ts";
 import { knownIndices, openBefore, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";
-import { keysFound } from "./key-loss.ts";
-import { applyRoomState, type EncryptionMode } from "./memberships.ts";
+import { promptIdentity } from "./leases.ts";
+import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
 import { type PlacedIntakeEnvelope, place, roomTotals } from "./placement.ts";
+import {
+  BEGIN_ADMISSION,
+  inTransaction,
+  oneRow,
+  rows,
+  type Statement,
+  toTime,
+  type Work,
+} from "./postgres.ts";
 import { cancelRedacted } from "./redaction.ts";
-import type { ContentKeys } from "./seal.ts";
-import { oneRow, rows, type Statement, toTime } from "./statement.ts";
-import { BEGIN_ADMISSION, inTransaction, type Work } from "./transaction.ts";
+import { applyRoomState } from "./room-state.ts";
 
 const SEEN: Statement = {
   name: "transaction_seen",
@@ -54,7 +61,7 @@ const ADMIT = `
 
 const WRITE: Statement = { name: "admit", text: `${ADMIT}) SELECT` };
 
-// Refusals are terminal from the start, and audited as such.
+// Refusals are terminal rows from the start, with their audit records.
 const WRITE_WITH_REFUSALS: Statement = {
   name: "admit_with_refusals",
   text: `${ADMIT} RETURNING *)
@@ -101,7 +108,7 @@ const NOTHING: Derived = { delegations: [], envelopes: [], notices: [] };
 async function admitOn(
   client: PoolClient,
   keys: ContentKeys,
-  encryptionMode: EncryptionMode,
+  refuseEncryptedRooms: boolean,
   admission: Admission,
 ): Promise<Work<Admitted>> {
   const time = toTime(admission.receivedAt);
@@ -110,11 +117,11 @@ async function admitOn(
   let canceled: readonly string[] = [];
   if (admission.roomState.length > 0 || admission.redacted.length > 0) {
     if ((await oneRow<{ seen: boolean }>(client, SEEN, key)).seen) return { result: REPLAY };
-    // Cancellation first: it locks delegations, and all else that follows locks rooms.
+    // Cancellation is first, because it locks delegations, and the later statements lock rooms.
     if (admission.redacted.length > 0) {
       canceled = await cancelRedacted(client, admission.redacted, admission.receivedAt);
     }
-    await applyRoomState(client, admission.roomState, admission.receivedAt, encryptionMode);
+    await applyRoomState(client, admission.roomState, admission.receivedAt, refuseEncryptedRooms);
   }
   const row = await readKnown(client, key, admission.about);
   if (row.seen) return { result: REPLAY };
@@ -128,7 +135,7 @@ async function admitOn(
   const envelopesDenied = envelopes.filter((entry) => entry.denied !== null).length;
   const totals = roomTotals(placed);
   const roomIds = totals.map(({ room }) => room);
-  // Rooms and targets recur: each is sent once, and the rows name it by its place, counted from 1.
+  // Each room and target is sent once; the rows refer to it by its position in the array, counted from 1.
   const targets = [...new Map(jobs.map(({ job }) => [job.ghost, job])).values()];
   const sent = rows(client, denied === 0 ? WRITE : WRITE_WITH_REFUSALS, [
     ...key,
@@ -174,12 +181,15 @@ async function admitOn(
     canceled,
     notices: notices.length,
   };
-  const used = jobs.map(({ job }) => job).filter(({ indexDigest }) => indexDigest !== undefined);
-  if (admission.malformed.length + notices.length + envelopes.length + used.length === 0)
+  const usesIndices = jobs.some(({ job }) => job.indexDigest !== undefined);
+  if (admission.malformed.length + notices.length + envelopes.length === 0 && !usesIndices)
     return { result, sent };
   await sent;
   if (envelopes.length > 0) await writeEnvelopes(client, admission, envelopes);
-  if (used.length > 0) await recordIndices(client, used);
+  await recordIndices(
+    client,
+    jobs.map(({ job }) => job),
+  );
   if (admission.malformed.length > 0) await writeMalformed(client, admission);
   await writeNotices(client, notices, admission.receivedAt, admission.noticeIntervalMs);
   return { result };
@@ -216,19 +226,37 @@ async function writeMalformed(client: PoolClient, admission: Admission): Promise
   ]);
 }
 
-/**
- * Commits a transaction of the homeserver. When it returns, everything is durable.
- * @throws whatever the database threw; then nothing of it was kept.
- */
-export async function admit(
-  pool: Pool,
-  keys: ContentKeys,
-  encryptionMode: EncryptionMode,
-  admission: Admission,
-): Promise<Admitted> {
-  const admitted = await inTransaction(pool, BEGIN_ADMISSION, (client) =>
-    admitOn(client, keys, encryptionMode, admission),
-  );
-  if ((admission.decryptedIn ?? []).length > 0) await keysFound(pool, admission.decryptedIn ?? []);
-  return admitted;
+const PRUNE_TRANSACTIONS: Statement = {
+  name: "prune_transactions",
+  text: `DELETE FROM bridge_transactions WHERE received_at < $1`,
+};
+
+const PRUNE_MALFORMED: Statement = {
+  name: "prune_malformed",
+  text: `DELETE FROM bridge_malformed_events WHERE received_at < $1`,
+};
+
+export function createIntake(pool: Pool, keys: ContentKeys, refuseEncryptedRooms: boolean) {
+  return {
+    /**
+     * Commits a transaction of the homeserver. When it returns, everything is durable. Safe to repeat.
+     * @throws whatever the database threw; then nothing of it was committed
+     */
+    async admit(admission: Admission): Promise<Admitted> {
+      const admitted = await inTransaction(pool, BEGIN_ADMISSION, (client) =>
+        admitOn(client, keys, refuseEncryptedRooms, admission),
+      );
+      if ((admission.decryptedIn ?? []).length > 0) await keysFound(pool, admission.decryptedIn ?? []);
+      return admitted;
+    },
+
+    /**
+     * Deletes the records of transactions and malformed events received before `before`. Delegations, intake
+     * envelopes and message indices stay, because their unique keys make a repeated event harmless, however late.
+     */
+    async prune(before: number): Promise<void> {
+      await rows(pool, PRUNE_TRANSACTIONS, [toTime(before)]);
+      await rows(pool, PRUNE_MALFORMED, [toTime(before)]);
+    },
+  };
 }

@@ -7,13 +7,19 @@ import { Socket } from "node:net";
 import { hostname } from "node:os";
 import { Client } from "pg";
 import type { Clock } from "../../domain/clock.ts";
-import { oneRow, type Queryable, rows, type Statement, toEpochMs, toTime } from "./statement.ts";
+import {
+  ADVISORY_LOCKS,
+  oneRow,
+  type Queryable,
+  rows,
+  type Statement,
+  toEpochMs,
+  toTime,
+} from "./postgres.ts";
 
 /** `alone`: nobody else serves at the same time. `shared`: others may that are content with it as well. */
 export type LeadershipMode = "alone" | "shared";
 
-// "drawbrit" as a 64-bit key.
-const TENURE_LOCK = "7237127932340562292";
 const CONNECT_TIMEOUT_MS = 5_000;
 const STATEMENT_TIMEOUT_MS = 10_000;
 /** The server ends a connection that says nothing for so long: its process hangs, or its machine is gone. */
@@ -52,7 +58,7 @@ const EARLIER: Statement = {
 const HOLDERS = `FROM pg_locks
   WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND pid <> pg_backend_pid()
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND (classid::bigint << 32) + objid::bigint = ${TENURE_LOCK}`;
+    AND (classid::bigint << 32) + objid::bigint = ${ADVISORY_LOCKS.leadership}`;
 
 const HELD: Statement = { name: "leadership_held", text: `SELECT count(*)::int AS held ${HOLDERS}` };
 
@@ -198,7 +204,7 @@ export async function openLeadershipConnection(
   const number = async (statement: Statement, values: readonly unknown[] = []) =>
     BigInt((await oneRow<{ asked: string }>(client, statement, values)).asked);
   const take = async (mode: LeadershipMode) => {
-    const text = `SELECT pg_try_advisory_lock${suffix(mode)}(${TENURE_LOCK}) AS taken`;
+    const text = `SELECT pg_try_advisory_lock${suffix(mode)}(${ADVISORY_LOCKS.leadership}) AS taken`;
     return (await oneRow<{ taken: boolean }>(client, { name: `leadership_take_${mode}`, text }, [])).taken;
   };
   const close = async () => {
@@ -237,7 +243,7 @@ export async function openLeadershipConnection(
       share: async () => {
         // One connection may hold both; who waits for it alone does not get between them.
         await take("shared");
-        await client.query(`SELECT pg_advisory_unlock(${TENURE_LOCK})`);
+        await client.query(`SELECT pg_advisory_unlock(${ADVISORY_LOCKS.leadership})`);
       },
       freeLeases: async (now) => {
         await client.query("BEGIN");

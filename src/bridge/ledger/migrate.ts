@@ -1,9 +1,10 @@
 // Migrations: numbered SQL files, each applied once, in order, in its own transaction.
-// Invariants: many processes may start at once (an advisory lock admits one at a time); a database
-// that is newer than this program and not compatible with it is refused, never touched.
+// Invariants: processes that start at once migrate one after another, under an advisory lock; a database that is newer
+// than this program and not compatible with it is refused and not changed.
 import { readdirSync, readFileSync } from "node:fs";
 import type { Pool, PoolClient } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { ADVISORY_LOCKS } from "./postgres.ts";
 
 interface Migration {
   readonly version: number;
@@ -14,8 +15,6 @@ interface Migration {
 
 const DIRECTORY = new URL("./migrations/", import.meta.url);
 const HEADER = /^-- version ([0-9]+), oldest compatible version ([0-9]+)\n/;
-// "drawbrid" as a 64-bit key: one lock for all migrations of this product.
-const MIGRATION_LOCK = "7237127932340562276";
 
 function readMigrations(): Migration[] {
   return readdirSync(DIRECTORY)
@@ -81,11 +80,11 @@ async function applyMissing(client: PoolClient): Promise<number> {
 export async function migrate(pool: Pool): Promise<number> {
   const client = await pool.connect();
   try {
-    await client.query(`SELECT pg_advisory_lock(${MIGRATION_LOCK})`);
+    await client.query(`SELECT pg_advisory_lock(${ADVISORY_LOCKS.migration})`);
     try {
       return await applyMissing(client);
     } finally {
-      await client.query(`SELECT pg_advisory_unlock(${MIGRATION_LOCK})`);
+      await client.query(`SELECT pg_advisory_unlock(${ADVISORY_LOCKS.migration})`);
     }
   } finally {
     client.release();

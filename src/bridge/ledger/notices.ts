@@ -1,9 +1,177 @@
-// Notices: claimed and settled under a fence of their own. Their markers are inserted by the transitions
-// that cause them (delegations.ts, intake.ts, memberships.ts). No text is ever stored.
+// Notices: what the bridge sends to a room besides answers. No text is stored, only the kind and its facts.
+// Invariants: a notice is inserted in the transaction that causes it; its marker is unique for ever, so that of many
+// causes with one marker only the first is written; a worker's writes are fenced.
+import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
-import { noLongerHeld, type Queryable, rows, type Statement, toTime } from "./statement.ts";
-import type { NoticeKind, NoticeReason } from "./states.ts";
-import type { ClaimedNotice } from "./types.ts";
+import type { NewNotice } from "./admission.ts";
+import type { PlacedIntakeEnvelope, PlacedJob } from "./placement.ts";
+import {
+  type ClaimRequest,
+  claimValues,
+  leaseLost,
+  type Queryable,
+  rows,
+  type Statement,
+  toTime,
+} from "./postgres.ts";
+import type { NoticeKind, NoticeReason, TerminalStage } from "./states.ts";
+import { noticeTransactionId } from "./transaction-ids.ts";
+
+/** The list of agents is not repeated within this time: it is still on the screen. */
+const DIRECTORY_INTERVAL_MS = 10_000;
+
+export interface NoticeBound {
+  readonly marker: string;
+  /** None of its kind by that ghost in that room may be newer than this, milliseconds since the Unix epoch. */
+  readonly since: number | undefined;
+}
+
+interface NoticeSubject {
+  readonly kind: NoticeKind;
+  readonly room: RoomId;
+  readonly ghost: GhostMxid;
+  readonly source: EventId | undefined;
+}
+
+/** The shortest time between two such notices; undefined for one that a person waits for, or that is sent only once. */
+function minimumIntervalMs(
+  kind: NoticeKind,
+  stage: TerminalStage | undefined,
+  configuredMs: number,
+): number | undefined {
+  switch (kind) {
+    case "encrypted_room_refused":
+    case "delegation_failed":
+      return undefined;
+    case "delegation_stopped":
+      return stage === "follow" ? undefined : configuredMs;
+    case "agent_directory":
+      return Math.min(configuredMs, DIRECTORY_INTERVAL_MS);
+    case "policy_denied":
+    case "rate_limited":
+    case "capacity_exceeded":
+    case "keys_missing":
+      return configuredMs;
+  }
+}
+
+/** The marker of the one notice that an encrypted room gets, whichever ghost sends it. */
+export function encryptedRoomMarker(room: RoomId): string {
+  return `encrypted_room_refused ${room}`;
+}
+
+/**
+ * How often a notice may be sent. A notice with an interval carries the interval's number in its marker, so that
+ * simultaneous causes share one marker. Two notices on both sides of an interval's edge are excluded by `since`.
+ */
+export function noticeBound(
+  subject: NoticeSubject,
+  stage: TerminalStage | undefined,
+  now: number,
+  configuredMs: number,
+): NoticeBound {
+  const { kind, room, ghost, source } = subject;
+  if (kind === "encrypted_room_refused") return { marker: encryptedRoomMarker(room), since: undefined };
+  const bound = minimumIntervalMs(kind, stage, configuredMs);
+  if (bound === undefined) return { marker: `${kind} ${room} ${ghost} ${source ?? ""}`, since: undefined };
+  // Missing keys concern the room, whichever ghost sends the notice.
+  const scope = kind === "keys_missing" ? room : `${room} ${ghost}`;
+  return { marker: `${kind} ${scope} ${Math.floor(now / bound)}`, since: now - bound };
+}
+
+const WRITE_NOTICE: Statement = {
+  name: "admit_notice",
+  text: `
+  INSERT INTO bridge_notices
+    (marker, kind, room_id, ghost_mxid, source_event_id, thread_root, reason, transaction_id, created_at, due_at)
+  SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $9
+  WHERE NOT EXISTS (
+    SELECT FROM bridge_notices n WHERE $10::timestamptz IS NOT NULL AND n.room_id = $3 AND n.kind = $2
+      AND n.ghost_mxid = $4 AND n.created_at > $10)
+  ON CONFLICT DO NOTHING`,
+};
+
+export interface RefusalNotice extends NewNotice {
+  readonly reason: NoticeReason;
+}
+
+export function refusedJobs(jobs: readonly PlacedJob[]): RefusalNotice[] {
+  return jobs.flatMap(({ job, denied }) =>
+    denied === null
+      ? []
+      : {
+          kind: denied === "event_replayed" ? "policy_denied" : "capacity_exceeded",
+          room: job.room,
+          ghost: job.ghost,
+          source: job.event,
+          threadRoot: job.threadRoot,
+          reason: denied,
+        },
+  );
+}
+
+/** @param speakerIn the ghost that sends the notice, since an intake envelope names none; without one there is no notice. */
+export function refusedEnvelopes(
+  envelopes: readonly PlacedIntakeEnvelope[],
+  speakerIn: (room: PlacedIntakeEnvelope["envelope"]["room"]) => GhostMxid | undefined,
+): RefusalNotice[] {
+  return envelopes.flatMap(({ envelope, denied }) => {
+    const ghost = denied === null ? undefined : speakerIn(envelope.room);
+    if (denied === null || ghost === undefined) return [];
+    return {
+      kind: "capacity_exceeded",
+      room: envelope.room,
+      ghost,
+      source: envelope.event,
+      threadRoot: undefined,
+      reason: denied,
+    };
+  });
+}
+
+export async function writeNotices(
+  on: Queryable,
+  notices: readonly (NewNotice | RefusalNotice)[],
+  now: number,
+  intervalMs: number,
+): Promise<void> {
+  const time = toTime(now);
+  // Of several refusals with one marker only the first is written.
+  const claimed = new Set<string>();
+  for (const notice of notices) {
+    const bound = noticeBound(notice, "intake", now, intervalMs);
+    if (claimed.has(bound.marker)) continue;
+    claimed.add(bound.marker);
+    await rows(on, WRITE_NOTICE, [
+      bound.marker,
+      notice.kind,
+      notice.room,
+      notice.ghost,
+      notice.source,
+      notice.threadRoot ?? null,
+      "reason" in notice ? notice.reason : null,
+      noticeTransactionId(bound.marker),
+      time,
+      bound.since === undefined ? null : toTime(bound.since),
+    ]);
+  }
+}
+
+/** A notice that a worker has claimed. Its text is made from `kind` and these facts. */
+export interface ClaimedNotice {
+  readonly noticeId: string;
+  readonly fence: string;
+  readonly kind: NoticeKind;
+  readonly roomId: RoomId;
+  /** The ghost that sends it. */
+  readonly ghost: GhostMxid;
+  readonly sourceEventId: EventId | undefined;
+  readonly threadRoot: EventId | undefined;
+  readonly reason: NoticeReason | undefined;
+  readonly transactionId: TransactionId;
+  readonly firstAttemptedAt: number | undefined;
+  readonly attempts: number;
+}
 
 const CLAIM: Statement = {
   name: "claim_notices",
@@ -31,31 +199,7 @@ interface NoticeRow {
   attempts: number;
 }
 
-export async function claimNotices(
-  on: Queryable,
-  request: { limit: number; now: number; leaseUntil: number },
-): Promise<ClaimedNotice[]> {
-  const claimed = await rows<NoticeRow>(on, CLAIM, [
-    request.limit,
-    toTime(request.now),
-    toTime(request.leaseUntil),
-  ]);
-  return claimed.map((row) => ({
-    noticeId: row.id,
-    fence: row.fence,
-    kind: row.kind,
-    roomId: row.room_id as RoomId,
-    ghost: row.ghost_mxid as GhostMxid,
-    sourceEventId: (row.source_event_id ?? undefined) as EventId | undefined,
-    threadRoot: (row.thread_root ?? undefined) as EventId | undefined,
-    reason: row.reason ?? undefined,
-    transactionId: row.transaction_id as TransactionId,
-    firstAttemptedAt: row.first_attempted_at?.getTime(),
-    attempts: row.attempts,
-  }));
-}
-
-// A notice whose fence has moved on is another's to settle; the row then simply does not match.
+// A notice that was claimed again has a higher fence; then no row matches.
 const SETTLE = "WHERE id = $1 AND fence = $2 AND state = 'pending'";
 
 const ATTEMPTED: Statement = {
@@ -75,20 +219,41 @@ const DROPPED: Statement = {
   text: `UPDATE bridge_notices SET state = 'dropped', due_at = NULL ${SETTLE}`,
 };
 
-/** @throws DrawbridgeError `lease_lost` when another has it: it must not be said by this one */
-export async function noticeAttempted(on: Queryable, notice: ClaimedNotice, now: number): Promise<void> {
-  const touched = await rows(on, ATTEMPTED, [notice.noticeId, notice.fence, toTime(now)]);
-  if (touched.length !== 1) throw noLongerHeld(`notice ${notice.noticeId}`);
-}
+export function createNotices(pool: Pool) {
+  return {
+    async claim(request: ClaimRequest): Promise<ClaimedNotice[]> {
+      return (await rows<NoticeRow>(pool, CLAIM, claimValues(request))).map((row) => ({
+        noticeId: row.id,
+        fence: row.fence,
+        kind: row.kind,
+        roomId: row.room_id as RoomId,
+        ghost: row.ghost_mxid as GhostMxid,
+        sourceEventId: (row.source_event_id ?? undefined) as EventId | undefined,
+        threadRoot: (row.thread_root ?? undefined) as EventId | undefined,
+        reason: row.reason ?? undefined,
+        transactionId: row.transaction_id as TransactionId,
+        firstAttemptedAt: row.first_attempted_at?.getTime(),
+        attempts: row.attempts,
+      }));
+    },
 
-export async function noticeSent(on: Queryable, notice: ClaimedNotice, eventId: EventId): Promise<void> {
-  await rows(on, SENT, [notice.noticeId, notice.fence, eventId]);
-}
+    /** @throws DrawbridgeError `lease_lost` when another worker has claimed it: this one must not send it */
+    async recordAttempt({ noticeId, fence }: ClaimedNotice, now: number): Promise<void> {
+      const touched = await rows(pool, ATTEMPTED, [noticeId, fence, toTime(now)]);
+      if (touched.length !== 1) throw leaseLost(`notice ${noticeId}`);
+    },
 
-export async function noticeDeferred(on: Queryable, notice: ClaimedNotice, wakeAt: number): Promise<void> {
-  await rows(on, DEFERRED, [notice.noticeId, notice.fence, toTime(wakeAt)]);
-}
+    async recordSent({ noticeId, fence }: ClaimedNotice, eventId: EventId): Promise<void> {
+      await rows(pool, SENT, [noticeId, fence, eventId]);
+    },
 
-export async function noticeDropped(on: Queryable, notice: ClaimedNotice): Promise<void> {
-  await rows(on, DROPPED, [notice.noticeId, notice.fence]);
+    async defer({ noticeId, fence }: ClaimedNotice, wakeAt: number): Promise<void> {
+      await rows(pool, DEFERRED, [noticeId, fence, toTime(wakeAt)]);
+    },
+
+    /** Gives the notice up: the room cannot be reached, or the notice is out of date. */
+    async drop({ noticeId, fence }: ClaimedNotice): Promise<void> {
+      await rows(pool, DROPPED, [noticeId, fence]);
+    },
+  };
 }

@@ -1,12 +1,12 @@
-// Where each new delegation and intake envelope stands in its room, or why it is refused. Pure.
-// Invariants: what is known already is dropped; refusals take no place; places are given in the order of the
-// events; the delegations of one event share its place and are told apart by their ordinals; of one message
-// index only one event becomes delegations.
+// The place of each new delegation and intake envelope in its room's queue, or the reason of its refusal. Pure.
+// Invariants: an event that is known already is dropped; a refusal takes no place; places are given in the order of
+// the events; the delegations of one event share its place and differ in their ordinals; of the events that use one
+// message index, only the first becomes delegations.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { Admission, Derived, NewDelegation, NewIntakeEnvelope } from "./admission.ts";
 import type { INTAKE_ENVELOPE_REASONS, TerminalReason } from "./states.ts";
 
-/** What placing needs to know, as the database says it. */
+/** The facts that placing needs, as the database returns them. */
 export interface KnownPlaces {
   /** Room, encrypted, open delegations and intake envelopes, next place. */
   readonly rooms: readonly (readonly [string, boolean, number, number])[] | null;
@@ -40,7 +40,7 @@ export interface Placed {
   readonly envelopes: readonly PlacedIntakeEnvelope[];
 }
 
-/** Capacity slots and message indices while they are being given away. */
+/** Capacity slots and message indices while they are being assigned. */
 class Supply {
   readonly #open: Map<string, number>;
   #openGlobal: number;
@@ -59,7 +59,7 @@ class Supply {
     this.#indices = new Map(indices);
   }
 
-  /** Takes a slot of the room and of all, or says which of them has none. */
+  /** Takes a slot of the room and of the whole deployment, or returns which of them is full. */
   take(room: RoomId): PlacedIntakeEnvelope["denied"] {
     const openHere = this.#open.get(room) ?? 0;
     if (openHere >= this.#capacity.room) return "room_capacity_exceeded";
@@ -69,7 +69,7 @@ class Supply {
     return null;
   }
 
-  /** Whether another event has used the job's message index; from now on its own has. */
+  /** Whether another event used the delegation's message index; if not, assigns the index to its event. */
   isReplayed({ indexDigest, event }: NewDelegation): boolean {
     if (indexDigest === undefined) return false;
     const key = indexKey(indexDigest);
@@ -87,7 +87,7 @@ function placeJob(job: NewDelegation, denied: TerminalReason | null, siblings: P
   return placed;
 }
 
-/** Gives everything new its place in its room, or the reason it has none. */
+/** Gives every new delegation and intake envelope its place, or the reason of its refusal. */
 export function place(
   { delegations, envelopes }: Pick<Derived, "delegations" | "envelopes">,
   known: KnownPlaces,
@@ -131,7 +131,7 @@ export function place(
   return { jobs, envelopes: placedEnvelopes };
 }
 
-/** Gives the delegations of an intake envelope its place: the first has its slot, the others need slots of their own. */
+/** Gives the delegations of an intake envelope its place: the first takes its slot, the others need slots of their own. */
 export function placeAt(
   seq: number,
   delegations: readonly NewDelegation[],
@@ -161,11 +161,11 @@ export interface RoomTotal {
   readonly places: number;
   /** Slots taken. */
   readonly slots: number;
-  /** Which of these places is the first of an intake envelope, counted from 1. */
+  /** Which of these places is the first one of an intake envelope, counted from 1. */
   readonly gate: number | null;
 }
 
-/** What is added to each room, in ascending order of the rooms. */
+/** What the admission adds to each room, in ascending order of the rooms. */
 export function roomTotals({ jobs, envelopes }: Placed): RoomTotal[] {
   const totals = new Map<RoomId, { places: Set<number>; slots: number; gate: number | undefined }>();
   const add = (room: RoomId, seq: number | null, isEnvelope: boolean) => {

@@ -1,130 +1,142 @@
-// The ledger on PostgreSQL: the interfaces of types.ts over the statements beside this file.
-import type { Pool } from "pg";
-import type { UserId } from "../../domain/identifiers.ts";
-import type { Admission, Admitted } from "./admission.ts";
-import { type AuditRow, exportAudit } from "./audit-outbox.ts";
-import { claim, releaseLeases, renew } from "./claim.ts";
-import { beginDispatch, finish, pendingReply, recordAccepted, recordReply } from "./delegations.ts";
-import { deriveEnvelope } from "./derivation.ts";
-import { ghostDevice, position, profileSet, setPosition } from "./ghosts.ts";
-import { admit } from "./intake.ts";
-import { expireEnvelope } from "./intake-envelope-end.ts";
-import * as envelopes from "./intake-envelopes.ts";
-import * as memberships from "./memberships.ts";
-import * as notices from "./notices.ts";
-import { prune } from "./prune.ts";
-import type { ContentKeys } from "./seal.ts";
-import { recordAttempt, recordSent } from "./sends.ts";
-import { assertHeld } from "./statement.ts";
-import { recordTarget, target, targets } from "./targets.ts";
-import type {
-  DelegationLedger,
-  GhostLedger,
-  IntakeEnvelopeLedger,
-  MembershipLedger,
-  NoticeLedger,
-  ReadPositionLedger,
-  SendLedger,
-  TargetLedger,
-} from "./types.ts";
+// How the ledger speaks to PostgreSQL: its pool, its prepared statements and its transactions.
+// Invariants: query plans do not depend on table statistics; a transaction counts as committed only when the server
+// has answered COMMIT; a transaction whose process hangs is ended by the server, because it holds row locks and the
+// admission lock that every other bridge waits for.
+import { Pool, type PoolClient, type PoolConfig, type QueryResultRow } from "pg";
+import { DrawbridgeError } from "../../domain/errors.ts";
 
-export interface IntakeLedger {
-  /** Commits one transaction of the homeserver; see `Admission`. Safe to repeat. */
-  admit(admission: Admission): Promise<Admitted>;
+/** The keys of the advisory locks that this product takes. The values are arbitrary and must never change. */
+export const ADVISORY_LOCKS = {
+  migration: "7237127932340562276",
+  admission: "7237127932340562279",
+  leadership: "7237127932340562292",
+} as const;
+
+// Every statement of the ledger finds its rows by index, in an empty table as in one of millions of rows. Without
+// these settings the planner would choose a sequential scan for a small table, and keep that plan while it grows.
+const PLANNER = [
+  "enable_seqscan=off",
+  "enable_hashjoin=off",
+  "enable_mergejoin=off",
+  "jit=off",
+  // Each connection plans a statement once: with the settings above there is only one plan to choose.
+  "plan_cache_mode=force_generic_plan",
+]
+  .map((setting) => `-c ${setting}`)
+  .join(" ");
+
+/** Far longer than any transaction is idle between two statements; the longest wait is the write of the audit file. */
+const IDLE_IN_TRANSACTION_MS = 20_000;
+
+export function createLedgerPool(config: PoolConfig): Pool {
+  const pool = new Pool({
+    idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MS,
+    ...config,
+    pipeline: true,
+    options: [PLANNER, config.options].filter(Boolean).join(" "),
+  });
+  // A connection that breaks while it is in use fails the query that waits on it. Without a listener its error
+  // event would end the process as well.
+  pool.on("connect", (client) => client.on("error", () => {}));
+  return pool;
 }
 
-export interface AuditOutbox {
-  /** Hands unexported records to `write`, which makes them durable elsewhere; returns how many. */
-  exportAudit(
-    limit: number,
-    write: (records: readonly AuditRow[]) => Promise<void>,
-    now: number,
-  ): Promise<number>;
+/** A pool, or the one connection of an open transaction. */
+export type Queryable = Pick<Pool | PoolClient, "query">;
+
+/** A statement with a name, under which each connection prepares it once. */
+export interface Statement {
+  readonly name: string;
+  readonly text: string;
 }
 
-export interface Housekeeping {
-  /** Forgets transactions and malformed events received before `before`; delegations and audit stay. */
-  prune(before: number): Promise<void>;
+export async function rows<Row extends QueryResultRow>(
+  on: Queryable,
+  statement: Statement,
+  values: readonly unknown[],
+): Promise<Row[]> {
+  const result = await on.query<Row>({ ...statement, values: [...values] });
+  return result.rows;
 }
 
-export type Ledger = DelegationLedger &
-  Housekeeping &
-  SendLedger &
-  NoticeLedger &
-  MembershipLedger &
-  GhostLedger &
-  ReadPositionLedger &
-  IntakeEnvelopeLedger &
-  TargetLedger &
-  IntakeLedger &
-  AuditOutbox;
-
-export interface LedgerOptions {
-  /** The same notice is not repeated in a room within this time. */
-  readonly noticeIntervalMs: number;
-  /** Whether ghosts take part in encrypted rooms. `refuse` by default. */
-  readonly encryptionMode?: memberships.EncryptionMode | undefined;
-  /** Tells ghosts, and the appservice's own user, from people. */
-  readonly isGhost: (user: UserId) => boolean;
+/** For a statement that always yields exactly one row. */
+export async function oneRow<Row extends QueryResultRow>(
+  on: Queryable,
+  statement: Statement,
+  values: readonly unknown[],
+): Promise<Row> {
+  const [row] = await rows<Row>(on, statement, values);
+  if (row === undefined) throw new DrawbridgeError("internal", `statement ${statement.name} yielded no row`);
+  return row;
 }
 
-export function createLedger(pool: Pool, keys: ContentKeys, options: LedgerOptions): Ledger {
-  const encryptionMode = options.encryptionMode ?? "refuse";
-  return {
-    admit: (admission) => admit(pool, keys, encryptionMode, admission),
+/** A holder's write touched no row: the lease has passed to another holder, or the row is terminal. */
+export function leaseLost(what: string): DrawbridgeError {
+  return new DrawbridgeError("lease_lost", `${what} is no longer held by this process`, {
+    hint: "Nothing to do: the present holder continues the work.",
+  });
+}
 
-    claim: (request) => claim(pool, keys, request),
-    renew: (leases, leaseUntil) => renew(pool, leases, leaseUntil),
-    beginDispatch: (lease, bucket, now) => beginDispatch(pool, lease, bucket, now),
-    recordAccepted: (lease, accepted, now) => recordAccepted(pool, lease, accepted, now),
-    recordReply: (lease, reply, now) => recordReply(pool, keys, lease, reply, now),
-    pendingReply: (lease) => pendingReply(pool, keys, lease),
-    defer: async (lease, wakeAt, note) =>
-      assertHeld(await releaseLeases(pool, [lease], wakeAt, 1, note), lease),
-    finish: (lease, outcome, now) => finish(pool, lease, outcome, now, options.noticeIntervalMs),
-    // Leases lost meanwhile are another's already; there is nothing to give back.
-    release: async (leases, now) => {
-      await releaseLeases(pool, leases, now, 0);
-    },
+export const toTime = (epochMs: number): Date => new Date(epochMs);
+export const toEpochMs = (time: Date): number => time.getTime();
 
-    recordAttempt: (sendId, now) => recordAttempt(pool, sendId, now),
-    recordSent: (sendId, eventId) => recordSent(pool, sendId, eventId),
+/** What a worker asks for when it claims rows that are due. */
+export interface ClaimRequest {
+  readonly limit: number;
+  readonly now: number;
+  readonly leaseUntil: number;
+}
 
-    claimNotices: (request) => notices.claimNotices(pool, request),
-    noticeAttempted: (notice, now) => notices.noticeAttempted(pool, notice, now),
-    noticeSent: (notice, eventId) => notices.noticeSent(pool, notice, eventId),
-    noticeDeferred: (notice, wakeAt) => notices.noticeDeferred(pool, notice, wakeAt),
-    noticeDropped: (notice) => notices.noticeDropped(pool, notice),
+/** The values of a statement that claims rows: `$1` the limit, `$2` now, `$3` the end of the lease. */
+export const claimValues = ({ limit, now, leaseUntil }: ClaimRequest): unknown[] => [
+  limit,
+  toTime(now),
+  toTime(leaseUntil),
+];
 
-    claimEnvelopes: (request) => envelopes.claimEnvelopes(pool, request),
-    deriveEnvelope: (envelope, derivation, now) => deriveEnvelope(pool, keys, envelope, derivation, now),
-    expireEnvelope: (envelope, reason, now) =>
-      expireEnvelope(pool, envelope, reason, now, options.noticeIntervalMs),
-    deferEnvelope: (envelope, wakeAt, done) => envelopes.deferEnvelope(pool, envelope, wakeAt, done),
-    wakeEnvelopes: (rooms, now) => envelopes.wakeEnvelopes(pool, rooms, now),
-    envelopeCounts: () => envelopes.envelopeCounts(pool),
-    joinedGhosts: (rooms) => memberships.joinedGhosts(pool, rooms),
+/**
+ * Begins a transaction that holds the admission lock. Only one such transaction runs at a time in the whole
+ * deployment, so that capacity is exact and sequence numbers have no gaps.
+ */
+export const BEGIN_ADMISSION = `BEGIN; SELECT pg_advisory_xact_lock(${ADVISORY_LOCKS.admission})`;
 
-    claimMemberships: (request) => memberships.claimMemberships(pool, request),
-    membershipJoined: (membership, now) => memberships.membershipJoined(pool, membership, now),
-    membershipSettled: (membership, facts, now) =>
-      memberships.membershipSettled(pool, membership, facts, options.isGhost, now, encryptionMode),
-    membershipLeft: (membership) => memberships.membershipLeft(pool, membership),
-    membershipDeferred: (membership, wakeAt) => memberships.membershipDeferred(pool, membership, wakeAt),
+/** What the work inside a transaction returns. */
+export interface Work<Result> {
+  readonly result: Result;
+  /** Its last statement, sent but not awaited, so that COMMIT travels with it. */
+  readonly sent?: Promise<unknown>;
+}
 
-    catchupRoomState: (ghost, inRooms, now) => memberships.catchupRoomState(pool, ghost, inRooms, now),
-    ghostDevice: (ghost, freshDeviceId, now) => ghostDevice(pool, ghost, freshDeviceId, now),
-    profileSet: (ghost, profileDigest) => profileSet(pool, ghost, profileDigest),
-    toDevicePosition: (ghost) => position(pool, "toDevice", ghost),
-    setToDevicePosition: (ghost, since, from) => setPosition(pool, "toDevice", ghost, since, from),
-    roomsPosition: (ghost) => position(pool, "rooms", ghost),
-    setRoomsPosition: (ghost, since, from) => setPosition(pool, "rooms", ghost, since, from),
-
-    target: (ghost) => target(pool, ghost),
-    targets: () => targets(pool),
-    recordTarget: (record) => recordTarget(pool, record),
-
-    prune: (before) => prune(pool, before),
-    exportAudit: (limit, write, now) => exportAudit(pool, limit, write, now),
-  };
+/**
+ * Runs `work` between `begin` and COMMIT, on one connection. No remote call may be awaited inside. Connections are
+ * pipelined: BEGIN travels with the first statement and COMMIT with the last. A statement that fails aborts the
+ * transaction, and every statement sent after it fails too.
+ * @param begin `BEGIN`, or `BEGIN; …` with a statement for the same round trip
+ * @throws whatever `work` or the database threw; then nothing was committed
+ */
+export async function inTransaction<Result>(
+  pool: Pool,
+  begin: string,
+  work: (client: PoolClient) => Promise<Work<Result>>,
+): Promise<Result> {
+  const client = await pool.connect();
+  let broken: Error | undefined;
+  try {
+    const begun = client.query(begin);
+    // When BEGIN fails, `work` fails too; the failure is reported once.
+    const [, { result, sent }] = await Promise.all([begun, work(client)]);
+    const [, committed] = await Promise.all([sent, client.query("COMMIT")]);
+    // An aborted transaction answers COMMIT with ROLLBACK, and no error.
+    if (committed.command !== "COMMIT")
+      throw new DrawbridgeError("internal", "a transaction was not committed");
+    return result;
+  } catch (error) {
+    await client.query("ROLLBACK").catch((failure: Error) => {
+      broken = failure;
+    });
+    throw error;
+  } finally {
+    // A connection that could not roll back is closed instead of returned to the pool.
+    client.release(broken);
+  }
 }

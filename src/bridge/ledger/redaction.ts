@@ -1,11 +1,11 @@
-// What a redaction does to what its event became: delegations are canceled, an intake envelope expires.
+// A redaction cancels the delegations of its event, and expires the event's intake envelope.
 import type { Admission } from "./admission.ts";
-import { expireRedacted } from "./intake-envelope-end.ts";
-import { oneRow, type Queryable, type Statement, toTime } from "./statement.ts";
+import { expireRedacted } from "./envelope-expiry.ts";
+import { oneRow, type Queryable, type Statement, toTime } from "./postgres.ts";
 
-// A queued delegation ends here and now; one in a worker's hands is marked, and its worker ends it; one
-// that waits for its next try is claimable at once, so that a worker ends it. The turn of a room is
-// hastened only for its head: another delegation's lease is not to be cut short.
+// A queued delegation ends in this statement. One that is leased is marked, and its worker ends it. One that was
+// deferred becomes due at once, so that a worker ends it. A room becomes due only if its head was redacted: the lease
+// of another head must not be cut short.
 const CANCEL: Statement = {
   name: "cancel_redacted",
   text: `
@@ -45,7 +45,7 @@ const CANCEL: Statement = {
   SELECT ARRAY(SELECT id::text FROM marked) AS marked`,
 };
 
-/** Returns the delegations in workers' hands that are canceled. Only under the lock of admissions. */
+/** Returns the delegations that are marked as canceled, for their workers to end. Only under the admission lock. */
 export async function cancelRedacted(
   on: Queryable,
   redacted: Admission["redacted"],

@@ -1,7 +1,7 @@
-// The states of a delegation, an intake envelope, an outgoing event and a target: the one place that names them.
-// The table definitions in migrations/ repeat these sets as CHECK constraints; a test compares the two.
+// The closed sets of the tables: states and reasons of delegations, intake envelopes, outgoing events, notices, targets
+// and devices. The tables repeat these sets as CHECK constraints; a test compares the two.
 
-/** Waiting for its turn, or in the hands of a worker. Every non-terminal state holds a capacity slot. */
+/** The states of a delegation that has not ended. Each of them holds a capacity slot. */
 export const OPEN_STATES = ["queued", "dispatching", "following", "awaiting_input", "reply_pending"] as const;
 export const TERMINAL_STATES = ["completed", "failed", "canceled", "denied", "expired"] as const;
 
@@ -49,11 +49,11 @@ export const TERMINAL_REASONS = [
 ] as const;
 export type TerminalReason = (typeof TERMINAL_REASONS)[number];
 
-/** The states of an encrypted event whose key was not here when it came in. All but the first are terminal. */
+/** The states of an intake envelope (an encrypted event whose key was missing). All but the first are terminal. */
 export const INTAKE_ENVELOPE_STATES = ["awaiting_key", "derived", "denied", "expired"] as const;
 export type IntakeEnvelopeState = (typeof INTAKE_ENVELOPE_STATES)[number];
 
-/** Why an intake envelope ended, by the state it ended in (`terminal_reason` of svc.encrypted_intake.v1). */
+/** Why an intake envelope ended, by its terminal state (`terminal_reason` of svc.encrypted_intake.v1). */
 export const INTAKE_ENVELOPE_REASONS = {
   derived: ["derived"],
   denied: ["room_capacity_exceeded", "global_capacity_exceeded"],
@@ -70,11 +70,11 @@ export const INTAKE_ENVELOPE_REASONS = {
 } as const satisfies Readonly<Record<Exclude<IntakeEnvelopeState, "awaiting_key">, readonly string[]>>;
 export type ExpiryReason = (typeof INTAKE_ENVELOPE_REASONS.expired)[number];
 
-/** What an outgoing event is for; with its delegation or marker it makes the transaction ID unique. */
+/** The purpose of an outgoing event; with its delegation or marker it makes the transaction ID unique. */
 export const SEND_PURPOSES = ["reply", "notice", "progress", "question", "pin"] as const;
 export type SendPurpose = (typeof SEND_PURPOSES)[number];
 
-/** The notices the bridge can write in a room, besides answers. All are content-free. */
+/** The notices that the bridge can send to a room, besides answers. All are content-free. */
 export const NOTICE_KINDS = [
   "agent_directory",
   "policy_denied",
@@ -87,9 +87,22 @@ export const NOTICE_KINDS = [
 ] as const;
 export type NoticeKind = (typeof NOTICE_KINDS)[number];
 
-/** Why a notice is said: what a delegation can end with, and what keeps an encrypted event from becoming one. */
+/** Why a notice is sent: a delegation's reason, or what prevents an encrypted event from becoming a delegation. */
 export const NOTICE_REASONS = [...TERMINAL_REASONS, "sender_device_untrusted"] as const;
 export type NoticeReason = (typeof NOTICE_REASONS)[number];
 
 export const TARGET_TRUST = ["verified", "quarantined"] as const;
 export type TargetTrust = (typeof TARGET_TRUST)[number];
+
+/** Why a ghost's device stopped. It takes no part until an operator resets it. */
+export const DEVICE_STOP_REASONS = [
+  /** The homeserver has keys of this device, or the ledger says that it had; there is no store. */
+  "store_lost",
+  /** The store belongs to another device, or no configured key opens it. */
+  "store_foreign",
+  /** The homeserver has seen a later state of this device than the store holds: a backup was restored. */
+  "store_behind",
+  /** The device was deleted on the homeserver. */
+  "device_deleted",
+] as const;
+export type DeviceStopReason = (typeof DEVICE_STOP_REASONS)[number];

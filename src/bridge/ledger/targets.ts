@@ -1,8 +1,26 @@
-// Targets: the last trust decision on each ghost's card, audited (svc.agent_card.v1) when it changes.
+// Targets: the last trust decision on each ghost's Agent Card. A decision that changes is audited (svc.agent_card.v1).
+import type { Pool } from "pg";
 import type { AgentId, GhostMxid, ServerName } from "../../domain/identifiers.ts";
-import { oneRow, type Queryable, rows, type Statement, toTime } from "./statement.ts";
+import { oneRow, rows, type Statement, toTime } from "./postgres.ts";
 import type { TargetTrust } from "./states.ts";
-import type { TargetRecord } from "./types.ts";
+
+/** The trust decision on a target's card, as last recorded. */
+export interface TargetRecord {
+  readonly ghost: GhostMxid;
+  readonly agentId: AgentId;
+  readonly trust: TargetTrust;
+  /** The pinned target that the decision is about (see `targetFingerprint`). */
+  readonly targetFingerprint: string;
+  readonly cardDigest: string | undefined;
+  readonly agentVersion: string | undefined;
+  readonly checkedAt: number;
+}
+
+/** A trust decision, with what its audit record says about the card. */
+export interface TargetDecision extends TargetRecord {
+  readonly keyId: string | undefined;
+  readonly origin: ServerName | undefined;
+}
 
 const TARGETS: Statement = {
   name: "targets",
@@ -18,26 +36,6 @@ interface TargetRow {
   card_digest: string | null;
   agent_version: string | null;
   checked_at: Date;
-}
-
-async function recorded(on: Queryable, ghost: GhostMxid | null) {
-  return (await rows<TargetRow>(on, TARGETS, [ghost])).map((row) => ({
-    ghost: row.ghost_mxid as GhostMxid,
-    agentId: row.agent_id as AgentId,
-    trust: row.trust,
-    targetFingerprint: row.target_fingerprint,
-    cardDigest: row.card_digest ?? undefined,
-    agentVersion: row.agent_version ?? undefined,
-    checkedAt: row.checked_at.getTime(),
-  }));
-}
-
-export async function target(on: Queryable, ghost: GhostMxid): Promise<TargetRecord | undefined> {
-  return (await recorded(on, ghost))[0];
-}
-
-export async function targets(on: Queryable): Promise<(TargetRecord & { readonly agentId: AgentId })[]> {
-  return await recorded(on, null);
 }
 
 const RECORD: Statement = {
@@ -68,24 +66,42 @@ const RECORD: Statement = {
   SELECT count(*)::int AS changed FROM changed`,
 };
 
-export async function recordTarget(
-  on: Queryable,
-  record: TargetRecord & {
-    readonly agentId: AgentId;
-    readonly keyId: string | undefined;
-    readonly origin: ServerName | undefined;
-  },
-): Promise<boolean> {
-  const row = await oneRow<{ changed: number }>(on, RECORD, [
-    record.ghost,
-    record.agentId,
-    record.trust,
-    record.targetFingerprint,
-    record.keyId ?? null,
-    record.cardDigest ?? null,
-    record.agentVersion ?? null,
-    toTime(record.checkedAt),
-    record.origin ?? null,
-  ]);
-  return row.changed === 1;
+export function createTargets(pool: Pool) {
+  const read = async (ghost: GhostMxid | null): Promise<readonly TargetRecord[]> =>
+    (await rows<TargetRow>(pool, TARGETS, [ghost])).map((row) => ({
+      ghost: row.ghost_mxid as GhostMxid,
+      agentId: row.agent_id as AgentId,
+      trust: row.trust,
+      targetFingerprint: row.target_fingerprint,
+      cardDigest: row.card_digest ?? undefined,
+      agentVersion: row.agent_version ?? undefined,
+      checkedAt: row.checked_at.getTime(),
+    }));
+  return {
+    async get(ghost: GhostMxid): Promise<TargetRecord | undefined> {
+      return (await read(ghost))[0];
+    },
+
+    /** All targets that were ever recorded. */
+    list: (): Promise<readonly TargetRecord[]> => read(null),
+
+    /**
+     * Records a decision. When trust, fingerprint or card digest differ from the recorded ones, writes an audit
+     * record in the same statement and returns true.
+     */
+    async record(decision: TargetDecision): Promise<boolean> {
+      const row = await oneRow<{ changed: number }>(pool, RECORD, [
+        decision.ghost,
+        decision.agentId,
+        decision.trust,
+        decision.targetFingerprint,
+        decision.keyId ?? null,
+        decision.cardDigest ?? null,
+        decision.agentVersion ?? null,
+        toTime(decision.checkedAt),
+        decision.origin ?? null,
+      ]);
+      return row.changed === 1;
+    },
+  };
 }

@@ -5,7 +5,7 @@
 //   65,536 bytes an event may have;
 // - the asker is mentioned once, in the first event.
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { ReplyPart } from "../ledger/types.ts";
+import type { ReplyPart } from "../ledger/replies.ts";
 import { renderCode, renderMarkdownPieces } from "./markdown.ts";
 import { splitText } from "./split-text.ts";
 

@@ -2,8 +2,10 @@
 // Invariants: bodies that a machine made are passed on as they are and never looked into; whether a device
 // is there is asked without acting as it, so that the question itself cannot fail with its deletion.
 // Protocol: Matrix client-server API, "End-to-end encryption" and "Send-to-device messaging".
+
 import { z } from "zod";
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
+import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
 import type { Outcome } from "./outcome.ts";
 import type { ThinBounds } from "./read-body.ts";
@@ -97,12 +99,6 @@ export interface OutgoingRequest {
   /** Of `to_device`. */
   readonly eventType?: string;
   readonly transactionId?: string;
-}
-
-/** Public identity keys of a ghost's device, base64. */
-export interface DeviceIdentity {
-  readonly curve25519: string;
-  readonly ed25519: string;
 }
 
 /** One page of a catchup. */

@@ -10,7 +10,7 @@
 import type { Clock, Random } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import type { GhostLedger } from "../ledger/types.ts";
+import type { GhostLedger } from "../ledger/ledger.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
 import { type Outcome, type Refused, type Retry, retry } from "./outcome.ts";
@@ -23,7 +23,7 @@ const UNKNOWN_DEVICE = "M_UNKNOWN_DEVICE";
 
 export interface GhostsDependencies {
   readonly homeserver: Homeserver;
-  readonly ledger: GhostLedger;
+  readonly ledger: { readonly ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile"> };
   readonly clock: Clock;
   readonly random: Random;
   /** Whether the homeserver ever had keys of this device. None has any where nothing is said. */
@@ -107,7 +107,7 @@ export class Ghosts {
   async hint(actor: GhostActor): Promise<{ readonly kind: "ok"; readonly value: undefined } | Retry> {
     const { ledger, homeserver, clock } = this.#deps;
     const { ghost, deviceId } = actor;
-    const recorded = await ledger.ghostDevice(ghost, deviceId, clock.now());
+    const recorded = await ledger.ghosts.ensureDevice(ghost, deviceId, clock.now());
     if (recorded.deviceId !== deviceId) {
       // It was reset meanwhile: the next request is made as the new device.
       this.forget(ghost);
@@ -130,11 +130,15 @@ export class Ghosts {
     const actor = await this.readyGhost(ghost, signal);
     if (actor.kind !== "ok") return actor;
     const digest = sha256Tagged(JSON.stringify({ displayName }));
-    const device = await this.#deps.ledger.ghostDevice(ghost, actor.value.deviceId, this.#deps.clock.now());
+    const device = await this.#deps.ledger.ghosts.ensureDevice(
+      ghost,
+      actor.value.deviceId,
+      this.#deps.clock.now(),
+    );
     if (device.profileDigest === digest) return { kind: "ok", value: "unchanged" };
     const outcome = await this.#deps.homeserver.setDisplayName(actor.value, displayName);
     if (outcome.kind !== "ok") return outcome;
-    await this.#deps.ledger.profileSet(ghost, digest, this.#deps.clock.now());
+    await this.#deps.ledger.ghosts.recordProfile(ghost, digest);
     return { kind: "ok", value: "set" };
   }
 
@@ -144,7 +148,7 @@ export class Ghosts {
 
   async #make(ghost: GhostMxid): Promise<Outcome<GhostActor>> {
     const { homeserver, ledger, clock, random } = this.#deps;
-    const { deviceId } = await ledger.ghostDevice(ghost, freshDeviceId(random), clock.now());
+    const { deviceId } = await ledger.ghosts.ensureDevice(ghost, freshDeviceId(random), clock.now());
     const actor: GhostActor = { ghost, deviceId };
     const registered = await homeserver.registerGhost(ghost);
     if (registered.kind !== "ok") return registered;

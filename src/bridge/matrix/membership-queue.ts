@@ -13,7 +13,8 @@ import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
-import type { ClaimedMembership, MembershipLedger } from "../ledger/types.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { ClaimedMembership } from "../ledger/memberships.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { Outcome } from "./outcome.ts";
@@ -29,7 +30,7 @@ const NOT_FOUND_ATTEMPTS_MAX = 8;
 const FORBIDDEN_ATTEMPTS_MAX = 4;
 
 export interface MembershipDependencies {
-  readonly ledger: MembershipLedger;
+  readonly ledger: Pick<Ledger, "memberships">;
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;
   readonly agents: Pick<AgentDirectory, "current">;
@@ -47,7 +48,7 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
     concurrency: BATCH,
     claim: (limit) => {
       const now = clock.now();
-      return ledger.claimMemberships({ limit, now, leaseUntil: now + LEASE_MS });
+      return ledger.memberships.claim({ limit, now, leaseUntil: now + LEASE_MS });
     },
     work: (membership, draining) => tasks.work(membership, draining),
     onError: (error) => log.warn({ err: errorName(error) }, "memberships could not be worked on"),
@@ -86,7 +87,7 @@ class MembershipTasks {
       signal,
     );
     if (joined.kind === "ok") {
-      await ledger.membershipJoined(membership, clock.now());
+      await ledger.memberships.recordJoined(membership, clock.now());
       return this.#note(membership, "joined");
     }
     const attemptsMax = joined.kind === "retry" ? JOIN_ATTEMPTS_MAX : refusalsMax(joined);
@@ -117,7 +118,7 @@ class MembershipTasks {
     );
     if (encryption.kind !== "ok") return this.#cannotSettle(membership, encryption);
     const facts = { encrypted: encryption.value !== undefined, members: members.value };
-    await ledger.membershipSettled(membership, facts, clock.now());
+    await ledger.memberships.recordRoomFacts(membership, facts, clock.now());
     this.#note(membership, "settled", { encrypted: facts.encrypted, members: facts.members.length });
   }
 
@@ -132,12 +133,12 @@ class MembershipTasks {
   }
 
   async #isOut(membership: ClaimedMembership, why: Readonly<Record<string, unknown>>): Promise<void> {
-    await this.#deps.ledger.membershipLeft(membership, this.#deps.clock.now());
+    await this.#deps.ledger.memberships.recordLeft(membership);
     this.#note(membership, "found to have ended", why);
   }
 
   async #leave(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
-    const { ghosts, homeserver, ledger, clock } = this.#deps;
+    const { ghosts, homeserver, ledger } = this.#deps;
     const left = await ghosts.acting(
       membership.ghost,
       (actor) => homeserver.leave(actor, membership.roomId),
@@ -145,7 +146,7 @@ class MembershipTasks {
     );
     if (left.kind === "retry") return this.#defer(membership, left);
     // Refused: it is not in that room.
-    await ledger.membershipLeft(membership, clock.now());
+    await ledger.memberships.recordLeft(membership);
     this.#note(membership, "left");
   }
 
@@ -156,7 +157,7 @@ class MembershipTasks {
     const askedMs = outcome.kind === "retry" ? outcome.afterMs : 0;
     const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
     const waitMs = isStopped ? 0 : backoffMs(BACKOFF, membership.attempts, askedMs);
-    await this.#deps.ledger.membershipDeferred(membership, this.#deps.clock.now() + waitMs);
+    await this.#deps.ledger.memberships.defer(membership, this.#deps.clock.now() + waitMs);
     const why = outcome.kind === "retry" ? outcome.cause : outcome.errcode;
     this.#note(membership, "deferred", { why, waitMs });
   }

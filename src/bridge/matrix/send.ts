@@ -8,8 +8,9 @@
 // See docs/decisions/0006-sending-and-transaction-ids.md.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
+import type { DelegationLedger } from "../ledger/ledger.ts";
+import type { PendingSend } from "../ledger/replies.ts";
 import { TRANSACTION_KEY } from "../ledger/transaction-ids.ts";
-import type { PendingSend, SendLedger } from "../ledger/types.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
@@ -115,7 +116,9 @@ export async function sendOnce(
 }
 
 /** Sends the events of delegations. */
-export function createEventSender(deps: SenderDependencies & { readonly ledger: SendLedger }): EventSender {
+export function createEventSender(
+  deps: SenderDependencies & { readonly ledger: Pick<DelegationLedger, "recordAttempt"> },
+): EventSender {
   return {
     send: (send, signal) =>
       sendOnce(

@@ -9,7 +9,8 @@ import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
 import { isPinned } from "../agents/sender-policy.ts";
-import type { ClaimedNotice, NoticeLedger, TargetLedger } from "../ledger/types.ts";
+import type { Ledger, TargetLedger } from "../ledger/ledger.ts";
+import type { ClaimedNotice } from "../ledger/notices.ts";
 import { type SenderDependencies, sendOnce } from "../matrix/send.ts";
 import { type DirectoryLine, noticeContent } from "./texts.ts";
 
@@ -18,7 +19,7 @@ const LEASE_MS = 3 * 60_000;
 const BACKOFF = { firstMs: 2_000, maxMs: 10 * 60_000 };
 
 export interface NoticeDependencies extends SenderDependencies {
-  readonly ledger: NoticeLedger & Pick<TargetLedger, "target">;
+  readonly ledger: Pick<Ledger, "notices" | "targets">;
   readonly agents: Pick<AgentDirectory, "current">;
   readonly clock: Clock;
   readonly log: Logger;
@@ -35,7 +36,7 @@ export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNo
     concurrency: BATCH,
     claim: (limit) => {
       const now = clock.now();
-      return ledger.claimNotices({ limit, now, leaseUntil: now + LEASE_MS });
+      return ledger.notices.claim({ limit, now, leaseUntil: now + LEASE_MS });
     },
     work: (notice, draining) => sendNotice(deps, notice, draining),
     onError: (error) => log.warn({ err: errorName(error) }, "notices could not be worked on"),
@@ -50,7 +51,7 @@ async function sendNotice(
 ): Promise<void> {
   const { ledger, agents, clock, log, readsEncrypted } = deps;
   const { kind, roomId, ghost, attempts } = notice;
-  const lines = kind === "agent_directory" ? await directoryLines(agents, ledger) : [];
+  const lines = kind === "agent_directory" ? await directoryLines(agents, ledger.targets) : [];
   const result = await sendOnce(
     deps,
     {
@@ -61,22 +62,22 @@ async function sendNotice(
       transactionId: notice.transactionId,
       sourceEventId: notice.sourceEventId,
       firstAttemptedAt: notice.firstAttemptedAt,
-      recordAttempt: (now) => ledger.noticeAttempted(notice, now),
+      recordAttempt: (now) => ledger.notices.recordAttempt(notice, now),
     },
     signal,
   );
   switch (result.kind) {
     case "sent":
-      await ledger.noticeSent(notice, result.eventId, clock.now());
+      await ledger.notices.recordSent(notice, result.eventId);
       break;
     case "retry": {
       const isStopped = result.afterMs === 0;
       const waitMs = isStopped ? 0 : backoffMs(BACKOFF, attempts, result.afterMs);
-      await ledger.noticeDeferred(notice, clock.now() + waitMs);
+      await ledger.notices.defer(notice, clock.now() + waitMs);
       break;
     }
     case "refused":
-      await ledger.noticeDropped(notice, clock.now());
+      await ledger.notices.drop(notice);
       break;
   }
   log.info({ kind, roomId, ghost, attempts, result: result.kind }, "notice");
@@ -88,12 +89,12 @@ async function sendNotice(
  */
 async function directoryLines(
   agents: Pick<AgentDirectory, "current">,
-  targets: Pick<TargetLedger, "target">,
+  targets: Pick<TargetLedger, "get">,
 ): Promise<readonly DirectoryLine[]> {
   const { byGhost } = await agents.current();
   return await Promise.all(
     [...byGhost.values()].map(async ({ ghost, agentId, entry, fingerprint }) => {
-      const record = await targets.target(ghost);
+      const record = await targets.get(ghost);
       const verified = record?.trust === "verified" && record.targetFingerprint === fingerprint;
       return { ghost, name: entry.displayName ?? agentId, available: isPinned(entry) && verified };
     }),

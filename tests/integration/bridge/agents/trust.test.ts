@@ -5,6 +5,7 @@ import type { AgentTarget } from "../../../../src/bridge/agents/directory.ts";
 import { ProfileSync } from "../../../../src/bridge/agents/profile-sync.ts";
 import { CardTrustGate } from "../../../../src/bridge/agents/trust.ts";
 import { AgentCardAudit } from "../../../../src/bridge/audit/records.ts";
+import type { TargetDecision } from "../../../../src/bridge/ledger/targets.ts";
 import { agentTarget } from "../../../support/agents-yaml.ts";
 import { bytesOf, fullCard, signedCard, testKey } from "../../../support/cards.ts";
 import { httpServer, json } from "../../../support/http-server.ts";
@@ -53,7 +54,7 @@ describe("trust", () => {
     assert.equal((await gate.check(target)).trust, "verified");
     assert.equal(server.requests.length, 2);
 
-    const record = await ledger.target(target.ghost);
+    const record = await ledger.targets.get(target.ghost);
     assert.equal(record?.trust, "verified");
     assert.equal(record?.targetFingerprint, target.fingerprint);
     assert.match(record?.cardDigest ?? "", /^sha256:/);
@@ -106,7 +107,7 @@ describe("trust", () => {
       const { ledger, server, gate, target, audits } = await gateFixture(t);
       server.answer = json(body);
       assert.deepEqual(await gate.check(target), QUARANTINED);
-      assert.equal((await ledger.target(target.ghost))?.trust, "quarantined");
+      assert.equal((await ledger.targets.get(target.ghost))?.trust, "quarantined");
       const [audit] = await audits();
       assert.equal(audit?.["outcome"], "rejected");
       assert.equal(audit?.["reason"], "agent_card_untrusted");
@@ -164,7 +165,7 @@ describe("trust", () => {
     const { ledger, gate, target, audits } = await gateFixture(t);
     await gate.check(target);
     await gate.revoke(target);
-    assert.equal((await ledger.target(target.ghost))?.trust, "quarantined");
+    assert.equal((await ledger.targets.get(target.ghost))?.trust, "quarantined");
     assert.deepEqual(reasons(await audits()), ["agent_card_verified", "agent_card_untrusted"]);
   });
 
@@ -183,7 +184,7 @@ describe("trust", () => {
         setProfile: async () => ({ kind: "ok" }),
       });
     for (let start = 0; start < 2; start++) await restarted().syncDue();
-    assert.equal((await ledger.target(target.ghost))?.trust, "quarantined");
+    assert.equal((await ledger.targets.get(target.ghost))?.trust, "quarantined");
     const records = await audits();
     assert.deepEqual(reasons(records), ["agent_card_verified", "agent_card_untrusted"]);
     const { fingerprint } = AgentCardAudit.parse(records[1]).target;
@@ -195,7 +196,7 @@ describe("trust", () => {
     const { ledger, gate, target, audits } = await gateFixture(t);
     await gate.check(target);
     await gate.revokeMissing(new Map([[target.ghost, target]]));
-    assert.equal((await ledger.target(target.ghost))?.trust, "verified");
+    assert.equal((await ledger.targets.get(target.ghost))?.trust, "verified");
     assert.equal((await audits()).length, 1);
   });
 
@@ -215,7 +216,7 @@ describe("trust", () => {
       assert.equal(server.requests.length, 9);
       assert.deepEqual(waits, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]);
       assert.deepEqual(await audits(), []);
-      assert.equal(await ledger.target(target.ghost), undefined);
+      assert.equal(await ledger.targets.get(target.ghost), undefined);
       server.answer = json(GOOD);
       assert.equal((await gate.check(target)).trust, "verified");
     });
@@ -259,7 +260,7 @@ describe("trust", () => {
     );
     answer();
     assert.equal((await pending).trust, "unknown");
-    assert.equal((await ledger.target(target.ghost))?.trust, "quarantined");
+    assert.equal((await ledger.targets.get(target.ghost))?.trust, "quarantined");
     assert.deepEqual(reasons(await audits()), ["agent_card_untrusted"]);
   });
 
@@ -267,9 +268,11 @@ describe("trust", () => {
     const { ledger, options, target } = await gateFixture(t);
     let down = true;
     const flaky = {
-      ...ledger,
-      recordTarget: (record: Parameters<typeof ledger.recordTarget>[0]) =>
-        down ? Promise.reject(new Error("down")) : ledger.recordTarget(record),
+      targets: {
+        ...ledger.targets,
+        record: (decision: TargetDecision) =>
+          down ? Promise.reject(new Error("down")) : ledger.targets.record(decision),
+      },
     };
     const gate = new CardTrustGate({ ...options, ledger: flaky });
     await assert.rejects(gate.check(target), /down/);

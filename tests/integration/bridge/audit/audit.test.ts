@@ -22,8 +22,12 @@ async function someDelegations({ ledger, admit, claim }: LedgerFixture, count: n
     Array.from({ length: count }, (_, n) => job(`q${n}`, { room: room(`r${n}`), targetFingerprint: DIGEST })),
   );
   for (const one of await claim({ limit: count })) {
-    await ledger.beginDispatch(one.lease, { ...BUCKET, burst: 9_999 }, T0);
-    await ledger.finish(one.lease, { state: "failed", stage: "dispatch", reason: "agent_refused" }, T0);
+    await ledger.delegations.beginDispatch(one.lease, { ...BUCKET, burst: 9_999 }, T0);
+    await ledger.delegations.finish(
+      one.lease,
+      { state: "failed", stage: "dispatch", reason: "agent_refused" },
+      T0,
+    );
   }
 }
 
@@ -34,7 +38,7 @@ function auditFile(t: TestContext): string {
 }
 
 function exporter(fixture: LedgerFixture, file: string): AuditExporter {
-  return new AuditExporter({ outbox: fixture.ledger, clock: systemClock, file, onExported: () => {} });
+  return new AuditExporter({ outbox: fixture.ledger.audit, clock: systemClock, file, onExported: () => {} });
 }
 
 const ids = (file: string) =>
@@ -58,13 +62,13 @@ describe("audit", () => {
       origin: "127.0.0.1:8080" as ServerName,
       checkedAt: T0,
     };
-    assert.equal(await fixture.ledger.recordTarget({ ...target, trust: "verified" }), true);
+    assert.equal(await fixture.ledger.targets.record({ ...target, trust: "verified" }), true);
     assert.equal(
-      await fixture.ledger.recordTarget({ ...target, trust: "verified", checkedAt: T0 + 1 }),
+      await fixture.ledger.targets.record({ ...target, trust: "verified", checkedAt: T0 + 1 }),
       false,
     );
     assert.equal(
-      await fixture.ledger.recordTarget({
+      await fixture.ledger.targets.record({
         ...target,
         trust: "quarantined",
         cardDigest: undefined,

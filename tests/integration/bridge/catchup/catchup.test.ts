@@ -42,8 +42,8 @@ async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {})
     ghosts: side.ghosts,
     agents: { current: async () => ({ byGhost: new Map([[ghost, agentTarget("docs")]]), revision: 1 }) },
     positions: {
-      roomsPosition: async (of) => positions.get(of),
-      setRoomsPosition: async (of, since) => void positions.set(of, String(since)),
+      get: async (of) => positions.get(of),
+      set: async (of, since) => void positions.set(of, String(since)),
     },
     intake: async ({ events }) => {
       if (state.failIntake > 0) {

@@ -6,7 +6,7 @@ import type { FoundBounds } from "../../../../src/bridge/catchup/found-event.ts"
 import { HandledEvents } from "../../../../src/bridge/catchup/handled-events.ts";
 import { RoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
-import { noLongerHeld } from "../../../../src/bridge/ledger/statement.ts";
+import { leaseLost } from "../../../../src/bridge/ledger/postgres.ts";
 import type { EventId, GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { agentTarget } from "../../../support/agent-target.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
@@ -73,10 +73,10 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
     ghosts: side.ghosts,
     handled,
     positions: {
-      roomsPosition: async (of) => positions.get(of),
+      get: async (of) => positions.get(of),
       // As the ledger does.
-      setRoomsPosition: async (of, since, from) => {
-        if (positions.get(of) !== from) throw noLongerHeld("the position");
+      set: async (of, since, from) => {
+        if (positions.get(of) !== from) throw leaseLost("the position");
         positions.set(of, String(since));
       },
     },

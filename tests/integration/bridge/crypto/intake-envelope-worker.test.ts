@@ -124,7 +124,7 @@ async function setUp(t: TestContext) {
         for (const { lease, sourceEventId } of claimed) {
           order.push(sourceEventId);
           const outcome = { state: "completed", stage: "reply", reason: "answered" } as const;
-          await base.ledger.finish(lease, outcome, clock.now());
+          await base.ledger.delegations.finish(lease, outcome, clock.now());
         }
       }
     },

@@ -32,9 +32,9 @@ async function reading(t: TestContext, pages: readonly (readonly unknown[])[]) {
   const catchup = new KeyCatchup({
     ghost: ghost(),
     api: side.homeserver.devices,
-    ledger: {
-      toDevicePosition: async () => positions.at(-1) ?? undefined,
-      setToDevicePosition: async (_ghost, since) => void positions.push(since),
+    positions: {
+      get: async () => positions.at(-1) ?? undefined,
+      set: async (_ghost, since) => void positions.push(since),
     },
     clock: side.clock,
     log,

@@ -8,7 +8,7 @@ import {
   findCryptoStore,
   replaceCryptoStore,
 } from "../../../../src/bridge/ledger/crypto-stores.ts";
-import type { Queryable } from "../../../../src/bridge/ledger/statement.ts";
+import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { testDatabase } from "../../../support/database.ts";

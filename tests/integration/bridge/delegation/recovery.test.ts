@@ -13,7 +13,7 @@ async function setUp(t: TestContext, options: FaultAgentOptions = {}) {
   const agent = await startFaultAgent(t, options);
   const fixture = await ledgerFixture(t);
   const harness = delegationHarness(t, {
-    ledger: fixture.ledger,
+    ledger: fixture.ledger.delegations,
     card: cardOf(agent.url, { streaming, dedupes: dedupe }),
   });
   const row = async () => (await fixture.rows("SELECT * FROM bridge_delegations ORDER BY id"))[0];

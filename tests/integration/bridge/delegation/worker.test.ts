@@ -13,7 +13,7 @@ async function setUp(t: TestContext, options: { streaming?: boolean; concurrency
   const agent = await startFaultAgent(t, { streaming });
   const fixture = await ledgerFixture(t);
   const harness = delegationHarness(t, {
-    ledger: fixture.ledger,
+    ledger: fixture.ledger.delegations,
     card: cardOf(agent.url, { streaming }),
     limits: { concurrency },
     entry: { rate: { perMinute: 6_000, burst: 1_000 } },

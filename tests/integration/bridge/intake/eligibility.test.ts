@@ -63,16 +63,16 @@ describe("eligibility", () => {
     await fixture.events("t1", question("q1"));
     const [claimed] = await fixture.claim({ now: Date.now() });
     assert.ok(claimed);
-    await fixture.ledger.beginDispatch(claimed.lease, BUCKET, Date.now());
+    await fixture.ledger.delegations.beginDispatch(claimed.lease, BUCKET, Date.now());
     const part = { eventType: "m.room.message", content: {} };
-    const sends = await fixture.ledger.recordReply(
+    const sends = await fixture.ledger.delegations.recordReply(
       claimed.lease,
       { parts: [part], agentVersion: undefined },
       Date.now(),
     );
     assert.ok(sends !== "canceled");
     const sent = { sendId: sends[0]?.sendId ?? "", eventId: "$answer" as EventId };
-    await fixture.ledger.finish(
+    await fixture.ledger.delegations.finish(
       claimed.lease,
       { state: "completed", stage: "reply", reason: "answered", sent },
       Date.now(),
@@ -146,15 +146,15 @@ describe("eligibility", () => {
     assert.deepEqual(await tasks(), [{ membership: "invite", task: "answer_invite" }]);
     const now = Date.now() + 1_000;
     const request = { limit: 5, now, leaseUntil: now + 1_000 };
-    const [invited] = await fixture.ledger.claimMemberships(request);
+    const [invited] = await fixture.ledger.memberships.claim(request);
     assert.equal(invited?.inviter, "@alice:a.test");
     assert.ok(invited);
-    await fixture.ledger.membershipJoined(invited, now);
-    const [settling] = await fixture.ledger.claimMemberships(request);
+    await fixture.ledger.memberships.recordJoined(invited, now);
+    const [settling] = await fixture.ledger.memberships.claim(request);
     assert.equal(settling?.task, "settle");
     assert.ok(settling);
     const facts = { encrypted: false, members: ["@alice:a.test", ghost("docs")] as never[] };
-    await fixture.ledger.membershipSettled(settling, facts, now);
+    await fixture.ledger.memberships.recordRoomFacts(settling, facts, now);
     assert.deepEqual(await tasks(), [{ membership: "join", task: null }]);
     // Its own join event, arriving late, asks for nothing again.
     await fixture.events("t2", member(ghost("docs"), "join"));
@@ -163,9 +163,9 @@ describe("eligibility", () => {
     // Whether that is so is asked first: the event may be an old one that was held up.
     assert.deepEqual(await tasks(), [{ membership: "join", task: "settle" }]);
     const later = { ...request, now: Date.now() + 2_000 };
-    const [looking] = await fixture.ledger.claimMemberships(later);
+    const [looking] = await fixture.ledger.memberships.claim(later);
     assert.ok(looking);
-    await fixture.ledger.membershipSettled(looking, { ...facts, members: [ghost("docs")] }, now);
+    await fixture.ledger.memberships.recordRoomFacts(looking, { ...facts, members: [ghost("docs")] }, now);
     assert.deepEqual(await tasks(), [{ membership: "join", task: "leave" }]);
   });
 
@@ -174,19 +174,19 @@ describe("eligibility", () => {
     const tasks = () => fixture.rows("SELECT membership, task FROM bridge_ghost_rooms");
     const claim = async () => {
       const now = Date.now() + 1_000;
-      const [claimed] = await fixture.ledger.claimMemberships({ limit: 1, now, leaseUntil: now + 1_000 });
+      const [claimed] = await fixture.ledger.memberships.claim({ limit: 1, now, leaseUntil: now + 1_000 });
       return claimed ?? assert.fail();
     };
     const facts = { encrypted: false, members: ["@alice:a.test", ghost("docs")] as never[] };
     await fixture.events("t1", member(ghost("docs"), "join"));
-    await fixture.ledger.membershipSettled(await claim(), facts, Date.now());
+    await fixture.ledger.memberships.recordRoomFacts(await claim(), facts, Date.now());
     // Held up behind what was read back: it has long come again.
     await fixture.events("t2", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
     assert.deepEqual(await tasks(), [{ membership: "leave", task: "settle" }]);
-    await fixture.ledger.membershipSettled(await claim(), facts, Date.now());
+    await fixture.ledger.memberships.recordRoomFacts(await claim(), facts, Date.now());
     assert.deepEqual(await tasks(), [{ membership: "join", task: null }]);
     await fixture.events("t3", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
-    await fixture.ledger.membershipLeft(await claim(), Date.now());
+    await fixture.ledger.memberships.recordLeft(await claim());
     assert.deepEqual(await tasks(), [{ membership: "leave", task: null }]);
   });
 
@@ -208,18 +208,18 @@ describe("eligibility", () => {
     for (const room_id of rooms) await fixture.events(room_id, member(ghost("docs"), "join", { room_id }));
     const now = Date.now() + 1_000;
     const facts = { encrypted: false, members: ["@alice:a.test"] as never[] };
-    for (const one of await fixture.ledger.claimMemberships({ limit: 5, now, leaseUntil: now })) {
-      if (one.roomId === "!c") await fixture.ledger.membershipLeft(one, now);
-      else await fixture.ledger.membershipSettled(one, facts, now);
+    for (const one of await fixture.ledger.memberships.claim({ limit: 5, now, leaseUntil: now })) {
+      if (one.roomId === "!c") await fixture.ledger.memberships.recordLeft(one);
+      else await fixture.ledger.memberships.recordRoomFacts(one, facts, now);
     }
-    await fixture.ledger.catchupRoomState(ghost("docs"), ["!b", "!c"] as never[], now);
+    await fixture.ledger.memberships.catchupRoomState(ghost("docs"), ["!b", "!c"] as never[], now);
     const told = (a: string | null) => [
       { room_id: "!a", task: a },
       { room_id: "!b", task: "settle" },
       { room_id: "!c", task: null },
     ];
     assert.deepEqual(await tasks(), told(null));
-    await fixture.ledger.catchupRoomState(ghost("docs"), undefined, now);
+    await fixture.ledger.memberships.catchupRoomState(ghost("docs"), undefined, now);
     assert.deepEqual(await tasks(), told("settle"));
   });
 
@@ -227,10 +227,10 @@ describe("eligibility", () => {
     const fixture = await intakeFixture(t);
     await fixture.events("t1", member(ghost("docs"), "invite", { sender: "@alice:a.test" }));
     const now = Date.now() + 1_000;
-    const [stale] = await fixture.ledger.claimMemberships({ limit: 5, now, leaseUntil: now + 1_000 });
+    const [stale] = await fixture.ledger.memberships.claim({ limit: 5, now, leaseUntil: now + 1_000 });
     assert.ok(stale);
     await fixture.events("t2", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
-    await fixture.ledger.membershipJoined(stale, now);
+    await fixture.ledger.memberships.recordJoined(stale, now);
     assert.deepEqual(await fixture.rows("SELECT membership, task FROM bridge_ghost_rooms"), [
       { membership: "leave", task: null },
     ]);

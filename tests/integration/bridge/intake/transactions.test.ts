@@ -170,7 +170,7 @@ describe("transactions", () => {
     );
     const [claimed] = await fixture.claim({ now: Date.now() + 60_000 });
     assert.ok(claimed);
-    await fixture.ledger.finish(
+    await fixture.ledger.delegations.finish(
       claimed.lease,
       { state: "denied", stage: "policy", reason: "agent_removed" },
       Date.now(),

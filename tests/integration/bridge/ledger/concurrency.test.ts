@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { ClaimedDelegation } from "../../../../src/bridge/ledger/types.ts";
+import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import { BUCKET, event, ghost, job, LEASE_MS, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
 
 const PART = { eventType: "m.room.message", content: { body: "x" } };
@@ -21,15 +21,19 @@ describe("concurrency", () => {
     const worker = async (holder: string) => {
       while (finished.length < wanted) {
         for (const one of await claim({ holder, limit: 3 })) {
-          await ledger.beginDispatch(one.lease, { ...BUCKET, burst: 1_000 }, T0);
+          await ledger.delegations.beginDispatch(one.lease, { ...BUCKET, burst: 1_000 }, T0);
           finished.push(one);
-          await ledger.recordAccepted(
+          await ledger.delegations.recordAccepted(
             one.lease,
             { taskId: "t", contextId: undefined, agentVersion: undefined },
             T0,
           );
-          await ledger.recordReply(one.lease, { parts: [PART], agentVersion: undefined }, T0);
-          await ledger.finish(one.lease, { state: "completed", stage: "reply", reason: "answered" }, T0);
+          await ledger.delegations.recordReply(one.lease, { parts: [PART], agentVersion: undefined }, T0);
+          await ledger.delegations.finish(
+            one.lease,
+            { state: "completed", stage: "reply", reason: "answered" },
+            T0,
+          );
         }
       }
     };
@@ -107,14 +111,16 @@ describe("concurrency", () => {
           switch (kind) {
             case "begin":
               if (
-                (await attempt(ledger.beginDispatch(one.lease, { ...BUCKET, burst: 9_999 }, now))) === "begun"
+                (await attempt(
+                  ledger.delegations.beginDispatch(one.lease, { ...BUCKET, burst: 9_999 }, now),
+                )) === "begun"
               ) {
                 begun.push(`${one.roomId} ${one.sourceEventId} ${one.ghost}`);
               }
               break;
             case "accept":
               await attempt(
-                ledger.recordAccepted(
+                ledger.delegations.recordAccepted(
                   one.lease,
                   { taskId: "t", contextId: undefined, agentVersion: undefined },
                   now,
@@ -123,12 +129,16 @@ describe("concurrency", () => {
               break;
             case "reply":
               await attempt(
-                ledger.recordReply(one.lease, { parts: [PART, PART], agentVersion: undefined }, now),
+                ledger.delegations.recordReply(
+                  one.lease,
+                  { parts: [PART, PART], agentVersion: undefined },
+                  now,
+                ),
               );
               break;
             case "finish":
               await attempt(
-                ledger.finish(
+                ledger.delegations.finish(
                   one.lease,
                   { state: "failed", stage: "dispatch", reason: "agent_failed", notice: "delegation_failed" },
                   now,
@@ -136,10 +146,10 @@ describe("concurrency", () => {
               );
               break;
             case "defer":
-              await attempt(ledger.defer(one.lease, now + 5_000));
+              await attempt(ledger.delegations.defer(one.lease, now + 5_000));
               break;
             case "release":
-              await ledger.release([one.lease], now);
+              await ledger.delegations.release([one.lease], now);
               break;
           }
         };

@@ -1,9 +1,7 @@
 // What the ledger keeps of ghosts' devices: nothing said of one device touches another.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { createGhostDeviceLedger } from "../../../../src/bridge/ledger/ghost-devices.ts";
-import { ghostDevice, setPosition } from "../../../../src/bridge/ledger/ghosts.ts";
-import type { RoomId } from "../../../../src/domain/identifiers.ts";
+import { createGhosts, createReadPositions } from "../../../../src/bridge/ledger/ghosts.ts";
 import { testDatabase } from "../../../support/database.ts";
 import { ghost, T0 } from "../../../support/ledger.ts";
 
@@ -12,11 +10,12 @@ const OTHER = ghost("other");
 /** Two ghosts with devices; the first has a store. */
 async function fixture(t: TestContext) {
   const { pool } = await testDatabase(t);
+  const ledger = createGhosts(pool);
   for (const [one, device] of [
     [ghost(), "DEVICE"],
     [OTHER, "OTHERDEVICE"],
   ] as const) {
-    await ghostDevice(pool, one, device, T0);
+    await ledger.ensureDevice(one, device, T0);
   }
   await pool.query(
     `INSERT INTO bridge_crypto_stores (ghost_mxid, device_id, sealed_key, curve25519, ed25519, created_at)
@@ -27,8 +26,8 @@ async function fixture(t: TestContext) {
     "INSERT INTO bridge_crypto_records (ghost_mxid, object_store, record_key, value) VALUES ($1, 's', 'k', 'v')",
     [ghost()],
   );
-  await setPosition(pool, "toDevice", ghost(), "s1", undefined);
-  return { pool, ledger: createGhostDeviceLedger(pool) };
+  await createReadPositions(pool, "to_device_since").set(ghost(), "s1", undefined);
+  return { pool, ledger };
 }
 
 describe("ghost devices", () => {
@@ -45,10 +44,10 @@ describe("ghost devices", () => {
   it("that a device had keys is remembered from the first time on [ENC-2]", async (t) => {
     const { ledger } = await fixture(t);
     assert.equal(await ledger.hadKeys(ghost(), "DEVICE"), false);
-    await ledger.devicePublished(ghost(), "ANOTHER", T0);
+    await ledger.recordPublished(ghost(), "ANOTHER", T0);
     assert.equal(await ledger.hadKeys(ghost(), "DEVICE"), false);
-    await ledger.devicePublished(ghost(), "DEVICE", T0);
-    await ledger.devicePublished(ghost(), "DEVICE", T0 + 1);
+    await ledger.recordPublished(ghost(), "DEVICE", T0);
+    await ledger.recordPublished(ghost(), "DEVICE", T0 + 1);
     assert.equal(await ledger.hadKeys(ghost(), "DEVICE"), true);
     assert.equal(await ledger.hadKeys(ghost(), "ANOTHER"), false);
     assert.equal((await ledger.recordedDevice(ghost()))?.store?.publishedAt, T0);
@@ -57,20 +56,20 @@ describe("ghost devices", () => {
   it("a stop is recorded once a reason, and lifted [ENC-2]", async (t) => {
     const { ledger } = await fixture(t);
     const stopped = async () => (await ledger.recordedDevice(ghost()))?.stopped;
-    await ledger.deviceStopped(ghost(), "ANOTHER", "store_lost", T0);
+    await ledger.recordStopped(ghost(), "ANOTHER", "store_lost", T0);
     assert.equal(await stopped(), undefined);
-    await ledger.deviceStopped(ghost(), "DEVICE", "store_lost", T0);
-    await ledger.deviceStopped(ghost(), "DEVICE", "store_lost", T0 + 1);
+    await ledger.recordStopped(ghost(), "DEVICE", "store_lost", T0);
+    await ledger.recordStopped(ghost(), "DEVICE", "store_lost", T0 + 1);
     assert.deepEqual(await stopped(), { reason: "store_lost", at: T0 });
-    await ledger.deviceStopped(ghost(), "DEVICE", "device_deleted", T0 + 2);
+    await ledger.recordStopped(ghost(), "DEVICE", "device_deleted", T0 + 2);
     assert.deepEqual(await stopped(), { reason: "device_deleted", at: T0 + 2 });
-    await ledger.deviceStopped(ghost(), "DEVICE", undefined, T0 + 3);
+    await ledger.recordStopped(ghost(), "DEVICE", undefined, T0 + 3);
     assert.equal(await stopped(), undefined);
   });
 
   it("a reset forgets the device it names, whole, and no other [ENC-2]", async (t) => {
     const { ledger, pool } = await fixture(t);
-    await ledger.deviceStopped(ghost(), "DEVICE", "store_behind", T0);
+    await ledger.recordStopped(ghost(), "DEVICE", "store_behind", T0);
     const records = async () => (await pool.query("SELECT FROM bridge_crypto_records")).rowCount;
     assert.equal(await ledger.resetDevice(ghost(), "ANOTHER", "NEW"), false);
     assert.equal(await records(), 1);
@@ -118,15 +117,5 @@ describe("ghost devices", () => {
     }
     assert.equal((await pool.query("SELECT FROM bridge_crypto_records")).rowCount, 0);
     assert.equal((await pool.query("SELECT FROM bridge_crypto_stores")).rowCount, 0);
-  });
-
-  it("a room that was encrypted once is remembered as such [ENC-7]", async (t) => {
-    const { ledger, pool } = await fixture(t);
-    const room = "!secret" as RoomId;
-    assert.equal(await ledger.isRoomEncrypted(room), false);
-    await pool.query("INSERT INTO bridge_rooms (room_id) VALUES ($1)", [room]);
-    assert.equal(await ledger.isRoomEncrypted(room), false);
-    await pool.query("UPDATE bridge_rooms SET encrypted = true WHERE room_id = $1", [room]);
-    assert.equal(await ledger.isRoomEncrypted(room), true);
   });
 });

@@ -31,7 +31,9 @@ describe("hostile", () => {
     const held = await claim({ limit: 40 });
     assert.equal(held.length, 40);
     const leases = held.map((one) => one.lease);
-    const renewing = Array.from({ length: 60 }, (_, n) => ledger.renew(leases, T0 + LEASE_MS + n));
+    const renewing = Array.from({ length: 60 }, (_, n) =>
+      ledger.delegations.renew(leases, T0 + LEASE_MS + n),
+    );
     const admitting = Array.from({ length: 60 }, (_, n) =>
       admit(
         [...names].reverse().map((name) => job(`${n}-${name}`, { room: room(name) })),
@@ -51,8 +53,8 @@ describe("hostile", () => {
     for (let n = 0; n < 20; n++) {
       const [one] = await claim();
       assert.ok(one);
-      await ledger.beginDispatch(one.lease, BUCKET, T0);
-      await ledger.recordAccepted(
+      await ledger.delegations.beginDispatch(one.lease, BUCKET, T0);
+      await ledger.delegations.recordAccepted(
         one.lease,
         { taskId: `t${n}`, contextId: undefined, agentVersion: undefined },
         T0,
@@ -65,7 +67,7 @@ describe("hostile", () => {
       reason: "sender_policy_rejected",
       notice: "policy_denied",
     } as const;
-    await Promise.all(following.map((one) => ledger.finish(one.lease, outcome, T0 + 1)));
+    await Promise.all(following.map((one) => ledger.delegations.finish(one.lease, outcome, T0 + 1)));
     assert.equal((await rows("SELECT 1 FROM bridge_notices")).length, 1);
   });
 
@@ -81,22 +83,22 @@ describe("hostile", () => {
     } as const;
     await admit([], { roomState: [joined] });
     const request = { limit: 1, now: T0, leaseUntil: T0 + LEASE_MS };
-    const [settling] = await ledger.claimMemberships(request);
+    const [settling] = await ledger.memberships.claim(request);
     assert.ok(settling);
     const bob = { kind: "member", room: room("r"), user: "@bob:a.test" as UserId, joined: true } as const;
     await admit([], { roomState: [bob] });
-    await ledger.membershipSettled(settling, { encrypted: false, members: [ghost()] }, T0);
+    await ledger.memberships.recordRoomFacts(settling, { encrypted: false, members: [ghost()] }, T0);
     assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);
     assert.deepEqual(await rows("SELECT user_id FROM bridge_room_members"), [{ user_id: "@bob:a.test" }]);
     // The last one leaves and comes back before the ghost has left: it stays.
-    const [again] = await ledger.claimMemberships(request);
+    const [again] = await ledger.memberships.claim(request);
     assert.ok(again);
-    await ledger.membershipSettled(again, { encrypted: false, members: [bob.user] }, T0);
+    await ledger.memberships.recordRoomFacts(again, { encrypted: false, members: [bob.user] }, T0);
     await admit([], { roomState: [{ ...bob, joined: false }] });
     assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);
-    const [looking] = await ledger.claimMemberships({ ...request, now: Date.now() });
+    const [looking] = await ledger.memberships.claim({ ...request, now: Date.now() });
     assert.ok(looking);
-    await ledger.membershipSettled(looking, { encrypted: false, members: [ghost()] }, T0);
+    await ledger.memberships.recordRoomFacts(looking, { encrypted: false, members: [ghost()] }, T0);
     assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "leave" }]);
     await admit([], { roomState: [bob] });
     assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);
@@ -136,32 +138,36 @@ describe("hostile", () => {
     await admit([job("q1")]);
     const [one] = await claim();
     assert.ok(one);
-    await ledger.beginDispatch(one.lease, BUCKET, T0);
+    await ledger.delegations.beginDispatch(one.lease, BUCKET, T0);
     const part = { eventType: "m.room.message", content: {} };
-    const sends = await ledger.recordReply(one.lease, { parts: [part], agentVersion: undefined }, T0);
+    const sends = await ledger.delegations.recordReply(
+      one.lease,
+      { parts: [part], agentVersion: undefined },
+      T0,
+    );
     assert.ok(sends !== "canceled" && sends[0] !== undefined);
-    await ledger.finish(
+    await ledger.delegations.finish(
       one.lease,
       { state: "failed", stage: "reply", reason: "reply_refused", notice: "delegation_failed" },
       T0,
     );
-    await assert.rejects(ledger.recordAttempt(sends[0].sendId, T0), { code: "lease_lost" });
-    const claimNotices = (now: number) => ledger.claimNotices({ limit: 1, now, leaseUntil: now + LEASE_MS });
+    await assert.rejects(ledger.delegations.recordAttempt(sends[0].sendId, T0), { code: "lease_lost" });
+    const claimNotices = (now: number) => ledger.notices.claim({ limit: 1, now, leaseUntil: now + LEASE_MS });
     const [stale] = await claimNotices(T0);
     const [fresh] = await claimNotices(T0 + LEASE_MS);
     assert.ok(stale && fresh);
-    await assert.rejects(ledger.noticeAttempted(stale, T0), { code: "lease_lost" });
-    await ledger.noticeAttempted(fresh, T0);
-    await ledger.noticeSent(fresh, "$said" as EventId, T0);
+    await assert.rejects(ledger.notices.recordAttempt(stale, T0), { code: "lease_lost" });
+    await ledger.notices.recordAttempt(fresh, T0);
+    await ledger.notices.recordSent(fresh, "$said" as EventId);
   });
 
   it("a transaction is known for a week by its digest, and for ever by its events [INT-3]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     const same = { transactionId: "t", body: Buffer.from("body") };
     await admit([job("q1")], same);
-    await ledger.prune(T0);
+    await ledger.intake.prune(T0);
     assert.equal((await admit([job("q1")], same)).replayed, true);
-    await ledger.prune(T0 + 1);
+    await ledger.intake.prune(T0 + 1);
     assert.deepEqual(await rows("SELECT 1 FROM bridge_transactions"), []);
     const late = await admit([job("q1")], same);
     assert.deepEqual([late.replayed, late.admitted], [false, 0]);

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { NewDelegation, NewIntakeEnvelope } from "../../../../src/bridge/ledger/admission.ts";
-import type { ClaimedDelegation, ClaimedIntakeEnvelope } from "../../../../src/bridge/ledger/types.ts";
+import type { ClaimedIntakeEnvelope } from "../../../../src/bridge/ledger/intake-envelopes.ts";
+import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import { arrivals, asking, claimEnvelopes, envelope } from "../../../support/intake-envelopes.ts";
 import {
   BUCKET,
@@ -162,11 +163,11 @@ describe("intake envelope order", () => {
         const envelopes: ClaimedIntakeEnvelope[] = [];
         const nameOf = (n: number) => `run${run}-${n}`;
         const begin = async (one: ClaimedDelegation) => {
-          if ((await attempt(ledger.beginDispatch(one.lease, MANY, now))) === "begun")
+          if ((await attempt(ledger.delegations.beginDispatch(one.lease, MANY, now))) === "begun")
             begun.push(called(one));
         };
         const derive = (one: ClaimedIntakeEnvelope, count: number) =>
-          attempt(ledger.deriveEnvelope(one, asking(one, jobsOf(one, count), CAPACITY), now));
+          attempt(ledger.envelopes.derive(one, asking(one, jobsOf(one, count), CAPACITY), now));
         const act = async (step: Action) => {
           const one = "which" in step ? held[step.which % Math.max(1, held.length)] : undefined;
           const waiting = "which" in step ? envelopes[step.which % Math.max(1, envelopes.length)] : undefined;
@@ -194,17 +195,18 @@ describe("intake envelope order", () => {
               break;
             case "accept": {
               const accepted = { taskId: "t", contextId: undefined, agentVersion: undefined };
-              if (one !== undefined) await attempt(ledger.recordAccepted(one.lease, accepted, now));
+              if (one !== undefined)
+                await attempt(ledger.delegations.recordAccepted(one.lease, accepted, now));
               break;
             }
             case "finish":
-              if (one !== undefined) await attempt(ledger.finish(one.lease, FAILED, now));
+              if (one !== undefined) await attempt(ledger.delegations.finish(one.lease, FAILED, now));
               break;
             case "defer":
-              if (one !== undefined) await attempt(ledger.defer(one.lease, now + 5_000));
+              if (one !== undefined) await attempt(ledger.delegations.defer(one.lease, now + 5_000));
               break;
             case "release":
-              if (one !== undefined) await ledger.release([one.lease], now);
+              if (one !== undefined) await ledger.delegations.release([one.lease], now);
               break;
             case "derive":
               if (waiting === undefined) break;
@@ -213,16 +215,16 @@ describe("intake envelope order", () => {
               break;
             case "expire":
               if (waiting === undefined) break;
-              await attempt(ledger.expireEnvelope(waiting, "key_wait_elapsed", now));
+              await attempt(ledger.envelopes.expire(waiting, "key_wait_elapsed", now));
               envelopes.splice(envelopes.indexOf(waiting), 1);
               break;
             case "put_off":
               if (waiting !== undefined) {
-                await attempt(ledger.deferEnvelope(waiting, now + 5_000, { requested: true }));
+                await attempt(ledger.envelopes.defer(waiting, now + 5_000, { requested: true }));
               }
               break;
             case "wake":
-              await ledger.wakeEnvelopes([room(`r${step.room}`)], now);
+              await ledger.envelopes.wake([room(`r${step.room}`)], now);
               break;
             case "redact": {
               const where = [0, 1].map((r) => ({ room: room(`r${r}`), event: event(nameOf(step.event)) }));
@@ -247,7 +249,7 @@ describe("intake envelope order", () => {
           if (waiting.length === 0 && left.length === 0) break;
           for (const one of left) {
             if (one.resumedFrom === "queued" || one.resumedFrom === "dispatching") await begin(one);
-            await attempt(ledger.finish(one.lease, FAILED, now));
+            await attempt(ledger.delegations.finish(one.lease, FAILED, now));
           }
         }
         await assertSettled(fixture);
@@ -286,22 +288,23 @@ describe("intake envelope order", () => {
     const delegationHolder = async (holder: string) => {
       while (!(await isIdle())) {
         const held = await claim({ holder, limit: 3 });
-        await ledger.renew(
+        await ledger.delegations.renew(
           held.map(({ lease }) => lease),
           T0 + LEASE_MS,
         );
         for (const one of held) {
-          if ((await ledger.beginDispatch(one.lease, MANY, T0)) === "begun") begun.push(called(one));
-          await ledger.finish(one.lease, FAILED, T0);
+          if ((await ledger.delegations.beginDispatch(one.lease, MANY, T0)) === "begun")
+            begun.push(called(one));
+          await ledger.delegations.finish(one.lease, FAILED, T0);
         }
       }
     };
     const envelopeHolder = async (salt: number) => {
       for (let turn = salt; !(await isIdle()); turn++) {
         for (const one of (await claimEnvelopes(ledger, T0, 2)).reverse()) {
-          if (turn % 5 === 0) await attempt(ledger.expireEnvelope(one, "undecryptable", T0));
-          else await attempt(ledger.deriveEnvelope(one, asking(one, jobsOf(one, turn % 3), wide), T0));
-          await ledger.wakeEnvelopes([one.room], T0);
+          if (turn % 5 === 0) await attempt(ledger.envelopes.expire(one, "undecryptable", T0));
+          else await attempt(ledger.envelopes.derive(one, asking(one, jobsOf(one, turn % 3), wide), T0));
+          await ledger.envelopes.wake([one.room], T0);
         }
       }
     };

@@ -65,7 +65,7 @@ describe("intake envelopes", () => {
         deadline: T0 + KEY_WAIT_MS,
       },
     ]);
-    assert.deepEqual(await ledger.envelopeCounts(), { awaiting: 1, oldestAdmittedAt: T0 });
+    assert.deepEqual(await ledger.envelopes.count(), { awaiting: 1, oldestAdmittedAt: T0 });
   });
 
   it("what is known as an intake envelope becomes no delegation beside it, and the reverse [ENC-3]", async (t) => {
@@ -80,7 +80,7 @@ describe("intake envelopes", () => {
       { matrix_event_id: event("q1") },
     ]);
     const e1 = await claimEnvelope(ledger, "e1");
-    await ledger.deriveEnvelope(e1, asking(e1, [job("e1")]), T0);
+    await ledger.envelopes.derive(e1, asking(e1, [job("e1")]), T0);
     assert.equal((await admit([], arrivals(job("e1"), envelope("e1")))).admitted, 0);
   });
 
@@ -92,8 +92,12 @@ describe("intake envelopes", () => {
     const drain = async () => {
       for (const one of await claim()) {
         order.push(one.sourceEventId);
-        await ledger.beginDispatch(one.lease, BUCKET, T0);
-        await ledger.finish(one.lease, { state: "failed", stage: "dispatch", reason: "agent_failed" }, T0);
+        await ledger.delegations.beginDispatch(one.lease, BUCKET, T0);
+        await ledger.delegations.finish(
+          one.lease,
+          { state: "failed", stage: "dispatch", reason: "agent_failed" },
+          T0,
+        );
       }
     };
     const envelopes = new Map((await claimEnvelopes(ledger)).map((one) => [one.event, one]));
@@ -101,7 +105,7 @@ describe("intake envelopes", () => {
       const claimed = envelopes.get(event(name));
       assert.ok(claimed);
       const jobs = ghosts.map((who) => job(name, { room: claimed.room, ghost: ghost(who) }));
-      await ledger.deriveEnvelope(claimed, asking(claimed, jobs), T0);
+      await ledger.envelopes.derive(claimed, asking(claimed, jobs), T0);
     };
     for (let n = 0; n < 3; n++) await drain();
     assert.deepEqual(order, [event("q1")], "nothing passes e2 or f1, and q1 did not wait for them");
@@ -153,8 +157,8 @@ describe("intake envelopes", () => {
     const end = async (name: string) => {
       const one = claimed.find((each) => each.event === event(name));
       assert.ok(one);
-      if (name === "e3") await ledger.deriveEnvelope(one, asking(one, []), T0);
-      else await ledger.expireEnvelope(one, "undecryptable", T0);
+      if (name === "e3") await ledger.envelopes.derive(one, asking(one, []), T0);
+      else await ledger.envelopes.expire(one, "undecryptable", T0);
     };
     await end("e4");
     await end("e6");
@@ -170,7 +174,11 @@ describe("intake envelopes", () => {
     for (let n = 0; n < 3; n++) {
       for (const one of await claim()) {
         order.push(one.sourceEventId);
-        await ledger.finish(one.lease, { state: "failed", stage: "dispatch", reason: "agent_failed" }, T0);
+        await ledger.delegations.finish(
+          one.lease,
+          { state: "failed", stage: "dispatch", reason: "agent_failed" },
+          T0,
+        );
       }
     }
     assert.deepEqual(order, [event("q2"), event("q5")]);
@@ -210,7 +218,7 @@ describe("intake envelopes", () => {
     assert.equal((await admit([], arrivals(job("q")))).denied, 1);
     const [one] = await claimEnvelopes(ledger);
     assert.ok(one);
-    await ledger.expireEnvelope(one, "undecryptable", T0);
+    await ledger.envelopes.expire(one, "undecryptable", T0);
     assert.equal((await admit([], arrivals(job("q2"), envelope("e")))).admitted, 1);
     const other = (name: string) => envelope(name, { room: room("s") });
     const capacity = { room: 64, global: 65 };
@@ -229,7 +237,7 @@ describe("intake envelopes", () => {
     await admit([], { ...arrivals(envelope("e1"), envelope("e2")), capacity });
     const e1 = await claimEnvelope(ledger, "e1");
     const jobs = ["a", "b"].map((who) => job("e1", { ghost: ghost(who) }));
-    const derived = await ledger.deriveEnvelope(e1, asking(e1, jobs, capacity), T0 + 1);
+    const derived = await ledger.envelopes.derive(e1, asking(e1, jobs, capacity), T0 + 1);
     assert.deepEqual([derived.admitted, derived.denied, derived.notices], [1, 1, 1]);
     assert.deepEqual(
       await rows(`SELECT ghost_mxid, state, terminal_reason, prompt IS NULL AS empty, room_siblings
@@ -271,7 +279,7 @@ describe("intake envelopes", () => {
       "the same event once more",
     );
     const e5 = await claimEnvelope(ledger, "e5");
-    const replayed = await ledger.deriveEnvelope(e5, asking(e5, [job("e5", at(two))]), T0);
+    const replayed = await ledger.envelopes.derive(e5, asking(e5, [job("e5", at(two))]), T0);
     assert.deepEqual([replayed.admitted, replayed.denied], [0, 1]);
     assert.deepEqual(
       await rows(`SELECT matrix_event_id AS event, state, terminal_reason AS reason FROM bridge_delegations
@@ -287,7 +295,11 @@ describe("intake envelopes", () => {
     for (let n = 0; n < 9; n++) {
       for (const each of await claim()) {
         order.push(each.sourceEventId);
-        await ledger.finish(each.lease, { state: "failed", stage: "dispatch", reason: "agent_failed" }, T0);
+        await ledger.delegations.finish(
+          each.lease,
+          { state: "failed", stage: "dispatch", reason: "agent_failed" },
+          T0,
+        );
       }
     }
     assert.deepEqual(order, [event("q1"), event("q1"), event("q4"), event("q4")]);
@@ -299,7 +311,7 @@ describe("intake envelopes", () => {
     await admit([], arrivals(envelope("e1"), envelope("e2")));
     const claimed = await claimEnvelopes(ledger);
     for (const one of claimed) {
-      const derived = await ledger.deriveEnvelope(
+      const derived = await ledger.envelopes.derive(
         one,
         asking(one, [job(one.event.slice(1), { indexDigest })]),
         T0,
@@ -319,8 +331,8 @@ describe("intake envelopes", () => {
       { room: room("elsewhere"), event: event("e4") },
     ];
     await admit([], { redacted, receivedAt: T0 + 1 });
-    await assert.rejects(ledger.deriveEnvelope(held, asking(held, [job("e1")]), T0 + 2), lost);
-    await assert.rejects(ledger.deferEnvelope(held, T0 + 2, { requested: false }), lost);
+    await assert.rejects(ledger.envelopes.derive(held, asking(held, [job("e1")]), T0 + 2), lost);
+    await assert.rejects(ledger.envelopes.defer(held, T0 + 2, { requested: false }), lost);
     assert.equal((await claim({ now: T0 + 1 }))[0]?.sourceEventId, event("q3"));
     assert.deepEqual(
       await rows(
@@ -342,14 +354,14 @@ describe("intake envelopes", () => {
     assert.deepEqual(await claimEnvelopes(ledger, T0 + LEASE_MS - 1), [], "the lease still holds");
     const fresh = await claimEnvelope(ledger, "e1", T0 + LEASE_MS);
     const before = await rows("SELECT * FROM bridge_encrypted_intake, bridge_rooms");
-    await assert.rejects(ledger.deriveEnvelope(stale, asking(stale, [job("e1")]), T0), lost);
-    await assert.rejects(ledger.expireEnvelope(stale, "key_wait_elapsed", T0), lost);
-    await assert.rejects(ledger.deferEnvelope(stale, T0, { requested: true }), lost);
+    await assert.rejects(ledger.envelopes.derive(stale, asking(stale, [job("e1")]), T0), lost);
+    await assert.rejects(ledger.envelopes.expire(stale, "key_wait_elapsed", T0), lost);
+    await assert.rejects(ledger.envelopes.defer(stale, T0, { requested: true }), lost);
     assert.deepEqual(await rows("SELECT * FROM bridge_encrypted_intake, bridge_rooms"), before);
     assert.deepEqual(await rows("SELECT 1 FROM bridge_audit"), []);
-    await ledger.deriveEnvelope(fresh, asking(fresh, [job("e1")]), T0);
-    await assert.rejects(ledger.deriveEnvelope(fresh, asking(fresh, [job("e1")]), T0), lost, "once");
-    await assert.rejects(ledger.expireEnvelope(fresh, "key_wait_elapsed", T0), lost);
+    await ledger.envelopes.derive(fresh, asking(fresh, [job("e1")]), T0);
+    await assert.rejects(ledger.envelopes.derive(fresh, asking(fresh, [job("e1")]), T0), lost, "once");
+    await assert.rejects(ledger.envelopes.expire(fresh, "key_wait_elapsed", T0), lost);
   });
 
   it("a key that comes wakes what waits for it, also what somebody is just trying [ENC-10]", async (t) => {
@@ -358,26 +370,28 @@ describe("intake envelopes", () => {
     const claimed = await claimEnvelopes(ledger);
     const [e1, e2, f1] = ["e1", "e2", "f1"].map((name) => claimed.find((one) => one.event === event(name)));
     assert.ok(e1 && e2 && f1);
-    for (const one of [e1, f1]) await ledger.deferEnvelope(one, T0 + 60_000, { requested: true });
-    assert.equal(await ledger.wakeEnvelopes([], T0 + 10), 0);
-    assert.equal(await ledger.wakeEnvelopes([room("r")], T0 + 10), 2);
+    for (const one of [e1, f1]) await ledger.envelopes.defer(one, T0 + 60_000, { requested: true });
+    assert.equal(await ledger.envelopes.wake([], T0 + 10), 0);
+    assert.equal(await ledger.envelopes.wake([room("r")], T0 + 10), 2);
     const due = async (now: number) =>
       (await claimEnvelopes(ledger, now)).map((one) => [one.event, one.attempts]);
     assert.deepEqual(await due(T0 + 10), [[event("e1"), 1]], "e2 is still in somebody's hands");
-    await ledger.deferEnvelope(e2, T0 + 60_000, { requested: false });
+    await ledger.envelopes.defer(e2, T0 + 60_000, { requested: false });
     assert.deepEqual(await due(T0 + 10), [[event("e2"), 1]]);
     // A lease that was woken before does not count as woken again.
     const [again] = await claimEnvelopes(ledger, T0 + 10 + LEASE_MS, 1);
     assert.ok(again);
-    await ledger.deferEnvelope(again, T0 + 90_000, { requested: false });
+    await ledger.envelopes.defer(again, T0 + 90_000, { requested: false });
     assert.ok(!(await due(T0 + 20 + LEASE_MS)).some(([name]) => name === again.event));
   });
 
   it("nothing is put off beyond its deadline; tries and key requests are counted [ENC-6]", async (t) => {
     const { ledger, admit } = await ledgerFixture(t);
     await admit([], arrivals(envelope("e1", { deadline: T0 + 1_000 })));
-    await ledger.deferEnvelope(await claimEnvelope(ledger, "e1"), T0 + 500, { requested: true });
-    await ledger.deferEnvelope(await claimEnvelope(ledger, "e1", T0 + 500), T0 + 9_000, { requested: false });
+    await ledger.envelopes.defer(await claimEnvelope(ledger, "e1"), T0 + 500, { requested: true });
+    await ledger.envelopes.defer(await claimEnvelope(ledger, "e1", T0 + 500), T0 + 9_000, {
+      requested: false,
+    });
     assert.deepEqual(await claimEnvelopes(ledger, T0 + 999), []);
     const last = await claimEnvelope(ledger, "e1", T0 + 1_000);
     assert.deepEqual([last.attempts, last.keyRequests], [2, 1]);
@@ -391,7 +405,7 @@ describe("intake envelopes", () => {
     const derived = await Promise.all(
       claimed.map((one) => {
         const jobs = ["a", "b"].map((who) => job(one.event.slice(1), { ghost: ghost(who) }));
-        return ledger.deriveEnvelope(one, asking(one, jobs, capacity), T0);
+        return ledger.envelopes.derive(one, asking(one, jobs, capacity), T0);
       }),
     );
     assert.equal(

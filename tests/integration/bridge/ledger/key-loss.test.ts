@@ -29,8 +29,8 @@ describe("key loss", () => {
   it("an expired event leaves one audit record, which names no ghost and no agent [ENC-6] [AUD-1]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     await admit([], { ...arrivals(envelope("e1")), ingress: "recovered" });
-    await ledger.deferEnvelope(await claimEnvelope(ledger, "e1"), T0 + 5, { requested: true });
-    await ledger.expireEnvelope(await claimEnvelope(ledger, "e1", T0 + 5), "key_wait_elapsed", T0 + 6);
+    await ledger.envelopes.defer(await claimEnvelope(ledger, "e1"), T0 + 5, { requested: true });
+    await ledger.envelopes.expire(await claimEnvelope(ledger, "e1", T0 + 5), "key_wait_elapsed", T0 + 6);
     const [audit, ...none] = await rows("SELECT schema, record FROM bridge_audit");
     assert.deepEqual(none, []);
     assert.equal(audit?.["schema"], "svc.encrypted_intake.v1");
@@ -46,7 +46,7 @@ describe("key loss", () => {
       key_requests: 1,
       admitted_at: "2026-01-01T00:00:00.000Z",
     });
-    assert.deepEqual(await ledger.envelopeCounts(), { awaiting: 0, oldestAdmittedAt: undefined });
+    assert.deepEqual(await ledger.envelopes.count(), { awaiting: 0, oldestAdmittedAt: undefined });
   });
 
   it("every reason an event can expire for fits the table and the schema [ENC-6]", async (t) => {
@@ -57,7 +57,7 @@ describe("key loss", () => {
     for (const one of await claimEnvelopes(ledger)) {
       const reason = INTAKE_ENVELOPE_REASONS.expired.find((each) => event(each) === one.event);
       assert.ok(reason);
-      await ledger.expireEnvelope(one, reason, T0);
+      await ledger.envelopes.expire(one, reason, T0);
     }
     const reasons = (await rows("SELECT record FROM bridge_audit ORDER BY id")).map(
       ({ record }) => EncryptedIntakeAudit.parse(record).terminal_reason,
@@ -85,13 +85,13 @@ describe("key loss", () => {
     const expire = async (now: number, where = "r") => {
       const name = `e${sent++}`;
       await admit([], arrivals(envelope(name, { room: room(where) })));
-      await ledger.expireEnvelope(await claimEnvelope(ledger, name, now), "key_requests_exhausted", now);
+      await ledger.envelopes.expire(await claimEnvelope(ledger, name, now), "key_requests_exhausted", now);
     };
     const decrypt = async (now: number) => {
       const name = `d${sent++}`;
       await admit([], arrivals(envelope(name)));
       const claimed = await claimEnvelope(ledger, name, now);
-      await ledger.deriveEnvelope(claimed, asking(claimed, []), now);
+      await ledger.envelopes.derive(claimed, asking(claimed, []), now);
     };
     await expire(T0);
     await expire(T0 + 1);
@@ -124,7 +124,7 @@ describe("key loss", () => {
     await seat(fixture);
     const expire = async (name: string, now: number) => {
       await admit([], arrivals(envelope(name)));
-      await ledger.expireEnvelope(await claimEnvelope(ledger, name, now), "key_wait_elapsed", now);
+      await ledger.envelopes.expire(await claimEnvelope(ledger, name, now), "key_wait_elapsed", now);
     };
     await expire("e1", T0);
     await admit([], { decryptedIn: [room("other")] });
@@ -140,7 +140,7 @@ describe("key loss", () => {
     await seat(fixture);
     await fixture.admit([], arrivals(...Array.from({ length: 20 }, (_, n) => envelope(`e${n}`))));
     const claimed = await claimEnvelopes(fixture.ledger);
-    await Promise.all(claimed.map((one) => fixture.ledger.expireEnvelope(one, "key_wait_elapsed", T0)));
+    await Promise.all(claimed.map((one) => fixture.ledger.envelopes.expire(one, "key_wait_elapsed", T0)));
     assert.deepEqual(await fixture.rows(NOTICES), [missing()]);
     assert.equal((await fixture.rows("SELECT 1 FROM bridge_audit")).length, 20);
   });
@@ -148,10 +148,10 @@ describe("key loss", () => {
   it("an event expires all the same in a room that its ghosts have left", async (t) => {
     const { ledger, admit, claim, rows } = await ledgerFixture(t);
     await admit([], arrivals(envelope("e1"), job("q2")));
-    await ledger.expireEnvelope(await claimEnvelope(ledger, "e1"), "event_unavailable", T0);
+    await ledger.envelopes.expire(await claimEnvelope(ledger, "e1"), "event_unavailable", T0);
     assert.equal((await claim()).length, 1);
     await admit([], arrivals(envelope("e3")));
-    await ledger.expireEnvelope(await claimEnvelope(ledger, "e3"), "key_wait_elapsed", T0);
+    await ledger.envelopes.expire(await claimEnvelope(ledger, "e3"), "key_wait_elapsed", T0);
     assert.deepEqual(await rows(NOTICES), []);
   });
 
@@ -177,7 +177,7 @@ describe("key loss", () => {
       for (const how of ["found", "switched"]) {
         const where = `${stage}-${how}`;
         const admit = (roomState: readonly (ReturnType<typeof joined> | ReturnType<typeof encryption>)[]) =>
-          ledger.admit({
+          ledger.intake.admit({
             transactionId: `s${++transactions}`,
             ingress: "transaction",
             body: Buffer.from("{}"),
@@ -193,10 +193,10 @@ describe("key loss", () => {
           });
         await admit([joined(where)]);
         if (how === "switched") await admit([encryption(where)]);
-        const [settling] = await ledger.claimMemberships({ limit: 1, now: T0, leaseUntil: T0 + LEASE_MS });
+        const [settling] = await ledger.memberships.claim({ limit: 1, now: T0, leaseUntil: T0 + LEASE_MS });
         assert.ok(settling);
         const members = ["@alice:a.test" as UserId];
-        await ledger.membershipSettled(settling, { encrypted: how === "found", members }, T0);
+        await ledger.memberships.recordRoomFacts(settling, { encrypted: how === "found", members }, T0);
       }
     }
     assert.deepEqual(await fixture.rows("SELECT kind, room_id FROM bridge_notices ORDER BY room_id"), [
@@ -214,7 +214,7 @@ describe("key loss", () => {
     await fixture.pool.query(
       "INSERT INTO bridge_ghost_rooms (room_id, ghost_mxid, membership) VALUES ('!r', '@agent_c:a.test', 'invite'), ('!left', '@agent_c:a.test', 'leave')",
     );
-    const found = await fixture.ledger.joinedGhosts([room("r"), room("left"), room("unknown")]);
+    const found = await fixture.ledger.memberships.joinedGhosts([room("r"), room("left"), room("unknown")]);
     assert.deepEqual(
       [...found].sort(([left], [right]) => (left < right ? -1 : 1)),
       [
@@ -222,17 +222,17 @@ describe("key loss", () => {
         [room("r"), [ghost("a"), ghost("b")]],
       ],
     );
-    assert.equal((await fixture.ledger.joinedGhosts([])).size, 0);
+    assert.equal((await fixture.ledger.memberships.joinedGhosts([])).size, 0);
   });
 
   it("a read position is moved by whoever knows where it stands, and by nobody else [ENC-2]", async (t) => {
     const { ledger } = await ledgerFixture(t);
     const overtaken = { code: "lease_lost" };
-    await assert.rejects(ledger.setRoomsPosition(ghost(), "s1", undefined), overtaken, "no such ghost");
-    await ledger.ghostDevice(ghost(), "DEVICE", T0);
+    await assert.rejects(ledger.roomPositions.set(ghost(), "s1", undefined), overtaken, "no such ghost");
+    await ledger.ghosts.ensureDevice(ghost(), "DEVICE", T0);
     for (const [set, read] of [
-      [ledger.setRoomsPosition, ledger.roomsPosition],
-      [ledger.setToDevicePosition, ledger.toDevicePosition],
+      [ledger.roomPositions.set, ledger.roomPositions.get],
+      [ledger.toDevicePositions.set, ledger.toDevicePositions.get],
     ] as const) {
       await set(ghost(), "s1", undefined);
       await set(ghost(), "s5", "s1");
@@ -247,18 +247,28 @@ describe("key loss", () => {
 
   it("a ghost's read positions move, are forgotten, and know nothing of each other", async (t) => {
     const { ledger } = await ledgerFixture(t);
-    assert.equal(await ledger.toDevicePosition(ghost()), undefined);
-    await ledger.ghostDevice(ghost(), "DEVICE", T0);
-    await ledger.setToDevicePosition(ghost(), "s1", undefined);
-    await ledger.setRoomsPosition(ghost(), "s2", undefined);
+    assert.equal(await ledger.toDevicePositions.get(ghost()), undefined);
+    await ledger.ghosts.ensureDevice(ghost(), "DEVICE", T0);
+    await ledger.toDevicePositions.set(ghost(), "s1", undefined);
+    await ledger.roomPositions.set(ghost(), "s2", undefined);
     assert.deepEqual(
-      [await ledger.toDevicePosition(ghost()), await ledger.roomsPosition(ghost())],
+      [await ledger.toDevicePositions.get(ghost()), await ledger.roomPositions.get(ghost())],
       ["s1", "s2"],
     );
-    await ledger.setToDevicePosition(ghost(), null, "s1");
+    await ledger.toDevicePositions.set(ghost(), null, "s1");
     assert.deepEqual(
-      [await ledger.toDevicePosition(ghost()), await ledger.roomsPosition(ghost())],
+      [await ledger.toDevicePositions.get(ghost()), await ledger.roomPositions.get(ghost())],
       [undefined, "s2"],
     );
+  });
+
+  it("a room that was encrypted once is remembered as such [ENC-7]", async (t) => {
+    const { ledger, pool } = await ledgerFixture(t);
+    const secret = room("secret");
+    assert.equal(await ledger.memberships.isRoomEncrypted(secret), false);
+    await pool.query("INSERT INTO bridge_rooms (room_id) VALUES ($1)", [secret]);
+    assert.equal(await ledger.memberships.isRoomEncrypted(secret), false);
+    await pool.query("UPDATE bridge_rooms SET encrypted = true WHERE room_id = $1", [secret]);
+    assert.equal(await ledger.memberships.isRoomEncrypted(secret), true);
   });
 });

@@ -38,8 +38,8 @@ describe("leadership", () => {
     const [first, second] = held;
     assert.ok(first && second && held.length === 2);
     // One is accepted by its agent, and no longer the head of its room; a third waits behind the other.
-    await ledger.beginDispatch(first.lease, BUCKET, T0);
-    await ledger.recordAccepted(
+    await ledger.delegations.beginDispatch(first.lease, BUCKET, T0);
+    await ledger.delegations.recordAccepted(
       first.lease,
       { taskId: "task", contextId: undefined, agentVersion: undefined },
       T0,
@@ -48,8 +48,11 @@ describe("leadership", () => {
     assert.deepEqual(await claim({ now: LATER }), [], "all are held");
 
     assert.equal(await free(t, fixture), 2);
-    await assert.rejects(ledger.beginDispatch(second.lease, BUCKET, LATER), lost);
-    assert.deepEqual((await ledger.renew([first.lease, second.lease], LATER + LEASE_MS)).held.size, 0);
+    await assert.rejects(ledger.delegations.beginDispatch(second.lease, BUCKET, LATER), lost);
+    assert.deepEqual(
+      (await ledger.delegations.renew([first.lease, second.lease], LATER + LEASE_MS)).held.size,
+      0,
+    );
     const again = await claim({ holder: "next", now: LATER });
     assert.deepEqual(
       again.map(({ sourceEventId, resumedFrom }) => `${sourceEventId} ${resumedFrom}`).toSorted(),
@@ -63,7 +66,7 @@ describe("leadership", () => {
     await admit([job("q1")]);
     const [claimed] = await claim();
     assert.ok(claimed);
-    await ledger.release([claimed.lease], T0 + 60_000);
+    await ledger.delegations.release([claimed.lease], T0 + 60_000);
     assert.equal(await free(t, fixture), 0);
     assert.deepEqual(await claim({ now: LATER }), []);
     assert.equal((await claim({ now: T0 + 60_000 })).length, 1);
@@ -79,11 +82,11 @@ describe("leadership", () => {
     await admit([], arrivals(envelope("held"), envelope("put off")));
     const [held, putOff] = await claimEnvelopes(ledger);
     assert.ok(held && putOff);
-    await ledger.deferEnvelope(putOff, T0 + 60_000, { requested: false });
+    await ledger.envelopes.defer(putOff, T0 + 60_000, { requested: false });
     assert.deepEqual(await claimEnvelopes(ledger, LATER), []);
 
     assert.equal(await free(t, fixture), 1);
-    await assert.rejects(ledger.deferEnvelope(held, LATER, { requested: false }), lost);
+    await assert.rejects(ledger.envelopes.defer(held, LATER, { requested: false }), lost);
     assert.deepEqual(
       (await claimEnvelopes(ledger, LATER)).map(({ event }) => event),
       [held.event],
@@ -106,7 +109,7 @@ describe("leadership", () => {
     await admit([job("q1"), job("q2", { room: room("s") })]);
     const claimed = await fixture.claim();
     for (const { lease } of claimed) {
-      await ledger.finish(
+      await ledger.delegations.finish(
         lease,
         {
           state: "failed",
@@ -118,23 +121,23 @@ describe("leadership", () => {
       );
     }
     const request = (now: number) => ({ limit: 5, now, leaseUntil: now + LEASE_MS });
-    const memberships = await ledger.claimMemberships(request(T0));
-    const notices = await ledger.claimNotices(request(T0));
+    const memberships = await ledger.memberships.claim(request(T0));
+    const notices = await ledger.notices.claim(request(T0));
     assert.deepEqual([memberships.length, notices.length], [2, 2]);
     const [settling, otherSettling] = memberships;
     const [notice, otherNotice] = notices;
     assert.ok(settling && otherSettling && notice && otherNotice);
-    await ledger.membershipDeferred(settling, T0 + 60_000);
-    await ledger.noticeDeferred(notice, T0 + 60_000);
+    await ledger.memberships.defer(settling, T0 + 60_000);
+    await ledger.notices.defer(notice, T0 + 60_000);
 
     assert.equal(await free(t, fixture), 2);
-    await assert.rejects(ledger.noticeAttempted(otherNotice, LATER), lost);
+    await assert.rejects(ledger.notices.recordAttempt(otherNotice, LATER), lost);
     assert.deepEqual(
-      (await ledger.claimMemberships(request(LATER))).map(({ roomId }) => roomId),
+      (await ledger.memberships.claim(request(LATER))).map(({ roomId }) => roomId),
       [otherSettling.roomId],
     );
     assert.deepEqual(
-      (await ledger.claimNotices(request(LATER))).map(({ noticeId }) => noticeId),
+      (await ledger.notices.claim(request(LATER))).map(({ noticeId }) => noticeId),
       [otherNotice.noticeId],
     );
   });

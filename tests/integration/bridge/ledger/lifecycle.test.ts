@@ -14,16 +14,24 @@ describe("lifecycle", () => {
     assert.ok(claimed);
     assert.equal(claimed.prompt, "prompt of q1");
     assert.equal(claimed.resumedFrom, "queued");
-    assert.equal(await ledger.beginDispatch(claimed.lease, BUCKET, T0), "begun");
-    await ledger.recordAccepted(claimed.lease, { taskId: "task", contextId: "ctx", agentVersion: "1" }, T0);
-    const recorded = await ledger.recordReply(claimed.lease, { parts: [PART], agentVersion: "1" }, T0);
+    assert.equal(await ledger.delegations.beginDispatch(claimed.lease, BUCKET, T0), "begun");
+    await ledger.delegations.recordAccepted(
+      claimed.lease,
+      { taskId: "task", contextId: "ctx", agentVersion: "1" },
+      T0,
+    );
+    const recorded = await ledger.delegations.recordReply(
+      claimed.lease,
+      { parts: [PART], agentVersion: "1" },
+      T0,
+    );
     assert.ok(recorded !== "canceled");
-    assert.deepEqual(await ledger.pendingReply(claimed.lease), recorded);
+    assert.deepEqual(await ledger.delegations.pendingReply(claimed.lease), recorded);
     const [pending] = recorded;
     assert.deepEqual(pending?.content, PART.content);
-    await ledger.recordAttempt(pending?.sendId ?? "", T0 + 1);
-    assert.equal((await ledger.pendingReply(claimed.lease))[0]?.firstAttemptedAt, T0 + 1);
-    await ledger.finish(
+    await ledger.delegations.recordAttempt(pending?.sendId ?? "", T0 + 1);
+    assert.equal((await ledger.delegations.pendingReply(claimed.lease))[0]?.firstAttemptedAt, T0 + 1);
+    await ledger.delegations.finish(
       claimed.lease,
       {
         state: "completed",
@@ -77,24 +85,24 @@ describe("lifecycle", () => {
     assert.equal(fresh.resumedFrom, "dispatching");
     const before = await rows("SELECT * FROM bridge_delegations");
     const lost = { code: "lease_lost" };
-    await assert.rejects(ledger.beginDispatch(stale.lease, BUCKET, T0), lost);
+    await assert.rejects(ledger.delegations.beginDispatch(stale.lease, BUCKET, T0), lost);
     const accepted = { taskId: "x", contextId: undefined, agentVersion: undefined };
-    await assert.rejects(ledger.recordAccepted(stale.lease, accepted, T0), lost);
+    await assert.rejects(ledger.delegations.recordAccepted(stale.lease, accepted, T0), lost);
     await assert.rejects(
-      ledger.recordReply(stale.lease, { parts: [PART], agentVersion: undefined }, T0),
+      ledger.delegations.recordReply(stale.lease, { parts: [PART], agentVersion: undefined }, T0),
       lost,
     );
-    await assert.rejects(ledger.pendingReply(stale.lease), lost);
-    await assert.rejects(ledger.defer(stale.lease, T0), lost);
+    await assert.rejects(ledger.delegations.pendingReply(stale.lease), lost);
+    await assert.rejects(ledger.delegations.defer(stale.lease, T0), lost);
     const failed = {
       state: "failed",
       stage: "dispatch",
       reason: "agent_failed",
       notice: "delegation_failed",
     } as const;
-    await assert.rejects(ledger.finish(stale.lease, failed, T0), lost);
-    await ledger.release([stale.lease], T0);
-    assert.equal((await ledger.renew([stale.lease], T0 + 2 * LEASE_MS)).held.size, 0);
+    await assert.rejects(ledger.delegations.finish(stale.lease, failed, T0), lost);
+    await ledger.delegations.release([stale.lease], T0);
+    assert.equal((await ledger.delegations.renew([stale.lease], T0 + 2 * LEASE_MS)).held.size, 0);
     assert.deepEqual(await rows("SELECT * FROM bridge_delegations"), before);
     assert.deepEqual(await rows("SELECT * FROM bridge_limiter"), [], "no token was spent");
     assert.deepEqual(await rows("SELECT * FROM bridge_notices"), []);
@@ -110,8 +118,8 @@ describe("lifecycle", () => {
     assert.deepEqual(await claim(), [], "q2 waits for q1");
     const q1 = first.find((one) => one.sourceEventId === event("q1"));
     assert.ok(q1);
-    await ledger.beginDispatch(q1.lease, BUCKET, T0);
-    await ledger.recordAccepted(
+    await ledger.delegations.beginDispatch(q1.lease, BUCKET, T0);
+    await ledger.delegations.recordAccepted(
       q1.lease,
       { taskId: "t1", contextId: undefined, agentVersion: undefined },
       T0,
@@ -120,14 +128,14 @@ describe("lifecycle", () => {
     assert.equal(q2?.sourceEventId, event("q2"));
     assert.ok(q2);
     // Deferred, it keeps holding the room.
-    await ledger.defer(q2.lease, T0 + 5_000);
+    await ledger.delegations.defer(q2.lease, T0 + 5_000);
     assert.deepEqual(await claim({ now: T0 + 4_999 }), []);
     const [again] = await claim({ now: T0 + 5_000 });
     assert.equal(again?.sourceEventId, event("q2"));
     assert.equal(again?.attempts, 1);
     assert.equal(again?.resumedFrom, "queued", "nothing was attempted yet");
     assert.ok(again);
-    await ledger.finish(
+    await ledger.delegations.finish(
       again.lease,
       { state: "denied", stage: "policy", reason: "sender_policy_rejected" },
       T0,
@@ -144,8 +152,8 @@ describe("lifecycle", () => {
       assert.ok(one);
       assert.deepEqual(none, []);
       order.push(`${one.sourceEventId} ${one.ghost}`);
-      await ledger.beginDispatch(one.lease, BUCKET, T0);
-      await ledger.recordReply(one.lease, { parts: [PART], agentVersion: undefined }, T0);
+      await ledger.delegations.beginDispatch(one.lease, BUCKET, T0);
+      await ledger.delegations.recordReply(one.lease, { parts: [PART], agentVersion: undefined }, T0);
     }
     assert.deepEqual(order, [
       `${event("q1")} ${ghost("a")}`,
@@ -160,15 +168,19 @@ describe("lifecycle", () => {
     await admit([job("q1")]);
     const [first] = await claim();
     assert.ok(first);
-    await ledger.beginDispatch(first.lease, { ...BUCKET, burst: 1 }, T0);
+    await ledger.delegations.beginDispatch(first.lease, { ...BUCKET, burst: 1 }, T0);
     const [second] = await claim({ holder: "two", now: T0 + LEASE_MS });
     assert.ok(second);
     assert.equal(second.resumedFrom, "dispatching");
     assert.equal(second.a2aAttempted, true);
     assert.equal(second.a2aMessageId, first.a2aMessageId);
-    assert.equal(await ledger.beginDispatch(second.lease, { ...BUCKET, burst: 1 }, T0), "begun");
+    assert.equal(await ledger.delegations.beginDispatch(second.lease, { ...BUCKET, burst: 1 }, T0), "begun");
     assert.deepEqual(await rows("SELECT tokens FROM bridge_limiter"), [{ tokens: 0 }]);
-    await ledger.recordAccepted(second.lease, { taskId: "t", contextId: "c", agentVersion: undefined }, T0);
+    await ledger.delegations.recordAccepted(
+      second.lease,
+      { taskId: "t", contextId: "c", agentVersion: undefined },
+      T0,
+    );
     const [third] = await claim({ holder: "three", now: T0 + 2 * LEASE_MS });
     assert.equal(third?.resumedFrom, "following");
     assert.equal(third?.a2aTaskId, "t");
@@ -182,7 +194,7 @@ describe("lifecycle", () => {
     await admit([1, 2, 3, 4].map((n) => job(`q${n}`, { room: room(`r${n}`) })));
     const claimed = await claim();
     for (const [index, one] of claimed.entries()) {
-      results.push(await ledger.beginDispatch(one.lease, bucket, index === 3 ? T0 + 1_000 : T0));
+      results.push(await ledger.delegations.beginDispatch(one.lease, bucket, index === 3 ? T0 + 1_000 : T0));
     }
     assert.deepEqual(results, ["begun", "begun", "rate_limited", "begun"]);
     assert.deepEqual(
@@ -206,14 +218,18 @@ describe("lifecycle", () => {
       ),
       [{ state: "canceled", prompt: null, terminal_reason: "source_redacted" }],
     );
-    assert.equal(await ledger.beginDispatch(q1.lease, BUCKET, T0), "canceled");
-    const renewed = await ledger.renew([q1.lease], T0 + LEASE_MS);
+    assert.equal(await ledger.delegations.beginDispatch(q1.lease, BUCKET, T0), "canceled");
+    const renewed = await ledger.delegations.renew([q1.lease], T0 + LEASE_MS);
     assert.deepEqual([...renewed.canceled], [q1.lease.delegationId]);
     assert.equal(
-      await ledger.recordReply(q1.lease, { parts: [PART], agentVersion: undefined }, T0),
+      await ledger.delegations.recordReply(q1.lease, { parts: [PART], agentVersion: undefined }, T0),
       "canceled",
     );
-    await ledger.finish(q1.lease, { state: "canceled", stage: "dispatch", reason: "source_redacted" }, T0);
+    await ledger.delegations.finish(
+      q1.lease,
+      { state: "canceled", stage: "dispatch", reason: "source_redacted" },
+      T0,
+    );
     assert.equal((await claim())[0]?.sourceEventId, event("q3"), "the ended q2 is stepped over");
     assert.deepEqual(await rows("SELECT open_count FROM bridge_rooms"), [{ open_count: 1 }]);
   });
@@ -223,8 +239,8 @@ describe("lifecycle", () => {
     await admit([job("q1")]);
     const [first] = await claim();
     assert.ok(first);
-    await ledger.beginDispatch(first.lease, BUCKET, T0);
-    await ledger.defer(first.lease, T0, { undelivered: true, reason: "agent_unavailable" });
+    await ledger.delegations.beginDispatch(first.lease, BUCKET, T0);
+    await ledger.delegations.defer(first.lease, T0, { undelivered: true, reason: "agent_unavailable" });
     const [second] = await claim({ holder: "two" });
     assert.ok(second);
     const seen = (one: typeof second) => [
@@ -234,9 +250,9 @@ describe("lifecycle", () => {
       one.retryReason,
     ];
     assert.deepEqual(seen(second), ["queued", true, false, "agent_unavailable"]);
-    await ledger.beginDispatch(second.lease, BUCKET, T0);
+    await ledger.delegations.beginDispatch(second.lease, BUCKET, T0);
     assert.deepEqual(await rows("SELECT tokens FROM bridge_limiter"), [{ tokens: BUCKET.burst - 1 }]);
-    await ledger.defer(second.lease, T0, { undelivered: false, reason: "agent_unavailable" });
+    await ledger.delegations.defer(second.lease, T0, { undelivered: false, reason: "agent_unavailable" });
     const [third] = await claim({ holder: "three" });
     assert.ok(third);
     assert.deepEqual(seen(third), ["dispatching", true, true, "agent_unavailable"]);

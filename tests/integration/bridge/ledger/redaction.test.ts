@@ -12,7 +12,7 @@ describe("redaction", () => {
     assert.ok(held);
     await admit([], redact("q2"));
     assert.deepEqual(await claim({ holder: "two", now: T0 + 1 }), []);
-    assert.equal(await ledger.beginDispatch(held.lease, BUCKET, T0 + 1), "begun");
+    assert.equal(await ledger.delegations.beginDispatch(held.lease, BUCKET, T0 + 1), "begun");
   });
 
   it("redacting a question that waits for its next try lets a worker end it at once [INT-6]", async (t) => {
@@ -20,8 +20,11 @@ describe("redaction", () => {
     await admit([job("q1")]);
     const [first] = await claim();
     assert.ok(first);
-    await ledger.beginDispatch(first.lease, BUCKET, T0);
-    await ledger.defer(first.lease, T0 + 9 * LEASE_MS, { undelivered: false, reason: "agent_unavailable" });
+    await ledger.delegations.beginDispatch(first.lease, BUCKET, T0);
+    await ledger.delegations.defer(first.lease, T0 + 9 * LEASE_MS, {
+      undelivered: false,
+      reason: "agent_unavailable",
+    });
     assert.deepEqual(await claim({ now: T0 + 1 }), []);
     await admit([], { ...redact("q1"), receivedAt: T0 + 1 });
     const [again] = await claim({ now: T0 + 1 });

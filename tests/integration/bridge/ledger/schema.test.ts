@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { migrate } from "../../../../src/bridge/ledger/migrate.ts";
-import { createLedgerPool } from "../../../../src/bridge/ledger/pool.ts";
-import { ContentKeys } from "../../../../src/bridge/ledger/seal.ts";
+import { createLedgerPool } from "../../../../src/bridge/ledger/postgres.ts";
 import * as states from "../../../../src/bridge/ledger/states.ts";
 import { testDatabase } from "../../../support/database.ts";
 

@@ -58,8 +58,8 @@ describe("devices", () => {
     const made = await ghosts.ensureGhost(ghost());
     assert.ok(made.kind === "ok");
     const before = puts().length;
-    const recorded = await side.ledger.ghostDevice(ghost(), "", 0);
-    (side.ledger.devices as Map<unknown, unknown>).set(ghost(), { ...recorded, deviceId: "NEW" });
+    const recorded = await side.ledger.ghosts.ensureDevice(ghost(), "", 0);
+    (side.ledger.recorded as Map<unknown, unknown>).set(ghost(), { ...recorded, deviceId: "NEW" });
     assert.equal((await ghosts.hint(made.value)).kind, "retry");
     assert.equal(puts().length, before);
     const next = await ghosts.ensureGhost(ghost());

@@ -106,7 +106,7 @@ describe("homeserver faults", () => {
     const server = await scriptedHomeserver(t);
     const side = ghostSide(t, server.url);
     const asked = await Promise.all(Array.from({ length: 10 }, () => side.ghosts.ensureGhost(ghost())));
-    const deviceId = side.ledger.devices.get(ghost())?.deviceId;
+    const deviceId = side.ledger.recorded.get(ghost())?.deviceId;
     assert.match(deviceId ?? "", /^[A-Z]{10}$/);
     for (const one of asked) assert.deepEqual(one, { kind: "ok", value: { ghost: ghost(), deviceId } });
     assert.deepEqual(

@@ -146,7 +146,7 @@ describe("worker faults", () => {
     const now = await rows("SELECT membership, task FROM bridge_ghost_rooms");
     assert.deepEqual(now, [{ membership: "leave", task: null }]);
     // Told to have left, by an event that was held up: it asks, and is still there.
-    await common.ledger.catchupRoomState(ghost(), undefined, T0);
+    await common.ledger.memberships.catchupRoomState(ghost(), undefined, T0);
     assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: null }], "it is in no room");
     members = ["@alice:a.test", ghost()];
     const { admit } = common;
@@ -265,7 +265,7 @@ describe("worker faults", () => {
     const { server, common, logged } = await fixture(t, ({ path }) =>
       path.includes("/send/") ? { body: { event_id: "$said" } } : {},
     );
-    const [notice] = await common.ledger.claimNotices({ limit: 1, now: T0, leaseUntil: T0 });
+    const [notice] = await common.ledger.notices.claim({ limit: 1, now: T0, leaseUntil: T0 });
     assert.ok(notice !== undefined);
     const others = ["lost", "held"].map((id) => ({ ...notice, transactionId: id as TransactionId }));
     const sent: string[] = [];
@@ -274,11 +274,14 @@ describe("worker faults", () => {
       ...common,
       ledger: {
         ...common.ledger,
-        claimNotices: async () => others,
-        noticeAttempted: async ({ transactionId }) => {
-          if (transactionId === "lost") throw new DrawbridgeError("lease_lost", "another has it");
+        notices: {
+          ...common.ledger.notices,
+          claim: async () => others,
+          recordAttempt: async ({ transactionId }) => {
+            if (transactionId === "lost") throw new DrawbridgeError("lease_lost", "another has it");
+          },
+          recordSent: async ({ transactionId }) => void sent.push(transactionId),
         },
-        noticeSent: async ({ transactionId }) => void sent.push(transactionId),
       },
     });
     assert.equal(await worker.round(), false);

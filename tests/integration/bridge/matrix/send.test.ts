@@ -41,7 +41,7 @@ describe("send", () => {
     const [sent] = requests("/send/");
     assert.equal(sent?.path, `/_matrix/client/v3/rooms/!r/send/m.room.message/${TRANSACTION}`);
     assert.equal(sent?.query.get("user_id"), ghost());
-    assert.equal(sent?.query.get("device_id"), side.ledger.devices.get(ghost())?.deviceId);
+    assert.equal(sent?.query.get("device_id"), side.ledger.recorded.get(ghost())?.deviceId);
     assert.deepEqual(sent?.body, { ...outgoing.content, [TRANSACTION_KEY]: TRANSACTION });
     assert.deepEqual(attempts, [side.clock.now()]);
   });
@@ -120,7 +120,6 @@ describe("send", () => {
       ...side,
       ledger: {
         recordAttempt: async () => void attempts.push(1),
-        recordSent: async () => {},
       },
     });
     const send = {

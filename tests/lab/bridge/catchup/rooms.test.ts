@@ -47,7 +47,7 @@ const say = (user: TestUser, room: RoomId, body: string) =>
   });
 
 async function join(ghost: GhostMxid, room: RoomId): Promise<void> {
-  const actor = { ghost, deviceId: (await side.ledger.ghostDevice(ghost, "", 0)).deviceId };
+  const actor = { ghost, deviceId: (await side.ledger.ghosts.ensureDevice(ghost, "", 0)).deviceId };
   assert.equal((await side.homeserver.join(actor, room, [])).kind, "ok");
 }
 
@@ -127,8 +127,8 @@ describe("rooms", () => {
       ghosts: side.ghosts,
       handled,
       positions: {
-        roomsPosition: async (ghost) => positions.get(ghost),
-        setRoomsPosition: async (ghost, since) => {
+        get: async (ghost) => positions.get(ghost),
+        set: async (ghost, since) => {
           if (since === null) positions.delete(ghost);
           else positions.set(ghost, since);
         },

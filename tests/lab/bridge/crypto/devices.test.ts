@@ -1,7 +1,7 @@
 // What becomes of a ghost's device on a real Synapse: made once, reloaded, stocked, stopped, reset.
 import assert from "node:assert/strict";
 import { after, before, describe, it, type TestContext } from "node:test";
-import type { DeviceStopReason } from "../../../../src/bridge/crypto/device-types.ts";
+import type { DeviceStopReason } from "../../../../src/bridge/ledger/states.ts";
 import type { PublishedDevice } from "../../../../src/bridge/matrix/device-api.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { testDatabase } from "../../../support/database.ts";
@@ -39,7 +39,7 @@ async function assertStopped(side: DeviceSide, ghost: GhostMxid, reason: DeviceS
   assert.notEqual((await side.devices.ensure(ghost)).kind, "ok");
   assert.deepEqual([statusOf(side, ghost)?.state, statusOf(side, ghost)?.stopped], ["stopped", reason]);
   assert.deepEqual(side.stops, [reason]);
-  assert.equal((await side.ledger.recordedDevice(ghost))?.stopped?.reason, reason);
+  assert.equal((await side.ledger.ghosts.recordedDevice(ghost))?.stopped?.reason, reason);
 }
 
 describe("devices", () => {
@@ -170,7 +170,7 @@ describe("devices", () => {
     await second.close();
     const third = world.side();
     assert.equal(await opened(third, ghost), device);
-    assert.equal((await third.ledger.recordedDevice(ghost))?.stopped, undefined);
+    assert.equal((await third.ledger.ghosts.recordedDevice(ghost))?.stopped, undefined);
   });
 
   it("a store older than the homeserver's view stops its ghost [ENC-2]", async (t) => {
@@ -203,7 +203,7 @@ describe("devices", () => {
     // Whatever the ghost does next tells.
     const acted = await first.ghosts.acting(ghost, (actor) => first.homeserver.whoami(actor));
     assert.equal(acted.kind, "retry");
-    await eventually("the stop", async () => (await first.ledger.recordedDevice(ghost))?.stopped);
+    await eventually("the stop", async () => (await first.ledger.ghosts.recordedDevice(ghost))?.stopped);
     await assertStopped(first, ghost, "device_deleted");
     await first.close();
 
@@ -227,9 +227,9 @@ describe("devices", () => {
     await eventually("the stop", async () => (side.stops.length > 0 ? true : undefined));
     const tell = () => side.homeserver.devices.setDeviceRecord(ghost, { deviceId: "NEWDEVICE", epoch: 0n });
     await tell();
-    assert.equal(await side.ledger.resetDevice(ghost, device, "NEWDEVICE"), true);
+    assert.equal(await side.ledger.ghosts.resetDevice(ghost, device, "NEWDEVICE"), true);
     await tell();
-    assert.equal(await side.ledger.resetDevice(ghost, device, "ANOTHER"), false);
+    assert.equal(await side.ledger.ghosts.resetDevice(ghost, device, "ANOTHER"), false);
     await eventually("the new device", async () => {
       const status = statusOf(side, ghost);
       return status?.deviceId === "NEWDEVICE" && status.state === "ready" ? true : undefined;

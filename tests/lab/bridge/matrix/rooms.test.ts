@@ -2,8 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import type { NewNotice } from "../../../../src/bridge/ledger/admission.ts";
-import type { RoomStateEvent } from "../../../../src/bridge/ledger/memberships.ts";
+import type { NewNotice, RoomStateEvent } from "../../../../src/bridge/ledger/admission.ts";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { createMembershipQueue } from "../../../../src/bridge/matrix/membership-queue.ts";
 import { createNoticeQueue } from "../../../../src/bridge/notices/queue.ts";
@@ -192,7 +191,8 @@ describe("rooms", () => {
     const source = await ask(alice, room, "!agents");
     await made.notice({ kind: "agent_directory", room, ghost: ghost(), source, threadRoot: undefined });
     // Killed between the homeserver's answer and the ledger: what came back is never recorded.
-    const ledger = { ...made.ledger, noticeSent: () => Promise.reject(new Error("killed")) };
+    const notices = { ...made.ledger.notices, recordSent: () => Promise.reject(new Error("killed")) };
+    const ledger = { ...made.ledger, notices };
     const log = pino({ level: "silent" });
     const { homeserver, ghosts, clock } = made;
     const dying = createNoticeQueue({

@@ -1,8 +1,8 @@
 // What a real Synapse does with ghosts, devices, transaction IDs and long answers.
 import assert from "node:assert/strict";
 import { after, before, describe, it, type TestContext } from "node:test";
+import type { PendingSend, ReplyPart } from "../../../../src/bridge/ledger/replies.ts";
 import { replyTransactionId, TRANSACTION_KEY } from "../../../../src/bridge/ledger/transaction-ids.ts";
-import type { PendingSend, ReplyPart } from "../../../../src/bridge/ledger/types.ts";
 import { answerParts } from "../../../../src/bridge/matrix/answer.ts";
 import {
   createEventSender,
@@ -38,7 +38,7 @@ const sender = (bridge: GhostSide, ghosts = bridge.ghosts): EventSender =>
     homeserver: bridge.homeserver,
     ghosts,
     clock: bridge.clock,
-    ledger: { recordAttempt: async () => {}, recordSent: async () => {} },
+    ledger: { recordAttempt: async () => {} },
   });
 
 /** A room of Alice's with joined ghosts and her question. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { LeaseKeeper } from "../../../../src/bridge/delegation/lease-keeper.ts";
-import type { Lease } from "../../../../src/bridge/ledger/types.ts";
+import type { Lease } from "../../../../src/bridge/ledger/leases.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
 const LEASE_MS = 30_000;

@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import type { AgentTarget } from "../../../../src/bridge/agents/directory.ts";
 import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
 import { recheck } from "../../../../src/bridge/delegation/recheck.ts";
-import type { ClaimedDelegation } from "../../../../src/bridge/ledger/types.ts";
+import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import { agentTarget } from "../../../support/agent-target.ts";
 import { cardOf } from "../../../support/delegation.ts";
 

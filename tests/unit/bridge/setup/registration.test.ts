@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
 import { loadBridgeConfig } from "../../../../src/bridge/config.ts";
-import { ContentKeys } from "../../../../src/bridge/ledger/seal.ts";
+import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { ghostNamespace, renderRegistration } from "../../../../src/bridge/setup/registration.ts";
 import {
   renderStartingFolder,

@@ -1,16 +1,14 @@
-// Pieces of SQL that several transitions share. Each has one meaning, said here once.
+// SQL that several transitions share: how the head of a room's queue advances, and how places become void.
+// Invariant: a room's row alone says whose turn it is (head_seq, head_ordinal), and when (head_at).
 
-/** The delegation that a lease entitles its holder to write. $1 id, $2 holder, $3 fence. */
-export const HELD = "d.id = $1 AND d.lease_holder = $2 AND d.fence = $3";
-
-/** The place behind the head that is not void; the function is called only where some are. */
+/** The first place behind the head that is not void. The function is called only in rooms that have void places. */
 const NEXT =
   "CASE WHEN isempty(r.voids) THEN r.head_seq + 1 ELSE bridge_place_from(r.head_seq + 1, r.voids) END";
 
 /**
- * Moves a room's head past the delegation in the CTE `moved`, if the head is there, and frees `freed`
- * capacity slots. Arithmetic on the room's row alone, so that a concurrent admission is never missed. At an
- * intake envelope that awaits its key the room has no turn.
+ * Moves a room's head past the delegation in the CTE `moved`, if that delegation is the head, and frees `freed`
+ * capacity slots. It is arithmetic on the room's row alone, so that it cannot miss a concurrent admission. A room
+ * whose head is an intake envelope that awaits its key is not due.
  * `moved` must yield room_id, room_seq, room_ordinal, room_siblings; `now` is a parameter such as `$4`.
  */
 export function advanceRoom(now: string, freed: 0 | 1): string {
@@ -31,10 +29,10 @@ export function advanceRoom(now: string, freed: 0 | 1): string {
 }
 
 /**
- * Tells a room that intake envelopes have ended. The CTE `settled` must yield, once for each room: room_id; `places`,
- * theirs, and `void`, those of them without delegations, as multiranges; `opened`, capacity slots taken (or, below
- * zero, given up); `gate`, the lowest place of an intake envelope that still awaits its key. Only under the lock of
- * admissions, with `gate` read under it. `now` is a parameter; `also` further assignments.
+ * Updates rooms whose intake envelopes have ended. The CTE `settled` must yield, once for each room: room_id;
+ * `places`, their places, and `void`, those without delegations, as multiranges; `opened`, the capacity slots taken
+ * (below zero: freed); `gate`, the lowest place of an intake envelope that still awaits its key. Only under the
+ * admission lock, which `gate` must be read under as well. `now` is a parameter; `also` are further assignments.
  */
 export function settlePlaces(now: string, also = ""): string {
   const head = "bridge_place_from(r.head_seq, r.voids + s.void)";

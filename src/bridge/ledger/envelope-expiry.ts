@@ -1,18 +1,28 @@
-// Intake intake envelopes that end without delegations: they expire.
-// Invariants: one statement ends the intake envelope, gives up its place and its capacity slot, and writes its audit
-// record and its notice; it runs under the lock of admissions alone, because the room's gate is worked out in it.
+// Intake envelopes that end without delegations: they expire. And the notice that keys are missing: a key-loss episode
+// of a room begins with the first expiry for want of a key and ends when an event of the room is decrypted.
+// Invariants: one statement ends the intake envelope, frees its place and its capacity slot, and writes its audit
+// record and its notice, under the admission lock, because it computes the room's gate; a room gets one notice of
+// missing keys an episode, and none within the notice interval of the last.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import { settlePlaces } from "./fragments.ts";
+import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { joinedGhosts } from "./memberships.ts";
-import { noticeBound } from "./notice-bound.ts";
-import { noLongerHeld, oneRow, type Queryable, type Statement, toTime } from "./statement.ts";
+import { noticeBound } from "./notices.ts";
+import {
+  BEGIN_ADMISSION,
+  inTransaction,
+  leaseLost,
+  oneRow,
+  type Queryable,
+  rows,
+  type Statement,
+  toTime,
+} from "./postgres.ts";
+import { settlePlaces } from "./room-order.ts";
 import type { ExpiryReason, NoticeKind, NoticeReason } from "./states.ts";
-import { BEGIN_ADMISSION, inTransaction } from "./transaction.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
-import type { ClaimedIntakeEnvelope } from "./types.ts";
 
-/** The lowest place of the room of `s` whose intake envelope still awaits its key, apart from those that end. */
+/** The lowest place in the room of `o` whose intake envelope still awaits its key, apart from those that end now. */
 const GATE = `(SELECT min(e.room_seq) FROM bridge_encrypted_intake e
      WHERE e.room_id = o.room_id AND e.state = 'awaiting_key' AND NOT range_agg(o.place) @> e.room_seq)`;
 
@@ -62,7 +72,7 @@ interface ExpiryNotice {
   readonly reason: NoticeReason | undefined;
 }
 
-/** What the room is told when one expires for this reason. */
+/** The notice that the room gets when an intake envelope expires for this reason. */
 const NOTICES: Readonly<Record<ExpiryReason, ExpiryNotice | undefined>> = {
   key_wait_elapsed: { kind: "keys_missing", reason: undefined },
   key_requests_exhausted: { kind: "keys_missing", reason: undefined },
@@ -83,45 +93,14 @@ function noticeValues(
   now: number,
   intervalMs: number,
 ) {
-  // Missing keys concern the room; an untrusted device concerns who wrote from it.
+  // Missing keys concern the whole room; an untrusted device concerns the sender of this event.
   const source = kind === "keys_missing" ? undefined : event;
   const { marker, since } = noticeBound({ kind, room, ghost, source }, "intake", now, intervalMs);
   const after = since === undefined ? null : toTime(since);
   return [marker, kind, ghost, source ?? null, reason ?? null, noticeTransactionId(marker), after];
 }
 
-/** @throws DrawbridgeError `lease_lost` */
-export async function expireEnvelope(
-  pool: Pool,
-  envelope: ClaimedIntakeEnvelope,
-  reason: ExpiryReason,
-  now: number,
-  noticeIntervalMs: number,
-): Promise<void> {
-  await inTransaction(pool, BEGIN_ADMISSION, async (client) => {
-    const notice = NOTICES[reason];
-    const ghost =
-      notice === undefined
-        ? undefined
-        : (await joinedGhosts(client, [envelope.room])).get(envelope.room)?.[0];
-    const said =
-      notice === undefined || ghost === undefined
-        ? NO_NOTICE
-        : noticeValues(envelope, notice, ghost, now, noticeIntervalMs);
-    const { touched } = await oneRow<{ touched: number }>(client, EXPIRE, [
-      [envelope.event],
-      [envelope.room],
-      envelope.fence,
-      reason,
-      toTime(now),
-      ...said,
-    ]);
-    if (touched !== 1) throw noLongerHeld(`the intake envelope of ${envelope.event}`);
-    return { result: undefined };
-  });
-}
-
-/** Ends the intake envelopes of redacted events, whoever holds them. Only under the lock of admissions. */
+/** Ends the intake envelopes of redacted events, whoever holds them. Only under the admission lock. */
 export async function expireRedacted(
   on: Queryable,
   events: readonly EventId[],
@@ -130,4 +109,53 @@ export async function expireRedacted(
 ): Promise<void> {
   const reason: ExpiryReason = "source_redacted";
   await oneRow(on, EXPIRE, [events, rooms, null, reason, toTime(now), ...NO_NOTICE]);
+}
+
+// Rooms are locked in ascending order, as admissions lock them.
+const KEYS_FOUND: Statement = {
+  name: "keys_found",
+  text: `
+  WITH locked AS MATERIALIZED (
+    SELECT room_id FROM bridge_rooms
+    WHERE room_id = ANY ($1) AND keys_missing_at IS NOT NULL ORDER BY room_id FOR UPDATE
+  )
+  UPDATE bridge_rooms r SET keys_missing_at = NULL FROM locked l WHERE r.room_id = l.room_id`,
+};
+
+/** Events of these rooms were decrypted, which ends their key-loss episodes. */
+export async function keysFound(on: Queryable, roomIds: readonly RoomId[]): Promise<void> {
+  await rows(on, KEYS_FOUND, [roomIds]);
+}
+
+export function createEnvelopeExpiry(pool: Pool, noticeIntervalMs: number) {
+  return {
+    /**
+     * Ends an intake envelope without delegations: writes svc.encrypted_intake.v1, frees place and slot. When keys
+     * were missing, or the sender's device was not trusted, the room gets a notice, at most one per interval.
+     * @throws DrawbridgeError `lease_lost`
+     */
+    async expire(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason, now: number): Promise<void> {
+      await inTransaction(pool, BEGIN_ADMISSION, async (client) => {
+        const notice = NOTICES[reason];
+        const ghost =
+          notice === undefined
+            ? undefined
+            : (await joinedGhosts(client, [envelope.room])).get(envelope.room)?.[0];
+        const values =
+          notice === undefined || ghost === undefined
+            ? NO_NOTICE
+            : noticeValues(envelope, notice, ghost, now, noticeIntervalMs);
+        const { touched } = await oneRow<{ touched: number }>(client, EXPIRE, [
+          [envelope.event],
+          [envelope.room],
+          envelope.fence,
+          reason,
+          toTime(now),
+          ...values,
+        ]);
+        if (touched !== 1) throw leaseLost(`the intake envelope of ${envelope.event}`);
+        return { result: undefined };
+      });
+    },
+  };
 }

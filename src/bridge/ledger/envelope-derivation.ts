@@ -1,18 +1,26 @@
-// An intake envelope whose plaintext is here becomes delegations, in one database transaction, under the lock of
-// admissions: what it asks is derived as at intake, and takes the place that the intake envelope held.
-// Invariants: it is derived once (its state and its fence stand in the WHERE); the slot that it holds goes to its
-// first delegation; what finds no slot is a denied row; without delegations its place is void.
+// A decrypted intake envelope becomes delegations, in one database transaction under the admission lock. They are
+// derived as at intake, and take the place that the intake envelope held in its room.
+// Invariants: it is derived once (its state and its fence stand in the WHERE); its capacity slot goes to its first
+// delegation; what finds no slot is a denied row; without delegations its place becomes void.
 import type { Pool, PoolClient } from "pg";
-import type { Admitted } from "./admission.ts";
-import { refusedJobs, writeNotices } from "./admission-notices.ts";
-import { promptIdentity } from "./claim.ts";
+import type { About, Admitted, Derived, KnownFacts } from "./admission.ts";
+import type { ContentKeys } from "./content-keys.ts";
 import { knownIndices, openBefore, readKnown, recordIndices, toFacts } from "./facts.ts";
-import { settlePlaces } from "./fragments.ts";
+import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
+import { promptIdentity } from "./leases.ts";
+import { refusedJobs, writeNotices } from "./notices.ts";
 import { placeAt } from "./placement.ts";
-import type { ContentKeys } from "./seal.ts";
-import { noLongerHeld, oneRow, rows, type Statement, toTime } from "./statement.ts";
-import { BEGIN_ADMISSION, inTransaction, type Work } from "./transaction.ts";
-import type { ClaimedIntakeEnvelope, Derivation } from "./types.ts";
+import {
+  BEGIN_ADMISSION,
+  inTransaction,
+  leaseLost,
+  oneRow,
+  rows,
+  type Statement,
+  toTime,
+  type Work,
+} from "./postgres.ts";
+import { settlePlaces } from "./room-order.ts";
 
 const PLACE_OF: Statement = {
   name: "place_of_envelope",
@@ -21,7 +29,7 @@ const PLACE_OF: Statement = {
   WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key' FOR UPDATE`,
 };
 
-// $4 how many delegations take its place.
+// $4: how many delegations take its place.
 const DERIVE: Statement = {
   name: "derive_envelope",
   text: `
@@ -61,7 +69,17 @@ const DERIVE: Statement = {
   SELECT count(*)::int AS touched FROM ended`,
 };
 
+/** Given to `readKnown`, which also looks for a repeated transaction: a derivation has none. */
 const NO_TRANSACTION = ["", Buffer.alloc(0)] as const;
+
+/** What an intake envelope is derived with, once it is decrypted; as in an admission. */
+export interface Derivation {
+  readonly about: About;
+  /** Derives from the decrypted event alone; the `envelopes` that it returns must be empty. */
+  readonly derive: (known: KnownFacts) => Derived;
+  readonly capacity: { readonly room: number; readonly global: number };
+  readonly noticeIntervalMs: number;
+}
 
 async function deriveOn(
   client: PoolClient,
@@ -71,15 +89,15 @@ async function deriveOn(
   now: number,
 ): Promise<Work<Admitted>> {
   const { event, fence } = envelope;
-  const lost = () => noLongerHeld(`the intake envelope of ${event}`);
+  const lost = () => leaseLost(`the intake envelope of ${event}`);
   const [own] = await rows<{ room_seq: string }>(client, PLACE_OF, [event, fence]);
   if (own === undefined) throw lost();
   const row = await readKnown(client, NO_TRANSACTION, about);
   const derived = derive(toFacts(row));
-  const asked = derived.delegations.filter((job) => job.event === event && job.room === envelope.room);
-  const indices = await knownIndices(client, asked);
-  const open = await openBefore(client, row, asked.length - 1, capacity.global);
-  const jobs = placeAt(Number(own.room_seq), asked, row, indices, open, capacity);
+  const found = derived.delegations.filter((job) => job.event === event && job.room === envelope.room);
+  const indices = await knownIndices(client, found);
+  const open = await openBefore(client, row, found.length - 1, capacity.global);
+  const jobs = placeAt(Number(own.room_seq), found, row, indices, open, capacity);
   const admitted = jobs.filter(({ denied }) => denied === null).length;
   const { touched } = await oneRow<{ touched: number }>(client, DERIVE, [
     event,
@@ -117,15 +135,14 @@ async function deriveOn(
   };
 }
 
-/** @throws DrawbridgeError `lease_lost` */
-export async function deriveEnvelope(
-  pool: Pool,
-  keys: ContentKeys,
-  envelope: ClaimedIntakeEnvelope,
-  derivation: Derivation,
-  now: number,
-): Promise<Admitted> {
-  return await inTransaction(pool, BEGIN_ADMISSION, (client) =>
-    deriveOn(client, keys, envelope, derivation, now),
-  );
+export function createEnvelopeDerivation(pool: Pool, keys: ContentKeys) {
+  return {
+    /**
+     * Ends an intake envelope by its delegations: they take its place in the room, and the first one its capacity
+     * slot; those beyond capacity, and all of a replayed event, are denied rows.
+     * @throws DrawbridgeError `lease_lost`
+     */
+    derive: (envelope: ClaimedIntakeEnvelope, derivation: Derivation, now: number): Promise<Admitted> =>
+      inTransaction(pool, BEGIN_ADMISSION, (client) => deriveOn(client, keys, envelope, derivation, now)),
+  };
 }

@@ -1,0 +1,318 @@
+// Leases on delegations: claimed, renewed, released.
+// Invariants: a claim raises the fence, so that the WHERE of every earlier holder's write matches no row; the cost of
+// a claim does not depend on how many delegations wait, because the index it reads holds heads of rooms only; a head
+// that ended while it waited is stepped over.
+import type { Pool } from "pg";
+import { sha256 } from "../../domain/digest.ts";
+import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { ContentKeys } from "./content-keys.ts";
+import {
+  type ClaimRequest,
+  leaseLost,
+  oneRow,
+  type Queryable,
+  rows,
+  type Statement,
+  toEpochMs,
+  toTime,
+} from "./postgres.ts";
+import { advanceRoom } from "./room-order.ts";
+import type { TerminalReason } from "./states.ts";
+
+/** The right to write a delegation. A delegation that was claimed again has a higher fence. */
+export interface Lease {
+  readonly delegationId: string;
+  readonly holder: string;
+  readonly fence: string;
+}
+
+/** The condition under which a lease entitles its holder to write delegation `d`; its values are `heldBy(lease)`. */
+export const HELD = "d.id = $1 AND d.lease_holder = $2 AND d.fence = $3";
+
+export const heldBy = (lease: Lease) => [lease.delegationId, lease.holder, lease.fence] as const;
+
+/** @throws DrawbridgeError `lease_lost` unless the transition touched exactly its row */
+export function assertHeld(touched: number, lease: Lease): void {
+  if (touched !== 1) throw leaseLost(`delegation ${lease.delegationId}`);
+}
+
+/** A delegation that a worker has claimed. */
+export interface ClaimedDelegation {
+  readonly lease: Lease;
+  /** Its state before this claim; from `dispatching` on, an earlier holder lost or released its lease. */
+  readonly resumedFrom: "queued" | "dispatching" | "following" | "reply_pending";
+  readonly roomId: RoomId;
+  readonly sourceEventId: EventId;
+  readonly sender: UserId;
+  readonly ghost: GhostMxid;
+  readonly agentId: AgentId;
+  /** Digest of the target at intake (card URL and pinned identity); it never changes. */
+  readonly targetFingerprint: string;
+  /** The thread that the question was asked in. */
+  readonly threadRoot: EventId | undefined;
+  /**
+   * The trimmed message; undefined once the agent has accepted it. Decrypted when it is read.
+   * @throws DrawbridgeError `secret_unavailable` when no content key decrypts it
+   */
+  readonly prompt: string | undefined;
+  /** The A2A `messageId`; the same after retries and crashes. */
+  readonly a2aMessageId: string;
+  readonly a2aTaskId: string | undefined;
+  readonly a2aContextId: string | undefined;
+  /** Set before the first request to the agent. */
+  readonly a2aAttempted: boolean;
+  /** A request may have reached the agent, and its outcome is unknown. */
+  readonly a2aUnsettled: boolean;
+  /** Why the last try was deferred. */
+  readonly retryReason: TerminalReason | undefined;
+  readonly attempts: number;
+  readonly admittedAt: number;
+  readonly acceptedAt: number | undefined;
+  /** The source event was redacted after admission. */
+  readonly cancelRequested: boolean;
+}
+
+/** What the next try of a dispatch must know of this one. */
+export interface RetryNote {
+  readonly reason: TerminalReason;
+  /** The agent received nothing of this try, so the next one need not search for a task first. */
+  readonly undelivered: boolean;
+}
+
+interface DelegationRow {
+  id: string;
+  fence: string;
+  resumed_from: ClaimedDelegation["resumedFrom"];
+  room_id: string;
+  matrix_event_id: string;
+  sender_mxid: string;
+  ghost_mxid: string;
+  agent_id: string;
+  target_fingerprint: string;
+  thread_root: string | null;
+  prompt: Buffer | null;
+  a2a_task_id: string | null;
+  a2a_context_id: string | null;
+  a2a_attempted: boolean;
+  a2a_unsettled: boolean;
+  retry_reason: TerminalReason | null;
+  attempts: number;
+  admitted_at: Date;
+  accepted_at: Date | null;
+  cancel_requested_at: Date | null;
+}
+
+const COLUMNS = `d.id, d.fence, d.room_id, d.matrix_event_id, d.sender_mxid, d.ghost_mxid, d.agent_id,
+  d.target_fingerprint, d.thread_root, d.prompt, d.a2a_task_id, d.a2a_context_id,
+  d.a2a_attempted, d.a2a_unsettled, d.retry_reason, d.attempts, d.admitted_at, d.accepted_at, d.cancel_requested_at`;
+
+const CLAIM_HEADS: Statement = {
+  name: "claim_heads",
+  text: `
+  WITH heads AS MATERIALIZED (
+    SELECT d.id, d.state, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
+    FROM bridge_rooms r
+    JOIN bridge_delegations d
+      ON d.room_id = r.room_id AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
+    WHERE r.head_at <= $3 AND (d.lease_until IS NULL OR d.lease_until <= $3)
+    ORDER BY r.head_at
+    LIMIT $2
+    FOR UPDATE OF r, d SKIP LOCKED
+  ), leased AS (
+    UPDATE bridge_rooms r SET head_at = $4
+    FROM heads h WHERE r.room_id = h.room_id AND h.state IN ('queued', 'dispatching')
+  ), moved AS (
+    SELECT room_id, room_seq, room_ordinal, room_siblings FROM heads WHERE state NOT IN ('queued', 'dispatching')
+  ), stepped_over AS (${advanceRoom("$3", 0)}
+    RETURNING 1
+  ), claimed AS (
+    UPDATE bridge_delegations d SET
+      state = 'dispatching', lease_holder = $1, lease_until = $4, fence = d.fence + 1
+    FROM heads h WHERE d.id = h.id AND h.state IN ('queued', 'dispatching')
+    RETURNING ${COLUMNS}, h.state AS resumed_from
+  )
+  SELECT (SELECT count(*)::int FROM stepped_over) AS stepped_over, c.*
+  FROM (SELECT 1) one LEFT JOIN claimed c ON true`,
+};
+
+const CLAIM_DUE: Statement = {
+  name: "claim_due",
+  text: `
+  WITH due AS MATERIALIZED (
+    SELECT id FROM bridge_delegations
+    WHERE due_at <= $3 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED
+  )
+  UPDATE bridge_delegations d SET lease_holder = $1, lease_until = $4, due_at = $4, fence = d.fence + 1
+  FROM due WHERE d.id = due.id
+  RETURNING ${COLUMNS}, d.state AS resumed_from`,
+};
+
+// Sets the due time of rooms whose heads are among the delegations in the CTE `held` to $4. Rooms are locked in
+// ascending order, as admissions lock them.
+const HEADS_AT_4 = `locked AS MATERIALIZED (
+    SELECT room_id FROM bridge_rooms
+    WHERE room_id IN (SELECT room_id FROM held WHERE due_at IS NULL) ORDER BY room_id FOR UPDATE
+  ), heads AS (
+    UPDATE bridge_rooms r SET head_at = $4
+    FROM locked l JOIN held h ON h.room_id = l.room_id
+    WHERE h.due_at IS NULL AND r.room_id = l.room_id
+      AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
+  )`;
+
+const RENEW: Statement = {
+  name: "renew",
+  text: `
+  WITH held AS (
+    UPDATE bridge_delegations d SET
+      lease_until = $4, due_at = CASE WHEN d.due_at IS NULL THEN NULL ELSE $4::timestamptz END
+    FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
+    WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
+    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at, d.cancel_requested_at
+  ), ${HEADS_AT_4}
+  SELECT id, cancel_requested_at IS NOT NULL AS canceled FROM held`,
+};
+
+// A head keeps holding its room until $4; an accepted delegation is due at $4.
+const RELEASE: Statement = {
+  name: "release",
+  text: `
+  WITH held AS (
+    UPDATE bridge_delegations d SET
+      lease_holder = NULL, lease_until = NULL, attempts = d.attempts + $5,
+      a2a_unsettled = d.a2a_unsettled AND NOT $6, retry_reason = COALESCE($7, d.retry_reason),
+      state = CASE WHEN d.state = 'dispatching' AND NOT (d.a2a_unsettled AND NOT $6) THEN 'queued'
+                   ELSE d.state END,
+      due_at = CASE WHEN d.due_at IS NULL THEN NULL ELSE $4::timestamptz END
+    FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
+    WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
+    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at
+  ), ${HEADS_AT_4}
+  SELECT count(*)::int AS touched FROM held`,
+};
+
+/** The A2A `messageId` of a delegation: a digest of its unique key, shaped as a UUID (RFC 9562, version 8). */
+export function a2aMessageId(sourceEventId: string, ghost: string): string {
+  const hex = sha256(`a2a-message\n${sourceEventId}\n${ghost}`).toString("hex");
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
+}
+
+/** The row identity that a prompt is sealed for. */
+export function promptIdentity(sourceEventId: string, ghost: string): string {
+  return `prompt\n${sourceEventId}\n${ghost}`;
+}
+
+function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): ClaimedDelegation {
+  return {
+    lease: { delegationId: row.id, holder, fence: row.fence },
+    resumedFrom: row.resumed_from,
+    roomId: row.room_id as RoomId,
+    sourceEventId: row.matrix_event_id as EventId,
+    sender: row.sender_mxid as UserId,
+    ghost: row.ghost_mxid as GhostMxid,
+    agentId: row.agent_id as AgentId,
+    targetFingerprint: row.target_fingerprint,
+    threadRoot: (row.thread_root ?? undefined) as EventId | undefined,
+    // Decrypted on access: a prompt that no key decrypts must not fail the whole claim.
+    get prompt() {
+      if (row.prompt === null) return undefined;
+      return keys.open(row.prompt, promptIdentity(row.matrix_event_id, row.ghost_mxid));
+    },
+    a2aMessageId: a2aMessageId(row.matrix_event_id, row.ghost_mxid),
+    a2aTaskId: row.a2a_task_id ?? undefined,
+    a2aContextId: row.a2a_context_id ?? undefined,
+    a2aAttempted: row.a2a_attempted,
+    a2aUnsettled: row.a2a_unsettled,
+    retryReason: row.retry_reason ?? undefined,
+    attempts: row.attempts,
+    admittedAt: toEpochMs(row.admitted_at),
+    acceptedAt: row.accepted_at === null ? undefined : toEpochMs(row.accepted_at),
+    cancelRequested: row.cancel_requested_at !== null,
+  };
+}
+
+/** A claimed head; when no head was claimed, one row still says how many were stepped over. */
+type HeadRow = (DelegationRow | { id: null }) & { stepped_over: number };
+
+const isClaimed = (row: HeadRow): row is DelegationRow & { stepped_over: number } => row.id !== null;
+
+function leaseArrays(leases: readonly Lease[]): [string[], string[], string[]] {
+  // Rows are locked in ascending order, so that two processes never deadlock.
+  const sorted = [...leases].sort((a, b) => (BigInt(a.delegationId) < BigInt(b.delegationId) ? -1 : 1));
+  return [sorted.map((l) => l.delegationId), sorted.map((l) => l.holder), sorted.map((l) => l.fence)];
+}
+
+/** Releases leases until a time; returns how many of them were still held. */
+async function releaseUntil(
+  on: Queryable,
+  leases: readonly Lease[],
+  until: number,
+  attempts: 0 | 1,
+  note?: RetryNote,
+): Promise<number> {
+  const row = await oneRow<{ touched: number }>(on, RELEASE, [
+    ...leaseArrays(leases),
+    toTime(until),
+    attempts,
+    note?.undelivered ?? false,
+    note?.reason ?? null,
+  ]);
+  return row.touched;
+}
+
+export function createLeases(pool: Pool, keys: ContentKeys) {
+  return {
+    /** Claims up to `limit` delegations that may be worked on now: heads of rooms, and accepted ones that are due. */
+    async claim(request: ClaimRequest & { readonly holder: string }): Promise<ClaimedDelegation[]> {
+      const { holder, limit } = request;
+      const times = [toTime(request.now), toTime(request.leaseUntil)];
+      const claimDue = (most: number) => rows<DelegationRow>(pool, CLAIM_DUE, [holder, most, ...times]);
+      const claimHeads = async (most: number) => {
+        const heads = await rows<HeadRow>(pool, CLAIM_HEADS, [holder, most, ...times]);
+        return { found: heads.filter(isClaimed), steppedOver: (heads[0]?.stepped_over ?? 0) > 0 };
+      };
+      const claimed: ClaimedDelegation[] = [];
+      for (let free = limit; free > 0; free = limit - claimed.length) {
+        // Both statements run at once, because a new question must not wait; accepted work has the larger half.
+        const forDue = Math.ceil(free / 2);
+        const forHeads = Math.max(free - forDue, 1);
+        const first = free > 1 ? undefined : await claimDue(1);
+        if (first?.length === 1) {
+          claimed.push(...first.map((row) => toClaimed(row, holder, keys)));
+          break;
+        }
+        const [due, heads] = await Promise.all([first ?? claimDue(forDue), claimHeads(forHeads)]);
+        claimed.push(...[...due, ...heads.found].map((row) => toClaimed(row, holder, keys)));
+        if (!heads.steppedOver && due.length < forDue && heads.found.length < forHeads) break;
+      }
+      return claimed;
+    },
+
+    /**
+     * Renews leases. `held` are the delegations whose leases still stand; work on the others must be dropped.
+     * `canceled` are those of them whose source event was redacted meanwhile.
+     */
+    async renew(
+      leases: readonly Lease[],
+      leaseUntil: number,
+    ): Promise<{ held: ReadonlySet<string>; canceled: ReadonlySet<string> }> {
+      const held = await rows<{ id: string; canceled: boolean }>(pool, RENEW, [
+        ...leaseArrays(leases),
+        toTime(leaseUntil),
+      ]);
+      return {
+        held: new Set(held.map((row) => row.id)),
+        canceled: new Set(held.filter((row) => row.canceled).map((row) => row.id)),
+      };
+    },
+
+    /** Releases the lease until `wakeAt`. The state stays, a head keeps holding its room, `attempts` grows by one. */
+    async defer(lease: Lease, wakeAt: number, note?: RetryNote): Promise<void> {
+      assertHeld(await releaseUntil(pool, [lease], wakeAt, 1, note), lease);
+    },
+
+    /** Releases leases at once, for another process to claim (drain). Leases that were lost meanwhile are skipped. */
+    async release(leases: readonly Lease[], now: number): Promise<void> {
+      await releaseUntil(pool, leases, now, 0);
+    },
+  };
+}

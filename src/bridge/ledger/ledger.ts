@@ -1,0 +1,66 @@
+// The ledger: every table of the bridge's database, one object a concern. Nothing else in the bridge runs SQL on them,
+// apart from the cryptographic stores (crypto-stores.ts) and the election of the leader (leadership.ts).
+// Invariants: each method is one statement or one short transaction, and makes no remote call; every write of a lease
+// holder carries the fence in its WHERE, and rejects with DrawbridgeError `lease_lost` when it touches no row: the
+// caller drops its work; times are milliseconds since the Unix epoch, passed in by the caller.
+import type { Pool } from "pg";
+import type { UserId } from "../../domain/identifiers.ts";
+import { createAuditOutbox } from "./audit-outbox.ts";
+import type { ContentKeys } from "./content-keys.ts";
+import { createTransitions } from "./delegations.ts";
+import { createEnvelopeDerivation } from "./envelope-derivation.ts";
+import { createEnvelopeExpiry } from "./envelope-expiry.ts";
+import { createGhosts, createReadPositions } from "./ghosts.ts";
+import { createIntake } from "./intake.ts";
+import { createIntakeEnvelopes } from "./intake-envelopes.ts";
+import { createLeases } from "./leases.ts";
+import { createMemberships } from "./memberships.ts";
+import { createNotices } from "./notices.ts";
+import { createReplies } from "./replies.ts";
+import { createTargets } from "./targets.ts";
+
+export interface LedgerOptions {
+  /** The same notice is not repeated in a room within this time. */
+  readonly noticeIntervalMs: number;
+  /** Tells ghosts, and the appservice's own user, from people. */
+  readonly isGhost: (user: UserId) => boolean;
+  /** Whether ghosts take part in encrypted rooms. Otherwise such a room gets a notice. False by default. */
+  readonly servesEncryptedRooms?: boolean;
+}
+
+export function createLedger(
+  pool: Pool,
+  keys: ContentKeys,
+  { noticeIntervalMs, isGhost, servesEncryptedRooms = false }: LedgerOptions,
+) {
+  return {
+    intake: createIntake(pool, keys, !servesEncryptedRooms),
+    delegations: {
+      ...createLeases(pool, keys),
+      ...createTransitions(pool, noticeIntervalMs),
+      ...createReplies(pool, keys),
+    },
+    envelopes: {
+      ...createIntakeEnvelopes(pool),
+      ...createEnvelopeDerivation(pool, keys),
+      ...createEnvelopeExpiry(pool, noticeIntervalMs),
+    },
+    notices: createNotices(pool),
+    memberships: createMemberships(pool, { isGhost, refuseEncryptedRooms: !servesEncryptedRooms }),
+    ghosts: createGhosts(pool),
+    toDevicePositions: createReadPositions(pool, "to_device_since"),
+    roomPositions: createReadPositions(pool, "rooms_since"),
+    targets: createTargets(pool),
+    audit: createAuditOutbox(pool),
+  };
+}
+
+export type Ledger = ReturnType<typeof createLedger>;
+export type IntakeLedger = Ledger["intake"];
+export type DelegationLedger = Ledger["delegations"];
+export type IntakeEnvelopeLedger = Ledger["envelopes"];
+export type NoticeLedger = Ledger["notices"];
+export type MembershipLedger = Ledger["memberships"];
+export type GhostLedger = Ledger["ghosts"];
+export type TargetLedger = Ledger["targets"];
+export type AuditOutbox = Ledger["audit"];

@@ -1,0 +1,168 @@
+// The events of an answer: stored sealed with their transaction IDs, then sent one by one.
+// Invariants: an attempt is recorded before it is made, and refused once the event was sent or abandoned; the event
+// ID is a fact about the homeserver, so it is recorded whoever reports it; a sent event keeps no content.
+import type { Pool } from "pg";
+import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
+import type { ContentKeys } from "./content-keys.ts";
+import { sourceOf } from "./delegations.ts";
+import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
+import { leaseLost, oneRow, rows, type Statement, toTime } from "./postgres.ts";
+import { advanceRoom } from "./room-order.ts";
+import type { SendPurpose } from "./states.ts";
+import { replyTransactionId } from "./transaction-ids.ts";
+
+/** One event of an answer, in the order of sending. */
+export interface ReplyPart {
+  readonly eventType: string;
+  readonly content: Readonly<Record<string, unknown>>;
+}
+
+/** An event to be sent, with the transaction ID of every attempt. */
+export interface PendingSend {
+  readonly sendId: string;
+  readonly purpose: SendPurpose;
+  readonly ordinal: number;
+  readonly roomId: RoomId;
+  readonly ghost: GhostMxid;
+  readonly sourceEventId: EventId;
+  readonly transactionId: TransactionId;
+  readonly eventType: string;
+  readonly content: Readonly<Record<string, unknown>>;
+  /** When it was first attempted; undefined before that. */
+  readonly firstAttemptedAt: number | undefined;
+}
+
+/** The row identity that an event's content is sealed for. */
+const sendIdentity = (transactionId: string) => `send\n${transactionId}`;
+
+const RECORD_REPLY: Statement = {
+  name: "record_reply",
+  text: `
+  WITH held AS (
+    SELECT d.id, d.cancel_requested_at IS NOT NULL AS canceled
+    FROM bridge_delegations d WHERE ${HELD} AND d.state IN ('dispatching', 'following') FOR UPDATE
+  ), moved AS (
+    UPDATE bridge_delegations d SET
+      state = 'reply_pending', accepted_at = COALESCE(d.accepted_at, $4), due_at = d.lease_until,
+      prompt = NULL, agent_version = COALESCE($5, d.agent_version)
+    FROM held h WHERE d.id = h.id AND NOT h.canceled
+    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
+  ), advanced AS (${advanceRoom("$4", 0)}
+  ), sends AS (
+    INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, content)
+    SELECT m.id, 'reply', p.ordinal - 1, p.transaction_id, p.event_type, p.content
+    FROM moved m, unnest($6::text[], $7::text[], $8::bytea[])
+      WITH ORDINALITY AS p (transaction_id, event_type, content, ordinal)
+    RETURNING id, ordinal
+  )
+  SELECT (SELECT count(*)::int FROM held) AS held, COALESCE((SELECT canceled FROM held), false) AS canceled,
+    ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`,
+};
+
+const PENDING_REPLY: Statement = {
+  name: "pending_reply",
+  text: `
+  SELECT s.id, s.purpose, s.ordinal, s.transaction_id, s.event_type, s.content, s.first_attempted_at
+  FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id
+  WHERE ${HELD} AND s.state = 'pending' AND s.purpose = 'reply'
+  ORDER BY s.ordinal`,
+};
+
+interface PendingRow {
+  id: string;
+  purpose: SendPurpose;
+  ordinal: number;
+  transaction_id: string;
+  event_type: string;
+  content: Buffer;
+  first_attempted_at: Date | null;
+}
+
+const RECORD_ATTEMPT: Statement = {
+  name: "record_attempt",
+  text: `UPDATE bridge_sends SET first_attempted_at = COALESCE(first_attempted_at, $2)
+         WHERE id = $1 AND state = 'pending' RETURNING id`,
+};
+
+const RECORD_SENT: Statement = {
+  name: "record_sent",
+  text: `UPDATE bridge_sends SET state = 'sent', event_id = $2, content = NULL WHERE id = $1 AND state = 'pending'`,
+};
+
+export function createReplies(pool: Pool, keys: ContentKeys) {
+  return {
+    /**
+     * Stores the parts of the answer (sealed) with their transaction IDs; the state becomes `reply_pending`.
+     * `canceled`: the question was redacted meanwhile and nothing was written; finish it as canceled.
+     */
+    async recordReply(
+      lease: Lease,
+      reply: { parts: readonly ReplyPart[]; agentVersion: string | undefined },
+      now: number,
+    ): Promise<PendingSend[] | "canceled"> {
+      const source = await sourceOf(pool, lease);
+      const transactionIds = reply.parts.map((_, ordinal) =>
+        replyTransactionId(source.event, source.ghost, "reply", ordinal),
+      );
+      const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(pool, RECORD_REPLY, [
+        ...heldBy(lease),
+        toTime(now),
+        reply.agentVersion ?? null,
+        transactionIds,
+        reply.parts.map((part) => part.eventType),
+        reply.parts.map((part, ordinal) =>
+          keys.seal(JSON.stringify(part.content), sendIdentity(transactionIds[ordinal] ?? "")),
+        ),
+      ]);
+      assertHeld(row.held, lease);
+      if (row.canceled) return "canceled";
+      return reply.parts.map((part, ordinal) => ({
+        sendId: row.send_ids[ordinal] ?? "",
+        purpose: "reply",
+        ordinal,
+        roomId: source.room,
+        ghost: source.ghost,
+        sourceEventId: source.event,
+        transactionId: transactionIds[ordinal] as TransactionId,
+        eventType: part.eventType,
+        content: part.content,
+        firstAttemptedAt: undefined,
+      }));
+    },
+
+    /** The unsent parts of a delegation in `reply_pending`, in order. */
+    async pendingReply(lease: Lease): Promise<PendingSend[]> {
+      const source = await sourceOf(pool, lease);
+      const pending = await rows<PendingRow>(pool, PENDING_REPLY, [...heldBy(lease)]);
+      return pending.map((row) => ({
+        sendId: row.id,
+        purpose: row.purpose,
+        ordinal: row.ordinal,
+        roomId: source.room,
+        ghost: source.ghost,
+        sourceEventId: source.event,
+        transactionId: row.transaction_id as TransactionId,
+        eventType: row.event_type,
+        content: JSON.parse(keys.open(row.content, sendIdentity(row.transaction_id))) as Record<
+          string,
+          unknown
+        >,
+        firstAttemptedAt: row.first_attempted_at?.getTime(),
+      }));
+    },
+
+    /**
+     * Records that a request for this event is about to be made. Keeps the time of the first attempt.
+     * @throws DrawbridgeError `lease_lost` when the event was sent or abandoned meanwhile: it must not be sent
+     */
+    async recordAttempt(sendId: string, now: number): Promise<void> {
+      const touched = await rows(pool, RECORD_ATTEMPT, [sendId, toTime(now)]);
+      if (touched.length !== 1) throw leaseLost(`event ${sendId}`);
+    },
+
+    /** Records the event ID that the homeserver gave, and clears the content. */
+    async recordSent(sendId: string, eventId: EventId): Promise<void> {
+      await rows(pool, RECORD_SENT, [sendId, eventId]);
+    },
+  };
+}

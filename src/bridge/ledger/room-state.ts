@@ -1,0 +1,117 @@
+// Room state events that a transaction brings: what they change in the memberships, members and rooms tables.
+// Invariants: a newer membership event raises the ghost's fence, so that the result of an older task is discarded;
+// events may arrive in another order than they happened (a transaction that was delayed behind a catchup), so that a
+// ghost's leave, or an empty room, leads to a task that asks the homeserver, never to an action.
+import type { RoomStateEvent } from "./admission.ts";
+import { encryptedRoomMarker } from "./notices.ts";
+import { type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { noticeTransactionId } from "./transaction-ids.ts";
+
+// A leave of a ghost that was joined makes it read the room's state, because the leave may be out of date; so does a
+// further leave before that (banned, then invited again). A leave that is older than the invitation is ignored; if a
+// clock is wrong there, the homeserver refuses the join.
+const GHOST_EVENT: Statement = {
+  name: "ghost_membership",
+  text: `
+  INSERT INTO bridge_ghost_rooms AS g (room_id, ghost_mxid, membership, inviter, direct, task, due_at, invited_at)
+  VALUES ($1, $2, $3, $4, $5,
+    CASE $3 WHEN 'invite' THEN 'answer_invite' WHEN 'join' THEN 'settle' END,
+    CASE WHEN $3 <> 'leave' THEN $6::timestamptz END,
+    CASE WHEN $3 = 'invite' THEN $7::bigint END)
+  ON CONFLICT (room_id, ghost_mxid) DO UPDATE SET
+    membership = excluded.membership,
+    inviter = COALESCE(excluded.inviter, g.inviter),
+    direct = CASE WHEN $3 = 'invite' THEN excluded.direct ELSE g.direct END,
+    task = CASE
+      WHEN g.membership = 'join' AND $3 = 'join' THEN g.task
+      WHEN $3 = 'leave' AND (g.membership = 'join' OR g.task = 'settle') THEN 'settle' ELSE excluded.task END,
+    due_at = CASE
+      WHEN g.membership = 'join' AND $3 = 'join' THEN g.due_at
+      WHEN $3 = 'leave' AND (g.membership = 'join' OR g.task = 'settle') THEN $6::timestamptz
+      ELSE excluded.due_at END,
+    fence = g.fence + CASE WHEN g.membership = 'join' AND $3 = 'join' THEN 0 ELSE 1 END,
+    invited_at = CASE
+      WHEN $3 <> 'invite' THEN g.invited_at
+      WHEN g.membership = 'invite' THEN GREATEST(g.invited_at, excluded.invited_at)
+      ELSE excluded.invited_at END,
+    attempts = 0
+  WHERE ($3 = 'leave' AND g.membership = 'invite' AND $7::bigint < g.invited_at) IS NOT TRUE`,
+};
+
+// A ghost that is reading the room's members, or leaving because there are none, has outdated facts: it reads the
+// room again, and the raised fence discards the result of its present task.
+const READ_ANEW = `
+  UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, fence = fence + 1, attempts = 0
+  WHERE room_id = $1 AND membership = 'join' AND task IN ('settle', 'leave')`;
+
+const MEMBER_JOINED: Statement = {
+  name: "member_joined",
+  text: `
+  WITH present AS (
+    INSERT INTO bridge_room_members (room_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING
+  ) ${READ_ANEW}`,
+};
+
+// When the last member has left, a joined ghost without a task reads the room; if nobody is there, it leaves.
+const MEMBER_LEFT: Statement = {
+  name: "member_left",
+  text: `
+  WITH gone AS (DELETE FROM bridge_room_members WHERE room_id = $1 AND user_id = $2 RETURNING 1),
+  anew AS (${READ_ANEW})
+  UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, attempts = 0
+  WHERE room_id = $1 AND membership = 'join' AND task IS NULL AND EXISTS (SELECT FROM gone)
+    AND NOT EXISTS (SELECT FROM bridge_room_members m WHERE m.room_id = $1 AND m.user_id <> $2)`,
+};
+
+const ENCRYPTED: Statement = {
+  name: "room_encrypted",
+  text: `
+  WITH room AS (
+    INSERT INTO bridge_rooms AS r (room_id, encrypted) VALUES ($1, true)
+    ON CONFLICT (room_id) DO UPDATE SET encrypted = true
+  )
+  INSERT INTO bridge_notices (marker, kind, room_id, ghost_mxid, transaction_id, created_at, due_at)
+  SELECT $2, 'encrypted_room_refused', $1, min(g.ghost_mxid), $3, $4, $4
+  FROM bridge_ghost_rooms g WHERE g.room_id = $1 AND g.membership = 'join' AND $5 HAVING count(*) > 0
+  ON CONFLICT DO NOTHING`,
+};
+
+/** Applies room state in the order of arrival. Runs inside the transaction of an admission. */
+export async function applyRoomState(
+  on: Queryable,
+  events: readonly RoomStateEvent[],
+  now: number,
+  refuseEncryptedRooms: boolean,
+): Promise<void> {
+  const time = toTime(now);
+  for (const event of events) {
+    switch (event.kind) {
+      case "ghost":
+        await rows(on, GHOST_EVENT, [
+          event.room,
+          event.ghost,
+          event.membership,
+          event.inviter ?? null,
+          event.direct,
+          time,
+          event.originServerTs ?? null,
+        ]);
+        break;
+      case "member":
+        if (event.joined) await rows(on, MEMBER_JOINED, [event.room, event.user, time]);
+        else await rows(on, MEMBER_LEFT, [event.room, event.user, time]);
+        break;
+      case "encryption": {
+        const marker = encryptedRoomMarker(event.room);
+        await rows(on, ENCRYPTED, [
+          event.room,
+          marker,
+          noticeTransactionId(marker),
+          time,
+          refuseEncryptedRooms,
+        ]);
+        break;
+      }
+    }
+  }
+}
