@@ -11,7 +11,7 @@ import { walkPlanes } from "../src/federation/containment/apply-planes.ts";
 import { ContainmentRecord } from "../src/federation/containment/containment-record.ts";
 import { federationStatus } from "../src/federation/containment/status.ts";
 import { assemblePack, packProblems } from "../src/federation/evidence/pack.ts";
-import { SAFE_ORDER } from "../src/federation/planes/names.ts";
+import { CONTAINMENT_ORDER } from "../src/federation/plane-order.ts";
 import { runPass } from "../src/federation/reconcile/pass.ts";
 import { PolicyFile } from "../src/rendered-files/policy-file.ts";
 import { controlConfig, controlRepository, openControl } from "../tests/support/control-repository.ts";
@@ -51,7 +51,10 @@ async function breakGlass(directory: string, report: Report): Promise<void> {
     "containment closes planes 5, 4, 2 and 3, in this order",
     closed.every(({ done }) => done),
   );
-  report("and then looks at the rooms again", parts.applied.join() === [...SAFE_ORDER, "rooms"].join());
+  report(
+    "and then looks at the rooms again",
+    parts.applied.join() === [...CONTAINMENT_ORDER, "rooms"].join(),
+  );
   report(
     "the border drops the partner, and nobody else",
     !admitted().has(serverName) && admitted().size === before.size - 1,
@@ -99,7 +102,7 @@ async function breakGlass(directory: string, report: Report): Promise<void> {
     "restoring opens planes 3, 2, 4 and 5",
     (await walk(restored)).every(({ done }) => done),
   );
-  report("in this order", parts.applied.join() === [...SAFE_ORDER].reverse().join());
+  report("in this order", parts.applied.join() === [...CONTAINMENT_ORDER].reverse().join());
   report("the border takes the partner back", [...admitted()].join() === [...before].join());
   const changed = changedPaths(repository, first, await repository.requireHead());
   const rendered = changed.filter((path) => /^(rendered|kubernetes)\//.test(path));

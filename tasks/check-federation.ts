@@ -1,6 +1,6 @@
 // check:federation: the offline check at work, on a sample organisation that is right and on mistakes planted
 // in it. Needs no server.
-import { checkRepository } from "../src/federation/check.ts";
+import { checkRepository } from "../src/federation/work-tree/check.ts";
 import { outcomeOf, PLANTED_MISTAKES, sampleTree } from "../tests/support/planted-mistakes.ts";
 
 export async function checkFederation(): Promise<number> {

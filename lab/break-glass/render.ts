@@ -8,7 +8,7 @@ import {
   PLANE_NAMES,
   PLANE_NUMBERS,
   type PlaneName,
-} from "../../src/federation/planes/names.ts";
+} from "../../src/federation/plane-order.ts";
 import { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import type { Observed, Timed } from "../observe/attempt-watch.ts";
 import type { ProgramsAfter } from "../observe/restarts.ts";

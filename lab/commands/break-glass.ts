@@ -3,7 +3,7 @@
 import { renderJson } from "../../src/cli/lib/output.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { SAFE_ORDER } from "../../src/federation/planes/names.ts";
+import { CONTAINMENT_ORDER } from "../../src/federation/plane-order.ts";
 import { contain, type Scene } from "../break-glass/contain.ts";
 import { renderContained, renderRestored } from "../break-glass/render.ts";
 import { restore } from "../break-glass/restore.ts";
@@ -56,7 +56,7 @@ export async function breakGlass(args: readonly string[]): Promise<number> {
       act === "contain"
         ? await contain(scene, options.flag("traffic"), progress)
         : await restore(scene, progress);
-    if (options.flag("json")) process.stdout.write(renderJson({ ...seen, safeOrder: SAFE_ORDER }));
+    if (options.flag("json")) process.stdout.write(renderJson({ ...seen, safeOrder: CONTAINMENT_ORDER }));
     else {
       process.stdout.write(
         seen.act === "contain" ? renderContained(scene, seen) : renderRestored(scene, seen),

@@ -4,8 +4,7 @@
 import { stringify } from "yaml";
 import type { z } from "zod";
 import { abuseReportSchema } from "../../src/federation/abuse/report.ts";
-import type { AgentConsumption } from "../../src/federation/registry/consumption.ts";
-import type { Organisation } from "../../src/federation/registry/organisation.ts";
+import type { AgentConsumption, Organisation } from "../../src/federation/registry/organisation.ts";
 import type { Partner } from "../../src/federation/registry/partner.ts";
 import type { PublicEs256Jwk } from "../../src/rendered-files/agents-file.ts";
 import { agentName, serviceEndpoints } from "../endpoints.ts";

@@ -2,7 +2,7 @@
 // attempt refused for the first time, and when did one last get through? Invariants: nothing but counters,
 // times and codes is kept; an attempt that nobody answered counts neither way.
 import type { Clock } from "../../src/domain/clock.ts";
-import type { PlaneName } from "../../src/federation/planes/names.ts";
+import type { PlaneName } from "../../src/federation/plane-order.ts";
 
 /** What one attempt came to. */
 export interface AttemptFinding {

@@ -2,7 +2,7 @@
 
 import { shellWord } from "../../src/cli/lib/federation-options.ts";
 import { renderTable } from "../../src/cli/lib/output.ts";
-import { PLANE_NUMBERS, SAFE_ORDER } from "../../src/federation/planes/names.ts";
+import { CONTAINMENT_ORDER, PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import { PLANE_OF_STAGE, positionOf, STAGE_NAMES, type StageName } from "../../src/records/format/stages.ts";
 import type { Observed } from "../observe/attempt-watch.ts";
 import { THEMSELVES } from "../observe/bystanders.ts";
@@ -104,7 +104,7 @@ function titleOf(stage: string): string {
 }
 
 function attemptTable(attempts: readonly Observed[]): string {
-  const order = [...SAFE_ORDER, "transport"];
+  const order = [...CONTAINMENT_ORDER, "transport"];
   const rows = attempts
     .toSorted((one, other) => order.indexOf(one.plane ?? "") - order.indexOf(other.plane ?? ""))
     .map((one) => [

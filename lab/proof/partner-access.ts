@@ -2,7 +2,7 @@
 // show it stopped. What is found is evidence as any operator would collect it.
 import type { Clock, Random } from "../../src/domain/clock.ts";
 import type { RoomId } from "../../src/domain/identifiers.ts";
-import { CLOSING_ORDER, PLANE_NAMES, type PlaneName } from "../../src/federation/planes/names.ts";
+import { CLOSING_ORDER, PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { PartnerServer } from "../../src/federation/probes/as-server.ts";
 import { loadProbeConfig } from "../../src/federation/probes/config.ts";
 import { observe } from "../../src/federation/probes/finding.ts";

@@ -1,7 +1,7 @@
 // The seeded proof: each organisation's person asks the other's agent; each passes the other's five planes,
 // and org C is stopped on every one of them.
 import type { Clock, Random } from "../../src/domain/clock.ts";
-import { PLANE_NUMBERS } from "../../src/federation/planes/names.ts";
+import { PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import { type AskResult, ask } from "../ask/ask.ts";
 import { ghostFor } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";

@@ -1,6 +1,6 @@
 // The proof as a person reads it at the end of fed:up. Pure.
 
-import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../../src/federation/planes/names.ts";
+import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../../src/federation/plane-order.ts";
 import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import type { AskResult } from "../ask/ask.ts";
 import { timelineOf } from "../ask/timeline.ts";

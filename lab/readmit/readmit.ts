@@ -1,7 +1,7 @@
 // Takes a removed organisation back between the two operators: new identities first, then plane by plane in the
 // order of the specification, on both sides; then one of its people asks again.
 import { z } from "zod";
-import { PLANE_NUMBERS } from "../../src/federation/planes/names.ts";
+import { PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import { READMISSION_ORDER } from "../../src/federation/readmission/readmission.ts";
 import type { RoomsChoice } from "../../src/federation/readmission/readmission-record.ts";
 import { type AskResult, ask } from "../ask/ask.ts";

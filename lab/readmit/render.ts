@@ -1,6 +1,6 @@
 // A re-admission as a person reads it at its end. Pure.
 import { renderTable } from "../../src/cli/lib/output.ts";
-import { PLANE_NAMES, PLANE_NUMBERS } from "../../src/federation/planes/names.ts";
+import { PLANE_NAMES, PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import { partnerOf } from "../organisations.ts";
 import { formatDuration, type Palette } from "../progress.ts";
 import { renderQuestion, renderViews } from "../proof/render.ts";

@@ -1,7 +1,7 @@
 // What an organisation's branch says of the other one: its entry in the registry.
 import { parse } from "yaml";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { PLANE_NAMES } from "../../src/federation/planes/names.ts";
+import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { Partner } from "../../src/federation/registry/partner.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import { BRANCH } from "../configuration/control-repository.ts";

@@ -3,7 +3,7 @@
 import { existsSync } from "node:fs";
 import { type Clock, systemRandom } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { PLANE_NAMES, type PlaneName } from "../../src/federation/planes/names.ts";
+import { PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { readRevision, registryOf } from "../../src/federation/reconcile/desired.ts";
 import { RegistryError } from "../../src/federation/registry/problems.ts";
 import { Repository, type Revision } from "../../src/federation/repository/repository.ts";

@@ -2,7 +2,7 @@
 // Published as docs/reference/schemas/fed-status.schema.json. All paths are absolute. It holds passwords,
 // access tokens and database URLs: they are the lab's own, made for it and good for nothing else.
 import { z } from "zod";
-import { PLANE_NAMES } from "../../src/federation/planes/names.ts";
+import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { OutcomeName } from "../../src/federation/state/records.ts";
 import { ORGANISATION_NAMES } from "../organisations.ts";
 import { UNIT_STATES } from "../supervisor/client.ts";

@@ -4,7 +4,7 @@ import process from "node:process";
 import { type Command, Option } from "commander";
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { PLANE_NAMES, type PlaneName } from "../federation/planes/names.ts";
+import { PLANE_NAMES, type PlaneName } from "../federation/plane-order.ts";
 import type { ReconcileEvent, Reporter } from "../federation/reconcile/events.ts";
 import { follow } from "../federation/reconcile/follow.ts";
 import { type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";

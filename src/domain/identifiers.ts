@@ -74,3 +74,18 @@ export function localpartOf(user: UserId): string {
 export function ghostOf(prefix: string, agent: AgentId, server: ServerName): GhostMxid {
   return `@${prefix}${agent}:${server}` as GhostMxid;
 }
+
+/**
+ * The host of a server name, in lower case; an IPv6 literal keeps its brackets. Room ACLs compare hosts alone
+ * (Matrix client-server API, m.room.server_acl), so they cannot tell two servers of one host apart.
+ */
+export function serverHost(server: string): string {
+  return server.replace(/:[0-9]{1,5}$/, "").toLowerCase();
+}
+
+/** Whether a host is an IP literal, which a room ACL with `allow_ip_literals: false` refuses. */
+export function isIpLiteral(host: string): boolean {
+  if (host.startsWith("[")) return true;
+  const parts = host.split(".");
+  return parts.length === 4 && parts.every((part) => /^[0-9]{1,3}$/.test(part) && Number(part) <= 255);
+}

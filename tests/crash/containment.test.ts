@@ -7,7 +7,7 @@ import { describe, it, type TestContext } from "node:test";
 import { systemClock } from "../../src/domain/clock.ts";
 import { performAct } from "../../src/federation/containment/act.ts";
 import { walkPlanes } from "../../src/federation/containment/apply-planes.ts";
-import { PLANE_NAMES, SAFE_ORDER } from "../../src/federation/planes/names.ts";
+import { CONTAINMENT_ORDER, PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import { readPlane } from "../../src/federation/state/records.ts";
@@ -44,13 +44,13 @@ async function assertSameEnd(directory: string, before: string): Promise<void> {
   for (const [path, text] of await repository.read(head, ["rendered"])) {
     assert.equal(readFileSync(join(folder, path.slice("rendered/".length)), "utf8"), text, path);
   }
-  for (const plane of SAFE_ORDER) {
+  for (const plane of CONTAINMENT_ORDER) {
     const { applied, applying } = readPlane(federation.state, plane);
     assert.deepEqual([plane, applied?.outcome, applied?.revision, applying], [plane, "in_force", head, null]);
   }
   const order = readFileSync(join(folder, "order"), "utf8").trim().split("\n");
   const closing = order.filter((line) => line.endsWith(head)).map((line) => line.split(" ")[0]);
-  assert.deepEqual([...new Set(closing)], SAFE_ORDER, "the safe order, however often it was cut");
+  assert.deepEqual([...new Set(closing)], CONTAINMENT_ORDER, "the safe order, however often it was cut");
   assert.equal((await runPass(federation, { lookForDrift: true })).refusal, undefined);
   assert.deepEqual(
     events.filter(({ event }) => event === "drift"),

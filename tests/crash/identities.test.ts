@@ -8,7 +8,7 @@ import { importPinnedKey } from "../../src/cards/pinned-keys.ts";
 import { verifyCard } from "../../src/cards/verify.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import { readPrivateKey } from "../../src/federation/agents/key-files.ts";
-import { PLANE_NAMES } from "../../src/federation/planes/names.ts";
+import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { thumbprintOf } from "../../src/federation/registry/retired.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";

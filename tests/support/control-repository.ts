@@ -2,18 +2,17 @@
 // the reconciler and containment can be driven, and killed, without any server.
 import { appendFileSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
-import type { Clock } from "../../src/domain/clock.ts";
-import { systemRandom } from "../../src/domain/clock.ts";
+import { type Clock, systemRandom } from "../../src/domain/clock.ts";
 import { type FederationConfig, FederationConfigFile } from "../../src/federation/config.ts";
+import { PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { applyFile, fileDrift } from "../../src/federation/planes/file-target.ts";
-import { PLANE_NAMES, type PlaneName } from "../../src/federation/planes/names.ts";
 import type { DesiredPlane, Drift, PlaneOutcome, PlaneRuntime } from "../../src/federation/planes/plane.ts";
+import { renderAll } from "../../src/federation/planes/render.ts";
 import type { PlaneRuntimes } from "../../src/federation/planes/runtimes.ts";
+import { type Federation, openFederation } from "../../src/federation/reconcile/context.ts";
 import type { ReconcileEvent, Reporter } from "../../src/federation/reconcile/events.ts";
-import { type Federation, openFederation } from "../../src/federation/reconcile/open.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { planeState } from "../../src/federation/registry/partner.ts";
-import { renderAll } from "../../src/federation/render.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
 import { evidenceItem } from "../../src/records/format/evidence-item.ts";
 import { registryFiles } from "./registry-folder.ts";

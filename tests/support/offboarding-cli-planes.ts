@@ -2,7 +2,7 @@
 import { basename, join } from "node:path";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { FederationConfig } from "../../src/federation/config.ts";
-import { PLANE_NAMES, type PlaneName } from "../../src/federation/planes/names.ts";
+import { PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import type { PlaneRuntimes } from "../../src/federation/planes/runtimes.ts";
 import type { ProbeConfig } from "../../src/federation/probes/config.ts";
 import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { trustOf } from "../../src/federation/offboarding/run/context.ts";
 import { counterpartyOf, findRun } from "../../src/federation/offboarding/run/run.ts";
 import { recordFileOf } from "../../src/federation/offboarding/workflow/complete.ts";
-import { PLANE_NAMES } from "../../src/federation/planes/names.ts";
+import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import type { Envelope } from "../../src/records/format/envelope.ts";
 import { ExchangeFile } from "../../src/records/format/exchange-file.ts";
 import { RecordFile } from "../../src/records/format/record-file.ts";

@@ -10,12 +10,12 @@ import type { RecordFacts } from "../../src/federation/offboarding/private-recor
 import type { OffboardingContext } from "../../src/federation/offboarding/run/context.ts";
 import { openRun } from "../../src/federation/offboarding/run/open.ts";
 import type { Run } from "../../src/federation/offboarding/run/run.ts";
+import { PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { applyFile, fileDrift } from "../../src/federation/planes/file-target.ts";
-import { PLANE_NAMES, type PlaneName } from "../../src/federation/planes/names.ts";
 import type { OutOfReach, PlaneRuntime } from "../../src/federation/planes/plane.ts";
 import type { PlaneRuntimes } from "../../src/federation/planes/runtimes.ts";
+import { type Federation, openFederation } from "../../src/federation/reconcile/context.ts";
 import type { Reporter } from "../../src/federation/reconcile/events.ts";
-import { type Federation, openFederation } from "../../src/federation/reconcile/open.ts";
 import type { Partner } from "../../src/federation/registry/partner.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import {

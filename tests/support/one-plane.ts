@@ -11,7 +11,7 @@ import { federationStatus, planesBehind } from "../../lab/status/federation.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId } from "../../src/domain/identifiers.ts";
 import { violationOf } from "../../src/federation/evidence/observe-from-outside.ts";
-import { PLANE_NAMES, type PlaneName } from "../../src/federation/planes/names.ts";
+import { PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { loadProbeConfig, type ProbeConfig } from "../../src/federation/probes/config.ts";
 import { wasLeftOut } from "../../src/federation/probes/finding.ts";
 import { probeFromOutside } from "../../src/federation/probes/outside.ts";

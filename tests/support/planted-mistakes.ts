@@ -1,8 +1,9 @@
 // Mistakes that operators make, planted in the sample organisation, and the check that must catch each.
 // Invariant: every mistake changes one thing in a repository that is right in all else.
-import { checkRepository } from "../../src/federation/check.ts";
+
+import { renderAll } from "../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
-import { renderAll } from "../../src/federation/render.ts";
+import { checkRepository } from "../../src/federation/work-tree/check.ts";
 import { registryFiles } from "./registry-folder.ts";
 
 /** The two halves of a repository, free to be spoiled. */
@@ -168,7 +169,7 @@ export const PLANTED_MISTAKES: readonly PlantedMistake[] = [
   },
   {
     what: "a file of a partner who is gone",
-    plant: ({ rendered }) => rendered.set("kubernetes/gateway/partners/gull.yaml", "kind: ConfigMap\n"),
+    plant: ({ rendered }) => rendered.set("kubernetes/gateway/gull.yaml", "kind: ConfigMap\n"),
     caughtBy: "renders equal the registry",
     says: /gull\.yaml would be removed/,
   },

@@ -2,8 +2,8 @@
 import { resolve } from "node:path";
 import process from "node:process";
 import type { Command } from "commander";
-import { checkRepository } from "../../federation/check.ts";
-import { readRegistryFolder, readRenderedFiles } from "../../federation/work-tree.ts";
+import { checkRepository } from "../../federation/work-tree/check.ts";
+import { readRegistryFolder, readRenderedFiles } from "../../federation/work-tree/files.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { renderJson, renderTable } from "../lib/output.ts";
 

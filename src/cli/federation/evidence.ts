@@ -9,7 +9,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { assemblePack, packProblems } from "../../federation/evidence/pack.ts";
 import { renderPage } from "../../federation/evidence/page.ts";
 import type { Window } from "../../federation/evidence/record-streams.ts";
-import { CLOSING_ORDER } from "../../federation/planes/names.ts";
+import { CLOSING_ORDER } from "../../federation/plane-order.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { lookAt } from "../lib/federation-look.ts";

@@ -2,7 +2,7 @@
 import process from "node:process";
 import type { Command } from "commander";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { CLOSING_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../../federation/planes/names.ts";
+import { CLOSING_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../../federation/plane-order.ts";
 import { judge } from "../../federation/probes/judge.ts";
 import { PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";

@@ -2,14 +2,14 @@
 import { resolve } from "node:path";
 import process from "node:process";
 import type { Command } from "commander";
+import { renderAll } from "../../federation/planes/render.ts";
 import { loadRegistry } from "../../federation/registry/load.ts";
-import { renderAll } from "../../federation/render.ts";
 import {
   compareRendered,
   readRegistryFolder,
   readRenderedFiles,
   writeRendered,
-} from "../../federation/work-tree.ts";
+} from "../../federation/work-tree/files.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 
 interface Options {

@@ -1,7 +1,7 @@
 // What the commands about one agent's identity share: how a result is told, and its exit code.
 import process from "node:process";
 import { type IdentityResult, keepEvidence } from "../../federation/agents/commit-identity.ts";
-import type { Federation } from "../../federation/reconcile/open.ts";
+import type { Federation } from "../../federation/reconcile/context.ts";
 import { ExitCode } from "./command.ts";
 import { say, short } from "./federation-options.ts";
 import { renderJson, renderTable } from "./output.ts";

@@ -4,7 +4,7 @@ import type { Command } from "commander";
 import { type ActResult, limitsOf, performAct } from "../../federation/containment/act.ts";
 import { type PlaneWalk, stepsOf, walkPlanes } from "../../federation/containment/apply-planes.ts";
 import type { Act } from "../../federation/containment/containment-record.ts";
-import type { PlaneName } from "../../federation/planes/names.ts";
+import type { PlaneName } from "../../federation/plane-order.ts";
 import { type CommandModule, ExitCode } from "./command.ts";
 import {
   CONFIG_OPTION,

@@ -2,11 +2,11 @@
 // where a probe.yaml says how.
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import type { FederationConfig } from "../../federation/config.ts";
-import { type CurrentState, stateTakenUp } from "../../federation/current.ts";
 import { observeFromOutside, requireAbout } from "../../federation/evidence/observe-from-outside.ts";
-import type { PlaneName } from "../../federation/planes/names.ts";
+import type { PlaneName } from "../../federation/plane-order.ts";
 import { loadProbeConfig } from "../../federation/probes/config.ts";
 import { probeFromInside } from "../../federation/probes/inside.ts";
+import { acceptedState, type CurrentState } from "../../federation/reconcile/assess.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
 import type { PartnerEntry } from "../../federation/registry/partner.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
@@ -28,7 +28,7 @@ export async function lookAt(
   options: { readonly config: string; readonly probeConfig?: string; readonly planes: readonly PlaneName[] },
 ): Promise<Look> {
   const { config, federation } = await openForCommand(options.config);
-  const current = await stateTakenUp(federation);
+  const current = await acceptedState(federation);
   if (current.refusal !== undefined) {
     say(`NOTE: the head is refused: ${current.refusal.detail}`);
     say(`Looked at by ${short(current.desired.revision)}, which was taken up before.`);

@@ -2,9 +2,9 @@
 import process from "node:process";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { type FederationConfig, loadFederationConfig } from "../../federation/config.ts";
-import { PLANE_NUMBERS, type PlaneName } from "../../federation/planes/names.ts";
+import { PLANE_NUMBERS, type PlaneName } from "../../federation/plane-order.ts";
+import { type Federation, openFederation } from "../../federation/reconcile/context.ts";
 import type { LockHolder, ReconcileEvent, Reporter } from "../../federation/reconcile/events.ts";
-import { type Federation, openFederation } from "../../federation/reconcile/open.ts";
 import { CONFIG, requireConfigFile } from "./config-option.ts";
 
 export const CONFIG_OPTION = CONFIG.federation;

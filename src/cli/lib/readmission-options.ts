@@ -2,7 +2,7 @@
 import { Option } from "commander";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { observeFromOutside, requireAbout } from "../../federation/evidence/observe-from-outside.ts";
-import { PLANE_NUMBERS } from "../../federation/planes/names.ts";
+import { PLANE_NUMBERS } from "../../federation/plane-order.ts";
 import { loadProbeConfig } from "../../federation/probes/config.ts";
 import { currentStage, type Readmission } from "../../federation/readmission/readmission.ts";
 import { ROOMS_CHOICES } from "../../federation/readmission/readmission-record.ts";

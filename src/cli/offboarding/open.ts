@@ -5,7 +5,6 @@ import process from "node:process";
 import type { Command } from "commander";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { currentState } from "../../federation/current.ts";
 import { RecordError, valueAt } from "../../federation/offboarding/private-record/check.ts";
 import { knownValues, registryProblems } from "../../federation/offboarding/private-record/consistency.ts";
 import {
@@ -17,7 +16,8 @@ import {
 import { renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
 import { openRun } from "../../federation/offboarding/run/open.ts";
 import { openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run.ts";
-import type { Federation } from "../../federation/reconcile/open.ts";
+import { currentState } from "../../federation/reconcile/assess.ts";
+import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION, openForCommand, say, shellWord } from "../lib/federation-options.ts";

@@ -1,13 +1,13 @@
 // drawbridge offboarding purge: shows what can be purged of a partner's data, and purges what was shown.
 import process from "node:process";
 import type { Command } from "commander";
-import { currentState } from "../../federation/current.ts";
 import { NOT_PURGEABLE } from "../../federation/offboarding/duties/evidence.ts";
 import type { PurgePlan } from "../../federation/offboarding/duties/plan.ts";
 import { dryRun, type PurgeState, runPurge } from "../../federation/offboarding/duties/purge.ts";
 import { type ResidualReport, residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { findRun, type Run } from "../../federation/offboarding/run/run.ts";
-import type { Federation } from "../../federation/reconcile/open.ts";
+import { currentState } from "../../federation/reconcile/assess.ts";
+import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION, openForCommand, say, shellWord } from "../lib/federation-options.ts";

@@ -1,8 +1,8 @@
 // drawbridge readmission status: where it stands, from the records alone.
 import process from "node:process";
 import type { Command } from "commander";
-import { currentState } from "../../federation/current.ts";
 import { requireReadmission } from "../../federation/readmission/readmission.ts";
+import { currentState } from "../../federation/reconcile/assess.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
 import { type CommandModule, ExitCode } from "../lib/command.ts";
 import { CONFIG_OPTION, openForCommand } from "../lib/federation-options.ts";

@@ -6,12 +6,11 @@ import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
 import { bringPlane } from "../containment/apply-planes.ts";
-import type { PlaneName } from "../planes/names.ts";
-import { timestamp } from "../reconcile/context.ts";
-import type { Federation } from "../reconcile/open.ts";
+import type { PlaneName } from "../plane-order.ts";
+import { planeOfPath, renderAll } from "../planes/render.ts";
+import { type Federation, timestamp } from "../reconcile/context.ts";
 import type { PassResult } from "../reconcile/pass.ts";
 import type { Registry } from "../registry/partner.ts";
-import { planeOfPath, renderAll } from "../render.ts";
 import { refuse } from "./guards.ts";
 import type { Condition, Seal } from "./proof.ts";
 

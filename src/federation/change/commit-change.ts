@@ -2,12 +2,12 @@
 // it. Invariants: all of it or nothing; what comes out is a valid registry, or every problem is told and
 // nothing changes; a head that may not be taken up is never built on; nobody else commits meanwhile.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { planeOfPath, renderAll } from "../planes/render.ts";
 import { assess } from "../reconcile/assess.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
-import { planeOfPath, renderAll } from "../render.ts";
 import { blobIdOf, type Revision } from "../repository/repository.ts";
 import { readHead } from "../state/records.ts";
 import { type BranchContext, commitToBranch, untilCommitted } from "./commit-to-branch.ts";

@@ -3,9 +3,14 @@
 // moves to a commit that the reconciler would refuse for want of a signature.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { type CommitAuthor, type NewCommit, writeCommit } from "../repository/commit.ts";
+import {
+  type CommitAuthor,
+  canReadSigners,
+  isSignedByAllowed,
+  type NewCommit,
+  writeCommit,
+} from "../repository/commit.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
-import { canReadSigners, isSignedByAllowed } from "../repository/signature.ts";
 import type { StateFolder } from "../state/folder.ts";
 
 const ATTEMPTS_MAX = 50;

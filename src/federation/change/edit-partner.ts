@@ -3,7 +3,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { type Document, isMap, isScalar, parseDocument, type YAMLMap } from "yaml";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { PlaneName } from "../planes/names.ts";
+import type { PlaneName } from "../plane-order.ts";
 import type { PlaneState } from "../registry/partner.ts";
 
 /**

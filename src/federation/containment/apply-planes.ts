@@ -3,7 +3,7 @@
 // has it in force and no real part says otherwise; one plane that fails does not keep the next from closing.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { type PlaneName, SAFE_ORDER } from "../planes/names.ts";
+import { CONTAINMENT_ORDER, type PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
 import { probeFromInside } from "../probes/inside.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
@@ -33,7 +33,7 @@ export interface PlaneWalk {
 }
 
 export function stepsOf(act: Act): readonly PlaneName[] {
-  return act === "contain" ? SAFE_ORDER : [...SAFE_ORDER].reverse();
+  return act === "contain" ? CONTAINMENT_ORDER : [...CONTAINMENT_ORDER].reverse();
 }
 
 export interface WalkOptions {

@@ -2,9 +2,8 @@
 // Invariant: all of it or nothing.
 import type { CommitContext } from "../change/commit-change.ts";
 import { commitToBranch } from "../change/commit-to-branch.ts";
-import { PLANE_NAMES } from "../planes/names.ts";
+import { planeOfPath, renderAll } from "../planes/render.ts";
 import type { Partner, PartnerEntry, Registry } from "../registry/partner.ts";
-import { renderPartner, renderShared } from "../render.ts";
 import { blobIdOf, type Revision } from "../repository/repository.ts";
 import type { ContainmentBase } from "./base.ts";
 
@@ -47,13 +46,9 @@ async function changesOf(
   const changes = new Map<string, string | null>();
   const blobOf = (path: string) => files.registry.get(path)?.blobId;
   const wanted = [entry.file, ...(setAside?.paths ?? [])];
-  const [texts, shared] = await Promise.all([
+  const [texts, kubernetes] = await Promise.all([
     repository.blobs(wanted.flatMap((path) => blobOf(path) ?? [])),
-    // Of the Kubernetes files only what speaks of all, or of this partner, can change; the others are not read.
-    repository.listDirectly(
-      base.tree,
-      PLANE_NAMES.map((plane) => `kubernetes/${plane}`),
-    ),
+    repository.list(base.tree, ["kubernetes"]),
   ]);
   for (const path of setAside?.paths ?? []) changes.set(path, texts.get(blobOf(path) ?? "") ?? null);
   changes.set(entry.file, edit(texts.get(blobOf(entry.file) ?? "") ?? ""));
@@ -63,16 +58,17 @@ async function changesOf(
     ...registry,
     partners: registry.partners.map((one) => (one === entry ? changed : one)),
   };
-  const rendered = new Map([...renderShared(after), ...renderPartner(after, changed)]);
-  const committed = new Map(shared.map(({ path, blobId }) => [path, blobId]));
+  const rendered = renderAll(after);
+  const committed = new Map(
+    kubernetes.filter(({ path }) => planeOfPath(path)).map(({ path, blobId }) => [path, blobId]),
+  );
   for (const [path, text] of rendered) {
     const blobId = committed.get(path);
     const same =
       blobId === undefined ? files.rendered.get(path) === text : blobIdOf(text, base.tree) === blobId;
     if (!same) changes.set(path, text);
   }
-  const before = renderPartner(registry, entry).keys();
-  for (const path of [...files.rendered.keys(), ...committed.keys(), ...before]) {
+  for (const path of [...files.rendered.keys(), ...committed.keys()]) {
     if (!rendered.has(path)) changes.set(path, null);
   }
   return changes;

@@ -2,7 +2,7 @@
 // field is an identifier, a revision or a time; the file's name says when, whom and what.
 // Published as docs/reference/schemas/svc.federation.containment.v1.schema.json.
 import { z } from "zod";
-import { SAFE_ORDER } from "../planes/names.ts";
+import { CONTAINMENT_ORDER } from "../plane-order.ts";
 import type { Partner } from "../registry/partner.ts";
 import { parseRevision, type Revision } from "../repository/repository.ts";
 
@@ -42,7 +42,7 @@ export function containmentRecord(
     classification: partner.classification,
     git_revision: revision,
     timestamp,
-    planes: SAFE_ORDER,
+    planes: CONTAINMENT_ORDER,
   });
 }
 

@@ -1,6 +1,6 @@
 // What is in force, plane by plane, whom it contains, what drifted and what waits: from the records alone,
 // without asking a real part.
-import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
+import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
 import { assess } from "../reconcile/assess.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";

@@ -6,7 +6,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseRoomId, type RoomId } from "../../domain/identifiers.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { FederationConfig } from "../config.ts";
-import type { PlaneName } from "../planes/names.ts";
+import type { PlaneName } from "../plane-order.ts";
 import type { ProbeConfig } from "../probes/config.ts";
 import { probeFromOutside } from "../probes/outside.ts";
 import type { Explanation } from "../probes/probed-room.ts";

@@ -12,7 +12,7 @@ import { EvidenceItem, isIntact } from "../../records/format/evidence-item.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/token-life.ts";
 import type { FederationConfig } from "../config.ts";
 import { ContainmentRecord } from "../containment/containment-record.ts";
-import type { CurrentState } from "../current.ts";
+import type { CurrentState } from "../reconcile/assess.ts";
 import { closedPlanes, type PartnerEntry } from "../registry/partner.ts";
 import {
   collectStream,

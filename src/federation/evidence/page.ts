@@ -1,7 +1,7 @@
 // An evidence pack as one page that a person reads. Pure. Invariant: it says nothing that the pack does not.
 
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { CLOSING_ORDER, PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
+import { CLOSING_ORDER, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { LEAK_TITLES, type LeakCell, type LeakColumn, leakRows, leakSummary } from "./leak-rows.ts";
 import type { EvidencePack } from "./pack.ts";
 

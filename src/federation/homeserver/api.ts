@@ -6,9 +6,8 @@ import { Agent, request } from "undici";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
+import { readBoundedJson } from "../../runtime/read-bounded.ts";
 import { retryAfterMs } from "../../runtime/retry-after.ts";
-import type { Pacer } from "./pacer.ts";
-import { readBoundedJson } from "./read-json.ts";
 
 export interface ApiOptions {
   /** Client-server API, without a final slash. */
@@ -149,4 +148,25 @@ function unavailable(call: ApiCall, status: number | undefined): DrawbridgeError
     `the homeserver did not answer ${call.operation}${status === undefined ? "" : `: HTTP ${status}`}`,
     { hint: "Start the homeserver, or hint its address in the configuration; the work is then resumed." },
   );
+}
+
+/** The pace of writes to a homeserver: the beginnings of two writes lie at least the configured time apart. */
+export class Pacer {
+  readonly #clock: Clock;
+  readonly #paceMs: number;
+  #nextAt = 0;
+
+  constructor(clock: Clock, paceMs: number) {
+    this.#clock = clock;
+    this.#paceMs = paceMs;
+  }
+
+  /** Resolves when the caller may write. */
+  async turn(): Promise<void> {
+    if (this.#paceMs === 0) return;
+    const now = this.#clock.now();
+    const at = Math.max(now, this.#nextAt);
+    this.#nextAt = at + this.#paceMs;
+    if (at > now) await this.#clock.sleep(at - now);
+  }
 }

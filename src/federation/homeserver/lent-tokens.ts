@@ -4,7 +4,7 @@
 import type { Clock } from "../../domain/clock.ts";
 import type { UserId } from "../../domain/identifiers.ts";
 import type { ActingUser } from "./acting-user.ts";
-import type { HomeserverOperator } from "./client.ts";
+import type { HomeserverOperator } from "./operator.ts";
 
 const LIFE_MS = 15 * 60_000;
 const USED_MS = 10 * 60_000;

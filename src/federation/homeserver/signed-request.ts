@@ -5,7 +5,7 @@ import { createPrivateKey, type KeyObject, sign } from "node:crypto";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
 import type { Random } from "../../domain/clock.ts";
 import type { ServerName } from "../../domain/identifiers.ts";
-import { readBoundedJson } from "./read-json.ts";
+import { readBoundedJson } from "../../runtime/read-bounded.ts";
 
 export interface SigningServer {
   readonly name: ServerName;

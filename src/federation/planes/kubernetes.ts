@@ -1,6 +1,7 @@
-// What every Kubernetes resource rendered here has in common: names, labels, ConfigMaps.
-// Invariants: a resource's name follows from what it stands for, so that a re-render replaces and never
-// piles up; nothing is rendered unless the organisation names a Kubernetes target.
+// What the Kubernetes resources rendered here have in common: names, labels, ConfigMaps, routes and backends.
+// Invariants: a resource's name follows from what it stands for, so that a re-render replaces and never piles up;
+// nothing is rendered unless the organisation names a Kubernetes target; every rule of a route names one method and
+// matches a path exactly, but for the tasks of an agent's HTTP+JSON interface.
 import { sha256 } from "../../domain/digest.ts";
 import type { Registry } from "../registry/partner.ts";
 import { type Plain, yamlDocuments } from "./emit-yaml.ts";
@@ -28,14 +29,21 @@ export function metadata({ organisation }: Registry, name: string, plane: string
   };
 }
 
-/** A ConfigMap of whole files. */
-export function configMap(
+/** A file with one ConfigMap of whole files. @param path below `kubernetes/`; its folder is the plane */
+export function configMapFile(
   registry: Registry,
-  plane: string,
+  path: string,
   name: string,
   files: Readonly<Record<string, string>>,
-): Resource {
-  return { apiVersion: "v1", kind: "ConfigMap", metadata: metadata(registry, name, plane), data: files };
+): RenderedFiles {
+  const plane = path.slice(0, path.indexOf("/"));
+  const resource = {
+    apiVersion: "v1",
+    kind: "ConfigMap",
+    metadata: metadata(registry, name, plane),
+    data: files,
+  };
+  return resourceFile(registry, path, [resource]);
 }
 
 /**
@@ -47,4 +55,103 @@ export function resourceName(prefix: string, agent: string): string {
   if (allowed.test(agent)) return `${prefix}-${agent}`;
   const cleaned = agent.replaceAll(/[^a-z0-9]+/g, "-").replace(/-$/, "");
   return `${prefix}-${cleaned}-${sha256(agent).toString("hex").slice(0, 8)}`;
+}
+
+/** An HTTPRoute (gateway.networking.k8s.io/v1) that attaches to the organisation's Gateway. */
+export function httpRoute(
+  registry: Registry,
+  plane: string,
+  name: string,
+  rules: readonly Plain[],
+): Resource {
+  const target = registry.organisation.kubernetes;
+  const hostnames = target?.hostnames ?? [];
+  return {
+    apiVersion: "gateway.networking.k8s.io/v1",
+    kind: "HTTPRoute",
+    metadata: metadata(registry, name, plane),
+    spec: {
+      parentRefs: [
+        {
+          group: "gateway.networking.k8s.io",
+          kind: "Gateway",
+          name: target?.gateway.name,
+          namespace: target?.gateway.namespace,
+        },
+      ],
+      hostnames: hostnames.length === 0 ? undefined : hostnames,
+      rules,
+    },
+  };
+}
+
+interface RuleTarget {
+  readonly method: "GET" | "POST";
+  readonly path: string;
+  /** The path at the agent itself. */
+  readonly rewrite: string;
+  /** Name of the route and of the backend outside the cluster, if it is one. */
+  readonly backend: string;
+  readonly upstream: string;
+}
+
+export function exactRule(target: RuleTarget): Plain {
+  return {
+    matches: [{ path: { type: "Exact", value: target.path }, method: target.method }],
+    filters: [
+      {
+        type: "URLRewrite",
+        urlRewrite: { path: { type: "ReplaceFullPath", replaceFullPath: target.rewrite } },
+      },
+    ],
+    backendRefs: [backendRef(target)],
+  };
+}
+
+/** A path and everything below it. */
+export function prefixRule(target: RuleTarget): Plain {
+  return {
+    matches: [{ path: { type: "PathPrefix", value: target.path }, method: target.method }],
+    filters: [
+      {
+        type: "URLRewrite",
+        urlRewrite: { path: { type: "ReplacePrefixMatch", replacePrefixMatch: target.rewrite } },
+      },
+    ],
+    backendRefs: [backendRef(target)],
+  };
+}
+
+/** `NAME.NAMESPACE.svc`, with or without the cluster's domain. */
+const SERVICE = /^([a-z0-9-]{1,63})\.([a-z0-9-]{1,63})\.svc(?:\.[a-z0-9.-]+)?$/;
+
+function backendRef({ backend, upstream }: RuleTarget): Plain {
+  const { hostname, port } = new URL(upstream);
+  const service = SERVICE.exec(hostname);
+  return service === null
+    ? { group: "agentgateway.dev", kind: "AgentgatewayBackend", name: backend }
+    : { group: "", kind: "Service", name: service[1], namespace: service[2], port: portOf(port) };
+}
+
+/** The backend of an agent that is no Service of the cluster. */
+export function upstreamBackend(
+  registry: Registry,
+  plane: string,
+  name: string,
+  upstream: string,
+): readonly Resource[] {
+  const { hostname, port } = new URL(upstream);
+  if (SERVICE.test(hostname)) return [];
+  return [
+    {
+      apiVersion: "agentgateway.dev/v1alpha1",
+      kind: "AgentgatewayBackend",
+      metadata: metadata(registry, name, plane),
+      spec: { static: { host: hostname.replaceAll(/[[\]]/g, ""), port: portOf(port) } },
+    },
+  ];
+}
+
+function portOf(port: string): number {
+  return port === "" ? 80 : Number(port);
 }

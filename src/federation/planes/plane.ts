@@ -1,11 +1,10 @@
-// What a plane is. Rendering is pure and done when a change is proposed; the rest works on the real parts
-// and is done by the reconciler, or by an operator who looks.
+// What a plane is. Rendering is pure and done when a change is proposed; the rest works on the real parts, on behalf
+// of the reconciler or of an operator's command.
 // Invariants: `render` reads nothing but the registry; `apply` is idempotent and ends in a verified state or
 // says what it could not reach; nothing reported here holds content.
-
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import type { PlaneName } from "../plane-order.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
-import type { PlaneName } from "./names.ts";
 
 /** Text by path below `rendered/` (one machine) or `kubernetes/`, such as `border/policy.json`. */
 export type RenderedFiles = ReadonlyMap<string, string>;
@@ -13,12 +12,10 @@ export type RenderedFiles = ReadonlyMap<string, string>;
 /** The pure half: what the registry means for this plane. */
 export interface PlaneRender {
   readonly name: PlaneName;
-  /** Files of the one-machine target that speak of all partners at once. */
+  /** Files of the one-machine target. */
   render(registry: Registry): RenderedFiles;
-  /** Kubernetes resources that speak of all partners at once. */
+  /** Kubernetes resources; empty where the plane has none. */
   renderKubernetes(registry: Registry): RenderedFiles;
-  /** Kubernetes resources of one partner alone; empty where the plane has none. */
-  renderPartnerKubernetes(registry: Registry, partner: PartnerEntry): RenderedFiles;
 }
 
 /** What one revision wants of a plane. */
@@ -75,4 +72,14 @@ export interface PlaneRuntime {
   drift(desired: DesiredPlane): Promise<readonly Drift[]>;
   /** Operator evidence: what the real parts say of one partner, from inside. */
   probe(desired: DesiredPlane, partner: PartnerEntry): Promise<readonly EvidenceItem[]>;
+}
+
+/** A plane whose part this organisation does not run: nothing is applied, and nobody can come in by it. */
+export function absentPlane(name: PlaneName): PlaneRuntime {
+  return {
+    name,
+    apply: async () => ({ state: "in_force", changed: false }),
+    drift: async () => [],
+    probe: async () => [],
+  };
 }

@@ -5,7 +5,7 @@ import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type EvidenceItem, evidenceItem, type Vantage } from "../../records/format/evidence-item.ts";
-import type { PlaneName } from "../planes/names.ts";
+import type { PlaneName } from "../plane-order.ts";
 
 /** Who answered, as evidence items name it. */
 export type AnsweringLayer =

@@ -3,7 +3,7 @@
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type EvidenceItem, evidenceItem } from "../../records/format/evidence-item.ts";
-import type { PlaneName } from "../planes/names.ts";
+import type { PlaneName } from "../plane-order.ts";
 import type { PlaneRuntimes } from "../planes/runtimes.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired.ts";
 import type { PartnerEntry } from "../registry/partner.ts";

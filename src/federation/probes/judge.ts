@@ -6,8 +6,8 @@
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PublicationFile } from "../../rendered-files/publication-file.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
+import type { PlaneName } from "../plane-order.ts";
 import { CARD_PUBLICATION } from "../planes/card/render.ts";
-import type { PlaneName } from "../planes/names.ts";
 import type { DesiredState } from "../reconcile/desired.ts";
 import { type PartnerEntry, planeState } from "../registry/partner.ts";
 import { OUTSIDE_PROBES, wasLeftOut } from "./finding.ts";

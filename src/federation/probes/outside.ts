@@ -3,7 +3,7 @@
 // closed without an answer that refused, or an absence that is explained.
 import type { RoomId } from "../../domain/identifiers.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
+import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { PartnerServer } from "./as-server.ts";
 import { probeCards, probeInvocation } from "./at-gateway.ts";
 import type { ProbeConfig, ProbeUser } from "./config.ts";

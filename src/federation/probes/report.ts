@@ -1,5 +1,5 @@
 // What probes found, as a table for a tired person: what is not as it should be stands first.
-import { PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
+import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import type { Judged, Judgement } from "./judge.ts";
 

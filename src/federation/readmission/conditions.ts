@@ -2,7 +2,7 @@
 // asked for; what nobody saw open is not open; an item that says closed is enough to say no; a rule names what
 // was found and what to do.
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import type { PlaneName } from "../planes/names.ts";
+import type { PlaneName } from "../plane-order.ts";
 import { wasLeftOut } from "../probes/finding.ts";
 import type { Judged } from "../probes/judge.ts";
 import type { TouchedRoom } from "./readmission.ts";

@@ -1,11 +1,10 @@
 // What each step that is left would change: worked out on the registry as it is, without changing anything.
-import type { Change } from "../change/commit-change.ts";
-import { changeBase, workOut } from "../change/commit-change.ts";
+import { type Change, changeBase, workOut } from "../change/commit-change.ts";
 import { setPlane } from "../change/edit-partner.ts";
-import { currentState } from "../current.ts";
-import { PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
+import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
+import { renderAll } from "../planes/render.ts";
+import { currentState } from "../reconcile/assess.ts";
 import { findPartner } from "../registry/find-partner.ts";
-import { renderAll } from "../render.ts";
 import { requireReadmission, type TouchedRoom } from "./readmission.ts";
 import type { RoomsChoice } from "./readmission-record.ts";
 import type { WalkContext } from "./workflow.ts";

@@ -10,7 +10,7 @@ import {
   OrganisationName,
   RunId,
 } from "../../records/format/fields.ts";
-import { PLANE_NAMES } from "../planes/names.ts";
+import { PLANE_NAMES } from "../plane-order.ts";
 
 export const ROOMS_CHOICES = ["new", "reopen"] as const;
 export const RoomsChoice = z.enum(ROOMS_CHOICES);

@@ -16,7 +16,7 @@ import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { refuse } from "../agents/guards.ts";
 import { readStage } from "../offboarding/run/progress.ts";
 import { openRunWith, runsWith } from "../offboarding/run/run.ts";
-import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
+import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { RoomsChoice } from "./readmission-record.ts";

@@ -9,7 +9,7 @@ import { type ChangeBase, type Committed, changeBase, commitChange } from "../ch
 import { setPlane } from "../change/edit-partner.ts";
 import type { FederationConfig } from "../config.ts";
 import { bringPlane } from "../containment/apply-planes.ts";
-import { PLANE_NUMBERS, type PlaneName } from "../planes/names.ts";
+import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { probeFromInside } from "../probes/inside.ts";
 import { judge } from "../probes/judge.ts";
 import { timestamp } from "../reconcile/context.ts";

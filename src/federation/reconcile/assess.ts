@@ -1,11 +1,13 @@
-// Whether the branch's head may be taken up. Invariant: a head that is not wholly good is refused as a whole;
-// what was accepted before stays in force, and the reason is remembered.
+// Whether the branch's head may be taken up, and the state by which the planes are judged.
+// Invariant: a head that is not wholly good is refused as a whole; what was accepted before stays in force, and the
+// reason is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { RegistryError } from "../registry/problems.ts";
+import { canReadSigners, isSignedByAllowed } from "../repository/commit.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
-import { canReadSigners, isSignedByAllowed } from "../repository/signature.ts";
 import type { PartnerCache } from "../state/partner-cache.ts";
-import type { RefusalReason } from "../state/records.ts";
+import { type RefusalReason, readHead } from "../state/records.ts";
+import type { ReconcileContext } from "./context.ts";
 import {
   type DesiredState,
   desiredState,
@@ -102,4 +104,42 @@ function assessFiles(revision: Revision, files: RevisionFiles, cache: PartnerCac
       hint: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
     };
   }
+}
+
+/** The state by which real parts are judged, and why that is not the head's. */
+export interface AcceptedState extends CurrentState {
+  readonly refusal: Refusal | undefined;
+}
+
+/**
+ * The head's state if it may be taken up, else that of the last good revision: what is probed is judged
+ * by what the reconciler has brought about, or is about to; never by what it refuses.
+ * @throws DrawbridgeError `head_refused` when nothing was ever taken up; `repository_unusable`
+ */
+export async function acceptedState(context: ReconcileContext): Promise<AcceptedState> {
+  const { repository, cache, state, allowedSignersFile } = context;
+  const head = await repository.requireHead();
+  const accepted = readHead(state).accepted?.revision;
+  const found = await assess(head, { repository, cache, accepted, allowedSignersFile, allowRewind: false });
+  if (found.good) return { repository, desired: found.desired, refusal: undefined };
+  const { reason, detail, hint } = found;
+  if (accepted === undefined) throw new DrawbridgeError("head_refused", detail, { hint });
+  const files = await readRevision(repository, accepted, cache);
+  const desired = desiredState(accepted, files, registryOf(files, cache));
+  return { repository, desired, refusal: { reason, detail, hint } };
+}
+
+export interface CurrentState {
+  readonly repository: Repository;
+  readonly desired: DesiredState;
+}
+
+/** @throws DrawbridgeError `repository_unusable`; RegistryError */
+export async function currentState({
+  repository,
+  cache,
+}: Pick<ReconcileContext, "repository" | "cache">): Promise<CurrentState> {
+  const revision = await repository.requireHead();
+  const files = await readRevision(repository, revision, cache);
+  return { repository, desired: desiredState(revision, files, registryOf(files, cache)) };
 }

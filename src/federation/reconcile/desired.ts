@@ -1,11 +1,11 @@
 // What one revision wants: its registry, and the rendered files of each plane as they were committed.
 // Invariants: a revision is read whole; a plane's digest is that of its committed files, by path and text.
 import { sha256Tagged } from "../../domain/digest.ts";
-import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
+import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import type { DesiredPlane, RenderedFiles } from "../planes/plane.ts";
+import { PLANE_RENDERS, planeOfPath } from "../planes/render.ts";
 import { loadRegistry, type StoredFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
-import { PLANE_RENDERS, planeOfPath } from "../render.ts";
 import type { Repository, Revision, TreeEntry } from "../repository/repository.ts";
 import type { PartnerCache } from "../state/partner-cache.ts";
 

@@ -1,6 +1,6 @@
 // What the reconciler tells while it works: to a log, or to a person who waits.
 // Invariant: content-free: revisions, digests, planes, reasons, codes, identifiers.
-import type { PlaneName } from "../planes/names.ts";
+import type { PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
 import type { DriftRecord } from "../state/drift-records.ts";
 import type { RefusalReason } from "../state/records.ts";

@@ -3,7 +3,7 @@
 // it does can be taken up from its records; one service a state folder.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { PLANE_NAMES } from "../planes/names.ts";
+import { PLANE_NAMES } from "../plane-order.ts";
 import type { Revision } from "../repository/repository.ts";
 import { readPlane } from "../state/records.ts";
 import { type ReconcileContext, SERVICE_LOCK } from "./context.ts";

@@ -4,7 +4,7 @@
 // rooms have been told to close, because what they say would not arrive any more. What a closing partner's
 // server sent before the border closed may still have been worked off after the rooms were closed: they are
 // looked at once more then.
-import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
+import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { planeState, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { type PlaneRecord, readHead, readPlane, writeHead } from "../state/records.ts";

@@ -4,7 +4,7 @@
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
-import type { PlaneName } from "../planes/names.ts";
+import type { PlaneName } from "../plane-order.ts";
 import type { Drift, PlaneOutcome, PlaneRuntime } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
 import { keepDrift } from "../state/drift-records.ts";

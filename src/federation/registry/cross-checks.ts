@@ -1,21 +1,12 @@
 // What no file can show by itself: names that collide, lists that name what does not exist, servers that
 // room ACLs cannot tell apart. Invariant: linear in the number of partners, and every collision is reported.
-import { parseServerName, parseUserId, serverOf } from "../../domain/identifiers.ts";
+import { isIpLiteral, parseServerName, parseUserId, serverHost, serverOf } from "../../domain/identifiers.ts";
 import type { OfferedAgent, Organisation } from "./organisation.ts";
 import type { Partner, PartnerEntry, Registry } from "./partner.ts";
+import type { CrossProblem } from "./problems.ts";
 import { checkRetired } from "./retired-checks.ts";
-import { isIpLiteral, serverHost } from "./server-host.ts";
 
 export const ORGANISATION_FILE = "registry/organisation.yaml";
-
-/** A problem whose line is still to be looked up in its file. */
-export interface CrossProblem {
-  readonly file: string;
-  readonly path: readonly (string | number)[];
-  readonly rule: string;
-  readonly message: string;
-  readonly hint: string;
-}
 
 export function crossCheck({ organisation, partners }: Registry): CrossProblem[] {
   return [

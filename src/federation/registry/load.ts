@@ -1,10 +1,10 @@
 // Loads a registry from the files of one revision or one work tree, whichever way they were read.
 // Invariants: all problems of all files are reported at once; a registry with any problem is no registry;
 // a file below registry/ that would be ignored is a problem, because it looks as if it admitted somebody.
-import { type CrossProblem, crossCheck, ORGANISATION_FILE } from "./cross-checks.ts";
+import { crossCheck, ORGANISATION_FILE } from "./cross-checks.ts";
 import { Organisation } from "./organisation.ts";
 import { Partner, type PartnerEntry, type Registry } from "./partner.ts";
-import { RegistryError, type RegistryProblem } from "./problems.ts";
+import { type CrossProblem, RegistryError, type RegistryProblem } from "./problems.ts";
 import { type ReadFile, readRegistryFile } from "./read-file.ts";
 import { secretsInText } from "./secret-rules.ts";
 

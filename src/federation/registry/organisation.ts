@@ -3,11 +3,10 @@
 // Published as docs/reference/schemas/registry-organisation.schema.json.
 import { z } from "zod";
 import { parseAgentId, parseServerName } from "../../domain/identifiers.ts";
-import { CardIdentity } from "../../rendered-files/agents-file.ts";
+import { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
 import { DeclaredClientId } from "../../rendered-files/clients-file.ts";
 import { AbsolutePath, plainUrl, Quota, UpstreamUrl } from "../../rendered-files/fields.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
-import { AgentConsumption } from "./consumption.ts";
 import { RetiredOwn } from "./retired.ts";
 
 export const ServerNameField = z.string().refine((value) => parseServerName(value) !== undefined, {
@@ -68,8 +67,6 @@ export const KubernetesTarget = z.strictObject({
   gateway: z.strictObject({ name: KubernetesName, namespace: KubernetesName.optional() }),
   /** Public host names of the routes; empty: those of the Gateway's listener. */
   hostnames: z.array(z.string().regex(/^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/)).default([]),
-  /** Keycloak realm of the clients. */
-  realm: z.string().min(1),
   issuer: z.strictObject({
     /** The `iss` of its tokens. */
     url: plainUrl(/^https?$/),
@@ -88,6 +85,12 @@ export const KubernetesTarget = z.strictObject({
   }),
 });
 export type KubernetesTarget = z.output<typeof KubernetesTarget>;
+
+/**
+ * How this organisation's bridge consumes one agent: what becomes an entry of its agents.yaml. Where the lists of
+ * servers and senders are left out, everybody in this organisation and in every admitted partner may ask.
+ */
+export const AgentConsumption = AgentEntry.partial({ allowedServers: true, allowedSenders: true });
 
 export const Organisation = z.strictObject({
   version: z.literal(1),

@@ -6,9 +6,8 @@ import { z } from "zod";
 import { DeclaredClientId } from "../../rendered-files/clients-file.ts";
 import { Quota } from "../../rendered-files/fields.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
-import { PLANE_NAMES, type PlaneName, SAFE_ORDER } from "../planes/names.ts";
-import { AgentConsumption } from "./consumption.ts";
-import { AgentName, type Organisation, ServerNameField } from "./organisation.ts";
+import { CONTAINMENT_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
+import { AgentConsumption, AgentName, type Organisation, ServerNameField } from "./organisation.ts";
 import { Retired } from "./retired.ts";
 
 export const PlaneState = z.enum(["open", "closed"]);
@@ -96,7 +95,7 @@ export interface Registry {
   readonly partners: readonly PartnerEntry[];
 }
 
-const CLOSED_BY_CONTAINMENT: ReadonlySet<PlaneName> = new Set(SAFE_ORDER);
+const CLOSED_BY_CONTAINMENT: ReadonlySet<PlaneName> = new Set(CONTAINMENT_ORDER);
 
 /** Whether a plane admits a partner: what `planes` says, unless containment closes it. */
 export function planeState(partner: Partner, plane: PlaneName): PlaneState {

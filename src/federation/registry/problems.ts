@@ -15,6 +15,15 @@ export interface RegistryProblem {
   readonly hint: string;
 }
 
+/** A problem between files, whose line is still to be looked up. */
+export interface CrossProblem {
+  readonly file: string;
+  readonly path: readonly (string | number)[];
+  readonly rule: string;
+  readonly message: string;
+  readonly hint: string;
+}
+
 /** A problem as two lines of text: where and what, then what to do. */
 export function renderProblem({ file, line, path, rule, message, hint }: RegistryProblem): string {
   return `${file}:${line}: ${path === "" ? "" : `${path}: `}${message} [${rule}]\n    hint: ${hint}`;

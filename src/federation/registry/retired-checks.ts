@@ -1,7 +1,7 @@
 // Refuses what was retired wherever it would be used again. Invariants: linear in the number of partners; a
 // retired identity may stand in its own entry while the plane that it is for is closed, and nowhere else.
-import type { CrossProblem } from "./cross-checks.ts";
 import type { Registry } from "./partner.ts";
+import type { CrossProblem } from "./problems.ts";
 import { type PinnedIdentity, type RetiredCardKey, thumbprintOf } from "./retired.ts";
 
 type Path = CrossProblem["path"];

@@ -1,10 +1,11 @@
-// Makes a commit without a work tree: blobs, a temporary index, a tree, a commit object.
-// Invariant: nothing in force changes here; a commit that no branch was moved to is garbage that git collects.
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+// Commits: made without a work tree (blobs, a temporary index, a tree, a commit object), and judged by who signed them.
+// Invariants: nothing in force changes here; a commit that no branch was moved to is garbage that git collects; no
+// signature, another format, an unknown key, or a key outside its dates is not allowed.
+import { accessSync, constants, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { gitLine, gitOk } from "./git.ts";
+import { git, gitLine, gitOk } from "./git.ts";
 import { parseRevision, type Repository, type Revision } from "./repository.ts";
 
 /** Texts to be by path; null where a file is to go. */
@@ -90,4 +91,29 @@ async function writeTree(repository: Repository, commit: NewCommit, folder: stri
   ];
   await gitOk(["update-index", "-z", "--index-info"], repository.call({ ...call, input: lines.join("") }));
   return gitLine(["write-tree"], repository.call(call));
+}
+
+/** Whether a commit is signed by a key that the allowed signers file (ssh-keygen(1)) lists for git. */
+export async function isSignedByAllowed(
+  repository: Repository,
+  revision: Revision,
+  allowedSignersFile: string,
+): Promise<boolean> {
+  const answer = await git(
+    ["verify-commit", "--raw", revision],
+    repository.call({
+      settings: [`gpg.ssh.allowedSignersFile=${allowedSignersFile}`, "gpg.minTrustLevel=fully"],
+    }),
+  );
+  return answer.code === 0;
+}
+
+/** Whether the list of allowed signers can be read; without it no commit counts as signed. */
+export function canReadSigners(allowedSignersFile: string): boolean {
+  try {
+    accessSync(allowedSignersFile, constants.R_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }

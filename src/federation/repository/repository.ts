@@ -136,24 +136,10 @@ export class Repository {
   }
 
   /** Every file of a revision below the given folders. */
-  list(revision: Revision, folders: readonly string[]): Promise<readonly TreeEntry[]> {
-    return this.#lsTree(["-r"], revision, folders);
-  }
-
-  /** The files of a revision that stand in the given folders themselves. */
-  listDirectly(revision: Revision, folders: readonly string[]): Promise<readonly TreeEntry[]> {
-    const inside = folders.map((folder) => `${folder}/`);
-    return this.#lsTree([], revision, inside);
-  }
-
-  async #lsTree(
-    options: readonly string[],
-    revision: Revision,
-    paths: readonly string[],
-  ): Promise<readonly TreeEntry[]> {
-    const args = ["ls-tree", ...options, "-z", "--full-tree", revision, "--", ...paths];
-    const asked = args.join("\0");
-    const kept = this.#listings.get(asked);
+  async list(revision: Revision, folders: readonly string[]): Promise<readonly TreeEntry[]> {
+    const args = ["ls-tree", "-r", "-z", "--full-tree", revision, "--", ...folders];
+    const request = args.join("\0");
+    const kept = this.#listings.get(request);
     if (kept !== undefined) return kept;
     const lines = (await gitOk(args, this.call())).toString("utf8").split("\0");
     const entries = lines.flatMap((line) => {
@@ -161,7 +147,7 @@ export class Repository {
       const [, type, blobId] = line.slice(0, Math.max(tab, 0)).split(" ");
       return type === "blob" && blobId !== undefined ? [{ path: line.slice(tab + 1), blobId }] : [];
     });
-    this.#listings.set(asked, entries);
+    this.#listings.set(request, entries);
     return entries;
   }
 

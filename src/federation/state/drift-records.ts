@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
-import { PLANE_NAMES } from "../planes/names.ts";
+import { PLANE_NAMES } from "../plane-order.ts";
 import type { Drift } from "../planes/plane.ts";
 import type { StateFolder } from "./folder.ts";
 

@@ -1,7 +1,7 @@
 // What is remembered of a branch and of each plane. Invariants: what is about to be done is written before it
 // is done; what was reached is written before the next plane begins; no field holds content.
 import { z } from "zod";
-import { PLANE_NAMES, type PlaneName } from "../planes/names.ts";
+import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { parseRevision, type Revision } from "../repository/repository.ts";
 import type { StateFolder } from "./folder.ts";
 

@@ -8,9 +8,9 @@ import { type ActResult, performAct } from "../../../src/federation/containment/
 import { walkPlanes } from "../../../src/federation/containment/apply-planes.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/containment-record.ts";
 import { federationStatus } from "../../../src/federation/containment/status.ts";
+import { renderAll } from "../../../src/federation/planes/render.ts";
 import { runPass } from "../../../src/federation/reconcile/pass.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
-import { renderAll } from "../../../src/federation/render.ts";
 import {
   commitRegistry,
   controlRepository,

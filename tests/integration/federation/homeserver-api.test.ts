@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { HomeserverApi } from "../../../src/federation/homeserver/api.ts";
-import { Pacer } from "../../../src/federation/homeserver/pacer.ts";
+import { HomeserverApi, Pacer } from "../../../src/federation/homeserver/api.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 import { type Script, scriptedHomeserver } from "../../support/scripted-homeserver.ts";
 

@@ -51,10 +51,10 @@ describe("render command", () => {
     federation("render", "--directory", tree);
     writeFileSync(join(tree, "kubernetes/kustomization.yaml"), "resources: []\n");
     writeFileSync(join(tree, "notes.md"), "ours\n");
-    rmSync(join(tree, "registry/partners/salvage.yaml"));
+    writeFileSync(join(tree, "kubernetes/gateway/salvage.yaml"), "kind: ConfigMap\n");
     const { stdout } = federation("render", "--directory", tree);
-    assert.match(stdout, /^removed {2}kubernetes\/gateway\/partners\/salvage\.yaml$/m);
-    assert.ok(!existsSync(join(tree, "kubernetes/gateway/partners/salvage.yaml")));
+    assert.match(stdout, /^removed {2}kubernetes\/gateway\/salvage\.yaml$/m);
+    assert.ok(!existsSync(join(tree, "kubernetes/gateway/salvage.yaml")));
     assert.ok(existsSync(join(tree, "kubernetes/kustomization.yaml")));
     assert.ok(existsSync(join(tree, "notes.md")));
   });

@@ -10,7 +10,7 @@ import type { Observed } from "../../../lab/observe/attempt-watch.ts";
 import type { FedStatus } from "../../../lab/status/schema.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import type { RoomId, UserId } from "../../../src/domain/identifiers.ts";
-import { CLOSING_ORDER, type PlaneName } from "../../../src/federation/planes/names.ts";
+import { CLOSING_ORDER, type PlaneName } from "../../../src/federation/plane-order.ts";
 import type { EvidenceItem } from "../../../src/records/format/evidence-item.ts";
 import { Fed } from "../../support/fed.ts";
 

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { clientIds } from "../../../lab/organisations.ts";
-import type { PlaneName } from "../../../src/federation/planes/names.ts";
+import type { PlaneName } from "../../../src/federation/plane-order.ts";
 import { Questions } from "../../support/lab-questions.ts";
 import { LabSession } from "../../support/lab-session.ts";
 import { type Found, OnePlane, type Onlooker } from "../../support/one-plane.ts";

@@ -15,7 +15,7 @@ import { PROGRAMS } from "../../../lab/supervisor/unit-specs.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../../src/domain/identifiers.ts";
 import { signedRequest } from "../../../src/federation/homeserver/signed-request.ts";
-import { PLANE_NAMES } from "../../../src/federation/planes/names.ts";
+import { PLANE_NAMES } from "../../../src/federation/plane-order.ts";
 import { Fed } from "../../support/fed.ts";
 
 const fed = new Fed();

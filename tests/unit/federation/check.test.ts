@@ -1,7 +1,7 @@
 // The offline check: a repository that is right passes, and every mistake is caught before it does harm.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { checkRepository } from "../../../src/federation/check.ts";
+import { checkRepository } from "../../../src/federation/work-tree/check.ts";
 import { outcomeOf, PLANTED_MISTAKES, sampleTree } from "../../support/planted-mistakes.ts";
 
 describe("check", () => {

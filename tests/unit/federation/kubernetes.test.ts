@@ -6,8 +6,8 @@ import { HTTPRoute } from "@kubernetes-models/gateway-api/gateway.networking.k8s
 import { parse, parseAllDocuments } from "yaml";
 import { resourceName } from "../../../src/federation/planes/kubernetes.ts";
 import { invalidResources } from "../../../src/federation/planes/kubernetes-schemas.ts";
+import { renderAll } from "../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
-import { renderAll } from "../../../src/federation/render.ts";
 import { harbourWith, registryFiles, withText } from "../../support/registry-folder.ts";
 
 interface Resource {
@@ -76,7 +76,6 @@ describe("kubernetes", () => {
     const pairs = [
       ["drawbridge-policy", "policy.json", "rendered/border/policy.json"],
       ["drawbridge-agents", "agents.yaml", "rendered/card/agents.yaml"],
-      ["drawbridge-rooms", "rooms.json", "rendered/rooms/rooms.json"],
       ["drawbridge-homeserver", "homeserver.yaml", "rendered/transport/homeserver.yaml"],
       ["drawbridge-card-keys", "card-keys.json", "rendered/card/card-keys.json"],
     ] as const;
@@ -84,18 +83,6 @@ describe("kubernetes", () => {
       const map = resources.find(({ metadata }) => metadata.name === name);
       assert.equal(map?.data?.[key], rendered.get(path), name);
     }
-  });
-
-  it("a partner's Keycloak client follows its plane and holds a reference for a secret [PLN-5]", () => {
-    const client = (name: string) => {
-      const map = resources.find(({ metadata }) => metadata.name === `partner-client-${name}`);
-      return JSON.parse(map?.data?.["client.json"] ?? "") as {
-        secretReference: unknown;
-        client: { clientId: string; enabled: boolean };
-      };
-    };
-    assert.deepEqual([client("lighthouse").client.enabled, client("dredger").client.enabled], [true, false]);
-    assert.deepEqual(client("lighthouse").secretReference, { file: "secrets/lighthouse-bridge" });
   });
 
   it("without a Kubernetes target nothing is rendered for it", () => {

@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
+import { renderAll } from "../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
 import { RegistryError } from "../../../src/federation/registry/problems.ts";
-import { renderAll } from "../../../src/federation/render.ts";
 import { harbourWith, registryFiles } from "../../support/registry-folder.ts";
 
 const PARTNER = "registry/partners/hostile.yaml";

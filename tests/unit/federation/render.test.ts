@@ -1,8 +1,8 @@
 // What a registry means, file by file, for one machine and for Kubernetes.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { planeOfPath, renderAll } from "../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
-import { planeOfPath, renderAll } from "../../../src/federation/render.ts";
 import { assertGolden } from "../../support/golden.ts";
 import { registryFiles } from "../../support/registry-folder.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { EventId, RoomId, ServerName, UserId } from "../../../src/domain/identifiers.ts";
-import type { StateEvent } from "../../../src/federation/homeserver/client.ts";
+import type { StateEvent } from "../../../src/federation/homeserver/operator.ts";
 import { serverAcl } from "../../../src/federation/planes/rooms/acl.ts";
 import { afterAct } from "../../../src/federation/planes/rooms/after-act.ts";
 import type { RoomAct } from "../../../src/federation/planes/rooms/plan.ts";

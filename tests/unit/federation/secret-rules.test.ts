@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { generateKeyPairSync } from "node:crypto";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { holdsRandomWord } from "../../../src/federation/registry/random-looking.ts";
+import { holdsRandomWord } from "../../../src/federation/registry/secret-rules.ts";
 import { problemsOf, withLine } from "../../support/registry-folder.ts";
 
 const PARTNER = "registry/partners/pilot-station.yaml";

@@ -3,13 +3,11 @@
 import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
-import { parseRoomId, parseServerName } from "../../../domain/identifiers.ts";
+import { parseRoomId, parseServerName, type RoomId, type ServerName } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
-import { HomeserverApi } from "../../homeserver/api.ts";
-import { HomeserverOperator } from "../../homeserver/client.ts";
-import { Pacer } from "../../homeserver/pacer.ts";
+import { HomeserverApi, Pacer } from "../../homeserver/api.ts";
+import { HomeserverOperator } from "../../homeserver/operator.ts";
 import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
 import type { OffboardingContext } from "../run/context.ts";

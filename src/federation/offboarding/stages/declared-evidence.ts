@@ -12,21 +12,21 @@ import { ClientsFile } from "../../../rendered-files/clients-file.ts";
 import { InvocationFile } from "../../../rendered-files/invocation-file.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { EvidencePackBody } from "../../evidence/pack.ts";
+import type { PlaneName } from "../../plane-order.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../../planes/gateway/render.ts";
-import type { PlaneName } from "../../planes/names.ts";
 import type { DesiredState } from "../../reconcile/desired.ts";
 import type { Partner } from "../../registry/partner.ts";
 import type { Applied } from "../../state/records.ts";
 import type { RecordFacts } from "../private-record/consistency.ts";
 import { readStage } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
-import type { Observation } from "./observation.ts";
 import {
   CARD_USE,
   DUTIES,
   LEFT_ALONE,
   NO_PINS,
   NOTHING_THERE,
+  type Observation,
   PURGE_WAIVED,
   RECONCILED,
   RENDER,

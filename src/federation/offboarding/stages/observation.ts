@@ -1,7 +1,7 @@
 // What was seen of one stage, before anybody judges it; and what judging it says.
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import type { StageName } from "../../../records/format/stages.ts";
-import type { PlaneName } from "../../planes/names.ts";
+import type { PlaneName } from "../../plane-order.ts";
 import type { Drift } from "../../planes/plane.ts";
 import type { Partner } from "../../registry/partner.ts";
 

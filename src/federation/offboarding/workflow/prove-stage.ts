@@ -2,9 +2,9 @@
 // anything is changed; what it was shown by is written as a whole; done again, it takes up what is done.
 import { OWNER_WORD } from "../../../records/format/duties.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
-import { currentState } from "../../current.ts";
-import type { PlaneName } from "../../planes/names.ts";
+import type { PlaneName } from "../../plane-order.ts";
 import { probeFromInside } from "../../probes/inside.ts";
+import { currentState } from "../../reconcile/assess.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/find-partner.ts";
 import type { Partner } from "../../registry/partner.ts";

@@ -1,7 +1,7 @@
 // Looks at every plane again before a removal is completed. Invariants: nothing is brought in order on the way,
 // because what somebody has opened by hand is to be noticed; whatever is open, or cannot be told, is named.
 import { PLANE_OF_STAGE, STAGE_NAMES } from "../../../records/format/stages.ts";
-import type { PlaneName } from "../../planes/names.ts";
+import type { PlaneName } from "../../plane-order.ts";
 import { recentDrift } from "../../state/drift-records.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readStage, readWaivers, type StageRecord } from "../run/progress.ts";

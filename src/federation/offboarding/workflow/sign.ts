@@ -9,7 +9,7 @@ import { countersignOnce, signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
 import { stageStatement } from "../../../records/sign/stage-statement.ts";
 import { placeOf } from "../../../records/verify/stage.ts";
-import { currentState } from "../../current.ts";
+import { currentState } from "../../reconcile/assess.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { type OffboardingContext, signerOf } from "../run/context.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";

@@ -3,7 +3,7 @@
 
 import { PLANE_OF_STAGE, positionOf, type StageName } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
-import { PLANE_NUMBERS, type PlaneName } from "../../planes/names.ts";
+import { PLANE_NUMBERS, type PlaneName } from "../../plane-order.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import { recordFileOf } from "./complete.ts";
 import { blocksOf } from "./sign.ts";

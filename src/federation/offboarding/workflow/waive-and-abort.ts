@@ -2,7 +2,7 @@
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { Word } from "../../../records/format/fields.ts";
 import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
-import type { PlaneName } from "../../planes/names.ts";
+import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { keepWaiver, readWaivers } from "../run/progress.ts";

@@ -3,8 +3,8 @@
 import type { PolicyFile } from "../../../rendered-files/policy-file.ts";
 import { admittedServers, oncePerRegistry } from "../admitted.ts";
 import { jsonFile } from "../emit-yaml.ts";
+import { configMapFile } from "../kubernetes.ts";
 import type { PlaneRender } from "../plane.ts";
-import { borderKubernetes } from "./kubernetes.ts";
 
 export const BORDER_POLICY = "border/policy.json";
 
@@ -19,6 +19,9 @@ const policyOf = oncePerRegistry((registry): string => {
 export const borderRender: PlaneRender = {
   name: "border",
   render: (registry) => new Map([[BORDER_POLICY, policyOf(registry)]]),
-  renderKubernetes: (registry) => borderKubernetes(registry, policyOf(registry)),
-  renderPartnerKubernetes: () => new Map(),
+  // Mounted as a folder, not by subPath: the kubelet then replaces it by renaming a link, which the module follows.
+  renderKubernetes: (registry) =>
+    configMapFile(registry, "border/policy.yaml", "drawbridge-policy", {
+      "policy.json": policyOf(registry),
+    }),
 };

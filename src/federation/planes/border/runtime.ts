@@ -8,7 +8,7 @@ import { type EvidenceItem, evidenceItem } from "../../../records/format/evidenc
 import { PolicyFile, policyDigest } from "../../../rendered-files/policy-file.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
-import { assertAdmits } from "../admission-check.ts";
+import { assertAdmits } from "../admitted.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
 import type { DesiredPlane, Drift, PlaneOutcome, PlaneRuntime } from "../plane.ts";
 import { BORDER_POLICY } from "./render.ts";

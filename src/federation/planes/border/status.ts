@@ -4,9 +4,9 @@
 import { request } from "undici";
 import { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { readBoundedJson } from "../../../runtime/read-bounded.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
-import { readBoundedJson } from "../../homeserver/read-json.ts";
 
 const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
 

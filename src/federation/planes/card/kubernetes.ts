@@ -1,9 +1,16 @@
 // Plane 4's Kubernetes target: a GET route a public card, ConfigMaps for the bridge and the public keys.
 import type { OfferedAgent } from "../../registry/organisation.ts";
 import type { Registry } from "../../registry/partner.ts";
-import { configMap, type Resource, resourceFile, resourceName } from "../kubernetes.ts";
+import {
+  configMapFile,
+  exactRule,
+  httpRoute,
+  type Resource,
+  resourceFile,
+  resourceName,
+  upstreamBackend,
+} from "../kubernetes.ts";
 import type { RenderedFiles } from "../plane.ts";
-import { exactRule, httpRoute, upstreamBackend } from "../routes.ts";
 
 export function cardKubernetes(
   registry: Registry,
@@ -32,12 +39,8 @@ export function cardKubernetes(
     ];
   });
   return new Map([
-    ...resourceFile(registry, "card/agents.yaml", [
-      configMap(registry, "card", "drawbridge-agents", { "agents.yaml": agents }),
-    ]),
-    ...resourceFile(registry, "card/card-keys.yaml", [
-      configMap(registry, "card", "drawbridge-card-keys", { "card-keys.json": keys }),
-    ]),
+    ...configMapFile(registry, "card/agents.yaml", "drawbridge-agents", { "agents.yaml": agents }),
+    ...configMapFile(registry, "card/card-keys.yaml", "drawbridge-card-keys", { "card-keys.json": keys }),
     ...resourceFile(registry, "card/routes.yaml", routes),
   ]);
 }

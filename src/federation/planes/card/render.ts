@@ -31,7 +31,6 @@ export const cardRender: PlaneRender = {
       keys: keysOf(registry),
       published: publishedAgents(registry),
     }),
-  renderPartnerKubernetes: () => new Map(),
 };
 
 const agentsOf = oncePerRegistry((registry): string => {

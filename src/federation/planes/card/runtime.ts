@@ -7,10 +7,16 @@ import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
-import { absentPlane } from "../absent-plane.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
 import { readGatewayState, untilInForce } from "../gateway-state.ts";
-import type { DesiredPlane, Drift, PlaneOutcome, PlaneProgress, PlaneRuntime } from "../plane.ts";
+import {
+  absentPlane,
+  type DesiredPlane,
+  type Drift,
+  type PlaneOutcome,
+  type PlaneProgress,
+  type PlaneRuntime,
+} from "../plane.ts";
 import { bridgeAgentsDigest, untilAgentsInForce } from "./bridge-health.ts";
 import { probePlane } from "./probe.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "./render.ts";

@@ -1,15 +1,23 @@
-// Plane 5's Kubernetes target: for each agent a POST route and one policy (token, caller, limit), the rate
-// limit service's configuration, and a Keycloak client for each partner.
+// Plane 5's Kubernetes target: for each agent a POST route and one policy (token, caller, limit), and the rate
+// limit service's configuration. Keycloak's clients are made by the reconciler (issuer-keycloak.ts).
 // Invariants: authorization is one `Require` expression over `jwt.azp`, because every expression of a policy
-// must hold and a missing `azp` then refuses; the limiter fails closed; secrets are references.
+// must hold and a missing `azp` then refuses; the limiter fails closed.
 import type { KubernetesTarget } from "../../registry/organisation.ts";
-import { type PartnerEntry, planeState, type Registry } from "../../registry/partner.ts";
-import { jsonFile, type Plain, yamlFile } from "../emit-yaml.ts";
-import { configMap, metadata, type Resource, resourceFile, resourceName } from "../kubernetes.ts";
+import type { Registry } from "../../registry/partner.ts";
+import { type Plain, yamlFile } from "../emit-yaml.ts";
+import {
+  configMapFile,
+  exactRule,
+  httpRoute,
+  metadata,
+  prefixRule,
+  type Resource,
+  resourceFile,
+  resourceName,
+  upstreamBackend,
+} from "../kubernetes.ts";
 import type { RenderedFiles } from "../plane.ts";
-import { exactRule, httpRoute, prefixRule, upstreamBackend } from "../routes.ts";
 import { type InvocableAgent, invocationOf } from "./invocation.ts";
-import { keycloakClient } from "./keycloak-client.ts";
 
 export function gatewayKubernetes(registry: Registry): RenderedFiles {
   const { organisation } = registry;
@@ -24,38 +32,15 @@ export function gatewayKubernetes(registry: Registry): RenderedFiles {
       descriptor(organisation.quotas.default.perMinute),
     ],
   });
-  const clients = organisation.clients.map(({ clientId, enabled, secret, applicant }) =>
-    configMap(registry, "gateway", resourceName("client", clientId), {
-      "client.json": jsonFile(
-        keycloakClient(target, { clientId, enabled, secret, partner: applicant ?? null }),
-      ),
-    }),
-  );
   return new Map([
     ...resourceFile(
       registry,
       "gateway/routes.yaml",
       agents.flatMap((agent) => agentResources(registry, target, agent)),
     ),
-    ...resourceFile(registry, "gateway/rate-limits.yaml", [
-      configMap(registry, "gateway", "drawbridge-rate-limits", { "gateway.yaml": limits }),
-    ]),
-    ...resourceFile(registry, "gateway/own-clients.yaml", clients),
-  ]);
-}
-
-/** The partner's client: a file of its own, so that one partner's change is one small file. */
-export function partnerClientKubernetes(registry: Registry, { name, partner }: PartnerEntry): RenderedFiles {
-  const target = registry.organisation.kubernetes;
-  if (target === undefined || partner.gateway === undefined) return new Map();
-  const client = keycloakClient(target, {
-    clientId: partner.azp,
-    enabled: planeState(partner, "gateway") === "open",
-    secret: partner.gateway.clientSecret,
-    partner: partner.serverName,
-  });
-  return resourceFile(registry, `gateway/partners/${name}.yaml`, [
-    configMap(registry, "gateway", `partner-client-${name}`, { "client.json": jsonFile(client) }),
+    ...configMapFile(registry, "gateway/rate-limits.yaml", "drawbridge-rate-limits", {
+      "gateway.yaml": limits,
+    }),
   ]);
 }
 

@@ -7,7 +7,7 @@ import { planeState, type Registry } from "../../registry/partner.ts";
 import { type Plain, yamlFile } from "../emit-yaml.ts";
 import type { PlaneRender } from "../plane.ts";
 import { invocationOf } from "./invocation.ts";
-import { gatewayKubernetes, partnerClientKubernetes } from "./kubernetes.ts";
+import { gatewayKubernetes } from "./kubernetes.ts";
 
 export const GATEWAY_INVOCATION = "gateway/invocation.yaml";
 export const GATEWAY_CLIENTS = "gateway/clients.yaml";
@@ -21,7 +21,6 @@ export const gatewayRender: PlaneRender = {
     ]);
   },
   renderKubernetes: gatewayKubernetes,
-  renderPartnerKubernetes: partnerClientKubernetes,
 };
 
 function invocationFile(registry: Registry): string {

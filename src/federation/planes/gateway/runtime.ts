@@ -10,10 +10,17 @@ import { InvocationFile } from "../../../rendered-files/invocation-file.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
-import { absentPlane } from "../absent-plane.ts";
 import { applyFile, fileDrift, standingText } from "../file-target.ts";
 import { gatewayNotRunning, readGatewayState, untilInForce } from "../gateway-state.ts";
-import type { DesiredPlane, Drift, OutOfReach, PlaneOutcome, PlaneProgress, PlaneRuntime } from "../plane.ts";
+import {
+  absentPlane,
+  type DesiredPlane,
+  type Drift,
+  type OutOfReach,
+  type PlaneOutcome,
+  type PlaneProgress,
+  type PlaneRuntime,
+} from "../plane.ts";
 import type { IssuerAdapter, IssuerIntent } from "./issuer-adapter.ts";
 import { issuerAdapter } from "./issuers.ts";
 import { probePlane } from "./probe.ts";

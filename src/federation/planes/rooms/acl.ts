@@ -3,7 +3,7 @@
 // Invariants: every server is named with its port and without, because enforcement strips the port while the
 // check against locking oneself out does not; an ACL that denies a retained server is never sent.
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { isIpLiteral, serverHost } from "../../registry/server-host.ts";
+import { isIpLiteral, serverHost } from "../../../domain/identifiers.ts";
 
 /** What this organisation writes. */
 export interface ServerAcl {

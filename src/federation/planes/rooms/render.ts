@@ -2,17 +2,16 @@
 // Invariant: a closing partner's host is never the host of a server that `allow` names (the registry refuses
 // two servers of one host).
 import type { z } from "zod";
-import { closedPlanes } from "../../registry/partner.ts";
-import { admittedServers, oncePerRegistry, openPartners } from "../admitted.ts";
+import { closedPlanes, type Registry } from "../../registry/partner.ts";
+import { admittedServers, openPartners } from "../admitted.ts";
 import { jsonFile } from "../emit-yaml.ts";
 import type { PlaneRender } from "../plane.ts";
 import { aclAllow } from "./acl.ts";
 import type { RoomsIntent } from "./intent.ts";
-import { roomsKubernetes } from "./kubernetes.ts";
 
 export const ROOMS_INTENT = "rooms/rooms.json";
 
-const intentOf = oncePerRegistry((registry): string => {
+function intentOf(registry: Registry): string {
   const closing = registry.partners.filter(({ partner }) => closedPlanes(partner).includes("rooms"));
   const open = openPartners(registry, "rooms").map(({ partner }) => partner);
   const notInvitedAgain = open
@@ -37,11 +36,11 @@ const intentOf = oncePerRegistry((registry): string => {
     ...(notInvitedAgain.length === 0 ? {} : { notInvitedAgain }),
   };
   return jsonFile(intent);
-});
+}
 
 export const roomsRender: PlaneRender = {
   name: "rooms",
   render: (registry) => new Map([[ROOMS_INTENT, intentOf(registry)]]),
-  renderKubernetes: (registry) => roomsKubernetes(registry, intentOf(registry)),
-  renderPartnerKubernetes: () => new Map(),
+  // The reconciler reads the intent from the repository; no program of a cluster mounts it.
+  renderKubernetes: () => new Map(),
 };

@@ -9,7 +9,7 @@ import {
   serverOf,
   type UserId,
 } from "../../../domain/identifiers.ts";
-import type { StateEvent } from "../../homeserver/client.ts";
+import type { StateEvent } from "../../homeserver/operator.ts";
 import type { FoundAcl } from "./acl.ts";
 import type { Power, PowerContent } from "./power.ts";
 

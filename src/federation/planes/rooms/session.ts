@@ -2,8 +2,8 @@
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { RoomId, ServerName, UserId } from "../../../domain/identifiers.ts";
-import type { HomeserverOperator } from "../../homeserver/client.ts";
 import type { LentTokens } from "../../homeserver/lent-tokens.ts";
+import type { HomeserverOperator } from "../../homeserver/operator.ts";
 import type { SignedRequests } from "../../homeserver/signed-request.ts";
 import type { BorderStatusClient } from "../border/status.ts";
 import type { RoomsIntent } from "./intent.ts";

@@ -2,8 +2,8 @@
 // Invariant: containment never changes it, so that it never costs a restart at night.
 import { admittedServers, oncePerRegistry, openPartners } from "../admitted.ts";
 import { yamlFile } from "../emit-yaml.ts";
+import { configMapFile } from "../kubernetes.ts";
 import type { PlaneRender } from "../plane.ts";
-import { transportKubernetes } from "./kubernetes.ts";
 
 export const TRANSPORT_INCLUDE = "transport/homeserver.yaml";
 
@@ -29,6 +29,9 @@ const includeOf = oncePerRegistry((registry): string => {
 export const transportRender: PlaneRender = {
   name: "transport",
   render: (registry) => new Map([[TRANSPORT_INCLUDE, includeOf(registry)]]),
-  renderKubernetes: (registry) => transportKubernetes(registry, includeOf(registry)),
-  renderPartnerKubernetes: () => new Map(),
+  // Mounted beside homeserver.yaml.
+  renderKubernetes: (registry) =>
+    configMapFile(registry, "transport/homeserver.yaml", "drawbridge-homeserver", {
+      "homeserver.yaml": includeOf(registry),
+    }),
 };

@@ -10,14 +10,13 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { type EvidenceItem, evidenceItem } from "../../../records/format/evidence-item.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
-import { assertAdmits } from "../admission-check.ts";
+import { assertAdmits } from "../admitted.ts";
 import { borderStatus } from "../border/status.ts";
 import { applyFile, fileDrift, standingText } from "../file-target.ts";
 import type { Drift, PlaneOutcome, PlaneProgress, PlaneRuntime } from "../plane.ts";
 import { type DesiredInclude, desiredInclude } from "./include-file.ts";
 import { TRANSPORT_INCLUDE } from "./render.ts";
-import { runRestartCommand } from "./restart-command.ts";
-import { RestartRecordFile, recentRestarts, untilAllowedMs } from "./restart-record.ts";
+import { RestartRecordFile, recentRestarts, runRestartCommand, untilAllowedMs } from "./restart.ts";
 import { type RunningWhitelist, runningWhitelist, whitelistDigest } from "./whitelist.ts";
 
 const POLL_MS = 100;

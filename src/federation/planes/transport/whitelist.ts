@@ -4,9 +4,9 @@ import { request } from "undici";
 import { z } from "zod";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { readBoundedJson } from "../../../runtime/read-bounded.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
-import { readBoundedJson } from "../../homeserver/read-json.ts";
 
 const PATH = "/_synapse/client/v1/config/federation_whitelist";
 const TIMEOUT_MS = 10_000;

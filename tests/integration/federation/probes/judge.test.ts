@@ -3,14 +3,14 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import { FederationConfigFile } from "../../../../src/federation/config.ts";
+import type { PlaneName } from "../../../../src/federation/plane-order.ts";
 import { probePlane } from "../../../../src/federation/planes/card/probe.ts";
 import { CARD_AGENTS, cardRender } from "../../../../src/federation/planes/card/render.ts";
-import type { PlaneName } from "../../../../src/federation/planes/names.ts";
+import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { judge } from "../../../../src/federation/probes/judge.ts";
 import { probeRows, probeSummary } from "../../../../src/federation/probes/report.ts";
 import { desiredState } from "../../../../src/federation/reconcile/desired.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
-import { renderAll } from "../../../../src/federation/render.ts";
 import { parseRevision } from "../../../../src/federation/repository/repository.ts";
 import {
   type EvidenceItem,

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { PLANE_NAMES, type PlaneName } from "../../../../src/federation/planes/names.ts";
+import { PLANE_NAMES, type PlaneName } from "../../../../src/federation/plane-order.ts";
 import type { Judged } from "../../../../src/federation/probes/judge.ts";
 import { isMet, judgeOpen, type SeenOpen } from "../../../../src/federation/readmission/conditions.ts";
 import {

@@ -11,7 +11,7 @@ import {
 } from "../../../../lab/proof/outsider-attempts.ts";
 import { failuresOf, type Proof } from "../../../../lab/proof/proof.ts";
 import { renderProof } from "../../../../lab/proof/render.ts";
-import { PLANE_NAMES } from "../../../../src/federation/planes/names.ts";
+import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { type EvidenceItem, evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 import { assertGolden } from "../../../support/golden.ts";
 import { paperLab } from "../../../support/lab.ts";

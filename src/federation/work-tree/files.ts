@@ -3,9 +3,9 @@
 // file is replaced whole; what lies outside the folders that are rendered is never touched.
 import { lstatSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join, relative, sep } from "node:path";
-import { DrawbridgeError } from "../domain/errors.ts";
-import { PUBLIC, writeWhole } from "../runtime/write-file.ts";
-import { planeOfPath } from "./render.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { PUBLIC, writeWhole } from "../../runtime/write-file.ts";
+import { planeOfPath } from "../planes/render.ts";
 
 export interface RenderedChange {
   readonly change: "added" | "changed" | "removed";

@@ -1,11 +1,46 @@
-// What the transport plane must remember between passes: which include file the homeserver was last seen to
-// run with, which one it is about to run with, and when it was restarted.
-// Invariant: an intent is durable before it is acted upon, so that a crash between writing the include file
-// and the restart is noticed, and a crash loop cannot restart the homeserver more often than allowed.
+// The homeserver's restart: the command, and what the transport plane records of it between passes.
+// Invariant: an intent is durable before it is acted upon, so that a crash between writing the include file and the
+// restart is noticed, and a crash loop cannot restart the homeserver more often than allowed.
+import { spawn } from "node:child_process";
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
+import { DrawbridgeError } from "../../../domain/errors.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
+
+/**
+ * Runs the command without a shell; nothing that it prints is kept.
+ * Resolves when the command has ended well.
+ * @param timeoutMs after which it is killed
+ * @throws DrawbridgeError `program_failed`
+ */
+export async function runRestartCommand(
+  command: readonly string[],
+  directory: string,
+  timeoutMs: number,
+): Promise<void> {
+  const [program = "", ...args] = command;
+  const outcome = await new Promise<string>((resolve) => {
+    const child = spawn(program, args, {
+      cwd: directory,
+      stdio: "ignore",
+      signal: AbortSignal.timeout(timeoutMs),
+      killSignal: "SIGKILL",
+    });
+    child.once("error", (error: NodeJS.ErrnoException) => {
+      resolve(
+        error.name === "AbortError" ? "did not end in time" : `could not be run: ${error.code ?? error.name}`,
+      );
+    });
+    child.once("exit", (code, signal) =>
+      resolve(code === 0 ? "" : `ended with ${signal ?? `exit code ${code}`}`),
+    );
+  });
+  if (outcome === "") return;
+  throw new DrawbridgeError("program_failed", `the homeserver's restart command ${outcome}`, {
+    hint: "Run the command of transport.restart by hand, and hint what it says; the include file is written.",
+  });
+}
 
 const HOUR_MS = 3_600_000;
 

@@ -1,8 +1,8 @@
-// The five planes that admit a partner, and the orders in which they are walked.
-// Invariant: closing goes from what stops a partner fastest to what cannot be taken back quickly; what the
-// reconciler opens at once it opens in reverse. The transport is cut last, because a ban that is made after it
-// never arrives. A re-admission goes from plane 1 to 5 (readmission/readmission.ts).
-import { RECORD_PLANES, type RecordPlane } from "../../records/format/stages.ts";
+// The five planes that admit a partner, and the orders in which they are closed and opened.
+// Invariants: closing goes from what stops a partner fastest to what cannot be taken back quickly; the transport is
+// closed last, because a ban that is made after it never arrives. The reconciler opens in reverse; a re-admission
+// opens from plane 1 to 5 (readmission/readmission.ts).
+import { RECORD_PLANES, type RecordPlane } from "../records/format/stages.ts";
 
 /** The names are those of records, which are verified years after. */
 export const PLANE_NAMES = RECORD_PLANES;
@@ -22,4 +22,9 @@ export const CLOSING_ORDER: readonly PlaneName[] = ["gateway", "card", "rooms", 
 export const OPENING_ORDER: readonly PlaneName[] = [...CLOSING_ORDER].reverse();
 
 /** The planes that containment closes without a restart, in its safe order: 5, 4, 2, 3. */
-export const SAFE_ORDER = ["gateway", "card", "rooms", "border"] as const satisfies readonly PlaneName[];
+export const CONTAINMENT_ORDER = [
+  "gateway",
+  "card",
+  "rooms",
+  "border",
+] as const satisfies readonly PlaneName[];

@@ -1,0 +1,37 @@
+// A registry as files: every plane, for one machine and for Kubernetes. Pure: the same registry gives the
+// same bytes, on any machine and in any order of its files.
+
+import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
+import type { Registry } from "../registry/partner.ts";
+import { borderRender } from "./border/render.ts";
+import { cardRender } from "./card/render.ts";
+import { gatewayRender } from "./gateway/render.ts";
+import type { PlaneRender } from "./plane.ts";
+import { roomsRender } from "./rooms/render.ts";
+import { transportRender } from "./transport/render.ts";
+
+export const PLANE_RENDERS: Readonly<Record<PlaneName, PlaneRender>> = {
+  transport: transportRender,
+  rooms: roomsRender,
+  border: borderRender,
+  card: cardRender,
+  gateway: gatewayRender,
+};
+
+/** Every rendered file by its path in the repository: `rendered/…`, `kubernetes/…`. */
+export function renderAll(registry: Registry): ReadonlyMap<string, string> {
+  const files = new Map<string, string>();
+  for (const plane of PLANE_NAMES) {
+    const { render, renderKubernetes } = PLANE_RENDERS[plane];
+    for (const [path, text] of render(registry)) files.set(`rendered/${path}`, text);
+    for (const [path, text] of renderKubernetes(registry)) files.set(`kubernetes/${path}`, text);
+  }
+  return files;
+}
+
+/** The plane that a rendered path belongs to; undefined for any other path of the repository. */
+export function planeOfPath(path: string): PlaneName | undefined {
+  const [folder, plane, file] = path.split("/");
+  if ((folder !== "rendered" && folder !== "kubernetes") || file === undefined) return undefined;
+  return PLANE_NAMES.find((name) => name === plane);
+}
