@@ -4,6 +4,7 @@
 import { resolve } from "node:path";
 import { readSecret } from "../runtime/secrets.ts";
 import { openAgentDirectory } from "./agents/directory.ts";
+import type { BridgeOptions } from "./context.ts";
 import { migrateWhenReachable, openDatabase } from "./database.ts";
 import { Leadership } from "./leadership.ts";
 import { ContentKeys } from "./ledger/content-keys.ts";
@@ -11,7 +12,6 @@ import { isHeldFrom, openLeadershipConnection } from "./ledger/leadership.ts";
 import { couldListen } from "./listen.ts";
 import { createMetrics } from "./metrics.ts";
 import { serve } from "./serve.ts";
-import type { BridgeOptions } from "./wiring.ts";
 
 /** What handing over may take beyond the drain of what is under way. */
 const HAND_OVER_GRACE_MS = 15_000;

@@ -4,13 +4,14 @@
 // lets what is under way end or gives it back, and closes the devices after all that may send.
 import { once } from "node:events";
 import { closeServer } from "../runtime/close-server.ts";
+import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { createObserveServer } from "./health/health-server.ts";
 import { databaseReadiness, HomeserverReadiness, leadershipReadiness } from "./health/readiness.ts";
 import { checkHomeserver, type SelfCheck, selfCheck } from "./health/self-check.ts";
 import type { Leadership } from "./leadership.ts";
 import { listen, listenOnceFree } from "./listen.ts";
 import { tellServing } from "./metrics.ts";
-import { type BridgeContext, type BridgeOptions, createServices } from "./wiring.ts";
+import { createServices } from "./services.ts";
 
 const shown = ({ check, ok, hint }: SelfCheck) => ({ name: check, ok, ...(hint !== undefined && { hint }) });
 
@@ -23,8 +24,10 @@ export async function serve(
 ): Promise<void> {
   const { config, clock, log, stop } = options;
   const { agents, database, metrics } = context;
-  const { homeserver, ghosts, ledger, encryption, intake, audit, exporter, agentHttp, loops } =
-    createServices(options, context);
+  const { homeserver, ghosts, ledger, encryption, intake, audit, agentHttp, workers } = createServices(
+    options,
+    context,
+  );
   const homeserverSide = new HomeserverReadiness(options);
   /** What can be known of it without the place. */
   const beforehand = new HomeserverReadiness(options);
@@ -60,7 +63,7 @@ export async function serve(
   if (mayServe) {
     tellServing(metrics, true);
     encryption?.start();
-    for (const part of [audit, ...loops]) part.start();
+    for (const part of [audit, ...workers]) part.start();
     log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
   }
   const settled =
@@ -82,14 +85,14 @@ export async function serve(
     closeServer(intake.server, clock),
     settled,
     encryption?.drainWorker(),
-    ...loops.map((part) => part.drain()),
+    ...workers.map((part) => part.drain()),
   ]);
   // Nothing is sent any more. What devices still ask of a homeserver that hangs is not waited for.
   await Promise.all([homeserver.close(), encryption?.close()]);
   await looked;
   await audit.drain();
   // The file is the one's that serves.
-  if (mayServe) await exporter.round().catch(() => false);
-  await exporter.close();
+  if (mayServe) await audit.round().catch(() => false);
+  await audit.close();
   await Promise.all([agentHttp.close(), closeServer(observe.server, clock)]);
 }

@@ -1,8 +1,12 @@
 // Copies audit records from the ledger to the audit file, one JSON object a line.
 // Invariants: a record is in the file exactly once, whatever is killed in between; a line is whole or cut
 // off on the next start; records are marked exported only after the file was synced.
+import { mkdirSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
+import { dirname } from "node:path";
+import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
+import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { AuditRow } from "../ledger/audit-outbox.ts";
 import type { AuditOutbox } from "../ledger/ledger.ts";
 
@@ -12,7 +16,7 @@ const TAIL_BYTES = 4 * 1024 * 1024;
 const NEWLINE = 0x0a;
 
 /** Cuts off a last line that was never finished, and yields the IDs in the tail of the file. */
-async function hint(handle: FileHandle): Promise<Set<string>> {
+async function repairTail(handle: FileHandle): Promise<Set<string>> {
   const { size } = await handle.stat();
   const length = Math.min(size, TAIL_BYTES);
   const { buffer } = await handle.read(Buffer.alloc(length), 0, length, size - length);
@@ -26,32 +30,53 @@ async function hint(handle: FileHandle): Promise<Set<string>> {
   return ids;
 }
 
+export interface AuditExporterOptions {
+  readonly outbox: AuditOutbox;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly file: string;
+  readonly onExported: (count: number) => void;
+  readonly onError?: () => void;
+}
+
 export class AuditExporter {
-  readonly #outbox: AuditOutbox;
-  readonly #clock: Clock;
-  readonly #file: string;
-  readonly #onExported: (count: number) => void;
+  readonly #options: AuditExporterOptions;
+  readonly #loop: WorkLoop;
   #handle: FileHandle | undefined;
   /** Written but perhaps not yet marked: what a crash between the two leaves behind. */
   #written = new Set<string>();
 
-  constructor(options: {
-    readonly outbox: AuditOutbox;
-    readonly clock: Clock;
-    readonly file: string;
-    readonly onExported: (count: number) => void;
-  }) {
-    this.#outbox = options.outbox;
-    this.#clock = options.clock;
-    this.#file = options.file;
-    this.#onExported = options.onExported;
+  constructor(options: AuditExporterOptions) {
+    this.#options = options;
+    mkdirSync(dirname(options.file), { recursive: true });
+    this.#loop = new WorkLoop({
+      clock: options.clock,
+      round: () => this.round(),
+      onError: () => {
+        options.onError?.();
+        options.log.warn({ event: "audit_not_exported" }, "audit records wait in the database");
+      },
+    });
+  }
+
+  start(): void {
+    this.#loop.start();
+  }
+
+  wake(): void {
+    this.#loop.wake();
+  }
+
+  drain(): Promise<void> {
+    return this.#loop.drain();
   }
 
   /** One round; returns true when there may be more to export at once. */
   async round(): Promise<boolean> {
+    const { outbox, clock, file, onExported } = this.#options;
     if (this.#handle === undefined) {
-      this.#handle = await open(this.#file, "a+", 0o600);
-      this.#written = await hint(this.#handle);
+      this.#handle = await open(file, "a+", 0o600);
+      this.#written = await repairTail(this.#handle);
     }
     const handle = this.#handle;
     let handed: readonly AuditRow[] = [];
@@ -59,8 +84,8 @@ export class AuditExporter {
       handed = records;
       await this.#append(handle, records);
     };
-    const count = await this.#outbox.export(BATCH, write, this.#clock.now());
-    if (count > 0) this.#onExported(count);
+    const count = await outbox.export(BATCH, write, clock.now());
+    if (count > 0) onExported(count);
     // Marked for good. Others that were written stay known until they are.
     for (const { id } of handed) this.#written.delete(id);
     return count === BATCH;

@@ -48,7 +48,7 @@ describe("import rules", () => {
     ["src/domain/planted.ts", "src/runtime/secrets.ts"],
     ["src/records/verify/planted.ts", "src/records/sign/signer.ts"],
     ["src/bridge/ledger/planted.ts", "src/bridge/delegation/worker.ts"],
-    ["src/bridge/ledger/planted.ts", "src/bridge/wiring.ts"],
+    ["src/bridge/ledger/planted.ts", "src/bridge/services.ts"],
     ["src/cli/planted.ts", "lab/lab.ts"],
     ["examples/docs-qa/planted.ts", "src/bridge/config.ts"],
     ["lab/planted.ts", "tests/support/database.ts"],

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
-import { appendFileSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
+import { pino } from "pino";
 import { z } from "zod";
 import { AuditExporter } from "../../../../src/bridge/audit/exporter.ts";
 import {
@@ -38,7 +39,14 @@ function auditFile(t: TestContext): string {
 }
 
 function exporter(fixture: LedgerFixture, file: string): AuditExporter {
-  return new AuditExporter({ outbox: fixture.ledger.audit, clock: systemClock, file, onExported: () => {} });
+  const log = pino({ level: "silent" });
+  return new AuditExporter({
+    outbox: fixture.ledger.audit,
+    clock: systemClock,
+    log,
+    file,
+    onExported: () => {},
+  });
 }
 
 const ids = (file: string) =>
@@ -148,7 +156,9 @@ describe("audit", () => {
   it("a file that cannot be written leaves the records waiting in the database [AUD-1]", async (t) => {
     const fixture = await ledgerFixture(t);
     await someDelegations(fixture, 1);
-    await assert.rejects(exporter(fixture, join(auditFile(t), "not", "a", "folder")).round());
+    const folder = auditFile(t);
+    mkdirSync(folder);
+    await assert.rejects(exporter(fixture, folder).round());
     assert.equal((await fixture.rows("SELECT 1 FROM bridge_audit WHERE exported_at IS NULL")).length, 1);
   });
 });

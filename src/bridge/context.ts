@@ -1,0 +1,25 @@
+// What the bridge is started with, and what it keeps from one leadership to the next.
+import type { Logger } from "pino";
+import type { Clock, Random } from "../domain/clock.ts";
+import type { WatchedAgentDirectory } from "./agents/directory.ts";
+import type { BridgeConfig } from "./config.ts";
+import type { Database } from "./database.ts";
+import type { ContentKeys } from "./ledger/content-keys.ts";
+import type { Metrics } from "./metrics.ts";
+
+export interface BridgeOptions {
+  readonly config: BridgeConfig;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  /** Aborts when the bridge is to end. */
+  readonly stop: AbortSignal;
+}
+
+/** What outlives one leadership. */
+export interface BridgeContext {
+  readonly agents: WatchedAgentDirectory;
+  readonly database: Database;
+  readonly metrics: Metrics;
+  readonly secrets: { readonly asToken: string; readonly hsToken: string; readonly keys: ContentKeys };
+}

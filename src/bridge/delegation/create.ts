@@ -1,0 +1,49 @@
+// The delegation worker with what it needs to reach agents: connections, tokens, and the way to answer in a room.
+import { dirname, resolve } from "node:path";
+import type { Logger } from "pino";
+import type { Clock, Random } from "../../domain/clock.ts";
+import type { AgentDirectory } from "../agents/directory.ts";
+import type { TrustGate } from "../agents/trust.ts";
+import type { BridgeConfig } from "../config.ts";
+import type { DelegationLedger } from "../ledger/ledger.ts";
+import { createEventSender, type SenderDependencies } from "../matrix/send.ts";
+import { type AgentHttp, createAgentHttp } from "./a2a/http.ts";
+import { createTokenSource } from "./a2a/tokens.ts";
+import type { DelegationObserver } from "./dependencies.ts";
+import { DelegationWorker } from "./worker.ts";
+
+export interface Delegations {
+  readonly worker: DelegationWorker;
+  /** To be closed when the worker has drained. */
+  readonly http: AgentHttp;
+}
+
+export function createDelegations(options: {
+  readonly config: BridgeConfig;
+  readonly ledger: DelegationLedger;
+  readonly directory: AgentDirectory;
+  readonly trust: TrustGate;
+  readonly sending: SenderDependencies;
+  readonly metrics: DelegationObserver;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+}): Delegations {
+  const { config, sending, ...given } = options;
+  const { clock, random, metrics, ledger } = given;
+  const http = createAgentHttp();
+  const worker = new DelegationWorker({
+    ...given,
+    http,
+    tokens: createTokenSource({
+      http,
+      clock,
+      baseDirectory: dirname(resolve(config.directory, config.agentsFile)),
+      observe: (outcome) => metrics.tokenRequest(outcome),
+    }),
+    sender: createEventSender({ ...sending, ledger }),
+    limits: config.limits,
+    holder: `${process.pid}-${random.bytes(8).toString("hex")}`,
+  });
+  return { worker, http };
+}

@@ -1,0 +1,237 @@
+// Everything that works while the bridge leads, wired together.
+// Invariant: nothing is started here, nothing listens, and no request is made to the homeserver.
+import { resolve } from "node:path";
+import type { FastifyInstance } from "fastify";
+import type { GhostMxid } from "../domain/identifiers.ts";
+import { WorkLoop } from "../runtime/work-loop.ts";
+import { ProfileSync } from "./agents/profile-sync.ts";
+import { CardTrustGate } from "./agents/trust.ts";
+import { AuditExporter } from "./audit/exporter.ts";
+import { type Catchup, createCatchup } from "./catchup/catchup.ts";
+import type { BridgeContext, BridgeOptions } from "./context.ts";
+import { createUnservedExpiry } from "./crypto/unserved-envelopes.ts";
+import type { AgentHttp } from "./delegation/a2a/http.ts";
+import { createDelegations } from "./delegation/create.ts";
+import { createEncryption, type Encryption } from "./encryption.ts";
+import { redactedIn } from "./intake/derive.ts";
+import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
+import { createNamespace, type Namespace } from "./intake/namespace.ts";
+import { createIntakeServer } from "./intake/server.ts";
+import { createLedger, type IntakeLedger, type Ledger } from "./ledger/ledger.ts";
+import { Ghosts } from "./matrix/ghosts.ts";
+import { Homeserver } from "./matrix/homeserver.ts";
+import type { HomeserverOptions } from "./matrix/http.ts";
+import { createMembershipQueue } from "./matrix/membership-queue.ts";
+import { plainRoomsOnly } from "./matrix/send.ts";
+import { catchupMetrics, delegationMetrics, intakeEnvelopeMetrics, intakeMetrics } from "./metrics.ts";
+import { createNoticeQueue } from "./notices/queue.ts";
+import { Wakeups } from "./wakeups.ts";
+
+interface Worker {
+  start(): void;
+  drain(): Promise<void>;
+}
+
+export interface BridgeServices {
+  readonly homeserver: Homeserver;
+  readonly ghosts: Ghosts;
+  readonly ledger: Ledger;
+  /** Undefined when `encryption.mode` is `refuse`. */
+  readonly encryption: Encryption | undefined;
+  /** What takes transactions. */
+  readonly intake: FastifyInstance;
+  /** Exports audit records; the last to drain, since what drains writes some. */
+  readonly audit: AuditExporter;
+  readonly agentHttp: AgentHttp;
+  /** What else runs while the bridge leads. */
+  readonly workers: readonly Worker[];
+}
+
+/** For this long a homeserver's repetition is known by its digest; later its events' own keys still hold. */
+const REPLAY_MEMORY_MS = 7 * 24 * 60 * 60 * 1_000;
+const PRUNE_INTERVAL_MS = 60 * 60 * 1_000;
+
+/** What everything else stands on: the tables, and the homeserver as the bridge and as its ghosts. */
+interface Base {
+  readonly namespace: Namespace;
+  readonly ledger: Ledger;
+  readonly homeserverOptions: HomeserverOptions;
+  readonly homeserver: Homeserver;
+  readonly ghosts: Ghosts;
+}
+
+/** The services of one leadership; whoever leads with them closes each. */
+export function createServices(options: BridgeOptions, context: BridgeContext): BridgeServices {
+  const { config, clock, log } = options;
+  const { agents, database, metrics } = context;
+  const base = createBase(options, context);
+  const { ledger, homeserver, ghosts } = base;
+  const wakeups = new Wakeups();
+  const envelopeEvents = {
+    derived: wakeups.admitted.bind(wakeups),
+    expired: wakeups.ended.bind(wakeups),
+  };
+  const encryption = createEncryption({
+    ...options,
+    ...base,
+    agents,
+    database,
+    metrics,
+    onDerived: envelopeEvents.derived,
+    onExpired: envelopeEvents.expired,
+  });
+  const sending = { homeserver, ghosts, clock, seal: encryption?.seal };
+  const audit = new AuditExporter({
+    outbox: ledger.audit,
+    clock,
+    log,
+    file: resolve(config.directory, config.audit.file),
+    onExported: (count) => metrics.auditExported.inc(count),
+    onError: () => metrics.workerErrors.inc({ worker: "audit" }),
+  });
+  const trust = new CardTrustGate({
+    ledger,
+    clock,
+    log,
+    onChange: (decision) => {
+      metrics.trustChanges.inc({ trust: decision });
+      wakeups.trustChanged();
+    },
+  });
+  const profiles = new ProfileSync({
+    directory: agents,
+    gate: trust,
+    setProfile: (ghost, displayName, signal) => ghosts.setProfile(ghost, displayName, signal),
+    clock,
+    log,
+    onError: () => metrics.workerErrors.inc({ worker: "profiles" }),
+  });
+  const readsEncrypted = config.encryption.mode === "on";
+  const notices = createNoticeQueue({ ...sending, ledger, agents, log, readsEncrypted });
+  const memberships = createMembershipQueue({ ...base, agents, clock, log });
+  const { worker: delegations, http: agentHttp } = createDelegations({
+    ...options,
+    ledger: ledger.delegations,
+    directory: agents,
+    trust,
+    sending: { ...sending, seal: encryption?.seal ?? plainRoomsOnly(ledger.memberships) },
+    metrics: delegationMetrics(metrics, () => wakeups.ended()),
+  });
+  // In the other modes nobody looks for keys any more, and what still waits for some is ended here.
+  const observe = intakeEnvelopeMetrics(metrics, envelopeEvents);
+  const expiry = readsEncrypted ? [] : [createUnservedExpiry({ ledger, clock, log, observe })];
+  const { intake, catchup } = createIntake(options, context, { ...base, encryption, wakeups });
+  const pruning = createPruning(ledger.intake, options, () =>
+    metrics.workerErrors.inc({ worker: "pruning" }),
+  );
+
+  wakeups.parts = { delegations, notices, memberships, audit, envelopes: encryption };
+  return {
+    homeserver,
+    ghosts,
+    ledger,
+    encryption,
+    intake,
+    audit,
+    agentHttp,
+    workers: [delegations, notices, memberships, profiles, pruning, catchup, ...expiry],
+  };
+}
+
+function createBase(
+  { config, clock, random }: BridgeOptions,
+  { database, metrics, secrets }: BridgeContext,
+): Base {
+  const namespace = createNamespace({ serverName: config.homeserver.serverName, ...config.appservice });
+  const ledger = createLedger(database.pool, secrets.keys, {
+    noticeIntervalMs: config.limits.noticeInterval,
+    servesEncryptedRooms: config.encryption.mode === "on",
+    isGhost: namespace.isOwn,
+  });
+  const homeserverOptions: HomeserverOptions = {
+    url: config.homeserver.url,
+    asToken: secrets.asToken,
+    requestTimeoutMs: config.homeserver.requestTimeout,
+    clock,
+    observe: ({ operation, outcome, durationMs }) =>
+      metrics.homeserverSeconds.observe({ operation, outcome }, durationMs / 1_000),
+  };
+  const homeserver = new Homeserver(homeserverOptions);
+  const hadKeys = (ghost: GhostMxid, deviceId: string) => ledger.ghosts.hadKeys(ghost, deviceId);
+  const ghosts = new Ghosts({ homeserver, ledger, clock, random, hadKeys });
+  return { namespace, ledger, homeserverOptions, homeserver, ghosts };
+}
+
+/** What takes events in: by transaction, and by the catchup of what transactions lost. */
+function createIntake(
+  { config, clock, log }: BridgeOptions,
+  { agents, metrics, secrets }: BridgeContext,
+  parts: Base & { readonly encryption: Encryption | undefined; readonly wakeups: Wakeups },
+): { readonly intake: FastifyInstance; readonly catchup: Catchup } {
+  const { ledger, ghosts, namespace, encryption, wakeups } = parts;
+  const { limits } = config;
+  const observe = intakeMetrics(metrics);
+  const handle = createTransactionHandler({
+    ledger,
+    agents,
+    namespace,
+    clock,
+    capacity: { room: limits.roomQueue, global: limits.globalQueue },
+    noticeIntervalMs: limits.noticeInterval,
+    encryption: encryption?.intake,
+    ready: () => catchup.ready(),
+  });
+  const onCommitted = (transaction: HandledTransaction) => {
+    const { events } = transaction.read;
+    catchup.handled(events.map(({ event }) => event));
+    wakeups.admitted(transaction);
+    encryption?.redacted(redactedIn(events).map(({ event }) => event));
+    if (transaction.roomStateChanged) wakeups.roomStateChanged();
+  };
+  const catchup = createCatchup({
+    homeserver: parts.homeserverOptions,
+    ghosts,
+    agents,
+    positions: ledger.roomPositions,
+    intake: async ({ transactionId, body, events }) => {
+      const handled = await handle(transactionId, body, events, { ingress: "recovered" });
+      observe.recorded(handled);
+      onCommitted(handled);
+      return { admitted: handled.admitted + handled.envelopes };
+    },
+    catchupRoomState: async (ghost, inRooms) => {
+      await ledger.memberships.catchupRoomState(ghost, inRooms, clock.now());
+      wakeups.membershipsDue();
+    },
+    rooms: config.catchup.rooms,
+    ...(encryption !== undefined && { catchup: encryption.catchup }),
+    clock,
+    log,
+    metrics: catchupMetrics(metrics),
+  });
+  const intake = createIntakeServer({
+    hsToken: secrets.hsToken,
+    bodyBytesMax: limits.transactionBodyBytes,
+    handle,
+    onCommitted,
+    provideGhost: async (ghost) =>
+      (await agents.current()).byGhost.has(ghost as GhostMxid) &&
+      (await ghosts.ensureGhost(ghost as GhostMxid)).kind === "ok",
+    observe,
+    clock,
+    log,
+  });
+  return { intake, catchup };
+}
+
+function createPruning(ledger: IntakeLedger, { clock }: BridgeOptions, onError: () => void): WorkLoop {
+  return new WorkLoop({
+    clock,
+    round: async () => {
+      await ledger.prune(clock.now() - REPLAY_MEMORY_MS);
+      return false;
+    },
+    onError,
+    pollIntervalMs: PRUNE_INTERVAL_MS,
+  });
+}
