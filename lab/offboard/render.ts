@@ -1,7 +1,6 @@
 // A removal as a person reads it at its end. Pure.
 
-import { shellWord } from "../../src/cli/lib/federation-options.ts";
-import { renderTable } from "../../src/cli/lib/output.ts";
+import { renderTable, shellWord } from "../../src/cli/lib/output.ts";
 import { CONTAINMENT_ORDER, PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import { PLANE_OF_STAGE, positionOf, STAGE_NAMES, type StageName } from "../../src/records/format/stages.ts";
 import type { Observed } from "../observe/attempt-watch.ts";

@@ -1,15 +1,14 @@
 // Entry point of the CLI: runs one command and turns its end into an exit code.
 import process from "node:process";
 import { CommanderError } from "commander";
-import { COMMANDS } from "./commands.ts";
-import { ExitCode, exitCodeOf, renderError } from "./lib/command.ts";
+import { ExitCode, exitCodeOf, renderError } from "./lib/exit-codes.ts";
 import { outputWritten, tolerateClosedOutput } from "./lib/output.ts";
 import { buildProgram } from "./lib/program.ts";
 
 tolerateClosedOutput();
 try {
   const words = process.argv.slice(2);
-  const program = await buildProgram(COMMANDS, words);
+  const program = await buildProgram(words);
   await program.parseAsync(words, { from: "user" });
 } catch (error) {
   // Commander has printed its own message already; asked-for help is no error.

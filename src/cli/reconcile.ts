@@ -1,37 +1,32 @@
 // drawbridge reconcile: brings every plane to what the organisation's repository says, once or for as long as
 // it runs.
 import process from "node:process";
-import { type Command, Option } from "commander";
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { PLANE_NAMES, type PlaneName } from "../federation/plane-order.ts";
+import { PLANE_NAMES } from "../federation/plane-order.ts";
 import type { ReconcileEvent, Reporter } from "../federation/reconcile/events.ts";
 import { follow } from "../federation/reconcile/follow.ts";
 import { type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
-import { type CommandModule, ExitCode } from "./lib/command.ts";
-import { CONFIG_OPTION, openForCommand, planeLabel, short } from "./lib/federation-options.ts";
-import { renderJson, renderTable } from "./lib/output.ts";
+import { defineCommand, type OptionValues } from "./lib/command.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
+import { openForCommand } from "./lib/federation.ts";
+import { CONFIG } from "./lib/options.ts";
+import { print, renderTable, short } from "./lib/output.ts";
+import { planeLabel } from "./lib/progress.ts";
 
-interface Options {
-  readonly config: string;
-  readonly once?: boolean;
-  readonly plane?: PlaneName;
-  readonly allowNonFastForward?: boolean;
-  readonly json?: boolean;
-}
+const OPTIONS = [
+  CONFIG.federation,
+  ["--once", "one pass, also over what waits, then a table"],
+  ["--plane <name>", "with --once: only this plane", { choices: PLANE_NAMES }],
+  ["--allow-non-fast-forward", "with --once: take up a head that does not come after the last one"],
+  ["--json", "with --once: JSON instead of the table"],
+] as const;
+type Options = OptionValues<typeof OPTIONS>;
 
-export const command: CommandModule = {
-  register(program: Command): void {
-    program
-      .option(...CONFIG_OPTION)
-      .option("--once", "one pass, also over what waits, then a table")
-      .addOption(new Option("--plane <name>", "with --once: only this plane").choices([...PLANE_NAMES]))
-      .option("--allow-non-fast-forward", "with --once: take up a head that does not come after the last one")
-      .option("--json", "with --once: JSON instead of the table")
-      .addHelpText(
-        "after",
-        `
+export const command = defineCommand({
+  options: OPTIONS,
+  help: `
 Follows the branch until SIGTERM; standard output is then a log, one JSON object a line, and the line with
 "event":"ready" says that the first pass has ended. With --once it ends after one pass:
 
@@ -41,13 +36,8 @@ Exit codes:
   2  a configuration that is wrong, or no such repository; nothing was done
   4  the head is refused; the last good revision stays in force
   5  a plane is incomplete or deferred, and is tried again`,
-      )
-      .action(async (options: Options) => {
-        if (options.once === true) process.exitCode = await once(options);
-        else await service(options);
-      });
-  },
-};
+  run: (_, options) => (options.once === true ? once(options) : service(options)),
+});
 
 async function once(options: Options): Promise<ExitCode> {
   const { federation } = await openForCommand(options.config);
@@ -57,7 +47,7 @@ async function once(options: Options): Promise<ExitCode> {
     force: true,
     lookForDrift: true,
   });
-  process.stdout.write(options.json === true ? renderJson(jsonOf(result)) : tableOf(result));
+  print(options, jsonOf(result), () => tableOf(result));
   return exitCodeOfPass(result);
 }
 
@@ -110,7 +100,7 @@ function jsonOf({ head, revision, direction, refusal, planes }: PassResult): unk
   };
 }
 
-async function service(options: Options): Promise<void> {
+async function service(options: Options): Promise<never> {
   for (const name of ["plane", "allowNonFastForward", "json"] as const) {
     if (options[name] === undefined) continue;
     const flag = name === "allowNonFastForward" ? "--allow-non-fast-forward" : `--${name}`;

@@ -1,47 +1,48 @@
-// `drawbridge bridge registration`: writes the appservice registration file of a bridge.
+// drawbridge bridge registration: writes the appservice registration file of a bridge.
 // Invariant: a registration with other tokens is not overwritten unless asked for, because a homeserver that
 // still has the old one would be cut off.
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
-import type { Command } from "commander";
 import { parse } from "yaml";
 import { loadBridgeConfig } from "../../bridge/config.ts";
 import { type AppserviceTokens, renderRegistration } from "../../bridge/setup/registration.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { replacePrivateFile } from "../../runtime/private-file.ts";
 import { readSecret } from "../../runtime/secrets.ts";
-import type { CommandModule } from "../lib/command.ts";
-import { CONFIG, requireConfigFile } from "../lib/config-option.ts";
+import { defineCommand } from "../lib/command.ts";
+import { CONFIG, requireConfigFile } from "../lib/options.ts";
+import { say } from "../lib/output.ts";
 
-interface Options {
-  readonly config: string;
-  readonly output?: string;
-  readonly force: boolean;
-}
-
-function run(options: Options): void {
-  requireConfigFile(options.config, CONFIG.bridge);
-  const config = loadBridgeConfig(options.config);
-  const tokens = {
-    asToken: readSecret(config.appservice.asToken, config.directory),
-    hsToken: readSecret(config.appservice.hsToken, config.directory),
-  };
-  const rendered = renderRegistration(config, tokens);
-  if (options.output === "-") {
-    process.stdout.write(rendered);
-    return;
-  }
-  const file = resolve(options.output ?? join(config.directory, "registration.yaml"));
-  if (!options.force && !isSafeToReplace(file, tokens)) {
-    throw new DrawbridgeError("usage", `${file} holds another registration`, {
-      hint: "If the homeserver is to learn the new tokens, run it again with --force, then restart the homeserver.",
-    });
-  }
-  replacePrivateFile(file, rendered);
-  process.stdout.write(`${file}\n`);
-  process.stderr.write(`Add it to app_service_config_files in homeserver.yaml and restart the homeserver.\n`);
-}
+export const command = defineCommand({
+  options: [
+    CONFIG.bridge,
+    ["-o, --output <file>", "where to write it, - for standard output"],
+    ["--force", "replace a registration that has other tokens"],
+  ],
+  run(_, options) {
+    requireConfigFile(options.config, "bridge");
+    const config = loadBridgeConfig(options.config);
+    const tokens = {
+      asToken: readSecret(config.appservice.asToken, config.directory),
+      hsToken: readSecret(config.appservice.hsToken, config.directory),
+    };
+    const rendered = renderRegistration(config, tokens);
+    if (options.output === "-") {
+      process.stdout.write(rendered);
+      return;
+    }
+    const file = resolve(options.output ?? join(config.directory, "registration.yaml"));
+    if (options.force !== true && !isSafeToReplace(file, tokens)) {
+      throw new DrawbridgeError("usage", `${file} holds another registration`, {
+        hint: "If the homeserver is to learn the new tokens, run it again with --force, then restart the homeserver.",
+      });
+    }
+    replacePrivateFile(file, rendered);
+    process.stdout.write(`${file}\n`);
+    say("Add it to app_service_config_files in homeserver.yaml and restart the homeserver.");
+  },
+});
 
 /** Whether there is no file, or one with the same tokens. */
 function isSafeToReplace(file: string, tokens: AppserviceTokens): boolean {
@@ -58,13 +59,3 @@ function isSafeToReplace(file: string, tokens: AppserviceTokens): boolean {
     return false;
   }
 }
-
-export const command: CommandModule = {
-  register(command: Command): void {
-    command
-      .option(...CONFIG.bridge)
-      .option("-o, --output <file>", "where to write it, - for standard output", undefined)
-      .option("--force", "replace a registration that has other tokens", false)
-      .action((options: Options) => run(options));
-  },
-};

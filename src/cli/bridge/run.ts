@@ -1,33 +1,25 @@
 // drawbridge bridge: runs the bridge of one organisation.
-
 import { resolve } from "node:path";
-import type { Command } from "commander";
 import { loadBridgeConfig } from "../../bridge/config.ts";
 import { runBridge } from "../../bridge/process.ts";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { serviceLog, stopSignal } from "../../runtime/service.ts";
-import type { CommandModule } from "../lib/command.ts";
-import { CONFIG, requireConfigFile } from "../lib/config-option.ts";
+import { defineCommand } from "../lib/command.ts";
+import { CONFIG, requireConfigFile } from "../lib/options.ts";
 
-export const command: CommandModule = {
-  register(program: Command): void {
-    program
-      .option(...CONFIG.bridge)
-      .addHelpText(
-        "after",
-        `
+export const command = defineCommand({
+  options: [CONFIG.bridge],
+  help: `
 Runs in the foreground until SIGTERM, then drains. The log is one JSON object a line, without content.
 /livez, /readyz and /metrics are served at the address that \`observe\` names in the configuration.`,
-      )
-      .action(async (options: { config: string }) => {
-        requireConfigFile(options.config, CONFIG.bridge);
-        const config = loadBridgeConfig(options.config);
-        const { level, file } = config.log;
-        const log = serviceLog("bridge", {
-          level,
-          ...(file !== undefined && { file: resolve(config.directory, file) }),
-        });
-        await runBridge({ config, clock: systemClock, random: systemRandom, log, stop: stopSignal() });
-      });
+  async run(_, options) {
+    requireConfigFile(options.config, "bridge");
+    const config = loadBridgeConfig(options.config);
+    const { level, file } = config.log;
+    const log = serviceLog("bridge", {
+      level,
+      ...(file !== undefined && { file: resolve(config.directory, file) }),
+    });
+    await runBridge({ config, clock: systemClock, random: systemRandom, log, stop: stopSignal() });
   },
-};
+});

@@ -1,7 +1,5 @@
 // drawbridge card fetch: gets a card and shows what pinning it would mean.
 // Invariant: the key to pin is never taken from the card, nor from anything the card points to.
-import process from "node:process";
-import type { Command } from "commander";
 import { exportJWK } from "jose";
 import { fetchCard } from "../../cards/fetch.ts";
 import type { PinnedKey } from "../../cards/pinned-keys.ts";
@@ -9,9 +7,10 @@ import { readSignatureEntry } from "../../cards/signature-entry.ts";
 import { type ReadCard, readCard, verifyCard } from "../../cards/verify.ts";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { quoted, readJwkSet } from "../lib/card-files.ts";
-import { type CommandModule, ExitCode } from "../lib/command.ts";
-import { renderJson } from "../lib/output.ts";
+import { readJwkSet } from "../lib/card-input.ts";
+import { defineCommand } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { print, quoted } from "../lib/output.ts";
 
 interface Signature {
   readonly keyId: string | undefined;
@@ -112,45 +111,35 @@ function renderFacts(
   return `${lines.join("\n")}\n`;
 }
 
-async function run(url: string, options: { jwks?: string; json?: true }): Promise<void> {
-  const pinned = options.jwks === undefined ? undefined : await readJwkSet(options.jwks);
-  const bytes = await fetchBytes(url);
-  const read = readCard(bytes);
-  if ("reason" in read) {
-    throw new DrawbridgeError("card_rejected", `the card is rejected: ${read.reason} at ${quoted(read.at)}`, {
-      hint: "Ask the agent's operator for a card that follows A2A 1.0.",
-    });
-  }
-  const signatures = readSignatures(read);
-  const verdict = pinned === undefined ? undefined : await verify(bytes, pinned);
-  if (options.json) {
-    const { name, version, supportedInterfaces } = read.card;
-    const { digest } = read;
-    process.stdout.write(
-      renderJson({ url, name, version, digest, supportedInterfaces, signatures, verdict }),
-    );
-  } else {
-    process.stdout.write(renderFacts(url, read, signatures, verdict));
+export const command = defineCommand({
+  arguments: [["<url>", "the card's address"]],
+  options: [
+    ["--jwks <file>", "the agent operator's public keys, received by another way: verify the card with them"],
+    ["--json", "print the facts as JSON, without the agents.yaml entry"],
+  ],
+  async run([url], options) {
+    const pinned = options.jwks === undefined ? undefined : await readJwkSet(options.jwks);
+    const bytes = await fetchBytes(url);
+    const read = readCard(bytes);
+    if ("reason" in read) {
+      const { reason, at } = read;
+      throw new DrawbridgeError("card_rejected", `the card is rejected: ${reason} at ${quoted(at)}`, {
+        hint: "Ask the agent's operator for a card that follows A2A 1.0.",
+      });
+    }
+    const signatures = readSignatures(read);
+    const verdict = pinned === undefined ? undefined : await verify(bytes, pinned);
     const keyId = verdict?.accepted
       ? verdict.keyId
       : signatures.find((one) => one.algorithm === "ES256")?.keyId;
-    if (keyId !== undefined && verdict?.accepted !== false) {
-      const jwk = pinned === undefined ? undefined : await publicJwk(pinned, keyId);
-      process.stdout.write(`\n${renderEntry(url, read, keyId, jwk)}`);
-    }
-  }
-  if (verdict?.accepted === false) process.exitCode = ExitCode.failed;
-}
-
-export const command: CommandModule = {
-  register(program: Command): void {
-    program
-      .argument("<url>", "the card's address")
-      .option(
-        "--jwks <file>",
-        "the agent operator's public keys, received by another way: verify the card with them",
-      )
-      .option("--json", "print the facts as JSON, without the agents.yaml entry")
-      .action(run);
+    const jwk = pinned === undefined || keyId === undefined ? undefined : await publicJwk(pinned, keyId);
+    const { name, version, supportedInterfaces } = read.card;
+    const { digest } = read;
+    print(options, { url, name, version, digest, supportedInterfaces, signatures, verdict }, () => {
+      const facts = renderFacts(url, read, signatures, verdict);
+      const isPinnable = keyId !== undefined && verdict?.accepted !== false;
+      return isPinnable ? `${facts}\n${renderEntry(url, read, keyId, jwk)}` : facts;
+    });
+    return verdict?.accepted === false ? ExitCode.failed : ExitCode.ok;
   },
-};
+});

@@ -3,10 +3,9 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import type { Command } from "commander";
 import { generateCardKey } from "../../cards/signing-keys.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { CommandModule } from "../lib/command.ts";
+import { defineCommand } from "../lib/command.ts";
 
 // The key ID names the files too.
 const KEY_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
@@ -24,28 +23,24 @@ function writeNew(path: string, text: string, mode: number): void {
   }
 }
 
-export const command: CommandModule = {
-  register(program: Command): void {
-    program
-      .requiredOption("--key-id <id>", "the kid: letters, digits and . _ -, at most 128")
-      .requiredOption("-o, --output <directory>", "where to write ID.private.jwk and ID.jwks.json")
-      .addHelpText(
-        "after",
-        "\nPartners pin the public key set ID.jwks.json, received by another way than the card.",
-      )
-      .action(async ({ keyId, output }: { keyId: string; output: string }) => {
-        if (!KEY_ID.test(keyId)) {
-          throw new DrawbridgeError("usage", "not a usable key ID", {
-            hint: "Use letters, digits and . _ -, at most 128, not starting with a dot.",
-          });
-        }
-        const { privateJwk, publicJwk } = await generateCardKey(keyId);
-        mkdirSync(output, { recursive: true, mode: 0o700 });
-        const privateFile = join(output, `${keyId}.private.jwk`);
-        const publicFile = join(output, `${keyId}.jwks.json`);
-        writeNew(privateFile, privateJwk, 0o600);
-        writeNew(publicFile, `${JSON.stringify({ keys: [publicJwk] }, undefined, 2)}\n`, 0o644);
-        process.stdout.write(`${privateFile}\n${publicFile}\n`);
+export const command = defineCommand({
+  options: [
+    ["--key-id <id>", "the kid: letters, digits and . _ -, at most 128", { required: true }],
+    ["-o, --output <directory>", "where to write ID.private.jwk and ID.jwks.json", { required: true }],
+  ],
+  help: "\nPartners pin the public key set ID.jwks.json, received by another way than the card.",
+  async run(_, { keyId, output }) {
+    if (!KEY_ID.test(keyId)) {
+      throw new DrawbridgeError("usage", "not a usable key ID", {
+        hint: "Use letters, digits and . _ -, at most 128, not starting with a dot.",
       });
+    }
+    const { privateJwk, publicJwk } = await generateCardKey(keyId);
+    mkdirSync(output, { recursive: true, mode: 0o700 });
+    const privateFile = join(output, `${keyId}.private.jwk`);
+    const publicFile = join(output, `${keyId}.jwks.json`);
+    writeNew(privateFile, privateJwk, 0o600);
+    writeNew(publicFile, `${JSON.stringify({ keys: [publicJwk] }, undefined, 2)}\n`, 0o644);
+    process.stdout.write(`${privateFile}\n${publicFile}\n`);
   },
-};
+});

@@ -1,4 +1,4 @@
-// drawbridge federation contain: breaks the glass on one partner.
-import { actCommand } from "../lib/federation-act.ts";
+// drawbridge federation contain: cuts a partner off at once.
+import { containmentCommand } from "../lib/containment.ts";
 
-export const command = actCommand("contain");
+export const command = containmentCommand("contain");

@@ -1,8 +1,6 @@
 // drawbridge federation evidence: an evidence pack about one partner, or the check of one that was made.
-import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
-import type { Command } from "commander";
 import { systemClock } from "../../domain/clock.ts";
 import { parseDurationMs } from "../../domain/duration.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -11,18 +9,53 @@ import { renderPage } from "../../federation/evidence/page.ts";
 import type { Window } from "../../federation/evidence/record-streams.ts";
 import { CLOSING_ORDER } from "../../federation/plane-order.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
-import { type CommandModule, ExitCode } from "../lib/command.ts";
-import { lookAt } from "../lib/federation-look.ts";
-import { CONFIG_OPTION, say } from "../lib/federation-options.ts";
+import { defineCommand } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { probePartner } from "../lib/federation.ts";
+import { readInput } from "../lib/input.ts";
+import { CONFIG, PROBE_CONFIG } from "../lib/options.ts";
+import { renderJson, say } from "../lib/output.ts";
 
-interface Options {
-  readonly config: string;
-  readonly since?: string;
-  readonly until?: string;
-  readonly probeConfig?: string;
-  readonly output?: string;
-  readonly verify?: string;
-}
+export const command = defineCommand({
+  arguments: [["[partner]", "server name, or name of the registry file"]],
+  options: [
+    CONFIG.federation,
+    ["--since <time>", "from when on: 2026-01-31T03:00:00Z, or 2h for two hours ago"],
+    ["--until <time>", "up to when; now when absent"],
+    PROBE_CONFIG,
+    ["--output <folder>", "where the pack is written: a page and its JSON"],
+    ["--verify <file>", "check every digest of a pack that was made"],
+  ],
+  help: `
+Reads the border's violations, the gateway's access log and the bridge's audit file, probes the planes, and
+writes two files, readable by this user alone. No message, prompt or answer is in them, nor can be.
+
+Exit codes:
+  0  written; with --verify: every digest is right
+  1  with --verify: something is wrong, and is named
+  2  unknown partner, or a configuration that is wrong; nothing was written`,
+  async run([name], options) {
+    if (options.verify !== undefined) return verify(options.verify);
+    if (name === undefined) throw usage("the partner is missing", "Name one, or a pack with --verify.");
+    if (options.output === undefined) throw usage("--output is missing", "Name the folder for the pack.");
+    const window = windowOf(options.since, options.until);
+    const probed = await probePartner(name, { ...options, planes: CLOSING_ORDER });
+    const now = systemClock.now();
+    const ended = Date.parse(window.until) > now ? { ...window, until: new Date(now).toISOString() } : window;
+    const pack = await assemblePack({ ...probed, window: ended, clock: systemClock });
+    const stem = `evidence-${probed.partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}`;
+    const folder = resolve(options.output);
+    const [json, page] = [join(folder, `${stem}.json`), join(folder, `${stem}.md`)];
+    writeWhole(json, renderJson(pack), PRIVATE);
+    writeWhole(page, renderPage(pack), PRIVATE);
+    process.stdout.write(`${page}\n${json}\n`);
+    for (const { stream, matching, refused_lines } of pack.streams) {
+      const refused = refused_lines === 0 ? "" : `, ${refused_lines} outside the schema and left out`;
+      say(`${stream}: ${matching} lines of this partner${refused}`);
+    }
+    return ExitCode.ok;
+  },
+});
 
 function usage(message: string, hint: string): DrawbridgeError {
   return new DrawbridgeError("usage", message, { hint });
@@ -40,7 +73,7 @@ function timeOf(option: string, text: string, nowMs: number): number {
   );
 }
 
-function windowOf({ since, until }: Options): Window {
+function windowOf(since: string | undefined, until: string | undefined): Window {
   const now = systemClock.now();
   if (since === undefined) throw usage("--since is missing", "Say from when on, such as --since 24h.");
   const from = timeOf("since", since, now);
@@ -51,69 +84,15 @@ function windowOf({ since, until }: Options): Window {
   return { since: new Date(from).toISOString(), until: to === undefined ? open : new Date(to).toISOString() };
 }
 
-function verify(file: string): void {
+function verify(file: string): ExitCode {
   let value: unknown;
   try {
-    value = JSON.parse(readFileSync(file, "utf8"));
+    value = JSON.parse(readInput(file).toString("utf8"));
   } catch {
     throw usage(`${file} cannot be read as JSON`, "Name the JSON file of a pack.");
   }
   const problems = packProblems(value);
-  for (const problem of problems) process.stdout.write(`${problem}\n`);
-  if (problems.length === 0) process.stdout.write("Every digest is that of what it stands for.\n");
-  else process.exitCode = ExitCode.failed;
+  const lines = problems.length === 0 ? ["Every digest is that of what it stands for."] : problems;
+  process.stdout.write(`${lines.join("\n")}\n`);
+  return problems.length === 0 ? ExitCode.ok : ExitCode.failed;
 }
-
-async function run(name: string | undefined, options: Options): Promise<void> {
-  if (options.verify !== undefined) {
-    verify(options.verify);
-    return;
-  }
-  if (name === undefined) throw usage("the partner is missing", "Name one, or a pack with --verify.");
-  if (options.output === undefined) throw usage("--output is missing", "Name the folder for the pack.");
-  const window = windowOf(options);
-  const { config, current, partner, inside, outside } = await lookAt(name, {
-    ...options,
-    planes: CLOSING_ORDER,
-  });
-  const now = systemClock.now();
-  const ended = Date.parse(window.until) > now ? { ...window, until: new Date(now).toISOString() } : window;
-  const pack = await assemblePack({
-    ...{ config, current, partner, inside, outside, window: ended, clock: systemClock },
-  });
-  const stem = `evidence-${partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}`;
-  const folder = resolve(options.output);
-  const [json, page] = [join(folder, `${stem}.json`), join(folder, `${stem}.md`)];
-  writeWhole(json, `${JSON.stringify(pack, null, 2)}\n`, PRIVATE);
-  writeWhole(page, renderPage(pack), PRIVATE);
-  process.stdout.write(`${page}\n${json}\n`);
-  for (const { stream, matching, refused_lines } of pack.streams) {
-    const refused = refused_lines === 0 ? "" : `, ${refused_lines} outside the schema and left out`;
-    say(`${stream}: ${matching} lines of this partner${refused}`);
-  }
-}
-
-export const command: CommandModule = {
-  register(program: Command): void {
-    program
-      .argument("[partner]", "server name, or name of the registry file")
-      .option(...CONFIG_OPTION)
-      .option("--since <time>", "from when on: 2026-01-31T03:00:00Z, or 2h for two hours ago")
-      .option("--until <time>", "up to when; now when absent")
-      .option("--probe-config <file>", "a probe.yaml: look from outside as well, as the partner")
-      .option("--output <folder>", "where the pack is written: a page and its JSON")
-      .option("--verify <file>", "check every digest of a pack that was made")
-      .addHelpText(
-        "after",
-        `
-Reads the border's violations, the gateway's access log and the bridge's audit file, probes the planes, and
-writes two files, readable by this user alone. No message, prompt or answer is in them, nor can be.
-
-Exit codes:
-  0  written; with --verify: every digest is right
-  1  with --verify: something is wrong, and is named
-  2  unknown partner, or a configuration that is wrong; nothing was written`,
-      )
-      .action(run);
-  },
-};

@@ -1,4 +1,4 @@
 // drawbridge federation restore: takes a containment back.
-import { actCommand } from "../lib/federation-act.ts";
+import { containmentCommand } from "../lib/containment.ts";
 
-export const command = actCommand("restore");
+export const command = containmentCommand("restore");

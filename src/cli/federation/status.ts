@@ -1,19 +1,15 @@
-// drawbridge federation status: whom is contained, and what is in force on every plane.
-import process from "node:process";
-import type { Command } from "commander";
+// drawbridge federation status: who is contained, and what is in force on every plane.
 import { type FederationStatus, federationStatus } from "../../federation/containment/status.ts";
-import { type CommandModule, ExitCode } from "../lib/command.ts";
-import { CONFIG_OPTION, openForCommand, planeLabel, planeWords, short } from "../lib/federation-options.ts";
-import { renderJson, renderTable } from "../lib/output.ts";
+import { defineCommand } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { openForCommand } from "../lib/federation.ts";
+import { CONFIG, JSON_OPTION } from "../lib/options.ts";
+import { print, renderTable, short } from "../lib/output.ts";
+import { planeLabel, planeWords } from "../lib/progress.ts";
 
-export const command: CommandModule = {
-  register(program: Command): void {
-    program
-      .option(...CONFIG_OPTION)
-      .option("--json", "print JSON")
-      .addHelpText(
-        "after",
-        `
+export const command = defineCommand({
+  options: [CONFIG.federation, JSON_OPTION],
+  help: `
 Read from records alone; no server is asked.
 
 Exit codes:
@@ -21,15 +17,13 @@ Exit codes:
   2  a configuration that is wrong, or a record that is damaged
   4  the head is refused; the last good revision stays in force
   5  a plane is behind the head, incomplete, deferred or failed`,
-      )
-      .action(async (options: { config: string; json?: boolean }) => {
-        const { federation } = await openForCommand(options.config);
-        const status = await federationStatus(federation);
-        process.stdout.write(options.json === true ? renderJson(status) : textOf(status));
-        process.exitCode = exitCodeOf(status);
-      });
+  async run(_, options) {
+    const { federation } = await openForCommand(options.config);
+    const status = await federationStatus(federation);
+    print(options, status, () => textOf(status));
+    return exitCodeOf(status);
   },
-};
+});
 
 function exitCodeOf({ head, refused, planes }: FederationStatus): ExitCode {
   if (refused !== null) return ExitCode.refused;
@@ -68,7 +62,7 @@ function textOf({ head, accepted, refused, contained, planes, drift }: Federatio
   if (never.length > 0) {
     sections.push(
       `Never applied: ${never.join(", ")}. Whatever stands there was put there by somebody else, and is not known here.\n` +
-        "hint: drawbridge reconcile --once applies all planes; contain and restore walk 5, 4, 2 and 3 alone.\n",
+        "hint: drawbridge reconcile --once applies all planes; contain and restore apply 5, 4, 2 and 3 alone.\n",
     );
   }
   const left = planes.flatMap(({ plane, outOfReach }) => outOfReach.map((one) => [plane, one] as const));
@@ -80,7 +74,7 @@ function textOf({ head, accepted, refused, contained, planes, drift }: Federatio
       one.reason,
       one.hint,
     ]);
-    sections.push(renderTable(["NOT REACHED", "PARTNER", "WHAT", "WHY", "MEND"], rows));
+    sections.push(renderTable(["NOT REACHED", "PARTNER", "WHAT", "WHY", "HINT"], rows));
   }
   if (drift.length > 0) {
     const rows = drift.map((one) => [one.at, planeLabel(one.plane), one.subject, one.kind, one.kept ?? "-"]);

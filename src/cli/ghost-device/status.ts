@@ -1,12 +1,11 @@
 // drawbridge ghost device status: of each ghost's device, whether it takes part, and why not.
-import process from "node:process";
-import type { Command } from "commander";
 import { DEVICE_STOP_MENDS } from "../../bridge/crypto/device-types.ts";
 import type { DeviceReport } from "../../bridge/device-admin.ts";
-import { type CommandModule, ExitCode } from "../lib/command.ts";
-import { CONFIG } from "../lib/config-option.ts";
-import { withDeviceAdmin } from "../lib/ghost-device-options.ts";
-import { renderJson, renderTable } from "../lib/output.ts";
+import { defineCommand } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { withDeviceAdmin } from "../lib/ghost-devices.ts";
+import { CONFIG, JSON_OPTION } from "../lib/options.ts";
+import { print, renderTable, say } from "../lib/output.ts";
 
 const HEADER = ["GHOST", "DEVICE", "STATE", "STORE", "AT THE HOMESERVER", "CROSS-SIGNED", "EPOCH"];
 
@@ -29,32 +28,23 @@ function rowOf(report: DeviceReport): string[] {
   ];
 }
 
-async function run(options: { config: string; json: boolean }): Promise<void> {
-  const reports = await withDeviceAdmin(options.config, (admin) => admin.status());
-  process.stdout.write(options.json ? renderJson(reports) : renderTable(HEADER, reports.map(rowOf)));
-  const stops = new Set(reports.map(({ stopped }) => stopped).filter((reason) => reason !== null));
-  for (const reason of stops) process.stderr.write(`${reason}: ${DEVICE_STOP_MENDS[reason]}\n`);
-  const disagrees = ({ homeserver, publishedAt }: DeviceReport) =>
-    publishedAt !== null && (homeserver === "no_keys" || homeserver === "other_keys");
-  if (stops.size > 0 || reports.some(disagrees)) process.exitCode = ExitCode.failed;
-  else if (reports.some(({ homeserver }) => homeserver === "unreachable")) {
-    process.exitCode = ExitCode.unavailable;
-  }
-}
-
-export const command: CommandModule = {
-  register(program: Command): void {
-    program
-      .option(...CONFIG.bridge)
-      .option("--json", "print JSON", false)
-      .addHelpText(
-        "after",
-        `
+export const command = defineCommand({
+  options: [CONFIG.bridge, JSON_OPTION],
+  help: `
 A device is made once. It stops, and its ghost takes no part in encrypted rooms, when its store is lost or
 another device's, when an older state of the store was put back than the homeserver has seen, and when the device
 was deleted. The columns say what the bridge recorded and what the homeserver has now. Exit code 1: a device has
 stopped, or the homeserver has not the keys that are stored.`,
-      )
-      .action(run);
+  async run(_, options) {
+    const reports = await withDeviceAdmin(options.config, (admin) => admin.status());
+    print(options, reports, () => renderTable(HEADER, reports.map(rowOf)));
+    const stops = new Set(reports.map(({ stopped }) => stopped).filter((reason) => reason !== null));
+    for (const reason of stops) say(`${reason}: ${DEVICE_STOP_MENDS[reason]}`);
+    const disagrees = ({ homeserver, publishedAt }: DeviceReport) =>
+      publishedAt !== null && (homeserver === "no_keys" || homeserver === "other_keys");
+    if (stops.size > 0 || reports.some(disagrees)) return ExitCode.failed;
+    return reports.some(({ homeserver }) => homeserver === "unreachable")
+      ? ExitCode.unavailable
+      : ExitCode.ok;
   },
-};
+});

@@ -1,83 +1,105 @@
-// What a command of the CLI is, and how it tells success from failure.
-// Invariants: data goes to standard output, everything else to standard error; a failure's exit code
-// says its class, so that a script need not read text.
-import type { Command } from "commander";
-import { DrawbridgeError, type ErrorCode } from "../../domain/errors.ts";
+// What a command of the CLI is: its arguments, its options, its help, and what it does.
+// Invariant: data goes to standard output, everything else to standard error.
+import process from "node:process";
+import { type Command, Option } from "commander";
+import type { ExitCode } from "./exit-codes.ts";
 
-/** A command: one file `src/cli/<verb-noun>.ts`, listed in commands.ts, loaded only when it is called. */
+/** A command: one file `src/cli/<group>/<verb>.ts`, listed in commands.ts, loaded only when it is called. */
 export interface CommandModule {
-  /**
-   * Adds arguments, options, help and the action to the command.
-   * An action throws DrawbridgeError when it fails, and sets `process.exitCode` when its answer is no.
-   */
+  /** Adds arguments, options, help and the action to the command. */
   register(command: Command): void;
 }
 
-export const ExitCode = {
-  ok: 0,
-  /** It failed, or the answer is no: a card rejected, a check that does not hold. */
-  failed: 1,
-  /** The command line, a configuration file or a secret is wrong; nothing was done. */
-  usage: 2,
-  /** A server that is needed could not be reached, or refused. */
-  unavailable: 3,
-  /** What the repository holds is refused; what was in force before stays in force. */
-  refused: 4,
-  /** Done as far as it goes; what is left is named. */
-  incomplete: 5,
-} as const;
-export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
+/** `<name>` is needed, `[name]` is not, and `<name...>` is a list. */
+type ArgumentSpec = readonly [name: string, description: string, byDefault?: string];
 
-export const EXIT_CODES_HELP = `
-Exit codes:
-  0  done, and the answer is yes
-  1  failed, or the answer is no
-  2  the command line, a configuration file or a secret is wrong; nothing was done
-  3  a server that is needed could not be reached, or refused
-  4  what the repository holds is refused; what was in force before stays in force
-  5  done as far as it goes; what is left is named`;
-
-const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
-  config_invalid: ExitCode.usage,
-  config_unreadable: ExitCode.usage,
-  secret_unavailable: ExitCode.usage,
-  repository_unusable: ExitCode.usage,
-  usage: ExitCode.usage,
-  database_unavailable: ExitCode.unavailable,
-  homeserver_refused: ExitCode.unavailable,
-  homeserver_unavailable: ExitCode.unavailable,
-  token_refused: ExitCode.unavailable,
-  agent_unavailable: ExitCode.unavailable,
-  gateway_refused: ExitCode.unavailable,
-  issuer_unavailable: ExitCode.unavailable,
-  device_unavailable: ExitCode.unavailable,
-  head_refused: ExitCode.refused,
-  guard_refused: ExitCode.refused,
-  offboarding_blocked: ExitCode.failed,
-  lease_lost: ExitCode.failed,
-  card_rejected: ExitCode.failed,
-  state_unreadable: ExitCode.failed,
-  unsafe_acl: ExitCode.failed,
-  record_refused: ExitCode.failed,
-  not_running: ExitCode.failed,
-  program_failed: ExitCode.failed,
-  internal: ExitCode.failed,
-};
-
-/** The exit code for an error that ended a command. */
-export function exitCodeOf(error: unknown): ExitCode {
-  return error instanceof DrawbridgeError ? EXIT_BY_ERROR[error.code] : ExitCode.failed;
+interface OptionSettings {
+  readonly required?: true;
+  readonly default?: string | number;
+  readonly choices?: readonly string[];
+  /** @throws InvalidArgumentError */
+  readonly parse?: (text: string) => unknown;
 }
 
+/** Flags as commander writes them, such as `-o, --output <file>`. */
+export type OptionSpec = readonly [flags: string, description: string, settings?: OptionSettings];
+
+type ArgumentValue<Spec extends ArgumentSpec> = Spec[0] extends `<${string}...>`
+  ? readonly string[]
+  : Spec[0] extends `[${string}...]`
+    ? readonly string[]
+    : Spec[0] extends `<${string}>`
+      ? string
+      : Spec extends readonly [string, string, string]
+        ? string
+        : string | undefined;
+
+type ArgumentValues<Specs extends readonly ArgumentSpec[]> = {
+  readonly [Index in keyof Specs]: ArgumentValue<Specs[Index]>;
+};
+
+type CamelCase<Text extends string> = Text extends `${infer Head}-${infer Rest}`
+  ? `${Head}${Capitalize<CamelCase<Rest>>}`
+  : Text;
+type LongName<Flags extends string> = Flags extends `${string}--${infer Rest}`
+  ? Rest extends `${infer Name} ${string}`
+    ? Name
+    : Rest
+  : never;
+
+type OptionValue<Spec extends OptionSpec> = Spec[2] extends { readonly parse: (text: string) => infer Value }
+  ? Value | (Spec[2] extends { readonly default: unknown } | { readonly required: true } ? never : undefined)
+  : Spec[2] extends { readonly default: string } | { readonly required: true }
+    ? string
+    : Spec[2] extends { readonly choices: readonly (infer Choice)[] }
+      ? Choice | undefined
+      : Spec[0] extends `${string}<${string}`
+        ? string | undefined
+        : boolean | undefined;
+
+/** The values of options, each under the name of its long flag in camel case. */
+export type OptionValues<Specs extends readonly OptionSpec[]> = {
+  readonly [Spec in Specs[number] as CamelCase<LongName<Spec[0]>>]: OptionValue<Spec>;
+};
+
 /**
- * An error as the operator sees it: `error: …` and, where there is one, `hint: …`.
- * A defect of the program keeps its stack, so that it can be reported.
+ * Defines a command from its parts. `run` throws DrawbridgeError when it fails, and returns another exit code than
+ * 0 when its answer is no.
+ * @param help what `--help` prints after the options; it ends with the exit codes
  */
-export function renderError(error: unknown): string {
-  if (error instanceof DrawbridgeError && error.code !== "internal") {
-    const hint = error.hint === undefined ? "" : `hint: ${error.hint}\n`;
-    return `error: ${error.message}\n${hint}`;
-  }
-  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
-  return `error: ${text}\nhint: This is a defect of Drawbridge; please report it with the lines above.\n`;
+export function defineCommand<
+  const Arguments extends readonly ArgumentSpec[] = readonly [],
+  const Options extends readonly OptionSpec[] = readonly [],
+>(definition: {
+  readonly arguments?: Arguments;
+  readonly options?: Options;
+  readonly help?: string;
+  run(words: ArgumentValues<Arguments>, options: OptionValues<Options>): Result | Promise<Result>;
+}): CommandModule {
+  return {
+    register(command) {
+      for (const [name, description, byDefault] of definition.arguments ?? []) {
+        command.argument(name, description, byDefault);
+      }
+      for (const spec of definition.options ?? []) command.addOption(optionOf(spec));
+      if (definition.help !== undefined) command.addHelpText("after", definition.help);
+      command.action(async (...given: unknown[]) => {
+        // Commander passes the arguments, then the options, then the command.
+        const words = given.slice(0, -2) as unknown as ArgumentValues<Arguments>;
+        const exitCode = await definition.run(words, given.at(-2) as OptionValues<Options>);
+        if (exitCode !== undefined) process.exitCode = exitCode;
+      });
+    },
+  };
+}
+
+// biome-ignore lint/suspicious/noConfusingVoidType: a command without an answer of its own returns nothing
+type Result = ExitCode | undefined | void;
+
+function optionOf([flags, description, settings = {}]: OptionSpec): Option {
+  const option = new Option(flags, description).makeOptionMandatory(settings.required === true);
+  if (settings.default !== undefined) option.default(settings.default);
+  if (settings.choices !== undefined) option.choices(settings.choices);
+  if (settings.parse !== undefined) option.argParser(settings.parse);
+  return option;
 }

@@ -2,9 +2,22 @@
 // Invariant: only the command that is called is loaded.
 import { readFileSync } from "node:fs";
 import { Command, Help, type Option } from "commander";
-import { type CommandEntry, GROUPS } from "../commands.ts";
-import { EXIT_CODES_HELP } from "./command.ts";
-import { WORDS_HELP } from "./words.ts";
+import { type CommandEntry, PRODUCTS } from "../commands.ts";
+import { EXIT_CODES_HELP } from "./exit-codes.ts";
+
+/** The words that the commands about partners use without defining them each time. */
+const WORDS_HELP = `
+Words:
+  partner    another organisation, by its server name or the name of its file in registry/partners
+  planes     where a partner is let in: 1 transport, 2 rooms, 3 border, 4 card, 5 gateway.
+             They are closed in the order 5, 4, 2, 3, 1 and opened the other way round.
+  registry   the files of the organisation's git repository that say who is a partner
+  head       the newest commit of that repository's branch; in force once every plane has been brought to it
+  work tree  a clone of that repository, with files to edit
+  probe.yaml what a partner has lent, so that one can probe as the partner does
+ARCHITECTURE.md says more; docs/operating has a page for each thing that an operator does.`;
+
+const GROUPS_WITH_WORDS: ReadonlySet<string> = new Set(["agent", "federation", "offboarding", "readmission"]);
 
 function packageVersion(): string {
   const manifest: unknown = JSON.parse(
@@ -23,55 +36,53 @@ export function entryOf(
   // The longest: `bridge` runs, `bridge init` prepares.
   return entries
     .filter((entry) => entry.path.every((word, index) => named[index] === word))
-    .reduce<CommandEntry | undefined>(
-      (longest, entry) =>
-        longest !== undefined && longest.path.length >= entry.path.length ? longest : entry,
-      undefined,
-    );
+    .sort((left, right) => right.path.length - left.path.length)[0];
 }
 
 const PLAIN_HELP = new Help();
 
-/** What commander says of an option, and whether it is needed; that a flag is off by default goes without saying. */
+/** What commander says of an option, and whether it is needed. */
 function describeOption(option: Option): string {
-  const said = PLAIN_HELP.optionDescription(option).replace(/ \(default: false\)$/, "");
+  const said = PLAIN_HELP.optionDescription(option);
   return option.mandatory ? `${said} (required)` : said;
 }
 
-/** Groups of commands about partners. */
-const WITH_WORDS: ReadonlySet<string> = new Set(["agent", "federation", "offboarding", "readmission"]);
+/** Adds the command of these words, and the groups above it, unless they are there. */
+function commandAt(program: Command, words: readonly string[], summary: string): Command {
+  return words.reduce((parent, word, index) => {
+    const known = parent.commands.find((one) => one.name() === word);
+    if (known !== undefined) return known;
+    const added = parent.command(word).description(summary);
+    if (index === 0 && GROUPS_WITH_WORDS.has(word)) added.addHelpText("after", WORDS_HELP);
+    return added;
+  }, program);
+}
 
 /**
  * The program for one command line.
- * @param words the arguments after the program's name.
+ * @param words the arguments after the program's name
  */
-export async function buildProgram(
-  entries: readonly CommandEntry[],
-  words: readonly string[],
-): Promise<Command> {
+export async function buildProgram(words: readonly string[], products = PRODUCTS): Promise<Command> {
   const program = new Command("drawbridge")
-    .description("Joins Matrix rooms to A2A agents across organisations.")
+    .description(
+      "Joins Matrix rooms to A2A agents (the bridge), and admits and removes partner organisations (federation control). Each can be used without the other.",
+    )
     .version(packageVersion())
     .addHelpText("after", EXIT_CODES_HELP)
     .showHelpAfterError("hint: Run it with --help to see its usage.")
     .configureHelp({ optionDescription: describeOption })
     .exitOverride();
-
-  const called = entryOf(entries, words);
-  const groups = new Map<string, Command>();
-  for (const entry of entries) {
-    let command = program;
-    for (const [index, word] of entry.path.entries()) {
-      const path = entry.path.slice(0, index + 1).join(" ");
-      // A command may be a group as well: `bridge` runs, `bridge init` prepares.
-      const isEntry = index === entry.path.length - 1;
-      const described = GROUPS[path] ?? entry.summary;
-      const known = groups.get(path);
-      command = known ?? command.command(word).description(described);
-      if (known === undefined && WITH_WORDS.has(path)) command.addHelpText("after", WORDS_HELP);
-      groups.set(path, command);
-      if (isEntry && entry === called) (await entry.load()).command.register(command);
+  for (const [heading, groups] of Object.entries(products)) {
+    program.commandsGroup(heading);
+    for (const group of groups) {
+      commandAt(program, group.words, group.summary);
+      for (const { path, summary } of group.commands) commandAt(program, path, summary);
     }
   }
+  const entries = Object.values(products)
+    .flat()
+    .flatMap(({ commands }) => commands);
+  const called = entryOf(entries, words);
+  if (called !== undefined) (await called.load()).command.register(commandAt(program, called.path, ""));
   return program;
 }

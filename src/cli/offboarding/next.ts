@@ -1,51 +1,30 @@
 // drawbridge offboarding next: does the next thing that is this organisation's to do.
-import process from "node:process";
-import type { Command } from "commander";
 import { type NextResult, next } from "../../federation/offboarding/workflow/next.ts";
-import { type CommandModule, ExitCode } from "../lib/command.ts";
-import { CONFIG_OPTION, planeLabel, short } from "../lib/federation-options.ts";
+import { defineCommand } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { blockLines, nextLine, openOffboarding, PROBING_RUN_OPTIONS, statusNow } from "../lib/offboarding.ts";
+import { print, short } from "../lib/output.ts";
+import { planeLabel } from "../lib/progress.ts";
 import {
-  blockLines,
-  JSON_OPTION,
-  nextLine,
-  openOffboarding,
-  PROBE_OPTION,
-  RUN_ID_OPTION,
-  type RunOptions,
-  statusNow,
-} from "../lib/offboarding-options.ts";
-import {
+  reportFailure,
   requireSigning,
+  SIGNING_OPTIONS,
   type Signed,
-  type SigningOptions,
-  sayFailure,
   signedLines,
-  signToo,
-  withSigningOptions,
-} from "../lib/offboarding-signing.ts";
-import { renderJson } from "../lib/output.ts";
+  signIfAsked,
+} from "../lib/signing.ts";
 
-interface Options extends RunOptions, SigningOptions {
-  readonly skipCountersignature?: string;
-}
-
-export const command: CommandModule = {
-  register(program: Command): void {
-    withSigningOptions(
-      program
-        .option(...CONFIG_OPTION)
-        .option(...RUN_ID_OPTION)
-        .option(...PROBE_OPTION)
-        .option(
-          "--skip-countersignature <reason>",
-          "open the next stage before both have signed the one before it; a word",
-        ),
-    )
-      .option(...JSON_OPTION)
-      .addHelpText(
-        "after",
-        `
-Closes the stage whose turn it is (one commit), brings its plane to the head, and looks whether the exit
+export const command = defineCommand({
+  options: [
+    ...PROBING_RUN_OPTIONS,
+    [
+      "--skip-countersignature <reason>",
+      "open the next stage before both have signed the one before it; a word",
+    ],
+    ...SIGNING_OPTIONS,
+  ],
+  help: `
+Closes the stage whose turn it is (one commit), brings its plane to the head, and observes whether the exit
 conditions hold. Run it again after anything: what is done is found, and not done twice. An emergency closes
 planes 5, 4, 2 and 3 at once first. With --sign, what is shown closed is signed as well, and what was imported is
 countersigned.
@@ -56,33 +35,31 @@ Exit codes:
   4  the head is refused
   5  an exit condition does not hold yet, and is named with its probe, what it got and what to do; or, with --sign,
      it was shown and could not be signed, and why`,
-      )
-      .action(async (options: Options) => {
-        const context = await openOffboarding(options);
-        requireSigning(context, options);
-        const result = await next(context, { run: options.runId, ahead: options.skipCountersignature });
-        const isOpen = result.did === "not_proved" || result.planes.some(({ done }) => !done);
-        const signed = await signToo(context, result, isOpen ? {} : options);
-        const status = statusNow(context, result.run.run);
-        const lines = [
-          ...textOf(result, status),
-          ...signedLines(result.run, signed),
-          ...(isKeptBack(result, signed, options) ? [KEPT_BACK] : []),
-          nextLine(status, options),
-        ];
-        if (options.json === true) process.stdout.write(renderJson(jsonOf(result, signed, status)));
-        else process.stdout.write(`${lines.join("\n")}\n`);
-        process.exitCode = sayFailure(signed) || isOpen ? ExitCode.incomplete : ExitCode.ok;
-      });
+  async run(_, options) {
+    const context = await openOffboarding(options);
+    requireSigning(context, options);
+    const result = await next(context, { run: options.runId, ahead: options.skipCountersignature });
+    const isOpen = result.did === "not_proved" || result.planes.some(({ done }) => !done);
+    const signing = await signIfAsked(context, result, isOpen ? {} : options);
+    const status = statusNow(context, result.run.run);
+    const isKeptBack =
+      options.sign === true &&
+      result.did === "proved" &&
+      signing.signed.length === 0 &&
+      signing.failure === undefined;
+    const lines = [
+      ...resultLines(result, status),
+      ...signedLines(result.run, signing),
+      ...(isKeptBack ? [KEPT_BACK] : []),
+      nextLine(status, options),
+    ];
+    print(options, jsonOf(result, signing, status), () => `${lines.join("\n")}\n`);
+    return reportFailure(signing) || isOpen ? ExitCode.incomplete : ExitCode.ok;
   },
-};
+});
 
+/** Of a stage that was opened with --skip-countersignature. */
 const KEPT_BACK = "NOT SIGNED YET: a stage before it is not signed; it is signed together with that one.";
-
-/** Of a stage that was opened ahead. */
-function isKeptBack({ did }: NextResult, { signed, failure }: Signed, { sign }: SigningOptions): boolean {
-  return sign === true && did === "proved" && signed.length === 0 && failure === undefined;
-}
 
 function jsonOf(
   { did, stage, record, planes }: NextResult,
@@ -103,7 +80,7 @@ function jsonOf(
   };
 }
 
-function textOf(
+function resultLines(
   { did, stage, record, planes }: NextResult,
   status: ReturnType<typeof statusNow>,
 ): readonly string[] {

@@ -2,7 +2,6 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import process from "node:process";
-import type { Command } from "commander";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { RecordError, valueAt } from "../../federation/offboarding/private-record/check.ts";
@@ -19,23 +18,40 @@ import { openRunWith, type Run, runsWith } from "../../federation/offboarding/ru
 import { currentState } from "../../federation/reconcile/assess.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
-import { type CommandModule, ExitCode } from "../lib/command.ts";
-import { CONFIG_OPTION, openForCommand, say, shellWord } from "../lib/federation-options.ts";
-import { renderJson } from "../lib/output.ts";
-import { RECORD_OPTION, tellMissing } from "./record.ts";
+import { defineCommand, type OptionValues } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { openForCommand } from "../lib/federation.ts";
+import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
+import { renderJson, say, shellWord } from "../lib/output.ts";
+import { RECORD_OPTION, reportMissing } from "../lib/private-record.ts";
 
-interface Options {
-  readonly config: string;
-  readonly record: string;
-  readonly kind?: string;
-  readonly trigger?: string;
-  readonly join?: string;
-  readonly json?: boolean;
-}
+const OPTIONS = [
+  RECORD_OPTION,
+  CONFIG.federation,
+  ["--kind <kind>", "full, partial or emergency"],
+  ["--trigger <trigger>", "planned_departure, contract_end or suspected_compromise"],
+  ["--join <run>", "the run that the other organisation has opened"],
+  JSON_OPTION,
+] as const;
+type Options = OptionValues<typeof OPTIONS>;
+
+export const command = defineCommand({
+  arguments: [PARTNER],
+  options: OPTIONS,
+  help: `
+Makes the record where there is none, with what the registry knows; opens the run once the record is complete
+and agrees with the registry. Opening again changes nothing. The run's ID is printed.
+
+Exit codes:
+  0  the run is open
+  2  refused: where the record lies, who may read it, or what it holds; every reason is named
+  5  the record lacks fields, and they are named; no run was opened`,
+  run: ([partner], options) => run(partner, options),
+});
 
 const FLAGS = { kind: "revocation.kind", trigger: "revocation.trigger" } as const;
 
-async function run(name: string, options: Options): Promise<void> {
+async function run(name: string, options: Options): Promise<ExitCode> {
   const path = resolve(options.record);
   const { federation } = await openForCommand(options.config);
   const { registry } = (await currentState(federation)).desired;
@@ -49,10 +65,9 @@ async function run(name: string, options: Options): Promise<void> {
   const { record, missing } = found;
   if (record === undefined) {
     if (options.json === true) process.stdout.write(renderJson({ record: path, missing, run: null }));
-    else tellMissing(options.record, missing);
+    else reportMissing(options.record, missing);
     say(`Nothing is opened yet. Then again: drawbridge offboarding open ${shellWord(name)} …`);
-    process.exitCode = ExitCode.incomplete;
-    return;
+    return ExitCode.incomplete;
   }
   const problems = registryProblems(record, registry, entry);
   if (problems.length > 0) throw new RecordError(path, problems);
@@ -68,7 +83,8 @@ async function run(name: string, options: Options): Promise<void> {
       },
     ));
   await changeRecordFile(path, new Map([["run", opened.run]]), systemClock);
-  tell(opened, path, options);
+  report(opened, path, options);
+  return ExitCode.ok;
 }
 
 function flagsOf(options: Options): ReadonlyMap<string, string> {
@@ -78,7 +94,7 @@ function flagsOf(options: Options): ReadonlyMap<string, string> {
   return new Map(given.flatMap(([field, value]) => (value === undefined ? [] : [[field, value]])));
 }
 
-/** What stands in the record is kept: a flag that says otherwise is refused. */
+/** Fills in what the flags say. A value that is in the record already is kept: a flag that differs is refused. */
 async function withFlags(path: string, options: Options): Promise<RecordFile> {
   const found = readRecordFile(path);
   const changes = new Map<string, string>();
@@ -112,7 +128,7 @@ function sameRun(
   });
 }
 
-function tell(opened: Run, path: string, options: Options): void {
+function report(opened: Run, path: string, options: Options): void {
   const { run: id, kind, trigger, remover, partner, openedAt } = opened;
   if (options.json === true) {
     const body = { run: id, kind, trigger, remover, partner, openedAt };
@@ -123,28 +139,3 @@ function tell(opened: Run, path: string, options: Options): void {
   say(`Run ${id} is open (${kind}, ${trigger}): ${remover} removes ${partner}. Nothing was touched.`);
   say(`Next: drawbridge offboarding plan --config ${shellWord(options.config)}`);
 }
-
-export const command: CommandModule = {
-  register(program: Command): void {
-    program
-      .argument("<partner>", "server name, or name of the registry file")
-      .requiredOption(...RECORD_OPTION)
-      .option(...CONFIG_OPTION)
-      .option("--kind <kind>", "full, partial or emergency")
-      .option("--trigger <trigger>", "planned_departure, contract_end or suspected_compromise")
-      .option("--join <run>", "the run that the other organisation has opened")
-      .option("--json", "print JSON")
-      .addHelpText(
-        "after",
-        `
-Makes the record where there is none, with what the registry knows; opens the run once the record is complete
-and agrees with the registry. Opening again changes nothing. The run's ID is printed.
-
-Exit codes:
-  0  the run is open
-  2  refused: where the record lies, who may read it, or what it holds; every reason is named
-  5  the record lacks fields, and they are named; no run was opened`,
-      )
-      .action(run);
-  },
-};

@@ -1,6 +1,5 @@
 // drawbridge offboarding purge: shows what can be purged of a partner's data, and purges what was shown.
-import process from "node:process";
-import type { Command } from "commander";
+
 import { NOT_PURGEABLE } from "../../federation/offboarding/duties/evidence.ts";
 import type { PurgePlan } from "../../federation/offboarding/duties/plan.ts";
 import { dryRun, type PurgeState, runPurge } from "../../federation/offboarding/duties/purge.ts";
@@ -9,43 +8,56 @@ import { findRun, type Run } from "../../federation/offboarding/run/run.ts";
 import { currentState } from "../../federation/reconcile/assess.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
-import { type CommandModule, ExitCode } from "../lib/command.ts";
-import { CONFIG_OPTION, openForCommand, say, shellWord } from "../lib/federation-options.ts";
-import { renderJson, renderTable } from "../lib/output.ts";
+import { defineCommand } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { openForCommand } from "../lib/federation.ts";
+import { CONFIG, JSON_OPTION } from "../lib/options.ts";
+import { print, renderTable, say, shellWord } from "../lib/output.ts";
 
-interface Options {
-  readonly config: string;
-  readonly confirm?: string;
-  readonly dryRun?: boolean;
-  readonly residual?: boolean;
-  readonly json?: boolean;
-}
+export const command = defineCommand({
+  arguments: [["<partner>", "server name, name of the registry file, or ID of the run"]],
+  options: [
+    CONFIG.federation,
+    ["--dry-run", "show what would go; this is the default"],
+    ["--confirm <digest>", "purge what the dry run of this digest has shown"],
+    ["--residual", "show what remains of the partnership instead: counts and times"],
+    JSON_OPTION,
+  ],
+  help: `
+What the record's duties.purge says is purged: cached files of the partner, and rooms or their history.
+A dry run comes first and ends with a digest; --confirm takes it, and refuses if more would go than was shown. A
+purge that was cut off goes on where it was when it is run again.
 
-async function run(name: string, options: Options): Promise<void> {
-  const { config, federation } = await openForCommand(options.config);
-  const context = { config, federation, say };
-  const found = await runOf(federation, name);
-  if (options.residual === true) {
-    const report = await residualReport(context, found);
-    process.stdout.write(options.json === true ? renderJson(report) : residualText(report));
-    return;
-  }
-  if (options.confirm !== undefined && options.dryRun !== true) {
-    const state = await runPurge(context, found, options.confirm);
-    process.stdout.write(options.json === true ? renderJson(resultOf(state)) : resultText(state));
-    if (leftOf(state).length > 0) process.exitCode = ExitCode.incomplete;
-    return;
-  }
-  const plan = await dryRun(context, found);
-  if (options.json === true) {
-    process.stdout.write(renderJson(plan));
-    return;
-  }
-  process.stdout.write(planText(plan));
-  say("Nothing was purged. To purge this and nothing else:");
-  const file = shellWord(options.config);
-  say(`  drawbridge offboarding purge ${shellWord(name)} --config ${file} --confirm ${plan.digest}`);
-}
+Exit codes:
+  0  shown; with --confirm: purged and verified
+  1  with --confirm: something is not gone yet, and is named; run it again
+  2  refused, and nothing was purged
+  3  the homeserver, or its database, could not be reached
+  5  purged; what the homeserver can never delete is named`,
+  async run([name], options) {
+    const { config, federation } = await openForCommand(options.config);
+    const context = { config, federation, say };
+    const found = await runOf(federation, name);
+    if (options.residual === true) {
+      const report = await residualReport(context, found);
+      print(options, report, () => residualText(report));
+      return ExitCode.ok;
+    }
+    if (options.confirm !== undefined && options.dryRun !== true) {
+      const state = await runPurge(context, found, options.confirm);
+      print(options, resultOf(state), () => resultText(state));
+      return leftOf(state).length > 0 ? ExitCode.incomplete : ExitCode.ok;
+    }
+    const plan = await dryRun(context, found);
+    print(options, plan, () => planText(plan));
+    if (options.json !== true) {
+      const where = `${shellWord(name)} --config ${shellWord(options.config)}`;
+      say("Nothing was purged. To purge this and nothing else:");
+      say(`  drawbridge offboarding purge ${where} --confirm ${plan.digest}`);
+    }
+    return ExitCode.ok;
+  },
+});
 
 /** A partner that has left the registry already is still named by its server. */
 async function runOf(federation: Federation, name: string): Promise<Run> {
@@ -149,30 +161,3 @@ function residualText({ statement, unknown }: ResidualReport): string {
   ];
   return `${lines.join("\n")}\n`;
 }
-
-export const command: CommandModule = {
-  register(program: Command): void {
-    program
-      .argument("<partner>", "server name, name of the registry file, or ID of the run")
-      .option(...CONFIG_OPTION)
-      .option("--dry-run", "show what would go; this is the default")
-      .option("--confirm <digest>", "purge what the dry run of this digest has shown")
-      .option("--residual", "show what remains of the partnership instead: counts and times")
-      .option("--json", "print JSON")
-      .addHelpText(
-        "after",
-        `
-What the record's duties.purge says is purged: cached files of the partner, and rooms or their history.
-A dry run comes first and ends with a digest; --confirm takes it, and refuses if more would go than was shown. A
-purge that was cut off goes on where it was when it is run again.
-
-Exit codes:
-  0  shown; with --confirm: purged and verified
-  1  with --confirm: something is not gone yet, and is named; run it again
-  2  refused, and nothing was purged
-  3  the homeserver, or its database, could not be reached
-  5  purged; what the homeserver can never delete is named`,
-      )
-      .action(run);
-  },
-};

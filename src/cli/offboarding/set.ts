@@ -1,6 +1,5 @@
 // drawbridge offboarding set: fills in one field of a private record.
 import process from "node:process";
-import type { Command } from "commander";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import {
@@ -8,38 +7,45 @@ import {
   fieldValue,
   requireField,
 } from "../../federation/offboarding/private-record/file.ts";
-import { type CommandModule, ExitCode } from "../lib/command.ts";
-import { say } from "../lib/federation-options.ts";
-import { renderJson } from "../lib/output.ts";
-import { RECORD_OPTION, tellMissing } from "./record.ts";
+import { defineCommand } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { JSON_OPTION } from "../lib/options.ts";
+import { renderJson, say } from "../lib/output.ts";
+import { RECORD_OPTION, reportMissing } from "../lib/private-record.ts";
 
-interface Options {
-  readonly record: string;
-  readonly none?: boolean;
-  readonly clear?: boolean;
-  readonly json?: boolean;
-}
+export const command = defineCommand({
+  arguments: [
+    ["<field>", "such as security.incidentOwner; `offboarding show` lists them"],
+    ["[value...]", "its value; several for a list"],
+  ],
+  options: [
+    RECORD_OPTION,
+    ["--none", "a list that is empty"],
+    ["--clear", "take the value away again"],
+    JSON_OPTION,
+  ],
+  help: `
+Exit codes:
+  0  set, and the record is complete
+  2  refused: nothing was changed; every reason is named, never the value
+  5  set; other fields are still missing, and are named`,
+  async run([path, words], options) {
+    const value = meantValue(requireField(path), words, options);
+    const { missing, file } = await changeRecordFile(options.record, new Map([[path, value]]), systemClock);
+    const complete = missing.length === 0;
+    if (options.json === true) process.stdout.write(renderJson({ file, set: path, complete, missing }));
+    else {
+      say(`${path} is set.`);
+      reportMissing(options.record, missing);
+    }
+    return complete ? ExitCode.ok : ExitCode.incomplete;
+  },
+});
 
-async function run(path: string, words: readonly string[], options: Options): Promise<void> {
-  const field = requireField(path);
-  const { missing, file } = await changeRecordFile(
-    options.record,
-    new Map([[path, wordsMean(field, words, options)]]),
-    systemClock,
-  );
-  if (options.json === true) {
-    process.stdout.write(renderJson({ file, set: path, complete: missing.length === 0, missing }));
-  } else {
-    say(`${path} is set.`);
-    tellMissing(options.record, missing);
-  }
-  if (missing.length > 0) process.exitCode = ExitCode.incomplete;
-}
-
-function wordsMean(
+function meantValue(
   field: ReturnType<typeof requireField>,
   words: readonly string[],
-  { none, clear }: Options,
+  { none, clear }: { readonly none: boolean | undefined; readonly clear: boolean | undefined },
 ): unknown {
   if (none !== true && clear !== true && words.length > 0) return fieldValue(field, words);
   if (words.length > 0 || (none === true) === (clear === true)) {
@@ -53,24 +59,3 @@ function wordsMean(
   }
   return [];
 }
-
-export const command: CommandModule = {
-  register(program: Command): void {
-    program
-      .argument("<field>", "such as security.incidentOwner; `offboarding show` lists them")
-      .argument("[value...]", "its value; several for a list")
-      .requiredOption(...RECORD_OPTION)
-      .option("--none", "a list that is empty")
-      .option("--clear", "take the value away again")
-      .option("--json", "print JSON")
-      .addHelpText(
-        "after",
-        `
-Exit codes:
-  0  set, and the record is complete
-  2  refused: nothing was changed; every reason is named, never the value
-  5  set; other fields are still missing, and are named`,
-      )
-      .action(run);
-  },
-};

@@ -1,59 +1,38 @@
 // drawbridge offboarding status: where a removal is, what waits for whom, since when, and the next command.
-import process from "node:process";
-import type { Command } from "commander";
 import { trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun, listRuns } from "../../federation/offboarding/run/run.ts";
 import { type RunStatus, statusOf } from "../../federation/offboarding/workflow/status.ts";
-import { type CommandModule, ExitCode } from "../lib/command.ts";
-import { CONFIG_OPTION, openForCommand } from "../lib/federation-options.ts";
-import {
-  blockLines,
-  JSON_OPTION,
-  nextLine,
-  RUN_ID_OPTION,
-  type RunOptions,
-} from "../lib/offboarding-options.ts";
-import { renderJson, renderTable } from "../lib/output.ts";
+import { defineCommand } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { openForCommand } from "../lib/federation.ts";
+import { blockLines, nextLine, RUN_OPTIONS } from "../lib/offboarding.ts";
+import { print, renderTable } from "../lib/output.ts";
 
-interface Options extends RunOptions {
-  readonly all?: boolean;
-}
-
-export const command: CommandModule = {
-  register(program: Command): void {
-    program
-      .option(...CONFIG_OPTION)
-      .option(...RUN_ID_OPTION)
-      .option("--all", "every run, the oldest first")
-      .option(...JSON_OPTION)
-      .addHelpText(
-        "after",
-        `
+export const command = defineCommand({
+  options: [...RUN_OPTIONS, ["--all", "every run, the oldest first"]],
+  help: `
 Read from this organisation's own files; no server is asked.
 
 Exit codes:
   0  the run is complete, or nothing is in the way
   5  an exit condition does not hold, or something is out of reach and waived by nobody`,
-      )
-      .action(async (options: Options) => {
-        const { config, federation } = await openForCommand(options.config);
-        const trust = trustOf(config);
-        const runs =
-          options.all === true ? listRuns(federation.state) : [findRun(federation.state, options.runId)];
-        const all = runs.map((run) => statusOf(run, trust));
-        const json = options.all === true ? all : all[0];
-        process.stdout.write(
-          options.json === true ? renderJson(json) : all.map((one) => textOf(one, options)).join("\n"),
-        );
-        const isBlocked = all.some(
-          ({ ended, stages }) => ended === null && stages.some(({ blocks }) => blocks.length > 0),
-        );
-        process.exitCode = isBlocked ? ExitCode.incomplete : ExitCode.ok;
-      });
+  async run(_, options) {
+    const { config, federation } = await openForCommand(options.config);
+    const { state } = federation;
+    const trust = trustOf(config);
+    const runs = options.all === true ? listRuns(state) : [findRun(state, options.runId)];
+    const all = runs.map((run) => statusOf(run, trust));
+    print(options, options.all === true ? all : all[0], () =>
+      all.map((one) => textOf(one, nextLine(one, options))).join("\n"),
+    );
+    const isBlocked = all.some(
+      ({ ended, stages }) => ended === null && stages.some(({ blocks }) => blocks.length > 0),
+    );
+    return isBlocked ? ExitCode.incomplete : ExitCode.ok;
   },
-};
+});
 
-function textOf(status: RunStatus, options: Options): string {
+function textOf(status: RunStatus, next: string): string {
   const { run, kind, trigger, remover, partner, self, stages, completion, otherNext, recordFile } = status;
   const other = self === remover ? partner : remover;
   const rows = stages.map(({ position, stage, planeNumber, own, other: theirs }) => [
@@ -80,7 +59,7 @@ function textOf(status: RunStatus, options: Options): string {
       ...blockLines(inTheWay),
     ]),
     "",
-    nextLine(status, options),
+    next,
     ...(otherNext.length === 0
       ? []
       : [

@@ -77,11 +77,11 @@ describe("commands", () => {
     for (const text of records.values()) ContainmentRecord.parse(JSON.parse(text));
   });
 
-  it("restore names first what it cannot hint [CON-1]", async (t) => {
+  it("restore names first what it cannot repair [CON-1]", async (t) => {
     const { drawbridge } = await deployment(t);
     const { code, stdout } = await drawbridge("federation", "restore", "dredger");
     assert.equal(code, 0);
-    assert.match(stdout, /^What a restore cannot hint:\n/);
+    assert.match(stdout, /^What a restore cannot repair:\n/);
     const planes = [...stdout.matchAll(/--once --plane (\w+)/g)].map((match) => match[1]);
     assert.deepEqual(planes, ["border", "rooms", "card", "gateway"]);
   });
@@ -245,7 +245,7 @@ describe("commands", () => {
     assert.equal(again.code, 5);
     assert.match(
       again.stdout,
-      /^STILL TO BE CLOSED: plane 2 \(rooms\), plane 3 \(border\)\. Hint what is named above/m,
+      /^STILL TO BE CLOSED: plane 2 \(rooms\), plane 3 \(border\)\. Repair what is named above/m,
     );
     assert.match(again.stdout, /^ {2}drawbridge federation contain lighthouse --config '.+' --apply$/m);
     const status = await drawbridge("federation", "status", "--json");

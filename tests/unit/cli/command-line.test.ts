@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { COMMANDS, GROUPS } from "../../../src/cli/commands.ts";
-import { ExitCode, exitCodeOf, renderError } from "../../../src/cli/lib/command.ts";
+import { COMMANDS, PRODUCTS } from "../../../src/cli/commands.ts";
+import { ExitCode, exitCodeOf, renderError } from "../../../src/cli/lib/exit-codes.ts";
 import { renderTable } from "../../../src/cli/lib/output.ts";
 import { buildProgram, entryOf } from "../../../src/cli/lib/program.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
@@ -12,16 +12,20 @@ import { ROOT, run } from "../../support/temporary.ts";
 const LAUNCHER = join(ROOT, "bin", "drawbridge");
 
 describe("command line", () => {
-  it("--help lists every command and the exit codes, and exits 0", async () => {
+  it("--help lists every command below its product, and the exit codes, and exits 0", async () => {
     const ended = await run(LAUNCHER, ["--help"]);
     assert.equal(ended.code, ExitCode.ok);
+    for (const [heading, groups] of Object.entries(PRODUCTS)) {
+      const section = ended.stdout.split(`\n${heading}\n`)[1]?.split("\n\n")[0] ?? assert.fail(heading);
+      for (const { words } of groups) assert.match(section, new RegExp(`^  ${words[0]}\\b`, "m"));
+    }
     for (const { path } of COMMANDS) assert.match(ended.stdout, new RegExp(`^  ${path[0]}\\b`, "m"));
     assert.match(ended.stdout, /Exit codes:\n {2}0 .*\n {2}1 .*\n {2}2 .*\n {2}3 /);
   });
 
   /** The help of the command that `words` name; in this process, since there are some fifty of them. */
   async function helpOf(words: readonly string[]): Promise<string> {
-    let command = await buildProgram(COMMANDS, words);
+    let command = await buildProgram(words);
     for (const word of words)
       command = command.commands.find((one) => one.name() === word) ?? assert.fail(word);
     return command.helpInformation();
@@ -31,10 +35,8 @@ describe("command line", () => {
     for (const { path, summary } of COMMANDS) {
       const help = await helpOf(path);
       assert.ok(help.startsWith(`Usage: drawbridge ${path.join(" ")}`), help);
-      const group = path.slice(0, -1);
-      const described = group.length > 0 ? summary : (GROUPS[path[0]] ?? summary);
-      const listing = (await helpOf(group)).replaceAll(/\s+/g, " ");
-      assert.ok(listing.includes(described), `${path.join(" ")}: ${described}`);
+      const listing = (await helpOf(path.slice(0, -1))).replaceAll(/\s+/g, " ");
+      assert.ok(listing.includes(summary), `${path.join(" ")}: ${summary}`);
     }
   });
 
@@ -91,7 +93,9 @@ describe("command line", () => {
     });
     const single = { ...entry("bridge", "run"), path: ["bridge"] as const };
     const entries = [single, entry("card", "verify"), entry("card", "sign"), entry("bridge", "init")];
-    await buildProgram(entries, ["card", "sign", "FILE"]);
+    await buildProgram(["card", "sign", "FILE"], {
+      "Planted:": [{ words: ["bridge"], summary: "planted", commands: entries }],
+    });
     assert.deepEqual(loaded, ["card sign"]);
     assert.equal(entryOf(entries, ["help", "card", "verify"])?.summary, "verify");
     assert.equal(entryOf(entries, ["card"]), undefined);

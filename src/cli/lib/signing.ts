@@ -1,7 +1,7 @@
-// Signing as a command's last act: what `offboarding sign` does, without typing it.
+// Signing as the last step of `offboarding next` and `offboarding import`, and writing what is signed to a file for
+// the other organisation.
 import { resolve } from "node:path";
 import process from "node:process";
-import type { Command } from "commander";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type OffboardingContext, signerOf } from "../../federation/offboarding/run/context.ts";
 import type { Run } from "../../federation/offboarding/run/run.ts";
@@ -10,11 +10,20 @@ import { type SignResult, sign } from "../../federation/offboarding/workflow/sig
 import type { RunView } from "../../federation/offboarding/workflow/view.ts";
 import { movesOf } from "../../federation/offboarding/workflow/view.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
-import { renderError } from "./command.ts";
+import { renderError } from "./exit-codes.ts";
+
+export const EXPORT_OPTION = [
+  "--export <file>",
+  "then write everything that is signed, for the other organisation",
+] as const;
+export const SIGNING_OPTIONS = [
+  ["--sign", "then sign everything that can be signed, as `offboarding sign` does"],
+  ["--export <file>", "with --sign: then write everything that is signed, for the other organisation"],
+] as const;
 
 export interface SigningOptions {
-  readonly sign?: boolean;
-  readonly export?: string;
+  readonly sign?: boolean | undefined;
+  readonly export?: string | undefined;
 }
 
 /** What was signed; empty where nothing was asked for, or nothing could be signed. */
@@ -25,12 +34,6 @@ export interface Signed extends Pick<SignResult, "signed" | "countersigned" | "r
 
 const NOTHING: Signed = { signed: [], countersigned: [], recordFile: null, failure: undefined };
 const SIGNED: readonly string[] = ["signed", "countersigned"];
-
-export function withSigningOptions(program: Command): Command {
-  return program
-    .option("--sign", "then sign everything that can be signed, as `offboarding sign` does")
-    .option("--export <file>", "with --sign: then write everything that is signed, for the other one");
-}
 
 /**
  * Before anything is done.
@@ -48,8 +51,8 @@ export function requireSigning(
   }
 }
 
-/** Signs if it is asked for and there is anything to sign; then passes on what is signed, now or before. */
-export async function signToo(
+/** Signs if --sign is given and there is anything to sign; then exports what is signed, now or before. */
+export async function signIfAsked(
   context: OffboardingContext,
   { run, view }: { readonly run: Run; readonly view: RunView },
   options: SigningOptions,
@@ -62,23 +65,27 @@ export async function signToo(
     if (canSign) done = await sign(context, run.run);
     // Also when a command that was killed had signed it.
     const isAnySigned = canSign || view.stages.some(({ own }) => SIGNED.includes(own.state));
-    if (isAnySigned) await passOn(context, run, options.export);
+    if (isAnySigned) await exportIfNamed(context, run, options.export);
     return { ...done, failure: undefined };
   } catch (failure) {
     return { ...done, failure };
   }
 }
 
-/** Writes everything that is signed, for the other organisation. */
-export async function passOn(context: OffboardingContext, { run }: Run, file?: string): Promise<void> {
-  if (file !== undefined) writeForOther(file, (await exportStatements(context, run)).text);
+/** Writes everything that is signed to a file for the other organisation, if one is named. */
+export async function exportIfNamed(
+  context: OffboardingContext,
+  { run }: Run,
+  file: string | undefined,
+): Promise<void> {
+  if (file !== undefined) writeExport(file, (await exportStatements(context, run)).text);
 }
 
 /**
  * @returns the file's absolute path
  * @throws DrawbridgeError `usage` when it cannot be written
  */
-export function writeForOther(file: string, text: string): string {
+export function writeExport(file: string, text: string): string {
   const path = resolve(file);
   try {
     writeWhole(path, text, PRIVATE);
@@ -92,8 +99,8 @@ export function writeForOther(file: string, text: string): string {
   return path;
 }
 
-/** Says why something was not signed, after what was done. @returns whether there is anything to say */
-export function sayFailure({ failure }: Signed): boolean {
+/** Reports why something was not signed, after what was done. @returns whether anything was not signed */
+export function reportFailure({ failure }: Signed): boolean {
   if (failure !== undefined) process.stderr.write(renderError(failure));
   return failure !== undefined;
 }

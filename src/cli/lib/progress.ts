@@ -1,28 +1,8 @@
-// What the commands of federation control share: how they open a deployment, and how they tell progress.
-import process from "node:process";
-import { systemClock, systemRandom } from "../../domain/clock.ts";
-import { type FederationConfig, loadFederationConfig } from "../../federation/config.ts";
+// How the commands of federation control report progress: what the reconciler and the planes tell, as lines on
+// standard error.
 import { PLANE_NUMBERS, type PlaneName } from "../../federation/plane-order.ts";
-import { type Federation, openFederation } from "../../federation/reconcile/context.ts";
 import type { LockHolder, ReconcileEvent, Reporter } from "../../federation/reconcile/events.ts";
-import { CONFIG, requireConfigFile } from "./config-option.ts";
-
-export const CONFIG_OPTION = CONFIG.federation;
-
-/** Opens the deployment of a configuration file; progress goes to standard error. */
-export async function openForCommand(
-  file: string,
-  reporter: Reporter = progressReporter,
-): Promise<{ readonly config: FederationConfig; readonly federation: Federation }> {
-  requireConfigFile(file, CONFIG.federation);
-  const config = loadFederationConfig(file);
-  const federation = await openFederation(config, { clock: systemClock, random: systemRandom, reporter });
-  return { config, federation };
-}
-
-export function say(text: string): void {
-  process.stderr.write(`${text}\n`);
-}
+import { say, short } from "./output.ts";
 
 /** A plane in a running text, where a bare `2 rooms` would be taken for a count: `plane 2 (rooms)`. */
 export function planeWords(plane: PlaneName): string {
@@ -34,15 +14,8 @@ export function planeLabel(plane: PlaneName): string {
   return `${PLANE_NUMBERS[plane]} ${plane}`;
 }
 
-/** The first digits of a revision or a digest, enough for a table. */
-export function short(id: string | null | undefined): string {
-  return id === null || id === undefined ? "-" : id.replace(/^sha256:/, "").slice(0, 12);
-}
-
-/** An argument as a shell takes it back. */
-export function shellWord(text: string): string {
-  return /^[A-Za-z0-9_@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-}
+/** How a condition's verdict is marked in a table. */
+export const VERDICT_MARKS = { met: "ok", not_applicable: "-", not_met: "NO", unknown: "?" } as const;
 
 export const progressReporter: Reporter = {
   event: (event) => {
@@ -52,7 +25,7 @@ export const progressReporter: Reporter = {
   note: (plane, text) => say(`  ${planeWords(plane)}: ${text}`),
 };
 
-/** So long a walk stands still before it says what it waits for. */
+/** How long a workflow stands still before it says what it waits for. */
 const SILENT_WAIT_MS = 3_000;
 
 const HOLDERS: Readonly<Record<LockHolder, string>> = {
@@ -61,19 +34,19 @@ const HOLDERS: Readonly<Record<LockHolder, string>> = {
   unknown: "another process",
 };
 
-export interface WalkReporter extends Reporter {
-  /** The walk has told how a plane ended. */
-  told(): void;
-  /** What stood in the way and was waited for, once the walk is over; undefined when nothing did. */
+export interface WorkflowReporter extends Reporter {
+  /** The workflow has reported how a plane ended. */
+  planeReported(): void;
+  /** Which locks were waited for, once the workflow is over; undefined when none was. */
   waits(): string | undefined;
 }
 
 /**
- * For a walk, which says itself how each plane ended: what hinders, and nothing twice. What the rooms plane notes
- * stays, since it alone takes long. Who does the same at the same moment is told at the end, or as soon as the walk
- * stands still for it.
+ * For a workflow that reports the end of each plane itself: only what hinders it is reported here, and the notes of
+ * the rooms plane, which alone takes long. A lock that another process holds is reported at the end, or as soon as
+ * the workflow stands still for it.
  */
-export function walkReporter(): WalkReporter {
+export function workflowReporter(): WorkflowReporter {
   const waited = new Map<LockHolder, Set<string>>();
   let late: NodeJS.Timeout | undefined;
   return {
@@ -85,16 +58,16 @@ export function walkReporter(): WalkReporter {
         late = setTimeout(() => progressReporter.event(event), SILENT_WAIT_MS).unref();
         return;
       }
-      const isTold =
+      const isReported =
         event.event === "head_accepted" ||
         event.event === "plane_begun" ||
         (event.event === "plane_ended" && event.hint === null);
-      if (!isTold) progressReporter.event(event);
+      if (!isReported) progressReporter.event(event);
     },
     note: (plane, text) => {
       if (plane === "rooms") progressReporter.note(plane, text);
     },
-    told: () => clearTimeout(late),
+    planeReported: () => clearTimeout(late),
     waits: () => {
       if (waited.size === 0) return undefined;
       const who = [...waited].map(([holder, planes]) => `${HOLDERS[holder]} on ${listed([...planes])}`);

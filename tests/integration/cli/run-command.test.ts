@@ -1,4 +1,4 @@
-// What a command that calls another one of this program makes of how that ends.
+// How a command that runs another command of the CLI reports the end of that one.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import process from "node:process";
@@ -10,13 +10,13 @@ const WORDS = ["federation", "contain", "lighthouse"];
 /** In a process of its own, because it writes to standard error. */
 async function called(script: string, executable = process.execPath) {
   const code = `
-    const { callOwn } = await import(${JSON.stringify(join(ROOT, "src/cli/call-own.ts"))});
-    const code = await callOwn(${JSON.stringify(WORDS)}, ${JSON.stringify([executable, script])});
+    const { runCommand } = await import(${JSON.stringify(join(ROOT, "src/cli/lib/run-command.ts"))});
+    const code = await runCommand(${JSON.stringify(WORDS)}, ${JSON.stringify([executable, script])});
     process.stdout.write(String(code));`;
   return await run(process.execPath, ["--input-type=module", "-e", code]);
 }
 
-describe("call own", () => {
+describe("running another command of the CLI", () => {
   it("a command that cannot be started, or is killed, is told with its hint, and is exit code 1 [ABU-1]", async (t) => {
     const script = join(temporaryFolder(t), "script.js");
     const missing = await called(script, "/nonexistent/node");

@@ -1,12 +1,14 @@
 // What the commands about the private record share: how they name its file and print what it lacks.
-
 import { valueAt } from "../../federation/offboarding/private-record/check.ts";
 import type { RecordFile } from "../../federation/offboarding/private-record/file.ts";
 import { RECORD_FIELDS } from "../../federation/offboarding/private-record/schema.ts";
-import { say, shellWord } from "../lib/federation-options.ts";
-import { renderTable } from "../lib/output.ts";
+import { renderTable, say, shellWord } from "./output.ts";
 
-export const RECORD_OPTION = ["--record <file>", "the private record, outside version control"] as const;
+export const RECORD_OPTION = [
+  "--record <file>",
+  "the private record, outside version control",
+  { required: true },
+] as const;
 
 /** Every field with its value, a line each. */
 export function recordTable({ values }: Pick<RecordFile, "values">): string {
@@ -31,7 +33,7 @@ function textOf(value: unknown): string {
 }
 
 /** Names what is missing, each with the command that fills it in. */
-export function tellMissing(file: string, missing: readonly string[]): void {
+export function reportMissing(file: string, missing: readonly string[]): void {
   if (missing.length === 0) return;
   say(`${missing.length} ${missing.length === 1 ? "field is" : "fields are"} missing:`);
   for (const path of missing) {

@@ -1,16 +1,16 @@
-// What the commands about ghosts' devices share.
+// How the commands about ghosts' devices open what they work on.
 import { pino } from "pino";
 import { loadBridgeConfig } from "../../bridge/config.ts";
 import { type DeviceAdmin, openDeviceAdmin } from "../../bridge/device-admin.ts";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
-import { CONFIG, requireConfigFile } from "./config-option.ts";
+import { requireConfigFile } from "./options.ts";
 
-/** Opens what the commands work on, and closes it whatever happens. */
+/** Opens the devices of a bridge, and closes them whatever happens. */
 export async function withDeviceAdmin<T>(
   configFile: string,
   work: (admin: DeviceAdmin) => Promise<T>,
 ): Promise<T> {
-  requireConfigFile(configFile, CONFIG.bridge);
+  requireConfigFile(configFile, "bridge");
   const admin = await openDeviceAdmin({
     config: loadBridgeConfig(configFile),
     clock: systemClock,

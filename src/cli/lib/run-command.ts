@@ -1,17 +1,17 @@
 // Another command of this program, as a process of its own, its output among ours.
-// Invariant: that it could not be started, or was ended, is told and is an exit code like any other; it never
-// keeps the caller from what comes next.
+// Invariant: a command that could not be started, or was killed, is reported and is an exit code like any other; it
+// never keeps the caller from its next step.
 import { spawn } from "node:child_process";
 import process from "node:process";
-import { ExitCode } from "./command.ts";
-import { say, shellWord } from "./federation-options.ts";
+import { ExitCode } from "./exit-codes.ts";
+import { say, shellWord } from "./output.ts";
 
 /**
  * @param words the command line after the program's name
  * @param program what runs it, and with which script
  * @returns its exit code; `failed` when it did not come to one
  */
-export function callOwn(
+export function runCommand(
   words: readonly string[],
   program: readonly [string, string] = [process.execPath, process.argv[1] ?? ""],
 ): Promise<number> {

@@ -1,10 +1,13 @@
-// What the commands about one agent's identity share: how a result is told, and its exit code.
-import process from "node:process";
+// What `agent rotate`, `agent pin` and `agent withdraw` share: how they open a deployment and report a result.
+import { systemClock } from "../../domain/clock.ts";
 import { type IdentityResult, keepEvidence } from "../../federation/agents/commit-identity.ts";
+import { agentParts } from "../../federation/agents/proof.ts";
+import type { FederationConfig } from "../../federation/config.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
-import { ExitCode } from "./command.ts";
-import { say, short } from "./federation-options.ts";
-import { renderJson, renderTable } from "./output.ts";
+import { ExitCode } from "./exit-codes.ts";
+import { openForCommand } from "./federation.ts";
+import { print, renderTable, say, short } from "./output.ts";
+import { VERDICT_MARKS } from "./progress.ts";
 
 export const IDENTITY_EXIT_CODES = `
 
@@ -14,12 +17,21 @@ Exit codes:
   4  a guard refused, named in brackets, or the head is refused; nothing was changed
   5  changed, and something was not seen yet: do what it names, and run the same command again`;
 
-/** Tells how it ended, and keeps the evidence. */
-export function report(federation: Federation, result: IdentityResult, json: boolean): ExitCode {
+/** Opens the deployment, changes one identity, prints how it ended, and keeps the evidence. */
+export async function changeIdentity(
+  options: { readonly config: string; readonly json: boolean | undefined },
+  change: (
+    context: Federation & { readonly onWait: () => void },
+    parts: ReturnType<typeof agentParts>,
+    config: FederationConfig,
+  ) => Promise<IdentityResult>,
+): Promise<ExitCode> {
+  const { config, federation } = await openForCommand(options.config);
+  const context = { ...federation, onWait: () => say("another change is being committed; waiting") };
+  const result = await change(context, agentParts(config, systemClock), config);
   const evidence = keepEvidence(federation, result);
   for (const note of result.notes) say(`NOTE: ${note}`);
-  if (json) process.stdout.write(renderJson({ ...result, evidence }));
-  else process.stdout.write(textOf(result, evidence));
+  print(options, { ...result, evidence }, () => textOf(result, evidence));
   return result.complete ? ExitCode.ok : ExitCode.incomplete;
 }
 
@@ -38,11 +50,9 @@ function textOf(result: IdentityResult, evidence: string): string {
     "\n",
     renderTable(
       ["", "condition", "found"],
-      conditions.map((one) => [MARKS[one.verdict], one.condition, one.found]),
+      conditions.map((one) => [VERDICT_MARKS[one.verdict], one.condition, one.found]),
     ),
     ...conditions.filter(({ verdict }) => verdict !== "met").map((one) => `${one.condition}: ${one.hint}\n`),
     `\nEvidence: ${evidence}\n`,
   ].join("");
 }
-
-const MARKS = { met: "ok", not_met: "NO", unknown: "?" } as const;

@@ -1,41 +1,41 @@
-// What the commands that walk a removal share: how they open a deployment, and how they name a run.
-import { systemClock, systemRandom } from "../../domain/clock.ts";
-import { observeFromOutside, requireAbout } from "../../federation/evidence/observe-from-outside.ts";
+// What the commands of a removal share: how they open a deployment, name a run, and report its status.
+import { systemRandom } from "../../domain/clock.ts";
 import { residualStatement } from "../../federation/offboarding/duties/residual.ts";
 import { recordFacts } from "../../federation/offboarding/private-record/consistency.ts";
-import type { OffboardingContext } from "../../federation/offboarding/run/context.ts";
-import { trustOf } from "../../federation/offboarding/run/context.ts";
+import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun } from "../../federation/offboarding/run/run.ts";
 import { type RunStatus, statusOf } from "../../federation/offboarding/workflow/status.ts";
 import type { Block } from "../../federation/offboarding/workflow/step.ts";
-import { loadProbeConfig } from "../../federation/probes/config.ts";
-import { openForCommand, planeLabel, say, shellWord } from "./federation-options.ts";
+import { openForCommand, outsideProbe } from "./federation.ts";
+import { CONFIG, JSON_OPTION } from "./options.ts";
+import { say, shellWord } from "./output.ts";
+import { planeLabel } from "./progress.ts";
 
-export const RUN_ID_OPTION = [
+export const RUN_ID = [
   "--run-id <run>",
   "the run, or the other organisation; the open one when absent",
 ] as const;
-export const PROBE_OPTION = [
+export const PROBE_CONFIG = [
   "--probe-config <file>",
-  "a probe.yaml: look from outside as well, as the other organisation",
+  "a probe.yaml: probe from outside as well, as the other organisation",
 ] as const;
-export const JSON_OPTION = ["--json", "print JSON"] as const;
+/** Of a command about one run. */
+export const RUN_OPTIONS = [CONFIG.federation, RUN_ID, JSON_OPTION] as const;
+/** Of a command about one run that may probe from outside. */
+export const PROBING_RUN_OPTIONS = [CONFIG.federation, RUN_ID, PROBE_CONFIG, JSON_OPTION] as const;
 
-export interface RunOptions {
+interface RunOptions {
   readonly config: string;
-  readonly runId?: string;
-  readonly probeConfig?: string;
-  readonly json?: boolean;
+  readonly runId: string | undefined;
+  readonly probeConfig?: string | undefined;
 }
 
-/** Opens the deployment of a configuration file, with the eyes that a probe file lends. */
-export async function openOffboarding({
-  config: file,
-  probeConfig,
-}: RunOptions): Promise<OffboardingContext> {
-  const { config, federation } = await openForCommand(file);
-  const probe = probeConfig === undefined ? undefined : loadProbeConfig(probeConfig);
-  const sources = { clock: systemClock, random: systemRandom };
+/** Opens the deployment of a configuration file, with what a probe file lends. */
+export async function openOffboarding(
+  options: Pick<RunOptions, "config" | "probeConfig">,
+): Promise<OffboardingContext> {
+  const { config, federation } = await openForCommand(options.config);
+  const probe = outsideProbe(config, options.probeConfig);
   return {
     federation,
     config,
@@ -46,8 +46,8 @@ export async function openOffboarding({
       probe === undefined
         ? undefined
         : (own, partner, planes, inside) => {
-            requireAbout(probe, own, partner.partner.serverName);
-            return observeFromOutside({ config, probe, sources }, partner, planes, inside);
+            probe.requireAbout(partner, own);
+            return probe.run(partner, planes, inside);
           },
     say,
   };
@@ -69,10 +69,8 @@ export function blockLines(blocks: readonly Block[]): readonly string[] {
 }
 
 /** The exact command that comes next here; or what is waited for. */
-export function nextLine(
-  { next, waiting, ended }: RunStatus,
-  { config, probeConfig, runId }: RunOptions,
-): string {
+export function nextLine({ next, waiting, ended }: RunStatus, options: RunOptions): string {
+  const { config, probeConfig, runId } = options;
   if (ended?.how === "aborted") return `The run was aborted at ${ended.at} (${ended.reason}).`;
   const where = [
     `--config ${shellWord(config)}`,

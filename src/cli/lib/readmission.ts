@@ -1,30 +1,27 @@
-// What the commands of a re-admission share: how they open a deployment, and what they tell.
-import { Option } from "commander";
+// What the commands of a re-admission share: how they open a deployment, and what they print.
 import { systemClock, systemRandom } from "../../domain/clock.ts";
-import { observeFromOutside, requireAbout } from "../../federation/evidence/observe-from-outside.ts";
 import { PLANE_NUMBERS } from "../../federation/plane-order.ts";
-import { loadProbeConfig } from "../../federation/probes/config.ts";
 import { currentStage, type Readmission } from "../../federation/readmission/readmission.ts";
 import { ROOMS_CHOICES } from "../../federation/readmission/readmission-record.ts";
 import { readmissionRooms } from "../../federation/readmission/rooms.ts";
 import type { WalkContext } from "../../federation/readmission/workflow.ts";
-import { openForCommand, planeLabel, planeWords, say, shellWord, short } from "./federation-options.ts";
-import { renderTable } from "./output.ts";
+import { openForCommand, outsideProbe } from "./federation.ts";
+import { renderTable, say, shellWord, short } from "./output.ts";
+import { planeLabel, planeWords } from "./progress.ts";
 
-export const roomsOption = () =>
-  new Option(
-    "--rooms <choice>",
-    "kept rooms: new ones in their place, or opened again (new by default)",
-  ).choices(ROOMS_CHOICES);
+export const ROOMS_OPTION = [
+  "--rooms <choice>",
+  "kept rooms: new ones in their place, or opened again (new by default)",
+  { choices: ROOMS_CHOICES },
+] as const;
 
 /** @throws DrawbridgeError as opening a deployment does */
-export async function openWalk(options: {
+export async function openReadmission(options: {
   readonly config: string;
   readonly probeConfig?: string | undefined;
 }): Promise<WalkContext> {
   const { config, federation } = await openForCommand(options.config);
-  const probe = options.probeConfig === undefined ? undefined : loadProbeConfig(options.probeConfig);
-  const sources = { clock: systemClock, random: systemRandom };
+  const probe = outsideProbe(config, options.probeConfig);
   const { state } = federation;
   return {
     ...federation,
@@ -37,14 +34,12 @@ export async function openWalk(options: {
     }),
     say,
     onWait: () => say("another change is being made; waiting"),
-    ...(probe === undefined
-      ? {}
-      : {
-          outside: async (partner, planes, inside) => {
-            requireAbout(probe, probe.target.serverName, partner.partner.serverName);
-            return observeFromOutside({ config, probe, sources }, partner, planes, inside);
-          },
-        }),
+    ...(probe !== undefined && {
+      outside: async (partner, planes, inside) => {
+        probe.requireAbout(partner);
+        return probe.run(partner, planes, inside);
+      },
+    }),
   };
 }
 
@@ -71,4 +66,9 @@ export function nextCommand(readmission: Readmission, partner: string, config: s
   const what =
     stage === undefined ? "records the end" : `opens plane ${PLANE_NUMBERS[stage.plane]}, ${stage.plane}`;
   return `drawbridge readmission next ${shellWord(partner)} --config ${shellWord(config)}   # ${what}`;
+}
+
+/** The line that names the next command; empty at the end. */
+export function nextLine(next: string | undefined): string {
+  return next === undefined ? "" : `next: ${next}\n`;
 }

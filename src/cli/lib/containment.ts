@@ -1,0 +1,205 @@
+// `federation contain` and `federation restore`: one commit, then the planes in the safe order.
+import process from "node:process";
+import { type ActResult, limitsOf, performAct } from "../../federation/containment/act.ts";
+import { type PlaneWalk, stepsOf, walkPlanes } from "../../federation/containment/apply-planes.ts";
+import type { Act } from "../../federation/containment/containment-record.ts";
+import type { PlaneName } from "../../federation/plane-order.ts";
+import { type CommandModule, defineCommand } from "./command.ts";
+import { ExitCode } from "./exit-codes.ts";
+import { openForCommand } from "./federation.ts";
+import { CONFIG, JSON_OPTION, PARTNER } from "./options.ts";
+import { renderJson, say, shellWord, short } from "./output.ts";
+import { planeWords, progressReporter, type WorkflowReporter, workflowReporter } from "./progress.ts";
+
+const HELP: Readonly<Record<Act, string>> = {
+  contain: `
+PARTNER is a server name, or the name of a file in registry/partners. The flag, the re-render and one record
+are committed together; then the runtime steps are printed in the safe order, or done with --apply. Containing
+a partner that is contained already changes nothing.
+
+Exit codes:
+  0  contained; with --apply: all four planes are closed
+  2  unknown partner, the own server, or a configuration that is wrong; nothing was done
+  4  the head is refused; nothing was done unless it says so
+  5  with --apply: something is not closed yet, and is named`,
+  restore: `
+Takes containment back: the flag, the re-render and one record in one commit, then the planes in reverse order.
+
+Exit codes:
+  0  restored; with --apply: all four planes are in force
+  2  unknown partner, the own server, or a registry that is invalid; nothing was done
+  4  the head is refused; nothing was done unless it says so
+  5  with --apply: something is not in force yet, and is named`,
+};
+
+/** What is printed of an act; a containment closes planes, a restore opens them. */
+const WORDS = {
+  contain: {
+    order: "closing",
+    already: "contained already",
+    committed: "contained",
+    done: "closed",
+    notDone: "NOT CLOSED YET",
+    left: "STILL TO BE CLOSED",
+    limits: "What cannot be taken back:",
+  },
+  restore: {
+    order: "opening",
+    already: "not contained",
+    committed: "restored",
+    done: "in force",
+    notDone: "NOT IN FORCE YET",
+    left: "STILL TO BE OPENED",
+    limits: "What a restore cannot repair:",
+  },
+} as const;
+
+export function containmentCommand(act: Act): CommandModule {
+  return defineCommand({
+    arguments: [PARTNER],
+    options: [
+      CONFIG.federation,
+      ["--apply", "do the runtime steps, and observe whether each plane is as it should be"],
+      JSON_OPTION,
+    ],
+    help: HELP[act],
+    run: ([partner], options) => run(act, partner, options),
+  });
+}
+
+interface Options {
+  readonly config: string;
+  readonly apply: boolean | undefined;
+  readonly json: boolean | undefined;
+}
+
+async function run(act: Act, name: string, { config, apply, json }: Options): Promise<ExitCode> {
+  const reporter = workflowReporter();
+  const { federation } = await openForCommand(config, apply === true ? reporter : progressReporter);
+  const result = await performAct(
+    { ...federation, onWait: () => say("another act is being committed; waiting") },
+    act,
+    name,
+  );
+  const { serverName } = result.partner.partner;
+  const write = (lines: readonly string[]) => process.stdout.write(`${lines.join("\n")}\n`);
+  reportAct(result);
+  if (act === "restore" && json !== true) write(limitLines(act, serverName));
+  const onPlane = json === true ? say : (text: string) => write([text]);
+  const walks = apply === true ? await applySteps(act, result, federation, reporter, onPlane) : undefined;
+  const gateway = walks?.find(({ plane, done }) => plane === "gateway" && done);
+  // What was put right since may have been open until then.
+  const closedAt = gateway?.repairedAt ?? gateway?.at ?? null;
+  const closedAtMs = closedAt === null ? undefined : Date.parse(closedAt);
+  if (json === true) {
+    process.stdout.write(renderJson(jsonOf(result, walks, limitsOf(act, serverName, closedAtMs))));
+  } else {
+    const lines =
+      walks === undefined ? stepLines(act, result, config) : leftLines(act, walks, result, config);
+    if (lines.length > 0) write(lines);
+    if (act === "contain") write(limitLines(act, serverName, closedAtMs));
+  }
+  return walks === undefined || walks.every(({ done }) => done) ? ExitCode.ok : ExitCode.incomplete;
+}
+
+/** Prints each plane as it ends; and once more only where a later observation has found something else. */
+async function applySteps(
+  act: Act,
+  result: ActResult,
+  federation: Parameters<typeof walkPlanes>[0],
+  reporter: WorkflowReporter,
+  write: (text: string) => void,
+): Promise<readonly PlaneWalk[]> {
+  say(`In ${WORDS[act].order} order: ${stepsOf(act).map(planeWords).join(", ")}.`);
+  const reported = new Map<PlaneName, string>();
+  const reportOnce = (one: PlaneWalk) => {
+    const text = planeLines(act, one).join("\n");
+    if (reported.get(one.plane) !== text) write(text);
+    reporter.planeReported();
+    reported.set(one.plane, text);
+  };
+  const walks = await walkPlanes(federation, act, result.partner, { onPlane: reportOnce });
+  for (const one of walks) reportOnce(one);
+  const waits = reporter.waits();
+  if (waits !== undefined) say(waits);
+  return walks;
+}
+
+function reportAct(result: ActResult): void {
+  const { act, partner, record, recordPath, revision, setAside } = result;
+  const who = `${partner.partner.serverName} (${partner.name})`;
+  if (record === undefined) say(`${who} is ${WORDS[act].already}.`);
+  else say(`${who} is ${WORDS[act].committed} in commit ${short(revision)}.\nRecord: ${recordPath}`);
+  if (setAside?.reason === "head_refused") {
+    say(
+      `SET ASIDE: the head may not be taken up; this is built on ${short(setAside.lastGood)}, the last good one.`,
+    );
+  } else if (setAside !== undefined) {
+    say(`SET ASIDE: broken files were put back to ${short(setAside.lastGood)}, the last good revision:`);
+    for (const path of setAside.paths) say(`  ${path}`);
+  }
+}
+
+function stepLines(act: Act, { partner }: ActResult, config: string): readonly string[] {
+  const file = shellWord(config);
+  return [
+    `Remaining steps, in this order (or all of them: drawbridge federation ${act} ${partner.name} --config ${file} --apply):`,
+    ...stepsOf(act).flatMap((plane) => [
+      `  ${planeWords(plane)}`,
+      `    drawbridge reconcile --config ${file} --once --plane ${plane}`,
+      `    drawbridge federation probe ${partner.name} --config ${file} --plane ${plane}`,
+    ]),
+  ];
+}
+
+function stateOf(act: Act, { done, outcome, reason, repairedAt }: PlaneWalk): string {
+  if (!done) return `${WORDS[act].notDone} (${reason ?? outcome ?? "not applied"})`;
+  const repaired = repairedAt === null ? "" : `; something of it may have been otherwise until ${repairedAt}`;
+  return `${WORDS[act].done}${repaired}`;
+}
+
+function planeLines(act: Act, one: PlaneWalk): readonly string[] {
+  return [
+    `${planeWords(one.plane)}: ${stateOf(act, one)}`,
+    ...one.outOfReach.map(({ subject, reason, hint }) => `  not reached: ${subject} (${reason}); ${hint}`),
+    ...one.evidence
+      .filter(({ verdict }) => verdict === "unknown")
+      .map(
+        ({ probe, subject, reason }) =>
+          `  cannot be told: ${probe} ${subject ?? ""} (${reason ?? "unknown"})`,
+      ),
+  ];
+}
+
+function leftLines(
+  act: Act,
+  walks: readonly PlaneWalk[],
+  { partner }: ActResult,
+  config: string,
+): readonly string[] {
+  const left = walks.filter(({ done }) => !done).map(({ plane }) => planeWords(plane));
+  if (left.length === 0) return [];
+  return [
+    `${WORDS[act].left}: ${left.join(", ")}. Repair what is named above, then give the same command again:`,
+    `  drawbridge federation ${act} ${partner.name} --config ${shellWord(config)} --apply`,
+  ];
+}
+
+function limitLines(act: Act, serverName: string, closedAtMs?: number): readonly string[] {
+  return [WORDS[act].limits, ...limitsOf(act, serverName, closedAtMs).map((one) => `  - ${one}`)];
+}
+
+function jsonOf(result: ActResult, walks: readonly PlaneWalk[] | undefined, limits: readonly string[]) {
+  return {
+    act: result.act,
+    partner: { name: result.partner.name, serverName: result.partner.partner.serverName },
+    revision: result.revision,
+    already: result.record === undefined,
+    record: result.record ?? null,
+    recordPath: result.recordPath ?? null,
+    setAside: result.setAside ?? null,
+    steps: stepsOf(result.act),
+    planes: walks ?? null,
+    limits,
+  };
+}

@@ -1,0 +1,72 @@
+// How a command tells success from failure. Invariant: a failure's exit code says its class, so that a script
+// need not read text.
+import { DrawbridgeError, type ErrorCode } from "../../domain/errors.ts";
+
+export const ExitCode = {
+  ok: 0,
+  /** It failed, or the answer is no: a card rejected, a check that does not hold. */
+  failed: 1,
+  /** The command line, a configuration file or a secret is wrong; nothing was done. */
+  usage: 2,
+  /** A server that is needed could not be reached, or refused. */
+  unavailable: 3,
+  /** What the repository holds is refused; what was in force before stays in force. */
+  refused: 4,
+  /** Done as far as it goes; what is left is named. */
+  incomplete: 5,
+} as const;
+export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
+
+export const EXIT_CODES_HELP = `
+Exit codes:
+  0  done, and the answer is yes
+  1  failed, or the answer is no
+  2  the command line, a configuration file or a secret is wrong; nothing was done
+  3  a server that is needed could not be reached, or refused
+  4  what the repository holds is refused; what was in force before stays in force
+  5  done as far as it goes; what is left is named`;
+
+const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
+  config_invalid: ExitCode.usage,
+  config_unreadable: ExitCode.usage,
+  secret_unavailable: ExitCode.usage,
+  repository_unusable: ExitCode.usage,
+  usage: ExitCode.usage,
+  database_unavailable: ExitCode.unavailable,
+  homeserver_refused: ExitCode.unavailable,
+  homeserver_unavailable: ExitCode.unavailable,
+  token_refused: ExitCode.unavailable,
+  agent_unavailable: ExitCode.unavailable,
+  gateway_refused: ExitCode.unavailable,
+  issuer_unavailable: ExitCode.unavailable,
+  device_unavailable: ExitCode.unavailable,
+  head_refused: ExitCode.refused,
+  guard_refused: ExitCode.refused,
+  offboarding_blocked: ExitCode.failed,
+  lease_lost: ExitCode.failed,
+  card_rejected: ExitCode.failed,
+  state_unreadable: ExitCode.failed,
+  unsafe_acl: ExitCode.failed,
+  record_refused: ExitCode.failed,
+  not_running: ExitCode.failed,
+  program_failed: ExitCode.failed,
+  internal: ExitCode.failed,
+};
+
+/** The exit code for an error that ended a command. */
+export function exitCodeOf(error: unknown): ExitCode {
+  return error instanceof DrawbridgeError ? EXIT_BY_ERROR[error.code] : ExitCode.failed;
+}
+
+/**
+ * An error as the operator sees it: `error: …` and, where there is one, `hint: …`.
+ * A defect of the program keeps its stack, so that it can be reported.
+ */
+export function renderError(error: unknown): string {
+  if (error instanceof DrawbridgeError && error.code !== "internal") {
+    const hint = error.hint === undefined ? "" : `hint: ${error.hint}\n`;
+    return `error: ${error.message}\n${hint}`;
+  }
+  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  return `error: ${text}\nhint: This is a defect of Drawbridge; please report it with the lines above.\n`;
+}

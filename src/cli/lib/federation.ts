@@ -1,0 +1,86 @@
+// How the commands of federation control open a deployment, and how they probe a partner from inside and outside.
+import { systemClock, systemRandom } from "../../domain/clock.ts";
+import { type FederationConfig, loadFederationConfig } from "../../federation/config.ts";
+import { observeFromOutside, requireAbout } from "../../federation/evidence/observe-from-outside.ts";
+import type { PlaneName } from "../../federation/plane-order.ts";
+import { loadProbeConfig } from "../../federation/probes/config.ts";
+import { probeFromInside } from "../../federation/probes/inside.ts";
+import { acceptedState, type CurrentState } from "../../federation/reconcile/assess.ts";
+import { type Federation, openFederation } from "../../federation/reconcile/context.ts";
+import type { Reporter } from "../../federation/reconcile/events.ts";
+import { findPartner } from "../../federation/registry/find-partner.ts";
+import type { PartnerEntry } from "../../federation/registry/partner.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { requireConfigFile } from "./options.ts";
+import { say, short } from "./output.ts";
+import { progressReporter } from "./progress.ts";
+
+/** Opens the deployment of a configuration file; progress goes to standard error. */
+export async function openForCommand(
+  file: string,
+  reporter: Reporter = progressReporter,
+): Promise<{ readonly config: FederationConfig; readonly federation: Federation }> {
+  requireConfigFile(file, "federation");
+  const config = loadFederationConfig(file);
+  const federation = await openFederation(config, { clock: systemClock, random: systemRandom, reporter });
+  return { config, federation };
+}
+
+/** How a partner is probed from outside, with what a probe file lends. */
+interface OutsideProbe {
+  /**
+   * @param own the server that is to be probed; whichever the file names when absent
+   * @throws DrawbridgeError `usage` when the file is about another server or another partner
+   */
+  requireAbout(partner: PartnerEntry, own?: string): void;
+  run(
+    partner: PartnerEntry,
+    planes: readonly PlaneName[],
+    inside: readonly EvidenceItem[],
+  ): Promise<readonly EvidenceItem[]>;
+}
+
+/** Undefined when no probe file is named. */
+export function outsideProbe(config: FederationConfig, file: string | undefined): OutsideProbe | undefined {
+  if (file === undefined) return undefined;
+  const probe = loadProbeConfig(file);
+  const sources = { clock: systemClock, random: systemRandom };
+  return {
+    requireAbout: (partner, own = probe.target.serverName) =>
+      requireAbout(probe, own, partner.partner.serverName),
+    run: (partner, planes, inside) => observeFromOutside({ config, probe, sources }, partner, planes, inside),
+  };
+}
+
+export interface ProbedPartner {
+  readonly config: FederationConfig;
+  readonly current: CurrentState;
+  readonly partner: PartnerEntry;
+  readonly inside: readonly EvidenceItem[];
+  readonly outside: readonly EvidenceItem[];
+}
+
+/** @throws DrawbridgeError `usage` when probe.yaml is about somebody else, and what opening a deployment throws */
+export async function probePartner(
+  name: string,
+  options: {
+    readonly config: string;
+    readonly probeConfig: string | undefined;
+    readonly planes: readonly PlaneName[];
+  },
+): Promise<ProbedPartner> {
+  const { config, federation } = await openForCommand(options.config);
+  const current = await acceptedState(federation);
+  if (current.refusal !== undefined) {
+    say(`NOTE: the head is refused: ${current.refusal.detail}`);
+    say(`The partner is probed by ${short(current.desired.revision)}, which was taken up before.`);
+  }
+  const { registry } = current.desired;
+  const partner = findPartner(registry, name);
+  const { planes } = options;
+  const probe = outsideProbe(config, options.probeConfig);
+  probe?.requireAbout(partner, registry.organisation.serverName);
+  const inside = await probeFromInside(federation.planes, current.desired, partner, planes, systemClock);
+  const outside = (await probe?.run(partner, planes, inside)) ?? [];
+  return { config, current, partner, inside, outside };
+}

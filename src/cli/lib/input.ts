@@ -1,0 +1,25 @@
+// Reading the files that an operator names on the command line.
+import { readFileSync } from "node:fs";
+import { DrawbridgeError, type ErrorCode } from "../../domain/errors.ts";
+
+/**
+ * A file's bytes.
+ * @throws DrawbridgeError with `code` when it cannot be read
+ */
+export function readInput(
+  file: string,
+  {
+    code = "config_unreadable",
+    hint = "Check the path and that this user may read the file.",
+  }: {
+    readonly code?: ErrorCode;
+    readonly hint?: string;
+  } = {},
+): Buffer {
+  try {
+    return readFileSync(file);
+  } catch (cause) {
+    const reason = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    throw new DrawbridgeError(code, `cannot read ${file}: ${reason}`, { hint, cause });
+  }
+}

@@ -1,0 +1,29 @@
+// Arguments and options that several commands share, and the check of `--config`.
+// Invariant: where no configuration is named, the file of its usual name in the current folder is meant, and the
+// help and the error both say so.
+import { existsSync } from "node:fs";
+import { resolve } from "node:path";
+import { DrawbridgeError } from "../../domain/errors.ts";
+
+export const PARTNER = ["<partner>", "server name, or name of the registry file"] as const;
+export const JSON_OPTION = ["--json", "print JSON"] as const;
+export const PROBE_CONFIG = [
+  "--probe-config <file>",
+  "a probe.yaml: probe from outside as well, as the partner",
+] as const;
+
+export const CONFIG = {
+  bridge: ["-c, --config <file>", "the bridge's configuration", { default: "bridge.yaml" }],
+  federation: ["-c, --config <file>", "the deployment's configuration", { default: "federation.yaml" }],
+  gateway: ["-c, --config <file>", "the gateway's configuration", { default: "gateway.yaml" }],
+  issuer: ["-c, --config <file>", "the issuer's configuration", { default: "issuer.yaml" }],
+} as const;
+
+/** @throws DrawbridgeError `config_unreadable` when there is no such file */
+export function requireConfigFile(file: string, kind: keyof typeof CONFIG): void {
+  if (existsSync(file)) return;
+  const [, what, { default: usual }] = CONFIG[kind];
+  throw new DrawbridgeError("config_unreadable", `there is no ${resolve(file)}`, {
+    hint: `Name ${what} with --config FILE, or go to the folder that holds ${usual}: that is read when none is named.`,
+  });
+}
