@@ -65,6 +65,7 @@ export const INNER_LAYERS: Readonly<Record<string, readonly string[]>> = {
 export const OUTSIDE: Readonly<Record<string, readonly string[]>> = {
   examples: ["src/domain", "src/runtime", "src/cards", "src/issuer"],
   lab: ["src", "examples"],
+  packages: ["src/cli"],
   tasks: ["src", "lab", "examples", "tests", "bench"],
 };
 

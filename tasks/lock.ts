@@ -8,10 +8,14 @@ import { ROOT } from "./run-program.ts";
 
 interface LockedPackage {
   readonly version?: string;
+  readonly integrity?: string;
+  /** A package of this repository, linked into node_modules. */
+  readonly link?: boolean;
   readonly dev?: boolean;
   readonly optional?: boolean;
-  readonly os?: readonly string[];
-  readonly cpu?: readonly string[];
+  /** Some packages name one platform without a list. */
+  readonly os?: readonly string[] | string;
+  readonly cpu?: readonly string[] | string;
   readonly libc?: readonly string[];
   readonly optionalDependencies?: Readonly<Record<string, string>>;
 }

@@ -7,9 +7,9 @@ import { ROOT } from "./run-program.ts";
 /** Imports by importing file; both are paths from the root, such as `src/domain/clock.ts`. */
 export type ImportGraph = ReadonlyMap<string, readonly string[]>;
 
-const SPECIFIER = /(?:\bfrom\s*|\bimport\s*\(\s*|^import\s+)["'](\.{1,2}\/[^"']+)["']/gm;
+const SPECIFIER = /(?:\bfrom\s*|\bimport\s*\(\s*|^import\s+)["'](\.{1,2}\/[^"']+\.ts)["']/gm;
 
-/** The relative imports of one file's text, resolved from the root. */
+/** The TypeScript files that one file's text imports, resolved from the root. */
 export function importsOf(file: string, text: string): string[] {
   return [...text.matchAll(SPECIFIER)].map((match) => normalize(join(dirname(file), match[1] ?? "")));
 }

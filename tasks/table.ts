@@ -29,7 +29,7 @@ export const TASKS: readonly Task[] = [
   },
   {
     name: "build",
-    summary: "Compile src into dist, as npm does before it packs.",
+    summary: "Bundle the npm packages, as npm does before it packs; arguments select.",
     load: async () => (await import("./build.ts")).build,
   },
   {

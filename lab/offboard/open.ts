@@ -4,11 +4,12 @@
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { parseDocument } from "yaml";
 import { z } from "zod";
 import { systemClock } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
+import { editFile, type FileEdit } from "../../src/federation/change/edit-file.ts";
 import type { Partner } from "../../src/federation/registry/partner.ts";
-import { editYaml, type YamlEdit } from "../../src/runtime/edit-yaml.ts";
 import { PRIVATE, writeWhole } from "../../src/runtime/write-file.ts";
 import { SOURCES } from "../break-glass/contain.ts";
 import { changeRegistry } from "../configuration/control-repository.ts";
@@ -178,8 +179,9 @@ function complete(file: string, { counterparty }: Operator, { seed, now }: Openi
     "readmission.owner": "partner-management",
     "readmission.conditions": ["contract_signed", "fresh_keys"],
   };
-  const edits = Object.entries(values).map(([path, value]) => ({ path: path.split("."), value }));
-  writeWhole(file, editYaml(readFileSync(file, "utf8"), edits), PRIVATE);
+  const document = parseDocument(readFileSync(file, "utf8"));
+  for (const [path, value] of Object.entries(values)) document.setIn(path.split("."), value);
+  writeWhole(file, document.toString({ lineWidth: 0 }), PRIVATE);
 }
 
 // What both organisations' registries say becomes of shared rooms at a removal, as their operators would have
@@ -208,14 +210,14 @@ export async function declareRooms(lab: Lab, rooms: KeptOrReplaced): Promise<voi
     const partner = partnerOf(organisation);
     const file = `registry/partners/${partner}.yaml`;
     const edits = Object.entries(ROOMS[rooms]).map(
-      ([key, value]): YamlEdit => ({ path: ["rooms", key], value }),
+      ([key, value]): FileEdit => ({ path: ["rooms", key], value }),
     );
     await changeRegistry(
       lab,
       organisation,
       `At a removal of ${partner}: ${rooms} shared rooms`,
       systemClock,
-      (found) => new Map([...found, [file, editYaml(found.get(file) ?? "", edits)]]),
+      (found) => new Map([...found, [file, editFile(found.get(file) ?? "", edits)]]),
     );
   }
 }

@@ -1,6 +1,7 @@
 // Finds the PostgreSQL programs that came with the npm package for this platform.
 // Invariants: what is returned was seen to run as the user who will run it; a copy appears whole or not
-// at all, once a version. The copy also repairs an install made without its scripts (missing links and modes).
+// at all, once a version. The links that the package's install script would make are made here, since `./task`
+// installs without running scripts.
 import { spawnSync } from "node:child_process";
 import { chmodSync, cpSync, existsSync, readFileSync, renameSync, rmSync, symlinkSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -47,14 +48,20 @@ function runs(native: string, user: UnprivilegedUser | undefined): boolean {
   );
 }
 
-/** Recreates the links to versioned libraries that npm cannot pack; the package's install script does the same. */
+/** Makes the links to versioned libraries, which npm cannot pack; the package's install script does the same. */
 function restoreLinks(native: string): void {
   const list = join(native, "pg-symlinks.json");
   if (!existsSync(list)) return;
   const links = JSON.parse(readFileSync(list, "utf8")) as { source: string; target: string }[];
   for (const { source, target } of links) {
     const path = join(dirname(native), target);
-    if (!existsSync(path)) symlinkSync(basename(source), path);
+    try {
+      symlinkSync(basename(source), path);
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      // Of several processes one makes the link; in a folder of another user's, the copy gets it.
+      if (code !== "EEXIST" && code !== "EACCES" && code !== "EPERM" && code !== "EROFS") throw error;
+    }
   }
 }
 
@@ -86,6 +93,8 @@ export function postgresBinaries(user: UnprivilegedUser | undefined): PostgresBi
     postgres: join(root, "bin", "postgres"),
     initdb: join(root, "bin", "initdb"),
   });
+  if (runs(native, user)) return programs(native);
+  restoreLinks(native);
   if (runs(native, user)) return programs(native);
   const copy = copyOf(native, version);
   if (runs(copy, user)) return { ...programs(copy), copiedTo: copy };

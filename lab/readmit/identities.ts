@@ -3,12 +3,12 @@
 // and handed over by way of the file system alone; our own pin of our own agent follows its new key.
 import { readFileSync } from "node:fs";
 import { join, relative } from "node:path";
-import { stringify } from "yaml";
+import { parseDocument, stringify } from "yaml";
 import { z } from "zod";
 import { generateCardKey } from "../../src/cards/signing-keys.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
+import { editFile } from "../../src/federation/change/edit-file.ts";
 import type { FreshIdentities } from "../../src/federation/readmission/new-identities.ts";
-import { editYaml } from "../../src/runtime/edit-yaml.ts";
 import { PRIVATE, PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
 import { changeRegistry } from "../configuration/control-repository.ts";
 import { agentName } from "../endpoints.ts";
@@ -62,11 +62,11 @@ export async function rotateCardKey(
         { path: ["agents", AGENT, "cardKeys"], value: [fresh] },
         { path: ["consumes", AGENT, "cardIdentity"], value: fresh },
       ];
-      return new Map([...registry, [file, editYaml(registry.get(file) ?? "", edits)]]);
+      return new Map([...registry, [file, editFile(registry.get(file) ?? "", edits)]]);
     },
   );
   writeWhole(agentKey, `${made}\n`, PRIVATE);
-  setInFile(agentConfig, ["signing", "keyId"], keyId);
+  editYaml(agentConfig, ["signing", "keyId"], keyId);
   await supervisorClient(lab).execute({ action: "restart", unit: unitName(organisation, "agent") });
   return fresh;
 }
@@ -115,8 +115,8 @@ export async function writeFresh(
   );
   // Whoever looks as the partner uses its new client from now on.
   const probe = own.probeFile(partner);
-  setInFile(probe, ["as", "client", "clientId"], client);
-  setInFile(
+  editYaml(probe, ["as", "client", "clientId"], client);
+  editYaml(
     probe,
     ["as", "client", "clientSecret", "file"],
     relative(own.federation, own.clientSecret(client)),
@@ -125,6 +125,8 @@ export async function writeFresh(
 }
 
 /** As an operator does who edits it by hand. */
-function setInFile(file: string, path: readonly string[], value: unknown): void {
-  writeWhole(file, editYaml(readFileSync(file, "utf8"), [{ path, value }]), PUBLIC);
+function editYaml(file: string, path: readonly string[], value: unknown): void {
+  const document = parseDocument(readFileSync(file, "utf8"));
+  document.setIn(path, value);
+  writeWhole(file, document.toString({ lineWidth: 0 }), PUBLIC);
 }

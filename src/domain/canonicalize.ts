@@ -1,7 +1,6 @@
-// The bytes that signatures and digests are over: the JSON Canonicalization Scheme (RFC 8785) for records, cards and
-// files, and Matrix's canonical JSON for what a homeserver signs. ECMAScript's own serialization of strings and
-// numbers is the one the RFC prescribes (3.2.2); what is left to do is the order of members (3.2.3, by UTF-16 code
-// units, which is what sort() compares).
+// The JSON Canonicalization Scheme, RFC 8785: the bytes that signatures and digests are over.
+// ECMAScript's own serialization of strings and numbers is the one the RFC prescribes (3.2.2); what is
+// left to do is the order of members (3.2.3, by UTF-16 code units, which is what sort() compares).
 import type { Json } from "./json.ts";
 
 /**
@@ -23,21 +22,6 @@ export function canonicalize(value: Json): string {
     .sort()
     .map((name) => `${canonicalize(name)}:${canonicalize(value[name] ?? null)}`);
   return `{${members.join(",")}}`;
-}
-
-/**
- * Canonical JSON of the Matrix specification (appendices, "Canonical JSON"), for what is sent here: objects, arrays,
- * strings and integers.
- */
-export function canonicalizeMatrix(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(canonicalizeMatrix).join(",")}]`;
-  if (typeof value === "object" && value !== null) {
-    const members = Object.entries(value)
-      .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([key, member]) => `${JSON.stringify(key)}:${canonicalizeMatrix(member)}`);
-    return `{${members.join(",")}}`;
-  }
-  return JSON.stringify(value);
 }
 
 function isArray(value: Json): value is readonly Json[] {

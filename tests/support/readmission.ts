@@ -1,7 +1,9 @@
 // A partner that was removed, and everything for its re-admission over planes and rooms that tests script.
 import { join } from "node:path";
 import type { TestContext } from "node:test";
-import { type Clock, systemRandom } from "../../src/domain/clock.ts";
+import type { Clock } from "../../src/domain/clock.ts";
+import { systemRandom } from "../../src/domain/clock.ts";
+import { editFile } from "../../src/federation/change/edit-file.ts";
 import { writeStage } from "../../src/federation/offboarding/run/progress.ts";
 import { createRun, type Run } from "../../src/federation/offboarding/run/run.ts";
 import { FreshIdentities } from "../../src/federation/readmission/new-identities.ts";
@@ -11,7 +13,6 @@ import type { WalkContext } from "../../src/federation/readmission/workflow.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
 import type { StateFolder } from "../../src/federation/state/folder.ts";
-import { editYaml } from "../../src/runtime/edit-yaml.ts";
 import { commitRegistry, controlRepository, LIGHTHOUSE, openControl } from "./control-repository.ts";
 import { HastyClock } from "./identities.ts";
 import { registryFiles } from "./registry-folder.ts";
@@ -54,7 +55,7 @@ export async function removedPartner(directory: string, clock: Clock): Promise<R
   const repository = await controlRepository(join(directory, "control"));
   const { federation } = await openControl(directory, repository, clock);
   await runPass(federation);
-  const text = editYaml(registryFiles().get(LIGHTHOUSE) ?? "", [{ path: ["planes"], value: ALL_CLOSED }]);
+  const text = editFile(registryFiles().get(LIGHTHOUSE) ?? "", [{ path: ["planes"], value: ALL_CLOSED }]);
   await commitRegistry(repository, new Map([[LIGHTHOUSE, text]]));
   await runPass(federation);
   return repository;

@@ -1,7 +1,7 @@
 // Builds the command line from the list of commands.
 // Invariant: only the command that is called is loaded.
-import { readFileSync } from "node:fs";
 import { Command, Help, type Option } from "commander";
+import manifest from "../../../package.json" with { type: "json" };
 import { type CommandEntry, PRODUCTS } from "../commands.ts";
 import { EXIT_CODES_HELP } from "./exit-codes.ts";
 
@@ -18,13 +18,6 @@ Words:
 ARCHITECTURE.md says more; docs/operating has a page for each thing that an operator does.`;
 
 const GROUPS_WITH_WORDS: ReadonlySet<string> = new Set(["agent", "federation", "offboarding", "readmission"]);
-
-function packageVersion(): string {
-  const manifest: unknown = JSON.parse(
-    readFileSync(new URL("../../../package.json", import.meta.url), "utf8"),
-  );
-  return String((manifest as { version?: unknown }).version);
-}
 
 /** The entry that the words of a command line name; `help card verify` names the same as `card verify --help`. */
 export function entryOf(
@@ -67,7 +60,7 @@ export async function buildProgram(words: readonly string[], products = PRODUCTS
     .description(
       "Joins Matrix rooms to A2A agents (the bridge), and admits and removes partner organisations (federation control). Each can be used without the other.",
     )
-    .version(packageVersion())
+    .version(manifest.version)
     .addHelpText("after", EXIT_CODES_HELP)
     .showHelpAfterError("hint: Run it with --help to see its usage.")
     .configureHelp({ optionDescription: describeOption })

@@ -5,8 +5,8 @@
 import { z } from "zod";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
-import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase, Proposal } from "../change/commit-change.ts";
+import { editFile } from "../change/edit-file.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
 import {
   bringIntoForce,
@@ -51,7 +51,7 @@ export function proposePin(base: ChangeBase, options: PinOptions): Proposal | un
   }
   const { keyId, jwk } = identity;
   const pin = { keyId, jwk: { kty: "EC", crv: "P-256", x: jwk.x, y: jwk.y } };
-  const text = editYaml(base.textOf(consumer.file), [
+  const text = editFile(base.textOf(consumer.file), [
     { path: [...consumer.path, agent, "cardIdentity"], value: pin },
     ...(current === undefined ? [] : retireEdits(base, consumer, agent, current, identity)),
   ]);

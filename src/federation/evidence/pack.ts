@@ -7,7 +7,7 @@ import { resolve } from "node:path";
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonicalize.ts";
 import type { Clock } from "../../domain/clock.ts";
-import { Sha256Tagged, sha256Tagged } from "../../domain/digest.ts";
+import { sha256Tagged } from "../../domain/digest.ts";
 import { EvidenceItem, isIntact } from "../../records/format/evidence-item.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/token-life.ts";
 import type { FederationConfig } from "../config.ts";
@@ -23,6 +23,7 @@ import {
   type Window,
 } from "./record-streams.ts";
 
+const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
 const Identifier = z.string().regex(/^[\x21-\x7e]{1,512}$/);
 const Time = z.iso.datetime();
 
@@ -53,7 +54,7 @@ const EvidencePackBody = z.strictObject({
   closed_planes: z.array(z.enum(["transport", "rooms", "border", "card", "gateway"])),
   /** Containment records of this partner in the repository, each with the SHA-256 of its file. */
   containment_records: z.array(
-    z.strictObject({ path: Identifier, record: ContainmentRecord, digest: Sha256Tagged }),
+    z.strictObject({ path: Identifier, record: ContainmentRecord, digest: Digest }),
   ),
   /** Seen by the operator, from inside. */
   inside: z.array(EvidenceItem),
@@ -73,7 +74,7 @@ const EvidencePackBody = z.strictObject({
 });
 export type EvidencePackBody = z.output<typeof EvidencePackBody>;
 
-export const EvidencePack = EvidencePackBody.extend({ digest: Sha256Tagged });
+export const EvidencePack = EvidencePackBody.extend({ digest: Digest });
 export type EvidencePack = z.output<typeof EvidencePack>;
 
 /** @throws RangeError when something is outside the schema, so that content can never slip in */

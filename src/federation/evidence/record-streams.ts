@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonicalize.ts";
-import { Sha256Tagged, sha256Tagged } from "../../domain/digest.ts";
+import { sha256Tagged } from "../../domain/digest.ts";
 
 /** A word of a closed set that another program keeps. */
 const Word = z.string().regex(/^[A-Za-z0-9_.:-]{1,128}$/);
@@ -15,6 +15,8 @@ const Identifier = z.string().regex(/^[\x21-\x7e]{1,255}$/);
 /** What Envoy says of an answer: words with underscores, sometimes with a policy or a cause in brackets. */
 const Details = z.string().regex(/^[A-Za-z0-9_.:|,'{}[\]-]{1,256}$/);
 const Time = z.iso.datetime();
+const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
+
 /** A denial by the border module inside the homeserver. */
 const ViolationLine = z.strictObject({
   schema: z.literal("svc_federation_policy_violation"),
@@ -22,7 +24,7 @@ const ViolationLine = z.strictObject({
   server: Identifier.nullable(),
   room: Identifier.nullable(),
   event: Identifier.nullable(),
-  policy_digest: Sha256Tagged.nullable(),
+  policy_digest: Digest.nullable(),
   at: Time,
 });
 
@@ -42,7 +44,7 @@ const GatewayLine = z.strictObject({
 const Target = z.strictObject({
   agent: Word,
   ghost: Identifier,
-  fingerprint: z.union([Sha256Tagged, z.literal("none")]),
+  fingerprint: z.union([Digest, z.literal("none")]),
   agent_version: Identifier.nullable(),
 });
 
@@ -73,7 +75,7 @@ const AgentCardLine = z.strictObject({
   target: Target,
   origin: Identifier.nullable(),
   key_id: Identifier.nullable(),
-  card_digest: Sha256Tagged.nullable(),
+  card_digest: Digest.nullable(),
 });
 
 /** The bridge's audit: what it did for whom. */
@@ -116,7 +118,7 @@ export const StreamSummary = z.strictObject({
   state: z.enum(["read", "not_operated", "absent", "unreadable"]),
   bytes: Count,
   /** SHA-256 of the bytes that were read. */
-  digest: Sha256Tagged.nullable(),
+  digest: Digest.nullable(),
   lines: Count,
   /** Lines that are the partner's and in the window. */
   matching: Count,
@@ -131,8 +133,8 @@ export const StreamEvidence = z.strictObject({
   at: Time,
   facts: StreamFacts,
   /** SHA-256 of the line as it stands in the file, without its line break. */
-  line_digest: Sha256Tagged,
-  digest: Sha256Tagged,
+  line_digest: Digest,
+  digest: Digest,
 });
 export type StreamEvidence = z.output<typeof StreamEvidence>;
 

@@ -1,11 +1,9 @@
 // What both organisations state at the end of a removal: the six parts that make it complete, bound by digest
 // to everything that shows them.
 // Published as docs/reference/schemas/svc.federation.offboarding_completion.v1.schema.json.
-
 import { z } from "zod";
-import { Sha256Tagged } from "../../domain/digest.ts";
 import { RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "./bounds.ts";
-import { Day, GitRevision, Identifier, Instant, KeyId, OrganisationName, Word } from "./fields.ts";
+import { Day, Digest, GitRevision, Identifier, Instant, KeyId, OrganisationName, Word } from "./fields.ts";
 import { OutOfReachEntry, REMOVAL_FIELDS } from "./predicate-fields.ts";
 import { RECORD_PLANES, STAGE_NAMES, TRIGGERS } from "./stages.ts";
 import { statementOf } from "./statement.ts";
@@ -30,7 +28,7 @@ const PlaneRevision = z.strictObject({
   organisation: OrganisationName,
   plane: z.enum(RECORD_PLANES),
   revision: GitRevision,
-  render: Sha256Tagged,
+  render: Digest,
 });
 export type PlaneRevision = z.output<typeof PlaneRevision>;
 
@@ -45,7 +43,7 @@ const StaticTest = z.strictObject({
 const BoundStage = z.strictObject({
   organisation: OrganisationName,
   stage: z.enum(STAGE_NAMES),
-  statement: Sha256Tagged,
+  statement: Digest,
 });
 export type BoundStage = z.output<typeof BoundStage>;
 
@@ -53,7 +51,7 @@ export type BoundStage = z.output<typeof BoundStage>;
 const Duties = z.strictObject({
   purge: z.strictObject({
     state: z.enum(["done", "waived"]),
-    evidence: z.array(Sha256Tagged).max(10_000),
+    evidence: z.array(Digest).max(10_000),
     /** Why nothing is purged; null when it is done. */
     waiver: Word.nullable(),
   }),
@@ -96,7 +94,7 @@ export const CompletionPredicate = z.strictObject({
   staticTests: z.array(StaticTest).max(256),
   stages: z.array(BoundStage).max(RECORD_STAGES_MAX),
   /** Every item of every stage, ascending. */
-  evidence: z.array(Sha256Tagged).max(RECORD_EVIDENCE_MAX),
+  evidence: z.array(Digest).max(RECORD_EVIDENCE_MAX),
   duties: Duties,
   residual: Residual,
   outOfReach: z.array(OutOfReachEntry).max(100_000),

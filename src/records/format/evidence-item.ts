@@ -2,11 +2,10 @@
 // answered. Federation control makes them; records bind them, and verify them years after.
 // Invariants: no field can hold what people or agents wrote; the digest covers every other field in
 // canonical form (RFC 8785), so that an item can be referred to and checked by itself.
-
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonicalize.ts";
-import { Sha256Tagged, sha256Tagged } from "../../domain/digest.ts";
-import { Identifier, Word } from "./fields.ts";
+import { sha256Tagged } from "../../domain/digest.ts";
+import { Digest, Identifier, Word } from "./fields.ts";
 import { RECORD_PLANES } from "./stages.ts";
 
 /** Who looked: the operator from inside, the partner from outside, the neutral witness, a retained server. */
@@ -39,7 +38,7 @@ export const EvidenceItemBody = z.strictObject({
 });
 export type EvidenceItemBody = z.output<typeof EvidenceItemBody>;
 
-export const EvidenceItem = EvidenceItemBody.extend({ digest: Sha256Tagged });
+export const EvidenceItem = EvidenceItemBody.extend({ digest: Digest });
 export type EvidenceItem = z.output<typeof EvidenceItem>;
 
 /**

@@ -1,6 +1,5 @@
 // The fields that records are made of. Invariants: none can hold what people or agents wrote; a time and a
 // digest have one form, so that they can be compared as text.
-
 import { z } from "zod";
 import { parseServerName } from "../../domain/identifiers.ts";
 
@@ -13,6 +12,8 @@ export const Word = z.string().regex(/^[A-Za-z0-9._:-]{1,128}$/, {
 export const Identifier = z.string().regex(/^[\x21-\x7e]{1,512}$/, {
   error: "must be 1 to 512 visible characters",
 });
+
+export const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/, { error: "must be sha256:<64 hex digits>" });
 
 /** Lower-case hexadecimal SHA-256 of a public key's DER form. */
 export const KeyId = z.string().regex(/^[0-9a-f]{64}$/, { error: "must be 64 hex digits" });

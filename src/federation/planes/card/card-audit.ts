@@ -1,10 +1,8 @@
 // The bridge's last word on each agent's card, from its audit file (svc.agent_card.v1, one JSON line each).
 // Invariants: however often it is asked, a line is read once; a line counts once it is whole; a file that was
 // replaced, or is shorter than what was read of it, is read from its start.
-
 import { type FileHandle, open } from "node:fs/promises";
 import { z } from "zod";
-import { Sha256Tagged } from "../../../domain/digest.ts";
 
 const SCHEMA = "svc.agent_card.v1";
 const CHUNK = 65_536;
@@ -14,7 +12,7 @@ const CardDecision = z.object({
   schema: z.literal(SCHEMA),
   outcome: z.enum(["accepted", "rejected"]),
   reason: z.enum(["agent_card_verified", "agent_card_untrusted"]),
-  target: z.object({ agent: z.string(), fingerprint: z.literal("none").or(Sha256Tagged) }),
+  target: z.object({ agent: z.string(), fingerprint: z.string().regex(/^(?:none|sha256:[0-9a-f]{64})$/) }),
 });
 export type CardDecision = z.output<typeof CardDecision>;
 
