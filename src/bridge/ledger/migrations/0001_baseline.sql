@@ -1,0 +1,434 @@
+-- version 1, oldest compatible version 1
+--
+-- The schema of the bridge's database. Times are passed in by the bridge; the database's clock is not used.
+--
+-- Invariants that the tables themselves keep:
+--   * one delegation for each (matrix_event_id, ghost_mxid), and one intake envelope for each event, for ever;
+--   * a terminal row holds no content, no lease and no due time, and has a reason from a closed set;
+--   * an intake envelope holds neither content nor ciphertext nor the name of a session;
+--   * every outgoing event has a transaction ID that is unique across the appservice;
+--   * a room is never due while its head is an intake envelope that awaits its key.
+--
+-- Order in a room. Each admitted event takes the next place (`room_seq`) of its room. The delegations of one event
+-- share its place and differ in `room_ordinal` (0 … room_siblings - 1). The room's row names the head: the one
+-- delegation whose turn it is. Advancing the head is arithmetic on that row alone, so that it reads no other row and
+-- cannot miss one that a concurrent transaction adds.
+--
+-- An intake envelope takes a place like any admitted event. While it awaits its key, its place blocks the room:
+-- `gate_seq` is the lowest such place. When it ends without delegations, its place becomes void and the head steps over
+-- it; void places that the head has not reached stand in `voids`. Only intake envelopes change these two columns, and
+-- they are admitted, derived and ended under the admission lock.
+--
+-- Locks are taken in the order: intake envelopes, delegations, rooms, each by ascending key. The one exception is a
+-- redaction, which locks intake envelopes last. It holds the admission lock, and a transaction that locks an intake
+-- envelope without that lock waits for nothing else, so that there is no deadlock.
+
+--------------------------------------------------------------------------------
+-- Intake
+--------------------------------------------------------------------------------
+
+-- The homeserver's transactions that were committed, so that a repetition is recognised.
+CREATE TABLE bridge_transactions (
+  transaction_id text NOT NULL,
+  body_sha256 bytea NOT NULL CHECK (octet_length(body_sha256) = 32),
+  received_at timestamptz NOT NULL,
+  events integer NOT NULL,
+  admitted integer NOT NULL,
+  denied integer NOT NULL,
+  malformed integer NOT NULL,
+  PRIMARY KEY (transaction_id, body_sha256)
+);
+CREATE INDEX bridge_transactions_age ON bridge_transactions (received_at);
+
+-- Events that could not be parsed. Nothing of their content is kept except a digest.
+CREATE TABLE bridge_malformed_events (
+  event_sha256 bytea PRIMARY KEY CHECK (octet_length(event_sha256) = 32),
+  transaction_id text NOT NULL,
+  reason text NOT NULL,
+  matrix_event_id text,
+  room_id text,
+  received_at timestamptz NOT NULL
+);
+CREATE INDEX bridge_malformed_events_age ON bridge_malformed_events (received_at);
+
+CREATE TABLE bridge_rooms (
+  room_id text PRIMARY KEY,
+  encrypted boolean NOT NULL DEFAULT false,
+  -- The next free place.
+  next_seq bigint NOT NULL DEFAULT 1,
+  head_seq bigint NOT NULL DEFAULT 1,
+  head_ordinal integer NOT NULL DEFAULT 0,
+  -- When the head may be claimed: now, after a back-off, or when its present lease ends. NULL: there is no head.
+  head_at timestamptz,
+  -- The lowest place of an intake envelope that awaits its key.
+  gate_seq bigint,
+  -- Void places that the head has not reached.
+  voids int8multirange NOT NULL DEFAULT '{}',
+  -- Delegations and intake envelopes that have not ended: what the room's and the deployment's capacity count.
+  open_count integer NOT NULL DEFAULT 0 CHECK (open_count >= 0),
+  -- Set when the room got the notice that keys are missing. No second one is sent until an event is decrypted.
+  keys_missing_at timestamptz,
+  CHECK (head_seq <= next_seq),
+  CONSTRAINT gate_is_ahead CHECK (gate_seq >= head_seq AND gate_seq < next_seq),
+  CONSTRAINT head_is_not_void CHECK (NOT voids @> head_seq),
+  CONSTRAINT head_has_its_time CHECK (
+    (head_at IS NULL) = (head_seq = next_seq OR head_seq IS NOT DISTINCT FROM gate_seq))
+);
+CREATE INDEX bridge_rooms_head ON bridge_rooms (head_at) WHERE head_at IS NOT NULL;
+
+-- The first place from `seq` on that is not void. A multirange merges adjacent ranges, so one step is enough.
+CREATE FUNCTION bridge_place_from(seq bigint, voids int8multirange) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN COALESCE((SELECT upper(void) FROM unnest(voids) void WHERE void @> seq), seq);
+
+-- An upper bound of open delegations and intake envelopes in all rooms: those of the last count, and all that were
+-- admitted since. An admission counts again only when the bound would refuse it, so that admissions and transitions do
+-- not contend for one common row.
+CREATE TABLE bridge_capacity (
+  singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+  admitted bigint NOT NULL DEFAULT 0,
+  counted_open bigint NOT NULL DEFAULT 0,
+  counted_at_admitted bigint NOT NULL DEFAULT 0
+);
+INSERT INTO bridge_capacity DEFAULT VALUES;
+
+-- Joined members of rooms that ghosts are in, without the ghosts.
+CREATE TABLE bridge_room_members (
+  room_id text NOT NULL,
+  user_id text NOT NULL,
+  PRIMARY KEY (room_id, user_id)
+);
+
+--------------------------------------------------------------------------------
+-- Ghosts and their devices
+--------------------------------------------------------------------------------
+
+CREATE TABLE bridge_ghosts (
+  ghost_mxid text PRIMARY KEY,
+  device_id text NOT NULL,
+  -- Of the profile last set on the homeserver.
+  profile_digest text,
+  created_at timestamptz NOT NULL,
+  -- How far the ghost has read its to-device messages and its rooms, in catchups. A position is moved only when
+  -- everything before it is durable. NULL: from the beginning.
+  to_device_since text,
+  rooms_since text,
+  -- Why the device takes no part until an operator resets it. Kept here, because a lost store has no row.
+  device_stopped_reason text CHECK (device_stopped_reason IN (
+    'store_lost', 'store_foreign', 'store_behind', 'device_deleted')),
+  device_stopped_at timestamptz,
+  CHECK ((device_stopped_reason IS NULL) = (device_stopped_at IS NULL))
+);
+
+CREATE TABLE bridge_ghost_rooms (
+  room_id text NOT NULL,
+  ghost_mxid text NOT NULL,
+  membership text NOT NULL CHECK (membership IN ('invite', 'join', 'leave')),
+  inviter text,
+  -- When the last invitation was made (its origin_server_ts): an older leave that arrives late does not withdraw it.
+  -- NULL: unknown.
+  invited_at bigint,
+  direct boolean NOT NULL DEFAULT false,
+  -- `settle`: read the room's state.
+  task text CHECK (task IN ('answer_invite', 'settle', 'leave')),
+  due_at timestamptz,
+  -- Whether `due_at` is the end of a lease: a back-off is not cut short when leases are freed.
+  is_held boolean NOT NULL DEFAULT false,
+  fence bigint NOT NULL DEFAULT 0,
+  attempts integer NOT NULL DEFAULT 0,
+  PRIMARY KEY (room_id, ghost_mxid),
+  CHECK ((task IS NULL) = (due_at IS NULL))
+);
+CREATE INDEX bridge_ghost_rooms_due ON bridge_ghost_rooms (due_at) WHERE due_at IS NOT NULL;
+
+-- The stores of the ghosts' cryptographic machines. Invariants: a store's records are written under its fence; opening
+-- a store raises the fence, which locks out the process that had it open; a writer locks the store's row FOR SHARE in
+-- the statement that writes. The machine encrypts its records with the store's own key, and that key is sealed by a key
+-- that is not in the database. A store without identity keys was never finished: its device was never published, and it
+-- is begun again. Once written, the identity keys never change.
+CREATE TABLE bridge_crypto_stores (
+  ghost_mxid text PRIMARY KEY,
+  device_id text NOT NULL,
+  sealed_key bytea NOT NULL,
+  fence bigint NOT NULL DEFAULT 1,
+  -- Version, object stores and indices of the machine's databases, to rebuild them before it is opened.
+  databases jsonb NOT NULL DEFAULT '[]',
+  curve25519 text,
+  ed25519 text,
+  created_at timestamptz NOT NULL,
+  -- Raised at each start and each upload of keys, and written to the homeserver as well. The homeserver's epoch is
+  -- higher when this database was restored from a backup.
+  epoch bigint NOT NULL DEFAULT 0,
+  -- When the homeserver first had the device's keys.
+  published_at timestamptz,
+  CHECK ((curve25519 IS NULL) = (ed25519 IS NULL)),
+  CHECK (published_at IS NULL OR curve25519 IS NOT NULL)
+);
+
+-- There is no foreign key: each write locks its store's row in the same statement, which is stricter and costs less.
+CREATE TABLE bridge_crypto_records (
+  ghost_mxid text NOT NULL,
+  -- Database and object store of the machine.
+  object_store text COLLATE "C" NOT NULL,
+  record_key text COLLATE "C" NOT NULL,
+  value bytea NOT NULL,
+  PRIMARY KEY (ghost_mxid, object_store, record_key)
+);
+-- The values are encrypted, so compression would gain nothing.
+ALTER TABLE bridge_crypto_records ALTER COLUMN value SET STORAGE EXTERNAL;
+
+--------------------------------------------------------------------------------
+-- Delegations and intake envelopes
+--------------------------------------------------------------------------------
+
+CREATE TABLE bridge_delegations (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  matrix_event_id text NOT NULL,
+  ghost_mxid text NOT NULL,
+  room_id text NOT NULL,
+  room_seq bigint,
+  room_ordinal integer,
+  room_siblings integer,
+  sender_mxid text NOT NULL,
+  origin_server_ts bigint NOT NULL,
+  thread_root text,
+  ingress text NOT NULL DEFAULT 'transaction' CHECK (ingress IN ('transaction', 'recovered')),
+  agent_id text NOT NULL,
+  target_fingerprint text NOT NULL,
+  agent_version text,
+  state text NOT NULL CHECK (state IN (
+    'queued', 'dispatching', 'following', 'awaiting_input', 'reply_pending',
+    'completed', 'failed', 'canceled', 'denied', 'expired')),
+  lease_holder text,
+  lease_until timestamptz,
+  fence bigint NOT NULL DEFAULT 0,
+  -- When an accepted delegation may be claimed again. The time of a head stands in bridge_rooms.head_at.
+  due_at timestamptz,
+  attempts integer NOT NULL DEFAULT 0,
+  cancel_requested_at timestamptz,
+  -- Sealed.
+  prompt bytea,
+  a2a_task_id text,
+  a2a_context_id text,
+  a2a_attempted boolean NOT NULL DEFAULT false,
+  -- A request may have reached the agent, and its outcome is unknown.
+  a2a_unsettled boolean NOT NULL DEFAULT false,
+  retry_reason text,
+  admitted_at timestamptz NOT NULL,
+  accepted_at timestamptz,
+  reply_event_id text,
+  terminal_at timestamptz,
+  terminal_stage text,
+  terminal_reason text,
+  UNIQUE (matrix_event_id, ghost_mxid),
+  UNIQUE (room_id, room_seq, room_ordinal),
+  CHECK ((room_seq IS NULL) = (room_ordinal IS NULL) AND (room_seq IS NULL) = (room_siblings IS NULL)),
+  CHECK ((lease_holder IS NULL) = (lease_until IS NULL)),
+  CONSTRAINT terminal_is_final CHECK (
+    CASE WHEN state IN ('completed', 'failed', 'canceled', 'denied', 'expired')
+      THEN terminal_at IS NOT NULL AND terminal_stage IS NOT NULL AND terminal_reason IS NOT NULL
+        AND prompt IS NULL AND lease_holder IS NULL AND due_at IS NULL
+      ELSE terminal_at IS NULL AND terminal_stage IS NULL AND terminal_reason IS NULL AND room_seq IS NOT NULL
+    END)
+);
+CREATE INDEX bridge_delegations_due ON bridge_delegations (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX bridge_delegations_thread ON bridge_delegations (room_id, thread_root) WHERE thread_root IS NOT NULL;
+
+-- Intake envelopes: encrypted events whose keys were missing when they arrived.
+CREATE TABLE bridge_encrypted_intake (
+  matrix_event_id text PRIMARY KEY,
+  room_id text NOT NULL,
+  sender_mxid text NOT NULL,
+  origin_server_ts bigint NOT NULL,
+  -- The transaction that brought it.
+  transaction_id text NOT NULL,
+  ingress text NOT NULL CHECK (ingress IN ('transaction', 'recovered')),
+  -- Of the event as it arrived. The event that is fetched again later must have the same fingerprint.
+  intake_fingerprint bytea NOT NULL CHECK (octet_length(intake_fingerprint) = 32),
+  room_seq bigint,
+  state text NOT NULL CHECK (state IN ('awaiting_key', 'derived', 'denied', 'expired')),
+  -- How many delegations took its place in the room.
+  jobs integer NOT NULL DEFAULT 0 CHECK (jobs >= 0),
+  attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+  key_requests integer NOT NULL DEFAULT 0 CHECK (key_requests BETWEEN 0 AND attempts),
+  -- When it may be claimed: after a back-off, or when its present lease ends.
+  due_at timestamptz,
+  is_held boolean NOT NULL DEFAULT false,
+  -- When a key of its room arrived during the present lease.
+  woken_at timestamptz,
+  fence bigint NOT NULL DEFAULT 0,
+  deadline timestamptz NOT NULL,
+  admitted_at timestamptz NOT NULL,
+  terminal_at timestamptz,
+  terminal_reason text,
+  UNIQUE (room_id, room_seq),
+  CHECK ((room_seq IS NULL) = (state = 'denied')),
+  CHECK (jobs = 0 OR state = 'derived'),
+  CONSTRAINT envelope_ends_once CHECK (
+    CASE state
+      WHEN 'awaiting_key' THEN due_at IS NOT NULL AND terminal_at IS NULL AND terminal_reason IS NULL
+      ELSE due_at IS NULL AND NOT is_held AND terminal_at IS NOT NULL AND terminal_reason IS NOT NULL
+    END),
+  CONSTRAINT envelope_reason CHECK (
+    CASE state
+      WHEN 'awaiting_key' THEN terminal_reason IS NULL
+      WHEN 'derived' THEN terminal_reason IN ('derived')
+      WHEN 'denied' THEN terminal_reason IN ('room_capacity_exceeded', 'global_capacity_exceeded')
+      WHEN 'expired' THEN terminal_reason IN (
+        'key_wait_elapsed', 'key_requests_exhausted', 'source_redacted', 'event_unavailable', 'event_changed',
+        'sender_mismatch', 'device_not_trusted', 'undecryptable')
+    END)
+);
+CREATE INDEX bridge_encrypted_intake_due ON bridge_encrypted_intake (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX bridge_encrypted_intake_waiting ON bridge_encrypted_intake (room_id, room_seq)
+  WHERE state = 'awaiting_key';
+
+-- Which event used each message index of a room key, of events that became delegations. The same ciphertext under
+-- another event ID is a replay.
+CREATE TABLE bridge_megolm_indices (
+  index_digest bytea PRIMARY KEY CHECK (octet_length(index_digest) = 32),
+  matrix_event_id text NOT NULL
+);
+
+--------------------------------------------------------------------------------
+-- What the bridge sends
+--------------------------------------------------------------------------------
+
+-- The events of answers. `content` is sealed.
+CREATE TABLE bridge_sends (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  delegation_id bigint NOT NULL REFERENCES bridge_delegations,
+  purpose text NOT NULL CHECK (purpose IN ('reply', 'progress', 'question', 'pin')),
+  ordinal integer NOT NULL,
+  transaction_id text NOT NULL UNIQUE,
+  event_type text NOT NULL,
+  content bytea,
+  state text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'sent', 'abandoned')),
+  first_attempted_at timestamptz,
+  event_id text,
+  UNIQUE (delegation_id, purpose, ordinal),
+  CHECK ((state = 'pending') = (content IS NOT NULL)),
+  CHECK ((state = 'sent') = (event_id IS NOT NULL))
+);
+CREATE INDEX bridge_sends_event ON bridge_sends (event_id) WHERE event_id IS NOT NULL;
+
+-- Notices, without their text: it is made from `kind` and `reason` when the notice is sent.
+CREATE TABLE bridge_notices (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  -- Names the cause of the notice. Of several causes with one marker only the first gets a notice.
+  marker text NOT NULL UNIQUE,
+  kind text NOT NULL CHECK (kind IN (
+    'agent_directory', 'policy_denied', 'rate_limited', 'capacity_exceeded', 'delegation_stopped',
+    'delegation_failed', 'encrypted_room_refused', 'keys_missing')),
+  room_id text NOT NULL,
+  ghost_mxid text NOT NULL,
+  source_event_id text,
+  thread_root text,
+  reason text,
+  transaction_id text NOT NULL UNIQUE,
+  state text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'sent', 'dropped')),
+  created_at timestamptz NOT NULL,
+  due_at timestamptz,
+  -- As in bridge_ghost_rooms.
+  is_held boolean NOT NULL DEFAULT false,
+  fence bigint NOT NULL DEFAULT 0,
+  attempts integer NOT NULL DEFAULT 0,
+  first_attempted_at timestamptz,
+  event_id text,
+  CHECK ((state = 'pending') = (due_at IS NOT NULL)),
+  CHECK ((state = 'sent') = (event_id IS NOT NULL))
+);
+CREATE INDEX bridge_notices_due ON bridge_notices (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX bridge_notices_room ON bridge_notices (room_id, kind, ghost_mxid, created_at);
+
+--------------------------------------------------------------------------------
+-- Targets and limits
+--------------------------------------------------------------------------------
+
+-- The last trust decision on each ghost's Agent Card.
+CREATE TABLE bridge_targets (
+  ghost_mxid text PRIMARY KEY,
+  agent_id text NOT NULL,
+  trust text NOT NULL CHECK (trust IN ('verified', 'quarantined')),
+  target_fingerprint text NOT NULL,
+  key_id text,
+  card_digest text,
+  agent_version text,
+  checked_at timestamptz NOT NULL
+);
+
+-- The token buckets of the targets.
+CREATE TABLE bridge_limiter (
+  bucket text PRIMARY KEY,
+  tokens double precision NOT NULL,
+  refilled_at timestamptz NOT NULL
+);
+
+--------------------------------------------------------------------------------
+-- Audit
+--------------------------------------------------------------------------------
+
+-- The durable audit. Every record is content-free: identifiers, members of closed sets and times alone.
+CREATE TABLE bridge_audit (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  schema text NOT NULL CHECK (schema IN ('svc.delegation.v1', 'svc.agent_card.v1', 'svc.encrypted_intake.v1')),
+  record jsonb NOT NULL,
+  created_at timestamptz NOT NULL,
+  exported_at timestamptz
+);
+CREATE INDEX bridge_audit_unexported ON bridge_audit (id) WHERE exported_at IS NULL;
+
+CREATE FUNCTION bridge_time(t timestamptz) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN to_char(t AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
+
+-- The record svc.delegation.v1 of a terminal delegation.
+CREATE FUNCTION bridge_delegation_audit(d bridge_delegations) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN jsonb_build_object(
+  'schema', 'svc.delegation.v1',
+  'time', bridge_time(d.terminal_at),
+  'outcome', d.state,
+  'terminal_stage', d.terminal_stage,
+  'terminal_reason', d.terminal_reason,
+  'a2a_attempted', d.a2a_attempted,
+  'target', jsonb_build_object(
+    'agent', d.agent_id, 'ghost', d.ghost_mxid,
+    'fingerprint', d.target_fingerprint, 'agent_version', d.agent_version),
+  'room_id', d.room_id,
+  'event_id', d.matrix_event_id,
+  'sender', d.sender_mxid,
+  'ingress', d.ingress,
+  'admitted_at', bridge_time(d.admitted_at),
+  'accepted_at', bridge_time(d.accepted_at),
+  'reply_event_id', d.reply_event_id);
+
+-- The record svc.encrypted_intake.v1 of an expired intake envelope.
+CREATE FUNCTION bridge_encrypted_intake_audit(e bridge_encrypted_intake) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN jsonb_build_object(
+  'schema', 'svc.encrypted_intake.v1',
+  'time', bridge_time(e.terminal_at),
+  'outcome', e.state,
+  'terminal_reason', e.terminal_reason,
+  'room_id', e.room_id,
+  'event_id', e.matrix_event_id,
+  'sender', e.sender_mxid,
+  'ingress', e.ingress,
+  'key_requests', e.key_requests,
+  'admitted_at', bridge_time(e.admitted_at));
+
+--------------------------------------------------------------------------------
+-- Leadership
+--------------------------------------------------------------------------------
+
+-- Requests for leadership. The leader itself is the holder of an advisory lock (ledger/leadership.ts).
+CREATE TABLE bridge_leadership (
+  singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+  -- The number of the last request. The leader hands over when it grows.
+  requested bigint NOT NULL DEFAULT 0,
+  -- When the last request was made, by the clock of the requesting machine.
+  requested_at timestamptz,
+  -- The number of the last request whose bridge became an established leader. Bridges that request leadership and
+  -- die, again and again, raise only `requested`, and then have to wait between requests.
+  established bigint NOT NULL DEFAULT 0
+);
+INSERT INTO bridge_leadership DEFAULT VALUES;
