@@ -1,6 +1,6 @@
-// The bridge's connection to its PostgreSQL server.
-// Invariants: nothing but the ledger uses it; a connection that breaks is replaced, and what was not
-// committed on it was never acknowledged.
+// The bridge's connection pool to its PostgreSQL server.
+// Invariants: only the ledger uses it; a connection that breaks is replaced, and nothing that was uncommitted on it was
+// acknowledged.
 import type { Pool } from "pg";
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
@@ -12,14 +12,14 @@ import { createLedgerPool } from "./ledger/postgres.ts";
 
 const POOL_SIZE = 16;
 const CONNECT_TIMEOUT_MS = 5_000;
-// Every statement of the ledger takes milliseconds; one that takes this long is not going to end well.
+// Statements of the ledger take milliseconds; one that takes this long hangs.
 const STATEMENT_TIMEOUT_MS = 30_000;
 const RETRY_FIRST_MS = 250;
 const RETRY_MS_MAX = 5_000;
 
 export interface Database {
   readonly pool: Pool;
-  /** For connections besides the pool's; it may hold a password. */
+  /** For connections outside the pool. It may hold a password. */
   readonly url: string;
   close(): Promise<void>;
 }
@@ -29,7 +29,7 @@ function errorCode(error: unknown): string {
   return typeof code === "string" ? code : String(name);
 }
 
-/** Opens the pool; connects nothing yet. */
+/** Creates the pool, without connecting yet. */
 export function openDatabase(config: BridgeConfig, log: Logger): Database {
   const url = readSecret(config.database.url, config.directory);
   const pool = createLedgerPool({
@@ -40,12 +40,12 @@ export function openDatabase(config: BridgeConfig, log: Logger): Database {
     keepAlive: true,
     application_name: "drawbridge-bridge",
   });
-  // An idle connection that breaks (the server restarted) is dropped by the pool; that is all there is to do.
+  // The pool itself replaces an idle connection that breaks, for instance when the server restarts.
   pool.on("error", (error) => log.warn({ code: errorCode(error) }, "an idle database connection broke"));
   return { pool, url, close: () => pool.end() };
 }
 
-/** Migrates, waiting for a database that is not there yet. Rejects with the signal's reason when aborted. */
+/** Migrates as soon as the database can be reached. Rejects with the signal's reason when aborted. */
 export async function migrateWhenReachable(
   pool: Pool,
   clock: Clock,
@@ -58,7 +58,7 @@ export async function migrateWhenReachable(
       if (applied > 0) log.info({ applied }, "the database was migrated");
       return;
     } catch (error) {
-      // A migration that failed, or a database of a newer release, does not heal by waiting.
+      // A migration that failed, or a database of a newer release: waiting does not help.
       if (errorCode(error) === "database_unavailable") throw error;
       // SQLSTATE 28: wrong user or password; 3D: no such database.
       if (/^(28|3D)/.test(errorCode(error))) {

@@ -1,86 +1,97 @@
-// One bridge's place among those on the same database. Ghosts' devices belong to one process at a time, so at
-// `encryption.mode` `devices` and `on` one bridge serves; the one that was started last asks for the place, and the one before hands
-// over: it drains, then stands in line again. With `refuse` several may serve side by side.
-// Invariants: nobody serves without the place; whoever died or hangs keeps nobody waiting for its leases; one
-// that handed over asks for nothing, and serves again only when nobody else has for a while; a release that asks
-// and dies, again and again, is kept from asking until that one has served. Who is alone waits for nothing.
+// Which of several bridges on one database leads. A ghost's device belongs to one process at a time, so that only the
+// leader serves, unless encrypted rooms are refused: then bridges without devices lead side by side. A bridge that
+// starts requests leadership; the leader before it hands over, drains, and becomes a standby.
+// Invariants: no bridge serves without leadership; a bridge that died or hangs delays no successor by its leases; a
+// standby requests nothing, and leads only after a vacancy; a release that repeatedly requests leadership and dies has
+// to wait between its requests, so that the older bridge leads meanwhile; a bridge with no other beside it never waits.
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
-import type { LeadershipConnection, LeadershipMode, LeadershipSelf } from "./ledger/leadership.ts";
+import { errorName } from "../domain/errors.ts";
+import type { Backend, LeadershipConnection, LeadershipMode } from "./ledger/leadership.ts";
 
 export interface LeadershipOptions {
   readonly open: () => Promise<LeadershipConnection>;
   readonly mode: LeadershipMode;
-  /** How long the one before may take to hand over, its drain included. */
-  readonly patienceMs: number;
+  /** How long the present leader may take to hand over, its drain included. */
+  readonly handOverTimeoutMs: number;
   readonly clock: Clock;
   readonly log: Logger;
 }
 
-const ASKING_POLL_MS = 100;
-/** One that may share asks only after that: another may have been about to let it in. */
-const SHARING_MS = 2_000;
+/** How a bridge becomes leader: by a request that makes the present leader hand over, or by waiting for a vacancy. */
+export type Candidacy = "request" | "standby";
+
+const REQUEST_POLL_MS = 100;
+/** In mode `shared`, a request is made only after this time: the lock may be about to be downgraded. */
+const SHARED_GRACE_MS = 2_000;
 const WATCH_MS = 1_000;
-/** For so long nobody must have served before one that handed over serves again. */
-const VACANT_MS = 10_000;
-/** After so many askings of which nobody went on serving, the next one beside another bridge waits. */
-const IN_VAIN_MAX = 3;
-/** How long it waits after the last asking; twice as long after each further one, up to the other. */
-const STAND_BACK_MS = 60_000;
-const STAND_BACK_MS_MAX = 300_000;
-/** Whoever has served for so long goes on serving. */
-const PROVEN_MS = 60_000;
-/** Until that is tried to be written down again. */
-const PROVEN_AGAIN_MS = 10_000;
-/** How long an own earlier connection may stand in the way of a new one. */
-const RETAKE_ATTEMPTS = 10;
-const RETAKE_MS = 200;
+/** How long there must be no leader before a standby leads. */
+const VACANCY_MS = 10_000;
+/** After so many requests without an established leader, further requests beside another bridge are postponed. */
+const FAILED_REQUESTS_MAX = 3;
+/** How long a request is postponed after the last one; doubled with each further failure, up to the maximum. */
+const POSTPONE_MS = 60_000;
+const POSTPONE_MS_MAX = 300_000;
+/** A leader of so long is established. */
+const ESTABLISHED_AFTER_MS = 60_000;
+/** When recording that has failed, it is tried again after this time. */
+const ESTABLISHED_RETRY_MS = 10_000;
+/** How often, and after which pauses, a lost lock is acquired again: the lost connection may still hold it. */
+const REACQUIRE_ATTEMPTS = 10;
+const REACQUIRE_PAUSE_MS = 200;
 
 export class Leadership {
   readonly #options: LeadershipOptions;
   readonly #handOver = new AbortController();
-  readonly #ending = new AbortController();
+  readonly #resigned = new AbortController();
   #connection: LeadershipConnection | undefined;
-  /** Own connections that were lost: the server may not have missed them yet. */
-  #past: LeadershipSelf[] = [];
-  /** The last asking that this leadership knows of: a later one is for it to hand over. */
-  #ticket = 0n;
-  /** When its own asking will not have been in vain; undefined when it served without, or has said so. */
-  #provenAt: number | undefined;
+  /** Lost connections of this process: the server may not have noticed yet that they ended. */
+  #lostBackends: Backend[] = [];
+  /** The last request that this leader knows of. A later one makes it hand over. */
+  #knownRequest = 0n;
+  /** When this leader will be established; undefined when it made no request, or has recorded it. */
+  #establishedAt: number | undefined;
   #watching: Promise<void> | undefined;
-  #isServing = false;
+  #isLeader = false;
 
   constructor(options: LeadershipOptions) {
     this.#options = options;
   }
 
-  get isServing(): boolean {
-    return this.#isServing;
+  get isLeader(): boolean {
+    return this.#isLeader;
   }
 
-  /** Aborts when another is to serve, or does already. */
+  /** Aborts when another bridge is to lead, or leads already. */
   get handOver(): AbortSignal {
     return this.#handOver.signal;
   }
 
   /**
-   * Resolves when this process may serve; false when it was stopped before that.
-   * @param asks whether the one before is to hand over, or it is waited until nobody serves
-   * @param wouldDo whether this process could serve, as far as it can know; until then it asks no bridge beside it
+   * Resolves when this bridge is leader; false when `stop` aborted before that.
+   * @param canLead whether this bridge could serve, as far as it can know; until then it requests nothing from
+   *   another bridge
    */
-  async begin(asks: boolean, stop: AbortSignal, wouldDo: () => boolean = () => true): Promise<boolean> {
+  async acquire(
+    candidacy: Candidacy,
+    stop: AbortSignal,
+    canLead: () => boolean = () => true,
+  ): Promise<boolean> {
     const { clock, log } = this.#options;
-    const line = asks ? new Asking(this.#options, wouldDo) : new Waiting(this.#options, VACANT_MS);
+    const candidate =
+      candidacy === "request"
+        ? new Requester(this.#options, canLead)
+        : new Standby(this.#options, VACANCY_MS);
     let pauseMs = 0;
     while (!stop.aborted) {
       try {
         this.#connection ??= await this.#options.open();
-        const ticket = await line.step(this.#connection);
-        if (ticket !== undefined) return this.#serves(ticket, line.hasAsked);
-        pauseMs = line.pollMs;
+        const request = await candidate.step(this.#connection);
+        if (request !== undefined) return this.#lead(request, candidate.ownsRequest);
+        pauseMs = candidate.pollMs;
       } catch (error) {
-        log.warn({ err: nameOf(error) }, "the database cannot be asked who serves");
-        await this.#drop();
+        log.warn({ err: errorName(error) }, "the leader could not be read from the database");
+        await this.#disconnect();
         pauseMs = WATCH_MS;
       }
       await clock.sleep(pauseMs, stop).catch(() => undefined);
@@ -88,228 +99,232 @@ export class Leadership {
     return false;
   }
 
-  #serves(ticket: bigint, hasAsked: boolean): true {
-    this.#ticket = ticket;
-    // Any other's number is the one of a bridge that died.
-    if (hasAsked) this.#provenAt = this.#options.clock.now() + PROVEN_MS;
-    this.#isServing = true;
+  #lead(request: bigint, ownsRequest: boolean): true {
+    this.#knownRequest = request;
+    // Only its own request can be established; a standby's number belongs to a bridge that has ended.
+    if (ownsRequest) this.#establishedAt = this.#options.clock.now() + ESTABLISHED_AFTER_MS;
+    this.#isLeader = true;
     this.#watching = this.#watch();
     return true;
   }
 
-  /** Gives the place up; whoever waits for it has it at once. */
-  async end(): Promise<void> {
-    this.#ending.abort();
+  /** Gives leadership up; a bridge that has requested it becomes leader at once. */
+  async resign(): Promise<void> {
+    this.#resigned.abort();
     await this.#watching;
-    this.#isServing = false;
-    await this.#drop();
+    this.#isLeader = false;
+    await this.#disconnect();
   }
 
-  async #drop(): Promise<void> {
+  async #disconnect(): Promise<void> {
     const connection = this.#connection;
     this.#connection = undefined;
     await connection?.close();
   }
 
-  /** Until the end: who hands over keeps the place while it drains, and the server ends a silent connection. */
+  /**
+   * Watches for requests until this bridge resigns. It goes on while the bridge drains for a hand-over, because the
+   * server ends a connection that is idle, and the drain needs the lock.
+   */
   async #watch(): Promise<void> {
     const { clock, log } = this.#options;
-    while (!this.#ending.signal.aborted) {
+    while (!this.#resigned.signal.aborted) {
       try {
-        if (this.#connection?.broken.aborted) await this.#lose();
-        if (this.#connection === undefined && !this.#handOver.signal.aborted) await this.#retake();
-        const asked = await this.#connection?.asked();
-        if (asked !== undefined && asked > this.#ticket) this.#passOn();
-        await this.#prove();
+        if (this.#connection?.broken.aborted) await this.#loseConnection();
+        if (this.#connection === undefined && !this.#handOver.signal.aborted) await this.#reacquire();
+        const request = await this.#connection?.lastRequest();
+        if (request !== undefined && request > this.#knownRequest) this.#beginHandOver();
+        await this.#recordEstablished();
       } catch (error) {
-        log.warn({ err: nameOf(error) }, "the database cannot be asked who serves");
-        // What it holds, if anything, is found out on a new one.
-        await this.#lose();
+        log.warn({ err: errorName(error) }, "the leader could not be read from the database");
+        // The next connection finds out whether the lock is still held.
+        await this.#loseConnection();
       }
-      await clock.sleep(WATCH_MS, this.#ending.signal).catch(() => undefined);
+      await clock.sleep(WATCH_MS, this.#resigned.signal).catch(() => undefined);
     }
   }
 
-  async #prove(): Promise<void> {
-    if (this.#provenAt === undefined || this.#options.clock.now() < this.#provenAt) return;
+  async #recordEstablished(): Promise<void> {
+    const { clock, log } = this.#options;
+    if (this.#establishedAt === undefined || clock.now() < this.#establishedAt) return;
     if (this.#connection === undefined || this.#handOver.signal.aborted) return;
     try {
-      await this.#connection.stood(this.#ticket);
-      this.#provenAt = undefined;
+      await this.#connection.recordEstablished(this.#knownRequest);
+      this.#establishedAt = undefined;
     } catch (error) {
-      // A database that takes no writes takes no place away. A broken connection shows by itself.
-      const err = error instanceof Error ? error.name : "unknown";
-      this.#options.log.warn({ err }, "that this bridge came up is not written down yet");
-      this.#provenAt = this.#options.clock.now() + PROVEN_AGAIN_MS;
+      // A read-only database refuses this update, and the lock is still held. A broken connection is noticed in #watch.
+      log.warn({ err: errorName(error) }, "the established leader could not be recorded yet");
+      this.#establishedAt = clock.now() + ESTABLISHED_RETRY_MS;
     }
   }
 
-  #passOn(): void {
+  #beginHandOver(): void {
     if (this.#handOver.signal.aborted) return;
-    this.#options.log.warn({ event: "hands_over" }, "another bridge is to serve");
+    this.#options.log.warn({ event: "hands_over" }, "another bridge is to lead");
     this.#handOver.abort();
   }
 
-  async #lose(): Promise<void> {
-    if (this.#connection !== undefined) this.#past.push(this.#connection.self);
-    await this.#drop();
+  async #loseConnection(): Promise<void> {
+    if (this.#connection !== undefined) this.#lostBackends.push(this.#connection.backend);
+    await this.#disconnect();
   }
 
-  async #retake(): Promise<void> {
+  async #reacquire(): Promise<void> {
     const { clock, mode, open } = this.#options;
     const connection = await open();
     this.#connection = connection;
-    for (const past of this.#past) await connection.endPast(past);
-    for (let attempt = 0; attempt < RETAKE_ATTEMPTS; attempt++) {
-      if (await connection.take(mode)) {
-        this.#past = [];
+    for (const backend of this.#lostBackends) await connection.terminate(backend);
+    for (let attempt = 0; attempt < REACQUIRE_ATTEMPTS; attempt++) {
+      if (await connection.acquire(mode)) {
+        this.#lostBackends = [];
         return;
       }
-      await clock.sleep(RETAKE_MS, this.#ending.signal);
+      await clock.sleep(REACQUIRE_PAUSE_MS, this.#resigned.signal);
     }
-    this.#passOn();
+    this.#beginHandOver();
   }
 }
 
-/** The way to the place: a step at a time, until one returns the ticket. */
-interface Line {
+/** A bridge on its way to leadership: one step at a time, until a step returns the last known request. */
+interface Candidate {
   readonly pollMs: number;
-  /** Whether the ticket is of its own asking. */
-  readonly hasAsked: boolean;
+  /** Whether the returned request is its own. */
+  readonly ownsRequest: boolean;
   step(connection: LeadershipConnection): Promise<bigint | undefined>;
 }
 
-class Asking implements Line {
+/** Requests leadership, and takes it when the present leader has handed over, or has exceeded its time for that. */
+class Requester implements Candidate {
   readonly #options: LeadershipOptions;
-  readonly #wouldDo: () => boolean;
+  readonly #canLead: () => boolean;
   readonly #startedAt: number;
-  /** Whoever stood in line before comes first. */
-  readonly #behind: Waiting;
-  #pollMs = ASKING_POLL_MS;
-  #sharingUntil: number | undefined;
-  #asking: { readonly ticket: bigint; readonly since: number } | undefined;
-  #patient: Waiting | undefined;
-  #hasToldWhy = false;
+  /** Waits for a vacancy while no request may be made. Its wait is longer, so that an older standby leads first. */
+  readonly #unrequested: Standby;
+  #pollMs = REQUEST_POLL_MS;
+  #sharedGraceUntil: number | undefined;
+  #request: { readonly number: bigint; readonly since: number } | undefined;
+  /** Set when a later request was made: then this bridge is a standby. */
+  #standby: Standby | undefined;
+  #hasLoggedPostponement = false;
 
-  constructor(options: LeadershipOptions, wouldDo: () => boolean) {
+  constructor(options: LeadershipOptions, canLead: () => boolean) {
     this.#options = options;
-    this.#wouldDo = wouldDo;
+    this.#canLead = canLead;
     this.#startedAt = options.clock.now();
-    this.#behind = new Waiting(options, 2 * VACANT_MS);
+    this.#unrequested = new Standby(options, 2 * VACANCY_MS);
   }
 
   get pollMs(): number {
     return this.#pollMs;
   }
 
-  get hasAsked(): boolean {
-    return this.#asking !== undefined && this.#patient === undefined;
+  get ownsRequest(): boolean {
+    return this.#request !== undefined && this.#standby === undefined;
   }
 
   async step(connection: LeadershipConnection): Promise<bigint | undefined> {
-    if (this.#patient !== undefined) return this.#patient.step(connection);
-    const { mode, clock, log, patienceMs } = this.#options;
-    // First, so that whoever asks after this is one that comes later.
-    const asked = await connection.asked();
-    if (this.#asking === undefined && mode === "shared") {
-      if (await takeAlone(connection, this.#options)) return asked;
-      if (await connection.take("shared")) return asked;
-      this.#sharingUntil ??= clock.now() + SHARING_MS;
-      if (clock.now() < this.#sharingUntil) return undefined;
+    if (this.#standby !== undefined) return this.#standby.step(connection);
+    const { mode, clock, log, handOverTimeoutMs } = this.#options;
+    // Read first: a request that is made after this is later than the leadership of this bridge.
+    const lastRequest = await connection.lastRequest();
+    if (this.#request === undefined && mode === "shared") {
+      if (await leadAlone(connection, this.#options)) return lastRequest;
+      if (await connection.acquire("shared")) return lastRequest;
+      this.#sharedGraceUntil ??= clock.now() + SHARED_GRACE_MS;
+      if (clock.now() < this.#sharedGraceUntil) return undefined;
     }
-    if (this.#asking === undefined) {
-      const mayAsk = await this.#mayAsk(connection);
-      this.#pollMs = mayAsk ? ASKING_POLL_MS : WATCH_MS;
-      if (!mayAsk) return this.#behind.step(connection);
-      this.#asking = { ticket: await connection.ask(clock.now()), since: clock.now() };
-      return await this.#take(connection, this.#asking.ticket);
+    if (this.#request === undefined) {
+      const mayRequest = await this.#mayRequest(connection);
+      this.#pollMs = mayRequest ? REQUEST_POLL_MS : WATCH_MS;
+      if (!mayRequest) return this.#unrequested.step(connection);
+      this.#request = { number: await connection.requestLeadership(clock.now()), since: clock.now() };
+      return await this.#leadIfFree(connection, this.#request.number);
     }
-    const { ticket, since } = this.#asking;
-    if (asked > ticket) {
-      log.warn({ event: "stands_in_line" }, "a bridge that was started later is to serve");
-      this.#patient = new Waiting(this.#options, VACANT_MS);
-      this.#pollMs = this.#patient.pollMs;
+    const { number, since } = this.#request;
+    if (lastRequest > number) {
+      log.warn({ event: "stands_by" }, "a bridge that was started later is to lead");
+      this.#standby = new Standby(this.#options, VACANCY_MS);
+      this.#pollMs = this.#standby.pollMs;
       return undefined;
     }
-    if (clock.now() - since >= patienceMs) {
-      this.#asking = { ticket, since: clock.now() };
-      const ended = await connection.endOthers();
-      log.warn({ event: "takes_over", ended }, "the bridge before this one does not hand over");
+    if (clock.now() - since >= handOverTimeoutMs) {
+      this.#request = { number, since: clock.now() };
+      const terminated = await connection.terminateOthers();
+      log.warn({ event: "takes_over", terminated }, "the present leader does not hand over");
     }
-    return await this.#take(connection, ticket);
+    return await this.#leadIfFree(connection, number);
   }
 
-  /** Whether no bridge beside this one would have to hand over, or it may be expected to. */
-  async #mayAsk(connection: LeadershipConnection): Promise<boolean> {
+  /** True when no other bridge would have to hand over, or when a hand-over to this bridge is reasonable. */
+  async #mayRequest(connection: LeadershipConnection): Promise<boolean> {
     const { clock, log } = this.#options;
-    const { inVain, lastAt, alone } = await connection.earlier();
-    if (alone) return true;
-    if (!this.#wouldDo()) return false;
-    if (inVain < IN_VAIN_MAX || lastAt === undefined) return true;
-    const standBackMs = Math.min(STAND_BACK_MS * 2 ** (inVain - IN_VAIN_MAX), STAND_BACK_MS_MAX);
-    // The clock of another machine may be ahead.
-    const waitMs = Math.min(lastAt, this.#startedAt) + standBackMs - clock.now();
+    const { failed, lastAt, isOnlyBridge } = await connection.requestHistory();
+    if (isOnlyBridge) return true;
+    if (!this.#canLead()) return false;
+    if (failed < FAILED_REQUESTS_MAX || lastAt === undefined) return true;
+    const postponeMs = Math.min(POSTPONE_MS * 2 ** (failed - FAILED_REQUESTS_MAX), POSTPONE_MS_MAX);
+    // `lastAt` is of another machine's clock, which may be ahead.
+    const waitMs = Math.min(lastAt, this.#startedAt) + postponeMs - clock.now();
     if (waitMs <= 0) return true;
-    if (!this.#hasToldWhy) {
-      const what = "the bridges that asked before this one ended soon after: it asks the one beside it later";
-      log.warn({ event: "stands_back", inVain, waitMs }, what);
+    if (!this.#hasLoggedPostponement) {
+      const message = "earlier leaders ended soon after their requests: this bridge postpones its own";
+      log.warn({ event: "postpones_request", failed, waitMs }, message);
     }
-    this.#hasToldWhy = true;
+    this.#hasLoggedPostponement = true;
     return false;
   }
 
-  async #take(connection: LeadershipConnection, ticket: bigint): Promise<bigint | undefined> {
-    return (await takeAlone(connection, this.#options)) ? ticket : undefined;
+  async #leadIfFree(connection: LeadershipConnection, request: bigint): Promise<bigint | undefined> {
+    return (await leadAlone(connection, this.#options)) ? request : undefined;
   }
 }
 
-class Waiting implements Line {
+/** Requests nothing. Leads after a vacancy, or, in mode `shared`, beside other leaders. */
+class Standby implements Candidate {
   readonly pollMs = WATCH_MS;
-  readonly hasAsked = false;
+  readonly ownsRequest = false;
   readonly #options: LeadershipOptions;
-  readonly #vacantMs: number;
+  readonly #vacancyMs: number;
   #vacantSince: number | undefined;
-  #unaskedSince = 0;
-  #asked: bigint | undefined;
+  #lastRequestSince = 0;
+  #lastRequest: bigint | undefined;
 
-  /** @param vacantMs for how long nobody must have served */
-  constructor(options: LeadershipOptions, vacantMs: number) {
+  /** @param vacancyMs how long there must be no leader */
+  constructor(options: LeadershipOptions, vacancyMs: number) {
     this.#options = options;
-    this.#vacantMs = vacantMs;
+    this.#vacancyMs = vacancyMs;
   }
 
   async step(connection: LeadershipConnection): Promise<bigint | undefined> {
-    const { clock, mode, patienceMs } = this.#options;
+    const { clock, mode, handOverTimeoutMs } = this.#options;
     const now = clock.now();
-    const asked = await connection.asked();
+    const lastRequest = await connection.lastRequest();
     const isVacant = await connection.isVacant();
-    if (!isVacant || asked !== this.#asked) this.#vacantSince = undefined;
-    if (asked !== this.#asked) this.#unaskedSince = now;
-    this.#asked = asked;
+    if (!isVacant || lastRequest !== this.#lastRequest) this.#vacantSince = undefined;
+    if (lastRequest !== this.#lastRequest) this.#lastRequestSince = now;
+    this.#lastRequest = lastRequest;
     if (!isVacant) {
-      // Whoever wants the place alone has it by then, or is gone: one that joins is in nobody's way.
-      const mayJoin = mode === "shared" && now - this.#unaskedSince >= patienceMs + VACANT_MS;
-      if (!mayJoin || !(await connection.take("shared"))) return undefined;
-      // Those that it meant to join may have ended just now.
-      await takeAlone(connection, this.#options);
-      return asked;
+      // By then a bridge that requested an exclusive lock has it or is gone, so that a shared lock delays no bridge.
+      const mayJoin = mode === "shared" && now - this.#lastRequestSince >= handOverTimeoutMs + VACANCY_MS;
+      if (!mayJoin || !(await connection.acquire("shared"))) return undefined;
+      // The other leaders may have ended since.
+      await leadAlone(connection, this.#options);
+      return lastRequest;
     }
     this.#vacantSince ??= now;
-    if (now - this.#vacantSince < this.#vacantMs) return undefined;
-    return (await takeAlone(connection, this.#options)) ? asked : undefined;
+    if (now - this.#vacantSince < this.#vacancyMs) return undefined;
+    return (await leadAlone(connection, this.#options)) ? lastRequest : undefined;
   }
 }
 
-/** Whoever is alone frees what those before it held. */
-async function takeAlone(
+/** Leads when no other bridge does, and releases the leases of earlier leaders. */
+async function leadAlone(
   connection: LeadershipConnection,
   { mode, clock, log }: LeadershipOptions,
 ): Promise<boolean> {
-  if (!(await connection.take("alone"))) return false;
-  const leases = await connection.freeLeases(clock.now());
-  if (mode === "shared") await connection.share();
-  log.info({ event: "serves", leases }, "this bridge serves");
+  if (!(await connection.acquire("exclusive"))) return false;
+  const leases = await connection.releaseLeases(clock.now());
+  if (mode === "shared") await connection.downgrade();
+  log.info({ event: "leads", leases }, "this bridge leads");
   return true;
 }
-
-const nameOf = (error: unknown) => (error instanceof Error ? error.name : "unknown");

@@ -1,19 +1,19 @@
-// The bridge as a process: what it needs before it may serve, and turn after turn at serving.
-// Invariants: a bridge that cannot start asks for nothing; nothing listens before the database is migrated; what
-// was acknowledged is durable at every moment.
+// The bridge as a process: it reads its files, migrates the database, then leads or stands by until it is stopped.
+// Invariants: a bridge that cannot start requests no leadership; nothing listens before the database is migrated; an
+// acknowledged transaction is durable at every moment.
 import { resolve } from "node:path";
 import { readSecret } from "../runtime/secrets.ts";
 import { openAgentDirectory } from "./agents/directory.ts";
 import type { BridgeOptions } from "./context.ts";
 import { migrateWhenReachable, openDatabase } from "./database.ts";
-import { Leadership } from "./leadership.ts";
+import { type Candidacy, Leadership } from "./leadership.ts";
 import { ContentKeys } from "./ledger/content-keys.ts";
-import { isHeldFrom, openLeadershipConnection } from "./ledger/leadership.ts";
+import { isLeaderOnPort, openLeadershipConnection } from "./ledger/leadership.ts";
 import { couldListen } from "./listen.ts";
 import { createMetrics } from "./metrics.ts";
 import { serve } from "./serve.ts";
 
-/** What handing over may take beyond the drain of what is under way. */
+/** How long a hand-over may take beyond the drain. */
 const HAND_OVER_GRACE_MS = 15_000;
 
 /**
@@ -43,21 +43,21 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     await migrateWhenReachable(database.pool, clock, log, stop).catch((error: unknown) => {
       if (!stop.aborted) throw error;
     });
-    // Whoever is asked stops serving: what would keep this one from it is found out before.
+    // A request makes the present leader stop serving, so a port that this bridge cannot have is found out before.
     await couldListen(config.listen, "listen", { clock, ended: stop }, () =>
-      isHeldFrom(database.pool, config.listen.port).catch(() => false),
+      isLeaderOnPort(database.pool, config.listen.port).catch(() => false),
     );
-    // What hands over stands in line again, and asks for nothing.
-    for (let asks = true; !stop.aborted; asks = false) {
+    // A bridge that has handed over becomes a standby.
+    for (let candidacy: Candidacy = "request"; !stop.aborted; candidacy = "standby") {
       const leadership = new Leadership({
         open: () => openLeadershipConnection(database.url, { clock, port: config.listen.port }),
-        mode: config.encryption.mode === "refuse" ? "shared" : "alone",
-        patienceMs: config.limits.drain + HAND_OVER_GRACE_MS,
+        mode: config.encryption.mode === "refuse" ? "shared" : "exclusive",
+        handOverTimeoutMs: config.limits.drain + HAND_OVER_GRACE_MS,
         clock,
         log,
       });
-      await serve(options, { agents, database, metrics, secrets }, leadership, asks).finally(() =>
-        leadership.end(),
+      await serve(options, { agents, database, metrics, secrets }, leadership, candidacy).finally(() =>
+        leadership.resign(),
       );
     }
   } finally {

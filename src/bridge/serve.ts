@@ -1,42 +1,44 @@
-// One turn of the bridge at serving: the wait for its place, its start, its end.
-// Invariants: nothing is taken and nothing done without the place; no bridge beside this one is asked for it before
-// the homeserver was seen to accept this one; a drain stops taking transactions first, then
-// lets what is under way end or gives it back, and closes the devices after all that may send.
+// One leadership of the bridge: it waits to become leader, serves, and drains when another bridge is to lead.
+// Invariants: a bridge that does not lead takes no transactions and does no work; it requests leadership from another
+// bridge only after the homeserver has accepted its token; a drain first stops taking transactions, then lets work end
+// or releases it, and closes the devices after everything that may send.
 import { once } from "node:events";
 import { closeServer } from "../runtime/close-server.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { createObserveServer } from "./health/health-server.ts";
 import { databaseReadiness, HomeserverReadiness, leadershipReadiness } from "./health/readiness.ts";
 import { checkHomeserver, type SelfCheck, selfCheck } from "./health/self-check.ts";
-import type { Leadership } from "./leadership.ts";
+import type { Candidacy, Leadership } from "./leadership.ts";
 import { listen, listenOnceFree } from "./listen.ts";
 import { tellServing } from "./metrics.ts";
-import { createServices } from "./services.ts";
+import { type BridgeServices, createServices } from "./services.ts";
 
-const shown = ({ check, ok, hint }: SelfCheck) => ({ name: check, ok, ...(hint !== undefined && { hint }) });
+const asReadiness = ({ check, ok, hint }: SelfCheck) => ({
+  name: check,
+  ok,
+  ...(hint !== undefined && { hint }),
+});
 
-/** Waits for the place, serves until another is to, or the bridge ends, and drains. */
+/** Resolves when the bridge has drained: after another bridge was to lead, or after `options.stop`. */
 export async function serve(
   options: BridgeOptions,
   context: BridgeContext,
   leadership: Leadership,
-  asks: boolean,
+  candidacy: Candidacy,
 ): Promise<void> {
   const { config, clock, log, stop } = options;
   const { agents, database, metrics } = context;
-  const { homeserver, ghosts, ledger, encryption, intake, audit, agentHttp, workers } = createServices(
-    options,
-    context,
-  );
-  const homeserverSide = new HomeserverReadiness(options);
-  /** What can be known of it without the place. */
-  const beforehand = new HomeserverReadiness(options);
+  const services = createServices(options, context);
+  const { homeserver, encryption, intake, audit, agentHttp, workers } = services;
+  const leaderReadiness = new HomeserverReadiness(options);
+  /** What can be checked without leadership. */
+  const standbyReadiness = new HomeserverReadiness(options);
   const observe = createObserveServer({
     registry: metrics.registry,
     readiness: async () => [
       await databaseReadiness(database.pool),
       leadershipReadiness(leadership),
-      ...(leadership.isServing ? homeserverSide : beforehand).checks,
+      ...(leadership.isLeader ? leaderReadiness : standbyReadiness).checks,
       ...((await encryption?.readiness()) ?? []),
     ],
     beforeScrape: () => encryption?.record(),
@@ -47,52 +49,58 @@ export async function serve(
   await listen(observe, config.observe, "observe");
   tellServing(metrics, false);
   const decided = new AbortController();
-  let looked: Promise<void> | undefined;
-  const isAccepted = () => {
-    looked ??= beforehand
+  let standbyCheck: Promise<void> | undefined;
+  const canLead = () => {
+    standbyCheck ??= standbyReadiness
       .settle(
-        async () => (await checkHomeserver({ config, homeserver, listening: false })).map(shown),
+        async () => (await checkHomeserver({ config, homeserver, listening: false })).map(asReadiness),
         AbortSignal.any([ended, decided.signal]),
       )
       .catch(() => undefined);
-    return beforehand.isWell;
+    return standbyReadiness.isWell;
   };
-  const mayServe =
-    (await leadership.begin(asks, ended, isAccepted).finally(() => decided.abort())) &&
+  const isLeader =
+    (await leadership.acquire(candidacy, ended, canLead).finally(() => decided.abort())) &&
     (await listenOnceFree(intake, config.listen, "listen", { clock, ended }));
-  if (mayServe) {
+  if (isLeader) {
     tellServing(metrics, true);
     encryption?.start();
     for (const part of [audit, ...workers]) part.start();
     log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
   }
-  const settled =
-    mayServe &&
-    homeserverSide
-      .settle(async () => {
-        // A device that has stopped says nothing of the others.
-        const recorded = await ledger.ghosts.recordedDevices();
-        const stopped = new Set(recorded.filter((one) => one.stopped !== undefined).map((one) => one.ghost));
-        const ghost = [...(await agents.current()).byGhost.keys()].find((one) => !stopped.has(one));
-        return (await selfCheck({ config, homeserver, ghosts, ghost, listening: true })).map(shown);
-      }, ended)
-      // Only the wait between two checks can be rejected: by the end of the process.
+  const leaderCheck =
+    isLeader &&
+    leaderReadiness
+      .settle(() => checkAsLeader(options, context, services), ended)
+      // It rejects only when `ended` interrupts the wait between two checks.
       .catch(() => undefined);
 
   if (!ended.aborted) await once(ended, "abort");
   log.info({ event: "draining" }, "no more transactions are taken");
   await Promise.all([
     closeServer(intake.server, clock),
-    settled,
+    leaderCheck,
     encryption?.drainWorker(),
     ...workers.map((part) => part.drain()),
   ]);
-  // Nothing is sent any more. What devices still ask of a homeserver that hangs is not waited for.
+  // Nothing is sent from here on. Requests of devices to a homeserver that hangs are not awaited.
   await Promise.all([homeserver.close(), encryption?.close()]);
-  await looked;
+  await standbyCheck;
   await audit.drain();
-  // The file is the one's that serves.
-  if (mayServe) await audit.round().catch(() => false);
+  // Only the leader writes the audit file.
+  if (isLeader) await audit.round().catch(() => false);
   await audit.close();
   await Promise.all([agentHttp.close(), closeServer(observe.server, clock)]);
+}
+
+/** The whole self-check, as a ghost whose device is not stopped: a stopped device says nothing about the others. */
+async function checkAsLeader(
+  { config }: BridgeOptions,
+  { agents }: BridgeContext,
+  { homeserver, ghosts, ledger }: BridgeServices,
+) {
+  const recorded = await ledger.ghosts.recordedDevices();
+  const stopped = new Set(recorded.filter((one) => one.stopped !== undefined).map((one) => one.ghost));
+  const ghost = [...(await agents.current()).byGhost.keys()].find((one) => !stopped.has(one));
+  return (await selfCheck({ config, homeserver, ghosts, ghost, listening: true })).map(asReadiness);
 }

@@ -52,14 +52,14 @@ export class HomeserverReadiness {
 }
 
 export function leadershipReadiness(leadership: {
-  readonly isServing: boolean;
+  readonly isLeader: boolean;
   /** Aborts when another bridge is to lead. */
   readonly handOver: AbortSignal;
 }): Readiness {
-  // While it drains it has the place still, and listens no more.
-  const isServing = leadership.isServing && !leadership.handOver.aborted;
+  // While a bridge drains for a hand-over it is still the leader, but takes no transactions.
+  const isServing = leadership.isLeader && !leadership.handOver.aborted;
   const hint =
-    "Another bridge serves this database: it hands over soon, or this one stands in line. End the one that is not meant.";
+    "Another bridge on this database leads: it hands over soon, or this one is its standby. End the one that is not meant.";
   return { name: "leadership", ok: isServing, ...(!isServing && { hint }) };
 }
 

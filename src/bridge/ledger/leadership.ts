@@ -1,7 +1,8 @@
-// Which process serves: a lock that lives as long as its holder's connection, and a number that says who asked
-// for it last. Invariants: a process that has ended, however it did, holds nothing a moment later; whoever
-// begins to serve alone frees, in one transaction, every lease of those before, each under a higher fence, so
-// that nobody waits for a lease of the dead and no write of theirs counts any more.
+// Leader election in PostgreSQL. The leader holds an advisory lock on a connection of its own, and a number in
+// bridge_leadership tells which bridge has requested leadership last.
+// Invariants: the lock is free a moment after its holder has ended, however it ended; a new leader that is alone
+// releases, in one transaction, every lease of earlier leaders under a higher fence, so that no work waits for a dead
+// process and no late write of one is accepted.
 import { createHash } from "node:crypto";
 import { Socket } from "node:net";
 import { hostname } from "node:os";
@@ -17,77 +18,84 @@ import {
   toTime,
 } from "./postgres.ts";
 
-/** `alone`: nobody else serves at the same time. `shared`: others may that are content with it as well. */
-export type LeadershipMode = "alone" | "shared";
+/** The mode of the lock. `exclusive`: there is one leader. `shared`: other bridges may hold the lock shared as well. */
+export type LeadershipMode = "exclusive" | "shared";
 
+const LOCK = ADVISORY_LOCKS.leadership;
 const CONNECT_TIMEOUT_MS = 5_000;
 const STATEMENT_TIMEOUT_MS = 10_000;
-/** The server ends a connection that says nothing for so long: its process hangs, or its machine is gone. */
-const SILENCE_MS_MAX = 20_000;
-/** How long the server may take to say that a connection has ended. */
+/** The server ends a connection that is idle for so long: its process hangs, or its machine is gone. */
+const IDLE_MS_MAX = 20_000;
+/** How long to wait for the server to confirm that a connection has ended. */
 const CLOSE_MS_MAX = 2_000;
 const APPLICATION = "drawbridge-leadership";
 
-const LIMITS = `SELECT set_config('idle_session_timeout', '${SILENCE_MS_MAX}', false)
+const SESSION_LIMITS = `SELECT set_config('idle_session_timeout', '${IDLE_MS_MAX}', false)
   WHERE current_setting('server_version_num')::int >= 140000`;
 
-const suffix = (mode: LeadershipMode) => (mode === "shared" ? "_shared" : "");
+const lockSuffix = (mode: LeadershipMode) => (mode === "shared" ? "_shared" : "");
 
-const ASK: Statement = {
-  name: "leadership_ask",
-  text: "UPDATE bridge_leadership SET asked = asked + 1, asked_at = $1 RETURNING asked::text",
+const REQUEST: Statement = {
+  name: "leadership_request",
+  text: "UPDATE bridge_leadership SET requested = requested + 1, requested_at = $1 RETURNING requested::text",
 };
 
-const ASKED: Statement = { name: "leadership_asked", text: "SELECT asked::text FROM bridge_leadership" };
-
-const STOOD: Statement = {
-  name: "leadership_stood",
-  text: "UPDATE bridge_leadership SET stood = greatest(stood, $1::bigint)",
+const LAST_REQUEST: Statement = {
+  name: "leadership_last_request",
+  text: "SELECT requested::text FROM bridge_leadership",
 };
 
-// Each bridge has such a connection, whether it serves, asks or stands in line.
-const EARLIER: Statement = {
-  name: "leadership_earlier",
-  text: `SELECT least(asked - stood, 1000)::int AS in_vain, asked_at AS last_at, NOT EXISTS (
+const ESTABLISHED: Statement = {
+  name: "leadership_established",
+  text: "UPDATE bridge_leadership SET established = greatest(established, $1::bigint)",
+};
+
+// Each bridge has a connection of this application name, as leader and as standby.
+const HISTORY: Statement = {
+  name: "leadership_history",
+  text: `SELECT least(requested - established, 1000)::int AS failed, requested_at AS last_at, NOT EXISTS (
       SELECT FROM pg_stat_activity WHERE starts_with(application_name, '${APPLICATION}')
-        AND datname = current_database() AND pid <> pg_backend_pid()) AS alone
+        AND datname = current_database() AND pid <> pg_backend_pid()) AS is_only_bridge
     FROM bridge_leadership`,
 };
 
-// A 64-bit key stands in two halves, with objsubid 1.
-const HOLDERS = `FROM pg_locks
+// pg_locks shows a 64-bit key in two halves, with objsubid 1.
+const OTHER_HOLDERS = `FROM pg_locks
   WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND pid <> pg_backend_pid()
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND (classid::bigint << 32) + objid::bigint = ${ADVISORY_LOCKS.leadership}`;
+    AND (classid::bigint << 32) + objid::bigint = ${LOCK}`;
 
-const HELD: Statement = { name: "leadership_held", text: `SELECT count(*)::int AS held ${HOLDERS}` };
-
-const END_OTHERS: Statement = {
-  name: "leadership_end_others",
-  text: `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid))::int AS ended ${HOLDERS}`,
+const COUNT_OTHERS: Statement = {
+  name: "leadership_count_others",
+  text: `SELECT count(*)::int AS others ${OTHER_HOLDERS}`,
 };
 
-// One that does not say where it listens may listen anywhere.
-const HELD_FROM: Statement = {
-  name: "leadership_held_from",
+const TERMINATE_OTHERS: Statement = {
+  name: "leadership_terminate_others",
+  text: `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid))::int AS terminated ${OTHER_HOLDERS}`,
+};
+
+// A leader whose application name states no port may listen on any port.
+const LEADER_ON_PORT: Statement = {
+  name: "leadership_leader_on_port",
   text: `SELECT EXISTS (SELECT FROM pg_stat_activity
-    WHERE application_name IN ($1, '${APPLICATION}') AND pid IN (SELECT pid ${HOLDERS})) AS held`,
+    WHERE application_name IN ($1, '${APPLICATION}') AND pid IN (SELECT pid ${OTHER_HOLDERS})) AS found`,
 };
 
-const SELF: Statement = {
-  name: "leadership_self",
-  text: `SELECT pid, backend_start::text AS since FROM pg_stat_activity WHERE pid = pg_backend_pid()`,
+const OWN_BACKEND: Statement = {
+  name: "leadership_own_backend",
+  text: `SELECT pid, backend_start::text AS "startedAt" FROM pg_stat_activity WHERE pid = pg_backend_pid()`,
 };
 
-const END_PAST_SELF: Statement = {
-  name: "leadership_end_past_self",
+const TERMINATE_BACKEND: Statement = {
+  name: "leadership_terminate_backend",
   text: `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start::text = $2`,
 };
 
-// Held are heads, and what an agent has accepted: both stand in an index. Rooms are locked in ascending order,
-// as admissions lock them.
-const FREE_DELEGATIONS: Statement = {
-  name: "leadership_free_delegations",
+// Leased delegations are heads of rooms, or were accepted by an agent; an index finds both. Rooms are locked in
+// ascending order, as admissions lock them.
+const RELEASE_DELEGATIONS: Statement = {
+  name: "leadership_release_delegations",
   text: `
   WITH rooms AS MATERIALIZED (
     SELECT room_id, head_seq, head_ordinal FROM bridge_rooms WHERE head_at IS NOT NULL
@@ -105,82 +113,82 @@ const FREE_DELEGATIONS: Statement = {
     WHERE due_at IS NOT NULL AND lease_holder IS NOT NULL
     RETURNING 1
   )
-  SELECT (SELECT count(*) FROM heads)::int + (SELECT count(*) FROM accepted)::int AS freed`,
+  SELECT (SELECT count(*) FROM heads)::int + (SELECT count(*) FROM accepted)::int AS released`,
 };
 
-const free = (name: string, table: string): Statement => ({
-  name: `leadership_free_${name}`,
+const releaseIn = (name: string, table: string): Statement => ({
+  name: `leadership_release_${name}`,
   text: `
-  WITH freed AS (
+  WITH released AS (
     UPDATE ${table} SET is_held = false, due_at = $1, fence = fence + 1
     WHERE due_at IS NOT NULL AND is_held RETURNING 1
   )
-  SELECT count(*)::int AS freed FROM freed`,
+  SELECT count(*)::int AS released FROM released`,
 });
 
-const FREE = [
-  FREE_DELEGATIONS,
-  free("envelopes", "bridge_encrypted_intake"),
-  free("memberships", "bridge_ghost_rooms"),
-  free("notices", "bridge_notices"),
+const RELEASE_ALL = [
+  RELEASE_DELEGATIONS,
+  releaseIn("envelopes", "bridge_encrypted_intake"),
+  releaseIn("memberships", "bridge_ghost_rooms"),
+  releaseIn("notices", "bridge_notices"),
 ];
 
-/** One connection on which a process holds its place. Each method rejects once the connection is broken. */
+/** The connection that holds a bridge's leadership. Each method rejects once the connection is broken. */
 export interface LeadershipConnection {
-  /** Aborts when the connection is broken: what it held is free. */
+  /** Aborts when the connection is broken, which frees the lock. */
   readonly broken: AbortSignal;
-  /** Says that somebody wants to serve; returns the number of this asking. */
-  ask(now: number): Promise<bigint>;
-  /** The number of the last asking. */
-  asked(): Promise<bigint>;
-  /** What came of those who asked before. */
-  earlier(): Promise<EarlierAskings>;
-  /** Says that whoever asked with this number goes on serving. */
-  stood(ticket: bigint): Promise<void>;
-  /** Whether nobody else has the place. */
+  readonly backend: Backend;
+  /** Records a request for leadership, and returns its number. */
+  requestLeadership(now: number): Promise<bigint>;
+  /** The number of the last request of any bridge. */
+  lastRequest(): Promise<bigint>;
+  requestHistory(): Promise<RequestHistory>;
+  /** Records that the bridge which made this request is an established leader. */
+  recordEstablished(request: bigint): Promise<void>;
+  /** Whether no other bridge holds the lock. */
   isVacant(): Promise<boolean>;
-  /** Takes the place if it is free. */
-  take(mode: LeadershipMode): Promise<boolean>;
-  /** Goes from `alone` to `shared` without leaving the place free in between. */
-  share(): Promise<void>;
-  /** Frees what others held; returns how many leases that were. Call it while `alone`. */
-  freeLeases(now: number): Promise<number>;
-  /** Breaks the connection of whoever else has the place; returns of how many. */
-  endOthers(): Promise<number>;
-  /** Breaks an earlier connection of this process that the server has not yet missed. */
-  endPast(self: LeadershipSelf): Promise<void>;
-  readonly self: LeadershipSelf;
-  /** Gives the place up; a server that does not answer is not waited for. */
+  /** Takes the lock if that is possible now. */
+  acquire(mode: LeadershipMode): Promise<boolean>;
+  /** Changes the lock from `exclusive` to `shared` without freeing it in between. */
+  downgrade(): Promise<void>;
+  /** Releases all leases of earlier leaders and returns how many. Only while the lock is held in mode `exclusive`. */
+  releaseLeases(now: number): Promise<number>;
+  /** Terminates the connections of all other holders and returns how many. */
+  terminateOthers(): Promise<number>;
+  /** Terminates a lost connection of this process that the server may not have noticed yet. */
+  terminate(backend: Backend): Promise<void>;
+  /** Frees the lock. Does not wait long for a server that does not answer. */
   close(): Promise<void>;
 }
 
-export interface EarlierAskings {
-  /** How many have asked since the last one that went on serving; counted up to a thousand. */
-  readonly inVain: number;
-  /** When the last one asked, by the clock of its machine; undefined when that is not known. */
+export interface RequestHistory {
+  /** How many requests were made since the last one whose bridge became an established leader; at most 1,000. */
+  readonly failed: number;
+  /** When the last request was made, by the clock of its machine; undefined when there was none. */
   readonly lastAt: number | undefined;
-  /** Whether there is no other bridge on this database, serving or not. */
-  readonly alone: boolean;
+  /** Whether no other bridge, leader or standby, is connected to this database. */
+  readonly isOnlyBridge: boolean;
 }
 
-export interface LeadershipSelf {
+/** A connection as the server knows it; a process ID alone may be reused. */
+export interface Backend {
   readonly pid: number;
-  readonly since: string;
+  readonly startedAt: string;
 }
 
-/** What a connection is called whose process listens on this port of this machine. The server cuts at 63 bytes. */
-function applicationOf(port: number): string {
+/** The application name of a bridge that listens on this port of this machine. PostgreSQL cuts names at 63 bytes. */
+function applicationName(port: number): string {
   const digest = createHash("sha256").update(`${hostname()}:${port}`).digest("hex");
   return `${APPLICATION}-${digest.slice(0, 16)}`;
 }
 
-/** Whether somebody else has the place who may be the one that listens on this port of this machine. */
-export async function isHeldFrom(on: Queryable, port: number): Promise<boolean> {
-  return (await oneRow<{ held: boolean }>(on, HELD_FROM, [applicationOf(port)])).held;
+/** Whether another bridge that is a leader may be the one that listens on this port of this machine. */
+export async function isLeaderOnPort(on: Queryable, port: number): Promise<boolean> {
+  return (await oneRow<{ found: boolean }>(on, LEADER_ON_PORT, [applicationName(port)])).found;
 }
 
 /**
- * @param port where its process listens for the homeserver
+ * @param port on which the bridge listens for the homeserver
  * @throws the driver's error when the database cannot be reached
  */
 export async function openLeadershipConnection(
@@ -195,68 +203,67 @@ export async function openLeadershipConnection(
     statement_timeout: STATEMENT_TIMEOUT_MS,
     query_timeout: STATEMENT_TIMEOUT_MS,
     keepAlive: true,
-    application_name: port === undefined ? APPLICATION : applicationOf(port),
+    application_name: port === undefined ? APPLICATION : applicationName(port),
   });
   const broken = new AbortController();
   client.on("error", () => broken.abort());
   client.on("end", () => broken.abort());
   await client.connect();
-  const number = async (statement: Statement, values: readonly unknown[] = []) =>
-    BigInt((await oneRow<{ asked: string }>(client, statement, values)).asked);
-  const take = async (mode: LeadershipMode) => {
-    const text = `SELECT pg_try_advisory_lock${suffix(mode)}(${ADVISORY_LOCKS.leadership}) AS taken`;
-    return (await oneRow<{ taken: boolean }>(client, { name: `leadership_take_${mode}`, text }, [])).taken;
+  const requestNumber = async (statement: Statement, values: readonly unknown[] = []) =>
+    BigInt((await oneRow<{ requested: string }>(client, statement, values)).requested);
+  const acquire = async (mode: LeadershipMode) => {
+    const text = `SELECT pg_try_advisory_lock${lockSuffix(mode)}(${LOCK}) AS acquired`;
+    const statement = { name: `leadership_acquire_${mode}`, text };
+    return (await oneRow<{ acquired: boolean }>(client, statement, [])).acquired;
   };
   const close = async () => {
     const closed = new AbortController();
     const timeUp = clock.sleep(CLOSE_MS_MAX, closed.signal).catch(() => undefined);
     await Promise.race([client.end().catch(() => undefined), timeUp]);
     closed.abort();
-    // The server's machine is gone, or it hangs: it ends what it still holds by itself.
+    // When the server hangs or its machine is gone, it frees the lock by itself.
     socket.destroy();
   };
   try {
-    await client.query(LIMITS);
-    const self = await oneRow<{ pid: number; since: string }>(client, SELF, []);
+    await client.query(SESSION_LIMITS);
+    const backend = await oneRow<{ pid: number; startedAt: string }>(client, OWN_BACKEND, []);
     return {
       broken: broken.signal,
-      self,
-      ask: (now) => number(ASK, [toTime(now)]),
-      asked: () => number(ASKED),
-      earlier: async () => {
-        const found = await oneRow<{ in_vain: number; last_at: Date | null; alone: boolean }>(
-          client,
-          EARLIER,
-          [],
-        );
+      backend,
+      requestLeadership: (now) => requestNumber(REQUEST, [toTime(now)]),
+      lastRequest: () => requestNumber(LAST_REQUEST),
+      requestHistory: async () => {
+        type Row = { failed: number; last_at: Date | null; is_only_bridge: boolean };
+        const row = await oneRow<Row>(client, HISTORY, []);
         return {
-          inVain: found.in_vain,
-          lastAt: found.last_at === null ? undefined : toEpochMs(found.last_at),
-          alone: found.alone,
+          failed: row.failed,
+          lastAt: row.last_at === null ? undefined : toEpochMs(row.last_at),
+          isOnlyBridge: row.is_only_bridge,
         };
       },
-      stood: async (ticket) => {
-        await rows(client, STOOD, [String(ticket)]);
+      recordEstablished: async (request) => {
+        await rows(client, ESTABLISHED, [String(request)]);
       },
-      isVacant: async () => (await oneRow<{ held: number }>(client, HELD, [])).held === 0,
-      take,
-      share: async () => {
-        // One connection may hold both; who waits for it alone does not get between them.
-        await take("shared");
-        await client.query(`SELECT pg_advisory_unlock(${ADVISORY_LOCKS.leadership})`);
+      isVacant: async () => (await oneRow<{ others: number }>(client, COUNT_OTHERS, [])).others === 0,
+      acquire,
+      downgrade: async () => {
+        // One session may hold both modes, so no bridge that waits for an exclusive lock gets it in between.
+        await acquire("shared");
+        await client.query(`SELECT pg_advisory_unlock(${LOCK})`);
       },
-      freeLeases: async (now) => {
+      releaseLeases: async (now) => {
         await client.query("BEGIN");
-        let freed = 0;
-        for (const statement of FREE) {
-          freed += (await oneRow<{ freed: number }>(client, statement, [toTime(now)])).freed;
+        let released = 0;
+        for (const statement of RELEASE_ALL) {
+          released += (await oneRow<{ released: number }>(client, statement, [toTime(now)])).released;
         }
         await client.query("COMMIT");
-        return freed;
+        return released;
       },
-      endOthers: async () => (await oneRow<{ ended: number }>(client, END_OTHERS, [])).ended,
-      endPast: async ({ pid, since }) => {
-        await rows(client, END_PAST_SELF, [pid, since]);
+      terminateOthers: async () =>
+        (await oneRow<{ terminated: number }>(client, TERMINATE_OTHERS, [])).terminated,
+      terminate: async ({ pid, startedAt }) => {
+        await rows(client, TERMINATE_BACKEND, [pid, startedAt]);
       },
       close,
     };

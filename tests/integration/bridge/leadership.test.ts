@@ -1,22 +1,23 @@
-// Several bridges on one database: which of them serves, and what becomes of the others.
+// Several bridges on one database: which of them leads, and what the others do.
 import assert from "node:assert/strict";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
 import { leadershipReadiness } from "../../../src/bridge/health/readiness.ts";
-import { Leadership } from "../../../src/bridge/leadership.ts";
+import { type Candidacy, Leadership } from "../../../src/bridge/leadership.ts";
 import {
-  type EarlierAskings,
   type LeadershipConnection,
   type LeadershipMode,
   openLeadershipConnection,
+  type RequestHistory,
 } from "../../../src/bridge/ledger/leadership.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { testDatabase } from "../../support/database.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 
-const PATIENCE_MS = 35_000;
+const HAND_OVER_TIMEOUT_MS = 35_000;
 const STEP_MS = 100;
+/** Real time in which the database answers the statements of a step. */
 const ANSWERS_MS = 4;
 
 async function setUp(t: TestContext) {
@@ -25,25 +26,24 @@ async function setUp(t: TestContext) {
   const started: Leadership[] = [];
   t.after(async () => {
     stop.abort();
-    await Promise.all(started.map((leadership) => leadership.end()));
+    await Promise.all(started.map((leadership) => leadership.resign()));
   });
   const { url, pool } = await testDatabase(t);
   const leadership = (mode: LeadershipMode) => {
     const made = new Leadership({
       open: () => openLeadershipConnection(url, { clock }),
       mode,
-      patienceMs: PATIENCE_MS,
+      handOverTimeoutMs: HAND_OVER_TIMEOUT_MS,
       clock,
       log: pino({ level: "silent" }),
     });
     started.push(made);
     return made;
   };
-  /** Lets time pass and the database answer, until something is so or that time is over. */
+  /** Lets time pass and the database answer, until the condition holds or the time is over. */
   const until = async (holds: () => boolean, mostMs = 5 * 60_000) => {
     for (let passed = 0; passed < mostMs && !holds(); passed += STEP_MS) {
       await clock.advance(STEP_MS);
-      // Statements of the bridges are under way, on connections of their own.
       await systemClock.sleep(ANSWERS_MS);
     }
     return holds();
@@ -53,128 +53,131 @@ async function setUp(t: TestContext) {
     pool,
     until,
     stop,
-    /** A bridge that is started, or stands in line again. */
-    begin: (mode: LeadershipMode = "alone", asks = true) => {
-      const begun = leadership(mode);
-      return Object.assign(begun, { begun: begun.begin(asks, stop.signal) });
+    /** A bridge that is started, or that has become a standby. */
+    start: (mode: LeadershipMode = "exclusive", candidacy: Candidacy = "request") => {
+      const bridge = leadership(mode);
+      return Object.assign(bridge, { acquired: bridge.acquire(candidacy, stop.signal) });
     },
   };
 }
 
-describe("leadership", () => {
-  it("the bridge that was started last serves; the one before hands over, and stands in line [ENC-2]", async (t) => {
-    const { begin, until } = await setUp(t);
-    const older = begin();
-    assert.ok(await older.begun);
-    const newer = begin();
-    assert.ok(await until(() => older.handOver.aborted), "it is asked");
-    assert.equal(await until(() => newer.isServing, 2_000), false, "not before the older one has drained");
-    await older.end();
-    const inLine = begin("alone", false);
-    assert.ok(await until(() => newer.isServing, 5_000), "without the wait of who stands in line");
+describe("Leadership", () => {
+  it("the bridge that was started last leads once the leader before it has handed over [ENC-2]", async (t) => {
+    const { start, until } = await setUp(t);
+    const older = start();
+    assert.ok(await older.acquired);
+    const newer = start();
+    assert.ok(await until(() => older.handOver.aborted), "the request reaches it");
+    assert.equal(await until(() => newer.isLeader, 2_000), false, "the older one has not drained yet");
+    await older.resign();
+    const standby = start("exclusive", "standby");
+    assert.ok(await until(() => newer.isLeader, 5_000), "a request does not wait for a vacancy");
     assert.equal(
-      await until(() => newer.handOver.aborted || inLine.isServing, 3 * 60_000),
+      await until(() => newer.handOver.aborted || standby.isLeader, 3 * 60_000),
       false,
       "for good",
     );
   });
 
-  it("who stands in line serves again when nobody else does, and gives way to one that is started [ENC-2]", async (t) => {
-    const { begin, until } = await setUp(t);
-    const newer = begin();
-    assert.ok(await newer.begun);
-    const inLine = begin("alone", false);
-    assert.equal(await until(() => inLine.isServing, 30_000), false);
-    await newer.end();
-    assert.equal(await until(() => inLine.isServing, 8_000), false, "one that is started again comes first");
-    assert.ok(await until(() => inLine.isServing, 5_000));
-    const third = begin();
-    assert.ok(await until(() => inLine.handOver.aborted));
-    await inLine.end();
-    assert.ok(await until(() => third.isServing));
+  it("a standby leads after a vacancy, and hands over to a bridge that is started [ENC-2]", async (t) => {
+    const { start, until } = await setUp(t);
+    const newer = start();
+    assert.ok(await newer.acquired);
+    const standby = start("exclusive", "standby");
+    assert.equal(await until(() => standby.isLeader, 30_000), false);
+    await newer.resign();
+    assert.equal(await until(() => standby.isLeader, 8_000), false, "a bridge that restarts comes first");
+    assert.ok(await until(() => standby.isLeader, 5_000));
+    const third = start();
+    assert.ok(await until(() => standby.handOver.aborted));
+    await standby.resign();
+    assert.ok(await until(() => third.isLeader));
   });
 
-  it("a bridge whose predecessor was killed waits for nothing [ENC-2]", async (t) => {
-    const { begin, until, pool } = await setUp(t);
-    const killed = begin();
-    assert.ok(await killed.begun);
-    // What the server sees of a process that is gone.
+  it("a bridge leads at once when the leader before it was killed [ENC-2]", async (t) => {
+    const { start, until, pool } = await setUp(t);
+    const killed = start();
+    assert.ok(await killed.acquired);
+    // The server sees the same when a process is killed.
     await pool.query(
       "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'drawbridge-leadership'",
     );
-    const next = begin();
-    assert.ok(await next.begun, "without a moment of waiting");
+    const next = start();
+    assert.ok(await next.acquired, "without any wait");
     assert.ok(
       await until(() => killed.handOver.aborted),
-      "had it only lost its connection, it would drain now",
+      "a leader that has only lost its connection drains now",
     );
   });
 
-  it("a bridge that does not hand over loses its place [ENC-2]", async (t) => {
-    const { begin, until, clock } = await setUp(t);
-    const hanging = begin();
-    assert.ok(await hanging.begun);
-    const begun = clock.now();
-    const next = begin();
-    assert.ok(await until(() => next.isServing));
-    const waitedMs = clock.now() - begun;
-    assert.ok(waitedMs >= PATIENCE_MS && waitedMs < PATIENCE_MS + 5_000, String(waitedMs));
+  it("a leader that does not hand over in time loses its leadership [ENC-2]", async (t) => {
+    const { start, until, clock } = await setUp(t);
+    const hanging = start();
+    assert.ok(await hanging.acquired);
+    const startedAt = clock.now();
+    const next = start();
+    assert.ok(await until(() => next.isLeader));
+    const waitedMs = clock.now() - startedAt;
+    assert.ok(waitedMs >= HAND_OVER_TIMEOUT_MS && waitedMs < HAND_OVER_TIMEOUT_MS + 5_000, String(waitedMs));
   });
 
-  /** Long enough for a bridge to count as one that goes on serving. */
-  const PROVEN_MS = 62_000;
+  /** Long enough for a leader to be established. */
+  const ESTABLISHED_MS = 62_000;
   const LIFE_MS = 2_000;
   const RESTART_MS = 1_000;
-  /** Connecting to the database takes its time while that of the test runs ahead. */
+  /** Connecting to the database takes real time, in which the test's clock runs ahead. */
   const AT_ONCE_MS = 5_000;
 
-  it("a release that dies each time it serves leaves the place to the one before [ENC-2]", async (t) => {
-    const { begin, until } = await setUp(t);
-    const older = begin();
-    assert.ok(await older.begun);
-    await until(() => false, PROVEN_MS);
-    let failing = begin();
+  it("a release that dies each time it leads has to leave leadership to the older bridge [ENC-2]", async (t) => {
+    const { start, until } = await setUp(t);
+    const older = start();
+    assert.ok(await older.acquired);
+    await until(() => false, ESTABLISHED_MS);
+    let failing = start();
     assert.ok(await until(() => older.handOver.aborted));
-    await older.end();
-    const inLine = begin("alone", false);
+    await older.resign();
+    const standby = start("exclusive", "standby");
     for (let lives = 1; ; lives++) {
-      assert.ok(await until(() => failing.isServing, AT_ONCE_MS), `it may try: ${lives}`);
+      assert.ok(await until(() => failing.isLeader, AT_ONCE_MS), `it may lead: life ${lives}`);
       await until(() => false, LIFE_MS);
-      await failing.end();
+      await failing.resign();
       await until(() => false, RESTART_MS);
-      failing = begin();
+      failing = start();
       if (lives === 3) break;
     }
-    assert.ok(await until(() => inLine.isServing || failing.isServing, 20_000));
-    assert.deepEqual([inLine.isServing, failing.isServing], [true, false]);
-    assert.equal(await until(() => inLine.handOver.aborted, 30_000), false, "it is left alone");
-    assert.ok(await until(() => inLine.handOver.aborted, 60_000), "the release may have been repaired");
-    await inLine.end();
-    const again = begin("alone", false);
-    assert.ok(await until(() => failing.isServing, AT_ONCE_MS));
-    // It is repaired: the next one to be started asks at once.
-    await until(() => false, PROVEN_MS);
-    const next = begin();
+    assert.ok(await until(() => standby.isLeader || failing.isLeader, 20_000));
+    assert.deepEqual([standby.isLeader, failing.isLeader], [true, false]);
+    assert.equal(await until(() => standby.handOver.aborted, 30_000), false, "its requests are postponed");
+    assert.ok(
+      await until(() => standby.handOver.aborted, 60_000),
+      "the release may have been repaired by then",
+    );
+    await standby.resign();
+    const again = start("exclusive", "standby");
+    assert.ok(await until(() => failing.isLeader, AT_ONCE_MS));
+    // The release is established now, so that the next bridge may request leadership at once.
+    await until(() => false, ESTABLISHED_MS);
+    const next = start();
     assert.ok(await until(() => failing.handOver.aborted, AT_ONCE_MS));
-    await failing.end();
-    assert.ok(await until(() => next.isServing, AT_ONCE_MS));
-    assert.equal(again.isServing, false);
+    await failing.resign();
+    assert.ok(await until(() => next.isLeader, AT_ONCE_MS));
+    assert.equal(again.isLeader, false);
   });
 
-  it("a bridge that dies again and again with none beside it is followed at once [DEL-9]", async (t) => {
-    const { begin, until } = await setUp(t);
+  it("a bridge leads at once after any number of deaths when no other bridge is connected [DEL-9]", async (t) => {
+    const { start, until } = await setUp(t);
     for (let lives = 1; lives <= 6; lives++) {
-      const one = begin();
-      assert.ok(await until(() => one.isServing, AT_ONCE_MS), `life ${lives}`);
+      const one = start();
+      assert.ok(await until(() => one.isLeader, AT_ONCE_MS), `life ${lives}`);
       await until(() => false, LIFE_MS);
-      await one.end();
+      await one.resign();
     }
   });
 
-  it("a bridge whose connection breaks goes on serving, as nobody else wants to", async (t) => {
-    const { begin, until, pool } = await setUp(t);
-    const leadership = begin();
-    assert.ok(await leadership.begun);
+  it("a leader whose connection breaks acquires the lock again when there is no other request", async (t) => {
+    const { start, until, pool } = await setUp(t);
+    const leadership = start();
+    assert.ok(await leadership.acquired);
     const held = async () =>
       (await pool.query("SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND granted"))
         .rows[0].n;
@@ -190,70 +193,70 @@ describe("leadership", () => {
     assert.deepEqual([count, leadership.handOver.aborted], [1, false]);
   });
 
-  it("of two bridges started at once one serves, and it stays [ENC-2]", async (t) => {
-    const { begin, until } = await setUp(t);
-    const both = [begin(), begin()];
-    // Whoever is asked hands over, as a bridge does.
-    const serving = () => both.filter(({ isServing, handOver }) => isServing && !handOver.aborted);
-    assert.ok(await until(() => serving().length === 1));
+  it("exactly one of two bridges that start together leads, and keeps leading [ENC-2]", async (t) => {
+    const { start, until } = await setUp(t);
+    const both = [start(), start()];
+    // A leader that is to hand over resigns, as a bridge does after its drain.
+    const leaders = () => both.filter(({ isLeader, handOver }) => isLeader && !handOver.aborted);
+    assert.ok(await until(() => leaders().length === 1));
     for (let rounds = 0; rounds < 20; rounds++) {
       await until(() => false, 1_000);
-      for (const one of both) if (one.handOver.aborted) await one.end();
+      for (const one of both) if (one.handOver.aborted) await one.resign();
     }
-    assert.equal(serving().length, 1);
-    const [winner] = serving();
+    assert.equal(leaders().length, 1);
+    const [winner] = leaders();
     assert.equal(await until(() => winner?.handOver.aborted === true, 60_000), false);
   });
 
-  it("without devices bridges serve side by side, until one comes that has them [DEL-9]", async (t) => {
-    const { begin, until } = await setUp(t);
-    const shared = [begin("shared"), begin("shared")];
-    for (const one of shared) assert.ok(await until(() => one.isServing));
+  it("bridges without devices lead side by side until a bridge with devices starts [DEL-9]", async (t) => {
+    const { start, until } = await setUp(t);
+    const shared = [start("shared"), start("shared")];
+    for (const one of shared) assert.ok(await until(() => one.isLeader));
     assert.equal(await until(() => shared.some(({ handOver }) => handOver.aborted), 10_000), false);
-    const alone = begin();
+    const alone = start();
     assert.ok(await until(() => shared.every(({ handOver }) => handOver.aborted)));
-    assert.equal(alone.isServing, false);
-    for (const one of shared) await one.end();
-    assert.ok(await until(() => alone.isServing));
+    assert.equal(alone.isLeader, false);
+    for (const one of shared) await one.resign();
+    assert.ok(await until(() => alone.isLeader));
   });
 
-  it("back without devices, all that stand in line serve again, side by side [DEL-9]", async (t) => {
-    const { begin, until } = await setUp(t);
-    const alone = begin();
-    assert.ok(await alone.begun);
-    const inLine = [begin("shared", false), begin("shared", false)];
-    assert.equal(await until(() => inLine.some(({ isServing }) => isServing), 60_000), false);
-    await alone.end();
-    assert.ok(await until(() => inLine.some(({ isServing }) => isServing), 15_000));
-    assert.ok(await until(() => inLine.every(({ isServing }) => isServing), 60_000));
-    assert.equal(await until(() => inLine.some(({ handOver }) => handOver.aborted), 10_000), false);
+  it("standbys without devices lead side by side after the leader with devices has ended [DEL-9]", async (t) => {
+    const { start, until } = await setUp(t);
+    const alone = start();
+    assert.ok(await alone.acquired);
+    const standby = [start("shared", "standby"), start("shared", "standby")];
+    assert.equal(await until(() => standby.some(({ isLeader }) => isLeader), 60_000), false);
+    await alone.resign();
+    assert.ok(await until(() => standby.some(({ isLeader }) => isLeader), 15_000));
+    assert.ok(await until(() => standby.every(({ isLeader }) => isLeader), 60_000));
+    assert.equal(await until(() => standby.some(({ handOver }) => handOver.aborted), 10_000), false);
   });
 
-  it("who has handed over without devices does not come back while another still drains [ENC-2]", async (t) => {
-    const { begin, until } = await setUp(t);
-    const [quick, slow] = [begin("shared"), begin("shared")];
-    for (const one of [quick, slow]) assert.ok(await until(() => one.isServing));
-    const alone = begin();
+  it("a standby without devices does not lead while another leader still drains [ENC-2]", async (t) => {
+    const { start, until } = await setUp(t);
+    const [quick, slow] = [start("shared"), start("shared")];
+    for (const one of [quick, slow]) assert.ok(await until(() => one.isLeader));
+    const alone = start();
     assert.ok(await until(() => quick.handOver.aborted && slow.handOver.aborted));
-    await quick.end();
-    const inLine = begin("shared", false);
-    assert.equal(await until(() => inLine.isServing || alone.isServing, PATIENCE_MS - 10_000), false);
-    await slow.end();
-    assert.ok(await until(() => alone.isServing, 5_000));
-    assert.equal(await until(() => inLine.isServing, 60_000), false);
+    await quick.resign();
+    const standby = start("shared", "standby");
+    assert.equal(await until(() => standby.isLeader || alone.isLeader, HAND_OVER_TIMEOUT_MS - 10_000), false);
+    await slow.resign();
+    assert.ok(await until(() => alone.isLeader, 5_000));
+    assert.equal(await until(() => standby.isLeader, 60_000), false);
   });
 
-  it("a bridge that hands over is not ready, though it has the place still", async () => {
-    const says = { asked: 0n, isMute: false };
-    const { leadership, clock } = await servingOn(says);
+  it("a leader that hands over is not ready while it drains", async () => {
+    const state = { requested: 0n, isMute: false };
+    const { leadership, clock } = await leaderOn(state);
     assert.deepEqual(leadershipReadiness(leadership), { name: "leadership", ok: true });
-    says.asked += 1n;
+    state.requested += 1n;
     await clock.advance(1_000);
-    assert.deepEqual([leadership.isServing, leadershipReadiness(leadership).ok], [true, false]);
-    await leadership.end();
+    assert.deepEqual([leadership.isLeader, leadershipReadiness(leadership).ok], [true, false]);
+    await leadership.resign();
   });
 
-  it("a database that no longer answers does not keep a bridge from ending", async (t) => {
+  it("a connection closes within two seconds when the database does not answer", async (t) => {
     const clock = new ManualClock(Date.UTC(2026, 0, 1));
     // Its connections end before its database goes.
     let end = () => {};
@@ -262,19 +265,19 @@ describe("leadership", () => {
     const { proxied, fallSilent, ...proxy } = await silentOnDemand(url);
     end = proxy.end;
     const connection = await openLeadershipConnection(proxied, { clock });
-    assert.ok(await connection.take("alone"));
+    assert.ok(await connection.acquire("exclusive"));
     fallSilent();
     let isClosed = false;
     const closed = connection.close().then(() => {
       isClosed = true;
     });
     await systemClock.sleep(50);
-    assert.equal(isClosed, false, "it is given the time to say goodbye");
+    assert.equal(isClosed, false, "the server has time to confirm the end");
     await clock.advance(2_000);
     await closed;
   });
 
-  /** A way to the database on which, once told so, nothing comes back, not even its end. */
+  /** A proxy to the database that, after `fallSilent`, passes nothing on, not even the end of a connection. */
   async function silentOnDemand(url: string) {
     const target = new URL(url);
     const port = Number(target.port);
@@ -303,155 +306,165 @@ describe("leadership", () => {
     };
   }
 
-  interface Says {
-    asked: bigint;
+  /** What the database of `fakeDatabase` answers. */
+  interface State {
+    requested: bigint;
     isMute: boolean;
-    earlier?: EarlierAskings;
-    takesNoWrites?: boolean;
+    history?: RequestHistory;
+    isReadOnly?: boolean;
   }
 
-  /** A place that nobody else wants until told so, without a database; `says` is asked before each answer. */
-  function fakePlace(says: Says) {
-    const opened: { asks: number; takes: number; isClosed: boolean }[] = [];
-    const stood: bigint[] = [];
+  /** Leadership connections without a database; each answer is made from `state`. */
+  function fakeDatabase(state: State) {
+    const opened: { reads: number; acquisitions: number; isClosed: boolean }[] = [];
+    const established: bigint[] = [];
     const open = async (): Promise<LeadershipConnection> => {
-      const seen = { asks: 0, takes: 0, isClosed: false };
+      const seen = { reads: 0, acquisitions: 0, isClosed: false };
       opened.push(seen);
       return {
         broken: new AbortController().signal,
-        self: { pid: opened.length, since: "then" },
-        ask: async () => ++says.asked,
-        earlier: async () => says.earlier ?? { inVain: 0, lastAt: undefined, alone: true },
-        stood: async (ticket) => {
-          if (says.takesNoWrites === true)
-            throw new Error("cannot execute UPDATE in a read-only transaction");
-          stood.push(ticket);
+        backend: { pid: opened.length, startedAt: "then" },
+        requestLeadership: async () => ++state.requested,
+        requestHistory: async () => state.history ?? { failed: 0, lastAt: undefined, isOnlyBridge: true },
+        recordEstablished: async (request) => {
+          if (state.isReadOnly === true) throw new Error("cannot execute UPDATE in a read-only transaction");
+          established.push(request);
         },
-        asked: async () => {
-          seen.asks += 1;
-          if (says.isMute) throw new Error("Query read timeout");
-          return says.asked;
+        lastRequest: async () => {
+          seen.reads += 1;
+          if (state.isMute) throw new Error("Query read timeout");
+          return state.requested;
         },
-        isVacant: async () => says.earlier === undefined,
-        take: async () => {
-          seen.takes += 1;
+        isVacant: async () => state.history === undefined,
+        acquire: async () => {
+          seen.acquisitions += 1;
           return true;
         },
-        share: async () => {},
-        freeLeases: async () => 0,
-        endOthers: async () => 0,
-        endPast: async () => {},
+        downgrade: async () => {},
+        releaseLeases: async () => 0,
+        terminateOthers: async () => 0,
+        terminate: async () => {},
         close: async () => {
           seen.isClosed = true;
         },
       };
     };
-    return { open, opened, stood };
+    return { open, opened, established };
   }
 
-  async function servingOn(says: Says, asks = true) {
+  async function leaderOn(state: State, candidacy: Candidacy = "request") {
     const clock = new ManualClock(Date.UTC(2026, 0, 1));
-    const place = fakePlace(says);
+    const database = fakeDatabase(state);
     const log = pino({ level: "silent" });
     const leadership = new Leadership({
-      open: place.open,
-      mode: "alone",
-      patienceMs: PATIENCE_MS,
+      open: database.open,
+      mode: "exclusive",
+      handOverTimeoutMs: HAND_OVER_TIMEOUT_MS,
       clock,
       log,
     });
-    const begun = leadership.begin(asks, new AbortController().signal);
-    for (let seconds = 0; seconds < 15 && !leadership.isServing; seconds++) await clock.advance(1_000);
-    assert.ok(await begun);
-    return { ...place, leadership, clock };
+    const acquired = leadership.acquire(candidacy, new AbortController().signal);
+    for (let seconds = 0; seconds < 15 && !leadership.isLeader; seconds++) await clock.advance(1_000);
+    assert.ok(await acquired);
+    return { ...database, leadership, clock };
   }
 
-  it("who hands over keeps the place while it drains, for the server ends a connection that is silent [ENC-2]", async () => {
-    const says = { asked: 0n, isMute: false };
-    const { opened, leadership, clock } = await servingOn(says);
-    says.asked += 1n;
+  it("a leader keeps its connection busy while it drains, because the server ends idle connections [ENC-2]", async () => {
+    const state = { requested: 0n, isMute: false };
+    const { opened, leadership, clock } = await leaderOn(state);
+    state.requested += 1n;
     await clock.advance(1_000);
     assert.ok(leadership.handOver.aborted);
     const [connection] = opened;
     assert.ok(connection);
     for (let seconds = 0; seconds < 60; seconds++) {
-      const before = connection.asks;
+      const before = connection.reads;
       await clock.advance(1_000);
-      assert.ok(connection.asks > before && !connection.isClosed, `silent after ${seconds} s`);
+      assert.ok(connection.reads > before && !connection.isClosed, `idle after ${seconds} s`);
     }
-    await leadership.end();
+    await leadership.resign();
     assert.ok(connection.isClosed);
   });
 
-  it("a connection that answers no more is given up, and the place taken on another [ENC-2]", async () => {
-    const says = { asked: 0n, isMute: false };
-    const { opened, leadership, clock } = await servingOn(says);
-    says.isMute = true;
+  it("a leader replaces a connection that does not answer, and acquires the lock again [ENC-2]", async () => {
+    const state = { requested: 0n, isMute: false };
+    const { opened, leadership, clock } = await leaderOn(state);
+    state.isMute = true;
     await clock.advance(1_000);
     assert.deepEqual(
       opened.map(({ isClosed }) => isClosed),
       [true],
-      "the server may have given the place to another",
+      "the lock may be lost",
     );
-    says.isMute = false;
+    state.isMute = false;
     await clock.advance(1_000);
-    assert.deepEqual([opened.length, opened[1]?.takes, leadership.handOver.aborted], [2, 1, false]);
-    await leadership.end();
+    assert.deepEqual([opened.length, opened[1]?.acquisitions, leadership.handOver.aborted], [2, 1, false]);
+    await leadership.resign();
   });
 
-  it("each further asking in vain is waited for longer, whatever another machine's clock says [ENC-2]", async () => {
+  it("each further failed request is postponed longer, whatever the clock of another machine [ENC-2]", async () => {
     const clock = new ManualClock(Date.UTC(2026, 0, 1));
     const log = pino({ level: "silent" });
-    /** When a bridge asks that is started now, after so many that asked in vain. */
-    const asksAfter = async (inVain: number, lastAt: number | undefined) => {
-      const says: Says = { asked: 100n, isMute: false, earlier: { inVain, lastAt, alone: false } };
-      const { open } = fakePlace(says);
+    /** After how many seconds a bridge that starts now makes its request. */
+    const requestsAfter = async (failed: number, lastAt: number | undefined) => {
+      const state: State = {
+        requested: 100n,
+        isMute: false,
+        history: { failed, lastAt, isOnlyBridge: false },
+      };
+      const { open } = fakeDatabase(state);
       const startedAt = clock.now();
-      const leadership = new Leadership({ open, mode: "alone", patienceMs: PATIENCE_MS, clock, log });
-      const begun = leadership.begin(true, new AbortController().signal);
+      const leadership = new Leadership({
+        open,
+        mode: "exclusive",
+        handOverTimeoutMs: HAND_OVER_TIMEOUT_MS,
+        clock,
+        log,
+      });
+      const acquired = leadership.acquire("request", new AbortController().signal);
       await clock.advance(0);
-      while (says.asked === 100n) await clock.advance(1_000);
-      await begun;
-      await leadership.end();
+      while (state.requested === 100n) await clock.advance(1_000);
+      await acquired;
+      await leadership.resign();
       return (clock.now() - startedAt) / 1_000;
     };
     const waits = [];
-    for (const inVain of [2, 3, 4, 5, 6, 1_000]) waits.push(await asksAfter(inVain, clock.now()));
+    for (const failed of [2, 3, 4, 5, 6, 1_000]) waits.push(await requestsAfter(failed, clock.now()));
     assert.deepEqual(waits, [0, 60, 120, 240, 300, 300]);
-    assert.equal(await asksAfter(6, clock.now() + 3_600_000), 300, "that clock is an hour ahead");
-    assert.equal(await asksAfter(6, clock.now() - 290_000), 10, "most of the time has passed");
-    assert.equal(await asksAfter(6, undefined), 0, "of an older release's asking no time is known");
+    assert.equal(await requestsAfter(6, clock.now() + 3_600_000), 300, "the other clock is an hour ahead");
+    assert.equal(await requestsAfter(6, clock.now() - 290_000), 10, "most of the wait has passed");
+    assert.equal(await requestsAfter(6, undefined), 0, "the time of the last request is unknown");
   });
 
-  it("only who asked itself, and serves for a minute, has not asked in vain [ENC-2]", async () => {
-    const says = { asked: 100n, isMute: false };
-    const asked = await servingOn(says);
-    await asked.clock.advance(59_000);
-    assert.deepEqual(asked.stood, []);
-    for (let seconds = 0; seconds < 60; seconds++) await asked.clock.advance(1_000);
-    assert.deepEqual(asked.stood, [101n], "once");
-    await asked.leadership.end();
+  it("a leader is established after a minute, if it leads by its own request and does not hand over [ENC-2]", async () => {
+    const state = { requested: 100n, isMute: false };
+    const requester = await leaderOn(state);
+    await requester.clock.advance(59_000);
+    assert.deepEqual(requester.established, []);
+    for (let seconds = 0; seconds < 60; seconds++) await requester.clock.advance(1_000);
+    assert.deepEqual(requester.established, [101n], "once");
+    await requester.leadership.resign();
 
-    const followed = await servingOn(says);
-    says.asked += 1n;
+    const followed = await leaderOn(state);
+    state.requested += 1n;
     for (let seconds = 0; seconds < 90; seconds++) await followed.clock.advance(1_000);
-    assert.deepEqual(followed.stood, [], "it was to hand over before");
-    await followed.leadership.end();
+    assert.deepEqual(followed.established, [], "it has to hand over before that");
+    await followed.leadership.resign();
 
-    const waited = await servingOn(says, false);
-    for (let seconds = 0; seconds < 90; seconds++) await waited.clock.advance(1_000);
-    assert.deepEqual(waited.stood, [], "the number is that of a bridge that is gone");
-    await waited.leadership.end();
+    const standby = await leaderOn(state, "standby");
+    for (let seconds = 0; seconds < 90; seconds++) await standby.clock.advance(1_000);
+    assert.deepEqual(standby.established, [], "the last request is of a bridge that has ended");
+    await standby.leadership.resign();
   });
 
-  it("a database that takes no writes takes no place away [ENC-2]", async () => {
-    const says: Says = { asked: 0n, isMute: false, takesNoWrites: true };
-    const { opened, stood, leadership, clock } = await servingOn(says);
+  it("a leader keeps its leadership while the database is read-only [ENC-2]", async () => {
+    const state: State = { requested: 0n, isMute: false, isReadOnly: true };
+    const { opened, established, leadership, clock } = await leaderOn(state);
     for (let seconds = 0; seconds < 80; seconds++) await clock.advance(1_000);
-    assert.deepEqual([opened.length, leadership.isServing, leadership.handOver.aborted], [1, true, false]);
-    says.takesNoWrites = false;
+    assert.deepEqual([opened.length, leadership.isLeader, leadership.handOver.aborted], [1, true, false]);
+    state.isReadOnly = false;
     for (let seconds = 0; seconds < 10; seconds++) await clock.advance(1_000);
-    assert.deepEqual(stood, [1n], "and is told once it takes them");
-    await leadership.end();
+    assert.deepEqual(established, [1n], "recorded once the database accepts writes");
+    await leadership.resign();
   });
 });

@@ -1,4 +1,4 @@
-// A whole bridge that starts beside another: what it finds out before it asks, and what it leaves alone.
+// A whole bridge that starts beside a leader: what it checks before it requests leadership.
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { createServer, type Server } from "node:net";
@@ -21,15 +21,15 @@ import { temporaryFolder, writeFile } from "../../support/temporary.ts";
 const STEP_MS = 250;
 const ANSWERS_MS = 4;
 
-/** A homeserver that knows the bridge. */
+/** A homeserver that accepts the bridge's token. */
 const ACCEPTS: Script = (request) => {
   if (request.path.endsWith("/versions")) return { body: { versions: ["v1.11"] } };
   if (request.path.endsWith("/whoami")) return { body: { user_id: "@drawbridge:a.test" } };
   return WELL(request);
 };
 
-/** One that has another token for it. */
-const KNOWS_IT_NOT: Script = (request) =>
+/** One that has another token for the bridge. */
+const REFUSES: Script = (request) =>
   request.path.endsWith("/whoami") ? { status: 401, body: { errcode: "M_UNKNOWN_TOKEN" } } : ACCEPTS(request);
 
 async function taken(t: TestContext, port: number): Promise<Server> {
@@ -41,12 +41,12 @@ async function taken(t: TestContext, port: number): Promise<Server> {
   return server;
 }
 
-/** An older bridge that serves, and a newer one on the same database that can be started. */
+/** An older bridge that leads, and a newer one on the same database that a test can start. */
 async function fixture(
   t: TestContext,
   { older, mode = "refuse" }: { older: "of the same port" | "of another port"; mode?: "refuse" | "devices" },
 ) {
-  // The database is the last to go.
+  // The database is dropped last.
   const cleanups: (() => Promise<unknown>)[] = [];
   t.after(async () => {
     for (const clean of cleanups.toReversed()) await clean();
@@ -79,17 +79,18 @@ async function fixture(
   );
   const clock = new ManualClock(Date.UTC(2026, 0, 1));
   const log = pino({ level: "silent" });
-  const serving = new Leadership({
+  const leader = new Leadership({
     open: () =>
       openLeadershipConnection(url, { clock, port: older === "of the same port" ? listen : observe }),
-    mode: "alone",
-    patienceMs: 60_000,
+    mode: "exclusive",
+    handOverTimeoutMs: 60_000,
     clock,
     log,
   });
-  cleanups.push(() => serving.end());
-  assert.ok(await serving.begin(true, new AbortController().signal));
-  const asked = async () => Number((await rows("SELECT asked FROM bridge_leadership"))[0]?.["asked"]);
+  cleanups.push(() => leader.resign());
+  assert.ok(await leader.acquire("request", new AbortController().signal));
+  const requests = async () =>
+    Number((await rows("SELECT requested FROM bridge_leadership"))[0]?.["requested"]);
   const checks = async () => {
     const answer = await fetch(`http://127.0.0.1:${observe}/readyz`).catch(() => undefined);
     return ((await answer?.json()) as { checks: readonly Readiness[] } | undefined)?.checks ?? [];
@@ -99,11 +100,11 @@ async function fixture(
     rows,
     homeserver,
     listen,
-    serving,
+    leader,
     auditFile: join(folder, "audit.jsonl"),
-    asked,
+    requests,
     checks,
-    /** Whether it has the place; undefined when it says nothing yet. */
+    /** Whether it leads; undefined before it listens. */
     readiness: async () => (await checks()).find(({ name }) => name === "leadership")?.ok,
     start: () => {
       const stop = new AbortController();
@@ -130,30 +131,30 @@ async function until(clock: ManualClock, holds: () => Promise<boolean>, mostMs =
   for (let passed = 0; passed < mostMs; passed += STEP_MS) {
     if (await holds()) return true;
     await clock.advance(STEP_MS);
-    // Statements are under way, on connections of their own.
+    // Real time in which the database answers.
     await systemClock.sleep(ANSWERS_MS);
   }
   return await holds();
 }
 
-describe("standby", () => {
-  it("a bridge whose port a foreign program has ends before it asks, and disturbs nobody [ENC-2]", async (t) => {
-    const { clock, listen, serving, asked, start } = await fixture(t, { older: "of another port" });
+describe("a bridge beside a leader", () => {
+  it("a bridge ends without a request when a foreign program has its port [ENC-2]", async (t) => {
+    const { clock, listen, leader, requests, start } = await fixture(t, { older: "of another port" });
     await taken(t, listen);
-    const before = await asked();
+    const before = await requests();
     const running = start();
     assert.ok(await until(clock, async () => running.isOver));
     assert.equal(await running.outcome, `cannot listen on 127.0.0.1:${listen}`);
-    assert.equal(await asked(), before);
-    assert.equal(serving.handOver.aborted, false);
+    assert.equal(await requests(), before);
+    assert.equal(leader.handOver.aborted, false);
   });
 
-  it("a bridge takes over the port of the one before it, even if that is freed a little late [ENC-2]", async (t) => {
-    const { clock, listen, serving, start, readiness } = await fixture(t, { older: "of the same port" });
+  it("a bridge takes over the port of the leader before it, even when the port is freed late [ENC-2]", async (t) => {
+    const { clock, listen, leader, start, readiness } = await fixture(t, { older: "of the same port" });
     const port = await taken(t, listen);
     const running = start();
-    assert.ok(await until(clock, async () => serving.handOver.aborted));
-    await serving.end();
+    assert.ok(await until(clock, async () => leader.handOver.aborted));
+    await leader.resign();
     assert.ok(await until(clock, async () => (await readiness()) === true));
     await until(clock, async () => false, 5_000);
     assert.equal(running.isOver, false);
@@ -163,15 +164,15 @@ describe("standby", () => {
     assert.ok(await until(clock, answers));
   });
 
-  it("a bridge that ends without having served leaves the audit file to the one that serves", async (t) => {
-    const { clock, rows, serving, start, readiness, auditFile } = await fixture(t, {
+  it("a bridge that ends without having led leaves the audit file to the leader", async (t) => {
+    const { clock, rows, leader, start, readiness, auditFile } = await fixture(t, {
       older: "of another port",
     });
     await rows(
       "INSERT INTO bridge_audit (schema, record, created_at) VALUES ('svc.agent_card.v1', '{}', now())",
     );
     const running = start();
-    assert.ok(await until(clock, async () => serving.handOver.aborted && (await readiness()) === false));
+    assert.ok(await until(clock, async () => leader.handOver.aborted && (await readiness()) === false));
     running.stop.abort();
     assert.ok(await until(clock, async () => running.isOver));
     assert.equal(await running.outcome, "ended");
@@ -181,59 +182,59 @@ describe("standby", () => {
     ]);
   });
 
-  it("a bridge that the homeserver does not accept asks nobody to hand over, until it is accepted [ENC-2]", async (t) => {
-    const { clock, homeserver, serving, asked, start, checks, readiness } = await fixture(t, {
+  it("a bridge makes no request until the homeserver accepts its token [ENC-2]", async (t) => {
+    const { clock, homeserver, leader, requests, start, checks, readiness } = await fixture(t, {
       older: "of another port",
       mode: "devices",
     });
-    homeserver.script = KNOWS_IT_NOT;
-    const before = await asked();
+    homeserver.script = REFUSES;
+    const before = await requests();
     const running = start();
     const refused = async () => (await checks()).find(({ name }) => name === "token_accepted");
     assert.ok(await until(clock, async () => (await refused()) !== undefined));
-    assert.equal(await until(clock, async () => (await asked()) !== before, 30_000), false);
-    assert.equal(serving.handOver.aborted, false);
+    assert.equal(await until(clock, async () => (await requests()) !== before, 30_000), false);
+    assert.equal(leader.handOver.aborted, false);
     const { ok, hint } = (await refused()) ?? {};
     assert.equal(ok, false);
     assert.match(hint ?? "", /does not accept the as_token/);
     assert.equal(running.isOver, false);
 
     homeserver.script = ACCEPTS;
-    assert.ok(await until(clock, async () => serving.handOver.aborted));
+    assert.ok(await until(clock, async () => leader.handOver.aborted));
     assert.deepEqual(
       homeserver.seen.filter(({ method, query }) => method !== "GET" || query.has("user_id")),
       [],
-      "nothing is written, and no ghost is touched, beside a bridge that serves",
+      "a standby writes nothing to the homeserver and acts as no ghost",
     );
-    await serving.end();
+    await leader.resign();
     assert.ok(await until(clock, async () => (await readiness()) === true));
   });
 
-  it("a bridge with none beside it begins though its homeserver does not answer", async (t) => {
-    const { clock, homeserver, serving, asked, start, readiness } = await fixture(t, {
+  it("a bridge without another beside it leads although its homeserver does not answer", async (t) => {
+    const { clock, homeserver, leader, requests, start, readiness } = await fixture(t, {
       older: "of another port",
       mode: "devices",
     });
     homeserver.script = () => "reset";
-    await serving.end();
-    const before = await asked();
+    await leader.resign();
+    const before = await requests();
     start();
     assert.ok(await until(clock, async () => (await readiness()) === true));
-    assert.equal(await asked(), before + 1, "it did not stand in line first");
+    assert.equal(await requests(), before + 1, "it made a request instead of waiting for a vacancy");
   });
 
-  it("a bridge that waits for a homeserver that hangs ends when it is told to", async (t) => {
-    const { clock, homeserver, asked, start } = await fixture(t, {
+  it("a bridge that waits for a hanging homeserver ends when it is stopped", async (t) => {
+    const { clock, homeserver, requests, start } = await fixture(t, {
       older: "of another port",
       mode: "devices",
     });
     homeserver.script = () => "hang";
-    const before = await asked();
+    const before = await requests();
     const running = start();
     assert.ok(await until(clock, async () => homeserver.seen.length > 0));
     running.stop.abort();
     assert.ok(await until(clock, async () => running.isOver));
     assert.equal(await running.outcome, "ended");
-    assert.equal(await asked(), before);
+    assert.equal(await requests(), before);
   });
 });

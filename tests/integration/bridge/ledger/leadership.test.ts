@@ -1,4 +1,4 @@
-// What a bridge that begins to serve frees: the leases of those that served before it, and nothing else.
+// A new leader releases the leases of the leaders before it, and nothing else.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { openLeadershipConnection } from "../../../../src/bridge/ledger/leadership.ts";
@@ -18,18 +18,18 @@ import {
 const lost = { code: "lease_lost" };
 const LATER = T0 + 1_000;
 
-/** Frees what is held, as the next bridge does; returns how much that was. */
-async function free(t: TestContext, { url }: LedgerFixture): Promise<number> {
+/** Releases all leases, as a new leader does; returns how many. */
+async function releaseLeases(t: TestContext, { url }: LedgerFixture): Promise<number> {
   const connection = await openLeadershipConnection(url, { clock: systemClock });
   t.after(() => connection.close());
-  assert.ok(await connection.take("alone"));
-  const freed = await connection.freeLeases(LATER);
+  assert.ok(await connection.acquire("exclusive"));
+  const released = await connection.releaseLeases(LATER);
   await connection.close();
-  return freed;
+  return released;
 }
 
-describe("leadership", () => {
-  it("questions in the hands of a bridge that is gone are free at once, and its writes count no more [DEL-9]", async (t) => {
+describe("releaseLeases", () => {
+  it("releases the delegations of a dead leader, and refuses its late writes [DEL-9]", async (t) => {
     const fixture = await ledgerFixture(t);
     const { ledger, admit, claim } = fixture;
     await admit([job("q1", { room: room("one") })]);
@@ -47,7 +47,7 @@ describe("leadership", () => {
     await admit([job("q3", { room: second.roomId })]);
     assert.deepEqual(await claim({ now: LATER }), [], "all are held");
 
-    assert.equal(await free(t, fixture), 2);
+    assert.equal(await releaseLeases(t, fixture), 2);
     await assert.rejects(ledger.delegations.beginDispatch(second.lease, BUCKET, LATER), lost);
     assert.deepEqual(
       (await ledger.delegations.renew([first.lease, second.lease], LATER + LEASE_MS)).held.size,
@@ -60,14 +60,14 @@ describe("leadership", () => {
     );
   });
 
-  it("what waits for its time goes on waiting when another bridge begins [DEL-9]", async (t) => {
+  it("leaves the due times of deferred delegations as they are [DEL-9]", async (t) => {
     const fixture = await ledgerFixture(t);
     const { ledger, admit, claim, rows } = fixture;
     await admit([job("q1")]);
     const [claimed] = await claim();
     assert.ok(claimed);
     await ledger.delegations.release([claimed.lease], T0 + 60_000);
-    assert.equal(await free(t, fixture), 0);
+    assert.equal(await releaseLeases(t, fixture), 0);
     assert.deepEqual(await claim({ now: LATER }), []);
     assert.equal((await claim({ now: T0 + 60_000 })).length, 1);
     assert.deepEqual(
@@ -76,7 +76,7 @@ describe("leadership", () => {
     );
   });
 
-  it("an event that somebody looked for the key of is looked at by the next bridge at once [ENC-3]", async (t) => {
+  it("releases leased intake envelopes, and no deferred ones [ENC-3]", async (t) => {
     const fixture = await ledgerFixture(t);
     const { ledger, admit } = fixture;
     await admit([], arrivals(envelope("held"), envelope("put off")));
@@ -85,7 +85,7 @@ describe("leadership", () => {
     await ledger.envelopes.defer(putOff, T0 + 60_000, { requested: false });
     assert.deepEqual(await claimEnvelopes(ledger, LATER), []);
 
-    assert.equal(await free(t, fixture), 1);
+    assert.equal(await releaseLeases(t, fixture), 1);
     await assert.rejects(ledger.envelopes.defer(held, LATER, { requested: false }), lost);
     assert.deepEqual(
       (await claimEnvelopes(ledger, LATER)).map(({ event }) => event),
@@ -93,7 +93,7 @@ describe("leadership", () => {
     );
   });
 
-  it("an invitation and a notice in the hands of a bridge that is gone are free, those put off are not", async (t) => {
+  it("releases leased memberships and notices, and no deferred ones", async (t) => {
     const fixture = await ledgerFixture(t);
     const { ledger, admit } = fixture;
     const joins = (name: string) =>
@@ -130,7 +130,7 @@ describe("leadership", () => {
     await ledger.memberships.defer(settling, T0 + 60_000);
     await ledger.notices.defer(notice, T0 + 60_000);
 
-    assert.equal(await free(t, fixture), 2);
+    assert.equal(await releaseLeases(t, fixture), 2);
     await assert.rejects(ledger.notices.recordAttempt(otherNotice, LATER), lost);
     assert.deepEqual(
       (await ledger.memberships.claim(request(LATER))).map(({ roomId }) => roomId),
