@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { systemClock } from "../src/domain/clock.ts";
 import { readReport } from "../src/federation/abuse/report.ts";
 import { type ActResult, performAct } from "../src/federation/containment/act.ts";
-import { walkPlanes } from "../src/federation/containment/apply-planes.ts";
+import { applyPlanes } from "../src/federation/containment/apply-planes.ts";
 import { ContainmentRecord } from "../src/federation/containment/containment-record.ts";
 import { federationStatus } from "../src/federation/containment/status.ts";
 import { assemblePack, packProblems } from "../src/federation/evidence/pack.ts";
@@ -32,7 +32,7 @@ async function breakGlass(directory: string, report: Report): Promise<void> {
   const transport = () => readFileSync(join(folder, "transport/homeserver.yaml"), "utf8");
   const walk = async (result: ActResult) => {
     parts.applied.length = 0;
-    return walkPlanes(federation, result.act, result.partner);
+    return applyPlanes(federation, result.act, result.partner);
   };
   const records = async () => {
     const files = await repository.read(await repository.requireHead(), ["records"]);

@@ -14,7 +14,7 @@ import { PurgePlan } from "../src/federation/offboarding/duties/plan.ts";
 import { PrivateRecord } from "../src/federation/offboarding/private-record/schema.ts";
 import { RoomsIntent } from "../src/federation/planes/rooms/intent.ts";
 import { ProbeFile } from "../src/federation/probes/config.ts";
-import { FreshIdentities } from "../src/federation/readmission/new-identities.ts";
+import { NewIdentities } from "../src/federation/readmission/new-identities.ts";
 import { Readmission } from "../src/federation/readmission/readmission.ts";
 import { ReadmissionRecord } from "../src/federation/readmission/readmission-record.ts";
 import { Organisation } from "../src/federation/registry/organisation.ts";
@@ -120,7 +120,7 @@ const PUBLISHED: readonly PublishedSchema[] = [
   {
     name: "readmission-identities",
     title: "What a partner that is re-admitted brings anew",
-    schema: FreshIdentities,
+    schema: NewIdentities,
   },
   {
     name: "readmission",

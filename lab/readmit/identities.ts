@@ -8,7 +8,7 @@ import { z } from "zod";
 import { generateCardKey } from "../../src/cards/signing-keys.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import { editFile } from "../../src/federation/change/edit-file.ts";
-import type { FreshIdentities } from "../../src/federation/readmission/new-identities.ts";
+import type { NewIdentities } from "../../src/federation/readmission/new-identities.ts";
 import { PRIVATE, PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
 import { changeRegistry } from "../configuration/control-repository.ts";
 import { agentName } from "../endpoints.ts";
@@ -95,7 +95,7 @@ export async function writeFresh(
     const held = lab.paths.organisation(holder).bridgeSecret(`client-secret-${issuer}-${generation}`);
     writeWhole(held, `${issued}\n`, PRIVATE);
   }
-  const fresh: z.input<typeof FreshIdentities> = {
+  const fresh: z.input<typeof NewIdentities> = {
     version: 1,
     azp: client,
     clientSecret: { file: relative(own.issuer, own.clientSecret(client)) },

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { systemClock } from "../../src/domain/clock.ts";
 import { performAct } from "../../src/federation/containment/act.ts";
-import { walkPlanes } from "../../src/federation/containment/apply-planes.ts";
+import { applyPlanes } from "../../src/federation/containment/apply-planes.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
@@ -35,7 +35,7 @@ async function assertSameEnd(directory: string, before: string): Promise<void> {
   const repository = await Repository.open(join(directory, "control"), "main");
   const { federation, events, folder } = await openControl(directory, repository, systemClock);
   const { partner } = await performAct(federation, "contain", "lighthouse");
-  assert.ok((await walkPlanes(federation, "contain", partner)).every(({ done }) => done));
+  assert.ok((await applyPlanes(federation, "contain", partner)).every(({ done }) => done));
 
   const head = await repository.requireHead();
   const records = await repository.list(head, ["records"]);

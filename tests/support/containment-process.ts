@@ -3,7 +3,7 @@
 import process from "node:process";
 import { systemClock } from "../../src/domain/clock.ts";
 import { performAct } from "../../src/federation/containment/act.ts";
-import { walkPlanes } from "../../src/federation/containment/apply-planes.ts";
+import { applyPlanes } from "../../src/federation/containment/apply-planes.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import { openControl } from "./control-repository.ts";
 
@@ -12,6 +12,6 @@ const repository = await Repository.open(path, "main");
 const { federation, events } = await openControl(folder, repository, systemClock);
 process.stdout.write("begun\n");
 const { partner: entry } = await performAct(federation, "contain", partner);
-const walks = await walkPlanes(federation, "contain", entry);
+const walks = await applyPlanes(federation, "contain", entry);
 if (events.some(({ event }) => event === "drift")) process.stdout.write("drift\n");
 process.stdout.write(walks.every(({ done }) => done) ? "done\n" : "left\n");

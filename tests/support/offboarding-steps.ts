@@ -8,7 +8,7 @@ import { complete } from "../../src/federation/offboarding/workflow/complete.ts"
 import { exportStatements, importStatements } from "../../src/federation/offboarding/workflow/exchange.ts";
 import { next } from "../../src/federation/offboarding/workflow/next.ts";
 import { sign } from "../../src/federation/offboarding/workflow/sign.ts";
-import { type Moves, movesOf, type RunView, viewOf } from "../../src/federation/offboarding/workflow/view.ts";
+import { type RunView, type Steps, stepsOf, viewOf } from "../../src/federation/offboarding/workflow/view.ts";
 import { writeWhole } from "../../src/runtime/write-file.ts";
 import type { Side } from "./offboarding.ts";
 
@@ -18,8 +18,8 @@ export function viewAt({ federation, context }: Side): RunView {
   return viewOf(findRun(federation.state), trustOf(context.config).parties);
 }
 
-export function movesAt(side: Side): Moves {
-  return movesOf(viewAt(side));
+export function movesAt(side: Side): Steps {
+  return stepsOf(viewAt(side));
 }
 
 /** Where what a side has exported lies, each file under a name of its own. */
@@ -83,7 +83,7 @@ export async function driveToEnd(directory: string, sides: readonly Side[]): Pro
     for (const side of sides) {
       const step = wanted(side);
       if (step !== undefined) moved = (await stepAt(directory, side, step)) || moved;
-      if (viewAt(side).held.envelopes.length > 0) {
+      if (viewAt(side).statements.envelopes.length > 0) {
         moved = (await stepAt(directory, side, "export")) || moved;
       }
       const file = exportedFiles(directory, side.other).at(-1);

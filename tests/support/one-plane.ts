@@ -13,7 +13,7 @@ import type { RoomId } from "../../src/domain/identifiers.ts";
 import { violationOf } from "../../src/federation/evidence/observe-from-outside.ts";
 import { PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { loadProbeConfig, type ProbeConfig } from "../../src/federation/probes/config.ts";
-import { wasLeftOut } from "../../src/federation/probes/finding.ts";
+import { wasNotTried } from "../../src/federation/probes/finding.ts";
 import { probeFromOutside } from "../../src/federation/probes/outside.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import { readSecret } from "../../src/runtime/secrets.ts";
@@ -123,7 +123,7 @@ export class OnePlane {
       violationOf: (eventId) => violationOf(this.#paths.violationsFile, partner, eventId),
     });
     const told = items
-      .filter((item) => !wasLeftOut(item))
+      .filter((item) => !wasNotTried(item))
       .map(({ probe, verdict, layer, reason }) => [
         probe,
         verdict === "open" ? "open" : `${verdict}: ${layer} ${reason}`,

@@ -5,11 +5,11 @@ import type { Clock } from "../../src/domain/clock.ts";
 import { systemRandom } from "../../src/domain/clock.ts";
 import { editFile } from "../../src/federation/change/edit-file.ts";
 import { writeStage } from "../../src/federation/offboarding/run/progress.ts";
-import { createRun, type Run } from "../../src/federation/offboarding/run/run.ts";
-import { FreshIdentities } from "../../src/federation/readmission/new-identities.ts";
+import { type Run, writeRun } from "../../src/federation/offboarding/run/run.ts";
+import { NewIdentities } from "../../src/federation/readmission/new-identities.ts";
 import type { TouchedRoom } from "../../src/federation/readmission/readmission.ts";
 import type { ReadmissionRooms } from "../../src/federation/readmission/rooms.ts";
-import type { WalkContext } from "../../src/federation/readmission/workflow.ts";
+import type { WorkflowContext } from "../../src/federation/readmission/workflow.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
 import type { StateFolder } from "../../src/federation/state/folder.ts";
@@ -30,7 +30,7 @@ const ALL_CLOSED = {
 };
 
 /** What the sample partner brings anew. */
-export const FRESH: FreshIdentities = FreshIdentities.parse({
+export const FRESH: NewIdentities = NewIdentities.parse({
   version: 1,
   azp: "lighthouse-bridge-2",
   clientSecret: { file: "secrets/lighthouse-bridge-2" },
@@ -62,7 +62,7 @@ export async function removedPartner(directory: string, clock: Clock): Promise<R
 }
 
 /** Of what the sample partner brings, everything exchanged for something that was never used. */
-export const FRESHER: FreshIdentities = FreshIdentities.parse({
+export const FRESHER: NewIdentities = NewIdentities.parse({
   version: 1,
   azp: "lighthouse-bridge-3",
   clientSecret: { file: "secrets/lighthouse-bridge-3" },
@@ -70,15 +70,21 @@ export const FRESHER: FreshIdentities = FreshIdentities.parse({
 });
 
 /** A removal of the sample partner that has begun its first stage. */
-export function begunRemoval(state: StateFolder, openedAt: string): Run {
-  const run = createRun(state, {
+export function begunRemoval(state: StateFolder, opened_at: string): Run {
+  const run = writeRun(state, {
     ...{ version: 1, run: "5".repeat(32), kind: "full", trigger: "contract_end" },
     ...{ remover: "harbour.example", partner: SERVER, self: "harbour.example" },
-    ...{ privateRecordFile: "/nowhere", openedAt, ended: null },
-    baseline: { revision: "0".repeat(40), policyDigest: null, policyExcluded: false },
+    ...{ private_record_file: "/nowhere", opened_at, ended: null },
+    baseline: { revision: "0".repeat(40), policy_digest: null, policy_excluded: false },
   });
   writeStage(run, {
-    ...{ version: 1, stage: "a2a_stop", openedAt, ahead: null, startedBefore: null },
+    ...{
+      version: 1,
+      stage: "a2a_stop",
+      opened_at,
+      countersignature_skipped: null,
+      homeserver_started_at: null,
+    },
     ...{ commit: null, proof: null },
   });
   return run;
@@ -123,7 +129,7 @@ export async function walkIn(
 ) {
   const opened = await openControl(directory, repository, clock);
   const said: string[] = [];
-  const context: WalkContext = {
+  const context: WorkflowContext = {
     ...opened.federation,
     config: {},
     random: systemRandom,

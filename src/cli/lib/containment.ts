@@ -1,7 +1,7 @@
 // `federation contain` and `federation restore`: one commit, then the planes in the safe order.
 import process from "node:process";
 import { type ActResult, limitsOf, performAct } from "../../federation/containment/act.ts";
-import { type PlaneWalk, stepsOf, walkPlanes } from "../../federation/containment/apply-planes.ts";
+import { applyPlanes, type PlaneResult, stepsOf } from "../../federation/containment/apply-planes.ts";
 import type { Act } from "../../federation/containment/containment-record.ts";
 import type { PlaneName } from "../../federation/plane-order.ts";
 import { type CommandModule, defineCommand } from "./command.ts";
@@ -106,19 +106,19 @@ async function run(act: Act, name: string, { config, apply, json }: Options): Pr
 async function applySteps(
   act: Act,
   result: ActResult,
-  federation: Parameters<typeof walkPlanes>[0],
+  federation: Parameters<typeof applyPlanes>[0],
   reporter: WorkflowReporter,
   write: (text: string) => void,
-): Promise<readonly PlaneWalk[]> {
+): Promise<readonly PlaneResult[]> {
   say(`In ${WORDS[act].order} order: ${stepsOf(act).map(planeWords).join(", ")}.`);
   const reported = new Map<PlaneName, string>();
-  const reportOnce = (one: PlaneWalk) => {
+  const reportOnce = (one: PlaneResult) => {
     const text = planeLines(act, one).join("\n");
     if (reported.get(one.plane) !== text) write(text);
     reporter.planeReported();
     reported.set(one.plane, text);
   };
-  const walks = await walkPlanes(federation, act, result.partner, { onPlane: reportOnce });
+  const walks = await applyPlanes(federation, act, result.partner, { onPlane: reportOnce });
   for (const one of walks) reportOnce(one);
   const waits = reporter.waits();
   if (waits !== undefined) say(waits);
@@ -152,13 +152,13 @@ function stepLines(act: Act, { partner }: ActResult, config: string): readonly s
   ];
 }
 
-function stateOf(act: Act, { done, outcome, reason, repairedAt }: PlaneWalk): string {
+function stateOf(act: Act, { done, outcome, reason, repairedAt }: PlaneResult): string {
   if (!done) return `${WORDS[act].notDone} (${reason ?? outcome ?? "not applied"})`;
   const repaired = repairedAt === null ? "" : `; something of it may have been otherwise until ${repairedAt}`;
   return `${WORDS[act].done}${repaired}`;
 }
 
-function planeLines(act: Act, one: PlaneWalk): readonly string[] {
+function planeLines(act: Act, one: PlaneResult): readonly string[] {
   return [
     `${planeWords(one.plane)}: ${stateOf(act, one)}`,
     ...one.outOfReach.map(({ subject, reason, hint }) => `  not reached: ${subject} (${reason}); ${hint}`),
@@ -173,7 +173,7 @@ function planeLines(act: Act, one: PlaneWalk): readonly string[] {
 
 function leftLines(
   act: Act,
-  walks: readonly PlaneWalk[],
+  walks: readonly PlaneResult[],
   { partner }: ActResult,
   config: string,
 ): readonly string[] {
@@ -189,7 +189,7 @@ function limitLines(act: Act, serverName: string, closedAtMs?: number): readonly
   return [WORDS[act].limits, ...limitsOf(act, serverName, closedAtMs).map((one) => `  - ${one}`)];
 }
 
-function jsonOf(result: ActResult, walks: readonly PlaneWalk[] | undefined, limits: readonly string[]) {
+function jsonOf(result: ActResult, walks: readonly PlaneResult[] | undefined, limits: readonly string[]) {
   return {
     act: result.act,
     partner: { name: result.partner.name, serverName: result.partner.partner.serverName },

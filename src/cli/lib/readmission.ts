@@ -4,7 +4,7 @@ import { PLANE_NUMBERS } from "../../federation/plane-order.ts";
 import { currentStage, type Readmission } from "../../federation/readmission/readmission.ts";
 import { ROOMS_CHOICES } from "../../federation/readmission/readmission-record.ts";
 import { readmissionRooms } from "../../federation/readmission/rooms.ts";
-import type { WalkContext } from "../../federation/readmission/workflow.ts";
+import type { WorkflowContext } from "../../federation/readmission/workflow.ts";
 import { openForCommand, outsideProbe } from "./federation.ts";
 import { renderTable, say, shellWord, short } from "./output.ts";
 import { planeLabel, planeWords } from "./progress.ts";
@@ -19,7 +19,7 @@ export const ROOMS_OPTION = [
 export async function openReadmission(options: {
   readonly config: string;
   readonly probeConfig?: string | undefined;
-}): Promise<WalkContext> {
+}): Promise<WorkflowContext> {
   const { config, federation } = await openForCommand(options.config);
   const probe = outsideProbe(config, options.probeConfig);
   const { state } = federation;

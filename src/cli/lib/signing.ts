@@ -8,7 +8,7 @@ import type { Run } from "../../federation/offboarding/run/run.ts";
 import { exportStatements } from "../../federation/offboarding/workflow/exchange.ts";
 import { type SignResult, sign } from "../../federation/offboarding/workflow/sign.ts";
 import type { RunView } from "../../federation/offboarding/workflow/view.ts";
-import { movesOf } from "../../federation/offboarding/workflow/view.ts";
+import { stepsOf } from "../../federation/offboarding/workflow/view.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { renderError } from "./exit-codes.ts";
 
@@ -58,7 +58,7 @@ export async function signIfAsked(
   options: SigningOptions,
 ): Promise<Signed> {
   if (options.sign !== true) return NOTHING;
-  const moves = movesOf(view);
+  const moves = stepsOf(view);
   const canSign = moves.sign.length > 0 || moves.countersign.length > 0;
   let done: Omit<Signed, "failure"> = NOTHING;
   try {

@@ -38,7 +38,10 @@ Exit codes:
   async run(_, options) {
     const context = await openOffboarding(options);
     requireSigning(context, options);
-    const result = await next(context, { run: options.runId, ahead: options.skipCountersignature });
+    const result = await next(context, {
+      run: options.runId,
+      skipCountersignature: options.skipCountersignature,
+    });
     const isOpen = result.did === "not_proved" || result.planes.some(({ done }) => !done);
     const signing = await signIfAsked(context, result, isOpen ? {} : options);
     const status = statusNow(context, result.run.run);
@@ -62,16 +65,16 @@ Exit codes:
 const KEPT_BACK = "NOT SIGNED YET: a stage before it is not signed; it is signed together with that one.";
 
 function jsonOf(
-  { did, stage, record, planes }: NextResult,
+  { did, stage, progress, planes }: NextResult,
   { signed, countersigned, recordFile }: Signed,
   status: ReturnType<typeof statusNow>,
 ) {
   return {
     did,
     stage,
-    commit: record?.commit ?? null,
-    conditions: record?.proof?.conditions ?? [],
-    outOfReach: record?.proof?.outOfReach ?? [],
+    commit: progress?.commit ?? null,
+    conditions: progress?.proof?.conditions ?? [],
+    outOfReach: progress?.proof?.out_of_reach ?? [],
     planes,
     signed,
     countersigned,
@@ -81,7 +84,7 @@ function jsonOf(
 }
 
 function resultLines(
-  { did, stage, record, planes }: NextResult,
+  { did, stage, progress, planes }: NextResult,
   status: ReturnType<typeof statusNow>,
 ): readonly string[] {
   if (did === "contained") {
@@ -91,8 +94,8 @@ function resultLines(
     });
   }
   if (did === "idle" || stage === null) return [];
-  const commit = record?.commit === null ? "" : `, commit ${short(record?.commit)}`;
-  const conditions = record?.proof?.conditions ?? [];
+  const commit = progress?.commit === null ? "" : `, commit ${short(progress?.commit)}`;
+  const conditions = progress?.proof?.conditions ?? [];
   if (did === "proved") {
     return [
       `${stage}: closed, and shown${commit}`,

@@ -119,7 +119,7 @@ function sameRun(
 ): Run | undefined {
   if (id === undefined) {
     const open = openRunWith(state, partner);
-    return open?.privateRecordFile === file ? open : undefined;
+    return open?.private_record_file === file ? open : undefined;
   }
   const found = runsWith(state, partner).find(({ run }) => run === id);
   if (found !== undefined) return found;
@@ -129,7 +129,7 @@ function sameRun(
 }
 
 function report(opened: Run, path: string, options: Options): void {
-  const { run: id, kind, trigger, remover, partner, openedAt } = opened;
+  const { run: id, kind, trigger, remover, partner, opened_at: openedAt } = opened;
   if (options.json === true) {
     const body = { run: id, kind, trigger, remover, partner, openedAt };
     process.stdout.write(renderJson({ record: path, missing: [], run: body }));

@@ -1,6 +1,6 @@
 // drawbridge readmission open: a removed partner is to come back, as a new one.
 import { resolve } from "node:path";
-import { FreshIdentities } from "../../federation/readmission/new-identities.ts";
+import { NewIdentities } from "../../federation/readmission/new-identities.ts";
 import { openReadmission as open } from "../../federation/readmission/open.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { defineCommand } from "../lib/command.ts";
@@ -32,7 +32,7 @@ Exit codes:
   4  a guard refused, named in brackets (not_removed, removal_open, retired_key, retired_client, fresh_secret,
      unknown_agent), or the head is refused; nothing was changed`,
   async run([partner], options) {
-    const fresh = loadYaml(FreshIdentities, resolve(options.newIdentities));
+    const fresh = loadYaml(NewIdentities, resolve(options.newIdentities));
     const context = await openReadmission(options);
     const { readmission, isNew } = await open(context, { partner, gate: options.approval, fresh });
     const next = nextCommand(readmission, partner, options.config);

@@ -1,6 +1,6 @@
 // drawbridge readmission plan: what is left, and what each step would change.
 import { type PlannedStep, planReadmission } from "../../federation/readmission/plan.ts";
-import { tellRooms } from "../../federation/readmission/rooms.ts";
+import { roomLines } from "../../federation/readmission/rooms.ts";
 import { defineCommand } from "../lib/command.ts";
 import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
 import { print } from "../lib/output.ts";
@@ -13,10 +13,10 @@ export const command = defineCommand({
   help: "\nChanges nothing. Asks the homeserver, and the partner's, about the rooms of plane 2.",
   async run([partner], options) {
     const plan = await planReadmission(await openReadmission(options), partner, options.rooms);
-    const roomLines = () => tellRooms(plan.rooms, plan.touched).map((line) => `  ${line}`);
+    const indented = () => roomLines(plan.rooms, plan.touched).map((line) => `  ${line}`);
     print(options, plan, () =>
       plan.steps
-        .flatMap((step) => [...stepLines(step), ...(step.plane === "rooms" ? roomLines() : [])])
+        .flatMap((step) => [...stepLines(step), ...(step.plane === "rooms" ? indented() : [])])
         .map((line) => `${line}\n`)
         .join(""),
     );

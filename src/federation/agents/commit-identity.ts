@@ -5,7 +5,7 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
-import { bringPlane } from "../containment/apply-planes.ts";
+import { applyPlane } from "../containment/apply-planes.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
@@ -70,7 +70,7 @@ export async function bringIntoForce(
   const conditions: Condition[] = [];
   let last: PassResult | undefined;
   for (const plane of planes) {
-    const pass = await bringPlane(context, plane);
+    const pass = await applyPlane(context, plane);
     last = pass;
     const applied = pass.planes.find((report) => report.plane === plane)?.record.applied;
     const outcome = applied?.outcome ?? "never";

@@ -5,16 +5,14 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { CONTAINMENT_ORDER, type PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
+import { isPublicForOthers } from "../probes/finding.ts";
 import { probeFromInside } from "../probes/inside.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { type PassResult, runPass } from "../reconcile/pass.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import type { Act } from "./containment-record.ts";
 
-/** A card is public or not for everybody; the registry says that this one stays so for others. */
-const PUBLIC_FOR_OTHERS: ReadonlySet<string> = new Set(["published_always", "consumed_by_others"]);
-
-export interface PlaneWalk {
+export interface PlaneResult {
   readonly plane: PlaneName;
   /** Whether the plane is as the act wants it, as far as can be told from inside. */
   readonly done: boolean;
@@ -36,27 +34,27 @@ export function stepsOf(act: Act): readonly PlaneName[] {
   return act === "contain" ? CONTAINMENT_ORDER : [...CONTAINMENT_ORDER].reverse();
 }
 
-export interface WalkOptions {
+export interface ApplyOptions {
   /** Told as each plane ends. */
-  readonly onPlane?: (walk: PlaneWalk) => void;
+  readonly onPlane?: (walk: PlaneResult) => void;
 }
 
 /** @throws DrawbridgeError `head_refused` when what the branch holds is not taken up */
-export async function walkPlanes(
+export async function applyPlanes(
   context: ReconcileContext,
   act: Act,
   partner: PartnerEntry,
-  options: WalkOptions = {},
-): Promise<readonly PlaneWalk[]> {
-  const walks: PlaneWalk[] = [];
+  options: ApplyOptions = {},
+): Promise<readonly PlaneResult[]> {
+  const walks: PlaneResult[] = [];
   const wayOut = act === "contain" ? "Give the same command again: it works around that." : undefined;
   for (const plane of stepsOf(act)) {
-    let pass = await bringPlane(context, plane, { wayOut });
-    let walk = await walkOf(context, act, partner, plane, pass);
+    let pass = await applyPlane(context, plane, { wayOut });
+    let walk = await planeResult(context, act, partner, plane, pass);
     if (!walk.done && walk.outcome === "in_force") {
       // Recorded as in force, and a real part says otherwise: somebody has changed it since.
-      pass = await bringPlane(context, plane, { wayOut, again: true });
-      walk = await walkOf(context, act, partner, plane, pass);
+      pass = await applyPlane(context, plane, { wayOut, again: true });
+      walk = await planeResult(context, act, partner, plane, pass);
     }
     walks.push(walk);
     options.onPlane?.(walk);
@@ -65,7 +63,7 @@ export async function walkPlanes(
   return walks;
 }
 
-export interface BringOptions {
+export interface ApplyPlaneOptions {
   /** Applies also what is recorded as in force. */
   readonly again?: boolean;
   /** What helps where something was pushed on top of what was committed, and is refused; said before the rest. */
@@ -77,10 +75,10 @@ export interface BringOptions {
  * @throws DrawbridgeError `head_refused` when what the branch holds is not taken up: what this machine has
  *   committed was good, and was pushed on before it was taken up
  */
-export async function bringPlane(
+export async function applyPlane(
   context: ReconcileContext,
   plane: PlaneName,
-  { again = false, wayOut }: BringOptions = {},
+  { again = false, wayOut }: ApplyPlaneOptions = {},
 ): Promise<PassResult> {
   const pass = await runPass(context, { plane, force: true, again });
   if (pass.refusal === undefined) return pass;
@@ -96,28 +94,31 @@ async function replaceOthers(
   act: Act,
   partner: PartnerEntry,
   pass: PassResult,
-  walks: PlaneWalk[],
+  walks: PlaneResult[],
 ): Promise<void> {
   const current = walks.at(-1)?.plane;
   for (const { plane } of pass.planes) {
     const index = walks.findIndex((walk) => walk.plane === plane);
     if (plane === current || index < 0) continue;
-    walks[index] = await walkOf(context, act, partner, plane, pass);
+    walks[index] = await planeResult(context, act, partner, plane, pass);
   }
 }
 
-async function walkOf(
+async function planeResult(
   context: ReconcileContext,
   act: Act,
   partner: PartnerEntry,
   plane: PlaneName,
   pass: PassResult,
-): Promise<PlaneWalk> {
+): Promise<PlaneResult> {
   const record = pass.planes.find((report) => report.plane === plane)?.record;
   const applied = record?.applied ?? null;
   const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;
   const evidence = await evidenceOf(context, partner, plane, pass);
-  const contradicting = act === "contain" ? evidence.find(isStillOpen) : undefined;
+  const contradicting =
+    act === "contain"
+      ? evidence.find((item) => item.verdict === "open" && !isPublicForOthers(item))
+      : undefined;
   const outcome = applied?.outcome ?? null;
   return {
     plane,
@@ -130,10 +131,6 @@ async function walkOf(
     outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === partner.partner.serverName),
     evidence,
   };
-}
-
-function isStillOpen({ verdict, reason }: EvidenceItem): boolean {
-  return verdict === "open" && (reason === null || !PUBLIC_FOR_OTHERS.has(reason));
 }
 
 /** What the real parts say of the partner, from inside. */

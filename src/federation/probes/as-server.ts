@@ -16,7 +16,7 @@ import {
 } from "../homeserver/signed-request.ts";
 import { isNoRoomOf, readHomeserverAnswer } from "./answers.ts";
 import type { ProbeConfig } from "./config.ts";
-import { type Finding, leftOut } from "./finding.ts";
+import { type Finding, notConfigured } from "./finding.ts";
 import type { Person, ProbeSources } from "./user.ts";
 
 /** All that stable rooms have been made with; a server that is asked names the room's own. */
@@ -80,7 +80,9 @@ export class PartnerServer {
     try {
       const found = await stranger.send();
       const isDenied = found.verdict === "closed" && found.reason === "federation_denied";
-      return isDenied ? { ...found, references: ["signed_with=ed25519:moment"] } : leftOut("signing_key");
+      return isDenied
+        ? { ...found, references: ["signed_with=ed25519:moment"] }
+        : notConfigured("signing_key");
     } finally {
       await stranger.close();
     }

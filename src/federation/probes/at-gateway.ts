@@ -6,7 +6,7 @@ import { readSecret } from "../../runtime/secrets.ts";
 import type { Answer } from "./answers.ts";
 import { readCardAnswer, readInvokeAnswer, readTokenAnswer } from "./answers.ts";
 import type { ProbeConfig } from "./config.ts";
-import { type Finding, leftOut, observe } from "./finding.ts";
+import { type Finding, notConfigured, observe } from "./finding.ts";
 import type { ProbeSources } from "./user.ts";
 
 const TIMEOUT_MS = 20_000;
@@ -67,8 +67,8 @@ function basic(clientId: string, secret: string): string {
 export async function requestToken(config: ProbeConfig): Promise<Finding & { readonly token?: string }> {
   const { client } = config.as;
   const { tokenEndpoint, audience } = config.target;
-  if (client === undefined) return leftOut("client");
-  if (tokenEndpoint === undefined) return leftOut("token_endpoint");
+  if (client === undefined) return notConfigured("client");
+  if (tokenEndpoint === undefined) return notConfigured("token_endpoint");
   const form = new URLSearchParams({ grant_type: "client_credentials" });
   if (audience !== undefined) form.set("resource", audience);
   const answer = await ask(tokenEndpoint, "POST", {
@@ -123,7 +123,9 @@ export async function probeInvocation(config: ProbeConfig, sources: ProbeSources
   }
   if (config.target.agents.length === 0) {
     items.push(
-      await observe({ ...about, probe: "invoke", subject: null }, sources.clock, () => leftOut("agents")),
+      await observe({ ...about, probe: "invoke", subject: null }, sources.clock, () =>
+        notConfigured("agents"),
+      ),
     );
   }
   return items;
@@ -138,7 +140,7 @@ export async function probeCards(config: ProbeConfig, { clock }: ProbeSources): 
     probe: "card_fetch",
   } as const;
   if (config.target.agents.length === 0) {
-    return [await observe({ ...about, subject: null }, clock, () => leftOut("agents"))];
+    return [await observe({ ...about, subject: null }, clock, () => notConfigured("agents"))];
   }
   const items: EvidenceItem[] = [];
   for (const agent of config.target.agents) {

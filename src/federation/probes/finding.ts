@@ -77,7 +77,7 @@ const NOT_CONFIGURED = "not_configured:";
 const NOT_APPLICABLE = "not_applicable:";
 
 /** A probe that was left out, and what it would have needed. */
-export function leftOut(what: string): Finding {
+export function notConfigured(what: string): Finding {
   return { verdict: "unknown", layer: "none", status: null, reason: `${NOT_CONFIGURED}${what}` };
 }
 
@@ -87,9 +87,17 @@ export function notApplicable(why: string): Finding {
 }
 
 /** Whether an item stands for a probe that was not tried at all. */
-export function wasLeftOut(item: EvidenceItem): boolean {
+export function wasNotTried(item: EvidenceItem): boolean {
   const { reason } = item;
   return reason?.startsWith(NOT_CONFIGURED) === true || reason?.startsWith(NOT_APPLICABLE) === true;
+}
+
+/** Reasons for which a card stays public although the partner may not use it: it is public for everybody or not. */
+const FOR_OTHERS: ReadonlySet<string | null> = new Set(["published_always", "consumed_by_others"]);
+
+/** Whether an item says open only because the registry keeps the card public for others. */
+export function isPublicForOthers({ verdict, reason }: EvidenceItem): boolean {
+  return verdict === "open" && FOR_OTHERS.has(reason);
 }
 
 /** Reads an exception of the network: nobody answered, so nothing can be said. */

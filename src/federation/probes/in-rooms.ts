@@ -5,7 +5,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { homeserverRefusal, homeserverUnclear } from "./answers.ts";
 import type { PartnerServer } from "./as-server.ts";
-import { type Finding, leftOut, notApplicable, type OutsideProbe, unreachable } from "./finding.ts";
+import { type Finding, notApplicable, notConfigured, type OutsideProbe, unreachable } from "./finding.ts";
 import { NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 import { RoomCrossings } from "./room-crossings.ts";
 
@@ -62,7 +62,7 @@ export class RoomProbes {
 
   async #hindrance(): Promise<Finding | undefined> {
     const { witness } = this.#room.people;
-    if (witness === undefined) return leftOut("witness");
+    if (witness === undefined) return notConfigured("witness");
     try {
       return (await witness.isJoined(this.#room.id)) ? undefined : NO_WITNESS;
     } catch (error) {
@@ -82,7 +82,7 @@ export class RoomProbes {
       let looking: Promise<Finding | undefined> | undefined;
       const history = (ask: (server: PartnerServer, at: string, eventId: string) => Promise<Finding>) => {
         const { server } = this.#room.people;
-        if (server === undefined) return leftOut("signing_key");
+        if (server === undefined) return notConfigured("signing_key");
         if (door.hindrance !== undefined) return door.hindrance;
         const { eventId } = now;
         if (eventId === undefined) return notApplicable("no_fresh_event");
@@ -105,7 +105,7 @@ export class RoomProbes {
 
   #makeJoin({ server, hindrance, probes }: Door, { isLeft }: Circumstances): Promise<Finding> | Finding {
     const origin = this.#room.people.server;
-    if (origin === undefined) return leftOut("signing_key");
+    if (origin === undefined) return notConfigured("signing_key");
     // What others let happen in a room that the target is not in is no way to the target.
     if (isLeft && probes === AT_WITNESS) return notApplicable("target_has_left");
     return hindrance ?? origin.makeJoin(String(server), this.#room.id, this.#room.joiner());
@@ -117,7 +117,7 @@ export class RoomProbes {
     visit: { isAsked: boolean },
   ): Promise<Finding> {
     const { other, partner, observer } = this.#room.people;
-    if (other === undefined) return leftOut("other_user");
+    if (other === undefined) return notConfigured("other_user");
     if (isLeft) return notApplicable("target_has_left");
     if (hindrance !== undefined) return hindrance;
     // While the partner's server has a member, a join is its own decision and says nothing.

@@ -10,7 +10,7 @@ import type { PlaneName } from "../plane-order.ts";
 import { CARD_PUBLICATION } from "../planes/card/render.ts";
 import type { DesiredState } from "../reconcile/desired.ts";
 import { type PartnerEntry, planeState } from "../registry/partner.ts";
-import { OUTSIDE_PROBES, wasLeftOut } from "./finding.ts";
+import { OUTSIDE_PROBES, wasNotTried } from "./finding.ts";
 
 export type Wanted = "open" | "closed";
 
@@ -52,7 +52,7 @@ function wantedOf(item: EvidenceItem, { partner }: PartnerEntry, published: Read
 }
 
 function outcomeOf(item: EvidenceItem, wanted: Wanted): Judged["outcome"] {
-  if (wasLeftOut(item)) return "left_out";
+  if (wasNotTried(item)) return "left_out";
   if (item.verdict === "unknown") return "unclear";
   if (item.verdict === wanted) return "as_wanted";
   return isForWantOfMembers(item) ? "nobody_there" : "otherwise";

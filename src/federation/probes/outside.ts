@@ -7,7 +7,7 @@ import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { PartnerServer } from "./as-server.ts";
 import { probeCards, probeInvocation } from "./at-gateway.ts";
 import type { ProbeConfig, ProbeUser } from "./config.ts";
-import { leftOut, type OutsideProbe, observe, type ProbeSubject } from "./finding.ts";
+import { notConfigured, type OutsideProbe, observe, type ProbeSubject } from "./finding.ts";
 import { RoomProbes } from "./in-rooms.ts";
 import { type Explanation, ProbedRoom, type RoomPeople, type RoomProbeOptions } from "./probed-room.ts";
 import { Person, type ProbeSources } from "./user.ts";
@@ -75,8 +75,8 @@ async function probeServer(
       server === undefined ? PartnerServer.sendWithoutKey(config, sources) : server.send(),
     ),
     await observe(about("border", "invite", invitee ?? targetName), clock, () => {
-      if (server === undefined) return leftOut("signing_key");
-      if (invitee === undefined) return leftOut("invitee");
+      if (server === undefined) return notConfigured("signing_key");
+      if (invitee === undefined) return notConfigured("invitee");
       return server.invite(partner?.userId ?? `@probe:${partnerName}`, invitee, observer);
     }),
   ];
@@ -96,7 +96,7 @@ async function probeRooms(
     probe: "message_to_target",
   } as const;
   if (config.target.rooms.length === 0 && (options.rooms ?? []).length === 0) {
-    return [await observe({ ...about, subject: null }, sources.clock, () => leftOut("rooms"))];
+    return [await observe({ ...about, subject: null }, sources.clock, () => notConfigured("rooms"))];
   }
   const isRefused = reach.some(({ probe, verdict }) => probe === "federation_send" && verdict === "closed");
   const transport: Explanation | undefined = isRefused
@@ -113,7 +113,10 @@ async function probeRooms(
   for (const named of config.target.rooms) {
     const room = await resolveRoom(named, people);
     if (room !== undefined) rooms.add(room);
-    else items.push(await observe({ ...about, subject: named }, sources.clock, () => leftOut("known_room")));
+    else
+      items.push(
+        await observe({ ...about, subject: named }, sources.clock, () => notConfigured("known_room")),
+      );
   }
   for (const room of options.rooms ?? []) rooms.add(room);
   // All to their end, also where one fails: whoever came into a room is to have left it.

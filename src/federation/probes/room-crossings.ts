@@ -4,7 +4,7 @@
 // have passed on to have come directly.
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { homeserverRefusal, homeserverUnclear, type MatrixAnswer } from "./answers.ts";
-import { type Finding, leftOut, notApplicable, type ProbeSubject } from "./finding.ts";
+import { type Finding, notApplicable, notConfigured, type ProbeSubject } from "./finding.ts";
 import { type Explanation, NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 
 /** By every direction: whether it is known why nothing can come directly; waited for; looked for once more. */
@@ -71,7 +71,7 @@ export class RoomCrossings {
   async run(): Promise<{ items: EvidenceItem[]; eventId: string | undefined }> {
     const { partner, observer } = this.#room.people;
     if (partner === undefined || observer === undefined) {
-      const missing = leftOut(partner === undefined ? "user" : "observer");
+      const missing = notConfigured(partner === undefined ? "user" : "observer");
       return {
         items: [
           await this.#room.item("message_to_target", "partner", () => missing),
@@ -153,7 +153,8 @@ export class RoomCrossings {
         }
       }),
     ];
-    const unsaid = () => (this.#room.people.witness === undefined ? leftOut("witness") : sameOf(items[0]));
+    const unsaid = () =>
+      this.#room.people.witness === undefined ? notConfigured("witness") : sameOf(items[0]);
     const relayed = crossing === undefined ? unsaid() : crossing.viaWitness;
     if (relayed !== undefined) {
       items.push(await this.#room.item(`${direction.probe}_via_witness`, "witness", () => relayed));
@@ -170,7 +171,7 @@ export class RoomCrossings {
     const { answer, eventId } = await direction.send();
     if (eventId === undefined) {
       const refused = await notSent(answer, direction);
-      const viaWitness = this.#room.people.witness === undefined ? leftOut("witness") : refused;
+      const viaWitness = this.#room.people.witness === undefined ? notConfigured("witness") : refused;
       return { direct: refused, viaWitness, eventId };
     }
     let [isMoot, isEnough] = [false, false];
@@ -241,7 +242,7 @@ export class RoomCrossings {
   ): Promise<Relay> {
     const { witness } = this.#room.people;
     if (witness === undefined)
-      return { ...NOT_PASSED, finding: leftOut("witness"), hasCome: await receives(eventId) };
+      return { ...NOT_PASSED, finding: notConfigured("witness"), hasCome: await receives(eventId) };
     if (isMoot) {
       return (await witness.isJoined(this.#room.id)) ? NOT_PASSED : { ...NOT_PASSED, finding: NO_WITNESS };
     }

@@ -3,7 +3,7 @@
 // was found and what to do.
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
-import { wasLeftOut } from "../probes/finding.ts";
+import { wasNotTried } from "../probes/finding.ts";
 import type { Judged } from "../probes/judge.ts";
 import type { TouchedRoom } from "./readmission.ts";
 
@@ -14,7 +14,7 @@ export interface OpenCondition {
   readonly hint: string;
 }
 
-export interface SeenOpen {
+export interface OpenObservation {
   readonly plane: PlaneName;
   /** The reconciler's outcome, and why it is not better. */
   readonly outcome: string;
@@ -33,7 +33,7 @@ export interface SeenOpen {
   readonly hasGateway: boolean;
 }
 
-export function judgeOpen(seen: SeenOpen): readonly OpenCondition[] {
+export function judgeOpen(seen: OpenObservation): readonly OpenCondition[] {
   const { plane, outcome, reason } = seen;
   const inForce: OpenCondition = {
     condition: "in_force",
@@ -44,7 +44,7 @@ export function judgeOpen(seen: SeenOpen): readonly OpenCondition[] {
   return [inForce, ...enforced(seen), ...fromOutside(seen)];
 }
 
-function enforced(seen: SeenOpen): readonly OpenCondition[] {
+function enforced(seen: OpenObservation): readonly OpenCondition[] {
   switch (seen.plane) {
     case "rooms":
       return roomsEnforced(seen);
@@ -78,7 +78,7 @@ const HEARD: ReadonlySet<string> = new Set(["room_acl", "room_enforcement", "roo
 const STALE =
   "The ACL is lifted, and a server goes on denying: run this again; if it stays, restart the homeserver.";
 
-function roomsEnforced({ inside, touched }: SeenOpen): readonly OpenCondition[] {
+function roomsEnforced({ inside, touched }: OpenObservation): readonly OpenCondition[] {
   const kept = new Set(touched.filter(({ state }) => state === "kept").map(({ room }) => room));
   const about = inside.filter(({ probe }) => HEARD.has(probe));
   const reopened = about.filter(({ subject }) => subject !== null && kept.has(subject));
@@ -119,7 +119,7 @@ function met(condition: string, found: string): OpenCondition {
   return { condition, verdict: "met", found, hint: "" };
 }
 
-function trusted({ inside, targets, hasBridge }: SeenOpen): readonly OpenCondition[] {
+function trusted({ inside, targets, hasBridge }: OpenObservation): readonly OpenCondition[] {
   const condition = "agent_card_verified";
   if (!hasBridge || targets.size === 0) return [none(condition, "our bridge carries none of its agents")];
   return [...targets].map(([agent, fingerprint]): OpenCondition => {
@@ -139,14 +139,14 @@ function trusted({ inside, targets, hasBridge }: SeenOpen): readonly OpenConditi
   });
 }
 
-function published({ inside, invokes, hasGateway }: SeenOpen): readonly OpenCondition[] {
+function published({ inside, invokes, hasGateway }: OpenObservation): readonly OpenCondition[] {
   const condition = "card_published";
   if (!hasGateway || invokes.length === 0) return [none(condition, "it consumes none of our agents")];
   const fetched = inside.filter(({ probe }) => probe === "card_fetch");
   return [allOpen(condition, fetched, "See that the gateway runs and the agent serves its signed card.")];
 }
 
-function invocable({ inside, invokes, hasGateway }: SeenOpen): readonly OpenCondition[] {
+function invocable({ inside, invokes, hasGateway }: OpenObservation): readonly OpenCondition[] {
   const condition = "may_invoke";
   if (!hasGateway || invokes.length === 0) return [none(condition, "it may invoke none of our agents")];
   return [
@@ -154,8 +154,8 @@ function invocable({ inside, invokes, hasGateway }: SeenOpen): readonly OpenCond
   ];
 }
 
-function fromOutside({ outside, plane }: SeenOpen): readonly OpenCondition[] {
-  const found = outside.filter(({ item }) => item.plane === plane && !wasLeftOut(item));
+function fromOutside({ outside, plane }: OpenObservation): readonly OpenCondition[] {
+  const found = outside.filter(({ item }) => item.plane === plane && !wasNotTried(item));
   const tried = found.filter((one) => one.outcome === "as_wanted" || !isUpToPartner(one.item));
   const left = found.length - tried.length;
   const condition = "from_outside";

@@ -19,7 +19,7 @@ import { retireAll, thumbprintOf } from "../registry/retired.ts";
 
 const KeyIdentifier = z.string().regex(/^[\x21-\x7e]{1,128}$/);
 
-export const FreshIdentities = z.strictObject({
+export const NewIdentities = z.strictObject({
   version: z.literal(1),
   /** A client ID that was never used before. */
   azp: DeclaredClientId,
@@ -40,10 +40,10 @@ export const FreshIdentities = z.strictObject({
     )
     .default({}),
 });
-export type FreshIdentities = z.output<typeof FreshIdentities>;
+export type NewIdentities = z.output<typeof NewIdentities>;
 
 /** Of everything that stands in it. */
-export function freshDigest(fresh: FreshIdentities): string {
+export function newIdentitiesDigest(fresh: NewIdentities): string {
   return sha256Tagged(canonicalize(plain(fresh) as Json));
 }
 
@@ -51,7 +51,7 @@ export function freshDigest(fresh: FreshIdentities): string {
  * What becomes of a partner's file: everything that it pinned is retired, and only what is fresh stands in it.
  * @throws DrawbridgeError `guard_refused`
  */
-export function freshEdits(registry: Registry, entry: PartnerEntry, fresh: FreshIdentities): FileEdit[] {
+export function newIdentityEdits(registry: Registry, entry: PartnerEntry, fresh: NewIdentities): FileEdit[] {
   const { partner } = entry;
   const retired = retireAll(partner);
   if (retired.clients.includes(fresh.azp)) {

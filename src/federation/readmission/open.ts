@@ -14,7 +14,7 @@ import { findPartner } from "../registry/find-partner.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import { retireAll } from "../registry/retired.ts";
 import { parseRevision } from "../repository/repository.ts";
-import { type FreshIdentities, freshDigest, freshEdits } from "./new-identities.ts";
+import { type NewIdentities, newIdentitiesDigest, newIdentityEdits } from "./new-identities.ts";
 import {
   isOvertaken,
   isRemoved,
@@ -34,7 +34,7 @@ export interface ReadmissionContext extends Federation {
 export interface OpenOptions {
   readonly partner: string;
   readonly gate: string;
-  readonly fresh: FreshIdentities;
+  readonly fresh: NewIdentities;
 }
 
 export interface Opened {
@@ -66,7 +66,7 @@ export async function openReadmission(context: ReadmissionContext, options: Open
       const head = await repository.requireHead();
       if (opened !== undefined && (await repository.isAncestor(opened, head))) {
         if (known.gate === options.gate) {
-          if (known.fresh !== null && known.fresh !== freshDigest(options.fresh))
+          if (known.fresh !== null && known.fresh !== newIdentitiesDigest(options.fresh))
             throw otherFresh(known, options);
           return { readmission: known, isNew: false };
         }
@@ -107,7 +107,7 @@ async function commitOpening(
     propose: (base) => {
       const entry = findPartner(base.registry, options.partner);
       requireRemoved(context, entry);
-      const text = editFile(base.textOf(entry.file), freshEdits(base.registry, entry, options.fresh));
+      const text = editFile(base.textOf(entry.file), newIdentityEdits(base.registry, entry, options.fresh));
       const record = recordOf(base, entry, { id, at, options });
       return {
         edits: new Map([[entry.file, text]]),
@@ -120,7 +120,7 @@ async function commitOpening(
       readmission = saveReadmission(state, {
         ...{ version: 1, id, partner: partner.serverName, gate: options.gate, openedAt: at },
         opened: revision,
-        fresh: freshDigest(options.fresh),
+        fresh: newIdentitiesDigest(options.fresh),
         retired: retiredNames(partner),
         rooms: null,
         touched: null,

@@ -7,7 +7,7 @@ import { currentState } from "../reconcile/assess.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import { requireReadmission, type TouchedRoom } from "./readmission.ts";
 import type { RoomsChoice } from "./readmission-record.ts";
-import type { WalkContext } from "./workflow.ts";
+import type { WorkflowContext } from "./workflow.ts";
 
 export interface FileDifference {
   readonly path: string;
@@ -42,7 +42,7 @@ const INTERRUPTS: Readonly<Record<PlaneName, string>> = {
 
 /** @throws DrawbridgeError `usage`, `head_refused`; RegistryError when a step's result would be refused */
 export async function planReadmission(
-  context: WalkContext,
+  context: WorkflowContext,
   named: string,
   choice: RoomsChoice | undefined,
 ): Promise<ReadmissionPlan> {

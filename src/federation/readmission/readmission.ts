@@ -150,7 +150,7 @@ export function isOvertaken(
   return (
     isRemoved(partner) &&
     runsWith(state, partner.serverName).some(
-      (run) => run.openedAt > openedAt && STAGE_NAMES.some((stage) => readStage(run, stage) !== undefined),
+      (run) => run.opened_at > openedAt && STAGE_NAMES.some((stage) => readStage(run, stage) !== undefined),
     )
   );
 }

@@ -134,7 +134,7 @@ export async function prepareRooms(
   const touched = withRepairable(found.touched ?? [], await context.rooms.look(desired, found.partner));
   const kept = touched.filter((one) => one.state === "kept");
   const replaced = rooms === "new" ? kept : kept.filter(({ repairable }) => repairable === "no");
-  for (const line of tellRooms(rooms, touched)) say(line);
+  for (const line of roomLines(rooms, touched)) say(line);
   let readmission = saveReadmission(state, { ...found, rooms, touched });
   const isBlocked = rooms === "reopen" && kept.some(({ repairable }) => repairable === "unknown");
   if (replaced.length === 0 || isBlocked) return readmission;
@@ -159,7 +159,7 @@ function withRepairable(before: readonly TouchedRoom[], now: readonly TouchedRoo
 }
 
 /** The choice, and the rooms that it touches. */
-export function tellRooms(choice: RoomsChoice, touched: readonly TouchedRoom[]): readonly string[] {
+export function roomLines(choice: RoomsChoice, touched: readonly TouchedRoom[]): readonly string[] {
   const kept = touched.filter(({ state }) => state === "kept");
   if (touched.length === 0) return ["Rooms: the partner was closed out of none that is remembered."];
   const fate = ({ state, replacement, repairable }: TouchedRoom) => {

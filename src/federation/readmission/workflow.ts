@@ -8,7 +8,7 @@ import { refuse } from "../agents/guards.ts";
 import { type ChangeBase, type Committed, changeBase, commitChange } from "../change/commit-change.ts";
 import { setPlane } from "../change/edit-partner.ts";
 import type { FederationConfig } from "../config.ts";
-import { bringPlane } from "../containment/apply-planes.ts";
+import { applyPlane } from "../containment/apply-planes.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { probeFromInside } from "../probes/inside.ts";
 import { judge } from "../probes/judge.ts";
@@ -32,7 +32,7 @@ import {
 import { type ReadmissionRecord, type RoomsChoice, recordPath, renderRecord } from "./readmission-record.ts";
 import { blockedRooms, prepareRooms, type ReadmissionRooms } from "./rooms.ts";
 
-export interface WalkContext extends ReadmissionContext {
+export interface WorkflowContext extends ReadmissionContext {
   readonly config: Pick<FederationConfig, "card" | "gateway">;
   readonly rooms: ReadmissionRooms;
   /** Looks as the partner; undefined: nobody looks from outside. */
@@ -67,7 +67,7 @@ const PROVED_WITHIN_MS = 30_000;
 const POLL_MS = 500;
 
 /** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
-export async function nextStep(context: WalkContext, options: StepOptions): Promise<StepResult> {
+export async function nextStep(context: WorkflowContext, options: StepOptions): Promise<StepResult> {
   const lock = await context.state.lock("readmission", context.clock, context.onWait);
   try {
     const base = await changeBase(context);
@@ -83,7 +83,7 @@ export async function nextStep(context: WalkContext, options: StepOptions): Prom
     if (stage === undefined) {
       return { ...nothing, readmission: await complete(context, readmission), done: true };
     }
-    return await walkStage(context, options, base, readmission, stage);
+    return await workOnStage(context, options, base, readmission, stage);
   } finally {
     await lock.release();
   }
@@ -91,7 +91,7 @@ export async function nextStep(context: WalkContext, options: StepOptions): Prom
 
 /** The opening is on the branch, and what was proved open still is declared so. */
 async function requireOpened(
-  { repository }: WalkContext,
+  { repository }: WorkflowContext,
   base: ChangeBase,
   readmission: Readmission,
 ): Promise<void> {
@@ -108,8 +108,8 @@ async function requireOpened(
   if (partner.contained) throw refuse("closed_again", `${name} is contained`);
 }
 
-async function walkStage(
-  context: WalkContext,
+async function workOnStage(
+  context: WorkflowContext,
   options: StepOptions,
   base: ChangeBase,
   found: Readmission,
@@ -151,7 +151,7 @@ async function walkStage(
 }
 
 async function openPlane(
-  context: WalkContext,
+  context: WorkflowContext,
   readmission: Readmission,
   plane: PlaneName,
 ): Promise<Committed> {
@@ -179,12 +179,12 @@ async function openPlane(
 
 /** Applies until it is in force, and looks until it is seen or the time is over. */
 async function prove(
-  context: WalkContext,
+  context: WorkflowContext,
   readmission: Readmission,
   plane: PlaneName,
 ): Promise<{ readonly items: readonly EvidenceItem[]; readonly conditions: readonly OpenCondition[] }> {
   const { clock } = context;
-  const pass = await bringPlane(context, plane);
+  const pass = await applyPlane(context, plane);
   const applied = pass.planes.find((report) => report.plane === plane)?.record.applied;
   const { desired } = pass;
   if (desired === undefined) throw new DrawbridgeError("internal", "a pass took nothing up");
@@ -238,7 +238,7 @@ export async function complete(context: ReadmissionContext, found: Readmission):
         return {
           edits: new Map(),
           records: new Map([[recordPath(record), renderRecord(record)]]),
-          message: `Complete the re-admission of ${serverName}\n\n${tellSeen(found)}\n\nReadmission: ${found.id}\n`,
+          message: `Complete the re-admission of ${serverName}\n\n${summaryOf(found)}\n\nReadmission: ${found.id}\n`,
         };
       },
       intend: (revision) => {
@@ -273,7 +273,7 @@ function recordOfEnd(
 }
 
 /** What was seen, and of what there was nothing to see. */
-function tellSeen({ stages }: Readmission): string {
+function summaryOf({ stages }: Readmission): string {
   const left = stages.flatMap(({ plane, notApplicable }) =>
     notApplicable.map((name) => `  ${plane} ${name}`),
   );

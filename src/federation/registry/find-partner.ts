@@ -4,6 +4,11 @@ import type { PartnerEntry, Registry } from "./partner.ts";
 
 const SUGGESTIONS_MAX = 3;
 
+/** The entry of a server; undefined when the registry has none. */
+export function partnerEntry({ partners }: Registry, serverName: string): PartnerEntry | undefined {
+  return partners.find(({ partner }) => partner.serverName === serverName);
+}
+
 /**
  * @throws DrawbridgeError `usage` when it is the own server, nobody, or not one alone
  */

@@ -56,3 +56,25 @@ export function isIntact(item: EvidenceItem): boolean {
   const { digest, ...body } = item;
   return digest === sha256Tagged(canonicalize(body));
 }
+
+/**
+ * Seals what the operator observed; a field that is not given holds nothing.
+ * @throws RangeError as `evidenceItem` does
+ */
+export function operatorItem(
+  atMs: number,
+  body: Pick<EvidenceItemBody, "plane" | "partner" | "probe" | "verdict" | "layer"> &
+    Partial<EvidenceItemBody>,
+): EvidenceItem {
+  return evidenceItem({
+    schema: "svc.federation.evidence_item.v1",
+    vantage: "operator",
+    subject: null,
+    status: null,
+    reason: null,
+    references: [],
+    at: new Date(atMs).toISOString(),
+    durationMs: null,
+    ...body,
+  });
+}

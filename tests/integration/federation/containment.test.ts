@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { type ActResult, performAct } from "../../../src/federation/containment/act.ts";
-import { walkPlanes } from "../../../src/federation/containment/apply-planes.ts";
+import { applyPlanes } from "../../../src/federation/containment/apply-planes.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/containment-record.ts";
 import { federationStatus } from "../../../src/federation/containment/status.ts";
 import { renderAll } from "../../../src/federation/planes/render.ts";
@@ -266,7 +266,7 @@ describe("containment", () => {
     await runPass(federation);
     const walk = async (result: ActResult) => {
       parts.applied.length = 0;
-      return walkPlanes(federation, result.act, result.partner);
+      return applyPlanes(federation, result.act, result.partner);
     };
     const closed = await walk(await contain());
     assert.deepEqual(parts.applied, ["gateway", "card", "rooms", "border"]);
@@ -286,7 +286,7 @@ describe("containment", () => {
     parts.onApply = () => clock.advance(5);
     const walk = async (act = contain) => {
       const result = await act();
-      return walkPlanes(federation, result.act, result.partner);
+      return applyPlanes(federation, result.act, result.partner);
     };
     const times = (walks: Awaited<ReturnType<typeof walk>>) =>
       walks.map(({ plane, triedAt, at, repairedAt }) => [
@@ -343,7 +343,7 @@ describe("containment", () => {
     await runPass(federation);
     const policy = join(folder, "border/policy.json");
     const open = readFileSync(policy, "utf8");
-    const walk = async () => walkPlanes(federation, "contain", (await contain()).partner);
+    const walk = async () => applyPlanes(federation, "contain", (await contain()).partner);
     await walk();
     const closed = readFileSync(policy, "utf8");
 
@@ -373,13 +373,15 @@ describe("containment", () => {
     const { contain, federation, parts } = await control(t);
     await runPass(federation);
     const { partner } = await contain();
-    await walkPlanes(federation, "contain", partner);
+    await applyPlanes(federation, "contain", partner);
     const down = () => Promise.reject(new DrawbridgeError("homeserver_unavailable", "down"));
     Object.assign(federation.planes.border, { drift: down });
     parts.instead.set("border", async () => ({
       ...{ state: "deferred", reason: "homeserver_unavailable", retryAfterMs: 1 },
     }));
-    const border = (await walkPlanes(federation, "contain", partner)).find(({ plane }) => plane === "border");
+    const border = (await applyPlanes(federation, "contain", partner)).find(
+      ({ plane }) => plane === "border",
+    );
     assert.deepEqual([border?.done, border?.reason], [false, "homeserver_unavailable"]);
   });
 
@@ -388,7 +390,7 @@ describe("containment", () => {
     await runPass(federation);
     const { partner } = await contain();
     await commitRegistry(repository, new Map([[PILOTS, "version: 0\n"]]), { render: false });
-    await assert.rejects(walkPlanes(federation, "contain", partner), (error: unknown) => {
+    await assert.rejects(applyPlanes(federation, "contain", partner), (error: unknown) => {
       assert.ok(error instanceof DrawbridgeError);
       assert.match(error.message, /what was committed is not in force/);
       assert.match(error.hint ?? "", /^Give the same command again/);
@@ -396,7 +398,7 @@ describe("containment", () => {
     });
     const again = await contain();
     assert.equal(again.setAside?.reason, "registry_invalid");
-    assert.ok((await walkPlanes(federation, "contain", again.partner)).every(({ done }) => done));
+    assert.ok((await applyPlanes(federation, "contain", again.partner)).every(({ done }) => done));
   });
 
   it("a plane that does not close is named, and the others close [CON-1]", async (t) => {
@@ -406,7 +408,7 @@ describe("containment", () => {
     parts.instead.set("rooms", async () => ({ state: "incomplete", changed: true, outOfReach: [left] }));
     parts.instead.set("gateway", () => Promise.reject(new Error("down")));
     const { partner } = await contain();
-    const walks = await walkPlanes(federation, "contain", partner);
+    const walks = await applyPlanes(federation, "contain", partner);
     assert.deepEqual(
       walks.map(({ plane, done, outcome }) => [plane, done, outcome]),
       [
@@ -422,7 +424,7 @@ describe("containment", () => {
     parts.applied.length = 0;
     const again = await contain();
     assert.equal(again.record, undefined);
-    assert.ok((await walkPlanes(federation, "contain", again.partner)).every(({ done }) => done));
+    assert.ok((await applyPlanes(federation, "contain", again.partner)).every(({ done }) => done));
     assert.deepEqual(parts.applied, ["gateway", "rooms"]);
   });
 });

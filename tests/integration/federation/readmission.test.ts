@@ -8,11 +8,11 @@ import { performAct } from "../../../src/federation/containment/act.ts";
 import { endRun } from "../../../src/federation/offboarding/run/run.ts";
 import { PLANE_NAMES, type PlaneName } from "../../../src/federation/plane-order.ts";
 import { renderAll } from "../../../src/federation/planes/render.ts";
-import { FreshIdentities } from "../../../src/federation/readmission/new-identities.ts";
+import { NewIdentities } from "../../../src/federation/readmission/new-identities.ts";
 import { openReadmission } from "../../../src/federation/readmission/open.ts";
 import { planReadmission } from "../../../src/federation/readmission/plan.ts";
 import { ReadmissionRecord } from "../../../src/federation/readmission/readmission-record.ts";
-import { nextStep, type WalkContext } from "../../../src/federation/readmission/workflow.ts";
+import { nextStep, type WorkflowContext } from "../../../src/federation/readmission/workflow.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
 import type { Repository } from "../../../src/federation/repository/repository.ts";
 import { evidenceItem } from "../../../src/records/format/evidence-item.ts";
@@ -54,7 +54,7 @@ async function records(repository: Repository): Promise<ReadmissionRecord[]> {
   return all.sort((left, right) => (left.act < right.act ? 1 : -1));
 }
 
-async function walkAll(context: WalkContext, rooms?: "new" | "reopen") {
+async function walkAll(context: WorkflowContext, rooms?: "new" | "reopen") {
   const steps = [];
   for (const _plane of PLANE_NAMES) steps.push(await nextStep(context, { ...PARTNER, rooms }));
   return steps;
@@ -110,7 +110,7 @@ describe("readmission", () => {
 
   it("as a new partnership, old pins and keys are retired and refused [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
-    const fresh = (changes: object) => FreshIdentities.parse({ ...structuredClone(FRESH), ...changes });
+    const fresh = (changes: object) => NewIdentities.parse({ ...structuredClone(FRESH), ...changes });
     const open = (changes: object) => openReadmission(context, { ...OPEN, fresh: fresh(changes) });
     await refusedBy("retired_client", open({ azp: "lighthouse-bridge" }));
     await refusedBy("retired_key", open({ serverKeys: ["ed25519:a_Lh7Q"] }));
@@ -148,7 +148,7 @@ describe("readmission", () => {
     const open = (fresh: object) =>
       openReadmission(context, {
         ...OPEN,
-        fresh: FreshIdentities.parse({ ...structuredClone(FRESH), ...fresh }),
+        fresh: NewIdentities.parse({ ...structuredClone(FRESH), ...fresh }),
       });
     await refusedBy("fresh_secret", open({ clientSecret: again }));
     const [given] = Object.values(FRESH.agents);
@@ -231,7 +231,7 @@ describe("readmission", () => {
       },
       ...{ references: [], at: "2026-01-02T03:04:05.000Z", durationMs: null, verdict: "closed" },
     });
-    const stale: WalkContext = {
+    const stale: WorkflowContext = {
       ...context,
       planes: { ...parts.planes, transport: { ...runtime, probe: async () => [closed] } },
     };
@@ -388,7 +388,7 @@ describe("readmission", () => {
     const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
     await commitRegistry(repository, new Map([[LIGHTHOUSE, text.replace(/: open$/gm, ": closed")]]));
     await refusedBy("retired_client", openReadmission(context, OPEN));
-    const second = FreshIdentities.parse({
+    const second = NewIdentities.parse({
       version: 1,
       azp: "lighthouse-bridge-3",
       clientSecret: { file: "secrets/lighthouse-bridge-3" },

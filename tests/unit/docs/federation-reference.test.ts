@@ -86,7 +86,7 @@ describe("federation reference", () => {
   /** Where a word becomes a reason, a probe, a kind of drift or a rule. */
   const SAID: readonly RegExp[] = [
     /\b(?:reason|probe|rule|event|absent|deferred|code): "([a-z_.]+)"/g,
-    /(?:leftOut|notApplicable|observed|seal|problem)\(\s*"([a-z_.]+)"/g,
+    /(?:notConfigured|notApplicable|observed|seal|problem)\(\s*"([a-z_.]+)"/g,
     /new DrawbridgeError\(\s*"([a-z_]+)"/g,
     /^ {2,}\[\/.*\/, (?:"[a-z_]+", )?"([a-z_]+)"\],$/gm,
     /^ {2,}\d{3}: "([a-z_]+)",$/gm,

@@ -6,7 +6,7 @@ import { KEPT_BY_CONTRACT } from "../../../records/format/duties.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
-  evidenceItem,
+  operatorItem,
 } from "../../../records/format/evidence-item.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
 import type { PurgePlan } from "./plan.ts";
@@ -43,19 +43,10 @@ type Part = Pick<EvidenceItemBody, "probe" | "subject" | "references"> & Partial
 
 export function purgeEvidence(outcome: PurgeOutcome): readonly EvidenceItem[] {
   const { plan, begun, after, at, backups } = outcome;
+  // Rooms are where the data came from; no plane is closed by deleting it.
   const item = (part: Part) =>
-    evidenceItem({
-      schema: "svc.federation.evidence_item.v1",
-      // Rooms are where the data came from; no plane is closed by deleting it.
-      plane: "rooms",
-      partner: plan.partner,
-      vantage: "operator",
-      verdict: "closed",
-      layer: "homeserver",
-      status: null,
-      reason: null,
-      at,
-      durationMs: null,
+    operatorItem(Date.parse(at), {
+      ...{ plane: "rooms", partner: plan.partner, verdict: "closed", layer: "homeserver" },
       ...part,
     });
   const { media } = plan;

@@ -6,7 +6,7 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { recordOfRun } from "../private-record/consistency.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
-import { addEvidence, readStage } from "../run/progress.ts";
+import { addDutiesEvidence, readStage } from "../run/progress.ts";
 import { type Run, runFile } from "../run/run.ts";
 import { purgeEvidence, RoomResult } from "./evidence.ts";
 import {
@@ -70,7 +70,7 @@ export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePla
   try {
     const known = refuseWhileUnderWay(run);
     // Of a purge that was cut off between its end and its evidence.
-    if (known?.done != null) addEvidence(run, known.done.items);
+    if (known?.done != null) addDutiesEvidence(run, known.done.items);
     const record = recordOfRun(run);
     const atMs = clock.now();
     const plan = await withDuties(context, run, (session) => planPurge(session, run.run, record, { atMs }));
@@ -104,7 +104,7 @@ export async function runPurge(context: DutiesContext, run: Run, digest: string)
       });
     }
     if (known.done !== null) {
-      addEvidence(run, known.done.items);
+      addDutiesEvidence(run, known.done.items);
       return known;
     }
     requireStageOpen(run);
@@ -286,6 +286,6 @@ async function finish(
     : [];
   const done = { ...state, done: { at, after, items: [...items] } };
   write(run, done);
-  addEvidence(run, items);
+  addDutiesEvidence(run, items);
   return done;
 }

@@ -102,7 +102,7 @@ export interface RecordFacts {
 
 type RecordedRun = Pick<
   RunFile,
-  "privateRecordFile" | "run" | "kind" | "trigger" | "remover" | "partner" | "self"
+  "private_record_file" | "run" | "kind" | "trigger" | "remover" | "partner" | "self"
 >;
 
 /**
@@ -110,7 +110,7 @@ type RecordedRun = Pick<
  * @throws RecordError when it is refused, incomplete, or about another removal; DrawbridgeError `config_unreadable`
  */
 export function recordOfRun(run: RecordedRun): PrivateRecord {
-  const record = requireRecord(run.privateRecordFile);
+  const record = requireRecord(run.private_record_file);
   const wanted = [
     ["partner.serverName", record.partner.serverName, counterpartyOf(run)],
     ["revocation.kind", record.revocation.kind, run.kind],
@@ -121,7 +121,7 @@ export function recordOfRun(run: RecordedRun): PrivateRecord {
   const changed = wanted.filter(([, found, opened]) => found !== opened);
   if (changed.length === 0) return record;
   throw new RecordError(
-    run.privateRecordFile,
+    run.private_record_file,
     changed.map(([field]) => ({
       ...{ rule: "record.classified", field, line: 0, message: "is not what the run was opened with" },
       hint: "Put it back as it was, or abort the run (drawbridge offboarding abort) and open another.",

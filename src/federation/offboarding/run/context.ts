@@ -18,7 +18,7 @@ import type { Run } from "./run.ts";
 export type Residual = CompletionPredicate["residual"];
 
 /** Looks at this organisation, `own`, from outside, as the counterparty. */
-export type LookFromOutside = (
+export type ObserveFromOutside = (
   own: string,
   partner: PartnerEntry,
   planes: readonly PlaneName[],
@@ -33,7 +33,7 @@ export interface OffboardingContext {
   readonly facts: (run: Run) => RecordFacts;
   readonly residual: (context: OffboardingContext, run: Run) => Promise<Residual>;
   /** Undefined when nobody looks from outside. */
-  readonly outside: LookFromOutside | undefined;
+  readonly outside: ObserveFromOutside | undefined;
   /** A line of progress for a person. */
   readonly say: (text: string) => void;
 }

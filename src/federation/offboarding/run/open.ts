@@ -11,7 +11,7 @@ import { timestamp } from "../../reconcile/context.ts";
 import type { DesiredState } from "../../reconcile/desired.ts";
 import { findPartner } from "../../registry/find-partner.ts";
 import type { OffboardingContext } from "./context.ts";
-import { counterpartyOf, createRun, listRuns, openRunWith, type Run, type RunFile } from "./run.ts";
+import { counterpartyOf, listRuns, openRunWith, type Run, type RunFile, writeRun } from "./run.ts";
 
 export interface OpenOptions {
   /** The counterparty: its server name, or the name of its file in the registry. */
@@ -32,7 +32,7 @@ export async function openRun(
   { partner: named, kind, trigger, privateRecordFile, run: joined }: OpenOptions,
 ): Promise<Run> {
   if (kind === "emergency" && trigger !== "suspected_compromise") {
-    throw new DrawbridgeError("usage", "an emergency is one only when a compromise is suspected", {
+    throw new DrawbridgeError("usage", "an emergency needs a suspected compromise", {
       hint: "Use the kind full, or the trigger suspected_compromise; nothing was opened.",
     });
   }
@@ -56,7 +56,7 @@ export async function openRun(
         hint: "Go on with it (drawbridge offboarding status), or end it (drawbridge offboarding abort).",
       });
     }
-    const record: RunFile = {
+    return writeRun(state, {
       version: 1,
       run: joined ?? random.bytes(16).toString("hex"),
       kind,
@@ -64,12 +64,11 @@ export async function openRun(
       remover: joined === undefined ? own : other,
       partner: joined === undefined ? other : own,
       self: own,
-      privateRecordFile,
-      openedAt: timestamp(clock.now()),
+      private_record_file: privateRecordFile,
+      opened_at: timestamp(clock.now()),
       baseline: baselineOf(desired, other),
       ended: null,
-    };
-    return createRun(state, record);
+    });
   } finally {
     await lock.release();
   }
@@ -79,7 +78,7 @@ function sameRun(run: Run, wanted: { kind: Kind; trigger: Trigger; other: string
   if (run.kind === wanted.kind && run.trigger === wanted.trigger && counterpartyOf(run) === wanted.other) {
     return run;
   }
-  throw new DrawbridgeError("usage", `run ${run.run} is there already, and is another removal`, {
+  throw new DrawbridgeError("usage", `run ${run.run} exists already, and is another removal`, {
     hint: "Compare run, kind, trigger and partner with the other organisation; nothing was changed.",
   });
 }
@@ -88,8 +87,8 @@ function baselineOf({ revision, planes }: DesiredState, partner: string): RunFil
   const policy = policyIn(planes.border.files.get(BORDER_POLICY));
   return {
     revision,
-    policyDigest: policy === undefined ? null : policyDigest(policy),
-    policyExcluded: policy !== undefined && !policy.allowed_servers.includes(partner),
+    policy_digest: policy === undefined ? null : policyDigest(policy),
+    policy_excluded: policy !== undefined && !policy.allowed_servers.includes(partner),
   };
 }
 

@@ -1,4 +1,4 @@
-// One removal as this organisation remembers it, in a folder of its own below the state folder.
+// One removal as this organisation runs it, in a folder of its own below the state folder.
 // Invariants: a file is whole or absent; what a run is about never changes after it was opened; it ends once,
 // completed or aborted. No field holds content, a secret or a personal contact.
 import { z } from "zod";
@@ -25,14 +25,14 @@ const RunFile = z.strictObject({
   /** This organisation: one of the two. */
   self: OrganisationName,
   /** Outside version control; it never leaves this machine. */
-  privateRecordFile: z.string().min(1),
-  openedAt: Instant,
+  private_record_file: z.string().min(1),
+  opened_at: Instant,
   /** What was declared when the run was opened. */
   baseline: z.strictObject({
     revision: GitRevision,
-    policyDigest: Digest.nullable(),
+    policy_digest: Digest.nullable(),
     /** Whether that policy kept the counterparty out already. */
-    policyExcluded: z.boolean(),
+    policy_excluded: z.boolean(),
   }),
   ended: z
     .strictObject({ how: z.enum(["completed", "aborted"]), reason: Word.nullable(), at: Instant })
@@ -53,32 +53,27 @@ export function runFile(run: string, name: string): string {
 }
 
 /** The organisation on the other side. */
-export function counterpartyOf({
-  self,
-  remover,
-  partner,
-}: Pick<Run, "self" | "remover" | "partner">): string {
+export function counterpartyOf({ self, remover, partner }: Pick<RunFile, "self" | "remover" | "partner">) {
   return self === remover ? partner : remover;
 }
 
-/** The run's first write: afterwards it is there, and whole. */
-export function createRun(state: StateFolder, record: RunFile): Run {
-  state.write(runFile(record.run, RUN_FILE), record);
-  return { ...record, state };
+/** Writes a run's file, whole. */
+export function writeRun(state: StateFolder, file: RunFile): Run {
+  state.write(runFile(file.run, RUN_FILE), file);
+  return { ...file, state };
 }
 
-export function endRun(run: Run, ended: NonNullable<RunFile["ended"]>): Run {
-  const { state, ...record } = run;
-  state.write(runFile(run.run, RUN_FILE), { ...record, ended });
-  return { ...run, ended };
+export function endRun({ state, ...file }: Run, ended: NonNullable<RunFile["ended"]>): Run {
+  return writeRun(state, { ...file, ended });
 }
 
 /** Every run of this organisation, the oldest first. */
 export function listRuns(state: StateFolder): readonly Run[] {
   return state
     .folders(FOLDER)
-    .flatMap((name) => readRun(state, name) ?? [])
-    .sort((left, right) => (left.openedAt < right.openedAt ? -1 : 1));
+    .flatMap((name) => state.read(RunFile, runFile(name, RUN_FILE)) ?? [])
+    .map((file): Run => ({ ...file, state }))
+    .sort((left, right) => (left.opened_at < right.opened_at ? -1 : 1));
 }
 
 /** The runs with one counterparty, the oldest first. */
@@ -91,37 +86,33 @@ export function openRunWith(state: StateFolder, counterparty: string): Run | und
   return runsWith(state, counterparty).find(({ ended }) => ended === null);
 }
 
-function readRun(state: StateFolder, name: string): Run | undefined {
-  const record = state.read(RunFile, runFile(name, RUN_FILE));
-  return record === undefined ? undefined : { ...record, state };
-}
-
 /**
- * The run that is meant: the one named, or else the only one that has not ended, or else the last.
+ * The run that is named, by its ID or as the open one with a counterparty; where none is named, the only open run,
+ * or else the last.
  * @throws DrawbridgeError `usage`
  */
 export function findRun(state: StateFolder, named?: string): Run {
   const runs = listRuns(state);
-  if (named !== undefined) {
-    const found = runs.filter(({ run, remover, partner, self, ended }) => {
-      const other = self === remover ? partner : remover;
-      return run === named || (other === named && ended === null);
-    });
-    if (found.length === 1 && found[0] !== undefined) return found[0];
-    throw new DrawbridgeError("usage", `there is no run ${JSON.stringify(named)} here`, {
-      hint:
-        runs.length === 0
-          ? "Open one: drawbridge offboarding open."
-          : `Name one of ${runs.map(({ run }) => run).join(", ")}.`,
-    });
-  }
-  const active = runs.filter(({ ended }) => ended === null);
-  const [only, second] = active.length === 0 ? runs.slice(-1) : active;
+  const open = runs.filter(({ ended }) => ended === null);
+  const found =
+    named !== undefined
+      ? [...runs.filter(({ run }) => run === named), ...open.filter((run) => counterpartyOf(run) === named)]
+      : open.length === 0
+        ? runs.slice(-1)
+        : open;
+  const [only, second] = found;
   if (only !== undefined && second === undefined) return only;
-  throw new DrawbridgeError("usage", only === undefined ? "there is no run here" : "several runs are open", {
+  const choices = (second === undefined ? runs : found).map((run) => `${run.run} (${counterpartyOf(run)})`);
+  const message =
+    named !== undefined
+      ? `there is no run ${JSON.stringify(named)} here`
+      : runs.length === 0
+        ? "there is no run here"
+        : "several runs are open";
+  throw new DrawbridgeError("usage", message, {
     hint:
-      only === undefined
+      runs.length === 0
         ? "Open one: drawbridge offboarding open."
-        : `Name one with --run-id: ${active.map(({ run, remover, partner, self }) => `${run} (${self === remover ? partner : remover})`).join(", ")}.`,
+        : `Name one with --run-id: ${choices.join(", ")}.`,
   });
 }

@@ -1,6 +1,6 @@
-// The statements that an organisation holds of a run, its own and the other's, with their signatures and
-// evidence, in one file. Invariants: a signature and what it signs are written together; none is ever made
-// anew or taken away; when each came is remembered beside it.
+// The statements of a run, its own and the other organisation's, as DSSE envelopes with their signatures and evidence,
+// in one file. Invariants: a signature and what it signs are written together; none is ever made again or taken
+// away; when each signature was made or came in is written beside it.
 import { z } from "zod";
 import { Envelope } from "../../../records/format/envelope.ts";
 import { EvidenceItem } from "../../../records/format/evidence-item.ts";
@@ -11,39 +11,36 @@ import { type HeldStatements, placeOfStatement, statementIn } from "../../../rec
 import type { Kept } from "../../../records/sign/sign-once.ts";
 import { type Run, runFile } from "./run.ts";
 
-const FILE = "held.json";
+const FILE = "statements.json";
 
-const HeldFile = z.strictObject({
+const StatementsFile = z.strictObject({
   version: z.literal(1),
   envelopes: z.array(Envelope),
   evidence: z.array(EvidenceItem),
   /** By place and key ID: when that signature was made or came in. */
   since: z.record(z.string(), Instant),
 });
-export type Held = z.output<typeof HeldFile>;
+export type RunStatements = z.output<typeof StatementsFile>;
 
-export function readHeld(run: Run): Held {
-  return (
-    run.state.read(HeldFile, runFile(run.run, FILE)) ?? { version: 1, envelopes: [], evidence: [], since: {} }
-  );
+export function readStatements(run: Run): RunStatements {
+  const none: RunStatements = { version: 1, envelopes: [], evidence: [], since: {} };
+  return run.state.read(StatementsFile, runFile(run.run, FILE)) ?? none;
 }
 
-/** Keeps what is held now. */
-export function writeHeld(run: Run, before: Held, { envelopes, evidence }: HeldStatements, at: string): Held {
-  const since = { ...before.since };
+/** @param at when the signatures that are not in the file yet were made or came in */
+export function writeStatements(run: Run, { envelopes, evidence }: HeldStatements, at: string): void {
+  const since = { ...readStatements(run).since };
   for (const envelope of envelopes) {
-    const place = placeIn(envelope);
-    for (const { keyid } of envelope.signatures) since[`${place} ${keyid}`] ??= at;
+    for (const { keyid } of envelope.signatures) since[`${placeIn(envelope)} ${keyid}`] ??= at;
   }
-  const held: Held = { version: 1, envelopes: [...envelopes], evidence: [...evidence], since };
-  run.state.write(runFile(run.run, FILE), held);
-  return held;
+  const file: RunStatements = { version: 1, envelopes: [...envelopes], evidence: [...evidence], since };
+  run.state.write(runFile(run.run, FILE), file);
 }
 
 /** Adds an envelope, or puts it in the place of the same with fewer signatures. */
-export function withEnvelope(held: HeldStatements, envelope: Envelope): HeldStatements {
-  const others = held.envelopes.filter((one) => one.payload !== envelope.payload);
-  return { ...held, envelopes: [...others, envelope] };
+export function withEnvelope(statements: HeldStatements, envelope: Envelope): HeldStatements {
+  const others = statements.envelopes.filter((one) => one.payload !== envelope.payload);
+  return { ...statements, envelopes: [...others, envelope] };
 }
 
 function placeIn(envelope: Envelope): string {
@@ -56,31 +53,19 @@ export function envelopeAt({ envelopes }: HeldStatements, place: string): Envelo
   return envelopes.find((envelope) => placeIn(envelope) === place);
 }
 
-/** Whether an organisation has signed an envelope. */
-export function isSignedBy(
+/** The pinned key by which an organisation has signed an envelope; undefined when it has not. */
+export function signingKeyOf(
   envelope: Envelope | undefined,
-  organisation: string,
-  parties: readonly TrustedParty[],
-): boolean {
-  const keys = parties.find((party) => party.organisation === organisation)?.keys ?? [];
-  return envelope?.signatures.some(({ keyid }) => keys.some(({ keyId }) => keyId === keyid)) === true;
-}
-
-/** When an organisation's signature on a place was made or came in. */
-export function signedSince(
-  { since }: Held,
-  place: string,
   organisation: string,
   parties: readonly TrustedParty[],
 ): string | undefined {
   const keys = parties.find((party) => party.organisation === organisation)?.keys ?? [];
-  return keys.map(({ keyId }) => since[`${place} ${keyId}`]).find((at) => at !== undefined);
+  const signature = envelope?.signatures.find(({ keyid }) => keys.some(({ keyId }) => keyId === keyid));
+  return signature?.keyid;
 }
 
-// Where a run keeps each statement that it signs: made once, signed once (src/records/sign/sign-once.ts).
-
-/** @param place one's own stage, the other organisation's, or the completion */
-export function keptStatement(
+/** The file of a statement that this organisation signs: made once, signed once (src/records/sign/sign-once.ts). */
+export function statementFile(
   run: Run,
   place: `own-${StageName}` | `other-${StageName}` | "completion",
 ): Kept {

@@ -1,12 +1,12 @@
-// Items that the walk seals itself: what is declared, rendered, reached and written down.
-// Invariant: each rests on a revision, a digest or a line of another program's record, and names it.
+// Evidence that this organisation states itself: what is declared, rendered, reached and written down.
+// Invariant: each item rests on a revision, a digest or a line of another program's record, and names it.
 
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
-  evidenceItem,
+  operatorItem,
 } from "../../../records/format/evidence-item.ts";
 import { ClientsFile } from "../../../rendered-files/clients-file.ts";
 import { InvocationFile } from "../../../rendered-files/invocation-file.ts";
@@ -36,8 +36,8 @@ import {
 
 type Body = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
 
-/** Items of one plane and one run. */
-export class Stated {
+/** Makes the items of one plane and one run. */
+export class DeclaredEvidence {
   readonly #run: Run;
   readonly #plane: PlaneName;
   readonly #clock: Clock;
@@ -49,17 +49,8 @@ export class Stated {
   }
 
   #item(body: Body): EvidenceItem {
-    return evidenceItem({
-      schema: "svc.federation.evidence_item.v1",
-      plane: this.#plane,
-      partner: counterpartyOf(this.#run),
-      vantage: "operator",
-      subject: null,
-      status: null,
-      reason: null,
-      references: [],
-      at: new Date(this.#clock.now()).toISOString(),
-      durationMs: null,
+    return operatorItem(this.#clock.now(), {
+      ...{ plane: this.#plane, partner: counterpartyOf(this.#run) },
       ...body,
     });
   }

@@ -1,19 +1,12 @@
-// What was seen of one stage, before anybody judges it; and what judging it says.
+// What was observed of one stage, before anybody judges it, and the rules by which it is judged.
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import type { StageName } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
-import type { Drift } from "../../planes/plane.ts";
+import type { Drift, OutOfReach } from "../../planes/plane.ts";
 import type { Partner } from "../../registry/partner.ts";
 
-export interface LeftOpen {
-  /** A room ID, a server name; an item's subject, or its probe. */
-  readonly subject: string;
-  readonly reason: string;
-  readonly hint: string;
-}
-
-/** What the owners have written down about the data duties; or why it cannot be told. */
-export type DutiesSeen =
+/** What the owners have written down about the data duties; or why it cannot be read. */
+export type DutiesReport =
   | { readonly known: true; readonly purgeWaived: boolean }
   | { readonly known: false; readonly found: string; readonly hint: string };
 
@@ -21,48 +14,49 @@ export interface Observation {
   readonly stage: StageName;
   /** Null for the data duties. */
   readonly plane: PlaneName | null;
-  /** The counterparty's entry at the revision that was looked at; undefined when it is gone. */
+  /** The counterparty's entry at the revision that was observed; undefined when it is gone. */
   readonly partner: Partner | undefined;
   /** Which parts this deployment runs. */
   readonly runs: { readonly gateway: boolean; readonly bridge: boolean };
-  /** The reconciler's last word on the plane. */
+  /** The reconciler's last outcome on the plane. */
   readonly applied: { readonly outcome: string; readonly reason: string | null } | null;
-  /** What was changed by hand; only where it was looked for. */
+  /** What was changed by hand; empty where drift was not looked for. */
   readonly drift: readonly Drift[];
   readonly items: readonly EvidenceItem[];
-  readonly outOfReach: readonly LeftOpen[];
-  /** Whether somebody looked as the counterparty. */
+  /** By room ID or server name; or by an item's subject, or its probe. */
+  readonly outOfReach: readonly Omit<OutOfReach, "partner">[];
+  /** Whether the organisation was probed as the counterparty. */
   readonly fromOutside: boolean;
   /** The policy before the run, and whether that one kept the counterparty out already. */
   readonly policyBefore: { readonly digest: string | null; readonly excluded: boolean };
-  /** When the homeserver that ran as the stage was opened was started; null where nobody knows. */
+  /** When the homeserver that ran as the stage was opened was started; null where that is not known. */
   readonly startedBefore: string | null;
   /** Of the data duties alone. */
-  readonly duties: DutiesSeen | undefined;
-  /** Problems of the static tests; undefined where they are not asked for. */
+  readonly duties: DutiesReport | undefined;
+  /** Problems of the static tests; undefined where the stage asks for none. */
   readonly staticProblems: readonly string[] | undefined;
 }
 
-/** One exit condition, judged. */
-export interface Judged {
-  readonly condition: string;
-  readonly verdict: "met" | "not_met" | "unknown" | "not_applicable";
-  /** Digests of the items that show it. */
-  readonly evidence: readonly string[];
-  /** What was tried last, or would have to be. */
-  readonly probe: string;
-  /** What it got. */
-  readonly found: string;
-  /** What to do; empty when nothing is. */
-  readonly hint: string;
-}
+/** An observation with nothing in it. */
+export const NOTHING_OBSERVED: Omit<Observation, "stage" | "plane" | "items"> = {
+  partner: undefined,
+  runs: { gateway: false, bridge: false },
+  applied: null,
+  drift: [],
+  outOfReach: [],
+  fromOutside: false,
+  policyBefore: { digest: null, excluded: false },
+  startedBefore: null,
+  duties: undefined,
+  staticProblems: undefined,
+};
 
 /** What shows one exit condition. */
 export interface Rule {
   readonly condition: string;
-  /** Probes whose items speak of it: none may say open. */
+  /** Probes whose items are about it: none may say open. */
   readonly probes: readonly string[];
-  /** Of those, the ones that must be seen closed at least once. */
+  /** Of those, the ones that must be observed closed at least once. */
   readonly needs: readonly string[];
   readonly hint: string;
   /** It does not apply: the probe whose item shows that. */
@@ -70,24 +64,20 @@ export interface Rule {
   /** Items that say open and lawfully may. */
   readonly excused?: (item: EvidenceItem) => boolean;
   /** What is wrong although every probe is as it should be. */
-  readonly objection?: {
-    readonly verdict: "not_met" | "unknown";
-    readonly found: string;
-    readonly hint: string;
-  };
-  /** Items that cannot say anything are passed over. */
+  readonly objection?: { readonly found: string; readonly hint: string };
+  /** Items that say unknown count neither for it nor against it. */
   readonly ignoresUnclear?: boolean;
-  /** Left out where nothing can be said and nothing need be. */
+  /** Left out where no item is about it. */
   readonly optional?: boolean;
 }
 
-// Probes whose items the walk itself states, from what is declared and written down rather than from an answer.
+// Probes whose items this organisation states itself, from what is declared and written down rather than from an answer.
 
 /** What the reconciler has reached on a plane. */
 export const RECONCILED = "reconciled";
-/** Where an organisation has no such part. */
+/** The organisation has no such part. */
 export const NOTHING_THERE = "nothing_declared";
-/** Where the bridge carries none of the counterparty's agents. */
+/** The bridge carries none of the counterparty's agents. */
 export const NO_PINS = "no_pins_declared";
 /** A plane that this kind of removal leaves alone. */
 export const LEFT_ALONE = "left_alone";
@@ -103,5 +93,5 @@ export const PURGE_WAIVED = "purge_waived";
 export const DUTIES = "duties";
 /** The tests that need no server. */
 export const STATIC_TESTS = "check_federation";
-/** Why a room of a third party is out of reach: nobody here may close it. */
+/** Why a room of a third party is out of reach: this organisation may not close it. */
 export const NOT_OUR_ROOM = "not_our_room";

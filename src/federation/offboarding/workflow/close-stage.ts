@@ -17,8 +17,8 @@ import { parseRevision, type Repository, type Revision } from "../../repository/
 import { counterpartyOf, type Run } from "../run/run.ts";
 
 /**
- * @param admits looks at the partner as it stands on the very head that the commit is built on, and throws to have
- *   nothing happen; asked again where the branch has moved meanwhile
+ * @param admits given the partner as it is on the head that the commit is built on, throws to have nothing happen;
+ *   called again where the branch has moved meanwhile
  * @returns the commit that closes the plane in this run
  * @throws DrawbridgeError `usage`, `head_refused`, `repository_unusable`; RegistryError
  */
@@ -32,7 +32,7 @@ export async function commitStage(
   return untilCommitted(federation, async () => {
     const found = await stageCommit(federation.repository, run, stage);
     if (found !== undefined) return found;
-    // An emergency is not to be held up by what somebody else has broken.
+    // Another partner's broken file must not hold up an emergency.
     const base = await containmentBase(federation, run.kind === "emergency");
     const entry = findPartner(base.registry, counterpartyOf(run));
     const { partner } = entry;

@@ -1,6 +1,7 @@
-// Completes a removal at the remover: looks at every plane again, states what both have done and what remains,
-// and signs it. Invariants: nothing is stated while a plane is open, a signature is missing or something out of
-// reach is waived by nobody; the statement is made once.
+// Completes a removal at the remover: observes every plane again, states what both organisations have done and what
+// remains, and signs it; then puts the record together. Invariants: nothing is stated while a plane is open, a
+// signature is missing or something out of reach is not waived; the statement is made once; a removal is complete
+// only when its record has been verified, by the verifier that an auditor would use.
 import type { CompletionPredicate } from "../../../records/format/completion-predicate.ts";
 import { isOfPurge, ownerAttested, showsPurge } from "../../../records/format/duties.ts";
 import type { StagePredicate, StageStatement } from "../../../records/format/stage-predicate.ts";
@@ -17,15 +18,16 @@ import { type OffboardingContext, type Residual, signerOf } from "../run/context
 import { counterpartyOf, endRun, type Run, runFile } from "../run/run.ts";
 import {
   envelopeAt,
-  type Held,
-  keptStatement,
-  readHeld,
+  type RunStatements,
+  readStatements,
+  signingKeyOf,
+  statementFile,
   withEnvelope,
-  writeHeld,
+  writeStatements,
 } from "../run/statements.ts";
 import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
 import { recheck } from "./recheck.ts";
-import { type Block, OffboardingBlocked, removalOf, requireOpen, withRun } from "./step.ts";
+import { type Block, blockedBy, OffboardingBlocked, removalOf, requireOpen, withRun } from "./step.ts";
 import { type RunView, viewOf } from "./view.ts";
 
 export interface CompleteResult {
@@ -48,9 +50,9 @@ export function complete(context: OffboardingContext, named?: string): Promise<C
       const residual = await context.residual(context, run);
       const signer = signerOf(context.config);
       const make = () => statementOf(context, run, removal, signer, residual);
-      const envelope = await signOnce(keptStatement(run, "completion"), make, removal, signer);
-      const held = readHeld(run);
-      writeHeld(run, held, withEnvelope(held, envelope), timestamp(context.federation.clock.now()));
+      const envelope = await signOnce(statementFile(run, "completion"), make, removal, signer);
+      const at = timestamp(context.federation.clock.now());
+      writeStatements(run, withEnvelope(readStatements(run), envelope), at);
     }
     const recordFile = finishRecord(context, run, trust);
     return { run, recordFile, view: viewOf(run, trust.parties) };
@@ -58,23 +60,21 @@ export function complete(context: OffboardingContext, named?: string): Promise<C
 }
 
 function missingSignatures({ run, stages }: RunView): readonly Block[] {
-  const block = (stage: Block["stage"], condition: string, found: string, hint: string): Block => ({
-    ...{ stage, plane: null, condition, probe: "signatures", found, hint },
-  });
+  const common = { plane: null, probe: "signatures" } as const;
   if (run.self !== run.remover) {
     const found = `${run.remover} completes the removal; this organisation countersigns it`;
-    return [block(null, "remover", found, "Wait for its file; then import it, and sign.")];
+    const hint = "Wait for its file; then import it, and sign.";
+    return [{ ...common, stage: null, condition: "remover", found, hint }];
   }
-  const other = counterpartyOf(run);
-  const look = "See drawbridge offboarding status: it says whose turn it is, and the command.";
-  return stages.flatMap(({ stage, own, other: theirs }) => [
-    ...(own.state === "countersigned"
-      ? []
-      : [block(stage, "signed_by_both", `${run.self}'s part is ${own.state}`, look)]),
-    ...(theirs.state === "countersigned"
-      ? []
-      : [block(stage, "signed_by_both", `${other}'s part is ${theirs.state}`, look)]),
-  ]);
+  const hint = "See drawbridge offboarding status: it says whose turn it is, and the command.";
+  return stages.flatMap(({ stage, own, other }) =>
+    [[run.self, own.state] as const, [counterpartyOf(run), other.state] as const]
+      .filter(([, state]) => state !== "countersigned")
+      .map(([name, state]) => {
+        const found = `${name}'s part is ${state}`;
+        return { ...common, stage, condition: "signed_by_both", found, hint };
+      }),
+  );
 }
 
 function statementOf(
@@ -84,13 +84,14 @@ function statementOf(
   signer: Signer,
   residual: Residual,
 ) {
-  const held = readHeld(run);
-  const found = stagesIn(held.envelopes);
+  const statements = readStatements(run);
+  const found = stagesIn(statements.envelopes);
   const stages = statementOrder(run.remover, run.partner).flatMap((slot) => found.get(placeOf(slot)) ?? []);
   const facts = context.facts(run);
   const other = counterpartyOf(run);
   const theirs = stages.find(({ predicate }) => predicate.organisation === other && isDuties(predicate));
-  if (theirs === undefined) throw new RangeError("the other organisation's duties are not held");
+  if (theirs === undefined) throw new RangeError("the other organisation has not stated its duties");
+  const theirEnvelope = envelopeAt(statements, placeOf({ organisation: other, stage: "data_duties" }));
   const ends = stages.map(({ predicate }) => predicate.closedAt);
   const now = [timestamp(context.federation.clock.now()), ...ends].sort().at(-1) ?? "";
   const { run: id, kind, trigger, remover, partner } = run;
@@ -105,14 +106,14 @@ function statementOf(
         {
           organisation: other,
           owner: ownerIn(theirs.predicate),
-          keyId: keyOf(held, other, removal),
+          keyId: signingKeyOf(theirEnvelope, other, removal.parties) ?? "",
           attestedAt: theirs.predicate.closedAt,
         },
       ],
       references: facts.references,
       staticTests: [testedAt(run.self, now), testedAt(other, testedIn(theirs.predicate))],
       duties: {
-        purge: purgeOf(run, stages, held, facts.purgeWaiver),
+        purge: purgeOf(run, stages, statements, facts.purgeWaiver),
         retention: facts.retention,
         backupExpiry: { state: "attested", by: facts.backupsExpireBy },
         replicatedHistory: "not_retracted",
@@ -123,7 +124,7 @@ function statementOf(
       completedAt: now,
     },
     stages,
-    byDigest(held.evidence),
+    byDigest(statements.evidence),
   );
 }
 
@@ -142,7 +143,7 @@ function ownerIn({ organisation, attested }: StagePredicate): string {
   );
 }
 
-/** When the other organisation's static tests passed: it is said only if it has signed that itself. */
+/** When the other organisation's static tests passed, as it has signed itself. */
 function testedIn({ organisation, attested, closedAt }: StagePredicate): string {
   if (attested.includes(STATIC_TESTS_COMMAND)) return closedAt;
   throw unsaid(
@@ -153,27 +154,19 @@ function testedIn({ organisation, attested, closedAt }: StagePredicate): string 
 }
 
 function unsaid(condition: string, found: string, hint: string): OffboardingBlocked {
-  return new OffboardingBlocked("the removal is not completed", [
-    { ...{ stage: "data_duties", plane: null, condition, probe: "statement" }, found, hint },
-  ]);
-}
-
-function keyOf(held: Held, organisation: string, { parties }: OwnRemoval): string {
-  const envelope = envelopeAt(held, placeOf({ organisation, stage: "data_duties" }));
-  const keys = parties.find((party) => party.organisation === organisation)?.keys ?? [];
-  const used = envelope?.signatures.find(({ keyid }) => keys.some(({ keyId }) => keyId === keyid));
-  return used?.keyid ?? "";
+  const block = { stage: "data_duties", condition, probe: "statement", found, hint } as const;
+  return blockedBy("the removal is not completed", block);
 }
 
 function purgeOf(
   run: Run,
   stages: readonly StageStatement[],
-  held: Held,
+  { evidence }: RunStatements,
   waiver: string | null,
 ): CompletionPredicate["duties"]["purge"] {
   const own = stages.find(({ predicate }) => predicate.organisation === run.self && isDuties(predicate));
-  const named = new Set(own?.predicate.exit.flatMap(({ evidence }) => evidence));
-  const shown = held.evidence.filter((item) => named.has(item.digest) && isOfPurge(item));
+  const named = new Set(own?.predicate.exit.flatMap((condition) => condition.evidence));
+  const shown = evidence.filter((item) => named.has(item.digest) && isOfPurge(item));
   return shown.some(showsPurge)
     ? { state: "done", evidence: shown.map(({ digest }) => digest), waiver: null }
     : { state: "waived", evidence: [], waiver };
@@ -183,9 +176,6 @@ function outOfReachOf(stages: readonly StageStatement[]): CompletionPredicate["o
   const all = stages.flatMap(({ predicate }) => predicate.outOfReach);
   return [...new Map(all.map((entry) => [`${entry.subject} ${entry.reason}`, entry])).values()];
 }
-
-// Puts the record together once both have signed everything. Invariant: a removal is said to be complete only
-// when its record has been verified, by the verifier that an auditor would use.
 
 const RECORD = "record.json";
 
@@ -202,7 +192,7 @@ export function finishRecord(context: OffboardingContext, run: Run, trust: Trust
   if (viewOf(run, trust.parties).completion.state !== "countersigned") return null;
   const { run: id, remover, partner } = run;
   const expected = { ...trust, expect: { remover, partner, run: id } };
-  run.state.writeText(runFile(id, RECORD), assembleRecord(readHeld(run), expected));
+  run.state.writeText(runFile(id, RECORD), assembleRecord(readStatements(run), expected));
   if (run.ended === null) {
     endRun(run, { how: "completed", reason: null, at: timestamp(context.federation.clock.now()) });
   }

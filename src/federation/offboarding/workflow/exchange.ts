@@ -4,10 +4,10 @@ import { type HeldStatements, stagesIn } from "../../../records/sign/removal-fil
 import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
-import { isSignedBy, readHeld, writeHeld } from "../run/statements.ts";
+import { readStatements, signingKeyOf, writeStatements } from "../run/statements.ts";
 import { finishRecord } from "./complete.ts";
 import { TRIGGER_WORD } from "./prove-stage.ts";
-import { OffboardingBlocked, removalOf, requireOpen, withRun } from "./step.ts";
+import { blockedBy, removalOf, requireOpen, withRun } from "./step.ts";
 import { type RunView, viewOf } from "./view.ts";
 
 /**
@@ -20,16 +20,15 @@ export function exportStatements(
 ): Promise<{ readonly run: Run; readonly text: string; readonly statements: number }> {
   return withRun(context, named, async (run, trust) => {
     const removal = removalOf(run, trust);
-    const { envelopes, evidence } = readHeld(run);
-    const signed = envelopes.filter((envelope) => isSignedBy(envelope, run.self, trust.parties));
+    const { envelopes, evidence } = readStatements(run);
+    const signed = envelopes.filter(
+      (envelope) => signingKeyOf(envelope, run.self, trust.parties) !== undefined,
+    );
     if (signed.length === 0) {
-      throw new OffboardingBlocked("there is nothing to pass on", [
-        {
-          ...{ stage: null, plane: null, condition: "signed", probe: "export" },
-          found: "this organisation has signed nothing yet",
-          hint: "Run drawbridge offboarding next, then drawbridge offboarding sign.",
-        },
-      ]);
+      throw blockedBy("there is nothing to pass on", {
+        ...{ condition: "signed", probe: "export", found: "this organisation has signed nothing yet" },
+        hint: "Run drawbridge offboarding next, then drawbridge offboarding sign.",
+      });
     }
     return { run, text: exportExchange(removal, signed, evidence), statements: signed.length };
   });
@@ -54,16 +53,15 @@ export function importStatements(
 ): Promise<ImportResult> {
   return withRun(context, named, async (run, trust) => {
     if (run.ended?.how === "aborted") requireOpen(run);
-    const held = readHeld(run);
-    const imported = importExchange(bytes, removalOf(run, trust), held);
+    const imported = importExchange(bytes, removalOf(run, trust), readStatements(run));
     requireSameTrigger(run, imported.held);
-    writeHeld(run, held, imported.held, timestamp(context.federation.clock.now()));
+    writeStatements(run, imported.held, timestamp(context.federation.clock.now()));
     const recordFile = finishRecord(context, run, trust);
     return { run, added: imported.added, recordFile, view: viewOf(run, trust.parties) };
   });
 }
 
-/** The completion, which both sign, names one trigger: better told at the first stage than at the last. */
+/** The completion, which both sign, names one trigger: a difference is reported at the first stage, not at the last. */
 function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
   const other = counterpartyOf(run);
   const said = [...stagesIn(envelopes).values()]
@@ -71,11 +69,9 @@ function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
     .flatMap(({ predicate }) => predicate.attested)
     .find((word) => word.startsWith(TRIGGER_WORD));
   if (said === undefined || said === `${TRIGGER_WORD}${run.trigger}`) return;
-  throw new OffboardingBlocked("the file is refused, and nothing of it was taken in", [
-    {
-      ...{ stage: null, plane: null, condition: "same_trigger", probe: "import" },
-      found: `${other} has opened its run as ${said.slice(TRIGGER_WORD.length)}, this organisation as ${run.trigger}`,
-      hint: "Agree on one trigger; whoever has the other one aborts its run and opens it again.",
-    },
-  ]);
+  throw blockedBy("the file is refused, and nothing of it was taken in", {
+    ...{ condition: "same_trigger", probe: "import" },
+    found: `${other} has opened its run as ${said.slice(TRIGGER_WORD.length)}, this organisation as ${run.trigger}`,
+    hint: "Agree on one trigger; whoever has the other one aborts its run and opens it again.",
+  });
 }

@@ -1,4 +1,4 @@
-// What each remaining stage would change, interrupt and restart, before anything is touched.
+// What each remaining stage would change, interrupt and restart, before anything is changed.
 // Invariant: nothing is written to the repository, and nothing is asked of a real part.
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,36 +1,42 @@
-// One stage of one's own, from its beginning to its proof. Invariants: that it is begun is written before
-// anything is changed; what it was shown by is written as a whole; done again, it takes up what is done.
+// One stage of one's own, from its opening to its proof. Invariants: that a stage is begun is written before anything
+// is changed; a proof is written as a whole; a step that is done again goes on from what is done.
 import { OWNER_WORD } from "../../../records/format/duties.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { probeFromInside } from "../../probes/inside.ts";
 import { currentState } from "../../reconcile/assess.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import { findPartner } from "../../registry/find-partner.ts";
+import { findPartner, partnerEntry } from "../../registry/find-partner.ts";
 import type { Partner } from "../../registry/partner.ts";
 import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/consistency.ts";
 import type { OffboardingContext } from "../run/context.ts";
-import { dutiesEvidence, type Proof, readStage, type StageRecord, writeStage } from "../run/progress.ts";
+import {
+  type Proof,
+  readDutiesEvidence,
+  readStage,
+  type StageProgress,
+  writeStage,
+} from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
-import { Stated } from "../stages/declared-evidence.ts";
-import { judgeStage } from "../stages/judge.ts";
-import type { Judged, Observation } from "../stages/observation.ts";
-import { observeStage } from "../stages/observe.ts";
+import { DeclaredEvidence } from "../stages/declared-evidence.ts";
+import { allHold, judgeStage } from "../stages/judge.ts";
+import { NOTHING_OBSERVED } from "../stages/observation.ts";
+import { observeStage, type StageObservation } from "../stages/observe.ts";
 import { startedAtIn } from "../stages/rules.ts";
 import { commitStage } from "./close-stage.ts";
 import { OffboardingBlocked } from "./step.ts";
 import { isLeftAlone } from "./view.ts";
 
 /**
- * Opens the stage if it is not open, closes its plane if it is not closed, and looks whether that holds.
- * @param ahead why it is opened before both have signed the one before it
+ * Opens the stage if it is not open, closes its plane if it is not closed, and observes whether that holds.
+ * @param skipped why it is opened before both have signed the one before it
  */
 export async function workStage(
   context: OffboardingContext,
   run: Run,
   stage: StageName,
-  ahead: string | null,
-): Promise<StageRecord> {
+  skipped: string | null,
+): Promise<StageProgress> {
   const { federation } = context;
   const plane = PLANE_OF_STAGE[stage];
   const begun = readStage(run, stage);
@@ -39,29 +45,28 @@ export async function workStage(
     if (closing !== null && run.kind === "partial") requireNamed(context, run, stage, closing, partner);
   };
   // Before the stage is opened, so that one that closes nothing is not open either; and again with the commit.
-  if (closing !== null && run.kind === "partial") admits(await partnerNow(context, run));
-  let record = begun ?? writeStage(run, await opened(context, run, stage, ahead));
+  if (closing !== null && run.kind === "partial") {
+    const { desired } = await currentState(federation);
+    admits(findPartner(desired.registry, counterpartyOf(run)).partner);
+  }
+  let progress = begun ?? writeStage(run, await opened(context, run, stage, skipped));
   if (closing !== null) {
     const commit = await commitStage(federation, run, stage, closing, admits);
-    record = writeStage(run, { ...record, commit });
+    progress = writeStage(run, { ...progress, commit });
   }
-  const proof = isLeftAlone(run, stage)
-    ? proofOfNothing(context, run, record)
-    : await prove(context, run, record);
-  // A homeserver that was restarted meanwhile is measured anew from now on.
-  const restarted = proof.conditions.some(
+  const observed = isLeftAlone(run, stage)
+    ? leftAlone(context, run, stage)
+    : await observeStage(context, run, progress, "apply");
+  const proof = proofOf(context, run, progress, observed);
+  // After a restart of the homeserver, its process of now is the one to measure from.
+  const isRestarted = proof.conditions.some(
     ({ condition, verdict }) => condition === "no_restart" && verdict === "not_met",
   );
   return writeStage(run, {
-    ...record,
+    ...progress,
     proof,
-    ...(restarted && { startedBefore: startedAtIn(proof.items) }),
+    ...(isRestarted && { homeserver_started_at: startedAtIn(proof.items) }),
   });
-}
-
-async function partnerNow({ federation }: OffboardingContext, run: Run): Promise<Partner> {
-  const { desired } = await currentState(federation);
-  return findPartner(desired.registry, counterpartyOf(run)).partner;
 }
 
 /** A partial removal closes two planes whole: only what is named may be on them, when they are closed too. */
@@ -88,92 +93,59 @@ async function opened(
   context: OffboardingContext,
   run: Run,
   stage: StageName,
-  ahead: string | null,
-): Promise<StageRecord> {
-  const { federation } = context;
-  const now = timestamp(federation.clock.now());
-  // What was deleted may have been deleted before its stage had its turn.
-  const duties = stage === "data_duties" ? dutiesEvidence(run).map(({ at }) => isoOf(at)) : [];
+  skipped: string | null,
+): Promise<StageProgress> {
+  const now = timestamp(context.federation.clock.now());
+  // A purge may have been run before its stage was opened.
+  const duties = stage === "data_duties" ? readDutiesEvidence(run) : [];
   return {
     version: 1,
     stage,
-    openedAt: [now, ...duties].sort()[0] ?? now,
-    ahead,
-    startedBefore: stage === "policy_border" ? await startedNow(context, run) : null,
+    opened_at: [now, ...duties.map(({ at }) => timestamp(Date.parse(at)))].sort()[0] ?? now,
+    countersignature_skipped: skipped,
+    homeserver_started_at: stage === "policy_border" ? await startedNow(context, run) : null,
     commit: null,
     proof: null,
   };
 }
 
-function isoOf(at: string): string {
-  return timestamp(Date.parse(at));
-}
-
 async function startedNow({ federation }: OffboardingContext, run: Run): Promise<string | null> {
   const { desired } = await currentState(federation);
-  const other = counterpartyOf(run);
-  const entry = desired.registry.partners.find(({ partner }) => partner.serverName === other);
+  const entry = partnerEntry(desired.registry, counterpartyOf(run));
   if (entry === undefined) return null;
   return startedAtIn(await probeFromInside(federation.planes, desired, entry, ["border"], federation.clock));
 }
 
-async function prove(context: OffboardingContext, run: Run, record: StageRecord): Promise<Proof> {
-  const { observation, revision, render } = await observeStage(context, run, record, "apply");
-  return proofOf(context, run, record, observation, { revision, render });
+function leftAlone({ federation }: OffboardingContext, run: Run, stage: StageName): StageObservation {
+  const plane = PLANE_OF_STAGE[stage];
+  const item = new DeclaredEvidence(run, plane ?? "transport", federation.clock).leftAlone();
+  return { observation: { ...NOTHING_OBSERVED, stage, plane, items: [item] }, revision: null, render: null };
 }
-
-function proofOfNothing(context: OffboardingContext, run: Run, record: StageRecord): Proof {
-  const plane = PLANE_OF_STAGE[record.stage] ?? "transport";
-  const item = new Stated(run, plane, context.federation.clock).leftAlone();
-  const observation = { ...NOTHING_SEEN, stage: record.stage, plane, items: [item] };
-  return proofOf(context, run, record, observation, { revision: null, render: null });
-}
-
-const NOTHING_SEEN: Omit<Observation, "stage" | "plane" | "items"> = {
-  partner: undefined,
-  runs: { gateway: false, bridge: false },
-  applied: null,
-  drift: [],
-  outOfReach: [],
-  fromOutside: false,
-  policyBefore: { digest: null, excluded: false },
-  startedBefore: null,
-  duties: undefined,
-  staticProblems: undefined,
-};
 
 function proofOf(
   context: OffboardingContext,
   run: Run,
-  { stage, ahead }: StageRecord,
-  observation: Observation,
-  at: Pick<Proof, "revision" | "render">,
+  { stage, countersignature_skipped: skipped }: StageProgress,
+  { observation, revision, render }: StageObservation,
 ): Proof {
   const conditions = judgeStage(observation);
   const named = new Set(conditions.flatMap(({ evidence }) => evidence));
-  // Of what does not hold, everything that was seen is kept, so that it can be looked into.
-  const holds = conditions.every(({ verdict }) => verdict === "met" || verdict === "not_applicable");
-  const items = observation.items.filter(({ digest }) => !holds || named.has(digest));
+  // Where a condition does not hold, every item is kept, so that an operator can look into it.
+  const items = observation.items.filter(({ digest }) => !allHold(conditions) || named.has(digest));
   return {
-    at: timestamp(context.federation.clock.now()),
-    ...at,
-    conditions: conditions.map(copyOf),
-    outOfReach: [...observation.outOfReach],
+    ...{ at: timestamp(context.federation.clock.now()), revision, render, conditions: [...conditions] },
+    out_of_reach: [...observation.outOfReach],
     items: [...new Map(items.map((item) => [item.digest, item])).values()],
     attested: [
-      ...(ahead === null ? [] : [`${AHEAD_WORD}${ahead}`]),
+      ...(skipped === null ? [] : [`${SKIPPED_WORD}${skipped}`]),
       ...(stage === STAGE_NAMES[0] ? [`${TRIGGER_WORD}${run.trigger}`] : []),
       ...(stage === "data_duties" ? attestedDuties(context, run) : []),
     ],
   };
 }
 
-function copyOf(judged: Judged): Proof["conditions"][number] {
-  return { ...judged, evidence: [...judged.evidence] };
-}
-
 /** Prefix of the word that says why a stage was opened before both had signed the one before it. */
-export const AHEAD_WORD = "ahead:";
+export const SKIPPED_WORD = "countersignature_skipped:";
 /** Prefix of the word by which an organisation says, in its first stage, why it removes the other. */
 export const TRIGGER_WORD = "trigger:";
 /** The tests that need no server, as they are named in records. */
@@ -190,7 +162,7 @@ function attestedDuties(context: OffboardingContext, run: Run): readonly string[
       `${OWNER_WORD}${owner}`,
     ];
   } catch {
-    // The condition that the duties are recorded tells why.
+    // The condition `duties_recorded` says why the private record cannot be read.
     return [];
   }
 }

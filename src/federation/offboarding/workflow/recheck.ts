@@ -1,10 +1,10 @@
-// Looks at every plane again before a removal is completed. Invariants: nothing is brought in order on the way,
-// because what somebody has opened by hand is to be noticed; whatever is open, or cannot be told, is named.
+// Observes every plane again before a removal is completed. Invariants: nothing is repaired on the way, because what
+// was opened by hand must be noticed; every condition that does not hold, or is unknown, is reported.
 import { PLANE_OF_STAGE, STAGE_NAMES } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { recentDrift } from "../../state/drift-records.ts";
 import type { OffboardingContext } from "../run/context.ts";
-import { readStage, readWaivers, type StageRecord } from "../run/progress.ts";
+import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
 import type { Run } from "../run/run.ts";
 import { judgeStage } from "../stages/judge.ts";
 import { observeStage } from "../stages/observe.ts";
@@ -12,10 +12,10 @@ import { type Block, OffboardingBlocked } from "./step.ts";
 import { isLeftAlone } from "./view.ts";
 
 const DRIFT_MAX = 1_000;
-/** A stage that was signed, of which nothing is left to look again by. */
+/** A stage that was signed, and whose progress is gone. */
 const FORGOTTEN = {
-  ...{ condition: "remembered", probe: "state", found: "what was done in this stage is not remembered here" },
-  hint: "Restore the run's folder below state/offboarding from a backup: every plane has to be looked at again.",
+  ...{ condition: "remembered", probe: "state", found: "what was done in this stage is not recorded here" },
+  hint: "Restore the run's folder below state/offboarding from a backup: every plane has to be observed again.",
 };
 
 /**
@@ -27,17 +27,17 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
   const blocks: Block[] = [];
   for (const stage of STAGE_NAMES) {
     if (isLeftAlone(run, stage)) continue;
-    context.say(`looking again: ${stage}`);
+    context.say(`observing again: ${stage}`);
     const plane = PLANE_OF_STAGE[stage];
-    const record = readStage(run, stage);
-    if (record === undefined) {
+    const progress = readStage(run, stage);
+    if (progress === undefined) {
       blocks.push({ ...{ stage, plane }, ...FORGOTTEN });
       continue;
     }
-    tellRepaired(context, record, plane);
-    const { observation } = await observeStage(context, run, record, "look");
+    reportRepaired(context, progress, plane);
+    const { observation } = await observeStage(context, run, progress, "observe");
     for (const { condition, verdict, probe, found, hint } of judgeStage(observation)) {
-      // That the homeserver was restarted after stage 4 was shown is what stage 5 does.
+      // Stage 5 restarts the homeserver after stage 4 was shown.
       if (verdict === "met" || verdict === "not_applicable" || condition === "no_restart") continue;
       blocks.push({ stage, plane, condition, probe, found, hint });
     }
@@ -49,14 +49,14 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
   if (blocks.length > 0) throw new OffboardingBlocked(what, blocks);
 }
 
-/** What was opened by hand since the stage was shown and put right by the reconciler blocks nothing, and is told. */
-function tellRepaired(
+/** Reports what was changed by hand since the stage was shown and repaired by the reconciler; it blocks nothing. */
+function reportRepaired(
   { federation, say }: OffboardingContext,
-  { proof }: StageRecord,
+  { proof }: StageProgress,
   plane: PlaneName | null,
 ): void {
   for (const { plane: changed, subject, kind, at } of recentDrift(federation.state, DRIFT_MAX)) {
     if (changed !== plane || proof === null || at < proof.at) continue;
-    say(`NOTE: the ${changed} plane was changed by hand and put right at ${at}: ${subject} (${kind})`);
+    say(`NOTE: the ${changed} plane was changed by hand and repaired at ${at}: ${subject} (${kind})`);
   }
 }

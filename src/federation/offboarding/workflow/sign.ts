@@ -1,4 +1,4 @@
-// Signs what this organisation has shown of its own stages, and what the other has stated of its.
+// Signs this organisation's proved stages, and countersigns what the other organisation has stated of its stages.
 // Invariants: a stage whose exit condition does not hold is not signed; each statement is made once and signed
 // once (src/records/sign/sign-once.ts); what is countersigned was verified with all its evidence first.
 
@@ -11,13 +11,22 @@ import { stageStatement } from "../../../records/sign/stage-statement.ts";
 import { placeOf } from "../../../records/verify/stage.ts";
 import { currentState } from "../../reconcile/assess.ts";
 import { timestamp } from "../../reconcile/context.ts";
+import { partnerEntry } from "../../registry/find-partner.ts";
 import { type OffboardingContext, signerOf } from "../run/context.ts";
+import { readStage } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
-import { envelopeAt, keptStatement, readHeld, withEnvelope, writeHeld } from "../run/statements.ts";
+import {
+  envelopeAt,
+  readStatements,
+  statementFile,
+  withEnvelope,
+  writeStatements,
+} from "../run/statements.ts";
+import { allHold, declaredOpen } from "../stages/judge.ts";
 import { finishRecord } from "./complete.ts";
 import { recheck } from "./recheck.ts";
-import { type Block, OffboardingBlocked, removalOf, requireOpen, withRun } from "./step.ts";
-import { isLeftAlone, movesOf, type RunView, type StageView, viewOf } from "./view.ts";
+import { type Block, blockedBy, OffboardingBlocked, removalOf, requireOpen, withRun } from "./step.ts";
+import { isLeftAlone, type RunView, type StageView, stepsOf, viewOf } from "./view.ts";
 
 export interface SignResult {
   readonly run: Run;
@@ -38,27 +47,27 @@ export function sign(context: OffboardingContext, named?: string): Promise<SignR
     const removal = removalOf(run, trust);
     const { parties } = trust;
     const before = viewOf(run, parties);
-    const moves = movesOf(before);
-    if (moves.sign.length === 0 && moves.countersign.length === 0) throw nothingToSign(before);
+    const steps = stepsOf(before);
+    if (steps.sign.length === 0 && steps.countersign.length === 0) throw nothingToSign(before);
     const signer = signerOf(context.config);
     const at = () => timestamp(context.federation.clock.now());
-    for (const stage of moves.sign) await signStage(context, run, stage, { removal, signer, at });
-    for (const place of moves.countersign) {
+    for (const stage of steps.sign) await signStage(context, run, stage, { removal, signer, at });
+    for (const place of steps.countersign) {
       if (place === "completion") await recheck(context, run, "the completion is not countersigned");
       await countersign(run, place, { removal, signer, at });
     }
     const recordFile = finishRecord(context, run, trust);
     return {
       run,
-      signed: moves.sign,
-      countersigned: moves.countersign,
+      signed: steps.sign,
+      countersigned: steps.countersign,
       recordFile,
       view: viewOf(run, parties),
     };
   });
 }
 
-interface Pen {
+interface Signing {
   readonly removal: OwnRemoval;
   readonly signer: Signer;
   readonly at: () => string;
@@ -68,33 +77,29 @@ async function signStage(
   context: OffboardingContext,
   run: Run,
   stage: StageName,
-  { removal, signer, at }: Pen,
+  { removal, signer, at }: Signing,
 ): Promise<void> {
   await requireStillClosed(context, run, stage);
-  const kept = keptStatement(run, `own-${stage}`);
-  const envelope = await signOnce(kept, () => statementOf(run, stage, removal), removal, signer);
-  const held = readHeld(run);
-  writeHeld(run, held, withEnvelope({ ...held, evidence: withProof(run, stage, removal) }, envelope), at());
-}
-
-/** Everything that is held, and what the stage's proof rests on. */
-function withProof(run: Run, stage: StageName, { parties }: OwnRemoval) {
-  const record = viewOf(run, parties).stages.find((one) => one.stage === stage)?.record;
-  const items = [...readHeld(run).evidence, ...(record?.proof?.items ?? [])];
-  return [...byDigest(items).values()];
+  const file = statementFile(run, `own-${stage}`);
+  const envelope = await signOnce(file, () => statementOf(run, stage, removal), removal, signer);
+  const statements = readStatements(run);
+  const evidence = [
+    ...byDigest([...statements.evidence, ...(readStage(run, stage)?.proof?.items ?? [])]).values(),
+  ];
+  writeStatements(run, withEnvelope({ ...statements, evidence }, envelope), at());
 }
 
 function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): StageStatement {
-  const { stages, held, waivers } = viewOf(run, parties);
-  const record = stages.find((one) => one.stage === stage)?.record;
-  if (record?.proof == null) throw new RangeError(`${stage} has no proof`);
-  const { proof, openedAt } = record;
+  const { stages, statements, waivers } = viewOf(run, parties);
+  const progress = stages.find((one) => one.stage === stage)?.progress;
+  if (progress?.proof == null) throw new RangeError(`${stage} has no proof`);
+  const { proof, opened_at: openedAt } = progress;
   const before = STAGE_NAMES[STAGE_NAMES.indexOf(stage) - 1];
   const own = run.self;
   const previous =
     before === undefined
       ? null
-      : (stagesIn(held.envelopes).get(placeOf({ organisation: own, stage: before })) ?? null);
+      : (stagesIn(statements.envelopes).get(placeOf({ organisation: own, stage: before })) ?? null);
   const closedAt = [proof.at, previous?.predicate.closedAt ?? proof.at].sort().at(-1) ?? proof.at;
   const { run: id, kind, remover, partner } = run;
   return stageStatement(
@@ -107,7 +112,7 @@ function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): Stage
         verdict: verdict === "not_applicable" ? "not_applicable" : "met",
         evidence,
       })),
-      outOfReach: proof.outOfReach.map(({ subject, reason }) => {
+      outOfReach: proof.out_of_reach.map(({ subject, reason }) => {
         const waiver = waivers.get(subject);
         return { subject, reason, waivedBy: waiver?.by ?? null, waiver: waiver?.reason ?? null };
       }),
@@ -129,55 +134,48 @@ async function requireStillClosed(
   const plane = PLANE_OF_STAGE[stage];
   if (plane === null || isLeftAlone(run, stage)) return;
   const { desired } = await currentState(federation);
-  const other = counterpartyOf(run);
-  const entry = desired.registry.partners.find(({ partner }) => partner.serverName === other);
-  if (entry?.partner.planes[plane] === "closed") return;
-  throw new OffboardingBlocked(`stage ${stage} is not signed`, [
-    {
-      ...{ stage, plane, condition: "in_force", probe: "registry" },
-      found: `the registry declares the ${plane} plane open`,
-      hint: `Set planes.${plane}: closed in its file, render and commit; see git log for who opened it.`,
-    },
-  ]);
+  if (partnerEntry(desired.registry, counterpartyOf(run))?.partner.planes[plane] === "closed") return;
+  const [found, hint] = declaredOpen(plane);
+  const block = { stage, plane, condition: "in_force", probe: "registry", found, hint };
+  throw blockedBy(`stage ${stage} is not signed`, block);
 }
 
-async function countersign(run: Run, place: StageName | "completion", pen: Pen): Promise<void> {
-  const { removal, signer, at } = pen;
-  const held = readHeld(run);
+async function countersign(
+  run: Run,
+  place: StageName | "completion",
+  { removal, signer, at }: Signing,
+): Promise<void> {
+  const statements = readStatements(run);
   const name = place === "completion" ? place : placeOf({ organisation: counterpartyOf(run), stage: place });
-  const envelope = envelopeAt(held, name);
-  if (envelope === undefined) throw new RangeError(`${name} is not held`);
-  const kept = keptStatement(run, place === "completion" ? place : `other-${place}`);
-  const signed = await countersignOnce(kept, envelope, removal, held, signer);
-  writeHeld(run, held, withEnvelope(held, signed), at());
+  const envelope = envelopeAt(statements, name);
+  if (envelope === undefined) throw new RangeError(`there is no statement of ${name}`);
+  const file = statementFile(run, place === "completion" ? place : `other-${place}`);
+  const signed = await countersignOnce(file, envelope, removal, statements, signer);
+  writeStatements(run, withEnvelope(statements, signed), at());
 }
 
 function nothingToSign(view: RunView): OffboardingBlocked {
   const stage = view.stages.find(({ own }) => own.state === "closing" || own.state === "proving");
-  if (stage !== undefined)
+  if (stage !== undefined) {
     return new OffboardingBlocked(`stage ${stage.stage} is not signed`, blocksOf(stage));
-  const { waiting } = movesOf(view);
-  return new OffboardingBlocked("there is nothing to sign", [
-    {
-      ...{ stage: waiting?.stage ?? null, plane: null, condition: "turn", probe: "status" },
-      found: waiting === null ? "the next step is not a signature" : `waiting for ${waiting.for}`,
-      hint: "See drawbridge offboarding status: it says whose turn it is, and the command.",
-    },
-  ]);
+  }
+  const { waiting } = stepsOf(view);
+  return blockedBy("there is nothing to sign", {
+    ...{ stage: waiting?.stage ?? null, condition: "turn", probe: "status" },
+    found: waiting === null ? "the next step is not a signature" : `waiting for ${waiting.for}`,
+    hint: "See drawbridge offboarding status: it says whose turn it is, and the command.",
+  });
 }
 
 /** Why a stage cannot be signed yet. */
-export function blocksOf({ stage, record, unwaived }: StageView): readonly Block[] {
+export function blocksOf({ stage, progress, unwaived }: StageView): readonly Block[] {
   const plane = PLANE_OF_STAGE[stage];
-  if (record?.proof == null) {
+  if (progress?.proof == null) {
     const found = "it has not been shown yet";
-    return [
-      { stage, plane, condition: "shown", probe: "next", found, hint: "Run drawbridge offboarding next." },
-    ];
+    const hint = "Run drawbridge offboarding next.";
+    return [{ stage, plane, condition: "shown", probe: "next", found, hint }];
   }
-  const open = record.proof.conditions.filter(
-    ({ verdict }) => verdict === "not_met" || verdict === "unknown",
-  );
+  const open = progress.proof.conditions.filter((condition) => !allHold([condition]));
   return [
     ...open.map(({ condition, probe, found, hint }) => ({ stage, plane, condition, probe, found, hint })),
     ...unwaived.map(({ subject, reason, hint }) => ({

@@ -1,5 +1,5 @@
-// Where a run is, what waits for whom, since when, and the exact next command on either side: for a person who
-// is tired, and for a script. Pure but for reading the run's files.
+// The status of a run as an operator and a script read it: every stage, who waits for whom since when, and the exact
+// next command on either side. It follows from the run's files alone.
 
 import { PLANE_OF_STAGE, positionOf, type StageName } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
@@ -8,7 +8,15 @@ import { counterpartyOf, type Run } from "../run/run.ts";
 import { recordFileOf } from "./complete.ts";
 import { blocksOf } from "./sign.ts";
 import type { Block } from "./step.ts";
-import { type Moves, movesOf, type RunView, type StageView, viewOf, type Waiting } from "./view.ts";
+import {
+  isSignedByBoth,
+  type RunView,
+  type StageView,
+  type Steps,
+  stepsOf,
+  viewOf,
+  type Waiting,
+} from "./view.ts";
 
 export interface StageStatus {
   readonly position: number;
@@ -46,35 +54,35 @@ export interface RunStatus {
 
 export function statusOf(run: Run, { parties }: Trust): RunStatus {
   const view = viewOf(run, parties);
-  const { run: id, kind, trigger, remover, partner, self, openedAt, ended } = run;
-  const moves = movesOf(view);
+  const { run: id, kind, trigger, remover, partner, self, opened_at: openedAt, ended } = run;
+  const steps = stepsOf(view);
   return {
     ...{ run: id, kind, trigger, remover, partner, self, openedAt, ended },
     containedAt: view.containedAt,
     stages: view.stages.map(stageStatus),
     completion: view.completion,
-    waiting: moves.waiting,
-    next: commandOf(moves),
+    waiting: steps.waiting,
+    next: commandOf(steps),
     otherNext: otherCommand(view),
     recordFile: ended?.how === "completed" ? recordFileOf(run) : null,
   };
 }
 
 function stageStatus(view: StageView): StageStatus {
-  const { stage, own, other, record } = view;
+  const { stage, own, other, progress } = view;
   const plane = PLANE_OF_STAGE[stage];
-  const isStuck = own.state === "proving" && record?.proof != null;
+  const isStuck = own.state === "proving" && progress?.proof != null;
   return {
     ...{ position: positionOf(stage), stage, plane, own, other },
     planeNumber: plane === null ? null : PLANE_NUMBERS[plane],
-    commit: record?.commit ?? null,
-    openedAt: record?.openedAt ?? null,
-    provedAt: own.state === "closing" || isStuck ? null : (record?.proof?.at ?? null),
+    commit: progress?.commit ?? null,
+    openedAt: progress?.opened_at ?? null,
+    provedAt: own.state === "closing" || isStuck ? null : (progress?.proof?.at ?? null),
     blocks: isStuck ? blocksOf(view) : [],
   };
 }
 
-function commandOf({ ended, contain, work, sign, countersign, complete, waiting }: Moves): readonly string[] {
+function commandOf({ ended, contain, work, sign, countersign, complete, waiting }: Steps): readonly string[] {
   if (ended === "completed") return ["verify"];
   if (ended === "aborted") return [];
   if (contain) return ["next"];
@@ -87,16 +95,12 @@ function commandOf({ ended, contain, work, sign, countersign, complete, waiting 
 /** What the other one has to do, if it has everything that was exported here. */
 function otherCommand({ run, stages, completion }: RunView): readonly string[] {
   if (run.ended !== null) return [];
-  const imports = ["import", "FILE"];
-  if (stages.some(({ own }) => own.state === "signed")) return [...imports, "sign", "export", "FILE"];
-  if (completion.state === "signed" && run.self === run.remover)
-    return [...imports, "sign", "export", "FILE"];
-  const open = stages.find(({ other }) => other.state === "unknown");
-  if (open !== undefined) return ["next", "sign", "export", "FILE"];
-  const isWhole = stages.every(
-    ({ own, other }) => own.state === "countersigned" && other.state === "countersigned",
-  );
-  return isWhole && counterpartyOf(run) === run.remover && completion.state === "none"
+  const isCompletedHere = completion.state === "signed" && run.self === run.remover;
+  if (isCompletedHere || stages.some(({ own }) => own.state === "signed")) {
+    return ["import", "FILE", "sign", "export", "FILE"];
+  }
+  if (stages.some(({ other }) => other.state === "unknown")) return ["next", "sign", "export", "FILE"];
+  return stages.every(isSignedByBoth) && counterpartyOf(run) === run.remover && completion.state === "none"
     ? ["complete", "export", "FILE"]
     : [];
 }

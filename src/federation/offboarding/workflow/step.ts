@@ -1,5 +1,5 @@
-// A run as the records see it, and one step of it at a time.
-// Invariant: a run that has ended is not worked on.
+// One step of a run at a time, and what keeps a step from being done: each obstacle with what was tried, what was
+// found and what to do. Invariant: a run that has ended is not worked on.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { StageName } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
@@ -7,51 +7,6 @@ import type { OwnRemoval } from "../../../records/sign/removal-files.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { type OffboardingContext, trustOf } from "../run/context.ts";
 import { counterpartyOf, findRun, type Run } from "../run/run.ts";
-
-/** @throws DrawbridgeError `config_invalid` when a party has no pinned key */
-export function removalOf(run: Run, { parties }: Trust): OwnRemoval {
-  for (const name of [run.self, counterpartyOf(run)]) {
-    if (parties.some(({ organisation }) => organisation === name)) continue;
-    throw new DrawbridgeError("config_invalid", `the trust file has no key of ${name}`, {
-      hint: "Add its public key to offboarding.trustFile, received by another way than the statements.",
-    });
-  }
-  const { run: id, kind, remover, partner, self } = run;
-  return { run: id, kind, remover, partner, self, parties };
-}
-
-/**
- * Does one step of a run while nobody else does.
- * @param named the run, or the counterparty; the only open run when absent
- */
-export async function withRun<Result>(
-  context: OffboardingContext,
-  named: string | undefined,
-  step: (run: Run, trust: Trust) => Promise<Result>,
-): Promise<Result> {
-  const { state, clock } = context.federation;
-  const { run: id } = findRun(state, named);
-  const lock = await state.lock(`offboarding ${id}`, clock, () =>
-    context.say("another step is at work; waiting"),
-  );
-  try {
-    // It may have ended while this step waited.
-    return await step(findRun(state, id), trustOf(context.config));
-  } finally {
-    await lock.release();
-  }
-}
-
-/** @throws DrawbridgeError `usage` when the run was aborted, or has ended */
-export function requireOpen(run: Run): void {
-  if (run.ended === null) return;
-  throw new DrawbridgeError("usage", `run ${run.run} was ${run.ended.how} at ${run.ended.at}`, {
-    hint: "Nothing is left to do in it; open another run for another removal.",
-  });
-}
-
-// What keeps a step from being done: each with what was tried, what it got and what to do. What a stage demands
-// stands in its own file in ../stages.
 
 export interface Block {
   readonly stage: StageName | null;
@@ -75,4 +30,54 @@ export class OffboardingBlocked extends DrawbridgeError {
     this.name = "OffboardingBlocked";
     this.blocks = blocks;
   }
+}
+
+/** A step that is blocked by one thing, which belongs to no plane. */
+export function blockedBy(
+  what: string,
+  block: Omit<Block, "stage" | "plane"> & Partial<Block>,
+): OffboardingBlocked {
+  return new OffboardingBlocked(what, [{ stage: null, plane: null, ...block }]);
+}
+
+/** A run as the records see it. @throws DrawbridgeError `config_invalid` when a party has no pinned key */
+export function removalOf(run: Run, { parties }: Trust): OwnRemoval {
+  for (const name of [run.self, counterpartyOf(run)]) {
+    if (parties.some(({ organisation }) => organisation === name)) continue;
+    throw new DrawbridgeError("config_invalid", `the trust file has no key of ${name}`, {
+      hint: "Add its public key to offboarding.trustFile, received by another way than the statements.",
+    });
+  }
+  const { run: id, kind, remover, partner, self } = run;
+  return { run: id, kind, remover, partner, self, parties };
+}
+
+/**
+ * Does one step of a run while no other process does.
+ * @param named the run, or the counterparty; the only open run when absent
+ */
+export async function withRun<Result>(
+  context: OffboardingContext,
+  named: string | undefined,
+  step: (run: Run, trust: Trust) => Promise<Result>,
+): Promise<Result> {
+  const { state, clock } = context.federation;
+  const { run: id } = findRun(state, named);
+  const lock = await state.lock(`offboarding ${id}`, clock, () =>
+    context.say("waiting for another step of this run to end"),
+  );
+  try {
+    // The run may have ended while this step waited.
+    return await step(findRun(state, id), trustOf(context.config));
+  } finally {
+    await lock.release();
+  }
+}
+
+/** @throws DrawbridgeError `usage` when the run was aborted, or has ended */
+export function requireOpen(run: Run): void {
+  if (run.ended === null) return;
+  throw new DrawbridgeError("usage", `run ${run.run} was ${run.ended.how} at ${run.ended.at}`, {
+    hint: "Nothing is left to do in it; open another run for another removal.",
+  });
 }

@@ -1,7 +1,7 @@
-// Where a run stands, from its files alone. Pure but for reading them.
-// Invariant: a state is never stored; it follows from what is there: a record, a commit, a proof, signatures.
-import { z } from "zod";
-import { Instant } from "../../../records/format/fields.ts";
+// Where a run stands, and whose turn it is, from the run's files alone.
+// Invariants: a state is never stored, it follows from a stage's progress, a commit, a proof and signatures; a stage
+// is opened only after both have signed the one before it, unless somebody gives a reason to skip the
+// countersignature; whoever waits is told for what and since when.
 import {
   PLANE_OF_STAGE,
   STAGE_NAMES,
@@ -10,9 +10,16 @@ import {
 } from "../../../records/format/stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
 import { placeOf } from "../../../records/verify/stage.ts";
-import { type Proof, readStage, readWaivers, type StageRecord, type Waiver } from "../run/progress.ts";
-import { counterpartyOf, type Run, runFile } from "../run/run.ts";
-import { envelopeAt, type Held, isSignedBy, readHeld, signedSince } from "../run/statements.ts";
+import {
+  containedAt,
+  type Proof,
+  readStage,
+  readWaivers,
+  type StageProgress,
+  type Waiver,
+} from "../run/progress.ts";
+import { counterpartyOf, type Run } from "../run/run.ts";
+import { envelopeAt, type RunStatements, readStatements, signingKeyOf } from "../run/statements.ts";
 import { allHold } from "../stages/judge.ts";
 
 /** `closing`: begun, and not known to be committed; `proving`: closed, and not shown yet. */
@@ -24,9 +31,9 @@ export interface StageView {
   readonly stage: StageName;
   readonly own: { readonly state: StageState; readonly since: string | null };
   readonly other: { readonly state: OtherState; readonly since: string | null };
-  readonly record: StageRecord | undefined;
+  readonly progress: StageProgress | undefined;
   /** Out of reach, and waived by nobody yet. */
-  readonly unwaived: Proof["outOfReach"];
+  readonly unwaived: Proof["out_of_reach"];
 }
 
 export interface RunView {
@@ -35,15 +42,8 @@ export interface RunView {
   readonly completion: { readonly state: "none" | "signed" | "countersigned"; readonly since: string | null };
   /** Of an emergency: when the first four planes were closed at once; null before, and for other kinds. */
   readonly containedAt: string | null;
-  readonly held: Held;
+  readonly statements: RunStatements;
   readonly waivers: ReadonlyMap<string, Waiver>;
-}
-
-const CONTAINMENT = "containment.json";
-const Containment = z.strictObject({ version: z.literal(1), at: Instant });
-
-export function markContained(run: Run, at: string): void {
-  run.state.write(runFile(run.run, CONTAINMENT), { version: 1, at });
 }
 
 export function isLeftAlone({ kind }: Pick<Run, "kind">, stage: StageName): boolean {
@@ -51,44 +51,45 @@ export function isLeftAlone({ kind }: Pick<Run, "kind">, stage: StageName): bool
 }
 
 export function viewOf(run: Run, parties: readonly TrustedParty[]): RunView {
-  const held = readHeld(run);
+  const statements = readStatements(run);
   const waivers = readWaivers(run);
   const other = counterpartyOf(run);
+  const signed = (place: string, maker: string, second: string) =>
+    signedState(statements, parties, place, maker, second);
   const stages = STAGE_NAMES.map((stage): StageView => {
-    const record = readStage(run, stage);
-    const unwaived = (record?.proof?.outOfReach ?? []).filter(({ subject }) => !waivers.has(subject));
+    const progress = readStage(run, stage);
+    const unwaived = (progress?.proof?.out_of_reach ?? []).filter(({ subject }) => !waivers.has(subject));
+    const own = signed(placeOf({ organisation: run.self, stage }), run.self, other);
     return {
       stage,
-      own: ownState(run, stage, record, unwaived, held, parties),
-      other: signedState(held, placeOf({ organisation: other, stage }), other, run.self, parties),
-      record,
+      own:
+        own.state === "unknown"
+          ? unsignedState(run, stage, progress, unwaived)
+          : { ...own, state: own.state },
+      other: signed(placeOf({ organisation: other, stage }), other, run.self),
+      progress,
       unwaived,
     };
   });
-  const completion = signedState(held, "completion", run.remover, run.partner, parties);
+  const completion = signed("completion", run.remover, run.partner);
   return {
     run,
     stages,
     completion: { ...completion, state: completion.state === "unknown" ? "none" : completion.state },
-    containedAt: run.state.read(Containment, runFile(run.run, CONTAINMENT))?.at ?? null,
-    held,
+    containedAt: containedAt(run),
+    statements,
     waivers,
   };
 }
 
-function ownState(
+function unsignedState(
   run: Run,
   stage: StageName,
-  record: StageRecord | undefined,
-  unwaived: Proof["outOfReach"],
-  held: Held,
-  parties: readonly TrustedParty[],
+  progress: StageProgress | undefined,
+  unwaived: StageView["unwaived"],
 ): StageView["own"] {
-  const place = placeOf({ organisation: run.self, stage });
-  const signed = signedState(held, place, run.self, counterpartyOf(run), parties);
-  if (signed.state !== "unknown") return { ...signed, state: signed.state };
-  if (record === undefined) return { state: "pending", since: null };
-  const { proof, openedAt, commit } = record;
+  if (progress === undefined) return { state: "pending", since: null };
+  const { proof, opened_at: openedAt, commit } = progress;
   if (proof !== null && allHold(proof.conditions) && unwaived.length === 0) {
     return { state: "proved", since: proof.at };
   }
@@ -97,24 +98,21 @@ function ownState(
   return { state: "proving", since: proof?.at ?? openedAt };
 }
 
-/** How far a statement is signed: by whose it is, and by the other one besides. */
+/** How far a statement is signed: by its maker, and by the other organisation besides. */
 function signedState(
-  held: Held,
+  statements: RunStatements,
+  parties: readonly TrustedParty[],
   place: string,
   maker: string,
   second: string,
-  parties: readonly TrustedParty[],
 ): StageView["other"] {
-  const envelope = envelopeAt(held, place);
-  if (!isSignedBy(envelope, maker, parties)) return { state: "unknown", since: null };
-  const last = isSignedBy(envelope, second, parties) ? second : maker;
-  const since = signedSince(held, place, last, parties) ?? null;
-  return { state: last === second ? "countersigned" : "signed", since };
+  const envelope = envelopeAt(statements, place);
+  const first = signingKeyOf(envelope, maker, parties);
+  if (first === undefined) return { state: "unknown", since: null };
+  const counter = signingKeyOf(envelope, second, parties);
+  const since = statements.since[`${place} ${counter ?? first}`] ?? null;
+  return { state: counter === undefined ? "signed" : "countersigned", since };
 }
-
-// Whose turn it is, and what for. Pure.
-// Invariants: a stage is opened only after both have signed the one before it, unless somebody gives a reason
-// to go ahead; whoever waits is told for what, since when, and what the other one's command is.
 
 export interface Waiting {
   readonly for: string;
@@ -123,7 +121,8 @@ export interface Waiting {
   readonly since: string | null;
 }
 
-export interface Moves {
+/** The next steps of this organisation. */
+export interface Steps {
   readonly ended: "completed" | "aborted" | null;
   /** The first four planes are closed at once, before anything else. */
   readonly contain: boolean;
@@ -137,51 +136,51 @@ export interface Moves {
   readonly waiting: Waiting | null;
 }
 
-const SIGNED: readonly StageView["own"]["state"][] = ["signed", "countersigned"];
+const NO_STEPS: Steps = {
+  ...{ ended: null, contain: false, work: null, sign: [], countersign: [], complete: false, waiting: null },
+};
 
-export function movesOf(view: RunView, ahead = false): Moves {
+/** @param skips whether the next stage may be opened before both have signed the one before it */
+export function stepsOf(view: RunView, skips = false): Steps {
   const { run, stages, completion } = view;
+  if (run.ended !== null) return { ...NO_STEPS, ended: run.ended.how };
   const isRemover = run.self === run.remover;
   const contain = run.kind === "emergency" && view.containedAt === null;
   const countersign: (StageName | "completion")[] = stages
     .filter(({ other }) => other.state === "signed")
     .map(({ stage }) => stage);
   if (!isRemover && completion.state === "signed") countersign.push("completion");
-  const isWhole = stages.every(
-    ({ own, other }) => own.state === "countersigned" && other.state === "countersigned",
-  );
-  const moves: Moves = {
-    ended: run.ended?.how ?? null,
+  const steps: Steps = {
+    ...NO_STEPS,
     contain,
-    work: contain ? null : workOf(stages, ahead),
+    work: contain ? null : workOf(stages, skips),
     sign: signableOf(stages),
     countersign,
-    complete: isRemover && isWhole && completion.state === "none",
-    waiting: null,
+    complete: isRemover && completion.state === "none" && stages.every(isSignedByBoth),
   };
-  if (run.ended !== null) {
-    return { ...moves, contain: false, work: null, sign: [], countersign: [], complete: false };
-  }
-  const isIdle = !moves.contain && moves.work === null && moves.sign.length === 0 && countersign.length === 0;
-  return isIdle && !moves.complete ? { ...moves, waiting: waitingOf(view) } : moves;
+  const isIdle =
+    !contain && steps.work === null && steps.sign.length === 0 && countersign.length === 0 && !steps.complete;
+  return isIdle ? { ...steps, waiting: waitingOf(view) } : steps;
 }
 
-function workOf(stages: readonly StageView[], ahead: boolean): StageName | null {
+/** Whether both have signed both organisations' statements of a stage. */
+export function isSignedByBoth({ own, other }: StageView): boolean {
+  return own.state === "countersigned" && other.state === "countersigned";
+}
+
+function workOf(stages: readonly StageView[], skips: boolean): StageName | null {
   const begun = stages.find(({ own }) => own.state === "closing" || own.state === "proving");
   const pending = stages.findIndex(({ own }) => own.state === "pending");
   const before = stages[pending - 1];
-  const mayOpen =
-    pending === 0 ||
-    (pending > 0 &&
-      (ahead || (before?.own.state === "countersigned" && before.other.state === "countersigned")));
+  const mayOpen = before === undefined || skips || isSignedByBoth(before);
   const opens = mayOpen ? stages[pending] : undefined;
-  const chosen = ahead ? (opens ?? begun) : (begun ?? opens);
+  const chosen = skips ? (opens ?? begun) : (begun ?? opens);
   return chosen?.stage ?? null;
 }
 
 /** Proved, and every stage before it signed or to be signed with it. */
 function signableOf(stages: readonly StageView[]): readonly StageName[] {
-  const end = stages.findIndex(({ own }) => own.state !== "proved" && !SIGNED.includes(own.state));
+  const end = stages.findIndex(({ own }) => !["proved", "signed", "countersigned"].includes(own.state));
   return stages
     .slice(0, end < 0 ? undefined : end)
     .filter(({ own }) => own.state === "proved")
@@ -189,19 +188,16 @@ function signableOf(stages: readonly StageView[]): readonly StageName[] {
 }
 
 function waitingOf({ run, stages, completion }: RunView): Waiting {
-  const other = run.self === run.remover ? run.partner : run.remover;
-  const open = stages.find(
-    ({ own, other: theirs }) => own.state !== "countersigned" || theirs.state !== "countersigned",
-  );
+  const other = counterpartyOf(run);
+  const open = stages.find((stage) => !isSignedByBoth(stage));
   if (open !== undefined) {
     const what = open.own.state === "signed" ? "countersignature" : "statement";
     return { for: other, what, stage: open.stage, since: open.own.since };
   }
-  const last = stages.at(-1);
   return {
     for: other,
     what: completion.state === "none" ? "completion" : "completion_countersignature",
     stage: null,
-    since: completion.since ?? last?.other.since ?? null,
+    since: completion.since ?? stages.at(-1)?.other.since ?? null,
   };
 }

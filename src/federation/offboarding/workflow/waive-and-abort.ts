@@ -5,7 +5,7 @@ import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";
-import { keepWaiver, readWaivers } from "../run/progress.ts";
+import { readWaivers, writeWaiver } from "../run/progress.ts";
 import { endRun, type Run } from "../run/run.ts";
 import { requireOpen, withRun } from "./step.ts";
 import { viewOf } from "./view.ts";
@@ -23,7 +23,7 @@ export function wordOf(option: string, text: string, prefix = ""): string {
 }
 
 /**
- * Lets something go that one's own stages could not reach. It counts once the stage is signed.
+ * Waives a subject that one's own stages could not reach. The waiver counts once the stage is signed.
  * @param by role or staff number; the record's owner when absent
  * @throws DrawbridgeError `usage` when nothing out of reach is called so
  */
@@ -38,7 +38,7 @@ export function waive(
     const by = options.by === undefined ? context.facts(run).owner : wordOf("--by", options.by);
     const { stages } = viewOf(run, parties);
     const open = stages.filter(({ own }) => own.state === "proving" || own.state === "proved");
-    const known = open.flatMap(({ record }) => record?.proof?.outOfReach ?? []);
+    const known = open.flatMap(({ progress }) => progress?.proof?.out_of_reach ?? []);
     if (!known.some((one) => one.subject === subject)) {
       const names = [...new Set(known.map((one) => one.subject))];
       throw new DrawbridgeError("usage", `nothing out of reach is called ${JSON.stringify(subject)}`, {
@@ -49,7 +49,7 @@ export function waive(
       });
     }
     if (readWaivers(run).get(subject) === undefined) {
-      keepWaiver(run, { subject, by, reason, at: timestamp(context.federation.clock.now()) });
+      writeWaiver(run, { subject, by, reason, at: timestamp(context.federation.clock.now()) });
     }
     const left = viewOf(run, parties).stages.flatMap(({ unwaived }) => unwaived.map((one) => one.subject));
     return { run, left: [...new Set(left)] };
@@ -68,9 +68,9 @@ export function abort(
     const reason = wordOf("--reason", options.reason);
     if (run.ended?.how !== "aborted") requireOpen(run);
     const view = viewOf(run, parties);
-    const closed = view.stages.flatMap(({ stage, record }) => {
+    const closed = view.stages.flatMap(({ stage, progress }) => {
       const plane = PLANE_OF_STAGE[stage];
-      return plane !== null && record?.commit != null ? [plane] : [];
+      return plane !== null && progress?.commit != null ? [plane] : [];
     });
     const ended =
       run.ended === null

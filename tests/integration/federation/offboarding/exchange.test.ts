@@ -48,7 +48,7 @@ describe("passing on", () => {
       ["evidence_altered", text.replace('"verdict":"closed"', '"verdict":"open"')],
       ["evidence_missing", edited((file) => ({ ...file, evidence: [] }))],
     ];
-    const before = JSON.stringify(viewAt(b).held);
+    const before = JSON.stringify(viewAt(b).statements);
     for (const [reason, file] of cases) {
       const refused = await importStatements(b.context, Buffer.from(file, "utf8")).catch(
         (error: unknown) => error,
@@ -58,25 +58,25 @@ describe("passing on", () => {
         refused.problems.some((problem) => problem.reason === reason),
         `${reason}: ${refused.message}`,
       );
-      assert.equal(JSON.stringify(viewAt(b).held), before, reason);
+      assert.equal(JSON.stringify(viewAt(b).statements), before, reason);
     }
     await importStatements(b.context, Buffer.from(text, "utf8"));
-    const held = JSON.stringify(viewAt(b).held);
+    const held = JSON.stringify(viewAt(b).statements);
     const again = await importStatements(b.context, Buffer.from(text, "utf8"));
     assert.deepEqual(again.added, { statements: 0, signatures: 0, evidence: 0 });
-    assert.equal(JSON.stringify(viewAt(b).held), held);
+    assert.equal(JSON.stringify(viewAt(b).statements), held);
     // One's own file is not the other's.
     await assert.rejects(importStatements(a.context, Buffer.from(text, "utf8")), RecordRefused);
   });
 
   it("two runs that were opened for different reasons are told apart at the first file [OFF-3]", async (t) => {
     const { directory, a, b, text } = await signedOnce(t, "planned_departure");
-    const before = JSON.stringify(viewAt(b).held);
+    const before = JSON.stringify(viewAt(b).statements);
     await assert.rejects(importStatements(b.context, Buffer.from(text, "utf8")), {
       code: "offboarding_blocked",
       message: /same_trigger.*contract_end.*planned_departure/s,
     });
-    assert.equal(JSON.stringify(viewAt(b).held), before);
+    assert.equal(JSON.stringify(viewAt(b).statements), before);
     await stepAt(directory, b, "next");
     await stepAt(directory, b, "sign");
     await stepAt(directory, b, "export");

@@ -23,8 +23,12 @@ describe("walk", () => {
     const { directory, a, b, pass } = await openParties(t);
     for (const stage of STAGE_NAMES) {
       for (const side of [a, b]) {
-        const { did, stage: done, record } = await next(side.context);
-        assert.deepEqual([did, done], ["proved", stage], JSON.stringify(record?.proof?.conditions, null, 1));
+        const { did, stage: done, progress } = await next(side.context);
+        assert.deepEqual(
+          [did, done],
+          ["proved", stage],
+          JSON.stringify(progress?.proof?.conditions, null, 1),
+        );
         const again = await next(side.context);
         assert.equal(again.did, "idle", "the next stage waits for both signatures");
       }
@@ -78,7 +82,7 @@ describe("walk", () => {
     );
     assert.equal(block?.found, "invoke on docs-qa: open (gateway 200 answered)");
     assert.match(blocked.hint ?? "", /drawbridge reconcile --once --plane gateway/);
-    assert.equal(viewAt(a).held.envelopes.length, 0);
+    assert.equal(viewAt(a).statements.envelopes.length, 0);
 
     a.answers.clear();
     assert.equal(
@@ -101,14 +105,14 @@ describe("walk", () => {
       sign(a.context),
       /in_force \[registry\]: the registry declares the gateway plane open/,
     );
-    assert.equal(viewAt(a).held.envelopes.length, 0);
+    assert.equal(viewAt(a).statements.envelopes.length, 0);
   });
 
   it("what nobody has tried as the counterparty is not shown closed [OFF-2]", async (t) => {
     const { a } = await openParties(t, { fromOutside: false });
-    const { did, record } = await next(a.context);
+    const { did, progress } = await next(a.context);
     assert.equal(did, "not_proved");
-    const open = record?.proof?.conditions.filter(({ verdict }) => verdict === "unknown") ?? [];
+    const open = progress?.proof?.conditions.filter(({ verdict }) => verdict === "unknown") ?? [];
     assert.deepEqual(
       open.map(({ condition, found }) => [condition, found]),
       [
@@ -131,7 +135,7 @@ describe("walk", () => {
     };
     const first = await next(a.context);
     assert.deepEqual(
-      first.record?.proof?.conditions
+      first.progress?.proof?.conditions
         .filter(({ verdict }) => verdict !== "met")
         .map(({ condition }) => condition),
       ["no_restart"],
@@ -280,28 +284,34 @@ describe("walk", () => {
     assert.equal((await next(a.context)).stage, "a2a_stop");
     assert.equal((await next(a.context)).did, "idle");
     for (const stage of STAGE_NAMES.slice(1)) {
-      const { did, stage: done } = await next(a.context, { ahead: "partner_is_silent" });
+      const { did, stage: done } = await next(a.context, { skipCountersignature: "partner_is_silent" });
       assert.deepEqual([did, done], ["proved", stage]);
     }
     assert.deepEqual((await sign(a.context)).signed, STAGE_NAMES);
     await driveToEnd(directory, [a, b]);
     await assertOneEnd(directory, [a, b]);
-    const statements = viewAt(b).held.envelopes.map(({ payload }) =>
+    const statements = viewAt(b).statements.envelopes.map(({ payload }) =>
       Buffer.from(payload, "base64").toString("utf8"),
     );
-    assert.equal(statements.filter((text) => text.includes('"ahead:partner_is_silent"')).length, 5);
+    assert.equal(
+      statements.filter((text) => text.includes('"countersignature_skipped:partner_is_silent"')).length,
+      5,
+    );
   });
 
   it("a reason to go ahead that no statement can hold is refused, and the run stays as it was [OFF-2]", async (t) => {
     const { a } = await openParties(t);
     await next(a.context);
     const head = await a.federation.repository.head();
-    for (const ahead of ["because it is silent", "x".repeat(123), ""]) {
-      await assert.rejects(next(a.context, { ahead }), { code: "usage", message: /--skip-countersignature/ });
+    for (const skipCountersignature of ["because it is silent", "x".repeat(104), ""]) {
+      await assert.rejects(next(a.context, { skipCountersignature }), {
+        code: "usage",
+        message: /--skip-countersignature/,
+      });
     }
     assert.equal(await a.federation.repository.head(), head);
     assert.equal(viewAt(a).stages[1]?.own.state, "pending");
-    assert.equal((await next(a.context, { ahead: "x".repeat(122) })).did, "proved");
+    assert.equal((await next(a.context, { skipCountersignature: "x".repeat(103) })).did, "proved");
     assert.deepEqual((await sign(a.context)).signed, ["a2a_stop", "a2a_discovery"]);
   });
 
@@ -310,7 +320,7 @@ describe("walk", () => {
     await driveToEnd(directory, [a, b]);
     await assertOneEnd(directory, [a, b]);
     const { stages } = viewAt(b);
-    const verdicts = stages[0]?.record?.proof?.conditions.map(({ condition, verdict }) => [
+    const verdicts = stages[0]?.progress?.proof?.conditions.map(({ condition, verdict }) => [
       condition,
       verdict,
     ]);

@@ -12,8 +12,8 @@ import type { FederationConfig } from "../../../../src/federation/config.ts";
 import { NOT_PURGEABLE } from "../../../../src/federation/offboarding/duties/evidence.ts";
 import { dryRun, readPurge, runPurge } from "../../../../src/federation/offboarding/duties/purge.ts";
 import { residualReport } from "../../../../src/federation/offboarding/duties/residual.ts";
-import { dutiesEvidence, writeStage } from "../../../../src/federation/offboarding/run/progress.ts";
-import { createRun, type Run, runFile } from "../../../../src/federation/offboarding/run/run.ts";
+import { readDutiesEvidence, writeStage } from "../../../../src/federation/offboarding/run/progress.ts";
+import { type Run, runFile, writeRun } from "../../../../src/federation/offboarding/run/run.ts";
 import { StateFolder } from "../../../../src/federation/state/folder.ts";
 import { type FederatedUser, type Federation, startFederation, until } from "../../../support/federation.ts";
 import { recordWith } from "../../../support/private-record.ts";
@@ -117,10 +117,10 @@ function deployment(name: string, purge: Readonly<Record<string, unknown>>, coun
   const directory = join(folder, name);
   writeFile(join(directory, "token"), root.accessToken, 0o600);
   writeFile(join(directory, "database"), a.databaseUrl, 0o600);
-  const privateRecordFile = join(directory, "private", "record.yaml");
+  const private_record_file = join(directory, "private", "record.yaml");
   const text = recordWith("partner.serverName", b.name);
   writeFile(
-    privateRecordFile,
+    private_record_file,
     text.replace(/ {2}purge:\n(?: {4}.*\n)+/, () => `  purge: ${JSON.stringify(purge)}\n`),
     0o600,
   );
@@ -136,7 +136,7 @@ function deployment(name: string, purge: Readonly<Record<string, unknown>>, coun
   const said: string[] = [];
   const context = { config, federation: { clock: systemClock }, say: (line: string) => said.push(line) };
   const state = StateFolder.open(join(directory, "state"), systemRandom);
-  const run = createRun(state, {
+  const run = writeRun(state, {
     version: 1,
     run: systemRandom.bytes(16).toString("hex"),
     kind: "full",
@@ -144,9 +144,9 @@ function deployment(name: string, purge: Readonly<Record<string, unknown>>, coun
     remover: a.name,
     partner: b.name,
     self: a.name,
-    privateRecordFile,
-    openedAt: new Date(systemClock.now()).toISOString(),
-    baseline: { revision: "0".repeat(40), policyDigest: null, policyExcluded: false },
+    private_record_file,
+    opened_at: new Date(systemClock.now()).toISOString(),
+    baseline: { revision: "0".repeat(40), policy_digest: null, policy_excluded: false },
     ended: null,
   });
   return { context, run, said };
@@ -180,9 +180,9 @@ function openStage(run: Run): void {
   writeStage(run, {
     version: 1,
     stage: "data_duties",
-    openedAt: new Date(systemClock.now()).toISOString(),
-    ahead: null,
-    startedBefore: null,
+    opened_at: new Date(systemClock.now()).toISOString(),
+    countersignature_skipped: null,
+    homeserver_started_at: null,
     commit: null,
     proof: null,
   });
@@ -258,7 +258,7 @@ describe("duties", () => {
     await (await federation.servers.a.user("late")).join(rooms.whole);
     await assert.rejects(runPurge(context, run, plan.digest), { code: "usage", message: /more would go/ });
     assert.equal(await admin("GET", `/rooms/${encodeURIComponent(rooms.whole)}`), 200);
-    assert.deepEqual(dutiesEvidence(run), []);
+    assert.deepEqual(readDutiesEvidence(run), []);
   });
 
   it("a purge deletes what was shown and nothing else, goes on after a cut, and proves it by counts [OFF-2]", async () => {
@@ -296,7 +296,7 @@ describe("duties", () => {
     assert.equal(done.begun?.before?.["remote_media_cache"], 2);
     assert.equal(done.done?.after?.["remote_media_cache"], 0);
     assert.ok((done.begun?.before?.["events"] ?? 0) > (done.done?.after?.["events"] ?? 0));
-    const items = dutiesEvidence(run);
+    const items = readDutiesEvidence(run);
     const probes = items.map(({ probe, verdict }) => `${probe} ${verdict}`);
     for (const one of [
       "purge_media closed",
@@ -317,11 +317,11 @@ describe("duties", () => {
     assert.ok(!JSON.stringify(items).includes("berth"));
 
     await runPurge(context, run, plan.digest);
-    assert.deepEqual(dutiesEvidence(run), items);
+    assert.deepEqual(readDutiesEvidence(run), items);
     // Killed between its last write and the evidence: the same items, once.
     run.state.remove(runFile(run.run, "duties.json"));
     await runPurge(context, run, plan.digest);
-    assert.deepEqual(dutiesEvidence(run), items);
+    assert.deepEqual(readDutiesEvidence(run), items);
   });
 
   it("a purge killed by SIGKILL at each of its steps goes on, ends the same, and is evidenced once [OFF-2]", async (t) => {
@@ -377,7 +377,7 @@ describe("duties", () => {
       assert.equal(await admin("GET", `/rooms/${encodeURIComponent(gone)}`), 404);
     assert.equal((await alice.heard(kept)).filter((text) => text === "one").length, 1);
     assert.equal((await alice.heard(history)).includes("one"), false);
-    const items = dutiesEvidence(run);
+    const items = readDutiesEvidence(run);
     assert.deepEqual(
       items
         .filter(({ probe }) => probe.startsWith("purge_"))
@@ -386,6 +386,6 @@ describe("duties", () => {
       ["purge_history", "purge_media", "purge_room", "purge_room"],
     );
     assert.equal((await begin().finished).code, 0);
-    assert.deepEqual(dutiesEvidence(run), items);
+    assert.deepEqual(readDutiesEvidence(run), items);
   });
 });

@@ -9,7 +9,7 @@ import {
   readInvokeAnswer,
   readTokenAnswer,
 } from "../../../../src/federation/probes/answers.ts";
-import { leftOut, observe, wasLeftOut } from "../../../../src/federation/probes/finding.ts";
+import { notConfigured, observe, wasNotTried } from "../../../../src/federation/probes/finding.ts";
 import { evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
@@ -120,9 +120,9 @@ describe("probe answers", () => {
     assert.deepEqual([silent.verdict, silent.reason, silent.layer], ["unknown", "timed_out", "network"]);
     const refused = await observe(about, clock, () => Promise.reject(new Error("connect ECONNREFUSED")));
     assert.deepEqual([refused.verdict, refused.reason], ["unknown", "unreachable"]);
-    const skipped = await observe(about, clock, () => leftOut("client"));
+    const skipped = await observe(about, clock, () => notConfigured("client"));
     assert.deepEqual([skipped.verdict, skipped.reason], ["unknown", "not_configured:client"]);
-    assert.ok(wasLeftOut(skipped) && !wasLeftOut(silent));
+    assert.ok(wasNotTried(skipped) && !wasNotTried(silent));
   });
 
   it("an evidence item cannot hold a sentence in any of its fields [EVD-1]", () => {

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { PLANE_NAMES, type PlaneName } from "../../../../src/federation/plane-order.ts";
 import type { Judged } from "../../../../src/federation/probes/judge.ts";
-import { isMet, judgeOpen, type SeenOpen } from "../../../../src/federation/readmission/conditions.ts";
+import { isMet, judgeOpen, type OpenObservation } from "../../../../src/federation/readmission/conditions.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
@@ -25,7 +25,7 @@ function item(
   });
 }
 
-function seen(plane: PlaneName, more: Partial<SeenOpen> = {}): SeenOpen {
+function seen(plane: PlaneName, more: Partial<OpenObservation> = {}): OpenObservation {
   return {
     ...{
       plane,
@@ -40,8 +40,8 @@ function seen(plane: PlaneName, more: Partial<SeenOpen> = {}): SeenOpen {
   };
 }
 
-const isOpen = (what: SeenOpen) => judgeOpen(what).every(isMet);
-const verdictOf = (what: SeenOpen, name: string) =>
+const isOpen = (what: OpenObservation) => judgeOpen(what).every(isMet);
+const verdictOf = (what: OpenObservation, name: string) =>
   judgeOpen(what).find(({ condition }) => condition === name)?.verdict;
 
 describe("readmission conditions", () => {
@@ -100,7 +100,7 @@ describe("readmission conditions", () => {
         reason: "agent_card_verified",
       });
     const fetched = item("card", "card_fetch", "open", { subject: "docs-qa" });
-    const condition = (inside: readonly EvidenceItem[], more: Partial<SeenOpen> = {}) =>
+    const condition = (inside: readonly EvidenceItem[], more: Partial<OpenObservation> = {}) =>
       verdictOf(seen("card", { inside, ...more }), "agent_card_verified");
     assert.equal(condition([trust("sha256:new", "open"), fetched]), "met");
     assert.equal(
@@ -118,7 +118,7 @@ describe("readmission conditions", () => {
     const tried = (outcome: "as_wanted" | "otherwise" | "unclear" | "left_out") => [
       { item: item("transport", "federation_send", "open"), wanted: "open" as const, outcome },
     ];
-    const verdict = (outside: SeenOpen["outside"]) =>
+    const verdict = (outside: OpenObservation["outside"]) =>
       verdictOf(seen("transport", { inside, outside }), "from_outside");
     assert.equal(verdict(tried("as_wanted")), "met");
     assert.equal(verdict(tried("otherwise")), "not_met");

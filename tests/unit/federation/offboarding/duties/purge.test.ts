@@ -6,8 +6,8 @@ import { systemRandom } from "../../../../../src/domain/clock.ts";
 import type { FederationConfig } from "../../../../../src/federation/config.ts";
 import { beyondWhatWasShown, type PurgePlan } from "../../../../../src/federation/offboarding/duties/plan.ts";
 import { dryRun, readPurge, runPurge } from "../../../../../src/federation/offboarding/duties/purge.ts";
-import { dutiesEvidence, writeStage } from "../../../../../src/federation/offboarding/run/progress.ts";
-import { createRun } from "../../../../../src/federation/offboarding/run/run.ts";
+import { readDutiesEvidence, writeStage } from "../../../../../src/federation/offboarding/run/progress.ts";
+import { writeRun } from "../../../../../src/federation/offboarding/run/run.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
 import { recordWith } from "../../../../support/private-record.ts";
@@ -99,24 +99,24 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
   const { url } = await scriptedHomeserver(t, homeserver.script);
   const directory = temporaryFolder(t);
   writeFile(join(directory, "token"), "token", 0o600);
-  const privateRecordFile = join(directory, "record.yaml");
+  const private_record_file = join(directory, "record.yaml");
   const rooms = [{ room: ROOM, how: "room" }];
   writeFile(
-    privateRecordFile,
+    private_record_file,
     recordWith("duties.purge", { remoteMedia: "purge", quarantinedMedia: "purge", rooms, ...purge }),
     0o600,
   );
   const clock = new ManualClock(Date.parse(AT));
   const state = StateFolder.open(join(directory, "state"), systemRandom);
-  const run = createRun(state, {
+  const run = writeRun(state, {
     ...{ version: 1, run: "0".repeat(32), kind: "full", trigger: "contract_end" },
     ...{ remover: "harbour.example", partner: PARTNER, self: "harbour.example" },
-    ...{ privateRecordFile, openedAt: AT, ended: null },
-    baseline: { revision: "0".repeat(40), policyDigest: null, policyExcluded: false },
+    ...{ private_record_file, opened_at: AT, ended: null },
+    baseline: { revision: "0".repeat(40), policy_digest: null, policy_excluded: false },
   });
   writeStage(run, {
-    ...{ version: 1, stage: "data_duties", openedAt: AT, ahead: null },
-    ...{ startedBefore: null, commit: null, proof: null },
+    ...{ version: 1, stage: "data_duties", opened_at: AT, countersignature_skipped: null },
+    ...{ homeserver_started_at: null, commit: null, proof: null },
   });
   const config = {
     directory,
@@ -126,7 +126,7 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
   return {
     homeserver,
     run,
-    privateRecordFile,
+    private_record_file,
     context: { config, federation: { clock }, say: () => undefined },
   };
 }
@@ -141,12 +141,12 @@ describe("purge", () => {
       code: "program_failed",
       message: /1 of 1 cached files/,
     });
-    assert.deepEqual(dutiesEvidence(run), []);
+    assert.deepEqual(readDutiesEvidence(run), []);
     assert.ok(homeserver.isRoomThere);
     homeserver.purges = true;
     await runPurge(context, run, digest);
     assert.ok(!homeserver.isRoomThere && homeserver.files.size === 0);
-    assert.ok(dutiesEvidence(run).length > 0);
+    assert.ok(readDutiesEvidence(run).length > 0);
   });
 
   it("what is in quarantine is released first, and only where the record says so [OFF-2]", async (t) => {
@@ -177,10 +177,10 @@ describe("purge", () => {
     homeserver.seen.length = 0;
     await runPurge(context, run, digest);
     assert.ok(!homeserver.seen.some((one) => one.includes("purge_media_cache")));
-    const items = dutiesEvidence(run);
+    const items = readDutiesEvidence(run);
     homeserver.seen.length = 0;
     await runPurge(context, run, digest);
-    assert.deepEqual([dutiesEvidence(run), homeserver.seen], [items, []]);
+    assert.deepEqual([readDutiesEvidence(run), homeserver.seen], [items, []]);
   });
 
   it("what was said since the dry run in a room that would go with it is more than was shown [OFF-2]", async (t) => {
@@ -215,12 +215,12 @@ describe("purge", () => {
       { remoteMedia: "keep", quarantinedMedia: "keep" },
     ];
     for (const change of changes) {
-      const { homeserver, run, context, privateRecordFile } = await purging(t);
+      const { homeserver, run, context, private_record_file } = await purging(t);
       homeserver.files.set("blob", { quarantined: true });
       const { digest } = await dryRun(context, run);
       const rooms = [{ room: ROOM, how: "room" }];
       const purge = { remoteMedia: "purge", quarantinedMedia: "purge", rooms, ...change };
-      writeFile(privateRecordFile, recordWith("duties.purge", purge), 0o600);
+      writeFile(private_record_file, recordWith("duties.purge", purge), 0o600);
       const refused = { code: "usage", message: /the record no longer has this purged/ };
       await assert.rejects(runPurge(context, run, digest), refused, JSON.stringify(change));
       assert.ok(homeserver.isRoomThere && homeserver.files.size === 1);

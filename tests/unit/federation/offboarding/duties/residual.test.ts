@@ -5,7 +5,7 @@ import { systemRandom } from "../../../../../src/domain/clock.ts";
 import type { FederationConfig } from "../../../../../src/federation/config.ts";
 import { tokensLiveUntil } from "../../../../../src/federation/offboarding/duties/residual.ts";
 import { writeStage } from "../../../../../src/federation/offboarding/run/progress.ts";
-import { createRun } from "../../../../../src/federation/offboarding/run/run.ts";
+import { writeRun } from "../../../../../src/federation/offboarding/run/run.ts";
 import { parseRevision } from "../../../../../src/federation/repository/repository.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
 import { readPlane, writePlane } from "../../../../../src/federation/state/records.ts";
@@ -17,16 +17,16 @@ const at = (minute: string) => `2026-01-01T00:${minute}:00.000Z`;
 describe("residual", () => {
   it("tokens live on from the last time that their client is known to have been disabled [OFF-3]", (t) => {
     const state = StateFolder.open(temporaryFolder(t), systemRandom);
-    const run = createRun(state, {
+    const run = writeRun(state, {
       ...{ version: 1, run: "1".repeat(32), kind: "full", trigger: "contract_end", self: "a.test" },
       ...{
         remover: "a.test",
         partner: "b.test",
-        privateRecordFile: "/nowhere",
-        openedAt: at("00"),
+        private_record_file: "/nowhere",
+        opened_at: at("00"),
         ended: null,
       },
-      baseline: { revision: "0".repeat(40), policyDigest: null, policyExcluded: false },
+      baseline: { revision: "0".repeat(40), policy_digest: null, policy_excluded: false },
     });
     const config = { gateway: {} } as FederationConfig;
     const until = () => tokensLiveUntil({ config }, run);
@@ -38,14 +38,14 @@ describe("residual", () => {
     assert.deepEqual(until(), { reason: "gateway_not_closed" });
     inForce(at("10"), null);
     assert.deepEqual(until(), { until: at("15") });
-    const proof = { revision: null, render: null, conditions: [], outOfReach: [], items: [], attested: [] };
+    const proof = { revision: null, render: null, conditions: [], out_of_reach: [], items: [], attested: [] };
     writeStage(run, {
       ...{
         version: 1,
         stage: "a2a_stop",
-        openedAt: at("09"),
-        ahead: null,
-        startedBefore: null,
+        opened_at: at("09"),
+        countersignature_skipped: null,
+        homeserver_started_at: null,
         commit: null,
       },
       proof: { at: at("20"), ...proof },

@@ -184,7 +184,7 @@ describe("private record file", () => {
       await assert.rejects(changeRecordFile(file, new Map([[field, value]]), clock), refused, field);
     }
     const opened = {
-      ...({ privateRecordFile: file, run, kind: "full", trigger: "contract_end" } as const),
+      ...({ private_record_file: file, run, kind: "full", trigger: "contract_end" } as const),
       ...{ remover: "harbour.example", partner: "matrix.lighthouse.example:8448", self: "harbour.example" },
     };
     assert.equal(recordOfRun(opened).run, run);

@@ -3,11 +3,11 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { systemRandom } from "../../../../../src/domain/clock.ts";
 import {
-  createRun,
   endRun,
   openRunWith,
   type RunFile,
   runsWith,
+  writeRun,
 } from "../../../../../src/federation/offboarding/run/run.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";
@@ -18,20 +18,20 @@ function record(digit: string, other: string, isRemover: boolean): RunFile {
   return {
     ...{ version: 1, run: digit.repeat(32), kind: "full", trigger: "contract_end", self: OWN },
     ...(isRemover ? { remover: OWN, partner: other } : { remover: other, partner: OWN }),
-    ...{ privateRecordFile: "/nowhere", openedAt: `2026-01-0${digit}T00:00:00.000Z`, ended: null },
-    baseline: { revision: "0".repeat(40), policyDigest: null, policyExcluded: false },
+    ...{ private_record_file: "/nowhere", opened_at: `2026-01-0${digit}T00:00:00.000Z`, ended: null },
+    baseline: { revision: "0".repeat(40), policy_digest: null, policy_excluded: false },
   };
 }
 
 describe("runs with", () => {
   it("a removal is found by its counterparty, whoever has begun it, until it has ended [OFF-2]", (t) => {
     const state = StateFolder.open(temporaryFolder(t), systemRandom);
-    const first = createRun(state, record("1", "b.test", true));
-    createRun(state, record("2", "c.test", true));
+    const first = writeRun(state, record("1", "b.test", true));
+    writeRun(state, record("2", "c.test", true));
     assert.equal(openRunWith(state, "b.test")?.run, first.run);
     endRun(first, { how: "aborted", reason: "a_slip", at: "2026-01-03T00:00:00.000Z" });
     assert.equal(openRunWith(state, "b.test"), undefined);
-    const second = createRun(state, record("4", "b.test", false));
+    const second = writeRun(state, record("4", "b.test", false));
     assert.equal(openRunWith(state, "b.test")?.run, second.run);
     assert.deepEqual(
       runsWith(state, "b.test").map(({ run }) => run),
