@@ -7,6 +7,8 @@ import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import manifest from "../../../package.json" with { type: "json" };
 import verifierManifest from "../../../packages/verify/package.json" with { type: "json" };
+import { systemClock } from "../../../src/domain/clock.ts";
+import { testDatabase } from "../../support/database.ts";
 import {
   installPackages,
   machineEnvironment,
@@ -15,7 +17,7 @@ import {
   packPackages,
 } from "../../support/installed-packages.ts";
 import { party, removalOf } from "../../support/removal.ts";
-import { ROOT, run, writeFile } from "../../support/temporary.ts";
+import { ROOT, run, start, writeFile } from "../../support/temporary.ts";
 
 const MB = 1_000_000;
 const folder = mkdtempSync(join(tmpdir(), "drawbridge packages "));
@@ -148,6 +150,26 @@ describe("npm package drawbridge", () => {
     );
     assert.equal(code, 0, stderr);
     assert.match(readFileSync(join(directory, "bridge.yaml"), "utf8"), /a\.test/);
+  });
+
+  it("migrates the database with the files of its bundle when the bridge starts", async (t) => {
+    const { url, pool } = await testDatabase(t, { migrated: false });
+    const config = join(folder, "a bridge", "bridge.yaml");
+    const bridge = start(
+      process.execPath,
+      [join(modules, ".bin", "drawbridge"), "bridge", "--config", config],
+      {
+        env: { ...process.env, DATABASE_URL: url },
+      },
+    );
+    const migrated = async () => {
+      const { rows } = await pool.query("SELECT to_regclass('bridge_delegations') AS found");
+      return rows[0].found !== null;
+    };
+    while (!(await migrated()) && bridge.child.exitCode === null) await systemClock.sleep(50);
+    bridge.child.kill("SIGTERM");
+    const { stdout, stderr } = await bridge.finished;
+    assert.ok(await migrated(), `${stdout}${stderr}`);
   });
 
   it("verifies a record", async () => {
