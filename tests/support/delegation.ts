@@ -1,7 +1,7 @@
 // A delegation worker with everything around it in the test's hands: the clock, agents.yaml, the trust
-// gate, the homeserver. The agent it calls is real, over real HTTP.
+// gate, the homeserver. The agent it calls is real, over real HTTP, and so is the ledger.
 
-import type { TestContext } from "node:test";
+import { after, before, type TestContext } from "node:test";
 import { setTimeout as realPause } from "node:timers/promises";
 import { pino } from "pino";
 import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/directory.ts";
@@ -14,6 +14,8 @@ import type {
   DelegationObserver,
 } from "../../src/bridge/delegation/dependencies.ts";
 import { DelegationWorker } from "../../src/bridge/delegation/worker.ts";
+import type { Outcome } from "../../src/bridge/ledger/delegations.ts";
+import { a2aMessageId } from "../../src/bridge/ledger/leases.ts";
 import type { PendingSend } from "../../src/bridge/ledger/replies.ts";
 import type { SendResult } from "../../src/bridge/matrix/send.ts";
 import type { AgentCard } from "../../src/cards/agent-card.ts";
@@ -21,9 +23,8 @@ import { MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/extensions.ts";
 import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
 import { agentTarget } from "./agent-target.ts";
 import { type FaultAgent, type FaultAgentOptions, startFaultAgent } from "./fault-agent.ts";
-import { T0 } from "./ledger.ts";
+import { job, type LedgerFixture, ledgerFixture, room as roomOf, T0 } from "./ledger.ts";
 import { ManualClock } from "./manual-clock.ts";
-import { MemoryLedger, type MemoryRow } from "./memory-ledger.ts";
 
 export const LIMITS: DelegationLimits = {
   concurrency: 8,
@@ -59,6 +60,9 @@ export function cardOf(agentUrl: string, options: CardOptions = {}): AgentCard {
     skills: [],
   };
 }
+
+/** So many pauses of a millisecond are made for what is under way; what takes longer hangs. */
+const HANGING_PAUSES = 50;
 
 /** Metrics as lines, such as `ended:completed/reply/answered`. */
 export class RecordedMetrics implements DelegationObserver {
@@ -106,13 +110,19 @@ export interface Harness {
   /** What the trust gate says now. */
   trust: TrustDecision;
   trustChecks: number;
+  /** Every call of the ledger, in order, by the method's name. */
+  readonly calls: string[];
+  /** How many of them have ended. */
+  ended: number;
+  /** Runs before each call of the ledger; may throw, as a database does that is away. */
+  onCall: (method: string) => void;
   /** Another process on the same ledger. It is not started. */
   worker(holder?: string, limits?: Partial<DelegationLimits>): DelegationWorker;
   /** A process that can be killed or stopped for a while. It is not started. */
   mortal(holder?: string): Mortal;
   /**
-   * Lets real requests run and moves the clock, until the condition holds.
-   * @param stepMs how far the clock moves between two looks; 0 leaves it standing
+   * Lets real requests and statements run and moves the clock, until the condition holds.
+   * @param stepMs how far the clock moves between two checks; 0 leaves it standing
    */
   until(condition: () => boolean | Promise<boolean>, stepMs?: number): Promise<void>;
 }
@@ -130,6 +140,8 @@ export interface Mortal {
 export interface HarnessOptions {
   readonly ledger: DelegationDependencies["ledger"];
   readonly card: AgentCard;
+  /** Runs before each check of a condition. */
+  readonly refresh?: () => Promise<void>;
   readonly entry?: Partial<AgentTarget["entry"]>;
   readonly limits?: Partial<DelegationLimits>;
   /** Where relative secret files start from. */
@@ -139,6 +151,34 @@ export interface HarnessOptions {
 export function delegationHarness(t: TestContext, options: HarnessOptions): Harness {
   const clock = new ManualClock(T0);
   const http = createAgentHttp();
+  /** Statements and requests under way: time must not run away from them, unless they hang. */
+  let underWay = 0;
+  const counted = async <T>(work: Promise<T>): Promise<T> => {
+    underWay += 1;
+    try {
+      return await work;
+    } finally {
+      underWay -= 1;
+    }
+  };
+  const recorded = new Proxy(options.ledger, {
+    get:
+      (target, method: string) =>
+      async (...args: unknown[]) => {
+        harness.onCall(method);
+        harness.calls.push(method);
+        const call = Reflect.get(target, method) as (...given: unknown[]) => Promise<unknown>;
+        return await counted(call.apply(target, args)).finally(() => {
+          harness.ended += 1;
+        });
+      },
+  });
+  const settle = async () => {
+    for (let pause = 0; pause < HANGING_PAUSES; pause++) {
+      await realPause(1);
+      if (underWay === 0) return;
+    }
+  };
   const metrics = new RecordedMetrics();
   const logged: string[] = [];
   const workers: DelegationWorker[] = [];
@@ -152,8 +192,11 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
     target: { ...agentTarget("docs"), entry: { ...agentTarget("docs").entry, ...options.entry } },
     trust: { trust: "verified", card: options.card, agentVersion: "1.0.0" },
     trustChecks: 0,
+    calls: [],
+    ended: 0,
+    onCall: () => {},
     deps: {
-      ledger: options.ledger,
+      ledger: recorded,
       directory: {
         current: async () => snapshotOf(harness.target),
         onChange: () => () => {},
@@ -171,7 +214,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
         baseDirectory: options.baseDirectory ?? "/nonexistent",
         observe: (outcome) => metrics.tokenRequest(outcome),
       }),
-      http,
+      http: { ...http, fetch: (url, init) => counted(http.fetch(url, init)) },
       sender: {
         send: async (send) => {
           const planned = harness.sendResults.shift();
@@ -199,7 +242,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
       let isDead = false;
       const pauses = new Set<{ readonly methods: readonly string[]; readonly over: Promise<void> }>();
       const never = new Promise<never>(() => {});
-      const ledger = new Proxy(options.ledger, {
+      const ledger = new Proxy(recorded, {
         get:
           (target, method: string) =>
           async (...args: unknown[]) => {
@@ -236,10 +279,15 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
       return mortal;
     },
     until: async (condition, stepMs = 100) => {
-      for (let look = 0; !(await condition()); look++) {
-        if (look > 4_000) throw new Error(`the condition never held; ${metrics.lines.slice(-20).join(" ")}`);
-        await realPause(2);
-        if (stepMs > 0) await clock.advance(stepMs);
+      for (let checks = 0; ; checks++) {
+        await settle();
+        await options.refresh?.();
+        if (await condition()) return;
+        if (checks > 4_000)
+          throw new Error(`the condition never held; ${metrics.lines.slice(-20).join(" ")}`);
+        // Between two timers nothing happens by itself, so the clock may jump to the next one.
+        const idleMs = underWay === 0 ? (clock.wakeTimes[0] ?? 0) - clock.now() : 0;
+        if (stepMs > 0) await clock.advance(Math.max(stepMs, idleMs));
       }
     },
   };
@@ -255,12 +303,50 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
   return harness;
 }
 
+/** A delegation as it is durable: read anew before each check of a condition. */
+export interface Question {
+  readonly id: string;
+  readonly event: EventId;
+  readonly room: RoomId;
+  readonly a2aMessageId: string;
+  readonly state: string;
+  readonly outcome: Omit<Outcome, "sent"> | undefined;
+  readonly replyEventId: string | null;
+  readonly hasPrompt: boolean;
+  readonly a2aAttempted: boolean;
+  readonly a2aUnsettled: boolean;
+  readonly agentVersion: string | null;
+  readonly attempts: number;
+  /** When it may be claimed next. */
+  readonly dueAt: number;
+}
+
+const QUESTIONS = `
+  SELECT d.id::text, d.matrix_event_id AS event, d.room_id AS room, d.state, d.attempts,
+         d.reply_event_id AS "replyEventId", d.prompt IS NOT NULL AS "hasPrompt",
+         d.a2a_attempted AS "a2aAttempted", d.a2a_unsettled AS "a2aUnsettled", d.agent_version AS "agentVersion",
+         (extract(epoch FROM coalesce(d.due_at, r.head_at)) * 1000)::float8 AS "dueAt",
+         CASE WHEN d.terminal_at IS NOT NULL THEN jsonb_strip_nulls(jsonb_build_object(
+           'state', d.state, 'stage', d.terminal_stage, 'reason', d.terminal_reason, 'notice',
+           (SELECT kind FROM bridge_notices n
+             WHERE n.source_event_id = d.matrix_event_id AND n.ghost_mxid = d.ghost_mxid))) END AS outcome
+    FROM bridge_delegations d LEFT JOIN bridge_rooms r USING (room_id)`;
+
+const EMPTY = `
+  TRUNCATE bridge_transactions, bridge_rooms, bridge_delegations, bridge_sends, bridge_notices, bridge_limiter,
+           bridge_audit RESTART IDENTITY CASCADE;
+  UPDATE bridge_capacity SET admitted = 0, counted_open = 0, counted_at_admitted = 0`;
+
 export interface DelegationSetUp {
   readonly agent: FaultAgent;
-  readonly ledger: MemoryLedger;
+  readonly fixture: LedgerFixture;
   readonly harness: Harness;
-  /** Admits a question. */
-  admit(name?: string, room?: string, changes?: Partial<MemoryRow>): MemoryRow;
+  /** Admits a question, `prompt of NAME`. */
+  admit(name?: string, room?: string, admittedAt?: number): Promise<Question>;
+  /** The question's event is redacted. */
+  redact(question: Question): Promise<void>;
+  /** How many limiter tokens of the agent are left; undefined when none was ever spent. */
+  limiterTokens(): Promise<number | undefined>;
 }
 
 export interface DelegationSetUpOptions extends FaultAgentOptions {
@@ -268,31 +354,74 @@ export interface DelegationSetUpOptions extends FaultAgentOptions {
   readonly harness?: Partial<HarnessOptions>;
 }
 
-/** A harness on the ledger in memory, with a fault agent whose card says what it does. */
-export async function setUpDelegation(
+/**
+ * For a suite: a ledger that its tests share, emptied before each; and, for a test, a harness on it with a fault
+ * agent whose card says what it does.
+ */
+export function delegationSuite(): (
   t: TestContext,
-  options: DelegationSetUpOptions = {},
+  options?: DelegationSetUpOptions,
+) => Promise<DelegationSetUp> {
+  const closing: (() => unknown)[] = [];
+  let shared: LedgerFixture | undefined;
+  before(async () => {
+    shared = await ledgerFixture({ after: (close: () => unknown) => closing.push(close) });
+  });
+  after(async () => {
+    for (const close of closing) await close();
+  });
+  return async (t, options = {}) => {
+    if (shared === undefined) throw new Error("the suite has no ledger yet");
+    const fixture = shared;
+    await fixture.pool.query(EMPTY);
+    return await setUpDelegation(t, fixture, options);
+  };
+}
+
+async function setUpDelegation(
+  t: TestContext,
+  fixture: LedgerFixture,
+  options: DelegationSetUpOptions,
 ): Promise<DelegationSetUp> {
   const agent = await startFaultAgent(t, options);
-  const ledger = new MemoryLedger();
+  const { agentId, ghost, fingerprint } = agentTarget("docs");
   const { streaming = false, dedupe = false } = options;
-  const card = cardOf(agent.url, { streaming, dedupes: dedupe, ...options.card });
-  const harness = delegationHarness(t, { ledger, card, ...options.harness });
+  const questions = new Map<string, Question>();
+  let known = -1;
+  const refresh = async () => {
+    if (known === harness.ended) return;
+    known = harness.ended;
+    for (const row of (await fixture.rows(QUESTIONS)) as unknown as Question[]) {
+      const question = questions.get(row.event);
+      if (question !== undefined) Object.assign(question, row, { outcome: row.outcome ?? undefined });
+    }
+  };
+  const harness = delegationHarness(t, {
+    ledger: fixture.ledger.delegations,
+    card: cardOf(agent.url, { streaming, dedupes: dedupe, ...options.card }),
+    refresh,
+    ...options.harness,
+  });
   return {
     agent,
-    ledger,
+    fixture,
     harness,
-    admit: (name = "q1", room = "r", changes = {}) => {
-      const { agentId, ghost, fingerprint } = agentTarget("docs");
-      const row = ledger.admit({
-        roomId: `!${room}` as RoomId,
-        sourceEventId: `$${name}` as EventId,
-        ghost,
-        agentId,
-        targetFingerprint: fingerprint,
-        admittedAt: T0,
-      });
-      return Object.assign(row, changes);
+    admit: async (name = "q1", room = "r", admittedAt = T0) => {
+      const asked = job(name, { room: roomOf(room), agent: agentId, ghost, targetFingerprint: fingerprint });
+      await fixture.admit([asked], { receivedAt: admittedAt });
+      const question = { a2aMessageId: a2aMessageId(asked.event, ghost) } as Question;
+      questions.set(asked.event, question);
+      known = -1;
+      await refresh();
+      return question;
+    },
+    redact: async ({ event: redacted, room }) => {
+      await fixture.admit([], { redacted: [{ room, event: redacted }] });
+      known = -1;
+    },
+    limiterTokens: async () => {
+      const [row] = await fixture.rows("SELECT tokens FROM bridge_limiter WHERE bucket = 'agent:docs'");
+      return row === undefined ? undefined : Number(row["tokens"]);
     },
   };
 }

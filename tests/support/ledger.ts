@@ -44,7 +44,7 @@ export interface LedgerFixture {
   rows(sql: string, values?: unknown[]): Promise<Record<string, unknown>[]>;
 }
 
-export async function ledgerFixture(t: TestContext, poolSize = 10): Promise<LedgerFixture> {
+export async function ledgerFixture(t: Pick<TestContext, "after">, poolSize = 10): Promise<LedgerFixture> {
   const { pool, url } = await testDatabase(t, { poolSize });
   const keys = ContentKeys.parse(Buffer.alloc(32, 7).toString("base64"));
   const ledger = createLedger(pool, keys, {

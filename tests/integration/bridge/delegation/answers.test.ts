@@ -1,10 +1,14 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { TaskState } from "@a2a-js/sdk";
-import { setUpDelegation } from "../../../support/delegation.ts";
+import { replyTransactionId } from "../../../../src/bridge/ledger/transaction-ids.ts";
+import { agentTarget } from "../../../support/agent-target.ts";
+import { delegationSuite } from "../../../support/delegation.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 
 describe("answers", () => {
+  const setUpDelegation = delegationSuite();
+
   for (const [binding, version] of [
     ["JSONRPC", "1.0"],
     ["JSONRPC", "0.3"],
@@ -13,25 +17,25 @@ describe("answers", () => {
     for (const streaming of [true, false]) {
       const how = streaming ? "a stream" : "polling";
       it(`an answer comes back by ${binding} ${version} and ${how} [DEL-7]`, async (t) => {
-        const { agent, ledger, harness, admit } = await setUpDelegation(t, {
+        const { agent, harness, admit, limiterTokens } = await setUpDelegation(t, {
           streaming,
           card: { binding, version },
         });
         agent.behaviour.plan = streaming ? completes("the ", "answer") : completes("the answer");
-        const row = admit();
+        const row = await admit();
         harness.worker().start();
         await harness.until(() => row.outcome !== undefined);
         assert.deepEqual(row.outcome, {
           state: "completed",
           stage: "reply",
           reason: "answered",
-          sent: { sendId: "1.0", eventId: "$sent1" },
         });
+        assert.equal(row.replyEventId, "$sent1");
         assert.equal(harness.sent[0]?.content["body"], "the answer");
-        assert.deepEqual(agent.behaviour.prompts, ["prompt 1"]);
+        assert.deepEqual(agent.behaviour.prompts, ["prompt of q1"]);
         assert.equal(agent.tasksOf(row.a2aMessageId), 1);
         assert.deepEqual(new Set(agent.seen.map((each) => each.version)), new Set([version]));
-        assert.equal(ledger.tokensSpent, 1);
+        assert.equal(await limiterTokens(), 19, "one of 20 was spent");
         assert.equal(row.agentVersion, "1.0.0");
       });
     }
@@ -39,34 +43,32 @@ describe("answers", () => {
 
   for (const streaming of [true, false]) {
     it(`a message instead of a task is the whole answer (streaming ${streaming})`, async (t) => {
-      const { agent, ledger, harness, admit } = await setUpDelegation(t, { streaming });
+      const { agent, harness, admit } = await setUpDelegation(t, { streaming });
       agent.behaviour.plan = { kind: "message", text: "at once" };
-      const row = admit();
+      const row = await admit();
       harness.worker().start();
       await harness.until(() => row.outcome !== undefined);
       assert.equal(row.outcome?.reason, "answered");
       assert.equal(harness.sent[0]?.content["body"], "at once");
-      assert.deepEqual(
-        ledger.calls.filter((call) => call.startsWith("recordAccepted")),
-        [],
-      );
+      assert.equal(harness.calls.includes("recordAccepted"), false);
     });
   }
 
   it("an answer is persisted part by part before the first part is sent [DEL-3]", async (t) => {
-    const { agent, ledger, harness, admit } = await setUpDelegation(t, { streaming: true });
+    const { agent, fixture, harness, admit } = await setUpDelegation(t, { streaming: true });
     const long = "A paragraph of the answer.\n\n".repeat(4_000);
     agent.behaviour.plan = completes(long);
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.ok(harness.sent.length > 2);
     assert.equal(harness.sent.map((send) => send.content["body"]).join(""), long);
+    const sends = await fixture.rows("SELECT event_id FROM bridge_sends ORDER BY ordinal");
     assert.deepEqual(
-      row.sends.map(({ eventId }) => eventId),
+      sends.map((send) => send["event_id"]),
       harness.sent.map((_, index) => `$sent${index + 1}`),
     );
-    const calls = ledger.calls.map((call) => call.split(":")[0]);
+    const { calls } = harness;
     assert.ok(calls.indexOf("recordReply") < calls.indexOf("recordSent"));
     assert.equal(calls.filter((call) => call === "recordSent").length, harness.sent.length - 1);
   });
@@ -74,7 +76,7 @@ describe("answers", () => {
   it("a completed task that says nothing is answered all the same", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
     agent.behaviour.plan = { kind: "status", state: TaskState.TASK_STATE_COMPLETED };
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "answered");
@@ -92,7 +94,7 @@ describe("answers", () => {
       it(`${TaskState[state]} ends as ${reason}, without a word of the agent's (streaming ${streaming})`, async (t) => {
         const { agent, harness, admit } = await setUpDelegation(t, { streaming });
         agent.behaviour.plan = { kind: "status", state, text: "the agent's own words" };
-        const row = admit();
+        const row = await admit();
         harness.worker().start();
         await harness.until(() => row.outcome !== undefined);
         assert.equal(row.outcome?.state, "failed");
@@ -107,19 +109,22 @@ describe("answers", () => {
   it("a homeserver that is away is tried again with the same transaction, and the answer is not asked for again [DEL-4]", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
     harness.sendResults.push({ kind: "retry", afterMs: 5_000 }, { kind: "retry", afterMs: 5_000 });
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "answered");
     assert.equal(row.attempts, 2);
-    assert.equal(harness.sent[0]?.transactionId, "reply.1.0");
+    assert.equal(
+      harness.sent[0]?.transactionId,
+      replyTransactionId(row.event, agentTarget("docs").ghost, "reply", 0),
+    );
     assert.equal(agent.seen.length, 1);
   });
 
   it("a room that cannot be reached ends the delegation without a notice that nobody could read", async (t) => {
     const { harness, admit } = await setUpDelegation(t, { streaming: true });
     harness.sendResults.push({ kind: "refused", reason: "room_unreachable" });
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.deepEqual(row.outcome, { state: "failed", stage: "reply", reason: "room_unreachable" });

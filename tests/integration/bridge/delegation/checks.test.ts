@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { TerminalReason } from "../../../../src/bridge/ledger/states.ts";
-import { type Harness, setUpDelegation } from "../../../support/delegation.ts";
+import { delegationSuite, type Harness } from "../../../support/delegation.ts";
 import { T0 } from "../../../support/ledger.ts";
 import { startTestIssuer } from "../../../support/test-issuer.ts";
 
@@ -9,13 +9,15 @@ process.env["DELEGATION_TEST_SECRET"] = "s3cret:with/odd+signs";
 const SECRET = { env: "DELEGATION_TEST_SECRET" };
 
 describe("checks", () => {
+  const setUpDelegation = delegationSuite();
+
   it("a changed sender policy denies the waiting question, which never reaches issuer or agent [DEL-2]", async (t) => {
     const issuer = await startTestIssuer(t);
     const credentials = { tokenEndpoint: issuer.tokenEndpoint, clientId: "a", clientSecret: SECRET };
-    const { agent, ledger, harness, admit } = await setUpDelegation(t, {
+    const { agent, harness, admit, limiterTokens } = await setUpDelegation(t, {
       harness: { entry: { credentials, allowedSenders: ["@bob:a.test"] } },
     });
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.deepEqual(row.outcome, {
@@ -25,17 +27,17 @@ describe("checks", () => {
       notice: "policy_denied",
     });
     assert.equal(row.a2aAttempted, false);
-    assert.deepEqual([agent.seen.length, issuer.requests.length, ledger.tokensSpent], [0, 0, 0]);
+    assert.deepEqual([agent.seen.length, issuer.requests.length, await limiterTokens()], [0, 0, undefined]);
   });
 
   it("an untrusted card denies, and spends neither a limiter token nor one of the issuer [DEL-2]", async (t) => {
     const issuer = await startTestIssuer(t);
     const credentials = { tokenEndpoint: issuer.tokenEndpoint, clientId: "a", clientSecret: SECRET };
-    const { agent, ledger, harness, admit } = await setUpDelegation(t, {
+    const { agent, harness, admit, limiterTokens } = await setUpDelegation(t, {
       harness: { entry: { credentials } },
     });
     harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.deepEqual(row.outcome, {
@@ -45,27 +47,27 @@ describe("checks", () => {
       notice: "delegation_stopped",
     });
     assert.equal(row.a2aAttempted, false);
-    assert.deepEqual([agent.seen.length, issuer.requests.length, ledger.tokensSpent], [0, 0, 0]);
+    assert.deepEqual([agent.seen.length, issuer.requests.length, await limiterTokens()], [0, 0, undefined]);
   });
 
   it("trust that is lost while the issuer answers stops the question before the limiter [DEL-2]", async (t) => {
     const issuer = await startTestIssuer(t);
     const credentials = { tokenEndpoint: issuer.tokenEndpoint, clientId: "a", clientSecret: SECRET };
-    const { agent, ledger, harness, admit } = await setUpDelegation(t, {
+    const { agent, harness, admit, limiterTokens } = await setUpDelegation(t, {
       harness: { entry: { credentials } },
     });
     let answer = () => {};
     issuer.gate = new Promise((resolve) => {
       answer = resolve;
     });
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => issuer.requests.length === 1, 0);
     harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
     answer();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "agent_card_untrusted");
-    assert.deepEqual([agent.seen.length, ledger.tokensSpent], [0, 0]);
+    assert.deepEqual([agent.seen.length, await limiterTokens()], [0, undefined]);
   });
 
   const STOPS: readonly [string, TerminalReason, (harness: Harness) => void][] = [
@@ -99,7 +101,7 @@ describe("checks", () => {
       const { agent, harness, admit } = await setUpDelegation(t);
       agent.fault("send", { kind: "reset" });
       agent.fault("list", { kind: "skip", before: () => stop(harness) });
-      const row = admit();
+      const row = await admit();
       harness.worker().start();
       await harness.until(() => row.outcome !== undefined);
       assert.equal(row.outcome?.reason, reason);
@@ -113,7 +115,7 @@ describe("checks", () => {
     });
     agent.fault("send", { kind: "reset" });
     agent.fault("list", { kind: "skip", before: () => void harness.clock.advance(30_000) });
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "dispatch_deadline_exceeded");
@@ -121,23 +123,25 @@ describe("checks", () => {
   });
 
   it("with every check passed, nothing stands between the limiter and the call [DEL-2]", async (t) => {
-    const { agent, ledger, harness, admit } = await setUpDelegation(t, { streaming: true });
-    admit();
+    const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
+    await admit();
     const checksBefore: number[] = [];
-    ledger.before = (method) => {
+    harness.onCall = (method) => {
       if (method === "beginDispatch") checksBefore.push(harness.trustChecks, agent.seen.length);
     };
     harness.worker().start();
     await harness.until(() => agent.seen.length > 0, 0);
     assert.deepEqual(checksBefore, [1, 0]);
-    const calls = ledger.calls.filter((call) => call.endsWith(":1"));
-    assert.equal(calls[0], "beginDispatch:1");
+    assert.deepEqual(harness.calls.slice(0, 2), ["claim", "beginDispatch"]);
   });
 
   it("an empty bucket denies with rate_limited, and the agent is not called", async (t) => {
-    const { agent, ledger, harness, admit } = await setUpDelegation(t);
-    ledger.tokens.set("agent:docs", 0);
-    const row = admit();
+    const { agent, fixture, harness, admit } = await setUpDelegation(t);
+    await fixture.pool.query(
+      "INSERT INTO bridge_limiter (bucket, tokens, refilled_at) VALUES ('agent:docs', 0, to_timestamp($1))",
+      [T0 / 1_000],
+    );
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.deepEqual(row.outcome, {
@@ -153,7 +157,7 @@ describe("checks", () => {
     const { agent, harness, admit } = await setUpDelegation(t);
     const good = harness.trust;
     harness.trust = { trust: "unknown", retryAfterMs: 4_000 };
-    const first = admit("q1", "r1");
+    const first = await admit("q1", "r1");
     const worker = harness.worker();
     worker.start();
     await harness.until(() => first.attempts === 2);
@@ -162,7 +166,7 @@ describe("checks", () => {
     assert.equal(first.outcome?.reason, "answered");
 
     harness.trust = { trust: "unknown", retryAfterMs: 4_000 };
-    const second = admit("q2", "r2", { admittedAt: harness.clock.now() });
+    const second = await admit("q2", "r2", harness.clock.now());
     worker.wake();
     await harness.until(() => second.outcome !== undefined, 2_000);
     assert.equal(second.outcome?.reason, "agent_unavailable");
@@ -171,7 +175,7 @@ describe("checks", () => {
 
   it("a question that waited past its deadline is not asked any more", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
-    const row = admit("q1", "r", { admittedAt: T0 - 600_000 });
+    const row = await admit("q1", "r", T0 - 600_000);
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.deepEqual(row.outcome, {
@@ -184,8 +188,14 @@ describe("checks", () => {
   });
 
   it("a question redacted before its claim ends canceled, silently, and is never asked [INT-6]", async (t) => {
-    const { agent, harness, admit } = await setUpDelegation(t);
-    const row = admit("q1", "r", { cancelRequested: true });
+    const { agent, fixture, harness, admit, redact } = await setUpDelegation(t);
+    const row = await admit();
+    const claimed = await fixture.claim({ holder: "dead" });
+    await redact(row);
+    await fixture.ledger.delegations.release(
+      claimed.map(({ lease }) => lease),
+      T0,
+    );
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.deepEqual(row.outcome, { state: "canceled", stage: "dispatch", reason: "source_redacted" });

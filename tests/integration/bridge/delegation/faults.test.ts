@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { freePort } from "../../../../lab/ports.ts";
 import type { TerminalReason } from "../../../../src/bridge/ledger/states.ts";
-import { setUpDelegation } from "../../../support/delegation.ts";
+import { delegationSuite } from "../../../support/delegation.ts";
 import type { Fault } from "../../../support/fault-agent.ts";
 import { T0 } from "../../../support/ledger.ts";
 
@@ -50,12 +50,14 @@ const FINAL: readonly [string, Fault, TerminalReason][] = [
 ];
 
 describe("faults", () => {
+  const setUpDelegation = delegationSuite();
+
   for (const streaming of [true, false]) {
     for (const [name, fault, reason] of FINAL) {
       it(`an agent that answers ${name} ends as ${reason} at once (streaming ${streaming})`, async (t) => {
         const { agent, harness, admit } = await setUpDelegation(t, { streaming });
         agent.fault(streaming ? "stream" : "send", fault, 100);
-        const row = admit();
+        const row = await admit();
         harness.worker().start();
         await harness.until(() => row.outcome !== undefined);
         assert.deepEqual(row.outcome, {
@@ -65,8 +67,8 @@ describe("faults", () => {
           notice: "delegation_failed",
         });
         assert.equal(agent.seen.length, 1);
-        assert.equal(row.prompt, undefined);
-        assert.doesNotMatch(harness.logged.join(""), /secret|prompt 1/);
+        assert.equal(row.hasPrompt, false);
+        assert.doesNotMatch(harness.logged.join(""), /secret|prompt of/);
       });
     }
   }
@@ -74,7 +76,7 @@ describe("faults", () => {
   it("of 50 MB little more than the bound is read before the connection is dropped", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.fault("send", { kind: "huge" });
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.ok(agent.hugeBytes < 10 * 1024 * 1024, String(agent.hugeBytes));
@@ -91,7 +93,7 @@ describe("faults", () => {
     it(`${name} that passes: the question is asked again, once`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { lists: false });
       agent.fault("send", fault, 3);
-      const row = admit();
+      const row = await admit();
       harness.worker().start();
       await harness.until(() => row.outcome !== undefined);
       assert.equal(row.outcome?.reason, "answered");
@@ -103,7 +105,7 @@ describe("faults", () => {
     it(`${name} that lasts: given up as ${reason} by the deadline, after few requests`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t);
       agent.fault("send", fault, 1_000);
-      const row = admit();
+      const row = await admit();
       harness.worker().start();
       await harness.until(() => row.outcome !== undefined, 2_000);
       assert.deepEqual(row.outcome, { state: "failed", stage: "dispatch", reason, notice });
@@ -124,7 +126,7 @@ describe("faults", () => {
       url: `http://127.0.0.1:${port}/rpc`,
     }));
     harness.trust = { ...good, card: { ...good.card, supportedInterfaces: nowhere } };
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.attempts === 3);
     harness.trust = good;
@@ -136,7 +138,7 @@ describe("faults", () => {
   it("Retry-After is kept to the second", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.fault("send", status(429, { "retry-after": "90" }));
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.attempts === 1);
     const askedAt = harness.clock.now();
@@ -147,7 +149,7 @@ describe("faults", () => {
   it("a Retry-After beyond the deadline ends the wait at once", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.fault("send", status(429, { "retry-after": "86400" }), 10);
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "rate_limited");
@@ -161,8 +163,8 @@ describe("faults", () => {
     it(`an ambiguous ${code} that asks to wait ${wait} s is looked into after five minutes`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t);
       agent.fault("send", status(code, { "retry-after": wait }));
-      const row = admit();
-      const next = admit("q2");
+      const row = await admit();
+      const next = await admit("q2");
       harness.worker().start();
       await harness.until(() => row.attempts === 1);
       assert.ok(row.dueAt - harness.clock.now() <= 300_000, String(row.dueAt - T0));
@@ -177,7 +179,7 @@ describe("faults", () => {
       harness: { limits: { dispatchDeadline: 100_000 } },
     });
     agent.fault("send", status(500, { "retry-after": "250" }));
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.attempts === 1);
     assert.equal(row.dueAt, T0 + 100_000);
@@ -189,7 +191,7 @@ describe("faults", () => {
   it("a Retry-After of seven minutes is cut to five", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.fault("send", status(429, { "retry-after": "420" }));
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.attempts === 1);
     assert.ok(row.dueAt <= harness.clock.now() + 300_000);
@@ -214,7 +216,7 @@ describe("faults", () => {
       it(`after ${name} the task is looked for, and one task is made (streaming ${streaming}) [DEL-7]`, async (t) => {
         const { agent, harness, admit } = await setUpDelegation(t, { streaming });
         agent.fault(operation, fault);
-        const row = admit();
+        const row = await admit();
         harness.worker().start();
         await harness.until(() => row.outcome !== undefined);
         assert.equal(row.outcome?.reason, "answered");
@@ -226,7 +228,7 @@ describe("faults", () => {
       it(`after ${name} a deduping agent is sent the same messageId (streaming ${streaming}) [DEL-7]`, async (t) => {
         const { agent, harness, admit } = await setUpDelegation(t, { streaming, dedupe: true });
         agent.fault(operation, fault);
-        const row = admit();
+        const row = await admit();
         harness.worker().start();
         await harness.until(() => row.outcome !== undefined);
         assert.equal(row.outcome?.reason, "answered");
@@ -241,7 +243,7 @@ describe("faults", () => {
       it(`after ${name} an agent that offers neither ends outcome_unknown (streaming ${streaming}) [DEL-7]`, async (t) => {
         const { agent, harness, admit } = await setUpDelegation(t, { streaming, lists: false });
         agent.fault(operation, fault);
-        const row = admit();
+        const row = await admit();
         harness.worker().start();
         await harness.until(() => row.outcome !== undefined);
         assert.deepEqual(row.outcome, {
@@ -261,7 +263,7 @@ describe("faults", () => {
     const { agent, harness, admit } = await setUpDelegation(t, { dedupe: true });
     agent.fault("send", { kind: "accept_then_drop" });
     agent.fault("send", status(404));
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.attempts === 2);
     assert.equal(agent.tasksOf(row.a2aMessageId), 1);
@@ -276,7 +278,7 @@ describe("faults", () => {
     const { agent, harness, admit } = await setUpDelegation(t, { dedupe: true });
     agent.fault("send", { kind: "accept_then_drop" });
     agent.fault("send", status(404), 1_000);
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined, 1_000);
     assert.equal(row.outcome?.reason, "answered");
@@ -287,7 +289,7 @@ describe("faults", () => {
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.fault("send", { kind: "reset" });
     agent.fault("send", status(404));
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.attempts === 2);
     assert.equal(row.a2aUnsettled, false);
@@ -299,7 +301,7 @@ describe("faults", () => {
   it("an agent that answers 500 for ever is asked a few dozen times, then given up", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { dedupe: true });
     agent.fault("send", status(500), 1_000);
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined, 2_000);
     assert.equal(row.outcome?.state, "failed");
@@ -310,7 +312,7 @@ describe("faults", () => {
   it("a 0.3 agent, which cannot list its tasks, ends outcome_unknown after an unanswered request", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { card: { version: "0.3" } });
     agent.fault("send", { kind: "accept_then_drop" });
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "outcome_unknown");
@@ -318,30 +320,30 @@ describe("faults", () => {
   });
 
   it("a card without an interface that the bridge speaks ends without a call", async (t) => {
-    const { agent, ledger, harness, admit } = await setUpDelegation(t);
+    const { agent, harness, admit, limiterTokens } = await setUpDelegation(t);
     assert.ok(harness.trust.trust === "verified");
     const grpc = [{ url: agent.url, protocolBinding: "GRPC", protocolVersion: "1.0" }];
     harness.trust = { ...harness.trust, card: { ...harness.trust.card, supportedInterfaces: grpc } };
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "agent_protocol_error");
     assert.equal(row.a2aAttempted, false);
-    assert.equal(ledger.tokensSpent, 0);
+    assert.equal(await limiterTokens(), undefined);
   });
 
   it("a fault in the flow itself puts the delegation back, is logged by its code, and loses nothing", async (t) => {
-    const { ledger, harness, admit } = await setUpDelegation(t, { streaming: true });
-    const row = admit();
+    const { harness, admit } = await setUpDelegation(t, { streaming: true });
+    const row = await admit();
     let faults = 3;
-    ledger.before = (method) => {
+    harness.onCall = (method) => {
       if (method !== "beginDispatch" || faults-- <= 0) return;
-      throw Object.assign(new Error("prompt 1 in a message"), { code: "23514" });
+      throw Object.assign(new Error("prompt of q1 in a message"), { code: "23514" });
     };
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "answered");
     assert.equal(harness.metrics.count("flowFailed:23514"), 3);
-    assert.doesNotMatch(harness.logged.join(""), /prompt 1/);
+    assert.doesNotMatch(harness.logged.join(""), /prompt of/);
   });
 });

@@ -1,18 +1,21 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { setUpDelegation } from "../../../support/delegation.ts";
+import { delegationSuite } from "../../../support/delegation.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
+import { BUCKET, T0 } from "../../../support/ledger.ts";
 
 const SLOW = { kind: "slow", text: "at last" } as const;
 
 describe("follow", () => {
+  const setUpDelegation = delegationSuite();
+
   for (const streaming of [true, false]) {
     const how = streaming ? "a stream" : "polling";
 
     it(`trust lost while following by ${how} stops it with agent_card_untrusted [DEL-5]`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming });
       agent.behaviour.plan = SLOW;
-      const row = admit();
+      const row = await admit();
       harness.worker().start();
       await harness.until(() => row.state === "following");
       harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
@@ -35,7 +38,7 @@ describe("follow", () => {
     it(`an agent that is removed while it is followed by ${how} is stopped alike [DEL-5]`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming });
       agent.behaviour.plan = SLOW;
-      const row = admit();
+      const row = await admit();
       harness.worker().start();
       await harness.until(() => row.state === "following");
       harness.target = undefined;
@@ -47,7 +50,7 @@ describe("follow", () => {
     it(`a sender whose right ends while the task is followed by ${how} gets no answer`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming });
       agent.behaviour.plan = SLOW;
-      const row = admit();
+      const row = await admit();
       harness.worker().start();
       await harness.until(() => row.state === "following");
       const { target } = harness;
@@ -64,7 +67,7 @@ describe("follow", () => {
         harness: { limits: { answerDeadline: 60_000 } },
       });
       agent.behaviour.plan = SLOW;
-      const row = admit();
+      const row = await admit();
       harness.worker().start();
       await harness.until(() => row.outcome !== undefined, 500);
       assert.deepEqual(row.outcome, {
@@ -79,7 +82,7 @@ describe("follow", () => {
     it(`a redaction while the task is followed by ${how} cancels it at the agent, silently [INT-6]`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming });
       agent.behaviour.plan = SLOW;
-      const row = admit();
+      const row = await admit();
       const worker = harness.worker();
       worker.start();
       await harness.until(() => row.state === "following");
@@ -92,12 +95,12 @@ describe("follow", () => {
   }
 
   it("a redaction told by the lease's renewal cancels as well", async (t) => {
-    const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
+    const { agent, harness, admit, redact } = await setUpDelegation(t, { streaming: true });
     agent.behaviour.plan = SLOW;
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.state === "following");
-    row.cancelRequested = true;
+    await redact(row);
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "source_redacted");
     assert.equal(agent.behaviour.canceled.length, 1);
@@ -108,7 +111,7 @@ describe("follow", () => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
       agent.behaviour.plan = completes("one ", "two ", "three");
       agent.fault("stream", { kind: "cut", afterEvents });
-      const row = admit();
+      const row = await admit();
       harness.worker().start();
       await harness.until(() => row.outcome !== undefined);
       assert.equal(row.outcome?.reason, "answered");
@@ -121,7 +124,7 @@ describe("follow", () => {
     const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
     agent.behaviour.plan = SLOW;
     agent.fault("stream", { kind: "cut", afterEvents: 1 });
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => agent.seenOf("subscribe").length === 1);
     agent.behaviour.releaseAll();
@@ -135,7 +138,7 @@ describe("follow", () => {
     agent.behaviour.plan = SLOW;
     agent.fault("stream", { kind: "cut", afterEvents: 1 });
     agent.fault("subscribe", { kind: "skip", before: () => agent.behaviour.sendAhead("first of all") });
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => agent.seenOf("subscribe").length === 1);
     agent.behaviour.releaseAll();
@@ -148,7 +151,7 @@ describe("follow", () => {
     agent.behaviour.plan = SLOW;
     agent.fault("stream", { kind: "cut", afterEvents: 1 });
     agent.fault("subscribe", { kind: "reset" }, 1_000);
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     const startedAt = harness.clock.now();
     await harness.until(() => harness.clock.now() - startedAt > 60_000);
@@ -162,7 +165,7 @@ describe("follow", () => {
   it("a poll that fails is repeated with a back-off, and the task is answered when the agent is back", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.behaviour.plan = SLOW;
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.state === "following");
     agent.fault("get", { kind: "status", status: 503 }, 4);
@@ -182,7 +185,7 @@ describe("follow", () => {
     it(`${name} while polling ends the delegation as ${reason}`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t);
       agent.behaviour.plan = SLOW;
-      const row = admit();
+      const row = await admit();
       harness.worker().start();
       await harness.until(() => row.state === "following");
       agent.fault("get", fault, 100);
@@ -197,12 +200,18 @@ describe("follow", () => {
   }
 
   it("a task that the agent has forgotten ends as agent_failed", async (t) => {
-    const { harness, admit } = await setUpDelegation(t);
-    const row = admit("q1", "r", {
-      state: "following",
-      a2aTaskId: "never-was",
-      acceptedAt: harness.clock.now(),
-    });
+    const { fixture, harness, admit } = await setUpDelegation(t);
+    const row = await admit();
+    const { delegations } = fixture.ledger;
+    for (const { lease } of await fixture.claim({ holder: "earlier" })) {
+      await delegations.beginDispatch(lease, BUCKET, T0);
+      await delegations.recordAccepted(
+        lease,
+        { taskId: "never-was", contextId: undefined, agentVersion: undefined },
+        T0,
+      );
+      await delegations.release([lease], T0);
+    }
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "agent_failed");
@@ -215,7 +224,7 @@ describe("follow", () => {
       harness: { limits: { answerBytes: 4_096 } },
     });
     agent.behaviour.plan = completes(...Array.from({ length: 10 }, () => "x".repeat(1_000)));
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "answer_too_large");

@@ -1,26 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { agentTarget } from "../../../support/agent-target.ts";
-import { cardOf, delegationHarness } from "../../../support/delegation.ts";
-import { type FaultAgentOptions, startFaultAgent } from "../../../support/fault-agent.ts";
+import { delegationSuite } from "../../../support/delegation.ts";
+import type { FaultAgentOptions } from "../../../support/fault-agent.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
-import { job, ledgerFixture } from "../../../support/ledger.ts";
-
-const TARGET = agentTarget("docs");
-
-async function setUp(t: TestContext, options: FaultAgentOptions = {}) {
-  const { streaming = false, dedupe = false } = options;
-  const agent = await startFaultAgent(t, options);
-  const fixture = await ledgerFixture(t);
-  const harness = delegationHarness(t, {
-    ledger: fixture.ledger.delegations,
-    card: cardOf(agent.url, { streaming, dedupes: dedupe }),
-  });
-  const row = async () => (await fixture.rows("SELECT * FROM bridge_delegations ORDER BY id"))[0];
-  const isTerminal = async () => (await row())?.["terminal_at"] !== null;
-  await fixture.admit([job("q1", { targetFingerprint: TARGET.fingerprint })]);
-  return { agent, harness, fixture, row, isTerminal };
-}
 
 const LEASE_MS = 30_000;
 
@@ -45,6 +27,16 @@ const AGENTS: readonly [string, FaultAgentOptions][] = [
 ];
 
 describe("recovery", () => {
+  const setUpDelegation = delegationSuite();
+
+  async function setUp(t: TestContext, options: FaultAgentOptions = {}) {
+    const made = await setUpDelegation(t, options);
+    const row = async () => (await made.fixture.rows("SELECT * FROM bridge_delegations ORDER BY id"))[0];
+    const isTerminal = async () => (await row())?.["terminal_at"] !== null;
+    await made.admit();
+    return { ...made, row, isTerminal };
+  }
+
   for (const [what, options] of AGENTS) {
     for (const [method, when] of BOUNDARIES) {
       it(`a process killed ${when} ${method}, with an agent that ${what}: one task, one answer [DEL-7]`, async (t) => {

@@ -2,16 +2,18 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { REASONS } from "../../../../src/bridge/notices/texts.ts";
-import { setUpDelegation } from "../../../support/delegation.ts";
+import { delegationSuite } from "../../../support/delegation.ts";
 
 describe("rotation", () => {
+  const setUpDelegation = delegationSuite();
+
   it("what is asked during a rotation is refused visibly, and what is asked after the new pin is answered [PRT-1]", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     const verified = harness.trust;
 
     // The publisher has rotated, the consumer has not pinned yet.
     harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
-    const during = admit();
+    const during = await admit();
     harness.worker().start();
     await harness.until(() => during.outcome !== undefined);
     assert.deepEqual(during.outcome, {
@@ -24,7 +26,7 @@ describe("rotation", () => {
     assert.equal(agent.seen.length, 0, "nothing reached the agent");
 
     harness.trust = verified;
-    const after = admit();
+    const after = await admit("q2");
     await harness.until(() => after.outcome !== undefined);
     assert.equal(after.outcome?.reason, "answered");
     assert.equal(during.outcome?.state, "denied", "what was refused is not asked again by itself");
@@ -34,7 +36,7 @@ describe("rotation", () => {
     const { harness, admit } = await setUpDelegation(t);
     const verified = harness.trust;
     harness.trust = { trust: "unknown", retryAfterMs: 1_000 };
-    const row = admit();
+    const row = await admit();
     harness.worker().start();
     await harness.until(() => harness.trustChecks > 1);
     const isEnded = () => row.outcome !== undefined;
@@ -48,7 +50,7 @@ describe("rotation", () => {
     const { harness, admit } = await setUpDelegation(t);
     const { target } = harness;
     assert.ok(target !== undefined);
-    const row = admit();
+    const row = await admit();
     harness.target = { ...target, fingerprint: `sha256:${"1".repeat(64)}` };
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);

@@ -1,31 +1,24 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { agentTarget } from "../../../support/agent-target.ts";
-import { cardOf, delegationHarness, setUpDelegation } from "../../../support/delegation.ts";
-import { startFaultAgent } from "../../../support/fault-agent.ts";
+import { delegationSuite } from "../../../support/delegation.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
-import { job, ledgerFixture, room } from "../../../support/ledger.ts";
-
-const { fingerprint } = agentTarget("docs");
-
-async function setUp(t: TestContext, options: { streaming?: boolean; concurrency?: number } = {}) {
-  const { streaming = false, concurrency = 8 } = options;
-  const agent = await startFaultAgent(t, { streaming });
-  const fixture = await ledgerFixture(t);
-  const harness = delegationHarness(t, {
-    ledger: fixture.ledger.delegations,
-    card: cardOf(agent.url, { streaming }),
-    limits: { concurrency },
-    entry: { rate: { perMinute: 6_000, burst: 1_000 } },
-  });
-  const admit = (name: string, inRoom = "r") =>
-    fixture.admit([job(name, { room: room(inRoom), targetFingerprint: fingerprint })]);
-  const count = async (where: string) =>
-    Number((await fixture.rows(`SELECT count(*) FROM bridge_delegations WHERE ${where}`))[0]?.["count"]);
-  return { agent, fixture, harness, admit, count };
-}
 
 describe("worker", () => {
+  const setUpDelegation = delegationSuite();
+
+  async function setUp(t: TestContext, options: { streaming?: boolean; concurrency?: number } = {}) {
+    const { streaming = false, concurrency = 8 } = options;
+    const made = await setUpDelegation(t, {
+      streaming,
+      harness: { limits: { concurrency }, entry: { rate: { perMinute: 6_000, burst: 1_000 } } },
+    });
+    const count = async (where: string) =>
+      Number(
+        (await made.fixture.rows(`SELECT count(*) FROM bridge_delegations WHERE ${where}`))[0]?.["count"],
+      );
+    return { ...made, count };
+  }
+
   it("the questions of a room reach the agent in order, those of other rooms meanwhile [DEL-1]", async (t) => {
     const { agent, harness, admit, count } = await setUp(t);
     agent.behaviour.plan = completes("ok");
@@ -199,10 +192,10 @@ describe("worker", () => {
   });
 
   it("a database that is away while the agent accepts: nothing is lost and nothing asked twice", async (t) => {
-    const { agent, ledger, harness, admit } = await setUpDelegation(t, { lists: false });
-    const row = admit();
+    const { agent, harness, admit } = await setUpDelegation(t, { lists: false });
+    const row = await admit();
     let isAway = false;
-    ledger.before = (method) => {
+    harness.onCall = (method) => {
       if (method === "recordAccepted") isAway = harness.clock.now() < awayUntil;
       if (isAway && harness.clock.now() < awayUntil) {
         throw Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" });
@@ -224,8 +217,7 @@ describe("worker", () => {
       for (const data of ['{"canary-garbage', undecodable]) {
         agent.fault("stream", { kind: "garbage", body: `data: ${data}\n\n`, type: "text/event-stream" });
       }
-      const rows = ["one", "two", "three"].map((room) => admit(`q-${room}`, room));
-      for (const row of rows) row.prompt = "canary-prompt";
+      const rows = await Promise.all(["one", "two", "three"].map((room) => admit(`canary-${room}`, room)));
       const printed: unknown[] = [];
       for (const method of ["error", "warn", "log"] as const) {
         t.mock.method(console, method, (...args: unknown[]) => printed.push(...args));
