@@ -173,11 +173,15 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
         });
       },
   });
+  /** Those that were waited for in vain. */
+  let hanging = 0;
   const settle = async () => {
     for (let pause = 0; pause < HANGING_PAUSES; pause++) {
       await realPause(1);
-      if (underWay === 0) return;
+      hanging = Math.min(hanging, underWay);
+      if (underWay === hanging) return;
     }
+    hanging = underWay;
   };
   const metrics = new RecordedMetrics();
   const logged: string[] = [];
