@@ -1,7 +1,8 @@
-// Files of a lab. Invariants: a file is whole or absent, never half written; a secret is readable by this
-// user alone and is made once; configuration that somebody edited by hand is not overwritten.
+// The lab's JSON, secret and configuration files.
+// Invariants: a file is whole or absent, never half written; a secret is readable by this user alone and is made once;
+// configuration that was edited by hand is not overwritten.
 import { z } from "zod";
-import type { Random } from "../src/domain/clock.ts";
+import { systemRandom } from "../src/domain/clock.ts";
 import { sha256Tagged } from "../src/domain/digest.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../src/runtime/write-file.ts";
@@ -34,7 +35,10 @@ export function readJson<Schema extends z.ZodType>(
 }
 
 /** The text of a secret file, made by `make` if it is not there yet. */
-export async function keepSecret(file: string, make: () => string | Promise<string>): Promise<string> {
+export async function keepSecret(
+  file: string,
+  make: () => string | Promise<string> = randomSecret,
+): Promise<string> {
   const found = readIfPresent(file);
   if (found !== undefined && found.trim() !== "") return found.trim();
   const made = await make();
@@ -43,8 +47,8 @@ export async function keepSecret(file: string, make: () => string | Promise<stri
 }
 
 /** A secret of 256 bits, in characters that no format needs to quote. */
-export function randomSecret(random: Random): string {
-  return random.bytes(32).toString("base64url");
+function randomSecret(): string {
+  return systemRandom.bytes(32).toString("base64url");
 }
 
 export interface ConfigurationFile {

@@ -2,7 +2,7 @@
 // Invariant: a server's name never changes once it was given, because its database and every room carry
 // it; when its port has to change, the proxy maps the name to the new one.
 import { z } from "zod";
-import type { Clock, Random } from "../src/domain/clock.ts";
+import { type Clock, type Random, systemClock, systemRandom } from "../src/domain/clock.ts";
 import { parseServerName, type ServerName } from "../src/domain/identifiers.ts";
 import { readJson, writeJson } from "./files.ts";
 import type { LabPaths } from "./layout.ts";
@@ -14,6 +14,26 @@ import {
   WITNESS,
 } from "./organisations.ts";
 import { type ChosenBlock, chooseBlock, type LabPorts, portsOfBlock } from "./ports.ts";
+
+/** Time and randomness, passed in where a test replaces them. */
+export interface Sources {
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+export const SOURCES: Sources = { clock: systemClock, random: systemRandom };
+
+/** Repeats `attempt` until it gives a value; undefined when it has given none after `timeoutMs`. */
+export async function pollFor<Value>(
+  attempt: () => Value | undefined | Promise<Value | undefined>,
+  times: { readonly timeoutMs: number; readonly everyMs: number },
+  clock: Clock = SOURCES.clock,
+): Promise<Value | undefined> {
+  for (const deadline = clock.now() + times.timeoutMs; ; await clock.sleep(times.everyMs)) {
+    const value = await attempt();
+    if (value !== undefined || clock.now() > deadline) return value;
+  }
+}
 
 const ServerNameField = z.string().transform((text, context) => {
   const name = parseServerName(text);
@@ -78,7 +98,7 @@ export function readLab(paths: LabPaths): Lab | undefined {
 export async function prepareLab(
   name: string,
   paths: LabPaths,
-  sources: { readonly clock: Clock; readonly random: Random },
+  sources: Sources,
   withWitness = false,
 ): Promise<{ lab: Lab; block: ChosenBlock; portsChanged: boolean }> {
   const before = readJson(LabFile, paths.state);

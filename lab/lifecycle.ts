@@ -1,16 +1,15 @@
-// Starting and ending a lab's programs as a whole.
-// Invariants: of several commands of one lab at once, one works and the others wait; what an earlier
-// supervisor that crashed left running is ended first; only the lab's own processes are ever ended.
+// Starts and ends a lab's programs as a whole.
+// Invariants: of several commands of one lab at once, one works and the others wait; programs that a crashed
+// supervisor left running are ended first; only the lab's own processes are ever ended.
 import { spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync, realpathSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { type Clock, systemRandom } from "../src/domain/clock.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import { type NamedLock, namedLock } from "../src/runtime/named-lock.ts";
 import { readIfPresent } from "../src/runtime/write-file.ts";
 import { provision, provisionWitness } from "./configuration/provision.ts";
-import { keepSecret, randomSecret, readJson } from "./files.ts";
-import { admitWitness, type Lab, prepareLab, readLab } from "./lab.ts";
+import { keepSecret, readJson } from "./files.ts";
+import { admitWitness, type Lab, prepareLab, readLab, SOURCES } from "./lab.ts";
 import { CLONE, type LabPaths } from "./layout.ts";
 import { removePrivateRecords } from "./offboard/open.ts";
 import { WITNESS } from "./organisations.ts";
@@ -18,7 +17,7 @@ import { removeEmbeddedPostgres } from "./postgres/embedded-postgres.ts";
 import { endProcesses, isAlive, LAB_ID_VARIABLE, type ProcessIdentity, processesOfLab } from "./processes.ts";
 import { findPrograms } from "./programs.ts";
 import type { Progress } from "./progress.ts";
-import { seedPeople } from "./seed/seed.ts";
+import { seedPeople } from "./seed/accounts.ts";
 import { liveSupervisor, supervisorClient, type UnitStatus } from "./supervisor/client.ts";
 import { ProcessRecord } from "./supervisor/supervisor.ts";
 import { unitName } from "./supervisor/unit-specs.ts";
@@ -29,20 +28,21 @@ const READY_TIMEOUT_MS = 180_000;
 const SHUTDOWN_TIMEOUT_MS = 60_000;
 const POLL_MS = 100;
 const GRACE_MS = 10_000;
+const { clock } = SOURCES;
 const KEPT_VARIABLES = /^(?:PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|TMPDIR|DRAWBRIDGE_[A-Z_]+)$/;
 
-/** Holds everything that changes this lab; commands that only read need it not. */
-export function lockLab(paths: LabPaths, clock: Clock, progress: Progress): Promise<NamedLock> {
+/** Taken by every command that changes this lab; commands that only read do not need it. */
+export function lockLab(paths: LabPaths, progress: Progress): Promise<NamedLock> {
   mkdirSync(paths.directory, { recursive: true });
   return namedLock(`lab ${realpathSync(paths.directory)}`, {
     clock,
     timeoutMs: LOCK_TIMEOUT_MS,
     holder: "another command of this lab",
-    onWait: () => progress.note("Another command of this lab is at work; waiting for it."),
+    onWait: () => progress.note("Another command of this lab is running; waiting for it."),
   });
 }
 
-/** What an earlier, crashed supervisor of this lab left running, the supervisor's own record included. */
+/** The processes that a crashed supervisor of this lab left running: recorded, or carrying the lab's ID. */
 export function leftovers(lab: Lab): ProcessIdentity[] {
   const recorded = Object.values(readJson(ProcessRecord, lab.paths.processes) ?? {}).filter(isAlive);
   const carrying = processesOfLab(lab.id);
@@ -60,14 +60,13 @@ export type Found = "running" | "repaired" | "started";
 export async function ensureRunning(
   name: string,
   paths: LabPaths,
-  clock: Clock,
   progress: Progress,
   withWitness = false,
 ): Promise<{ lab: Lab; found: Found }> {
   const before = readLab(paths);
   if (before !== undefined && (await isSupervised(before))) {
-    const lab = withWitness ? await addWitness(before, clock, progress) : before;
-    await bringUp(lab, clock, progress);
+    const lab = withWitness ? await addWitness(before, progress) : before;
+    await bringUp(lab, progress);
     await healLinks(lab, progress);
     return { lab, found: "running" };
   }
@@ -77,19 +76,18 @@ export async function ensureRunning(
     await endProcesses(left, GRACE_MS, clock);
   }
   const programs = findPrograms();
-  const sources = { clock, random: systemRandom };
-  const { lab, block, portsChanged } = await prepareLab(name, paths, sources, withWitness);
+  const { lab, block, portsChanged } = await prepareLab(name, paths, SOURCES, withWitness);
   try {
-    if (portsChanged) progress.note("A port of this lab was taken meanwhile; it has other ports now.");
-    const edited = await provision(lab, programs, sources);
+    if (portsChanged) progress.note("Another program has taken a port of this lab; it has other ports now.");
+    const edited = await provision(lab, programs);
     for (const file of edited.kept) progress.note(`Edited by hand, left as it is: ${file}`);
-    for (const file of edited.putRight) progress.note(`Edited by hand, now as the registry says: ${file}`);
+    for (const file of edited.restored) progress.note(`Edited by hand, now as the registry says: ${file}`);
     progress.done(`configuration, keys and certificates of ${castOf(lab)}`);
-    await startSupervisor(lab, clock);
+    await startSupervisor(lab);
   } finally {
     await block.lock.release();
   }
-  await bringUp(lab, clock, progress);
+  await bringUp(lab, progress);
   return { lab, found: left.length > 0 ? "repaired" : "started" };
 }
 
@@ -98,11 +96,11 @@ export function castOf(lab: Lab): string {
   return lab.organisations.includes(WITNESS) ? "three organisations and a witness" : "three organisations";
 }
 
-/** Adds the witness to a lab that runs; A and B know it already and do not notice. */
-async function addWitness(before: Lab, clock: Clock, progress: Progress): Promise<Lab> {
+/** Adds the witness to a lab that runs; the registries of A and B name it already. */
+async function addWitness(before: Lab, progress: Progress): Promise<Lab> {
   if (before.organisations.includes(WITNESS)) return before;
   const lab = admitWitness(before.paths);
-  await provisionWitness(lab, { clock, random: systemRandom });
+  await provisionWitness(lab);
   await supervisorClient(lab).execute({ action: "extend" });
   progress.done("a homeserver of the neutral witness, org-d");
   return lab;
@@ -126,9 +124,9 @@ async function isSupervised(lab: Lab): Promise<boolean> {
   }
 }
 
-async function startSupervisor(lab: Lab, clock: Clock): Promise<void> {
+async function startSupervisor(lab: Lab): Promise<void> {
   const { paths } = lab;
-  await keepSecret(paths.controlToken, () => randomSecret(systemRandom));
+  await keepSecret(paths.controlToken);
   mkdirSync(paths.logs, { recursive: true });
   rmSync(paths.supervisor, { force: true });
   rmSync(paths.processes, { force: true });
@@ -157,29 +155,30 @@ async function startSupervisor(lab: Lab, clock: Clock): Promise<void> {
   }
 }
 
-/** As from a service manager: nothing of the caller's shell, least of all a proxy, reaches the programs. */
+/** As from a service manager: no variable of the caller's shell, such as a proxy, reaches the programs. */
 function programEnvironment(lab: Lab): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(([name]) => KEPT_VARIABLES.test(name));
   return { ...Object.fromEntries(kept), [LAB_ID_VARIABLE]: lab.id };
 }
 
 /** People are registered as soon as the homeservers run: others wait for their tokens. */
-async function bringUp(lab: Lab, clock: Clock, progress: Progress): Promise<void> {
+async function bringUp(lab: Lab, progress: Progress): Promise<void> {
   const { units } = await supervisorClient(lab).status();
-  // Of a lab that runs already nothing is told.
-  const told = new Set(units.every(({ state }) => state === "ready") ? units.map(({ name }) => name) : []);
+  // Programs of a lab that runs already are not reported.
+  const reported = new Set(
+    units.every(({ state }) => state === "ready") ? units.map(({ name }) => name) : [],
+  );
   const homeservers = lab.organisations.map((organisation) => unitName(organisation, "homeserver"));
   const isHomeserver = (name: string) => homeservers.includes(name);
-  await waitUntilReady(lab, clock, progress, told, isHomeserver);
-  await seedPeople(lab, { clock, random: systemRandom }, progress);
-  await waitUntilReady(lab, clock, progress, told, () => true);
+  await waitUntilReady(lab, progress, reported, isHomeserver);
+  await seedPeople(lab, progress);
+  await waitUntilReady(lab, progress, reported, () => true);
 }
 
 async function waitUntilReady(
   lab: Lab,
-  clock: Clock,
   progress: Progress,
-  told: Set<string>,
+  reported: Set<string>,
   isWanted: (unit: string) => boolean,
 ): Promise<void> {
   const client = supervisorClient(lab);
@@ -189,8 +188,8 @@ async function waitUntilReady(
     const open = status.units.filter((unit) => unit.state !== "ready" && isWanted(unit.name));
     for (const unit of status.units) {
       if (unit.state === "stopped") await client.execute({ action: "start", unit: unit.name });
-      if (unit.state === "ready" && !told.has(unit.name)) {
-        told.add(unit.name);
+      if (unit.state === "ready" && !reported.has(unit.name)) {
+        reported.add(unit.name);
         progress.done(unit.name, unit.readyAfterMs ?? undefined);
       }
     }
@@ -205,10 +204,10 @@ async function waitUntilReady(
 }
 
 function notReady(lab: Lab, unit: UnitStatus | undefined): DrawbridgeError {
-  // A program that never ran has written nothing; then the supervisor knows why.
+  // A program that never ran has written nothing; the supervisor's log says why.
   const written = readIfPresent(unit?.log ?? "")?.trimEnd();
   const file = written ? unit?.log : lab.paths.log("supervisor");
-  const lines = (written || (unit?.lastEnd ?? "it never ended")).split("\n").slice(-8);
+  const lines = (written || (unit?.lastEnd ?? "it has written nothing")).split("\n").slice(-8);
   return new DrawbridgeError(
     "program_failed",
     [`${unit?.name} does not become ready:`, ...lines.map((line) => `  | ${line}`)].join("\n"),
@@ -217,7 +216,7 @@ function notReady(lab: Lab, unit: UnitStatus | undefined): DrawbridgeError {
 }
 
 /** Ends every process of the lab; true if there was one. The lock must be held. */
-export async function endLab(lab: Lab, clock: Clock, progress: Progress): Promise<boolean> {
+export async function endLab(lab: Lab, progress: Progress): Promise<boolean> {
   const supervisor = liveSupervisor(lab);
   const left = leftovers(lab);
   if (supervisor !== undefined && (await isSupervised(lab))) {
@@ -233,7 +232,7 @@ export async function endLab(lab: Lab, clock: Clock, progress: Progress): Promis
 }
 
 /** Removes all of a lab's data, what PostgreSQL keeps elsewhere included. Its programs must have ended. */
-export async function purgeLab(lab: Lab, clock: Clock): Promise<void> {
+export async function purgeLab(lab: Lab): Promise<void> {
   await removeEmbeddedPostgres(lab.paths.postgres, clock);
   removePrivateRecords(lab.id);
   rmSync(lab.paths.directory, { recursive: true, force: true });

@@ -1,5 +1,4 @@
 // A person at a homeserver, as any Matrix client is: the client-server API with an access token.
-import type { Clock, Random } from "../src/domain/clock.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import {
   type EventId,
@@ -9,6 +8,7 @@ import {
   serverOf,
   type UserId,
 } from "../src/domain/identifiers.ts";
+import { SOURCES, type Sources } from "./lab.ts";
 
 export interface MatrixAnswer {
   readonly status: number;
@@ -68,18 +68,23 @@ function parseObject(text: string): Readonly<Record<string, unknown>> {
   }
 }
 
+/** Path of a resource of a room; the last part is encoded. */
+export function roomPath(room: string, resource: string, last?: string): string {
+  const path = `/rooms/${encodeURIComponent(room)}/${resource}`;
+  return last === undefined ? path : `${path}/${encodeURIComponent(last)}`;
+}
+
+export function aliasPath(alias: string): string {
+  return `/directory/room/${encodeURIComponent(alias)}`;
+}
+
 export class MatrixUser {
   readonly userId: UserId;
   readonly #baseUrl: string;
   readonly #token: string;
-  readonly #sources: { readonly clock: Clock; readonly random: Random };
+  readonly #sources: Sources;
 
-  constructor(
-    baseUrl: string,
-    userId: UserId,
-    accessToken: string,
-    sources: { readonly clock: Clock; readonly random: Random },
-  ) {
+  constructor(baseUrl: string, userId: UserId, accessToken: string, sources: Sources = SOURCES) {
     this.userId = userId;
     this.#baseUrl = baseUrl;
     this.#token = accessToken;
@@ -133,18 +138,41 @@ export class MatrixUser {
     return this.request("POST", `/join/${encodeURIComponent(room)}?${query.join("&")}`, {});
   }
 
+  /** Answered only when the homeserver has the room's whole state. */
   async members(roomId: RoomId): Promise<string[]> {
-    const body = await this.call("GET", `/rooms/${encodeURIComponent(roomId)}/joined_members`);
+    const body = await this.call("GET", roomPath(roomId, "joined_members"));
     return Object.keys((body["joined"] ?? {}) as object);
+  }
+
+  /** Somebody's membership in a room, as this homeserver has it; the error code where it says none. */
+  async membership(room: string, user: string = this.userId): Promise<string> {
+    const { body } = await this.request("GET", roomPath(room, "state/m.room.member", user));
+    return String(body["membership"] ?? body["errcode"]);
+  }
+
+  invite(room: string, user: string): Promise<MatrixAnswer> {
+    return this.request("POST", roomPath(room, "invite"), { user_id: user });
+  }
+
+  async joinedRooms(): Promise<RoomId[]> {
+    const { joined_rooms: joined } = await this.call("GET", "/joined_rooms");
+    return (Array.isArray(joined) ? joined : []).map(parseRoomId).filter((room) => room !== undefined);
+  }
+
+  /** The room that an alias leads to; undefined when it leads to none. */
+  async roomAt(alias: string): Promise<RoomId | undefined> {
+    const { status, body } = await this.request("GET", aliasPath(alias));
+    return status === 200 ? parseRoomId(body["room_id"]) : undefined;
+  }
+
+  /** Whether this user's homeserver shows an event. */
+  async sees(room: RoomId, event: string, timeoutMs?: number): Promise<boolean> {
+    return (await this.request("GET", roomPath(room, "event", event), undefined, timeoutMs)).status === 200;
   }
 
   async send(roomId: RoomId, content: Readonly<Record<string, unknown>>): Promise<EventId> {
     const txnId = this.#sources.random.bytes(12).toString("hex");
-    const body = await this.call(
-      "PUT",
-      `/rooms/${encodeURIComponent(roomId)}/send/m.room.message/${txnId}`,
-      content,
-    );
+    const body = await this.call("PUT", roomPath(roomId, "send/m.room.message", txnId), content);
     const eventId = parseEventId(body["event_id"]);
     if (eventId === undefined)
       throw new DrawbridgeError("homeserver_refused", "the homeserver names no event");

@@ -1,5 +1,4 @@
-// The programs a lab runs that are not Node.js: Synapse and Envoy, from the project's Python environment.
-
+// The programs that a lab runs: Synapse and Envoy, from the project's Python environment, and `drawbridge`.
 import { spawn } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -36,9 +35,7 @@ export function findPrograms(environment: NodeJS.ProcessEnv = process.env): LabP
   return { python, envoy, node: process.execPath, drawbridge: join(CLONE, "bin", "drawbridge") };
 }
 
-// What the operator types: the product's own commands, each in a process of its own.
-
-export interface Typed {
+export interface ProgramResult {
   readonly code: number;
   readonly stdout: string;
   /** Empty where it went to this program's own. */
@@ -46,32 +43,35 @@ export interface Typed {
 }
 
 /**
- * Runs `drawbridge` with these arguments.
- * @param progress where its standard error goes: to this program's own, or kept
+ * Runs a program to its end. One that cannot be started ends with 127 and says so on standard error.
+ * @param stderr whether its standard error is kept, or goes to this program's own
  */
-export function typed(
+export function runProgram(
+  command: string,
   args: readonly string[],
   directory: string,
-  progress: "inherit" | "pipe" = "inherit",
-): Promise<Typed> {
-  const { node, drawbridge } = findPrograms();
-  return new Promise((resolve, reject) => {
-    const child = spawn(node, [drawbridge, ...args], {
-      cwd: directory,
-      stdio: ["ignore", "pipe", progress],
+  stderr: "inherit" | "pipe" = "pipe",
+): Promise<ProgramResult> {
+  return new Promise((resolve) => {
+    const child = spawn(command, [...args], { cwd: directory, stdio: ["ignore", "pipe", stderr] });
+    let [output, errors] = ["", ""];
+    child.stdout?.setEncoding("utf8").on("data", (chunk: string) => {
+      output += chunk;
     });
-    let [stdout, stderr] = ["", ""];
-    child.stdout?.setEncoding("utf8");
-    child.stdout?.on("data", (chunk: string) => {
-      stdout += chunk;
+    child.stderr?.setEncoding("utf8").on("data", (chunk: string) => {
+      errors += chunk;
     });
-    child.stderr?.setEncoding("utf8");
-    child.stderr?.on("data", (chunk: string) => {
-      stderr += chunk;
-    });
-    child.once("error", (cause) =>
-      reject(new DrawbridgeError("program_failed", "drawbridge does not start", { cause })),
-    );
-    child.once("close", (code) => resolve({ code: code ?? 1, stdout, stderr }));
+    child.once("error", ({ message }) => resolve({ code: 127, stdout: output, stderr: message }));
+    child.once("close", (code) => resolve({ code: code ?? 1, stdout: output, stderr: errors }));
   });
+}
+
+/** Runs `drawbridge` with these arguments, in a process of its own, as an operator does. */
+export function runDrawbridge(
+  args: readonly string[],
+  directory: string,
+  stderr: "inherit" | "pipe" = "inherit",
+): Promise<ProgramResult> {
+  const { node, drawbridge } = findPrograms();
+  return runProgram(node, [drawbridge, ...args], directory, stderr);
 }

@@ -1,29 +1,29 @@
 // Asks an agent as a person does, by mentioning its ghost in a shared room, and watches from both sides.
-// Every time in the result was observed: by this client, in an event, in the bridge's audit file or in the
-// gateway's access log. All of them are read on one machine, so they can be compared.
-import type { Clock, Random } from "../../src/domain/clock.ts";
+// Invariant: every time in the result was observed on one machine, by this client, in an event, in the bridge's audit
+// file or in the gateway's access log, so that they can be compared.
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
 import { withEncryptingUsers } from "../encrypting-user/both.ts";
-import type { Lab } from "../lab.ts";
+import { ghostFor } from "../endpoints.ts";
+import { type Lab, SOURCES } from "../lab.ts";
 import type { MatrixUser, RoomEvent } from "../matrix-user.ts";
-import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, clientIds } from "../organisations.ts";
-import { personOf, type Seed, type SeededRoom } from "../seed/seed.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, clientIds, TRAITS } from "../organisations.ts";
+import { personOf, requireRoom, type Seed, type SeededRoom } from "../seed/seed-file.ts";
 import { type AccessLogLine, type DelegationRecord, findInvocation, findRecord, tailOf } from "./logs.ts";
 
 export interface AskRequest {
   readonly lab: Lab;
   readonly seed: Seed;
-  /** Whose first user asks. */
+  /** The organisation whose first user asks, by a ghost of its own bridge. */
   readonly from: CompleteOrganisation;
-  readonly ghost: GhostMxid;
-  /** Whose bridge the ghost belongs to. */
-  readonly bridgeOf: CompleteOrganisation;
-  /** Whose agent it stands for. */
+  /** The organisation whose agent is asked. */
   readonly publisher: CompleteOrganisation;
-  readonly room: SeededRoom;
-  readonly question: string;
-  readonly timeoutMs: number;
+  /** The publisher's shared room when absent. */
+  readonly room?: SeededRoom;
+  /** A question that the agent can answer when absent. */
+  readonly question?: string;
+  /** 60 s when absent. */
+  readonly timeoutMs?: number;
 }
 
 export interface RoomView {
@@ -59,57 +59,57 @@ const VIEW_WAIT_MS = 20_000;
 /** Without an answer a notice may still come. */
 const NOTICE_WAIT_MS = 3_000;
 
-export interface AskSources {
-  readonly clock: Clock;
-  readonly random: Random;
-}
+const TIMEOUT_MS = 60_000;
+const { clock } = SOURCES;
 
 /** Somebody's client in a room. */
 type Client = Pick<MatrixUser, "userId" | "send" | "sync">;
 type Clients = Readonly<Record<CompleteOrganisation, Client>>;
 
 /**
- * Asks and waits until both organisations see what came of it. In an encrypted room both have clients that
+ * Asks and waits until both organisations see the answer or the notice. In an encrypted room both have clients that
  * encrypt.
- * @throws DrawbridgeError `agent_unavailable` when nothing came of it in time
+ * @throws DrawbridgeError `agent_unavailable` when there is no outcome in time
  */
-export async function ask(request: AskRequest, sources: AskSources): Promise<AskResult> {
-  const { lab, seed } = request;
-  if (request.room.encrypted) {
-    return await withEncryptingUsers(lab, seed, request.from, sources, (clients) =>
-      askAs(clients, request, sources),
-    );
-  }
-  const person = (name: CompleteOrganisation) => personOf(lab, seed, name, sources);
-  return await askAs({ "org-a": person("org-a"), "org-b": person("org-b") }, request, sources);
+export async function ask(request: AskRequest): Promise<AskResult> {
+  const { lab, seed, from, publisher } = request;
+  const room = request.room ?? requireRoom(seed, publisher);
+  const work = (clients: Clients) => askAs(clients, room, request);
+  if (room.encrypted) return await withEncryptingUsers(lab, seed, from, SOURCES, work);
+  return await work({ "org-a": personOf(lab, seed, "org-a"), "org-b": personOf(lab, seed, "org-b") });
 }
 
-async function askAs(clients: Clients, request: AskRequest, sources: AskSources): Promise<AskResult> {
-  const { clock } = sources;
-  const { lab, room } = request;
+async function askAs(clients: Clients, room: SeededRoom, request: AskRequest): Promise<AskResult> {
+  const { lab, from, publisher, timeoutMs = TIMEOUT_MS } = request;
+  const question = request.question ?? TRAITS[publisher].sampleQuestion;
+  const ghost = ghostFor(lab, from, publisher);
   const roomId = room.roomId as RoomId;
-  const asker = clients[request.from];
+  const asker = clients[from];
   const watchers = await Promise.all(
     COMPLETE_ORGANISATIONS.map(async (organisation) => {
-      const watcher = new Watcher(clients[organisation], roomId, request, clock);
+      const watcher = new Watcher(clients[organisation], roomId, ghost);
       await watcher.begin();
       return [organisation, watcher] as const;
     }),
   );
-  const audit = tailOf(lab.paths.organisation(request.bridgeOf).auditFile);
-  const accessLog = tailOf(lab.paths.organisation(request.publisher).accessLog);
+  const audit = tailOf(lab.paths.organisation(from).auditFile);
+  const accessLog = tailOf(lab.paths.organisation(publisher).accessLog);
 
   const sentAt = clock.now();
-  const deadline = sentAt + request.timeoutMs;
+  const deadline = sentAt + timeoutMs;
   const questionEventId = await asker.send(roomId, {
     msgtype: "m.text",
-    body: `${request.ghost}: ${request.question}`,
-    "m.mentions": { user_ids: [request.ghost] },
+    body: `${ghost}: ${question}`,
+    "m.mentions": { user_ids: [ghost] },
   });
   const sendAnsweredAt = clock.now();
-  const outcome = findRecord(audit, questionEventId, request.ghost, clock, deadline).then((record) => {
-    if (record === undefined) throw noAnswer(request);
-    return record;
+  const outcome = findRecord(audit, questionEventId, ghost, clock, deadline).then((record) => {
+    if (record !== undefined) return record;
+    throw new DrawbridgeError(
+      "agent_unavailable",
+      `${ghost} has not answered within ${timeoutMs / 1_000} s`,
+      { hint: `See ./task fed:logs ${from} bridge and ./task fed:status.` },
+    );
   });
   const views = await Promise.all(
     watchers.map(async ([organisation, watcher]) => [
@@ -118,33 +118,15 @@ async function askAs(clients: Clients, request: AskRequest, sources: AskSources)
     ]),
   );
   const record = await outcome;
-  const answer = watchers.find(([organisation]) => organisation === request.bridgeOf)?.[1].answer;
+  const answer = watchers.find(([organisation]) => organisation === from)?.[1].answer;
+  const isCaller = (azp: string) => clientIds.isBridgeOf(from, azp);
   return {
-    asker: asker.userId,
-    ghost: request.ghost,
-    room,
-    question: request.question,
-    questionEventId,
-    sentAt,
-    sendAnsweredAt,
+    ...{ asker: asker.userId, ghost, room, question, questionEventId, sentAt, sendAnsweredAt },
     views: Object.fromEntries(views),
     audit: record,
     answeredAt: answer?.at(-1)?.origin_server_ts ?? null,
-    gateway: await findInvocation(
-      accessLog,
-      record,
-      (azp) => clientIds.isBridgeOf(request.bridgeOf, azp),
-      clock,
-    ),
+    gateway: await findInvocation(accessLog, record, isCaller, clock),
   };
-}
-
-function noAnswer(request: AskRequest): DrawbridgeError {
-  return new DrawbridgeError(
-    "agent_unavailable",
-    `${request.ghost} has not answered within ${request.timeoutMs / 1_000} s`,
-    { hint: `See ./task fed:logs ${request.bridgeOf} bridge and ./task fed:status.` },
-  );
 }
 
 /** One organisation's view of the room, read as its first user. */
@@ -152,15 +134,13 @@ class Watcher {
   readonly answer: RoomEvent[] = [];
   readonly #user: Client;
   readonly #roomId: RoomId;
-  readonly #request: AskRequest;
-  readonly #clock: Clock;
+  readonly #ghost: GhostMxid;
   #position: string | undefined;
 
-  constructor(user: Client, roomId: RoomId, request: AskRequest, clock: Clock) {
+  constructor(user: Client, roomId: RoomId, ghost: GhostMxid) {
     this.#user = user;
     this.#roomId = roomId;
-    this.#request = request;
-    this.#clock = clock;
+    this.#ghost = ghost;
   }
 
   async begin(): Promise<void> {
@@ -179,15 +159,15 @@ class Watcher {
       (known) => {
         record = known;
         const waitMs = known.reply_event_id === null ? NOTICE_WAIT_MS : VIEW_WAIT_MS;
-        endAt = Math.min(deadline, this.#clock.now() + waitMs);
+        endAt = Math.min(deadline, clock.now() + waitMs);
       },
       () => undefined,
     );
-    while (this.#clock.now() < endAt) {
+    while (clock.now() < endAt) {
       const { next, events } = await this.#user.sync(this.#roomId, this.#position, SYNC_WAIT_MS);
       this.#position = next;
       for (const event of events) {
-        if (event.event_id === questionEventId) questionSeenAt = this.#clock.now();
+        if (event.event_id === questionEventId) questionSeenAt = clock.now();
         if (this.#answers(event, questionEventId)) this.answer.push(event);
       }
       const last = record?.reply_event_id ?? undefined;
@@ -202,12 +182,12 @@ class Watcher {
       eventIds: this.answer.map((event) => event.event_id),
       encrypted: this.answer.length > 0 && this.answer.every((event) => event.encrypted === true),
       questionSeenAt,
-      answerSeenAt: this.answer.length === 0 ? null : this.#clock.now(),
+      answerSeenAt: this.answer.length === 0 ? null : clock.now(),
     };
   }
 
   #answers(event: RoomEvent, questionEventId: EventId): boolean {
-    if (event.sender !== this.#request.ghost || event.type !== "m.room.message") return false;
+    if (event.sender !== this.#ghost || event.type !== "m.room.message") return false;
     const relation = event.content["m.relates_to"] as
       | { event_id?: string; "m.in_reply_to"?: { event_id?: string } }
       | undefined;

@@ -1,6 +1,6 @@
-// The hops of one question as they were observed, in order.
-// Invariant: nothing is listed before what caused it, where its time is not clearly earlier: the times come from
-// several programs, which take and round them at different moments of what they do.
+// The observed hops of one question, in order.
+// Invariant: a hop is listed after its cause unless its time is clearly earlier: the times come from several programs,
+// which take and round them at different moments.
 import { type CompleteOrganisation, partnerOf } from "../organisations.ts";
 import type { AskResult } from "./ask.ts";
 
@@ -10,11 +10,11 @@ export interface Hop {
   readonly what: string;
 }
 
-/** A hop that seems to come before its cause by more than this is listed by its time: something is odd there. */
+/** A hop that is earlier than its cause by more than this is listed by its time, so that the error shows. */
 const SAME_MOMENT_MS = 1_000;
 
 interface Caused extends Hop {
-  /** For the order: its own time, or that of the last of its causes. */
+  /** The sort key: its own time, or that of the last of its causes. */
   readonly orderMs: number;
 }
 
@@ -55,7 +55,7 @@ export function timelineOf(
     `${publisher}'s agent has answered (${gateway?.code})`,
     letIn,
   );
-  // A stream ends after its answer was taken: so what follows is caused by what let it in.
+  // A stream ends after its answer was received, so later hops are caused by the admission.
   const accepted = add(
     audit.accepted_at,
     "the bridge knows that the agent has accepted it",

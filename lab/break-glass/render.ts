@@ -1,4 +1,4 @@
-// What was seen while the glass was broken, for people. Pure.
+// The summaries of a containment and a restore, for people. Pure.
 import { z } from "zod";
 import { renderTable } from "../../src/cli/lib/output.ts";
 import { leakRows, leakSummary } from "../../src/federation/evidence/leak-rows.ts";
@@ -13,10 +13,10 @@ import { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import type { Observed, Timed } from "../observe/attempt-watch.ts";
 import type { ProgramsAfter } from "../observe/restarts.ts";
 import { WITNESS } from "../organisations.ts";
-import type { Contained, Scene } from "./contain.ts";
+import type { Contained, Parties } from "./contain.ts";
 import type { Restored } from "./restore.ts";
 
-/** Of the product's JSON only what is shown here. */
+/** The parts of the product's JSON that are shown here. */
 const Acted = z.object({
   planes: z.array(
     z.object({
@@ -32,18 +32,18 @@ const Probed = z.object({
   items: z.array(z.object({ item: EvidenceItem, outcome: z.string() })),
 });
 
-export function renderContained({ org, partner }: Scene, seen: Contained): string {
+export function renderContained({ org, partner }: Parties, seen: Contained): string {
   return [
     tableOf("contain", seen.observed),
     actedLine("closed", seen),
-    ...seen.earlierLooks.map(earlierLook),
+    ...seen.earlierLooks.map(earlierProbes),
     probesOf(partner, seen.probed),
     programsLine(org, seen.programs),
     bystanderLine(partner, seen.observed),
   ].join("\n");
 }
 
-export function renderRestored({ org, partner }: Scene, seen: Restored): string {
+export function renderRestored({ org, partner }: Parties, seen: Restored): string {
   const { audit, asker, ghost } = seen.answered;
   const accepted = seen.accepted.map(({ user, room }) => `  ${user}  ${room}\n`).join("");
   return [
@@ -78,14 +78,14 @@ function tableOf(act: "contain" | "restore", observed: readonly Observed[]): str
     act === "contain"
       ? ["FIRST REFUSED", "LAST LET IN", "REFUSED BY"]
       : ["FIRST LET IN", "LAST REFUSED", "LET IN BY"];
-  return renderTable(["PLANE", "TRIED AS THE PARTNER", ...times, "LET IN", "REFUSED", "UNCLEAR"], rows);
+  return renderTable(["PLANE", "ATTEMPT AS THE PARTNER", ...times, "LET IN", "REFUSED", "UNCLEAR"], rows);
 }
 
 function planeLabel(plane: PlaneName): string {
   return `${PLANE_NUMBERS[plane]} ${plane}`;
 }
 
-/** Since the decision. */
+/** Since the command was given. */
 function after(timed: Timed | null): string {
   return timed === null ? "-" : seconds(timed.afterMs);
 }
@@ -99,7 +99,7 @@ function answer(timed: Pick<Timed, "layer" | "status" | "reason"> | null): strin
   return [timed.layer, timed.status, timed.reason].filter((part) => part !== null).join(" ");
 }
 
-/** When the product itself had each plane where it is to be. */
+/** When the product itself reported each plane closed or in force. */
 function actedLine(
   word: string,
   { acted, decidedAt }: Pick<Contained | Restored, "acted" | "decidedAt">,
@@ -109,17 +109,17 @@ function actedLine(
       ? `${planeLabel(plane)} ${Date.parse(at) < decidedAt ? "before" : seconds(Date.parse(at) - decidedAt)}`
       : `${planeLabel(plane)} NOT (${outcome ?? "not applied"})`,
   );
-  return `The product had them ${word}: ${planes.join(", ")}\n`;
+  return `The product reported them ${word}: ${planes.join(", ")}\n`;
 }
 
-/** What one look found open that the next did not any more. */
-function earlierLook(probed: Contained["probed"]): string {
+/** The differences that an earlier probe run found and the last one did not. */
+function earlierProbes(probed: Contained["probed"]): string {
   const found = Probed.parse(probed)
     .items.filter(({ outcome }) => outcome === "otherwise" || outcome === "unclear")
     .map(
       ({ item }) => `  ${item.at}  ${item.probe} ${item.subject ?? ""}: ${item.verdict}, ${answer(item)}\n`,
     );
-  return `At an earlier look not everything was closed:\n${found.join("")}`;
+  return `An earlier probe run found planes that were still open:\n${found.join("")}`;
 }
 
 function probesOf(partner: string, probed: Contained["probed"]): string {
@@ -141,7 +141,7 @@ function probesOf(partner: string, probed: Contained["probed"]): string {
     ? `The probes from outside agree: ${partner} is as the registry says.\n`
     : "The probes from outside do NOT all agree; see drawbridge federation probe.\n";
   const table = renderTable(["", "PLANE", "PROBE", "ON", "VERDICT", "WHAT ANSWERED"], rows);
-  // What crosses in the shared rooms, directly and by what a third server relays; the page has it as Markdown.
+  // What reaches the other side in the shared rooms, directly and relayed by a third server; Markdown in the pack.
   const crossing = leakSummary(leakRows(outside.map(({ item }) => item))).replaceAll("**", "");
   return `${table}\n${verdict}${crossing}\n`;
 }
@@ -155,11 +155,11 @@ function programsLine(org: string, { after: running, restarted }: ProgramsAfter)
 function bystanderLine(partner: string, observed: readonly Observed[]): string {
   const messages = observed.filter(({ plane }) => plane === null);
   if (messages.length === 0) {
-    return `No third server that ${partner} knows is running: ./task fed:up --with-witness adds one, and shows that it is untouched.\n`;
+    return `No third server that ${partner} knows is running: ./task fed:up --with-witness adds one, and shows that it is not affected.\n`;
   }
   const isWhole = messages.every(({ passed, refused, unclear }) => passed > 0 && refused + unclear === 0);
   const count = messages.reduce((sum, { passed }) => sum + passed, 0);
   return isWhole
-    ? `${partner} and ${WITNESS} went on talking in a room of their own: ${count} messages, none lost.\n`
-    : `${partner} and ${WITNESS} were DISTURBED; see the table.\n`;
+    ? `${partner} and ${WITNESS} went on writing in a room of their own: ${count} messages, none lost.\n`
+    : `${partner} and ${WITNESS} were AFFECTED; see the table.\n`;
 }

@@ -1,11 +1,9 @@
 // fed:down: ends the lab's own programs; keeps its data unless told otherwise.
-import { systemClock } from "../../src/domain/clock.ts";
 import { readLab } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
-import { endLab, lockLab, purgeLab } from "../lifecycle.ts";
+import { endLab, purgeLab } from "../lifecycle.ts";
 import { signedRecords } from "../offboard/record.ts";
-import { progressOn } from "../progress.ts";
-import { DEFAULT_LAB, parseOptions } from "./options.ts";
+import { FLAG, labName, parseOptions, withLockedLab } from "./options.ts";
 
 const USAGE = `
 Usage: ./task fed:down [--name LAB] [--purge]
@@ -19,31 +17,27 @@ fed:up.
 `;
 
 export async function down(args: readonly string[]): Promise<number> {
-  const options = parseOptions(args, USAGE, { purge: { type: "boolean" } });
+  const options = parseOptions(args, USAGE, { purge: FLAG });
   if (options === undefined) return 0;
-  const name = options.text("name") ?? DEFAULT_LAB;
+  const name = labName(options);
   const paths = labPaths(labDirectory(name));
-  const progress = progressOn(process.stderr, systemClock);
   if (readLab(paths) === undefined) {
-    progress.note(`There is no lab ${name}: nothing to do.`);
+    process.stderr.write(`There is no lab ${name}: nothing to do.\n`);
     return 0;
   }
-  const lock = await lockLab(paths, systemClock, progress);
-  try {
+  return withLockedLab({ paths }, async (progress) => {
     const lab = readLab(paths);
     if (lab === undefined) return 0;
-    if (await endLab(lab, systemClock, progress)) progress.done(`ended the programs of the lab ${name}`);
+    if (await endLab(lab, progress)) progress.done(`ended the programs of the lab ${name}`);
     else progress.note(`The lab ${name} was not running.`);
     if (options.flag("purge")) {
       const records = signedRecords(paths);
-      await purgeLab(lab, systemClock);
+      await purgeLab(lab);
       for (const file of records) progress.note(`removed a signed removal record: ${file}`);
       progress.done(`removed ${paths.directory}`);
     } else {
       progress.note(`Its data are kept in ${paths.directory}; --purge removes them.`);
     }
     return 0;
-  } finally {
-    await lock.release();
-  }
+  });
 }

@@ -2,13 +2,13 @@
 import { join } from "node:path";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { partnerOf } from "../organisations.ts";
-import { typed } from "../programs.ts";
+import { runDrawbridge } from "../programs.ts";
 import { completeOrganisation, namedLab, parseOptions } from "./options.ts";
 
 const USAGE = `
 Usage: ./task fed:evidence-pack PARTNER [--since TIME] [--output FOLDER] [--name LAB]
 
-Looks at PARTNER as the other organisation's operator, from inside and from outside, writes an evidence pack, a
+Observes PARTNER as the other organisation's operator, from inside and from outside, writes an evidence pack, a
 page and its JSON, and checks every digest of it.
 
   PARTNER          org-a or org-b, or its server name
@@ -40,12 +40,12 @@ export async function evidencePack(args: readonly string[]): Promise<number> {
     ...["--since", options.text("since") ?? "24h"],
     ...["--output", output ?? join(own.federation, "evidence")],
   ];
-  // What the operator names is meant from where the operator stands.
-  const made = await typed(words, process.cwd());
+  // Paths that the operator types are relative to the working directory.
+  const made = await runDrawbridge(words, process.cwd());
   process.stdout.write(made.stdout);
   const pack = made.stdout.split("\n").find((line) => line.endsWith(".json"));
   if (made.code !== 0 || pack === undefined) return made.code === 0 ? 1 : made.code;
-  const verified = await typed(["federation", "evidence", "--verify", pack], process.cwd());
+  const verified = await runDrawbridge(["federation", "evidence", "--verify", pack], process.cwd());
   process.stdout.write(verified.stdout);
   return verified.code;
 }

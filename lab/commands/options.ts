@@ -1,10 +1,12 @@
-// How the lab's tasks read their command lines.
+// How the lab's commands read their command lines, and find and lock the lab that they are about.
 import { parseArgs } from "node:util";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { type Lab, readLab } from "../lab.ts";
+import { type Lab, readLab, SOURCES } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
-import { type CompleteOrganisation, isComplete, parseOrganisation } from "../organisations.ts";
-import { readSeed, type Seed } from "../seed/seed.ts";
+import { lockLab } from "../lifecycle.ts";
+import { type CompleteOrganisation, isComplete, parseOrganisation, partnerOf } from "../organisations.ts";
+import { type Progress, progressOn } from "../progress.ts";
+import { readSeed, type Seed } from "../seed/seed-file.ts";
 import { liveSupervisor } from "../supervisor/client.ts";
 
 type OptionSpec = Readonly<Record<string, { readonly type: "string" | "boolean"; readonly short?: string }>>;
@@ -15,10 +17,16 @@ export interface ParsedOptions {
   readonly text: (name: string) => string | undefined;
 }
 
-const COMMON: OptionSpec = { name: { type: "string" }, help: { type: "boolean", short: "h" } };
+export const FLAG = { type: "boolean" } as const;
+export const TEXT = { type: "string" } as const;
+const COMMON: OptionSpec = { name: TEXT, help: { ...FLAG, short: "h" } };
+
+export function usageError(message: string, usage: string): DrawbridgeError {
+  return new DrawbridgeError("usage", message, { hint: usage.trim() });
+}
 
 /**
- * Parses a task's arguments; undefined when help was asked for, which is printed then.
+ * Parses a command's arguments; undefined when help was requested, which is printed then.
  * @throws DrawbridgeError `usage`
  */
 export function parseOptions(
@@ -27,7 +35,6 @@ export function parseOptions(
   options: OptionSpec = {},
   positionalsMax = 0,
 ): ParsedOptions | undefined {
-  const wrong = (message: string) => new DrawbridgeError("usage", message, { hint: usage.trim() });
   let parsed: ReturnType<typeof parseArgs>;
   try {
     parsed = parseArgs({
@@ -36,13 +43,14 @@ export function parseOptions(
       allowPositionals: positionalsMax > 0,
     });
   } catch (error) {
-    throw wrong(error instanceof Error ? (error.message.split(". ")[0] ?? "") : "wrong arguments");
+    const message = error instanceof Error ? (error.message.split(". ")[0] ?? "") : "wrong arguments";
+    throw usageError(message, usage);
   }
   if (parsed.values["help"] === true) {
     process.stdout.write(`${usage.trim()}\n`);
     return undefined;
   }
-  if (parsed.positionals.length > positionalsMax) throw wrong("too many arguments");
+  if (parsed.positionals.length > positionalsMax) throw usageError("too many arguments", usage);
   return {
     positionals: parsed.positionals,
     flag: (name) => parsed.values[name] === true,
@@ -61,17 +69,38 @@ export function completeOrganisation(lab: Lab, named: string, usage: string): Co
   const byServer = lab.organisations.find((name) => lab.serverNames[name] === named);
   const organisation = byServer ?? parseOrganisation(named);
   if (organisation !== undefined && isComplete(organisation)) return organisation;
-  throw new DrawbridgeError("usage", `${named} is neither org-a nor org-b`, { hint: usage.trim() });
+  throw usageError(`${named} is neither org-a nor org-b`, usage);
 }
 
-export const DEFAULT_LAB = "default";
+/**
+ * A partner, and the organisation that acts on it: the one that `--org` names, or the other one.
+ * @throws DrawbridgeError `usage`
+ */
+export function partiesOf(
+  lab: Lab,
+  named: string,
+  options: ParsedOptions,
+  usage: string,
+): { readonly partner: CompleteOrganisation; readonly org: CompleteOrganisation } {
+  // `PARTNER=org-b` as make(1) has it, or the name alone.
+  const partner = completeOrganisation(lab, named.replace(/^PARTNER=/, ""), usage);
+  const org = completeOrganisation(lab, options.text("org") ?? partnerOf(partner), usage);
+  if (org === partner) throw usageError("--org names the partner itself", usage);
+  return { partner, org };
+}
+
+const DEFAULT_LAB = "default";
+
+export function labName(options: ParsedOptions): string {
+  return options.text("name") ?? DEFAULT_LAB;
+}
 
 /**
  * The lab that `--name` names.
  * @throws DrawbridgeError `not_running` when there is none
  */
 export function namedLab(options: ParsedOptions): Lab {
-  const name = options.text("name") ?? DEFAULT_LAB;
+  const name = labName(options);
   const lab = readLab(labPaths(labDirectory(name)));
   if (lab !== undefined) return lab;
   throw new DrawbridgeError("not_running", `there is no lab ${name}`, {
@@ -89,4 +118,18 @@ export function runningSeed(lab: Lab): Seed {
   throw new DrawbridgeError("not_running", `the lab ${lab.name} is not running`, {
     hint: "Start it with ./task fed:up.",
   });
+}
+
+/** Does something that changes a lab while no other command does, and reports its progress on standard error. */
+export async function withLockedLab(
+  { paths }: Pick<Lab, "paths">,
+  work: (progress: Progress) => Promise<number>,
+): Promise<number> {
+  const progress = progressOn(process.stderr, SOURCES.clock);
+  const lock = await lockLab(paths, progress);
+  try {
+    return await work(progress);
+  } finally {
+    await lock.release();
+  }
 }

@@ -1,51 +1,49 @@
-// fed:readmit: takes a removed organisation back, between the operators of both.
+// fed:readmit: readmits a removed organisation, between the operators of both.
 import { renderJson } from "../../src/cli/lib/output.ts";
-import { systemClock } from "../../src/domain/clock.ts";
-import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { RoomsChoice } from "../../src/federation/readmission/readmission-record.ts";
-import { lockLab } from "../lifecycle.ts";
-import { partnerOf } from "../organisations.ts";
-import { paletteFor, progressOn } from "../progress.ts";
+import { paletteFor } from "../progress.ts";
 import { readmit } from "../readmit/readmit.ts";
 import { renderReadmitted } from "../readmit/render.ts";
-import { partnerIn } from "./offboard.ts";
-import { completeOrganisation, namedLab, parseOptions, runningSeed } from "./options.ts";
+import {
+  FLAG,
+  namedLab,
+  parseOptions,
+  partiesOf,
+  runningSeed,
+  TEXT,
+  usageError,
+  withLockedLab,
+} from "./options.ts";
 
 const USAGE = `
 Usage: ./task fed:readmit [PARTNER=org-b] [--rooms new|reopen] [--json] [--name LAB]
 
-After ./task fed:offboard: each operator types "drawbridge readmission" about its own deployment. The agents get
+After ./task fed:offboard: each operator runs "drawbridge readmission" about its own deployment. The agents get
 new card keys and the bridges new clients first; then the planes are opened in the order 1 to 5 on both sides;
-then a person of each organisation asks the other's agent, one in an encrypted room too. One that was cut off is
-gone on with; of one that is complete it is said since when, and the questions are asked again.
+then a person of each organisation asks the other's agent, one in an encrypted room too. An interrupted
+re-admission is continued; of a complete one the time is printed, and the questions are asked again.
 
   PARTNER         org-b when absent
-  --rooms CHOICE  of shared rooms that were kept: "new" ones in their place, when absent, or "reopen" them. What
-                  the removal has replaced, as it does unless an entry says otherwise, stays replaced
-  --json          print what was seen as JSON
+  --rooms CHOICE  for shared rooms that were kept: "new" ones in their place, when absent, or "reopen" them. Rooms
+                  that the removal has replaced, which is the default of a registry, stay replaced
+  --json          print the result as JSON
 
-  0  every plane was seen to be open, and the questions were answered
-  1  something is otherwise; it is printed
+  0  every plane was observed open, and the questions were answered
+  1  something does not hold; it is printed
 `;
 
 export async function readmitTask(args: readonly string[]): Promise<number> {
-  const options = parseOptions(args, USAGE, { json: { type: "boolean" }, rooms: { type: "string" } }, 1);
+  const options = parseOptions(args, USAGE, { json: FLAG, rooms: TEXT }, 1);
   if (options === undefined) return 0;
   const choice = RoomsChoice.optional().safeParse(options.text("rooms"));
-  if (!choice.success) {
-    throw new DrawbridgeError("usage", "--rooms is new or reopen", { hint: USAGE.trim() });
-  }
+  if (!choice.success) throw usageError("--rooms is new or reopen", USAGE);
   const lab = namedLab(options);
-  const org = partnerOf(completeOrganisation(lab, partnerIn(options), USAGE));
-  const progress = progressOn(process.stderr, systemClock);
-  const lock = await lockLab(lab.paths, systemClock, progress);
-  try {
-    const seen = await readmit({ lab, seed: runningSeed(lab), org, choice: choice.data }, progress);
+  const { org } = partiesOf(lab, options.positionals[0] ?? "org-b", options, USAGE);
+  return withLockedLab(lab, async (progress) => {
+    const result = await readmit({ lab, seed: runningSeed(lab), org, choice: choice.data }, progress);
     process.stdout.write(
-      options.flag("json") ? renderJson(seen) : renderReadmitted(seen, paletteFor(process.stdout)),
+      options.flag("json") ? renderJson(result) : renderReadmitted(result, paletteFor(process.stdout)),
     );
-    return seen.holds ? 0 : 1;
-  } finally {
-    await lock.release();
-  }
+    return result.holds ? 0 : 1;
+  });
 }

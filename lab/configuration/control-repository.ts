@@ -1,10 +1,10 @@
-// The control repository of an organisation: begun with the registry that its operator would have written,
-// rendered by the product's own code. Invariants: what stands in it is the operator's and is kept; only the
-// addresses of this machine follow when the lab gets other ports.
+// The control repository of an organisation: begun with the registry that its operator would have written, and rendered
+// by the product's own code.
+// Invariant: the registry in it is the operator's and is kept; only the addresses of this machine change when the lab
+// gets other ports.
 import { existsSync, mkdirSync } from "node:fs";
 import { resolve } from "node:path";
 import { parse } from "yaml";
-import type { Clock } from "../../src/domain/clock.ts";
 import { type FederationConfig, loadFederationConfig } from "../../src/federation/config.ts";
 import { applyFile, fileDrift } from "../../src/federation/planes/file-target.ts";
 import { renderAll } from "../../src/federation/planes/render.ts";
@@ -13,11 +13,11 @@ import { writeCommit } from "../../src/federation/repository/commit.ts";
 import { gitLine, gitOk } from "../../src/federation/repository/git.ts";
 import { parseRevision, Repository, type Revision } from "../../src/federation/repository/repository.ts";
 import { PUBLIC } from "../../src/runtime/write-file.ts";
-import type { Lab } from "../lab.ts";
+import { type Lab, SOURCES } from "../lab.ts";
 import { AGENT, type CompleteOrganisation } from "../organisations.ts";
 import { PORTS_PER_LAB } from "../ports.ts";
-import type { ProvisionSources } from "./provision.ts";
-import { type Identities, registryFiles } from "./registry.ts";
+import type { Identities } from "./credentials.ts";
+import { registryFiles } from "./registry.ts";
 
 export const BRANCH = "main";
 const ORGANISATION = "registry/organisation.yaml";
@@ -27,15 +27,14 @@ export async function provisionRepository(
   lab: Lab,
   organisation: CompleteOrganisation,
   identities: Identities,
-  { clock }: ProvisionSources,
 ): Promise<void> {
   const path = lab.paths.organisation(organisation).controlRepository;
   const repository = await openRepository(path);
   const head = await repository.head();
   const commit = (parent: Revision, registry: ReadonlyMap<string, string>, message: string) =>
-    commitRegistry(repository, organisation, clock, { parent, registry, message });
+    commitRegistry(repository, organisation, { parent, registry, message });
   if (head === undefined) {
-    const root = await emptyRoot(repository, clock.now());
+    const root = await emptyRoot(repository, SOURCES.clock.now());
     await commit(root, registryFiles(lab, organisation, identities), "Admit the partners");
     return;
   }
@@ -52,19 +51,17 @@ export async function changeRegistry(
   lab: Lab,
   organisation: CompleteOrganisation,
   message: string,
-  clock: Clock,
   edit: (registry: ReadonlyMap<string, string>) => ReadonlyMap<string, string>,
 ): Promise<void> {
   const repository = await openRepository(lab.paths.organisation(organisation).controlRepository);
   const parent = await repository.requireHead();
   const registry = edit(await repository.read(parent, ["registry"]));
-  await commitRegistry(repository, organisation, clock, { parent, registry, message });
+  await commitRegistry(repository, organisation, { parent, registry, message });
 }
 
 async function commitRegistry(
   repository: Repository,
   organisation: CompleteOrganisation,
-  clock: Clock,
   change: {
     readonly parent: Revision;
     readonly registry: ReadonlyMap<string, string>;
@@ -80,7 +77,7 @@ async function commitRegistry(
     changes,
     message: `${message}\n`,
     author,
-    at: clock.now(),
+    at: SOURCES.clock.now(),
   });
   await repository.advance(parent, next, message);
 }
@@ -139,16 +136,13 @@ export function moveAddresses(text: string, from: number, by: number): string {
   });
 }
 
-// Puts the rendered files of the branch where the programs read them, before the programs run: a homeserver
-// must not start without its list, nor a gateway without its callers. The reconciler does the rest.
-
 interface PlacedFile {
   readonly target: string;
   readonly text: string;
 }
 
 /**
- * Files that somebody has edited by hand: they are about to be put right.
+ * The rendered files that were edited by hand since they were applied.
  * @throws ConfigError, DrawbridgeError `config_unreadable`, `repository_unusable`
  */
 export async function editedRendered(configFile: string): Promise<string[]> {
@@ -156,7 +150,11 @@ export async function editedRendered(configFile: string): Promise<string[]> {
   return placed.flatMap(({ target, text }) => (fileDrift(target, text)?.kind === "edited" ? [target] : []));
 }
 
-/** @throws ConfigError, DrawbridgeError `config_unreadable`, `repository_unusable` */
+/**
+ * Writes the rendered files of the branch to where the programs read them, before the programs run: a homeserver must
+ * not start without its list, nor a gateway without its callers. The reconciler applies every later change.
+ * @throws ConfigError, DrawbridgeError `config_unreadable`, `repository_unusable`
+ */
 export async function placeRendered(configFile: string): Promise<void> {
   const placed = await renderedFiles(loadFederationConfig(configFile));
   for (const { target, text } of placed) applyFile(target, text, PUBLIC);

@@ -1,9 +1,8 @@
 // The databases of a lab: one for every Synapse and every bridge, each owned by a role of its own.
 // Invariant: what exists is kept; a role's password is the one in its owner's folder.
 import pg from "pg";
-import type { Random } from "../../src/domain/clock.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
-import { keepSecret, randomSecret } from "../files.ts";
+import { keepSecret } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import {
   COMPLETE_ORGANISATIONS,
@@ -16,7 +15,7 @@ export interface OwnedDatabase {
   /** Name of the database and of the role that owns it. */
   readonly name: string;
   readonly password: string;
-  /** A role that may only read it; none where nobody counts in it. */
+  /** A role that may only read it, where federation control counts in it. */
   readonly reader?: { readonly name: string; readonly password: string };
 }
 
@@ -32,43 +31,33 @@ function bridgePasswordFile(lab: Lab, organisation: CompleteOrganisation): strin
   return lab.paths.organisation(organisation).bridgeSecret("database-password");
 }
 
-/** The password of a Synapse's role, made if need be. */
-export function synapseDatabasePassword(
-  lab: Lab,
-  organisation: OrganisationName,
-  random: Random,
-): Promise<string> {
-  return keepSecret(lab.paths.organisation(organisation).databasePassword, () => randomSecret(random));
-}
-
-/** The URL under which a bridge reaches its database: a secret. */
-export async function bridgeDatabaseUrl(
-  lab: Lab,
-  organisation: CompleteOrganisation,
-  random: Random,
-): Promise<string> {
-  const password = await keepSecret(bridgePasswordFile(lab, organisation), () => randomSecret(random));
-  const name = bridgeDatabaseName(organisation);
-  return `postgres://${name}:${password}@127.0.0.1:${lab.ports.postgres}/${name}`;
-}
-
 function readerPasswordFile(lab: Lab, organisation: OrganisationName): string {
   return `${lab.paths.organisation(organisation).databaseUrl}-password`;
 }
 
-/** The URL under which a homeserver's database is read by who may not write it: a secret. */
-export async function readerDatabaseUrl(
-  lab: Lab,
-  organisation: CompleteOrganisation,
-  random: Random,
-): Promise<string> {
-  const password = await keepSecret(readerPasswordFile(lab, organisation), () => randomSecret(random));
-  const name = synapseDatabaseName(organisation);
-  return `postgres://${readerName(name)}:${password}@127.0.0.1:${lab.ports.postgres}/${name}`;
-}
-
 function readerName(database: string): string {
   return `${database}_reader`;
+}
+
+/** The password of a Synapse's role, made if need be. */
+export function synapseDatabasePassword(lab: Lab, organisation: OrganisationName): Promise<string> {
+  return keepSecret(lab.paths.organisation(organisation).databasePassword);
+}
+
+/** The URL under which a bridge reaches its database: a secret. */
+export function bridgeDatabaseUrl(lab: Lab, organisation: CompleteOrganisation): Promise<string> {
+  const name = bridgeDatabaseName(organisation);
+  return databaseUrl(lab, name, name, bridgePasswordFile(lab, organisation));
+}
+
+/** The URL under which federation control reads a homeserver's database, by a role that may not write: a secret. */
+export function readerDatabaseUrl(lab: Lab, organisation: CompleteOrganisation): Promise<string> {
+  const name = synapseDatabaseName(organisation);
+  return databaseUrl(lab, name, readerName(name), readerPasswordFile(lab, organisation));
+}
+
+async function databaseUrl(lab: Lab, name: string, role: string, passwordFile: string): Promise<string> {
+  return `postgres://${role}:${await keepSecret(passwordFile)}@127.0.0.1:${lab.ports.postgres}/${name}`;
 }
 
 /** All databases of a lab that was provisioned. */
@@ -89,9 +78,7 @@ export function databasesOf(lab: Lab): OwnedDatabase[] {
 
 /** Creates the databases that do not exist yet. */
 export async function createDatabases(adminUrl: string, databases: readonly OwnedDatabase[]): Promise<void> {
-  const admin = new pg.Client({ connectionString: adminUrl });
-  await admin.connect();
-  try {
+  await asAdmin(adminUrl, async (admin) => {
     const { rows } = await admin.query<{ name: string }>("SELECT datname AS name FROM pg_database");
     const existing = new Set(rows.map((row) => row.name));
     for (const { name, password } of databases) {
@@ -106,15 +93,13 @@ export async function createDatabases(adminUrl: string, databases: readonly Owne
            ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'`,
       );
     }
-  } finally {
-    await admin.end();
-  }
+  });
   for (const { name, reader } of databases) {
     if (reader !== undefined) await admitReader(adminUrl, name, reader);
   }
 }
 
-/** The role can read what the owner has made, and what it will make. */
+/** Lets the role read the tables that the owner has made and those that it will make. */
 async function admitReader(
   adminUrl: string,
   database: string,
@@ -122,9 +107,7 @@ async function admitReader(
 ): Promise<void> {
   const url = new URL(adminUrl);
   url.pathname = `/${database}`;
-  const admin = new pg.Client({ connectionString: url.href });
-  await admin.connect();
-  try {
+  await asAdmin(url.href, async (admin) => {
     const [role, owner] = [admin.escapeIdentifier(reader.name), admin.escapeIdentifier(database)];
     const known = await admin.query("SELECT 1 FROM pg_roles WHERE rolname = $1", [reader.name]);
     if (known.rowCount === 0) await admin.query(`CREATE ROLE ${role} LOGIN`);
@@ -133,6 +116,14 @@ async function admitReader(
     await admin.query(
       `ALTER DEFAULT PRIVILEGES FOR ROLE ${owner} IN SCHEMA public GRANT SELECT ON TABLES TO ${role}`,
     );
+  });
+}
+
+async function asAdmin(url: string, work: (admin: pg.Client) => Promise<void>): Promise<void> {
+  const admin = new pg.Client({ connectionString: url });
+  await admin.connect();
+  try {
+    await work(admin);
   } finally {
     await admin.end();
   }

@@ -1,13 +1,10 @@
-// What federation control of one organisation needs beside the registry: federation.yaml, and a probe file
-// for each vantage from which the organisation is looked at. Pure.
-
-import { copyFileSync, existsSync, mkdirSync } from "node:fs";
+// The files that federation control of one organisation needs beside the registry: federation.yaml, a trust file with
+// both parties' record keys, and a probe file for each vantage. Pure.
 import { join, relative } from "node:path";
 import type { z } from "zod";
 import type { FederationConfigFile } from "../../src/federation/config.ts";
 import type { ProbeFile } from "../../src/federation/probes/config.ts";
 import type { TrustFile } from "../../src/records/format/trust.ts";
-import { createKeyPair } from "../../src/records/sign/key-pair.ts";
 import { homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
 import { CLONE } from "../layout.ts";
@@ -24,7 +21,7 @@ import {
 } from "../organisations.ts";
 import type { LabPrograms } from "../programs.ts";
 import { unitName } from "../supervisor/unit-specs.ts";
-import { outsiderFiles } from "./outsider.ts";
+import { outsiderFiles, RECORDS_PRIVATE_KEY } from "./credentials.ts";
 import { HOMESERVER_FILES } from "./synapse-config.ts";
 
 /** Restarts a unit by way of the supervisor; a real operator would name systemctl(1) here. */
@@ -88,12 +85,12 @@ export function federationConfig(
   };
 }
 
-/** Who looks at an organisation from outside: everybody else that runs. */
+/** The organisations as which one is probed from outside: all others that run. */
 export function vantagesOf(lab: Lab, organisation: CompleteOrganisation): readonly OrganisationName[] {
   return lab.organisations.filter((name) => name !== organisation);
 }
 
-/** How `organisation` is looked at as `as`, with the witness where it runs and is not the one who looks. */
+/** How `organisation` is probed as `as`, with the witness where it runs and is another one. */
 export function probeConfig(
   lab: Lab,
   organisation: CompleteOrganisation,
@@ -155,30 +152,7 @@ function clientOf(
   return { clientId, secretFile: lab.paths.organisation(issuer).clientSecret(clientId) };
 }
 
-// What an organisation needs to sign a removal, as its operator would have got it ready: a key of its own, the
-// counterparty's public key as it was handed over, and a trust file that names both.
-// Invariants: a key is made once and never leaves its folder; nothing of it is under version control.
-
-/** Of every organisation's key folder. */
-export const RECORDS_PRIVATE_KEY = "records-key.pem";
-const RECORDS_PUBLIC_KEY = "records-key.pub.pem";
-
-/** Makes the keys that are missing, and hands the public halves over. */
-export function provisionRecordsKeys(lab: Lab): void {
-  for (const organisation of COMPLETE_ORGANISATIONS) {
-    const { recordsKeys } = lab.paths.organisation(organisation);
-    mkdirSync(recordsKeys, { recursive: true, mode: 0o700 });
-    if (!existsSync(join(recordsKeys, RECORDS_PRIVATE_KEY))) createKeyPair(recordsKeys);
-  }
-  for (const organisation of COMPLETE_ORGANISATIONS) {
-    const { recordsPublicKey } = lab.paths.organisation(organisation);
-    for (const of of COMPLETE_ORGANISATIONS) {
-      copyFileSync(join(lab.paths.organisation(of).recordsKeys, RECORDS_PUBLIC_KEY), recordsPublicKey(of));
-    }
-  }
-}
-
-/** Both parties' keys, as an organisation pins them. Pure. */
+/** Both parties' keys, as an organisation pins them. */
 export function trustFile(lab: Lab, organisation: CompleteOrganisation): z.input<typeof TrustFile> {
   const { recordsKeys, recordsPublicKey } = lab.paths.organisation(organisation);
   return {

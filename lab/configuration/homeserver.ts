@@ -5,17 +5,16 @@ import type { ServerName } from "../../src/domain/identifiers.ts";
 import { freshSigningKey } from "../../src/federation/homeserver/signed-request.ts";
 import { PRIVATE, PUBLIC } from "../../src/runtime/write-file.ts";
 import { homeserverEndpoints } from "../endpoints.ts";
-import { type ConfigurationFile, keepSecret, randomSecret } from "../files.ts";
-import type { Lab } from "../lab.ts";
+import { type ConfigurationFile, keepSecret } from "../files.ts";
+import { type Lab, SOURCES } from "../lab.ts";
 import { ADMITTED_ORGANISATIONS, hostOf, isComplete, type OrganisationName } from "../organisations.ts";
 import { type Authority, keepCertificate } from "./certificates.ts";
 import { synapseDatabaseName, synapseDatabasePassword } from "./databases.ts";
-import type { ProvisionSources } from "./provision.ts";
 import { HOMESERVER_FILES, renderHomeserver } from "./synapse-config.ts";
 
 /**
- * Whom a plain homeserver admits. C would talk to all: it must be they who refuse, not C that never asks.
- * For A and B that is said by their registry; until its include file is there, they admit nobody.
+ * The servers that a homeserver's own configuration admits. C admits all, so that the others have to refuse it.
+ * A and B admit nobody until the reconciler has written the include file that their registry renders.
  */
 export function federationAllowList(lab: Lab, organisation: OrganisationName): ServerName[] {
   if (isComplete(organisation)) return [];
@@ -27,21 +26,20 @@ export async function provisionHomeserver(
   lab: Lab,
   organisation: OrganisationName,
   authority: Authority,
-  { clock, random }: ProvisionSources,
 ): Promise<ConfigurationFile[]> {
   const paths = lab.paths.organisation(organisation);
   const inside = (name: string) => join(paths.homeserver, name);
   mkdirSync(inside(HOMESERVER_FILES.media), { recursive: true });
   for (const name of ["registrationSecret", "macaroonSecret", "formSecret"] as const) {
-    await keepSecret(inside(HOMESERVER_FILES[name]), () => randomSecret(random));
+    await keepSecret(inside(HOMESERVER_FILES[name]));
   }
   await keepSecret(inside(HOMESERVER_FILES.signingKey), () =>
-    freshSigningKey(random, `a_${random.bytes(3).toString("hex")}`),
+    freshSigningKey(SOURCES.random, `a_${SOURCES.random.bytes(3).toString("hex")}`),
   );
   if (isComplete(organisation)) {
     mkdirSync(paths.homeserverIncludes, { recursive: true });
     mkdirSync(dirname(paths.policyFile), { recursive: true });
-    await keepSecret(paths.borderStatusToken, () => randomSecret(random));
+    await keepSecret(paths.borderStatusToken);
   }
   await keepCertificate(
     authority,
@@ -50,7 +48,7 @@ export async function provisionHomeserver(
       certificate: inside(HOMESERVER_FILES.certificate),
       privateKey: inside(HOMESERVER_FILES.privateKey),
     },
-    clock,
+    SOURCES.clock,
   );
   const ports = lab.ports.organisations[organisation];
   const rendered = renderHomeserver({
@@ -67,7 +65,7 @@ export async function provisionHomeserver(
       host: "127.0.0.1",
       port: lab.ports.postgres,
       user: synapseDatabaseName(organisation),
-      password: await synapseDatabasePassword(lab, organisation, random),
+      password: await synapseDatabasePassword(lab, organisation),
       name: synapseDatabaseName(organisation),
     },
     ...(isComplete(organisation)

@@ -1,96 +1,69 @@
-// Brings the folders of all organisations up to date: secrets, keys, certificates, configuration, and the
-// control repositories. Invariants: secrets and keys are made once and kept; running it again changes
-// nothing; what somebody edited is left as it is, and reported; what admits somebody comes from the
-// repository alone, by the reconciler's own code.
+// Brings the folders of all organisations up to date: secrets, keys, certificates, configuration, and the control
+// repositories. Invariants: running it again changes nothing; a file that was edited by hand is left as it is and
+// reported; files that admit somebody come from the control repository alone, by the reconciler's own code.
 import { cpSync, existsSync, mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { stringify } from "yaml";
 import { BridgeConfigFile } from "../../src/bridge/config.ts";
 import { renderRegistration } from "../../src/bridge/setup/registration.ts";
-import { generateCardKey } from "../../src/cards/signing-keys.ts";
-import type { Clock, Random } from "../../src/domain/clock.ts";
-import { generateSigningKeys } from "../../src/issuer/signing-keys.ts";
-import { PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../src/runtime/write-file.ts";
-import { type ConfigurationFile, keepSecret, randomSecret, writeConfiguration } from "../files.ts";
-import type { Lab } from "../lab.ts";
+import { PRIVATE, PUBLIC } from "../../src/runtime/write-file.ts";
+import { type ConfigurationFile, keepSecret, writeConfiguration } from "../files.ts";
+import { type Lab, SOURCES } from "../lab.ts";
 import { CLONE } from "../layout.ts";
-import {
-  COMPLETE_ORGANISATIONS,
-  type CompleteOrganisation,
-  clientIds,
-  partnerOf,
-  WITNESS,
-} from "../organisations.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, WITNESS } from "../organisations.ts";
 import type { LabPrograms } from "../programs.ts";
 import { openAuthority } from "./certificates.ts";
 import { editedRendered, placeRendered, provisionRepository } from "./control-repository.ts";
-import { bridgeDatabaseUrl, readerDatabaseUrl } from "./databases.ts";
-import { federationConfig, probeConfig, provisionRecordsKeys, trustFile, vantagesOf } from "./federation.ts";
+import { BRIDGE_SECRETS, identityOf, provisionCredentials } from "./credentials.ts";
+import { federationConfig, probeConfig, trustFile, vantagesOf } from "./federation.ts";
 import { provisionHomeserver } from "./homeserver.ts";
-import { provisionOutsider } from "./outsider.ts";
-import type { Identities, IdentityFacts } from "./registry.ts";
-import { agentConfig, BRIDGE_SECRETS, bridgeConfig, gatewayConfig, issuerConfig } from "./services.ts";
-import { HOMESERVER_FILES } from "./synapse-config.ts";
+import { agentConfig, bridgeConfig, gatewayConfig, issuerConfig } from "./services.ts";
 
-/** No anchors: configuration is refused when it has any. */
+/** Configuration that has anchors is refused. */
 const YAML_STYLE = { lineWidth: 0, aliasDuplicateObjects: false } as const;
 
-export interface ProvisionSources {
-  readonly clock: Clock;
-  readonly random: Random;
-}
-
-/** Files that somebody had edited by hand. */
+/** Files that were edited by hand. */
 export interface EditedFiles {
   readonly kept: readonly string[];
-  /** Of those that the control repository says: they are now as it says again. */
-  readonly putRight: readonly string[];
+  /** Those that the control repository renders: they are as it says again. */
+  readonly restored: readonly string[];
 }
 
-export async function provision(
-  lab: Lab,
-  programs: LabPrograms,
-  sources: ProvisionSources,
-): Promise<EditedFiles> {
+export async function provision(lab: Lab, programs: LabPrograms): Promise<EditedFiles> {
   const { paths } = lab;
-  const authority = await openAuthority(
-    { certificate: paths.caCertificate, privateKey: paths.caKey },
-    sources,
-  );
+  const authority = await openLabAuthority(lab);
   const files: ConfigurationFile[] = [];
   for (const organisation of lab.organisations) {
-    files.push(...(await provisionHomeserver(lab, organisation, authority, sources)));
+    files.push(...(await provisionHomeserver(lab, organisation, authority)));
   }
+  await provisionCredentials(lab);
   const identities = { "org-a": await identityOf(lab, "org-a"), "org-b": await identityOf(lab, "org-b") };
   for (const organisation of COMPLETE_ORGANISATIONS) {
-    await provisionIssuer(lab, organisation, sources);
-    await provisionReader(lab, organisation, sources);
-    files.push(...(await provisionBridge(lab, organisation, sources)));
-    files.push(...serviceFiles(lab, organisation, programs, identities));
-    files.push(...federationFiles(lab, organisation, programs));
+    files.push(...(await bridgeFiles(lab, organisation)));
+    files.push(...serviceFiles(lab, organisation, programs, identities[organisation].cardKey.keyId));
+    files.push(...probeFiles(lab, organisation));
     provisionDocuments(lab, organisation);
   }
-  await provisionOutsider(lab, sources);
-  provisionRecordsKeys(lab);
   const kept = writeConfiguration(files, paths.manifest);
-  const putRight: string[] = [];
+  const restored: string[] = [];
   for (const organisation of COMPLETE_ORGANISATIONS) {
     const { federationConfig: configFile } = paths.organisation(organisation);
-    putRight.push(...(await editedRendered(configFile)));
-    await provisionRepository(lab, organisation, identities, sources);
+    restored.push(...(await editedRendered(configFile)));
+    await provisionRepository(lab, organisation, identities);
     await placeRendered(configFile);
   }
-  return { kept, putRight };
+  return { kept, restored };
 }
 
 /** Makes the folder of the witness alone, while the others run. */
-export async function provisionWitness(lab: Lab, sources: ProvisionSources): Promise<void> {
-  const { paths } = lab;
-  const authorityFiles = { certificate: paths.caCertificate, privateKey: paths.caKey };
-  const authority = await openAuthority(authorityFiles, sources);
-  const files = await provisionHomeserver(lab, WITNESS, authority, sources);
+export async function provisionWitness(lab: Lab): Promise<void> {
+  const files = await provisionHomeserver(lab, WITNESS, await openLabAuthority(lab));
   for (const organisation of COMPLETE_ORGANISATIONS) files.push(...probeFiles(lab, organisation));
-  writeConfiguration(files, paths.manifest);
+  writeConfiguration(files, lab.paths.manifest);
+}
+
+function openLabAuthority({ paths }: Lab) {
+  return openAuthority({ certificate: paths.caCertificate, privateKey: paths.caKey }, SOURCES);
 }
 
 /** A configuration file in YAML under a line that says whose it is. */
@@ -103,80 +76,17 @@ export function yamlFile(
   return { file, text: `# ${title}\n${stringify(value, YAML_STYLE)}`, mode };
 }
 
-/** What partners are told of an organisation: the public half of its card key, and its server key's name. */
-async function identityOf(lab: Lab, organisation: CompleteOrganisation): Promise<IdentityFacts> {
-  const keyId = `${organisation}-card-1`;
-  const text = await keepSecret(lab.paths.organisation(organisation).agentKey, async () => {
-    const { privateJwk } = await generateCardKey(keyId);
-    return privateJwk;
-  });
-  const { d: _private, ...jwk } = JSON.parse(text);
-  const serverKey = readIfPresent(
-    join(lab.paths.organisation(organisation).homeserver, HOMESERVER_FILES.signingKey),
-  );
-  const [algorithm, version] = (serverKey ?? "").split(" ");
-  return { cardKey: { keyId, jwk }, serverKeyId: `${algorithm}:${version}` };
-}
-
-async function provisionIssuer(
-  lab: Lab,
-  organisation: CompleteOrganisation,
-  { random }: ProvisionSources,
-): Promise<void> {
+async function bridgeFiles(lab: Lab, organisation: CompleteOrganisation): Promise<ConfigurationFile[]> {
   const paths = lab.paths.organisation(organisation);
-  await keepSecret(paths.issuerKeys, async () => JSON.stringify(await generateSigningKeys(), null, 2));
-  const clients = [
-    clientIds.bridgeOf(organisation),
-    clientIds.bridgeOf(partnerOf(organisation)),
-    clientIds.applicant,
-  ];
-  for (const clientId of clients) {
-    await keepSecret(paths.clientSecret(clientId), () => randomSecret(random));
-  }
-}
-
-/** How federation control counts what a removal leaves in the homeserver's database. */
-async function provisionReader(
-  lab: Lab,
-  organisation: CompleteOrganisation,
-  { random }: ProvisionSources,
-): Promise<void> {
-  const { databaseUrl } = lab.paths.organisation(organisation);
-  writeWhole(databaseUrl, `${await readerDatabaseUrl(lab, organisation, random)}\n`, PRIVATE);
-}
-
-async function provisionBridge(
-  lab: Lab,
-  organisation: CompleteOrganisation,
-  { random }: ProvisionSources,
-): Promise<ConfigurationFile[]> {
-  const paths = lab.paths.organisation(organisation);
-  const asToken = await keepSecret(paths.bridgeSecret(BRIDGE_SECRETS.asToken), () => randomSecret(random));
-  const hsToken = await keepSecret(paths.bridgeSecret(BRIDGE_SECRETS.hsToken), () => randomSecret(random));
-  for (const name of [BRIDGE_SECRETS.contentKeys, BRIDGE_SECRETS.storeKeys]) {
-    await keepSecret(paths.bridgeSecret(name), () => random.bytes(32).toString("base64"));
-  }
-  writeWhole(
-    paths.bridgeSecret(BRIDGE_SECRETS.databaseUrl),
-    `${await bridgeDatabaseUrl(lab, organisation, random)}\n`,
-    PRIVATE,
-  );
-  // The issuers' operators handed these over.
-  for (const publisher of COMPLETE_ORGANISATIONS) {
-    const issued = await keepSecret(
-      lab.paths.organisation(publisher).clientSecret(clientIds.bridgeOf(organisation)),
-      () => randomSecret(random),
-    );
-    writeWhole(paths.bridgeSecret(BRIDGE_SECRETS.clientSecretFor(publisher)), `${issued}\n`, PRIVATE);
-  }
   const config = bridgeConfig(lab, organisation);
+  const tokens = {
+    asToken: await keepSecret(paths.bridgeSecret(BRIDGE_SECRETS.asToken)),
+    hsToken: await keepSecret(paths.bridgeSecret(BRIDGE_SECRETS.hsToken)),
+  };
+  const registration = renderRegistration(BridgeConfigFile.parse(config), tokens);
   return [
     yamlFile(paths.bridgeConfig, `The bridge of ${organisation}`, config),
-    {
-      file: paths.registration,
-      text: renderRegistration(BridgeConfigFile.parse(config), { asToken, hsToken }),
-      mode: PRIVATE,
-    },
+    { file: paths.registration, text: registration, mode: PRIVATE },
   ];
 }
 
@@ -184,9 +94,10 @@ function serviceFiles(
   lab: Lab,
   organisation: CompleteOrganisation,
   programs: LabPrograms,
-  identities: Identities,
+  cardKeyId: string,
 ): ConfigurationFile[] {
   const paths = lab.paths.organisation(organisation);
+  const federationTitle = `Where the parts of ${organisation} stand that its registry's planes are applied to`;
   return [
     yamlFile(
       paths.gatewayConfig,
@@ -194,29 +105,13 @@ function serviceFiles(
       gatewayConfig(lab, organisation, programs.envoy),
     ),
     yamlFile(paths.issuerConfig, `The token issuer of ${organisation}`, issuerConfig(lab, organisation)),
+    yamlFile(paths.agentConfig, `The agent of ${organisation}`, agentConfig(lab, organisation, cardKeyId)),
+    yamlFile(paths.federationConfig, federationTitle, federationConfig(lab, organisation, programs)),
     yamlFile(
-      paths.agentConfig,
-      `The agent of ${organisation}`,
-      agentConfig(lab, organisation, identities[organisation].cardKey.keyId),
-    ),
-  ];
-}
-
-function federationFiles(
-  lab: Lab,
-  organisation: CompleteOrganisation,
-  programs: LabPrograms,
-): ConfigurationFile[] {
-  const { federationConfig: file, trustFile: trust } = lab.paths.organisation(organisation);
-  const title = `Where the parts of ${organisation} stand that its registry's planes are applied to`;
-  return [
-    yamlFile(file, title, federationConfig(lab, organisation, programs)),
-    yamlFile(
-      trust,
+      paths.trustFile,
       `Whose signatures ${organisation} takes, by the keys that were handed over`,
       trustFile(lab, organisation),
     ),
-    ...probeFiles(lab, organisation),
   ];
 }
 
@@ -230,17 +125,17 @@ function probeFiles(lab: Lab, organisation: CompleteOrganisation): Configuration
   );
 }
 
-/** A copy of what the agent answers from: the project's own documents for org A, a handbook for org B. */
+/** Copies the documents that the agent answers from: the project's own for org A, a handbook for org B. */
 function provisionDocuments(lab: Lab, organisation: CompleteOrganisation): void {
   const target = lab.paths.organisation(organisation).agentDocuments;
   rmSync(target, { recursive: true, force: true });
   mkdirSync(target, { recursive: true });
-  const isWanted = (source: string) => !source.endsWith(".json");
   if (organisation === "org-b") {
     cpSync(join(CLONE, "lab", "documents", organisation), target, { recursive: true });
     return;
   }
-  cpSync(join(CLONE, "docs"), join(target, "docs"), { recursive: true, filter: isWanted });
+  const filter = (source: string) => !source.endsWith(".json");
+  cpSync(join(CLONE, "docs"), join(target, "docs"), { recursive: true, filter });
   for (const name of ["README.md", "ARCHITECTURE.md"]) {
     if (existsSync(join(CLONE, name))) cpSync(join(CLONE, name), join(target, name));
   }

@@ -6,19 +6,10 @@ import type { z } from "zod";
 import { abuseReportSchema } from "../../src/federation/abuse/report.ts";
 import type { AgentConsumption, Organisation } from "../../src/federation/registry/organisation.ts";
 import type { Partner } from "../../src/federation/registry/partner.ts";
-import type { PublicEs256Jwk } from "../../src/rendered-files/agents-file.ts";
 import { agentName, serviceEndpoints } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
 import { AGENT, type CompleteOrganisation, clientIds, partnerOf, WITNESS } from "../organisations.ts";
-import { BRIDGE_SECRETS } from "./services.ts";
-
-/** What partners have told each other of themselves: public keys and their names. */
-export interface IdentityFacts {
-  readonly cardKey: { readonly keyId: string; readonly jwk: z.input<typeof PublicEs256Jwk> };
-  /** Of its homeserver, such as `ed25519:a_1x2y`. */
-  readonly serverKeyId: string;
-}
-export type Identities = Readonly<Record<CompleteOrganisation, IdentityFacts>>;
+import { BRIDGE_SECRETS, type Identities } from "./credentials.ts";
 
 const QUOTA = { perMinute: 600, burst: 60 } as const;
 const secret = (name: string) => ({ file: `secrets/${name}` });

@@ -1,5 +1,5 @@
-// A bridge's configuration as its operator would write it: bridge.yaml. Its agents.yaml comes from the
-// registry. Pure.
+// The configuration of bridge, gateway, issuer and sample agent as their operator would write it. Pure.
+// The bridge's agents.yaml and the issuer's clients come from the registry.
 import type { z } from "zod";
 import type { DocsQaConfigFile } from "../../examples/docs-qa/config.ts";
 import type { BridgeConfigFile } from "../../src/bridge/config.ts";
@@ -8,17 +8,7 @@ import type { IssuerConfigFile } from "../../src/issuer/config.ts";
 import { GHOST_PREFIX, homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
 import { type CompleteOrganisation, TRAITS } from "../organisations.ts";
-
-/** Files below the bridge's own folder, as its configuration names them. */
-export const BRIDGE_SECRETS = {
-  asToken: "as-token",
-  hsToken: "hs-token",
-  contentKeys: "content-keys",
-  storeKeys: "store-keys",
-  databaseUrl: "database-url",
-  /** What the issuer of `publisher` gave this bridge's client. */
-  clientSecretFor: (publisher: CompleteOrganisation) => `client-secret-${publisher}`,
-} as const;
+import { BRIDGE_SECRETS } from "./credentials.ts";
 
 const secret = (name: string) => ({ file: `secrets/${name}` });
 
@@ -48,8 +38,6 @@ export function bridgeConfig(lab: Lab, organisation: CompleteOrganisation): z.in
     log: { file: "bridge.log" },
   };
 }
-
-// The configuration of gateway, issuer and sample agent as their operator would write it. Pure.
 
 export function gatewayConfig(
   lab: Lab,

@@ -2,9 +2,9 @@
 // Invariants: the one who speaks knows the other's device first, so that what is said can be read by both;
 // both devices are gone afterwards, whatever happened.
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import type { Lab } from "../lab.ts";
+import type { Lab, Sources } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";
-import type { Seed, SeedSources } from "../seed/seed.ts";
+import type { Seed } from "../seed/seed-file.ts";
 import { EncryptingUser } from "./encrypting-user.ts";
 
 /** A homeserver tells others of a new device at once, but not always within a second. */
@@ -20,7 +20,7 @@ export async function withEncryptingUsers<Result>(
   lab: Lab,
   seed: Seed,
   speaker: CompleteOrganisation,
-  sources: SeedSources,
+  sources: Sources,
   work: (users: Readonly<Record<CompleteOrganisation, EncryptingUser>>) => Promise<Result>,
 ): Promise<Result> {
   const made = await Promise.allSettled(
@@ -39,7 +39,7 @@ export async function withEncryptingUsers<Result>(
   }
 }
 
-async function untilKnown(who: EncryptingUser, of: EncryptingUser, { clock }: SeedSources): Promise<void> {
+async function untilKnown(who: EncryptingUser, of: EncryptingUser, { clock }: Sources): Promise<void> {
   const deadline = clock.now() + KNOWN_WITHIN_MS;
   while (!(await who.knows(of.userId, of.deviceId))) {
     if (clock.now() > deadline) {

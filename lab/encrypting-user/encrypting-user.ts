@@ -11,10 +11,10 @@ import {
   type UserId,
 } from "../../src/domain/identifiers.ts";
 import { homeserverEndpoints } from "../endpoints.ts";
-import type { Lab } from "../lab.ts";
+import type { Lab, Sources } from "../lab.ts";
 import { callHomeserver, MatrixUser, type RoomEvent } from "../matrix-user.ts";
 import type { OrganisationName } from "../organisations.ts";
-import type { Seed, SeedSources } from "../seed/seed.ts";
+import type { Seed } from "../seed/seed-file.ts";
 import { UserMachine } from "./machine.ts";
 
 const TIMEOUT_MS = 60_000;
@@ -24,14 +24,14 @@ export class EncryptingUser {
   readonly deviceId: string;
   readonly #user: MatrixUser;
   readonly #machine: UserMachine;
-  readonly #sources: SeedSources;
+  readonly #sources: Sources;
   #since: string | undefined;
   /** Events that came and cannot be opened yet. */
   #sealed: RoomEvent[] = [];
   /** Of every message that was sent to this device, its type and who sent it. */
   readonly toDevice: { readonly type: string; readonly sender: string }[] = [];
 
-  private constructor(user: MatrixUser, deviceId: string, machine: UserMachine, sources: SeedSources) {
+  private constructor(user: MatrixUser, deviceId: string, machine: UserMachine, sources: Sources) {
     this.userId = user.userId;
     this.deviceId = deviceId;
     this.#user = user;
@@ -47,7 +47,7 @@ export class EncryptingUser {
     lab: Lab,
     seed: Seed,
     organisation: OrganisationName,
-    sources: SeedSources,
+    sources: Sources,
   ): Promise<EncryptingUser> {
     const [seeded] = seed.users[organisation];
     const userId = parseUserId(seeded?.userId);

@@ -1,10 +1,11 @@
-// Watches from outside, as the partner, while its operator's counterpart breaks the glass: when is each kind of
-// attempt refused for the first time, and when did one last get through? Invariants: nothing but counters,
-// times and codes is kept; an attempt that nobody answered counts neither way.
+// Repeats a partner's attempts while it is contained, restored or removed, and records when each kind was refused
+// for the first time and when it was last let in.
+// Invariants: nothing but counters, times and codes is kept; an attempt without an answer counts neither way.
 import type { Clock } from "../../src/domain/clock.ts";
 import type { PlaneName } from "../../src/federation/plane-order.ts";
+import { pollFor } from "../lab.ts";
 
-/** What one attempt came to. */
+/** The outcome of one attempt. */
 export interface AttemptFinding {
   readonly verdict: "open" | "closed" | "unknown";
   readonly layer: string;
@@ -15,19 +16,19 @@ export interface AttemptFinding {
 /** Something that the partner keeps trying. */
 export interface WatchedAttempt {
   readonly kind: string;
-  /** The plane that is the first to stop it; null where none has anything to do with it. */
+  /** The plane that is the first to refuse it; null where none is concerned. */
   readonly plane: PlaneName | null;
-  /** Rest between two of them; 50 ms when absent. */
+  /** Pause between two attempts; 50 ms when absent. */
   readonly pauseMs?: number;
   readonly attempt: () => Promise<AttemptFinding>;
 }
 
-/** A verdict, and how long after the decision its answer was there. */
+/** A finding, and how long after the count began its answer arrived. */
 export interface Timed extends AttemptFinding {
   readonly afterMs: number;
 }
 
-/** Of one kind of attempt, since the decision. */
+/** The attempts of one kind since the count began. */
 export interface Observed {
   readonly kind: string;
   readonly plane: PlaneName | null;
@@ -43,33 +44,30 @@ export interface Observed {
 const PAUSE_MS = 50;
 const POLL_MS = 20;
 
-interface Tally {
-  passed: number;
-  refused: number;
-  unclear: number;
-  firstPass: Timed | null;
-  lastPass: Timed | null;
-  firstRefusal: Timed | null;
-  lastRefusal: Timed | null;
-}
+type Tally = { -readonly [Field in Exclude<keyof Observed, "kind" | "plane">]: Observed[Field] };
 
 const emptyTally = (): Tally => ({
   ...{ passed: 0, refused: 0, unclear: 0 },
   ...{ firstPass: null, lastPass: null, firstRefusal: null, lastRefusal: null },
 });
 
-export class Watch {
+/** Whether attempts of this kind are refused and none was let in since. */
+export function isShut({ lastPass, lastRefusal }: Observed): boolean {
+  return lastRefusal !== null && (lastPass === null || lastRefusal.afterMs > lastPass.afterMs);
+}
+
+export class AttemptWatch {
   readonly #attempts: readonly WatchedAttempt[];
   readonly #clock: Clock;
   readonly #tallies = new Map<string, Tally>();
   readonly #stop = new AbortController();
   readonly #loops: Promise<void>[] = [];
-  #decidedAt: number;
+  #countedSince: number;
 
   constructor(attempts: readonly WatchedAttempt[], clock: Clock) {
     this.#attempts = attempts;
     this.#clock = clock;
-    this.#decidedAt = clock.now();
+    this.#countedSince = clock.now();
   }
 
   start(): void {
@@ -77,21 +75,17 @@ export class Watch {
     this.#loops.push(...this.#attempts.map((attempt) => this.#keepTrying(attempt)));
   }
 
-  /** Counts from now on; returns when that is. */
-  decide(): number {
-    this.#decidedAt = this.#clock.now();
+  /** Forgets earlier attempts and counts from now on; returns the time. */
+  countFromNow(): number {
+    this.#countedSince = this.#clock.now();
     for (const { kind } of this.#attempts) this.#tallies.set(kind, emptyTally());
-    return this.#decidedAt;
+    return this.#countedSince;
   }
 
   /** Waits until `isSo` holds of every kind of attempt; false when it does not within the time. */
   async until(isSo: (observed: Observed) => boolean, timeoutMs: number): Promise<boolean> {
-    const deadline = this.#clock.now() + timeoutMs;
-    while (!this.observed().every(isSo)) {
-      if (this.#clock.now() > deadline) return false;
-      await this.#clock.sleep(POLL_MS);
-    }
-    return true;
+    const times = { timeoutMs, everyMs: POLL_MS };
+    return (await pollFor(() => this.observed().every(isSo) || undefined, times, this.#clock)) ?? false;
   }
 
   async stop(): Promise<readonly Observed[]> {
@@ -110,12 +104,12 @@ export class Watch {
 
   async #keepTrying({ kind, attempt, pauseMs = PAUSE_MS }: WatchedAttempt): Promise<void> {
     while (!this.#stop.signal.aborted) {
-      const decidedAt = this.#decidedAt;
+      const since = this.#countedSince;
       const finding = await attempt().catch(
         (): AttemptFinding => ({ verdict: "unknown", layer: "network", status: null, reason: null }),
       );
-      // One that was under way when the decision fell is neither before nor after it.
-      if (decidedAt === this.#decidedAt) this.#count(kind, finding);
+      // An attempt that was in flight when the count began belongs to neither side of it.
+      if (since === this.#countedSince) this.#count(kind, finding);
       await this.#clock.sleep(pauseMs, this.#stop.signal).catch(() => undefined);
     }
   }
@@ -123,7 +117,7 @@ export class Watch {
   #count(kind: string, { verdict, layer, status, reason }: AttemptFinding): void {
     const tally = this.#tallies.get(kind);
     if (tally === undefined) return;
-    const timed: Timed = { verdict, layer, status, reason, afterMs: this.#clock.now() - this.#decidedAt };
+    const timed: Timed = { verdict, layer, status, reason, afterMs: this.#clock.now() - this.#countedSince };
     if (verdict === "open") {
       tally.passed += 1;
       tally.firstPass ??= timed;

@@ -1,112 +1,105 @@
-// Who has nothing to do with a removal: people of each organisation who write to the neutral witness, and are
-// written to by it, in a room of theirs; where no witness runs, to a colleague. Every message is sent until the
-// homeserver has taken it, and looked for until the other one sees it: a restart delays, and may lose nothing.
-// Invariants: nothing but times is kept; they go on writing while one is on its way, as people do, and until
-// the last has come, for Synapse takes up what it had accepted before a restart with the next thing it is sent.
-import type { Clock, Random } from "../../src/domain/clock.ts";
+// People who are not concerned by a containment or a removal, and go on writing to each other: those of an
+// organisation and the neutral witness, or two colleagues where no witness runs. A removal restarts homeservers:
+// every message is sent until the homeserver has taken it, and looked for until the other person sees it, so that a
+// restart may delay a message and never lose one. Invariant: nothing but times is kept.
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { parseEventId, parseRoomId, parseUserId, type RoomId } from "../../src/domain/identifiers.ts";
-import { homeserverEndpoints } from "../endpoints.ts";
-import type { Lab } from "../lab.ts";
-import { MatrixUser } from "../matrix-user.ts";
+import { parseEventId, type RoomId } from "../../src/domain/identifiers.ts";
+import { type Lab, pollFor, SOURCES } from "../lab.ts";
+import { type MatrixUser, roomPath } from "../matrix-user.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, USERS, WITNESS } from "../organisations.ts";
-import { personOf, type Seed } from "../seed/seed.ts";
+import { peopleOf, personOf, type Seed } from "../seed/seed-file.ts";
 import type { AttemptFinding, WatchedAttempt } from "./attempt-watch.ts";
 
-/** Whom they talk with where no witness runs. */
+const { clock, random } = SOURCES;
+const NOTICE = { msgtype: "m.notice", body: "Between the two of us" };
+
+/** The name for the other side where no witness runs. */
 export const THEMSELVES = "themselves";
 
 /** Milliseconds since the Unix epoch. */
-export interface Crossing {
+interface Message {
   readonly sentAt: number;
-  /** Null for one that never came. */
+  /** Null for one that never arrived. */
   readonly seenAt: number | null;
 }
 
-export interface Neighbours {
+export interface BystanderSummary {
   readonly organisation: CompleteOrganisation;
-  /** Whom its people talk with: the witness, or themselves. */
+  /** The other side: the witness, or `THEMSELVES`. */
   readonly with: string;
   readonly messages: number;
   readonly lost: number;
-  /** Longest time from writing to seeing; and half of them took no longer than the median. */
+  /** The longest time from writing to seeing, and the median. */
   readonly longestMs: number;
   readonly medianMs: number;
 }
 
-const ALIAS = "neighbours";
 const PAUSE_MS = 600;
-/** Who does not see that a message has come writes the next one after this, up to so many. */
-const PATIENCE_MS = 2_000;
-const UNDER_WAY_MAX = 4;
+/** A writer who does not see a message arrive writes the next one after this, up to so many at once. */
+const NEXT_MESSAGE_MS = 2_000;
+const IN_FLIGHT_MAX = 4;
 const POLL_MS = 100;
 const RETRY_MS = 250;
 const REQUEST_MS = 3_000;
 /**
- * Longer than Synapse leaves a room alone in which it was at work when it was stopped: what it locked is free
- * again after two minutes, and is looked for once a minute.
+ * Longer than Synapse leaves a room alone that it was working on when it was stopped: its lock on the room ends
+ * after two minutes, and is looked for once a minute.
  */
 const SEEN_WITHIN_MS = 240_000;
-
-interface Sources {
-  readonly clock: Clock;
-  readonly random: Random;
-}
 
 interface Stream {
   readonly organisation: CompleteOrganisation;
   readonly room: RoomId;
   readonly from: MatrixUser;
   readonly to: MatrixUser;
-  readonly crossings: Crossing[];
+  readonly messages: Message[];
 }
 
-export class NeighbourTraffic {
-  readonly #lab: Lab;
-  readonly #sources: Sources;
+/** Messages of the bystanders of both organisations while one is removed. */
+export class BystanderTraffic {
+  readonly #other: string;
   readonly #streams: readonly Stream[];
   readonly #stop = new AbortController();
   #running: Promise<unknown> = Promise.resolve();
 
-  private constructor(lab: Lab, streams: readonly Stream[], sources: Sources) {
-    this.#lab = lab;
+  private constructor(other: string, streams: readonly Stream[]) {
+    this.#other = other;
     this.#streams = streams;
-    this.#sources = sources;
   }
 
   /** Opens the rooms that are missing. @throws DrawbridgeError `homeserver_refused` */
-  static async open(lab: Lab, seed: Seed, sources: Sources): Promise<NeighbourTraffic> {
+  static async open(lab: Lab, seed: Seed): Promise<BystanderTraffic> {
+    const hasWitness = lab.organisations.includes(WITNESS);
     const streams: Stream[] = [];
     for (const organisation of COMPLETE_ORGANISATIONS) {
-      const own = personOf(lab, seed, organisation, sources);
-      const other = lab.organisations.includes(WITNESS)
-        ? personOf(lab, seed, WITNESS, sources)
-        : colleague(lab, seed, organisation, sources);
-      const room = await roomOf(lab, organisation, own, other);
-      const stream = (from: MatrixUser, to: MatrixUser) =>
-        streams.push({ organisation, room, from, to, crossings: [] });
-      stream(own, other);
-      stream(other, own);
+      const [own, colleague] = peopleOf(lab, seed, organisation);
+      const other = hasWitness ? personOf(lab, seed, WITNESS) : colleague;
+      if (own === undefined || other === undefined) {
+        throw new TypeError(`${organisation} has no ${USERS[1].localpart}`);
+      }
+      const room = await commonRoom(lab, organisation, "neighbours", own, other);
+      streams.push({ organisation, room, from: own, to: other, messages: [] });
+      streams.push({ organisation, room, from: other, to: own, messages: [] });
     }
-    return new NeighbourTraffic(lab, streams, sources);
+    return new BystanderTraffic(hasWitness ? WITNESS : THEMSELVES, streams);
   }
 
   start(): void {
     this.#running = Promise.all(this.#streams.map((stream) => this.#keepWriting(stream)));
   }
 
-  /** Ends, and waits for what is still on its way. */
-  async stop(): Promise<readonly Neighbours[]> {
+  /** Ends, and waits for the messages that have not arrived yet. */
+  async stop(): Promise<readonly BystanderSummary[]> {
     this.#stop.abort();
     await this.#running;
     return COMPLETE_ORGANISATIONS.map((organisation) => {
       const all = this.#of(organisation);
       const took = all
         .flatMap(({ sentAt, seenAt }) => (seenAt === null ? [] : [seenAt - sentAt]))
-        .sort(byNumber);
+        .sort((one, other) => one - other);
       return {
         organisation,
-        with: this.#lab.organisations.includes(WITNESS) ? WITNESS : THEMSELVES,
+        with: this.#other,
         messages: all.length,
         lost: all.length - took.length,
         longestMs: took.at(-1) ?? 0,
@@ -115,7 +108,7 @@ export class NeighbourTraffic {
     });
   }
 
-  /** The longest that a message of the organisation's neighbours was on its way within a time. */
+  /** The longest time that a message of an organisation's bystanders took within a period. */
   longestWithin(organisation: CompleteOrganisation, from: number, until: number): number {
     const within = this.#of(organisation).filter(
       ({ sentAt, seenAt }) => sentAt <= until && (seenAt === null || seenAt >= from),
@@ -123,108 +116,115 @@ export class NeighbourTraffic {
     return Math.max(0, ...within.map(({ sentAt, seenAt }) => (seenAt ?? until) - sentAt));
   }
 
-  #of(organisation: CompleteOrganisation): readonly Crossing[] {
-    return this.#streams.flatMap((stream) => (stream.organisation === organisation ? stream.crossings : []));
+  #of(organisation: CompleteOrganisation): readonly Message[] {
+    return this.#streams.flatMap((stream) => (stream.organisation === organisation ? stream.messages : []));
   }
 
+  /**
+   * Several messages are in flight at a time, and further ones are sent until the last has arrived: Synapse processes
+   * what it had accepted before a restart together with the next event that it receives.
+   */
   async #keepWriting(stream: Stream): Promise<void> {
-    const { clock } = this.#sources;
-    const underWay = new Set<Promise<void>>();
+    const inFlight = new Set<Promise<void>>();
     while (!this.#stop.signal.aborted) {
-      if (underWay.size < UNDER_WAY_MAX) {
-        const crossing = this.#cross(stream).then((crossed) => {
-          stream.crossings.push(crossed);
-          underWay.delete(crossing);
+      if (inFlight.size < IN_FLIGHT_MAX) {
+        const arrival = sendAndSee(stream).then((message) => {
+          stream.messages.push(message);
+          inFlight.delete(arrival);
         });
-        underWay.add(crossing);
-        await this.#within(PATIENCE_MS, crossing);
-      } else await this.#within(PATIENCE_MS, Promise.race(underWay));
+        inFlight.add(arrival);
+        await within(NEXT_MESSAGE_MS, arrival);
+      } else await within(NEXT_MESSAGE_MS, Promise.race(inFlight));
       await clock.sleep(PAUSE_MS, this.#stop.signal).catch(() => undefined);
     }
-    const all = Promise.all(underWay);
-    await this.#within(PATIENCE_MS, all);
-    while (underWay.size > 0) {
-      await this.#send(stream, this.#transaction());
-      await this.#within(PATIENCE_MS, all);
+    const all = Promise.all(inFlight);
+    await within(NEXT_MESSAGE_MS, all);
+    while (inFlight.size > 0) {
+      await send(stream, newTransaction());
+      await within(NEXT_MESSAGE_MS, all);
     }
   }
+}
 
-  /** Waits for something, not longer than that. */
-  async #within(ms: number, awaited: Promise<unknown>): Promise<void> {
-    const over = new AbortController();
-    await Promise.race([awaited, this.#sources.clock.sleep(ms, over.signal).catch(() => undefined)]);
-    over.abort();
-  }
+/** Waits for something, not longer than that. */
+async function within(ms: number, awaited: Promise<unknown>): Promise<void> {
+  const over = new AbortController();
+  await Promise.race([awaited, clock.sleep(ms, over.signal).catch(() => undefined)]);
+  over.abort();
+}
 
-  #transaction(): string {
-    return this.#sources.random.bytes(12).toString("hex");
-  }
+function newTransaction(): string {
+  return random.bytes(12).toString("hex");
+}
 
-  /** Undefined where the homeserver did not say that it has taken it. */
-  async #send({ room, from }: Stream, transaction: string): Promise<string | undefined> {
-    const body = { msgtype: "m.notice", body: "Between the two of us" };
-    const path = `/rooms/${encodeURIComponent(room)}/send/m.room.message/${transaction}`;
-    const answer = await quietly(from.request("PUT", path, body, REQUEST_MS));
-    return parseEventId(answer?.body["event_id"]);
-  }
+/** Undefined where the homeserver did not answer that it has taken the message: it may be restarting. */
+async function send({ room, from }: Stream, transaction: string): Promise<string | undefined> {
+  const path = roomPath(room, "send/m.room.message", transaction);
+  const answer = await from.request("PUT", path, NOTICE, REQUEST_MS).catch(() => undefined);
+  return parseEventId(answer?.body["event_id"]);
+}
 
-  async #cross(stream: Stream): Promise<Crossing> {
-    const { clock } = this.#sources;
-    const sentAt = clock.now();
-    const transaction = this.#transaction();
-    let event: string | undefined;
-    for (const deadline = sentAt + SEEN_WITHIN_MS; clock.now() < deadline; ) {
-      if (event === undefined) {
-        event = await this.#send(stream, transaction);
-        if (event === undefined) await clock.sleep(RETRY_MS);
-        continue;
-      }
-      const path = `/rooms/${encodeURIComponent(stream.room)}/event/${encodeURIComponent(event)}`;
-      const seen = await quietly(stream.to.request("GET", path, undefined, REQUEST_MS));
-      if (seen?.status === 200) return { sentAt, seenAt: clock.now() };
-      await clock.sleep(POLL_MS);
+async function sendAndSee(stream: Stream): Promise<Message> {
+  const sentAt = clock.now();
+  const transaction = newTransaction();
+  let event: string | undefined;
+  for (const deadline = sentAt + SEEN_WITHIN_MS; clock.now() < deadline; ) {
+    if (event === undefined) {
+      event = await send(stream, transaction);
+      if (event === undefined) await clock.sleep(RETRY_MS);
+      continue;
     }
-    return { sentAt, seenAt: null };
+    if (await stream.to.sees(stream.room, event, REQUEST_MS).catch(() => false)) {
+      return { sentAt, seenAt: clock.now() };
+    }
+    await clock.sleep(POLL_MS);
   }
+  return { sentAt, seenAt: null };
 }
 
-/** Undefined where nobody answered: a homeserver that restarts. */
-function quietly<T>(request: Promise<T>): Promise<T | undefined> {
-  return request.catch(() => undefined);
+/** Messages between a contained partner and the witness, both ways; none where no witness runs. */
+export async function bystanderMessages(
+  lab: Lab,
+  seed: Seed,
+  partner: CompleteOrganisation,
+): Promise<readonly WatchedAttempt[]> {
+  if (!lab.organisations.includes(WITNESS)) return [];
+  const [ofPartner, ofWitness] = [personOf(lab, seed, partner), personOf(lab, seed, WITNESS)];
+  const room = await commonRoom(lab, partner, "bystanders", ofPartner, ofWitness);
+  const messages = (kind: string, from: MatrixUser, to: MatrixUser): WatchedAttempt => ({
+    kind,
+    plane: null,
+    pauseMs: 500,
+    attempt: async (): Promise<AttemptFinding> => {
+      const event = await from.send(room, NOTICE);
+      const times = { timeoutMs: 5_000, everyMs: 50 };
+      const seen = await pollFor(async () => (await to.sees(room, event)) || undefined, times);
+      const found = { layer: "homeserver", status: 200 } as const;
+      return seen
+        ? { ...found, verdict: "open", reason: "seen" }
+        : { ...found, verdict: "unknown", reason: "not_seen" };
+    },
+  });
+  return [
+    messages(`message to ${WITNESS}`, ofPartner, ofWitness),
+    messages(`message from ${WITNESS}`, ofWitness, ofPartner),
+  ];
 }
 
-function byNumber(one: number, other: number): number {
-  return one - other;
-}
-
-function colleague(lab: Lab, seed: Seed, organisation: CompleteOrganisation, sources: Sources): MatrixUser {
-  const [, second] = seed.users[organisation];
-  const userId = parseUserId(second?.userId);
-  if (second === undefined || userId === undefined) {
-    throw new TypeError(`${organisation} has no ${USERS[1].localpart}`);
-  }
-  return new MatrixUser(
-    homeserverEndpoints(lab, organisation).clientUrl,
-    userId,
-    second.accessToken,
-    sources,
-  );
-}
-
-/** A room that these two have joined. */
-async function roomOf(
+/** A room that these two people have joined and nobody else has. */
+async function commonRoom(
   lab: Lab,
   organisation: CompleteOrganisation,
+  aliasLocalpart: string,
   own: MatrixUser,
   other: MatrixUser,
 ): Promise<RoomId> {
   const server = lab.serverNames[organisation];
-  const alias = `#${ALIAS}:${server}`;
-  const known = await own.request("GET", `/directory/room/${encodeURIComponent(alias)}`);
+  const alias = `#${aliasLocalpart}:${server}`;
   const room =
-    (known.status === 200 ? parseRoomId(known.body["room_id"]) : undefined) ??
+    (await own.roomAt(alias)) ??
     (await own.createRoom({
-      ...{ preset: "private_chat", room_alias_name: ALIAS, invite: [other.userId] },
+      ...{ preset: "private_chat", room_alias_name: aliasLocalpart, invite: [other.userId] },
     }));
   const { status, body } = await other.join(room, [server]);
   if (status === 200) return room;
@@ -233,76 +233,4 @@ async function roomOf(
     `${other.userId} cannot join ${alias}: ${status} ${String(body["errcode"])}`,
     { hint: "See ./task fed:status: is a link cut?" },
   );
-}
-
-// Who has nothing to do with it: the partner and the neutral witness go on talking, in a room of their own,
-// while a third organisation breaks the glass on the partner.
-
-const ALIAS_LOCALPART = "bystanders";
-const BYSTANDER_PAUSE_MS = 500;
-const ARRIVAL_MS = 5_000;
-const ARRIVAL_POLL_MS = 50;
-
-interface Sources {
-  readonly clock: Clock;
-  readonly random: Random;
-}
-
-/** Messages between the partner and the witness, both ways; none where no witness runs. */
-export async function bystanderMessages(
-  lab: Lab,
-  seed: Seed,
-  partner: CompleteOrganisation,
-  sources: Sources,
-): Promise<readonly WatchedAttempt[]> {
-  if (!lab.organisations.includes(WITNESS)) return [];
-  const ofPartner = personOf(lab, seed, partner, sources);
-  const ofWitness = personOf(lab, seed, WITNESS, sources);
-  const room = await commonRoom(lab, partner, ofPartner, ofWitness);
-  const messages = (kind: string, from: MatrixUser, to: MatrixUser): WatchedAttempt => ({
-    kind,
-    plane: null,
-    pauseMs: BYSTANDER_PAUSE_MS,
-    attempt: () => cross(room, from, to, sources.clock),
-  });
-  return [
-    messages(`message to ${WITNESS}`, ofPartner, ofWitness),
-    messages(`message from ${WITNESS}`, ofWitness, ofPartner),
-  ];
-}
-
-/** A room that these two have joined, and nobody else ever has. */
-async function commonRoom(
-  lab: Lab,
-  partner: CompleteOrganisation,
-  ofPartner: MatrixUser,
-  ofWitness: MatrixUser,
-): Promise<RoomId> {
-  const alias = `#${ALIAS_LOCALPART}:${lab.serverNames[partner]}`;
-  const known = await ofPartner.request("GET", `/directory/room/${encodeURIComponent(alias)}`);
-  const room =
-    (known.status === 200 ? parseRoomId(known.body["room_id"]) : undefined) ??
-    (await ofPartner.createRoom({
-      preset: "private_chat",
-      room_alias_name: ALIAS_LOCALPART,
-      invite: [ofWitness.userId],
-    }));
-  const { status, body } = await ofWitness.join(room, [lab.serverNames[partner]]);
-  if (status === 200) return room;
-  throw new DrawbridgeError(
-    "homeserver_refused",
-    `${ofWitness.userId} cannot join ${alias}: ${status} ${String(body["errcode"])}`,
-    { hint: "See ./task fed:status: is a link cut?" },
-  );
-}
-
-async function cross(room: RoomId, from: MatrixUser, to: MatrixUser, clock: Clock): Promise<AttemptFinding> {
-  const found = { layer: "homeserver", status: 200 } as const;
-  const eventId = await from.send(room, { msgtype: "m.notice", body: "Between the two of us" });
-  const path = `/rooms/${encodeURIComponent(room)}/event/${encodeURIComponent(eventId)}`;
-  for (const deadline = clock.now() + ARRIVAL_MS; clock.now() < deadline; ) {
-    if ((await to.request("GET", path)).status === 200) return { ...found, verdict: "open", reason: "seen" };
-    await clock.sleep(ARRIVAL_POLL_MS);
-  }
-  return { ...found, verdict: "unknown", reason: "not_seen" };
 }

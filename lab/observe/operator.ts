@@ -1,51 +1,15 @@
-// An operator of one organisation who removes the other, or is removed: types the product's own commands about
-// one deployment, and passes files on. Invariant: nothing of the other organisation is reached but by a file.
+// An operator of one organisation, who types the product's own commands about its own deployment.
+// Invariant: nothing of the other organisation is reached but by a file that is passed on.
 import { join } from "node:path";
-import { z } from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import type { Lab } from "../lab.ts";
 import { type CompleteOrganisation, partnerOf } from "../organisations.ts";
-import { typed } from "../programs.ts";
+import { runDrawbridge } from "../programs.ts";
 
-const Block = z.object({
-  stage: z.string().nullable(),
-  plane: z.string().nullable(),
-  condition: z.string(),
-  probe: z.string(),
-  found: z.string(),
-  hint: z.string(),
-});
-
-/** Of `drawbridge offboarding status`, what the lab goes by. */
-export const RunStatus = z.object({
-  run: z.string(),
-  kind: z.string(),
-  remover: z.string(),
-  partner: z.string(),
-  self: z.string(),
-  openedAt: z.string(),
-  /** Of an emergency: when planes 5, 4, 2 and 3 were closed at once. */
-  containedAt: z.string().nullable(),
-  ended: z.object({ how: z.enum(["completed", "aborted"]) }).nullable(),
-  stages: z.array(
-    z.object({
-      stage: z.string(),
-      planeNumber: z.int().nullable(),
-      own: z.object({ state: z.string() }),
-      openedAt: z.string().nullable(),
-      provedAt: z.string().nullable(),
-      blocks: z.array(Block),
-    }),
-  ),
-  next: z.array(z.string()),
-  waiting: z.object({ for: z.string(), what: z.string(), stage: z.string().nullable() }).nullable(),
-  recordFile: z.string().nullable(),
-});
-export type RunStatus = z.output<typeof RunStatus>;
-
-export interface Said {
+/** The exit code of a command and its JSON. */
+export interface CommandResult {
   readonly code: number;
-  readonly said: unknown;
+  readonly output: unknown;
   readonly stderr: string;
 }
 
@@ -60,7 +24,7 @@ export class Operator {
     this.counterparty = partnerOf(organisation);
   }
 
-  /** How this organisation is looked at as the counterparty. */
+  /** How this organisation is probed as the counterparty. */
   get probeFile(): string {
     return this.#lab.paths.organisation(this.organisation).probeFile(this.counterparty);
   }
@@ -71,33 +35,34 @@ export class Operator {
   }
 
   /**
-   * Types a command that prints JSON about this deployment.
-   * @throws DrawbridgeError `program_failed` when it prints none, with what it said instead
+   * Runs a command that prints JSON about this deployment.
+   * @param stderr kept, or shown as the command writes it
+   * @throws DrawbridgeError `program_failed` when it prints no JSON, with what it printed instead
    */
-  async type(...words: readonly string[]): Promise<Said> {
+  async run(words: readonly string[], stderr: "pipe" | "inherit" = "pipe"): Promise<CommandResult> {
     const { federation, federationConfig } = this.#lab.paths.organisation(this.organisation);
     const args = [...words, "--config", federationConfig, "--json"];
-    const { code, stdout, stderr } = await typed(args, federation, "pipe");
+    const ended = await runDrawbridge(args, federation, stderr);
     try {
-      return { code, said: JSON.parse(stdout), stderr };
+      return { code: ended.code, output: JSON.parse(ended.stdout), stderr: ended.stderr };
     } catch {
-      throw failed(this.organisation, words, { code, stderr });
+      throw commandFailed(this.organisation, words, ended);
     }
   }
 
-  /** The same where nothing but success will do. */
-  async must(...words: readonly string[]): Promise<unknown> {
-    const answer = await this.type(...words);
-    if (answer.code !== 0) throw failed(this.organisation, words, answer);
-    return answer.said;
+  /** The same where any exit code but 0 is an error. */
+  async mustRun(...words: readonly string[]): Promise<unknown> {
+    const result = await this.run(words);
+    if (result.code !== 0) throw commandFailed(this.organisation, words, result);
+    return result.output;
   }
 }
 
-/** What a command of an operator's ended with, where it should not have. */
-export function failed(
+/** A command of an operator ended with an exit code that it should not have. */
+export function commandFailed(
   organisation: CompleteOrganisation,
   words: readonly string[],
-  { code, stderr }: Pick<Said, "code" | "stderr">,
+  { code, stderr }: Pick<CommandResult, "code" | "stderr">,
 ): DrawbridgeError {
   const lines = stderr.trimEnd().split("\n").slice(-30);
   return new DrawbridgeError(

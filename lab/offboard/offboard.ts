@@ -1,33 +1,35 @@
-// Removes one organisation from the other between their two operators, while the removed one keeps trying and
-// everybody else goes on talking; and says what was seen of it.
-import { readFileSync } from "node:fs";
-import { z } from "zod";
-import { RecordFile } from "../../src/records/format/record-file.ts";
-import { SOURCES } from "../break-glass/contain.ts";
-import type { Lab } from "../lab.ts";
-import type { Observed } from "../observe/attempt-watch.ts";
-import { type Neighbours, NeighbourTraffic } from "../observe/bystanders.ts";
+// Removes one organisation from the other between their two operators, while the removed one keeps trying to come in
+// and everybody else goes on writing; and reports what was seen.
+import { type Lab, SOURCES } from "../lab.ts";
+import {
+  type AttemptFinding,
+  AttemptWatch,
+  isShut,
+  type Observed,
+  type WatchedAttempt,
+} from "../observe/attempt-watch.ts";
+import { type BystanderSummary, BystanderTraffic } from "../observe/bystanders.ts";
 import { Operator } from "../observe/operator.ts";
-import { isShut, tryAll } from "../observe/partner-attempts.ts";
+import { partnerAttempts } from "../observe/partner-attempts.ts";
 import { comparePrograms, type ProgramsAfter, programsOf } from "../observe/restarts.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
 import { formatDuration, type Progress } from "../progress.ts";
-import type { Seed } from "../seed/seed.ts";
-import { type KeptOrReplaced, type Kind, openBoth } from "./open.ts";
-import { OutOfReach, type Signer, signersOf, type Waived, waivedIn } from "./record.ts";
+import type { Seed } from "../seed/seed-file.ts";
+import { type Kind, openBoth, type RoomChoice } from "./open.ts";
+import { type Signer, signersOf, stagesIn, type Waived, waivedIn } from "./record.ts";
 import { type Verified, verify } from "./verify.ts";
-import { type ClosedStage, type WalkHooks, walk } from "./workflow.ts";
+import { type ClosedStage, removeBetween, type WorkflowHooks } from "./workflow.ts";
 
 export interface StageSeen extends ClosedStage {
-  /** Since the decision. */
+  /** Since the removal began. */
   readonly closedAfterMs: number;
-  /** The longest that a message of the organisation's neighbours was on its way meanwhile; null where nobody looked. */
+  /** The longest time that a message of a bystander took meanwhile; null where none was sent. */
   readonly interruptionMs: number | null;
 }
 
 interface Contained {
   readonly organisation: CompleteOrganisation;
-  /** Since the decision. */
+  /** Since the removal began. */
   readonly afterMs: number;
 }
 
@@ -45,84 +47,81 @@ export interface Offboarded {
     readonly trustFile: string;
     readonly signers: readonly Signer[];
   };
-  /** Of an emergency: its first step at each. */
+  /** Of an emergency: when its first step was done at each. */
   readonly contained: readonly Contained[];
   readonly stages: readonly StageSeen[];
-  /** What the partner tried all the while. */
+  /** What the partner tried meanwhile. */
   readonly attempts: readonly Observed[];
-  readonly neighbours: readonly Neighbours[];
+  readonly neighbours: readonly BystanderSummary[];
   readonly programs: Readonly<Record<CompleteOrganisation, ProgramsAfter>>;
   readonly verified: Verified;
-  /** What neither operator could reach, by the record. */
+  /** What neither operator could reach and a role waived, by the record. */
   readonly waived: readonly Waived[];
-  /** Whether the record verifies twice over, nothing gets through, nobody lost anything, nothing else restarted. */
+  /** Whether both verifiers accept the record, nothing is let in, no message was lost, and only homeservers restarted. */
   readonly holds: boolean;
 }
 
 const SETTLE_MS = 60_000;
+/** A removal takes minutes: more attempts load the machine, and show no more. */
+const TRY_EVERY_MS = 2_000;
 const RESTARTED = ["homeserver"];
 
-const Envelopes = z.object({ stages: z.array(z.object({ payload: z.string() })) });
-const StageTimes = z.object({
-  predicate: z.object({
-    ...OutOfReach.shape,
-    organisation: z.string(),
-    stage: z.string(),
-    openedAt: z.string(),
-    closedAt: z.string(),
-  }),
-});
-
 /**
- * @param org who removes, and @param kind how
- * @param rooms what becomes of shared rooms; undefined for what the registries say
- * @param opening what is to happen before an organisation opens a stage
+ * @param scope.rooms what becomes of shared rooms; undefined for what the registries say
+ * @param scope.opening called before an organisation opens a stage
  * @throws DrawbridgeError `usage` when the partner is removed already; `program_failed`
  */
 export async function offboard(
-  scene: {
+  scope: {
     readonly lab: Lab;
     readonly seed: Seed;
+    /** The organisation that removes the other. */
     readonly org: CompleteOrganisation;
     readonly kind: Kind;
-    readonly rooms?: KeptOrReplaced | undefined;
-    readonly opening?: WalkHooks["opening"];
+    readonly rooms?: RoomChoice | undefined;
+    readonly opening?: WorkflowHooks["opening"];
   },
   progress: Progress,
 ): Promise<Offboarded> {
-  const { lab, seed, org, kind } = scene;
+  const { lab, seed, org, kind } = scope;
   const { clock } = SOURCES;
   const remover = new Operator(lab, org);
   const partner = new Operator(lab, remover.counterparty);
-  const before = await programsIn(lab);
-  const { run, cutOffSince } = await openBoth(scene, remover, partner, progress);
-  const traffic = await NeighbourTraffic.open(lab, seed, SOURCES);
-  const { watch, close } = tryAll(seed, remover);
-  const seen: ClosedStage[] = [];
+  const before = await programsOfBoth(lab);
+  const { run, openedBefore } = await openBoth(scope, remover, partner, progress);
+  const traffic = await BystanderTraffic.open(lab, seed);
+  const { attempts: tried, close } = partnerAttempts(seed, remover, true);
+  const slowly = tried.map((one) => ({ ...one, pauseMs: TRY_EVERY_MS, attempt: () => attemptOf(one) }));
+  const watch = new AttemptWatch(slowly, clock);
+  const closed: ClosedStage[] = [];
   const contained: Contained[] = [];
   traffic.start();
   watch.start();
-  const triedSince = watch.decide();
-  const decidedAt = cutOffSince ?? triedSince;
+  const triedSince = watch.countFromNow();
+  const decidedAt = openedBefore ?? triedSince;
   let recordFile: string;
   let completedAt: number;
   let attempts: readonly Observed[];
-  let neighbours: readonly Neighbours[];
+  let neighbours: readonly BystanderSummary[];
   try {
-    recordFile = await walk([remover, partner], run, {
-      clock,
-      opening: scene.opening,
+    recordFile = await removeBetween([remover, partner], run, {
+      opening: scope.opening,
       note: (text) => progress.note(text),
       doing: (text) => progress.doing(text),
       contained(organisation, at) {
         contained.push({ organisation, afterMs: at - decidedAt });
         progress.done(
-          `${organisation}: planes 5, 4, 2 and 3 closed at once ${formatDuration(at - decidedAt)} after the decision`,
+          `${organisation}: planes 5, 4, 2 and 3 closed at once, ${formatDuration(at - decidedAt)} after the start`,
         );
       },
       closed(stage) {
-        seen.push(stage);
-        progress.done(lineOf(stage, decidedAt), stage.closedAt - stage.openedAt);
+        closed.push(stage);
+        const { organisation, planeNumber, openedAt, closedAt } = stage;
+        const plane = planeNumber === null ? "" : ` (plane ${planeNumber})`;
+        progress.done(
+          `${organisation}: ${stage.stage}${plane} closed ${formatDuration(closedAt - decidedAt)} after the start`,
+          closedAt - openedAt,
+        );
       },
     });
     completedAt = clock.now();
@@ -136,7 +135,7 @@ export async function offboard(
   const verified = await verify(lab, recordFile, [remover, partner]);
   const recorded = stagesIn(recordFile, lab);
   const stages = recorded.map(({ outOfReach: _, ...stage }): StageSeen => {
-    const live = seen.find((one) => one.organisation === stage.organisation && one.stage === stage.stage);
+    const live = closed.find((one) => one.organisation === stage.organisation && one.stage === stage.stage);
     return {
       ...stage,
       planeNumber: live?.planeNumber ?? null,
@@ -145,7 +144,7 @@ export async function offboard(
         live === undefined ? null : traffic.longestWithin(stage.organisation, stage.openedAt, stage.closedAt),
     };
   });
-  const after = await programsIn(lab);
+  const after = await programsOfBoth(lab);
   const programs = Object.fromEntries(
     COMPLETE_ORGANISATIONS.map((name) => [name, comparePrograms(before[name], after[name])]),
   ) as Offboarded["programs"];
@@ -166,34 +165,19 @@ export async function offboard(
   };
 }
 
-function lineOf({ organisation, stage, planeNumber, closedAt }: ClosedStage, decidedAt: number): string {
-  const plane = planeNumber === null ? "" : ` (plane ${planeNumber})`;
-  return `${organisation}: ${stage}${plane} closed ${formatDuration(closedAt - decidedAt)} after the decision`;
+/** A person who wants to join hears from the own homeserver alone that no server admits it any more. */
+async function attemptOf({ kind, attempt }: WatchedAttempt): Promise<AttemptFinding> {
+  const found = await attempt();
+  const { verdict, status } = found;
+  if (kind !== "join of a person" || verdict !== "unknown" || status === null || status === 429) return found;
+  return status < 400
+    ? found
+    : { ...found, verdict: "closed", reason: found.reason ?? "no_server_lets_it_in" };
 }
 
-async function programsIn(lab: Lab) {
+async function programsOfBoth(lab: Lab) {
   const found = await Promise.all(
     COMPLETE_ORGANISATIONS.map(async (name) => [name, await programsOf(lab, name)] as const),
   );
   return Object.fromEntries(found) as Record<CompleteOrganisation, Awaited<ReturnType<typeof programsOf>>>;
-}
-
-/** The stages as the record has them, in its order. */
-function stagesIn(
-  file: string,
-  lab: Lab,
-): readonly (Omit<ClosedStage, "planeNumber"> & z.output<typeof OutOfReach>)[] {
-  const { stages } = Envelopes.parse(RecordFile.parse(JSON.parse(readFileSync(file, "utf8"))));
-  return stages.map(({ payload }) => {
-    const { predicate } = StageTimes.parse(JSON.parse(Buffer.from(payload, "base64").toString("utf8")));
-    const organisation = COMPLETE_ORGANISATIONS.find(
-      (name) => lab.serverNames[name] === predicate.organisation,
-    );
-    if (organisation === undefined) throw new TypeError("the record is about somebody else");
-    return {
-      ...{ organisation, stage: predicate.stage, outOfReach: predicate.outOfReach },
-      openedAt: Date.parse(predicate.openedAt),
-      closedAt: Date.parse(predicate.closedAt),
-    };
-  });
 }

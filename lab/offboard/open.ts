@@ -1,116 +1,122 @@
-// A removal begins at its remover, who gives its ID to the partner; each has a private record of its own.
-// Invariant: a removal that was cut off is gone on with, never begun a second time.
-
+// Begins a removal at both organisations: the remover opens a run and gives its ID to the partner, and each side fills
+// in a private record of its own.
+// Invariants: a removal that was interrupted is continued, never begun a second time; a private record lies outside
+// every work tree, in a folder that only this user can enter.
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseDocument } from "yaml";
 import { z } from "zod";
-import { systemClock } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { editFile, type FileEdit } from "../../src/federation/change/edit-file.ts";
 import type { Partner } from "../../src/federation/registry/partner.ts";
 import { PRIVATE, writeWhole } from "../../src/runtime/write-file.ts";
-import { SOURCES } from "../break-glass/contain.ts";
 import { changeRegistry } from "../configuration/control-repository.ts";
-import type { Lab } from "../lab.ts";
-import { type Operator, RunStatus } from "../observe/operator.ts";
+import { type Lab, SOURCES } from "../lab.ts";
+import type { Operator } from "../observe/operator.ts";
 import { COMPLETE_ORGANISATIONS, partnerOf } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
-import type { Seed } from "../seed/seed.ts";
-import { entryOf, isRemoved } from "../status/closed-partners.ts";
+import type { Seed } from "../seed/seed-file.ts";
+import { isRemoved, partnerEntry } from "../status/federation.ts";
+import { RunStatus } from "./workflow.ts";
+
+export type Kind = "full" | "emergency";
+
+/** What becomes of shared rooms at a removal. */
+export const ROOM_CHOICES = ["keep", "replace"] as const;
+export type RoomChoice = (typeof ROOM_CHOICES)[number];
+
+/** `keep`: read-only, and rooms that cannot be closed are listed; `replace`: the default of an entry. */
+const ROOM_ENTRIES: Readonly<Record<RoomChoice, Readonly<Record<string, string>>>> = {
+  keep: { whenRemoved: "read_only", whenUnclosable: "list" },
+  replace: { whenRemoved: "replace", whenUnclosable: "replace" },
+};
 
 export interface OpenedRun {
   readonly run: string;
-  /** When one that was cut off was opened, in milliseconds since the Unix epoch; null for a new one. */
-  readonly cutOffSince: number | null;
+  /** When an interrupted run was opened, in milliseconds since the Unix epoch; null for a new one. */
+  readonly openedBefore: number | null;
 }
 
 /**
  * Opens the run at both, or finds the one that is open.
- * @throws DrawbridgeError `usage` when the partner is removed already, or another kind of removal is open, or one
- *   in which something else becomes of rooms
+ * @param rooms what both registries are made to say of shared rooms; undefined for what they say already
+ * @throws DrawbridgeError `usage` when the partner is removed already, or a removal of another kind or with another
+ *   choice of rooms is open
  */
 export async function openBoth(
-  {
-    lab,
-    seed,
-    kind,
-    rooms,
-  }: {
+  scope: {
     readonly lab: Lab;
     readonly seed: Seed;
     readonly kind: Kind;
-    readonly rooms?: KeptOrReplaced | undefined;
+    readonly rooms?: RoomChoice | undefined;
   },
   remover: Operator,
   partner: Operator,
   progress: Progress,
 ): Promise<OpenedRun> {
+  const { lab, kind, rooms } = scope;
   const now = SOURCES.clock.now();
   const open = await openRunOf(remover);
-  if (open !== undefined && open.kind !== kind) {
-    throw new DrawbridgeError("usage", `a removal is open, and is ${open.kind}`, {
-      hint: "Go on with that one: run the task with the same options as before.",
-    });
+  if (open === undefined) {
+    if (isRemoved(await partnerEntry(lab, remover.organisation))) {
+      throw new DrawbridgeError("usage", `${partner.organisation} is removed already`, {
+        hint: "Readmit it first: ./task fed:readmit.",
+      });
+    }
+    if (rooms !== undefined) {
+      await declareRooms(lab, rooms);
+      progress.done(`both registries say what becomes of shared rooms: ${rooms}`);
+    }
+  } else {
+    if (open.kind !== kind) {
+      throw new DrawbridgeError("usage", `a removal is open, and is ${open.kind}`, {
+        hint: "Continue that one: run the task with the same options as before.",
+      });
+    }
+    const entries = COMPLETE_ORGANISATIONS.map((organisation) => partnerEntry(lab, organisation));
+    if (rooms !== undefined) requireDeclared(await Promise.all(entries), rooms);
   }
-  if (open !== undefined && rooms !== undefined) {
-    const entries = await Promise.all(
-      [remover, partner].map(({ organisation }) => entryOf(lab, organisation)),
-    );
-    requireDeclared(entries, rooms);
-  }
-  if (open === undefined && isRemoved(await entryOf(lab, remover.organisation))) {
-    throw new DrawbridgeError("usage", `${partner.organisation} is removed already`, {
-      hint: "Take it back first: ./task fed:readmit.",
-    });
-  }
-  if (open === undefined && rooms !== undefined) {
-    await declareRooms(lab, rooms);
-    progress.done(`both registries say what becomes of shared rooms: ${rooms}`);
-  }
-  const run = open?.run ?? (await openRun(remover, { lab, seed, kind, now }));
-  if ((await openRunOf(partner))?.run !== run) await openRun(partner, { lab, seed, kind, now, join: run });
-  if (open !== undefined) progress.note(`A removal was cut off; going on with it: run ${run}.`);
+  const run = open?.run ?? (await openRun(remover, { ...scope, now }));
+  if ((await openRunOf(partner))?.run !== run) await openRun(partner, { ...scope, now, join: run });
+  if (open !== undefined) progress.note(`A removal was interrupted; continuing run ${run}.`);
   else progress.done(`run ${run} is open at both, each with a private record of its own`);
-  return { run, cutOffSince: open === undefined ? null : Date.parse(open.openedAt) };
+  return { run, openedBefore: open === undefined ? null : Date.parse(open.openedAt) };
 }
 
 /**
- * What becomes of rooms is declared before a removal begins; what it has closed meanwhile cannot be made otherwise.
- * @throws DrawbridgeError `usage` when one of them declares something else
+ * Refuses a choice of rooms that an open removal was not begun with: the rooms that it has closed cannot be changed.
+ * @throws DrawbridgeError `usage` when an entry declares something else
  */
-export function requireDeclared(entries: readonly Pick<Partner, "rooms">[], rooms: KeptOrReplaced): void {
-  if (entries.every((entry) => isDeclared(entry, rooms))) return;
+export function requireDeclared(entries: readonly Pick<Partner, "rooms">[], rooms: RoomChoice): void {
+  const isDeclared = (entry: Pick<Partner, "rooms">) =>
+    Object.entries(ROOM_ENTRIES[rooms]).every(
+      ([key, value]) => new Map(Object.entries(entry.rooms)).get(key) === value,
+    );
+  if (entries.every(isDeclared)) return;
   throw new DrawbridgeError("usage", `a removal is open that was not begun with --rooms ${rooms}`, {
-    hint: "Go on with that one: run the task again without --rooms.",
+    hint: "Continue that one: run the task again without --rooms.",
   });
 }
 
 async function openRunOf(operator: Operator): Promise<RunStatus | undefined> {
-  const { said } = await operator.type("offboarding", "status", "--all");
+  const { output } = await operator.run(["offboarding", "status", "--all"]);
   return z
     .array(RunStatus)
-    .parse(said)
+    .parse(output)
     .find(({ ended }) => ended === null);
 }
-
-// The private record of each side, as its owners would fill it in: `offboarding open` begins it, an editor
-// completes it, `offboarding open` then opens the run. Invariant: it lies outside every work tree, since the lab's
-// own folder is usually inside one, in a folder that only this user can enter.
-
-export type Kind = "full" | "emergency";
 
 const Opened = z.object({ run: z.object({ run: z.string(), openedAt: z.string() }).nullable() });
 
 const DAY_MS = 86_400_000;
 
-/** Outside version control whatever holds the lab's folder. */
-export function privateFolder(labId: string): string {
+/** Outside version control, wherever the lab's folder lies. */
+function privateFolder(labId: string): string {
   return join(tmpdir(), `drawbridge-lab-${labId}`);
 }
 
-/** With a lab's data go its private records. */
+/** Removes the private records together with a lab's data. */
 export function removePrivateRecords(labId: string): void {
   rmSync(privateFolder(labId), { recursive: true, force: true });
 }
@@ -121,7 +127,7 @@ export interface Opening {
   readonly kind: Kind;
   /** Milliseconds since the Unix epoch. */
   readonly now: number;
-  /** The run to join; undefined for who decides. */
+  /** The run to join; undefined for the remover. */
   readonly join?: string | undefined;
 }
 
@@ -139,9 +145,9 @@ export async function openRun(operator: Operator, opening: Opening): Promise<str
     ...["offboarding", "open", operator.counterparty, "--record", file, "--kind", kind],
     ...["--trigger", trigger, ...(opening.join === undefined ? [] : ["--join", opening.join])],
   ];
-  await operator.type(...words);
+  await operator.run(words);
   complete(file, operator, opening);
-  const { run } = Opened.parse(await operator.must(...words));
+  const { run } = Opened.parse(await operator.mustRun(...words));
   if (run !== null) return run.run;
   throw new DrawbridgeError(
     "program_failed",
@@ -152,7 +158,7 @@ export async function openRun(operator: Operator, opening: Opening): Promise<str
   );
 }
 
-/** What people write: roles and references, no names. */
+/** Fills in what people would write: roles and references, no names. */
 function complete(file: string, { counterparty }: Operator, { seed, now }: Opening): void {
   const day = (days: number) => new Date(now + days * DAY_MS).toISOString().slice(0, 10);
   const values: Readonly<Record<string, unknown>> = {
@@ -184,39 +190,19 @@ function complete(file: string, { counterparty }: Operator, { seed, now }: Openi
   writeWhole(file, document.toString({ lineWidth: 0 }), PRIVATE);
 }
 
-// What both organisations' registries say becomes of shared rooms at a removal, as their operators would have
-// agreed and written it before. Invariants: both sides say the same: a room that one of them leaves for good is
-// blocked at its server, and opened again by nobody; the rest of an entry is left as it stands.
-
-export const KEPT_OR_REPLACED = ["keep", "replace"] as const;
-export type KeptOrReplaced = (typeof KEPT_OR_REPLACED)[number];
-
-/** `keep`: read-only, and what cannot be closed is listed; `replace`: what an entry says that says nothing. */
-const ROOMS: Readonly<Record<KeptOrReplaced, Readonly<Record<string, string>>>> = {
-  keep: { whenRemoved: "read_only", whenUnclosable: "list" },
-  replace: { whenRemoved: "replace", whenUnclosable: "replace" },
-};
-
-/** Whether an entry says so already. */
-export function isDeclared(entry: Pick<Partner, "rooms">, rooms: KeptOrReplaced): boolean {
-  return Object.entries(ROOMS[rooms]).every(
-    ([key, value]) => new Map(Object.entries(entry.rooms)).get(key) === value,
-  );
-}
-
-/** Commits it at both; nothing where it stands there already. */
-export async function declareRooms(lab: Lab, rooms: KeptOrReplaced): Promise<void> {
+/** Commits the choice of rooms to both registries; the rest of an entry is left as it is. */
+export async function declareRooms(lab: Lab, rooms: RoomChoice): Promise<void> {
   for (const organisation of COMPLETE_ORGANISATIONS) {
     const partner = partnerOf(organisation);
     const file = `registry/partners/${partner}.yaml`;
-    const edits = Object.entries(ROOMS[rooms]).map(
+    const edits = Object.entries(ROOM_ENTRIES[rooms]).map(
       ([key, value]): FileEdit => ({ path: ["rooms", key], value }),
     );
+    const message = `At a removal of ${partner}: ${rooms} shared rooms`;
     await changeRegistry(
       lab,
       organisation,
-      `At a removal of ${partner}: ${rooms} shared rooms`,
-      systemClock,
+      message,
       (found) => new Map([...found, [file, editFile(found.get(file) ?? "", edits)]]),
     );
   }

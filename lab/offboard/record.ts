@@ -1,4 +1,4 @@
-// The signed records of removals that a lab keeps: where each side's deployment has put them.
+// What a signed removal record holds, as the lab reports it: its stages, its signers, and what was waived.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
@@ -8,8 +8,9 @@ import { RecordFile } from "../../src/records/format/record-file.ts";
 import type { Lab } from "../lab.ts";
 import type { LabPaths } from "../layout.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
+import type { ClosedStage } from "./workflow.ts";
 
-/** Files, sorted; those of removals that were not completed have none. */
+/** The signed records of a lab, sorted; a removal that was not completed has none. */
 export function signedRecords(paths: Pick<LabPaths, "organisation">): readonly string[] {
   return COMPLETE_ORGANISATIONS.flatMap((name) => {
     const runs = join(paths.organisation(name).federationState, "offboarding");
@@ -21,7 +22,9 @@ export function signedRecords(paths: Pick<LabPaths, "organisation">): readonly s
   });
 }
 
-// Who signed a record, and where an auditor of the lab gets the public keys.
+function readRecord(file: string): z.output<typeof RecordFile> {
+  return RecordFile.parse(JSON.parse(readFileSync(file, "utf8")));
+}
 
 export interface Signer {
   /** Server name, as the record has it. */
@@ -32,10 +35,9 @@ export interface Signer {
   readonly publicKeyFile: string;
 }
 
-/** Those of both organisations whose signatures stand on the completion. */
+/** The organisations whose signatures stand on the completion, with their public keys. */
 export function signersOf(lab: Lab, recordFile: string): readonly Signer[] {
-  const { completion } = RecordFile.parse(JSON.parse(readFileSync(recordFile, "utf8")));
-  const signed = new Set(completion.signatures.map(({ keyid }) => keyid));
+  const signed = new Set(readRecord(recordFile).completion.signatures.map(({ keyid }) => keyid));
   return COMPLETE_ORGANISATIONS.map((name): Signer => {
     const publicKeyFile = lab.paths.organisation(name).recordsPublicKey(name);
     const { keyId } = readPublicKey(readFileSync(publicKeyFile, "utf8"), publicKeyFile);
@@ -43,37 +45,56 @@ export function signersOf(lab: Lab, recordFile: string): readonly Signer[] {
   }).filter(({ keyId }) => signed.has(keyId));
 }
 
-// What no operator could reach, and somebody answers for, as the stages of a record have it. Pure.
+const Statement = z.object({
+  predicate: z.object({
+    outOfReach: z.array(OutOfReachEntry),
+    organisation: z.string(),
+    stage: z.string(),
+    openedAt: z.string(),
+    closedAt: z.string(),
+  }),
+});
+
+export interface RecordedStage extends Omit<ClosedStage, "planeNumber"> {
+  readonly outOfReach: readonly z.output<typeof OutOfReachEntry>[];
+}
+
+/** The stages in the order of the record. */
+export function stagesIn(recordFile: string, lab: Lab): readonly RecordedStage[] {
+  return readRecord(recordFile).stages.map(({ payload }) => {
+    const { predicate } = Statement.parse(JSON.parse(Buffer.from(payload, "base64").toString("utf8")));
+    const organisation = COMPLETE_ORGANISATIONS.find(
+      (name) => lab.serverNames[name] === predicate.organisation,
+    );
+    if (organisation === undefined) throw new TypeError("the record is about another organisation");
+    return {
+      ...{ organisation, stage: predicate.stage, outOfReach: predicate.outOfReach },
+      openedAt: Date.parse(predicate.openedAt),
+      closedAt: Date.parse(predicate.closedAt),
+    };
+  });
+}
 
 export interface Waived {
   readonly organisation: CompleteOrganisation;
   readonly subject: string;
   /** Why it was out of reach. */
   readonly found: string;
-  /** The role that answers for it, and why it may. */
+  /** The role that waives it, and its reason. */
   readonly by: string;
   readonly reason: string;
 }
 
-/** Of a stage's predicate, what is read here. */
-export const OutOfReach = z.object({ outOfReach: z.array(OutOfReachEntry) });
-
-/** Each thing once for each organisation, however many stages name it. */
+/** What the stages list as out of reach and waived; each entry once for each organisation. */
 export function waivedIn(
-  stages: readonly (z.output<typeof OutOfReach> & { readonly organisation: CompleteOrganisation })[],
+  stages: readonly Pick<RecordedStage, "organisation" | "outOfReach">[],
 ): readonly Waived[] {
   const found = new Map<string, Waived>();
   for (const { organisation, outOfReach } of stages) {
-    for (const { subject, reason, waivedBy, waiver } of outOfReach) {
-      if (waivedBy === null) continue;
-      const one: Waived = {
-        organisation,
-        subject,
-        found: reason,
-        by: waivedBy,
-        reason: waiver ?? "no reason",
-      };
-      found.set(JSON.stringify(one), one);
+    for (const { subject, reason, waivedBy: by, waiver } of outOfReach) {
+      if (by === null) continue;
+      const entry = { organisation, subject, found: reason, by, reason: waiver ?? "no reason" };
+      found.set(JSON.stringify(entry), entry);
     }
   }
   return [...found.values()];

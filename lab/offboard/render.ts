@@ -1,11 +1,9 @@
-// A removal as a person reads it at its end. Pure.
-
+// The summary of a removal, for people. Pure.
 import { renderTable, shellWord } from "../../src/cli/lib/output.ts";
 import { CONTAINMENT_ORDER, PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import { PLANE_OF_STAGE, positionOf, STAGE_NAMES, type StageName } from "../../src/records/format/stages.ts";
-import type { Observed } from "../observe/attempt-watch.ts";
+import { isShut, type Observed } from "../observe/attempt-watch.ts";
 import { THEMSELVES } from "../observe/bystanders.ts";
-import { isShut } from "../observe/partner-attempts.ts";
 import { formatDuration, type Palette } from "../progress.ts";
 import type { Offboarded, StageSeen } from "./offboard.ts";
 import type { Signer } from "./record.ts";
@@ -18,17 +16,17 @@ export function renderOffboarded(seen: Offboarded, palette: Palette): string {
   return [
     "",
     bold(`${remover} has removed ${partner}: all five planes closed, on both sides, signed by both.`),
-    dim(`${kind}, run ${run}; ${formatDuration(completedAt - decidedAt)} from the decision to the record`),
+    dim(`${kind}, run ${run}; ${formatDuration(completedAt - decidedAt)} from the start to the record`),
     "",
     ...seen.contained.map(
       ({ organisation, afterMs }) =>
-        `${organisation} had planes 5, 4, 2 and 3 closed ${formatDuration(afterMs)} after the decision.`,
+        `${organisation} had planes 5, 4, 2 and 3 closed ${formatDuration(afterMs)} after the start.`,
     ),
-    bold("The stages, as the record has them"),
+    bold("The stages, from the record"),
     stageTable(stages),
-    bold(`What ${partner} kept trying at ${remover}`),
+    bold(`Attempts of ${partner} at ${remover}`),
     attemptTable(seen.attempts),
-    bold("Everybody else"),
+    bold("Bystanders and programs"),
     ...seen.neighbours.map(
       ({ organisation, with: other, messages, lost, longestMs, medianMs }) =>
         `  ${tick(lost === 0)} ${peopleOf(organisation, other)}: ${messages} messages, ${
@@ -53,29 +51,28 @@ export function renderOffboarded(seen: Offboarded, palette: Palette): string {
     ...(waived.length === 0
       ? []
       : [
-          bold("Waived: out of an operator's reach, and its owner answers for it"),
+          bold("Waived: out of an operator's reach, accepted by a role"),
           ...waived.map(
             ({ organisation, subject, found, by: role, reason }) =>
               `  ${organisation}: ${subject}${found === subject ? "" : ` (${found})`}, by ${role}: ${reason}`,
           ),
           "",
         ]),
-    holds ? green("Everything is as it should be.") : red("Not everything is as it should be; see above."),
+    holds ? green("The removal is complete and verified.") : red("The removal does not hold; see above."),
     "",
     bold("Next"),
     `  bin/drawbridge verify ${shellWord(record.file)} --trust ${shellWord(record.trustFile)}`,
-    `  ./task fed:readmit   ${dim(`takes ${partner} back, as a new partner`)}`,
-    `  ./task fed:down --purge   ${dim("ends the lab, and deletes this record with it: copy it before")}`,
+    `  ./task fed:readmit   ${dim(`readmits ${partner}, as a new partner`)}`,
+    `  ./task fed:down --purge   ${dim("ends the lab and deletes this record: copy it before")}`,
     "",
   ].join("\n");
 }
 
-/** Without a third organisation that runs, its people write to each other. */
 function peopleOf(organisation: string, other: string): string {
   return other === THEMSELVES ? `people of ${organisation} among themselves` : `${organisation} and ${other}`;
 }
 
-/** Its keys stand above, beside who holds them: what it says of each alike is said once. */
+/** The verifier's output without the keys, which stand beside their holders above; equal lines once. */
 function withoutKeys(said: string, signers: readonly Signer[]): readonly string[] {
   const known = signers.map(({ keyId }) => `; key ${keyId}`);
   const lines = said.split("\n").map((line) => {
@@ -93,7 +90,7 @@ function stageTable(stages: readonly StageSeen[]): string {
     formatDuration(closedAt - openedAt),
     interruptionMs === null ? "-" : formatDuration(interruptionMs),
   ]);
-  return renderTable(["  STAGE", "AT", "CLOSED, SINCE THE DECISION", "TOOK", "OTHERS WAITED AT MOST"], rows);
+  return renderTable(["  STAGE", "AT", "CLOSED AFTER", "TOOK", "LONGEST MESSAGE OF A BYSTANDER"], rows);
 }
 
 function titleOf(stage: string): string {
@@ -107,7 +104,7 @@ function attemptTable(attempts: readonly Observed[]): string {
   const rows = attempts
     .toSorted((one, other) => order.indexOf(one.plane ?? "") - order.indexOf(other.plane ?? ""))
     .map((one) => [
-      `  ${isShut(one) ? "shut" : "OPEN"}`,
+      `  ${isShut(one) ? "closed" : "OPEN"}`,
       one.kind,
       after(one.firstRefusal),
       after(one.lastPass),

@@ -1,16 +1,52 @@
-// Walks a removal to its end as its two operators would: each does what `status` says is next, both at the same
-// time, and hands the other a file when it waits.
-// Invariant: whatever was done before is found, so a walk that was cut goes on.
+// Carries a removal to its end as its two operators would: both at the same time run the step that `status` names
+// next, and hand each other a file where one waits for the other.
+// Invariant: steps that are done already are found, so that an interrupted workflow continues.
 import { z } from "zod";
-import type { Clock } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { NOT_PURGEABLE } from "../../src/federation/offboarding/duties/evidence.ts";
 import { NOT_OUR_ROOM } from "../../src/federation/offboarding/stages/observation.ts";
 import type { RoomReason } from "../../src/federation/planes/rooms/reasons.ts";
-import { failed, type Operator, RunStatus, type Said } from "../observe/operator.ts";
+import { SOURCES } from "../lab.ts";
+import { type CommandResult, commandFailed, type Operator } from "../observe/operator.ts";
 import type { CompleteOrganisation } from "../organisations.ts";
 
-/** A stage as it was just shown closed. */
+const Block = z.object({
+  stage: z.string().nullable(),
+  plane: z.string().nullable(),
+  condition: z.string(),
+  probe: z.string(),
+  found: z.string(),
+  hint: z.string(),
+});
+
+/** The part of `drawbridge offboarding status` that the lab reads. */
+export const RunStatus = z.object({
+  run: z.string(),
+  kind: z.string(),
+  remover: z.string(),
+  partner: z.string(),
+  self: z.string(),
+  openedAt: z.string(),
+  /** Of an emergency: when planes 5, 4, 2 and 3 were closed at once. */
+  containedAt: z.string().nullable(),
+  ended: z.object({ how: z.enum(["completed", "aborted"]) }).nullable(),
+  stages: z.array(
+    z.object({
+      stage: z.string(),
+      planeNumber: z.int().nullable(),
+      own: z.object({ state: z.string() }),
+      openedAt: z.string().nullable(),
+      provedAt: z.string().nullable(),
+      blocks: z.array(Block),
+    }),
+  ),
+  next: z.array(z.string()),
+  waiting: z.object({ for: z.string(), what: z.string(), stage: z.string().nullable() }).nullable(),
+  recordFile: z.string().nullable(),
+});
+export type RunStatus = z.output<typeof RunStatus>;
+
+/** A stage that was just proved closed. */
 export interface ClosedStage {
   readonly organisation: CompleteOrganisation;
   readonly stage: string;
@@ -19,8 +55,7 @@ export interface ClosedStage {
   readonly closedAt: number;
 }
 
-export interface WalkHooks {
-  readonly clock: Clock;
+export interface WorkflowHooks {
   readonly closed: (stage: ClosedStage) => void;
   /** Before an organisation opens a stage; it waits. */
   readonly opening?: ((organisation: CompleteOrganisation, stage: string) => Promise<void>) | undefined;
@@ -36,15 +71,15 @@ const WithSigned = z.object({
   countersigned: z.array(z.string()).default([]),
 });
 const PurgePlan = z.object({ digest: z.string() });
-/** An exit condition may hold only once other programs have followed: it is shown again this often. */
-const SHOWN_AT_MOST = 12;
+/** An exit condition may hold only once other programs have followed: a step is tried this often. */
+const TRIES_MAX = 12;
 const PAUSE_MS = 1_000;
 const SIGNED: readonly string[] = ["signed", "countersigned"];
-/** What no operator can reach, and why its owner answers for it all the same. */
+/** What no operator can reach, with the reason for which its owner waives it. */
 const WAIVED: ReadonlyMap<string, string> = new Map([
   [NOT_PURGEABLE, "homeserver_keeps_it"],
   [NOT_OUR_ROOM, "room_of_a_third_party"],
-  // Where rooms are kept, what cannot be closed is listed: the counterparty's own, and those of third parties.
+  // Where rooms are kept, rooms that cannot be closed are listed: the counterparty's own, and those of third parties.
   ["partner_created" satisfies RoomReason, "closed_by_its_owner"],
   ["left" satisfies RoomReason, "closed_by_its_owner"],
   ["no_power" satisfies RoomReason, "room_of_a_third_party"],
@@ -52,25 +87,27 @@ const WAIVED: ReadonlyMap<string, string> = new Map([
 
 /**
  * @returns the file of the remover's record
- * @throws DrawbridgeError `program_failed` when a stage cannot be shown closed, or nobody can go on
+ * @throws DrawbridgeError `program_failed` when a stage cannot be proved closed, or neither side can go on
  */
-export async function walk(
+export async function removeBetween(
   operators: readonly [Operator, Operator],
   run: string,
-  hooks: WalkHooks,
+  hooks: WorkflowHooks,
 ): Promise<string> {
   const sides = operators.map((operator) => new Side(operator, run, hooks));
-  await atOnce(sides, (side) => side.look());
-  // What was signed before the walk was cut may never have reached the other side: without news all is handed over.
-  for (let isHandedOver = false; !sides.every((side) => side.isDone); ) {
-    await atOnce(sides, (side) => side.goOn());
-    const news = sides.filter((side) => side.hasNews);
-    if (news.length === 0 && isHandedOver) throw stuck(sides);
-    isHandedOver = news.length === 0;
-    const givers = isHandedOver ? sides.filter((side) => side.hasSigned) : news;
-    const files = new Map(await atOnce(givers, async (side) => [side, await side.handOver()] as const));
-    await atOnce(sides, async (side) => {
-      for (const [giver, file] of files) if (giver !== side) await side.takeIn(file);
+  await onBothSides(sides, (side) => side.status());
+  // A file that was signed before an interruption may not have reached the other side: without new ones all are sent.
+  for (let isAllSent = false; !sides.every((side) => side.isDone); ) {
+    await onBothSides(sides, (side) => side.runSteps());
+    const unsent = sides.filter((side) => side.hasUnsent);
+    if (unsent.length === 0 && isAllSent) throw blocked(sides);
+    isAllSent = unsent.length === 0;
+    const senders = isAllSent ? sides.filter((side) => side.hasSigned) : unsent;
+    const files = new Map(
+      await onBothSides(senders, async (side) => [side, await side.exportFile()] as const),
+    );
+    await onBothSides(sides, async (side) => {
+      for (const [sender, file] of files) if (sender !== side) await side.importFile(file);
     });
   }
   const [file] = sides.flatMap((side) => side.recordFile ?? []);
@@ -79,8 +116,11 @@ export async function walk(
   return file;
 }
 
-/** Both sides to the end, even where one fails: no command is left behind that still changes something. */
-async function atOnce<T>(sides: readonly Side[], act: (side: Side) => Promise<T>): Promise<readonly T[]> {
+/** Waits for both sides even where one fails, so that no command still runs afterwards. */
+async function onBothSides<T>(
+  sides: readonly Side[],
+  act: (side: Side) => Promise<T>,
+): Promise<readonly T[]> {
   const ended = await Promise.allSettled(sides.map(act));
   return ended.map((one) => {
     if (one.status === "rejected") throw one.reason;
@@ -90,18 +130,18 @@ async function atOnce<T>(sides: readonly Side[], act: (side: Side) => Promise<T>
 
 class Side {
   readonly operator: Operator;
-  readonly #run: string;
-  readonly #hooks: WalkHooks;
-  readonly #told = new Set<string>();
+  readonly #runId: string;
+  readonly #hooks: WorkflowHooks;
+  readonly #reported = new Set<string>();
   #status: RunStatus | undefined;
-  /** Something was signed that the other side has not seen. */
-  hasNews = false;
-  /** What was signed last is there for the other side already. */
-  #isInOutbox = false;
+  /** Something was signed that the other side has not received. */
+  hasUnsent = false;
+  /** The last signature is in the outbox already. */
+  #isExported = false;
 
-  constructor(operator: Operator, run: string, hooks: WalkHooks) {
+  constructor(operator: Operator, run: string, hooks: WorkflowHooks) {
     this.operator = operator;
-    this.#run = run;
+    this.#runId = run;
     this.#hooks = hooks;
   }
 
@@ -109,7 +149,7 @@ class Side {
     return this.#status?.ended?.how === "completed";
   }
 
-  /** Whether there is anything to hand over. */
+  /** Whether there is anything to send. */
   get hasSigned(): boolean {
     return this.#status?.stages.some(({ own }) => SIGNED.includes(own.state)) ?? false;
   }
@@ -123,82 +163,82 @@ class Side {
     return `${this.operator.organisation}: ${waiting?.what ?? "nothing"} ${waiting?.stage ?? ""}`.trim();
   }
 
-  /** Does everything that is its turn. */
-  async goOn(): Promise<void> {
-    for (let shown = 0; ; ) {
-      const { next, ended } = await this.look();
+  /** Runs every step that this side can run now. */
+  async runSteps(): Promise<void> {
+    for (let tries = 0; ; ) {
+      const { next, ended } = await this.status();
       const [verb] = next;
       if (ended !== null || (verb !== "next" && verb !== "sign" && verb !== "complete")) return;
       this.#hooks.doing(`${this.operator.organisation}: offboarding ${verb}`);
       if (verb === "complete") {
-        this.#take(await this.#type(verb, "--probe-config", this.operator.probeFile), [0]);
-        [this.hasNews, this.#isInOutbox] = [true, false];
+        this.#update(await this.#run(verb, "--probe-config", this.operator.probeFile), [0]);
+        [this.hasUnsent, this.#isExported] = [true, false];
         continue;
       }
       if (verb === "sign") {
         const words = ["--probe-config", this.operator.probeFile, "--export", this.operator.outbox];
-        this.#take(await this.#type(verb, ...words), [0]);
+        this.#update(await this.#run(verb, ...words), [0]);
         continue;
       }
       const stage = this.#status?.stages.find(({ provedAt }) => provedAt === null);
       if (stage?.openedAt === null) await this.#hooks.opening?.(this.operator.organisation, stage.stage);
-      const isShown = this.#take(await this.#type("next", ...this.#signing), [0, 5]);
-      if (isShown) {
-        shown = 0;
+      const isProved = this.#update(await this.#run("next", ...this.#signing), [0, 5]);
+      if (isProved) {
+        tries = 0;
         continue;
       }
-      shown += 1;
-      const isRepaired = await this.#hint();
-      if (shown >= SHOWN_AT_MOST) throw notShown(this.operator, this.#status);
-      if (!isRepaired) await this.#hooks.clock.sleep(PAUSE_MS);
+      tries += 1;
+      const isChanged = await this.#clearBlocks();
+      if (tries >= TRIES_MAX) throw notProved(this.operator, this.#status);
+      if (!isChanged) await SOURCES.clock.sleep(PAUSE_MS);
     }
   }
 
-  async handOver(): Promise<string> {
-    this.hasNews = false;
-    if (!this.#isInOutbox) {
-      await this.operator.must("offboarding", "export", this.operator.outbox, "--run-id", this.#run);
+  async exportFile(): Promise<string> {
+    this.hasUnsent = false;
+    if (!this.#isExported) {
+      await this.operator.mustRun("offboarding", "export", this.operator.outbox, "--run-id", this.#runId);
     }
     return this.operator.outbox;
   }
 
-  async takeIn(file: string): Promise<void> {
-    this.#take(await this.#type("import", file, ...this.#signing), [0]);
+  async importFile(file: string): Promise<void> {
+    this.#update(await this.#run("import", file, ...this.#signing), [0]);
   }
 
-  /** What can be signed is signed at once, and written down for the other side. */
+  /** Signs at once what can be signed, and exports it for the other side. */
   get #signing(): readonly string[] {
     return ["--probe-config", this.operator.probeFile, "--sign", "--export", this.operator.outbox];
   }
 
-  /** Where it stands; asked once, since every command tells it. */
-  async look(): Promise<RunStatus> {
+  /** The run's status; requested once, since every command reports it. */
+  async status(): Promise<RunStatus> {
     if (this.#status === undefined) {
-      this.#status = RunStatus.parse((await this.#type("status")).said);
-      for (const { stage, provedAt } of this.#status.stages) if (provedAt !== null) this.#told.add(stage);
+      this.#status = RunStatus.parse((await this.#run("status")).output);
+      for (const { stage, provedAt } of this.#status.stages) if (provedAt !== null) this.#reported.add(stage);
     }
     return this.#status;
   }
 
-  #type(verb: string, ...words: readonly string[]): Promise<Said> {
-    return this.operator.type("offboarding", verb, ...words, "--run-id", this.#run);
+  #run(verb: string, ...words: readonly string[]): Promise<CommandResult> {
+    return this.operator.run(["offboarding", verb, ...words, "--run-id", this.#runId]);
   }
 
   /** @returns whether it ended with 0 */
-  #take(answer: Said, codes: readonly number[]): boolean {
-    const { code, said } = answer;
-    if (!codes.includes(code)) throw failed(this.operator.organisation, ["offboarding"], answer);
-    const { signed, countersigned } = WithSigned.parse(said);
-    if (signed.length + countersigned.length > 0) [this.hasNews, this.#isInOutbox] = [true, true];
+  #update(result: CommandResult, codes: readonly number[]): boolean {
+    const { code, output } = result;
+    if (!codes.includes(code)) throw commandFailed(this.operator.organisation, ["offboarding"], result);
+    const { signed, countersigned } = WithSigned.parse(output);
+    if (signed.length + countersigned.length > 0) [this.hasUnsent, this.#isExported] = [true, true];
     const before = this.#status?.containedAt ?? null;
-    this.#status = WithStatus.parse(said).status;
+    this.#status = WithStatus.parse(output).status;
     const { containedAt } = this.#status;
     if (before === null && containedAt !== null) {
       this.#hooks.contained(this.operator.organisation, Date.parse(containedAt));
     }
     for (const { stage, planeNumber, openedAt, provedAt } of this.#status.stages) {
-      if (openedAt === null || provedAt === null || this.#told.has(stage)) continue;
-      this.#told.add(stage);
+      if (openedAt === null || provedAt === null || this.#reported.has(stage)) continue;
+      this.#reported.add(stage);
       this.#hooks.closed({
         ...{ organisation: this.operator.organisation, stage, planeNumber },
         openedAt: Date.parse(openedAt),
@@ -208,35 +248,38 @@ class Side {
     return code === 0;
   }
 
-  /** What the record says is purged, by a dry run and its digest; what was not gone yet is purged again. */
+  /** Purges what the record says, by a dry run and its digest. */
   async #purge(): Promise<void> {
     const { operator } = this;
     const { digest } = PurgePlan.parse(
-      await operator.must("offboarding", "purge", operator.counterparty, "--dry-run"),
+      await operator.mustRun("offboarding", "purge", operator.counterparty, "--dry-run"),
     );
-    const { code } = await operator.type("offboarding", "purge", operator.counterparty, "--confirm", digest);
+    const { code } = await operator.run(["offboarding", "purge", operator.counterparty, "--confirm", digest]);
     this.#hooks.note(
       `${operator.organisation} has purged what its record says${code === 0 ? "" : ", and names what is left"}`,
     );
   }
 
-  /** Purges what is to be purged. Of what is out of reach, only what no interface can reach is waived; its owner answers for it by role. @returns whether there was anything */
-  async #hint(): Promise<boolean> {
+  /**
+   * Purges, and waives what no interface can reach; its owner is named by role.
+   * @returns whether there was anything to do
+   */
+  async #clearBlocks(): Promise<boolean> {
     const blocks = this.#status?.stages.flatMap((stage) => stage.blocks) ?? [];
-    let isRepaired = blocks.some(({ condition }) => condition === "deletion_recorded");
-    if (isRepaired) await this.#purge();
+    let isChanged = blocks.some(({ condition }) => condition === "deletion_recorded");
+    if (isChanged) await this.#purge();
     for (const { condition, probe, found } of blocks) {
       const reason = WAIVED.get(probe) ?? WAIVED.get(found);
       if (condition !== "out_of_reach" || reason === undefined) continue;
-      this.#take(await this.#type("waive", probe, "--reason", reason), [0]);
-      isRepaired = true;
+      this.#update(await this.#run("waive", probe, "--reason", reason), [0]);
+      isChanged = true;
       this.#hooks.note(`${this.operator.organisation} waives ${probe} (${found})`);
     }
-    return isRepaired;
+    return isChanged;
   }
 }
 
-function stuck(sides: readonly Side[]): DrawbridgeError {
+function blocked(sides: readonly Side[]): DrawbridgeError {
   return new DrawbridgeError(
     "program_failed",
     `neither side can go on: ${sides.map(({ waitsFor }) => waitsFor).join("; ")}`,
@@ -244,13 +287,13 @@ function stuck(sides: readonly Side[]): DrawbridgeError {
   );
 }
 
-function notShown({ organisation }: Operator, status: RunStatus | undefined): DrawbridgeError {
+function notProved({ organisation }: Operator, status: RunStatus | undefined): DrawbridgeError {
   const blocks = status?.stages.flatMap((stage) => stage.blocks) ?? [];
   const lines = blocks.map(
     ({ stage, condition, found, hint }) => `  ${stage} ${condition}: ${found} (${hint})`,
   );
   return new DrawbridgeError(
     "program_failed",
-    [`${organisation} cannot show a stage closed:`, ...lines].join("\n"),
+    [`${organisation} cannot prove a stage closed:`, ...lines].join("\n"),
   );
 }

@@ -1,6 +1,6 @@
-// Where org C is stopped on each plane when it tries to take part. Every answer was received just now: what
-// no request of C's could show, because another plane answers first, is asked of the part that enforces it.
-// Invariant: a homeserver's refusal counts for a plane only if it is in the words of that plane.
+// Tries everything as org C, which nobody admits, and reports what refused it on each plane. Where another plane
+// answers a request of C's first, the part that enforces the plane is queried instead.
+// Invariant: a homeserver's refusal counts for a plane only if it has the form of that plane's refusals.
 import { join } from "node:path";
 import { importJWK, SignJWT } from "jose";
 import { fetchCard } from "../../src/cards/fetch.ts";
@@ -8,7 +8,6 @@ import { importPinnedKey } from "../../src/cards/pinned-keys.ts";
 import { signCard } from "../../src/cards/sign.ts";
 import { importSigningKey } from "../../src/cards/signing-keys.ts";
 import { verifyCard } from "../../src/cards/verify.ts";
-import type { Clock, Random } from "../../src/domain/clock.ts";
 import { loadFederationConfig } from "../../src/federation/config.ts";
 import { signedRequest } from "../../src/federation/homeserver/signed-request.ts";
 import type { PlaneName } from "../../src/federation/plane-order.ts";
@@ -18,12 +17,14 @@ import type { AnsweringLayer } from "../../src/federation/probes/finding.ts";
 import { AgentsFile } from "../../src/rendered-files/agents-file.ts";
 import { loadYaml } from "../../src/runtime/load-yaml.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
-import { outsiderFiles } from "../configuration/outsider.ts";
+import { outsiderFiles } from "../configuration/credentials.ts";
 import { HOMESERVER_FILES } from "../configuration/synapse-config.ts";
 import { agentName, homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
-import type { Lab } from "../lab.ts";
+import { type Lab, SOURCES } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, clientIds, partnerOf } from "../organisations.ts";
-import { personOf, roomOf, type Seed } from "../seed/seed.ts";
+import { personOf, roomOf, type Seed } from "../seed/seed-file.ts";
+
+const { clock, random } = SOURCES;
 
 export const ATTEMPTS = [
   "federation_send",
@@ -40,7 +41,7 @@ export type Attempt = (typeof ATTEMPTS)[number];
 /** The plane that an attempt is about. */
 export const ATTEMPT_PLANES: Readonly<Record<Attempt, PlaneName>> = {
   federation_send: "transport",
-  // The transport answers before the room's ACL is looked at.
+  // The transport answers before the room's ACL is evaluated.
   join: "transport",
   room_acl: "rooms",
   border: "border",
@@ -50,27 +51,22 @@ export const ATTEMPT_PLANES: Readonly<Record<Attempt, PlaneName>> = {
   unadmitted_client: "gateway",
 };
 
-/** An HTTP status, or the word of what decides without one. */
+/** An HTTP status, or the verdict of a part that answers without one. */
 type Answer = number | "denied" | "let in" | "rejected" | "accepted" | "no card";
 
 export interface Refusal {
   readonly attempt: Attempt;
-  /** Who was asked. */
+  /** The organisation that was tried. */
   readonly at: CompleteOrganisation;
   readonly expected: Answer;
   readonly received: Answer;
-  /** The error code in the body, or what the answer says of itself. */
+  /** The error code in the body, or the text of the answer. */
   readonly code: string | undefined;
   /** The layer of the homeserver that has to refuse, where it can be told, and the one that did. */
   readonly layer?: { readonly expected: AnsweringLayer; readonly answered: AnsweringLayer | undefined };
 }
 
-interface Sources {
-  readonly clock: Clock;
-  readonly random: Random;
-}
-
-/** For people: what was tried. */
+/** The attempts, for people. */
 export const ATTEMPT_TITLES: Readonly<Record<Attempt, string>> = {
   federation_send: "sends by federation, signed with its own server key",
   join: "joins a shared room",
@@ -83,18 +79,18 @@ export const ATTEMPT_TITLES: Readonly<Record<Attempt, string>> = {
 };
 
 /** Tries everything at A and at B. */
-export async function attemptEverything(lab: Lab, seed: Seed, sources: Sources): Promise<Refusal[]> {
+export async function attemptEverything(lab: Lab, seed: Seed): Promise<Refusal[]> {
   const results = await Promise.all(
     COMPLETE_ORGANISATIONS.map((at) =>
       Promise.all([
-        trySend(lab, at, sources),
-        tryJoin(lab, seed, at, sources),
+        trySend(lab, at),
+        tryJoin(lab, seed, at),
         askRoomAcl(lab, seed, at),
         askBorder(lab, at),
-        tryForgedCard(lab, at, sources),
+        tryForgedCard(lab, at),
         tryToken(lab, at),
-        tryForeignToken(lab, at, sources),
-        tryUnadmittedClient(lab, at, sources),
+        tryForeignToken(lab, at),
+        tryUnadmittedClient(lab, at),
       ]),
     ),
   );
@@ -106,15 +102,15 @@ export function isRefused(refusal: Refusal): boolean {
   return received === expected && layer?.answered === layer?.expected;
 }
 
-async function tryJoin(lab: Lab, seed: Seed, at: CompleteOrganisation, sources: Sources): Promise<Refusal> {
-  const person = personOf(lab, seed, "org-c", sources);
+async function tryJoin(lab: Lab, seed: Seed, at: CompleteOrganisation): Promise<Refusal> {
+  const person = personOf(lab, seed, "org-c");
   const answer = await person.join(roomOf(seed, at)?.roomId ?? "", [lab.serverNames[at]]);
   const { errcode } = answer.body;
   const refused = { ...answer, errcode: typeof errcode === "string" ? errcode : undefined };
   return { attempt: "join", at, ...byTransport(refused) };
 }
 
-async function trySend(lab: Lab, at: CompleteOrganisation, { clock, random }: Sources): Promise<Refusal> {
+async function trySend(lab: Lab, at: CompleteOrganisation): Promise<Refusal> {
   const paths = lab.paths.organisation("org-c");
   const name = lab.serverNames["org-c"];
   const txnId = random.bytes(12).toString("hex");
@@ -146,7 +142,7 @@ function borderOf(lab: Lab, at: CompleteOrganisation) {
   return borderStatus(loadFederationConfig(lab.paths.organisation(at).federationConfig));
 }
 
-/** Asked of the cache by which the homeserver decides, not of the room's state. */
+/** Reads the cache by which the homeserver decides, not the room's state. */
 async function askRoomAcl(lab: Lab, seed: Seed, at: CompleteOrganisation): Promise<Refusal> {
   const enforced = await borderOf(lab, at).enforcement(
     roomOf(seed, at)?.roomId ?? "",
@@ -172,8 +168,8 @@ async function askBorder(lab: Lab, at: CompleteOrganisation): Promise<Refusal> {
   };
 }
 
-/** Against the pin that the partner's bridge has in its agents.yaml. */
-async function tryForgedCard(lab: Lab, at: CompleteOrganisation, { clock }: Sources): Promise<Refusal> {
+/** Verifies a forged card against the key that the partner's bridge has pinned in its agents.yaml. */
+async function tryForgedCard(lab: Lab, at: CompleteOrganisation): Promise<Refusal> {
   const about = { attempt: "forged_card", at, expected: "rejected" } as const;
   const consumer = partnerOf(at);
   const agents = loadYaml(AgentsFile, lab.paths.organisation(consumer).agentsFile).agents;
@@ -217,7 +213,6 @@ async function invoke(
   lab: Lab,
   at: CompleteOrganisation,
   token: string,
-  random: Random,
 ): Promise<{ status: number; text: string }> {
   const response = await fetch(serviceEndpoints(lab, at).invokeUrl, {
     method: "POST",
@@ -242,11 +237,7 @@ async function invoke(
   return { status: response.status, text: (await response.text()).trim() };
 }
 
-async function tryForeignToken(
-  lab: Lab,
-  at: CompleteOrganisation,
-  { clock, random }: Sources,
-): Promise<Refusal> {
+async function tryForeignToken(lab: Lab, at: CompleteOrganisation): Promise<Refusal> {
   const endpoints = serviceEndpoints(lab, at);
   const jwk = JSON.parse(readIfPresent(outsiderFiles(lab).tokenKey) ?? "{}");
   const issuedAt = Math.floor(clock.now() / 1_000);
@@ -257,19 +248,15 @@ async function tryForeignToken(
     .setIssuedAt(issuedAt)
     .setExpirationTime(issuedAt + 300)
     .sign(await importJWK(jwk, "ES256"));
-  const answer = await invoke(lab, at, token, random);
+  const answer = await invoke(lab, at, token);
   return { attempt: "foreign_token", at, expected: 401, received: answer.status, code: answer.text };
 }
 
-async function tryUnadmittedClient(
-  lab: Lab,
-  at: CompleteOrganisation,
-  { random }: Sources,
-): Promise<Refusal> {
+async function tryUnadmittedClient(lab: Lab, at: CompleteOrganisation): Promise<Refusal> {
   const { token } = await requestToken(lab, at, clientIds.applicant, outsiderFiles(lab).applicantSecret(at));
   if (token === undefined) {
     return { attempt: "unadmitted_client", at, expected: 403, received: 0, code: "no token was issued" };
   }
-  const answer = await invoke(lab, at, token, random);
+  const answer = await invoke(lab, at, token);
   return { attempt: "unadmitted_client", at, expected: 403, received: answer.status, code: answer.text };
 }

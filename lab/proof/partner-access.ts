@@ -1,6 +1,5 @@
-// How a partner passes the five planes: looked at from outside, as the partner, by the probes that would
-// show it stopped. What is found is evidence as any operator would collect it.
-import type { Clock, Random } from "../../src/domain/clock.ts";
+// How a partner passes the five planes: probed from outside, as the partner, by the probes that would show it refused.
+// The findings are evidence as any operator would collect it.
 import type { RoomId } from "../../src/domain/identifiers.ts";
 import { CLOSING_ORDER, PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { PartnerServer } from "../../src/federation/probes/as-server.ts";
@@ -8,73 +7,51 @@ import { loadProbeConfig } from "../../src/federation/probes/config.ts";
 import { observe } from "../../src/federation/probes/finding.ts";
 import { probeFromOutside } from "../../src/federation/probes/outside.ts";
 import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
-import type { Lab } from "../lab.ts";
+import { type Lab, pollFor, SOURCES } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";
-import { roomOf, type Seed } from "../seed/seed.ts";
+import { requireRoom, type Seed } from "../seed/seed-file.ts";
 
-interface Sources {
-  readonly clock: Clock;
-  readonly random: Random;
-}
+/** By the organisation that was probed; it was probed as its partner. */
+export type PartnerAccess = Readonly<Record<CompleteOrganisation, readonly EvidenceItem[]>>;
 
-const BUSY_ATTEMPTS_MAX = 20;
-const BUSY_WAIT_MS = 100;
+const NOT_BUSY = { timeoutMs: 2_000, everyMs: 100 };
 
-export type Passages = Readonly<Record<CompleteOrganisation, readonly EvidenceItem[]>>;
-
-/** By the organisation that was looked at; who looked is its partner. */
-export async function lookAsPartners(lab: Lab, seed: Seed, sources: Sources): Promise<Passages> {
+export async function probeAsPartners(lab: Lab, seed: Seed): Promise<PartnerAccess> {
   const entries = COMPLETE_ORGANISATIONS.map(
-    async (at) => [at, await lookAsPartner(lab, seed, at, sources)] as const,
+    async (at) => [at, await probeAsPartner(lab, seed, at)] as const,
   );
-  return Object.fromEntries(await Promise.all(entries)) as unknown as Passages;
+  return Object.fromEntries(await Promise.all(entries)) as unknown as PartnerAccess;
 }
 
-async function lookAsPartner(
-  lab: Lab,
-  seed: Seed,
-  at: CompleteOrganisation,
-  sources: Sources,
-): Promise<EvidenceItem[]> {
+async function probeAsPartner(lab: Lab, seed: Seed, at: CompleteOrganisation): Promise<EvidenceItem[]> {
   const config = loadProbeConfig(lab.paths.organisation(at).probeFile(partnerOf(at)));
-  // Of the rooms only the way in: messages are left to the questions that are asked.
+  const room = requireRoom(seed, at).roomId as RoomId;
+  // Of the rooms plane only a join is probed: messages cross with the questions.
   const planes = new Set(PLANE_NAMES.filter((plane) => plane !== "rooms"));
   const [items, join] = await Promise.all([
-    probeFromOutside(config, sources, { planes }),
-    lookIntoRoom(config, roomOf(seed, at)?.roomId as RoomId, sources),
+    probeFromOutside(config, SOURCES, { planes }),
+    probeJoin(config, room),
   ]);
-  return [...(await repeatTheBusy(items, config, sources)), join];
+  // A homeserver processes one transaction of another at a time and answers 429 to a second, which while people write
+  // may be the probe's. That says neither that the partner is let in nor that it is refused.
+  let found = items;
+  const isBusy = () => found.some(({ status }) => status === 429);
+  await pollFor(async () => {
+    if (!isBusy()) return true;
+    const again = await probeFromOutside(config, SOURCES, { planes: new Set(["transport"]) });
+    found = [...found.filter(({ plane }) => plane !== "transport"), ...again];
+    return undefined;
+  }, NOT_BUSY);
+  return [...found, join];
 }
 
-/**
- * A homeserver takes in one transaction of another at a time and answers 429 to a second: while people talk,
- * that may be the probe's. It says neither that the partner is let in nor that it is not.
- */
-async function repeatTheBusy(
-  items: readonly EvidenceItem[],
-  config: ReturnType<typeof loadProbeConfig>,
-  sources: Sources,
-): Promise<readonly EvidenceItem[]> {
-  let seen = items;
-  for (let left = BUSY_ATTEMPTS_MAX; left > 0 && seen.some(({ status }) => status === 429); left--) {
-    await sources.clock.sleep(BUSY_WAIT_MS);
-    const again = await probeFromOutside(config, sources, { planes: new Set(["transport"]) });
-    seen = [...seen.filter(({ plane }) => plane !== "transport"), ...again];
-  }
-  return seen;
-}
-
-async function lookIntoRoom(
-  config: ReturnType<typeof loadProbeConfig>,
-  room: RoomId,
-  sources: Sources,
-): Promise<EvidenceItem> {
-  const server = PartnerServer.of(config, sources);
+async function probeJoin(config: ReturnType<typeof loadProbeConfig>, room: RoomId): Promise<EvidenceItem> {
+  const server = PartnerServer.of(config, SOURCES);
   if (server === undefined) throw new TypeError("the lab's probe files name a signing key");
   const { serverName } = config.as;
   const about = { plane: "rooms", partner: serverName, probe: "make_join", vantage: "partner" } as const;
   try {
-    return await observe({ ...about, subject: room }, sources.clock, () =>
+    return await observe({ ...about, subject: room }, SOURCES.clock, () =>
       server.makeJoin(config.target.serverName, room, `@probe:${serverName}`),
     );
   } finally {
@@ -82,8 +59,8 @@ async function lookIntoRoom(
   }
 }
 
-/** Planes of which nothing was seen to be passed, or something was seen to be closed; in closing order. */
-export function planesNotPassed(items: readonly EvidenceItem[]): readonly PlaneName[] {
+/** Planes without an observation, or with one that is not open; in closing order. */
+export function planesNotOpen(items: readonly EvidenceItem[]): readonly PlaneName[] {
   return CLOSING_ORDER.filter((plane) => {
     const own = items.filter((item) => item.plane === plane);
     return own.length === 0 || own.some(({ verdict }) => verdict !== "open");

@@ -1,65 +1,37 @@
-// The seeded proof: each organisation's person asks the other's agent; each passes the other's five planes,
-// and org C is stopped on every one of them.
-import type { Clock, Random } from "../../src/domain/clock.ts";
+// The proof at the end of fed:up: each organisation's person asks the other's agent, each passes the other's five
+// planes, and org C is refused on every one of them.
 import { PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import { type AskResult, ask } from "../ask/ask.ts";
-import { ghostFor } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
-import {
-  COMPLETE_ORGANISATIONS,
-  type CompleteOrganisation,
-  clientIds,
-  partnerOf,
-  TRAITS,
-} from "../organisations.ts";
-import { type RoomForm, roomOf, type Seed } from "../seed/seed.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, clientIds, partnerOf } from "../organisations.ts";
+import { type RoomForm, requireRoom, type Seed } from "../seed/seed-file.ts";
 import { attemptEverything, isRefused, type Refusal } from "./outsider-attempts.ts";
-import { lookAsPartners, type Passages, planesNotPassed } from "./partner-access.ts";
+import { type PartnerAccess, planesNotOpen, probeAsPartners } from "./partner-access.ts";
 
 export interface Proof {
   /** By the organisation whose person asked; the agent asked is its partner's. */
   readonly asked: Readonly<Record<CompleteOrganisation, AskResult>>;
   /** Asked by a person of org B in the encrypted form of org A's room, with clients that encrypt. */
   readonly encrypted: AskResult;
-  /** By the organisation that was looked at, as its partner. */
-  readonly passages: Passages;
+  /** By the organisation that was probed as its partner. */
+  readonly passages: PartnerAccess;
   readonly refusals: readonly Refusal[];
-  /** What does not hold, as sentences; empty when all is as it should be. */
+  /** What does not hold, as sentences; empty when everything holds. */
   readonly failures: readonly string[];
 }
 
-const ANSWER_TIMEOUT_MS = 60_000;
 const ENCRYPTED_FROM = "org-b";
 
-export async function prove(
-  lab: Lab,
-  seed: Seed,
-  sources: { readonly clock: Clock; readonly random: Random },
-): Promise<Proof> {
-  const askIn = async (from: CompleteOrganisation, form: RoomForm) => {
+export async function prove(lab: Lab, seed: Seed): Promise<Proof> {
+  const askIn = (from: CompleteOrganisation, form: RoomForm) => {
     const publisher = partnerOf(from);
-    const room = roomOf(seed, publisher, form);
-    if (room === undefined) throw new TypeError(`${publisher} has no room`);
-    return await ask(
-      {
-        lab,
-        seed,
-        from,
-        ghost: ghostFor(lab, from, publisher),
-        bridgeOf: from,
-        publisher,
-        room,
-        question: TRAITS[publisher].sampleQuestion,
-        timeoutMs: ANSWER_TIMEOUT_MS,
-      },
-      sources,
-    );
+    return ask({ lab, seed, from, publisher, room: requireRoom(seed, publisher, form) });
   };
   const asking = COMPLETE_ORGANISATIONS.map(async (from) => [from, await askIn(from, "plain")] as const);
   const [answers, passages, refusals] = await Promise.all([
     Promise.all(asking),
-    lookAsPartners(lab, seed, sources),
-    attemptEverything(lab, seed, sources),
+    probeAsPartners(lab, seed),
+    attemptEverything(lab, seed),
   ]);
   const asked = Object.fromEntries(answers) as Proof["asked"];
   // After the others: a gateway's log tells one invocation of a caller from another by its time alone.
@@ -68,12 +40,12 @@ export async function prove(
   return { ...found, failures: failuresOf(found) };
 }
 
-/** What of a proof does not hold, as sentences. */
+/** The parts of a proof that do not hold, as sentences. */
 export function failuresOf({ asked, encrypted, passages, refusals }: Omit<Proof, "failures">): string[] {
   const failures = COMPLETE_ORGANISATIONS.flatMap((from) => failuresOfAnswer(asked[from], from, from));
   failures.push(...failuresOfAnswer(encrypted, ENCRYPTED_FROM, `${ENCRYPTED_FROM} in the encrypted room`));
   for (const at of COMPLETE_ORGANISATIONS) {
-    for (const plane of planesNotPassed(passages[at])) {
+    for (const plane of planesNotOpen(passages[at])) {
       failures.push(`${partnerOf(at)} does not pass plane ${PLANE_NUMBERS[plane]}, ${plane}, at ${at}`);
     }
   }
@@ -88,7 +60,7 @@ export function failuresOf({ asked, encrypted, passages, refusals }: Omit<Proof,
   return failures;
 }
 
-/** @param whom whose question it was, for people */
+/** @param whom the asker, for people */
 function failuresOfAnswer(result: AskResult, from: CompleteOrganisation, whom: string): string[] {
   const { audit, views, gateway, room } = result;
   if (audit.outcome !== "completed") {

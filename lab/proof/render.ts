@@ -1,5 +1,4 @@
-// The proof as a person reads it at the end of fed:up. Pure.
-
+// The proof at the end of fed:up, for people. Pure.
 import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../../src/federation/plane-order.ts";
 import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import type { AskResult } from "../ask/ask.ts";
@@ -10,7 +9,7 @@ import { formatDuration, type Palette } from "../progress.ts";
 import { ATTEMPT_PLANES, ATTEMPT_TITLES, ATTEMPTS, isRefused, type Refusal } from "./outsider-attempts.ts";
 import type { Proof } from "./proof.ts";
 
-/** In the proof, where the answer only has to be recognised. */
+/** Lines of an answer in the proof, where it only has to be recognised. */
 const ANSWER_LINES_MAX = 9;
 const WIDTH = 100;
 
@@ -45,13 +44,13 @@ export function renderProof(lab: Lab, proof: Proof, opening: Opening, palette: P
     `  ${verdict(encrypted)}; ${gatewayLine(encrypted, "org-a")}`,
     `  ${sealLine(encrypted)}`,
     "",
-    bold("The five planes, at org-a and org-b alike: what the partner passes, and what stops org-c"),
+    bold("The five planes of org-a and org-b: answers to the partner, and what refuses org-c"),
     ...PLANE_NAMES.flatMap((plane) => renderPlane(plane, proof, palette)),
     "",
     ...(proof.failures.length === 0
-      ? [palette.green("Everything is as it should be.")]
+      ? [palette.green("Everything holds.")]
       : [
-          palette.red("Not as it should be:"),
+          palette.red("These do not hold:"),
           ...proof.failures.map((failure) => palette.red(`  ✗ ${failure}`)),
         ]),
     "",
@@ -106,16 +105,16 @@ export function renderTimeline(
 }
 
 function gatewayLine({ gateway }: AskResult, publisher: CompleteOrganisation): string {
-  if (gateway === null) return `the gateway of ${publisher} saw no invocation`;
+  if (gateway === null) return `the gateway of ${publisher} has no invocation in its log`;
   const took = formatDuration(gateway.duration_ms);
   return `${publisher}'s gateway saw azp ${gateway.azp} on ${gateway.route}: ${gateway.code} in ${took}`;
 }
 
-/** What the homeservers have of it. */
+/** Whether the answer is encrypted on the homeservers. */
 function sealLine({ views }: AskResult): string {
   const isSealed = COMPLETE_ORGANISATIONS.every((name) => views[name].encrypted);
   return isSealed
-    ? "encrypted on both homeservers, opened by both people's clients"
+    ? "encrypted on both homeservers, decrypted by both people's clients"
     : "not encrypted for both";
 }
 
@@ -124,8 +123,8 @@ function verdict({ audit, views, sentAt }: AskResult): string {
   const seen = COMPLETE_ORGANISATIONS.map((name) => views[name].answerSeenAt ?? Number.NaN);
   const last = Math.max(...seen);
   return Number.isNaN(last)
-    ? "answered, but not seen by both"
-    : `answered, seen by both after ${formatDuration(last - sentAt)}`;
+    ? "answered, but not shown to both"
+    : `answered, shown to both after ${formatDuration(last - sentAt)}`;
 }
 
 function quote(
@@ -187,10 +186,10 @@ function renderPassages(items: readonly EvidenceItem[], palette: Palette): strin
   });
 }
 
-/** For people: what was tried as the partner. */
+/** The probes as the partner, for people. */
 const PROBE_TITLES: Readonly<Record<string, string>> = {
   federation_send: "sends by federation",
-  make_join: "is handed a join to a shared room",
+  make_join: "is offered a join to a shared room",
   invite: "invites a person",
   card_fetch: "fetches the agent's card",
   token_request: "is issued a token",
@@ -223,11 +222,8 @@ function nextCommands(lab: Lab): string[] {
     ],
     [`./task fed:status${name}`, "what runs where; --json for scripts"],
     [`./task fed:logs org-b bridge -f${name}`, "follow a program's log"],
-    [`./task fed:break-glass contain org-b${name}`, "cut org-b off at once; restore takes it back"],
-    [
-      `./task fed:offboard org-b${name}`,
-      "remove it for good, with signed records; fed:readmit takes it back",
-    ],
+    [`./task fed:break-glass contain org-b${name}`, "cut org-b off at once; restore admits it again"],
+    [`./task fed:offboard org-b${name}`, "remove it for good, with signed records; fed:readmit readmits it"],
     [`./task fed:link cut org-a org-b${name}`, "cut the network between the two; heal repairs it"],
     [`./task fed:down${name}`, "end it and keep the data; --purge removes them"],
   ];

@@ -1,18 +1,18 @@
-// What a partner brings anew when it comes back: a card key and a client that were never used before, and a
-// file that says so at the organisation that readmits it. Invariants: every name is new; a secret is made once,
-// and handed over by way of the file system alone; our own pin of our own agent follows its new key.
+// The new identities with which a partner is readmitted: a card key and a client that were never used before, and the
+// file that names them at the organisation that readmits it.
+// Invariants: every name is new; a secret is made once and handed over through the file system alone; an organisation's
+// pin of its own agent follows the agent's new key.
 import { readFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { parseDocument, stringify } from "yaml";
 import { z } from "zod";
 import { generateCardKey } from "../../src/cards/signing-keys.ts";
-import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import { editFile } from "../../src/federation/change/edit-file.ts";
 import type { NewIdentities } from "../../src/federation/readmission/new-identities.ts";
 import { PRIVATE, PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
 import { changeRegistry } from "../configuration/control-repository.ts";
 import { agentName } from "../endpoints.ts";
-import { keepSecret, randomSecret } from "../files.ts";
+import { keepSecret } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import {
   AGENT,
@@ -24,15 +24,15 @@ import {
 import { supervisorClient } from "../supervisor/client.ts";
 import { unitName } from "../supervisor/unit-specs.ts";
 
-/** Public, of an agent's new card key. */
-export interface FreshCardKey {
+/** The public half of an agent's new card key. */
+export interface NewCardKey {
   readonly keyId: string;
   readonly jwk: { readonly kty: "EC"; readonly crv: "P-256"; readonly x: string; readonly y: string };
 }
 
 const CardPoint = z.object({ x: z.string(), y: z.string() });
 
-/** The client of an organisation's bridge at its partner, in its n-th partnership. */
+/** The client ID of an organisation's bridge at its partner, in its n-th partnership. */
 export function clientIn(organisation: CompleteOrganisation, generation: number): string {
   return `${clientIds.bridgeOf(organisation)}-${generation}`;
 }
@@ -42,7 +42,7 @@ export async function rotateCardKey(
   lab: Lab,
   organisation: CompleteOrganisation,
   generation: number,
-): Promise<FreshCardKey> {
+): Promise<NewCardKey> {
   const { agentConfig, agentKey } = lab.paths.organisation(organisation);
   const keyId = `${organisation}-card-${generation}`;
   const made = await keepSecret(
@@ -50,12 +50,11 @@ export async function rotateCardKey(
     async () => (await generateCardKey(keyId)).privateJwk,
   );
   const { x, y } = CardPoint.parse(JSON.parse(made));
-  const fresh: FreshCardKey = { keyId, jwk: { kty: "EC", crv: "P-256", x, y } };
+  const fresh: NewCardKey = { keyId, jwk: { kty: "EC", crv: "P-256", x, y } };
   await changeRegistry(
     lab,
     organisation,
     `Publish and pin ${keyId}, our own agent's new card key`,
-    systemClock,
     (registry) => {
       const file = "registry/organisation.yaml";
       const edits = [
@@ -72,14 +71,14 @@ export async function rotateCardKey(
 }
 
 /**
- * Declares the partner's new client at the issuer's operator, hands its secret over, and writes what is fresh.
+ * Makes the new clients' secrets, hands them over, and writes the file with the new identities.
  * @returns the file for `drawbridge readmission open`
  */
-export async function writeFresh(
+export async function writeNewIdentities(
   lab: Lab,
   organisation: CompleteOrganisation,
   generation: number,
-  keys: Readonly<Record<CompleteOrganisation, FreshCardKey>>,
+  keys: Readonly<Record<CompleteOrganisation, NewCardKey>>,
 ): Promise<string> {
   const partner = partnerOf(organisation);
   const own = lab.paths.organisation(organisation);
@@ -89,9 +88,7 @@ export async function writeFresh(
   for (const issuer of COMPLETE_ORGANISATIONS) {
     const holder = partnerOf(issuer);
     const id = clientIn(holder, generation);
-    const issued = await keepSecret(lab.paths.organisation(issuer).clientSecret(id), () =>
-      randomSecret(systemRandom),
-    );
+    const issued = await keepSecret(lab.paths.organisation(issuer).clientSecret(id));
     const held = lab.paths.organisation(holder).bridgeSecret(`client-secret-${issuer}-${generation}`);
     writeWhole(held, `${issued}\n`, PRIVATE);
   }
@@ -110,10 +107,10 @@ export async function writeFresh(
   const file = join(own.federation, `fresh-${partner}-${generation}.yaml`);
   writeWhole(
     file,
-    `# What ${partner} brings anew\n${stringify(fresh, { lineWidth: 0, aliasDuplicateObjects: false })}`,
+    `# The new identities of ${partner}\n${stringify(fresh, { lineWidth: 0, aliasDuplicateObjects: false })}`,
     PUBLIC,
   );
-  // Whoever looks as the partner uses its new client from now on.
+  // Probes as the partner use its new client from now on.
   const probe = own.probeFile(partner);
   editYaml(probe, ["as", "client", "clientId"], client);
   editYaml(
@@ -124,7 +121,7 @@ export async function writeFresh(
   return file;
 }
 
-/** As an operator does who edits it by hand. */
+/** Edits a file as an operator would by hand. */
 function editYaml(file: string, path: readonly string[], value: unknown): void {
   const document = parseDocument(readFileSync(file, "utf8"));
   document.setIn(path, value);

@@ -1,20 +1,13 @@
-// What was said in a room between the bans of a partner's people and their lifting: as the organisation that kept
-// the room has it now, and as the partner's person reads it back.
-// Invariants: messages are counted, and never kept; one that arrived without its content was not read back; where a
-// copy was not read to its end, that is told beside every number.
+// Counts the messages that were sent in a room while a partner's people were banned from it: as the organisation that
+// kept the room has them now, and as the partner's person can read them back.
+// Invariants: messages are counted and never kept; one that arrived without content does not count as read back; a
+// count of a copy that was not read to its end is marked.
 import { z } from "zod";
-import { parseRoomId, type RoomId } from "../../src/domain/identifiers.ts";
-import { SOURCES } from "../break-glass/contain.ts";
-import type { Lab } from "../lab.ts";
-import type { MatrixUser } from "../matrix-user.ts";
-import {
-  COMPLETE_ORGANISATIONS,
-  type CompleteOrganisation,
-  type OrganisationName,
-  partnerOf,
-  WITNESS,
-} from "../organisations.ts";
-import { personOf, roomOf, type Seed } from "../seed/seed.ts";
+import { type RoomId, serverOf, type UserId } from "../../src/domain/identifiers.ts";
+import { type Lab, pollFor } from "../lab.ts";
+import { type MatrixUser, roomPath } from "../matrix-user.ts";
+import { type CompleteOrganisation, type OrganisationName, partnerOf, WITNESS } from "../organisations.ts";
+import { personOf, roomOf, type Seed } from "../seed/seed-file.ts";
 
 const Timeline = z.object({
   chunk: z.array(
@@ -37,27 +30,27 @@ export interface Absence {
   readonly until: number;
 }
 
-/** Who reads a room: of `MatrixUser`, what counting needs. */
+/** The part of `MatrixUser` that counting needs. */
 export type Reader = Pick<MatrixUser, "userId" | "call">;
 
-export interface Meanwhile {
+export interface MessageCounts {
   /** Of the partner's people, in our copy of the room. */
   readonly cameIn: number;
   /** By our people. */
   readonly saidByOurs: number;
-  /** Of those, what the partner's person can read now. */
+  /** Of those, the messages that the partner's person can read now. */
   readonly readBack: number;
-  /** Of those, what its homeserver has without the content: it pulled them while its border was closed. */
+  /** Of those, the messages that its homeserver has without content: it pulled them while its border was closed. */
   readonly emptied: number;
-  /** Both copies were read to their ends; if not, each number is what there is at least. */
+  /** Both copies were read to their ends; if not, each number is a lower bound. */
   readonly isWhole: boolean;
 }
 
 const PAGES_MAX = 40;
 
 /**
- * How long the guest was banned last, by the host's copy of the room.
- * @returns undefined when it was not; `unread` when that lies further back than is read
+ * The last period in which the guest was banned, by the host's copy of the room.
+ * @returns undefined when it was not banned; `unread` when that lies further back than is read
  * @throws DrawbridgeError `homeserver_refused`, `homeserver_unavailable`
  */
 export async function absenceIn(
@@ -78,38 +71,38 @@ export async function absenceIn(
 }
 
 /** @throws DrawbridgeError `homeserver_refused`, `homeserver_unavailable` */
-export async function meanwhileIn(
+export async function countMessages(
   room: string,
   host: Reader,
   guest: Reader,
   absence: Absence,
-): Promise<Meanwhile> {
-  const [ours, theirs] = [await saidIn(room, host, absence), await saidIn(room, guest, absence)];
-  const of = (server: string) => (one: Event) => serverOf(one.sender) === server;
-  const said = ours.said.filter(of(serverOf(host.userId)));
-  const found = new Map(theirs.said.map((one) => [one.event_id, hasContent(one)]));
+): Promise<MessageCounts> {
+  const [ours, theirs] = [await messagesIn(room, host, absence), await messagesIn(room, guest, absence)];
+  const of = (server: string) => (one: Event) => serverOf(one.sender as UserId) === server;
+  const own = ours.messages.filter(of(serverOf(host.userId)));
+  const found = new Map(theirs.messages.map((one) => [one.event_id, hasContent(one)]));
   return {
-    cameIn: ours.said.filter(of(serverOf(guest.userId))).filter(hasContent).length,
-    saidByOurs: said.length,
-    readBack: said.filter(({ event_id }) => found.get(event_id) === true).length,
-    emptied: said.filter(({ event_id }) => found.get(event_id) === false).length,
+    cameIn: ours.messages.filter(of(serverOf(guest.userId))).filter(hasContent).length,
+    saidByOurs: own.length,
+    readBack: own.filter(({ event_id }) => found.get(event_id) === true).length,
+    emptied: own.filter(({ event_id }) => found.get(event_id) === false).length,
     isWhole: ours.isWhole && theirs.isWhole,
   };
 }
 
-/** By the time that the sender's homeserver wrote on it: what comes in late stands behind what was said since. */
-async function saidIn(
+/** By the sender's timestamp: a message that arrives late stands behind those that were sent since. */
+async function messagesIn(
   room: string,
   reader: Reader,
   { from, until }: Absence,
-): Promise<{ readonly said: readonly Event[]; readonly isWhole: boolean }> {
-  const said: Event[] = [];
+): Promise<{ readonly messages: readonly Event[]; readonly isWhole: boolean }> {
+  const messages: Event[] = [];
   const copy = backwards(room, reader);
   for (let next = await copy.next(); ; next = await copy.next()) {
-    if (next.done === true) return { said, isWhole: next.value };
+    if (next.done === true) return { messages, isWhole: next.value };
     const { type, origin_server_ts } = next.value;
     if (type === "m.room.message" && from < origin_server_ts && origin_server_ts < until)
-      said.push(next.value);
+      messages.push(next.value);
   }
 }
 
@@ -118,13 +111,13 @@ function hasContent({ content }: Event): boolean {
 }
 
 /**
- * From now back to where the reader's homeserver ends, newest first.
- * @returns whether it came to that end
+ * The events of a room, newest first.
+ * @returns whether they were read to the end of the reader's copy
  */
 async function* backwards(room: string, reader: Reader): AsyncGenerator<Event, boolean> {
   let from = "";
   for (let page = 0; page < PAGES_MAX; page++) {
-    const path = `/rooms/${encodeURIComponent(room)}/messages?dir=b&limit=100${from}`;
+    const path = `${roomPath(room, "messages")}?dir=b&limit=100${from}`;
     const { chunk, end } = Timeline.parse(await reader.call("GET", path));
     yield* chunk;
     if (end === undefined) return true;
@@ -133,85 +126,60 @@ async function* backwards(room: string, reader: Reader): AsyncGenerator<Event, b
   return false;
 }
 
-function serverOf(user: string): string {
-  return user.slice(user.indexOf(":") + 1);
-}
-
-// What a re-admission has made of the rooms that a removal had not replaced: those that were opened again, and a
-// third party's that nobody could close. Invariant: a room counts only where both people are in it now.
-
-export interface SaidMeanwhile extends Meanwhile {
-  /** Whose copy was read: "ours" are its people. */
+export interface RoomMessages extends MessageCounts {
+  /** The organisation whose copy was read; "ours" are its people. */
   readonly organisation: CompleteOrganisation;
   readonly room: string;
   readonly createdBy: OrganisationName;
 }
 
-const ARRIVED_WITHIN_MS = 60_000;
-const POLL_MS = 500;
+const ARRIVED = { timeoutMs: 60_000, everyMs: 500 };
 
 /**
+ * Counts in the rooms that a re-admission has opened again, and in a third party's that nobody could close, where
+ * both people are in the room now.
  * @param keptAt the organisations that have opened their own shared room again
- * @param note told of rooms in which so much was said since that nothing is counted
+ * @param note called for rooms with so many messages since that none is counted
  */
-export async function saidMeanwhile(
+export async function messagesWhileRemoved(
   lab: Lab,
   seed: Seed,
   keptAt: readonly CompleteOrganisation[],
   note: (text: string) => void,
-): Promise<readonly SaidMeanwhile[]> {
+): Promise<readonly RoomMessages[]> {
   const found = await Promise.all(
-    COMPLETE_ORGANISATIONS.map(async (organisation): Promise<readonly SaidMeanwhile[]> => {
-      const room = roomIdOf(seed, organisation);
-      if (room === undefined || !keptAt.includes(organisation)) return [];
-      const people = [organisation, partnerOf(organisation)].map((name) =>
-        personOf(lab, seed, name, SOURCES),
-      );
-      const [host, guest] = people;
-      if (host === undefined || guest === undefined) return [];
+    keptAt.map(async (organisation): Promise<readonly RoomMessages[]> => {
+      const room = roomOf(seed, organisation)?.roomId;
+      if (room === undefined) return [];
+      const host = personOf(lab, seed, organisation);
+      const guest = personOf(lab, seed, partnerOf(organisation));
       const absence = await absenceIn(room, host, guest);
       if (absence === undefined) return [];
       if (absence === "unread") {
         note(`${room}: the absence lies further back than is read; nothing is counted`);
         return [];
       }
-      const own = {
-        organisation,
-        room,
-        createdBy: organisation,
-        ...(await meanwhileIn(room, host, guest, absence)),
-      };
-      return [own, ...(await inThirdRoom(seed, organisation, host, guest, absence))];
+      const own = await countMessages(room, host, guest, absence);
+      const third = await inThirdRoom(seed, organisation, host, guest, absence);
+      return [{ organisation, room, createdBy: organisation, ...own }, ...third];
     }),
   );
   return found.flat();
 }
 
-/** A third party's room: once the guest has said something more there, what it said meanwhile comes in behind it. */
+/** In a third party's room, events of the guest's absence arrive once it has sent another one there. */
 async function inThirdRoom(
   seed: Seed,
   organisation: CompleteOrganisation,
   host: MatrixUser,
   guest: MatrixUser,
   absence: Absence,
-): Promise<readonly SaidMeanwhile[]> {
-  const room = roomIdOf(seed, WITNESS);
-  if (room === undefined || !(await isIn(room, host)) || !(await isIn(room, guest))) return [];
+): Promise<readonly RoomMessages[]> {
+  const room = roomOf(seed, WITNESS)?.roomId as RoomId | undefined;
+  if (room === undefined) return [];
+  if ((await host.membership(room)) !== "join" || (await guest.membership(room)) !== "join") return [];
   const event = await guest.send(room, { msgtype: "m.text", body: "We are partners again." });
-  const path = `/rooms/${encodeURIComponent(room)}/event/${encodeURIComponent(event)}`;
-  for (const deadline = SOURCES.clock.now() + ARRIVED_WITHIN_MS; ; await SOURCES.clock.sleep(POLL_MS)) {
-    if ((await host.request("GET", path)).status === 200 || SOURCES.clock.now() > deadline) break;
-  }
-  const said = await meanwhileIn(room, host, guest, absence);
-  return [{ organisation, room, createdBy: WITNESS, ...said }];
-}
-
-function roomIdOf(seed: Seed, createdBy: OrganisationName): RoomId | undefined {
-  return parseRoomId(roomOf(seed, createdBy)?.roomId);
-}
-
-async function isIn(room: RoomId, person: MatrixUser): Promise<boolean> {
-  const path = `/rooms/${encodeURIComponent(room)}/state/m.room.member/${encodeURIComponent(person.userId)}`;
-  const { status, body } = await person.request("GET", path);
-  return status === 200 && body["membership"] === "join";
+  await pollFor(async () => (await host.sees(room, event)) || undefined, ARRIVED);
+  const counts = await countMessages(room, host, guest, absence);
+  return [{ organisation, room, createdBy: WITNESS, ...counts }];
 }

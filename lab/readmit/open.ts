@@ -1,15 +1,15 @@
-// A re-admission begins with new identities, and is opened at both organisations.
-// Invariant: one that was cut off is gone on with; an identity that was made for it is made once.
+// Opens a re-admission at both organisations, with new identities.
+// Invariant: an interrupted re-admission is continued; the identities for it are made once.
 import { z } from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import type { Lab } from "../lab.ts";
 import type { Operator } from "../observe/operator.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
-import { entryOf, isRemoved } from "../status/closed-partners.ts";
-import { type FreshCardKey, rotateCardKey, writeFresh } from "./identities.ts";
+import { isRemoved, partnerEntry } from "../status/federation.ts";
+import { type NewCardKey, rotateCardKey, writeNewIdentities } from "./identities.ts";
 
-/** What the lab reads of `drawbridge readmission status`. */
+/** The part of `drawbridge readmission status` that the lab reads. */
 export const ReadmissionStatus = z.object({
   readmission: z.object({
     gate: z.string(),
@@ -20,17 +20,17 @@ export const ReadmissionStatus = z.object({
     completion: z.object({ at: z.string() }).nullable(),
   }),
 });
-type Last = z.output<typeof ReadmissionStatus>["readmission"] | undefined;
+export type Readmission = z.output<typeof ReadmissionStatus>["readmission"];
 
 export interface OpenedReadmission {
   readonly gate: string;
-  /** When the later of the two sides was complete, as its record has it; null while one of them is not. */
+  /** When the later of the two sides was complete, by its record; null while one is not. */
   readonly completeSince: string | null;
 }
 
 /** The later of both completions; null while a side is not complete, or is removed again since. */
 export function completeSinceOf(
-  sides: readonly { readonly last: Last; readonly isRemoved: boolean }[],
+  sides: readonly { readonly last: Readmission | undefined; readonly isRemoved: boolean }[],
 ): string | null {
   const times = sides.map(({ last, isRemoved: isClosed }) =>
     last?.done === true && !isClosed ? (last.completion?.at ?? null) : null,
@@ -50,7 +50,7 @@ export async function openBoth(
 ): Promise<OpenedReadmission> {
   const sides = await Promise.all(
     operators.map(async (operator) => {
-      const entry = await entryOf(lab, operator.organisation);
+      const entry = await partnerEntry(lab, operator.organisation);
       const last = await lastOf(operator);
       const isOpen = last !== undefined && !last.done;
       // Each re-admission retires a client; the first partnership had one without a number.
@@ -71,29 +71,37 @@ export async function openBoth(
   const waiting = sides.filter((side) => side.isRemoved && !side.isOpen);
   const completeSince = completeSinceOf(sides);
   if (completeSince !== null) return { gate, completeSince };
-  if (known !== undefined) progress.note("A re-admission is under way already; going on with it.");
+  if (known !== undefined) progress.note("A re-admission is open already; continuing it.");
   if (waiting.length === 0) return { gate, completeSince };
   progress.doing("new keys and clients");
   const keys = Object.fromEntries(
     await Promise.all(
       COMPLETE_ORGANISATIONS.map(async (name) => [name, await rotateCardKey(lab, name, generation)] as const),
     ),
-  ) as Record<CompleteOrganisation, FreshCardKey>;
-  progress.done(`each agent signs its card with a new key, each bridge has a new client (${generation})`);
+  ) as Record<CompleteOrganisation, NewCardKey>;
+  progress.done(`each agent signs its card with a new key, and each bridge has a new client (${generation})`);
   for (const { operator } of waiting) {
     const { organisation, counterparty } = operator;
-    const fresh = await writeFresh(lab, organisation, generation, keys);
-    await operator.must("readmission", "open", counterparty, "--approval", gate, "--new-identities", fresh);
-    progress.done(`${organisation} retires what it pinned of ${counterparty}, and pins what is new`);
+    const identities = await writeNewIdentities(lab, organisation, generation, keys);
+    await operator.mustRun(
+      "readmission",
+      "open",
+      counterparty,
+      "--approval",
+      gate,
+      "--new-identities",
+      identities,
+    );
+    progress.done(`${organisation} retires the identities of ${counterparty} and pins the new ones`);
   }
   return { gate, completeSince };
 }
 
 /** This side's last re-admission; undefined where there was none. */
-async function lastOf(operator: Operator): Promise<Last> {
+async function lastOf(operator: Operator): Promise<Readmission | undefined> {
   try {
-    const { said } = await operator.type("readmission", "status", operator.counterparty);
-    return ReadmissionStatus.parse(said).readmission;
+    const { output } = await operator.run(["readmission", "status", operator.counterparty]);
+    return ReadmissionStatus.parse(output).readmission;
   } catch (error) {
     if (error instanceof DrawbridgeError) return undefined;
     throw error;

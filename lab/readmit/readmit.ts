@@ -1,20 +1,18 @@
-// Takes a removed organisation back between the two operators: new identities first, then plane by plane in the
-// order of the specification, on both sides; then one of its people asks again.
+// Readmits a removed organisation between the two operators: new identities first, then plane by plane in the order of
+// the specification, on both sides; then people of both ask again.
 import { z } from "zod";
 import { PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import { READMISSION_ORDER } from "../../src/federation/readmission/readmission.ts";
 import type { RoomsChoice } from "../../src/federation/readmission/readmission-record.ts";
 import { type AskResult, ask } from "../ask/ask.ts";
-import { SOURCES } from "../break-glass/contain.ts";
-import { ghostFor } from "../endpoints.ts";
-import type { Lab } from "../lab.ts";
-import { failed, Operator } from "../observe/operator.ts";
-import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf, TRAITS } from "../organisations.ts";
+import { type Lab, SOURCES } from "../lab.ts";
+import { commandFailed, Operator } from "../observe/operator.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
-import { ROOM_FORMS, roomOf, type Seed } from "../seed/seed.ts";
+import { ROOM_FORMS, requireRoom, roomOf, type Seed } from "../seed/seed-file.ts";
 import { waitUntilReconciled } from "../status/federation.ts";
-import { type SaidMeanwhile, saidMeanwhile } from "./messages-while-removed.ts";
-import { openBoth, ReadmissionStatus } from "./open.ts";
+import { messagesWhileRemoved, type RoomMessages } from "./messages-while-removed.ts";
+import { openBoth, type Readmission, ReadmissionStatus } from "./open.ts";
 import { shareRooms } from "./rooms.ts";
 
 export interface OpenedPlane {
@@ -29,7 +27,7 @@ export interface Readmitted {
   readonly partner: CompleteOrganisation;
   readonly by: CompleteOrganisation;
   readonly gate: string;
-  /** When it was complete, of one that was before this task began; null for one that was brought about now. */
+  /** When a re-admission was complete that had ended before this task began; null for one that ended now. */
   readonly completeSince: string | null;
   readonly decidedAt: number;
   readonly planes: readonly OpenedPlane[];
@@ -40,7 +38,7 @@ export interface Readmitted {
   }[];
   readonly choice: RoomsChoice | null;
   /** Of the shared rooms that were opened again, and of a third party's that both have stayed in. */
-  readonly reopened: readonly SaidMeanwhile[];
+  readonly reopened: readonly RoomMessages[];
   /** A question by the partner's person to our agent, the other way round, and the first in an encrypted room. */
   readonly answered: readonly AskResult[];
   readonly holds: boolean;
@@ -54,16 +52,15 @@ const Step = ReadmissionStatus.extend({
     z.object({ condition: z.string(), verdict: z.string(), found: z.string(), hint: z.string() }),
   ),
 });
-type State = z.output<typeof ReadmissionStatus>["readmission"];
 /** One side may have to wait until the other has opened the same plane. */
 const TRIES = 10;
 const PAUSE_MS = 1_000;
-/** The choice of rooms and what becomes of each, as the command says it before it touches one. */
-const ROOMS_TOLD = /^(?:Rooms[ :]| {2}!|!)/;
+/** Lines in which the command names the choice of rooms and what becomes of each. */
+const ROOM_LINES = /^(?:Rooms[ :]| {2}!|!)/;
 const ANSWER_TIMEOUT_MS = 120_000;
 
 /**
- * @param choice what becomes of rooms that were kept; undefined for what the commands say themselves
+ * @param choice what becomes of rooms that were kept; undefined for the default of the command
  * @throws DrawbridgeError `usage` when the partner is not removed; `program_failed`
  */
 export async function readmit(
@@ -90,34 +87,33 @@ export async function readmit(
   for (const plane of READMISSION_ORDER) {
     await Promise.all(
       operators.map(async (operator) => {
-        // Of one that was cut off: what was opened before is not opened again.
+        // An interrupted re-admission has opened some planes already.
         if (states.get(operator)?.stages.some((one) => one.plane === plane && one.provedAt !== null)) return;
+        const { organisation } = operator;
+        const title = `plane ${PLANE_NUMBERS[plane]} ${plane}`;
         const startedAt = SOURCES.clock.now();
-        progress.doing(`plane ${PLANE_NUMBERS[plane]} ${plane} opens`);
-        const words = plane === "rooms" && choice !== undefined ? ["--rooms", choice] : [];
-        const { readmission, told } = await openPlane(operator, words);
+        progress.doing(`${title} opens`);
+        const options = plane === "rooms" && choice !== undefined ? ["--rooms", choice] : [];
+        const { readmission, roomLines } = await openPlane(operator, options);
         states.set(operator, readmission);
-        for (const line of told) progress.note(`${operator.organisation}: ${line.trim()}`);
+        for (const line of roomLines) progress.note(`${organisation}: ${line.trim()}`);
         const seenAt = SOURCES.clock.now();
-        planes.push({ organisation: operator.organisation, plane, seenAt, tookMs: seenAt - startedAt });
-        progress.done(
-          `${operator.organisation}: plane ${PLANE_NUMBERS[plane]} ${plane} is open`,
-          seenAt - startedAt,
-        );
+        planes.push({ organisation, plane, seenAt, tookMs: seenAt - startedAt });
+        progress.done(`${organisation}: ${title} is open`, seenAt - startedAt);
       }),
     );
   }
-  await waitUntilReconciled(lab, SOURCES.clock, progress);
+  await waitUntilReconciled(lab, progress);
   progress.doing("people come back into shared rooms");
   const seeded = await shareRooms(lab, seed, progress);
   progress.done("people and ghosts are back in shared rooms");
-  progress.doing("what was said meanwhile is counted");
+  progress.doing("counting the messages that were sent meanwhile");
   const keptAt = operators.flatMap((operator) => {
     const room = roomOf(seeded, operator.organisation)?.roomId;
     const isKept = states.get(operator)?.touched?.some((one) => one.room === room && one.state === "kept");
     return isKept === true ? [operator.organisation] : [];
   });
-  const reopened = await saidMeanwhile(lab, seeded, keptAt, (text) => progress.note(text));
+  const reopened = await messagesWhileRemoved(lab, seeded, keptAt, (text) => progress.note(text));
   const answered: AskResult[] = [];
   for (const [publisher, form] of [
     [org, "plain"],
@@ -125,20 +121,9 @@ export async function readmit(
     [org, "encrypted"],
   ] as const) {
     const from = partnerOf(publisher);
-    const room = roomOf(seeded, publisher, form);
-    if (room === undefined) throw new TypeError(`${publisher} has no room`);
     progress.doing(`a person of ${from} asks`);
-    answered.push(
-      await ask(
-        {
-          ...{ lab, seed: seeded, from, bridgeOf: from, publisher, room },
-          ghost: ghostFor(lab, from, publisher),
-          question: TRAITS[publisher].sampleQuestion,
-          timeoutMs: ANSWER_TIMEOUT_MS,
-        },
-        SOURCES,
-      ),
-    );
+    const room = requireRoom(seeded, publisher, form);
+    answered.push(await ask({ lab, seed: seeded, from, publisher, room, timeoutMs: ANSWER_TIMEOUT_MS }));
   }
   return {
     ...{
@@ -166,34 +151,28 @@ export async function readmit(
   };
 }
 
-async function stateOf(operator: Operator): Promise<State> {
-  const { said } = await operator.type("readmission", "status", operator.counterparty);
-  return ReadmissionStatus.parse(said).readmission;
+async function stateOf(operator: Operator): Promise<Readmission> {
+  const { output } = await operator.run(["readmission", "status", operator.counterparty]);
+  return ReadmissionStatus.parse(output).readmission;
 }
 
-/** The next plane of one side, until it is seen to be open; with what was told of its rooms. */
+/** Opens the next plane of one side, until it is proved open. */
 async function openPlane(
   operator: Operator,
-  choice: readonly string[],
-): Promise<{ readonly readmission: State; readonly told: readonly string[] }> {
-  const words = [
-    "readmission",
-    "next",
-    operator.counterparty,
-    "--probe-config",
-    operator.probeFile,
-    ...choice,
-  ];
-  const told: string[] = [];
+  options: readonly string[],
+): Promise<{ readonly readmission: Readmission; readonly roomLines: readonly string[] }> {
+  const { organisation, counterparty, probeFile } = operator;
+  const words = ["readmission", "next", counterparty, "--probe-config", probeFile, ...options];
+  const roomLines = new Set<string>();
   for (let tries = 1; ; tries++) {
-    const answer = await operator.type(...words);
-    const { readmission, proved, conditions } = Step.parse(answer.said);
-    told.push(...answer.stderr.split("\n").filter((line) => ROOMS_TOLD.test(line) && !told.includes(line)));
-    if (proved) return { readmission, told };
+    const { code, output, stderr } = await operator.run(words);
+    const { readmission, proved, conditions } = Step.parse(output);
+    for (const line of stderr.split("\n")) if (ROOM_LINES.test(line)) roomLines.add(line);
+    if (proved) return { readmission, roomLines: [...roomLines] };
     if (tries >= TRIES) {
       const wrong = conditions.filter(({ hint }) => hint !== "");
       const lines = wrong.map(({ condition, found, hint }) => `${condition}: ${found} (${hint})`).join("\n");
-      throw failed(operator.organisation, words, { code: answer.code, stderr: `${answer.stderr}\n${lines}` });
+      throw commandFailed(organisation, words, { code, stderr: `${stderr}\n${lines}` });
     }
     await SOURCES.clock.sleep(PAUSE_MS);
   }

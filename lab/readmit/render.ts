@@ -1,4 +1,4 @@
-// A re-admission as a person reads it at its end. Pure.
+// The summary of a re-admission, for people. Pure.
 import { renderTable } from "../../src/cli/lib/output.ts";
 import { PLANE_NAMES, PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import { partnerOf } from "../organisations.ts";
@@ -25,16 +25,16 @@ export function renderReadmitted(seen: Readmitted, palette: Palette): string {
     "",
     bold(
       completeSince === null
-        ? `${by} and ${partner} are partners again, as new ones: what was pinned before is refused for ever.`
-        : `${by} has taken ${partner} back: complete since ${completeSince}. Nothing was left to open.`,
+        ? `${by} and ${partner} are partners again, with new identities: the old ones stay refused.`
+        : `${by} has readmitted ${partner}: complete since ${completeSince}. No plane was left to open.`,
     ),
-    dim(`gate ${gate}: where the contract's approval is filed; without one nothing is opened`),
+    dim(`approval ${gate}: the reference of the contract's approval, without which no plane is opened`),
     "",
     ...(rows.length === 0
       ? []
       : [
-          bold("The planes, in the order in which they were seen to be open"),
-          renderTable(["  PLANE", "AT", "SINCE THE DECISION", "TOOK"], rows),
+          bold("The planes, in the order in which they were observed open"),
+          renderTable(["  PLANE", "AT", "OPEN AFTER", "TOOK"], rows),
         ]),
     bold("The rooms they share now"),
     ...rooms.map(
@@ -43,13 +43,13 @@ export function renderReadmitted(seen: Readmitted, palette: Palette): string {
     ...reopened.map(
       ({ organisation, room, createdBy, cameIn, saidByOurs, readBack, emptied, isWhole }) =>
         `  ${room}${createdBy === organisation ? " was opened again" : `, which is ${createdBy}'s`}: ` +
-        (isWhole ? "" : "at least, since more was said than is read: ") +
-        `${cameIn} messages of ${partnerOf(organisation)} came in; ` +
-        `of ${saidByOurs} that ${organisation} said meanwhile, ${readBack} can be read back` +
+        (isWhole ? "" : "at least, because not all messages were read: ") +
+        `${cameIn} messages of ${partnerOf(organisation)} arrived; ` +
+        `of ${saidByOurs} that ${organisation} sent meanwhile, ${readBack} can be read back` +
         (emptied === 0 ? "" : `, and ${emptied} have arrived without content`),
     ),
     ...(choice === "reopen" && reopened.length === 0
-      ? ["  None of them was opened again: the removal had replaced them, and that stays so."]
+      ? ["  None of them was opened again: the removal had replaced them, and a replaced room stays closed."]
       : []),
     "",
     ...answered.flatMap((one, index) => [

@@ -1,83 +1,81 @@
-// People at the homeservers. Registered by the shared secret (Synapse's admin API), which is how an
-// operator makes accounts where registration is closed.
+// The people at the homeservers. They are registered by the shared secret (Synapse's admin API), as an operator
+// makes accounts where registration is closed.
+// Invariant: running it again keeps every account and its password, and renews only access tokens that were lost.
 import { createHmac } from "node:crypto";
 import { join } from "node:path";
-import type { Random } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { readIfPresent } from "../../src/runtime/write-file.ts";
+import { PRIVATE, readIfPresent, writeWhole } from "../../src/runtime/write-file.ts";
 import { HOMESERVER_FILES } from "../configuration/synapse-config.ts";
 import { homeserverEndpoints } from "../endpoints.ts";
-import type { Lab } from "../lab.ts";
+import { writeJson } from "../files.ts";
+import { type Lab, SOURCES } from "../lab.ts";
 import { callHomeserver, type MatrixAnswer } from "../matrix-user.ts";
-import { type OrganisationName, USERS } from "../organisations.ts";
-import type { Seed, SeededUser, SeedSources } from "./seed.ts";
+import { isComplete, type OrganisationName, USERS } from "../organisations.ts";
+import type { Progress } from "../progress.ts";
+import { readSeed, type Seed, type SeededUser } from "./seed-file.ts";
 
 const REGISTER = "/_synapse/admin/v1/register";
 
-export async function seedUsers(
-  lab: Lab,
-  before: Seed["users"] | undefined,
-  { random }: SeedSources,
-): Promise<Seed["users"]> {
+/**
+ * Registers the people who are missing, and hands each organisation its users' tokens: federation control acts as
+ * the operator, so it cannot start before. Only the homeservers must run.
+ * @throws DrawbridgeError `homeserver_refused`, `homeserver_unavailable`
+ */
+export async function seedPeople(lab: Lab, progress: Progress): Promise<void> {
+  const before = readSeed(lab);
+  progress.doing("registering people");
   const entries = await Promise.all(
     lab.organisations.map(async (organisation) => {
+      const known = before?.users[organisation] ?? [];
       const users: SeededUser[] = [];
-      for (const user of USERS) {
-        const userId = `@${user.localpart}:${lab.serverNames[organisation]}`;
-        const known = before?.[organisation].find((seeded) => seeded.userId === userId);
-        users.push(await ensureUser(lab, organisation, user, userId, known, random));
-      }
+      for (const user of USERS) users.push(await ensureUser(lab, organisation, user, known));
+      handOverTokens(lab, organisation, users);
       return [organisation, users] as const;
     }),
   );
-  return { "org-d": before?.["org-d"] ?? [], ...Object.fromEntries(entries) } as Seed["users"];
+  const users = { "org-d": before?.users["org-d"] ?? [], ...Object.fromEntries(entries) } as Seed["users"];
+  writeJson(lab.paths.seed, { users, rooms: before?.rooms ?? [] } satisfies Seed);
+  if (before === undefined) progress.done("people: alice, bob and operator at each homeserver");
+}
+
+function handOverTokens(lab: Lab, organisation: OrganisationName, users: readonly SeededUser[]): void {
+  const paths = lab.paths.organisation(organisation);
+  const keep = (file: string, token: string) => {
+    if (readIfPresent(file)?.trim() !== token) writeWhole(file, `${token}\n`, PRIVATE);
+  };
+  for (const { userId, accessToken, admin } of users) {
+    keep(paths.userToken(userId.slice(1, userId.indexOf(":"))), accessToken);
+    if (admin && isComplete(organisation)) keep(paths.operatorToken, accessToken);
+  }
 }
 
 async function ensureUser(
   lab: Lab,
   organisation: OrganisationName,
   user: (typeof USERS)[number],
-  userId: string,
-  known: SeededUser | undefined,
-  random: Random,
+  known: readonly SeededUser[],
 ): Promise<SeededUser> {
   const { clientUrl } = homeserverEndpoints(lab, organisation);
-  if (known !== undefined) {
-    const answer = await callHomeserver(clientUrl, "GET", "/_matrix/client/v3/account/whoami", {
-      token: known.accessToken,
-    });
-    if (answer.status === 200) return known;
-    return { ...known, accessToken: await logIn(clientUrl, userId, known.password) };
+  const userId = `@${user.localpart}:${lab.serverNames[organisation]}`;
+  const found = known.find((seeded) => seeded.userId === userId);
+  if (found !== undefined) {
+    const { accessToken: token } = found;
+    const answer = await callHomeserver(clientUrl, "GET", "/_matrix/client/v3/account/whoami", { token });
+    return answer.status === 200
+      ? found
+      : { ...found, accessToken: await logIn(clientUrl, userId, found.password) };
   }
-  const password = random.bytes(12).toString("base64url");
-  const answer = await register(lab, organisation, clientUrl, user, password);
-  if (answer.status === 200) return { userId, password, accessToken: token(answer), admin: user.admin };
-  throw refused(`register ${userId}`, answer);
-}
-
-async function register(
-  lab: Lab,
-  organisation: OrganisationName,
-  clientUrl: string,
-  user: (typeof USERS)[number],
-  password: string,
-): Promise<MatrixAnswer> {
   const directory = lab.paths.organisation(organisation).homeserver;
   const secret = (readIfPresent(join(directory, HOMESERVER_FILES.registrationSecret)) ?? "").trim();
+  const password = SOURCES.random.bytes(12).toString("base64url");
+  const { localpart: username, displayName: displayname, admin } = user;
   const nonce = String((await callHomeserver(clientUrl, "GET", REGISTER)).body["nonce"]);
   const mac = createHmac("sha1", secret)
-    .update([nonce, user.localpart, password, user.admin ? "admin" : "notadmin"].join("\0"))
+    .update([nonce, username, password, admin ? "admin" : "notadmin"].join("\0"))
     .digest("hex");
-  return callHomeserver(clientUrl, "POST", REGISTER, {
-    body: {
-      nonce,
-      username: user.localpart,
-      displayname: user.displayName,
-      password,
-      admin: user.admin,
-      mac,
-    },
-  });
+  const body = { nonce, username, displayname, password, admin, mac };
+  const answer = await callHomeserver(clientUrl, "POST", REGISTER, { body });
+  return { userId, password, accessToken: tokenIn(answer, `register ${userId}`), admin };
 }
 
 async function logIn(clientUrl: string, userId: string, password: string): Promise<string> {
@@ -89,20 +87,13 @@ async function logIn(clientUrl: string, userId: string, password: string): Promi
       initial_device_display_name: "Drawbridge lab",
     },
   });
-  if (answer.status === 200) return token(answer);
-  throw refused(`log in ${userId}`, answer);
+  return tokenIn(answer, `log in ${userId}`);
 }
 
-function token(answer: MatrixAnswer): string {
-  const value = answer.body["access_token"];
-  if (typeof value === "string") return value;
-  throw new DrawbridgeError("homeserver_refused", "the homeserver gives no access token");
-}
-
-function refused(what: string, answer: MatrixAnswer): DrawbridgeError {
-  return new DrawbridgeError(
-    "homeserver_refused",
-    `cannot ${what}: ${answer.status} ${String(answer.body["errcode"])}`,
-    { hint: "Start afresh: ./task fed:down --purge, then ./task fed:up." },
-  );
+function tokenIn({ status, body }: MatrixAnswer, what: string): string {
+  const token = body["access_token"];
+  if (status === 200 && typeof token === "string") return token;
+  throw new DrawbridgeError("homeserver_refused", `cannot ${what}: ${status} ${String(body["errcode"])}`, {
+    hint: "Start afresh: ./task fed:down --purge, then ./task fed:up.",
+  });
 }

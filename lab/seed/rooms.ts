@@ -1,11 +1,13 @@
-// The rooms that A and B share: one made by each, with both organisations' people and ghosts in it. Where
-// the witness runs, it is in both, and a third room, made by it, has people of all three.
-// They are open to whoever knows the address, so that what keeps C out is federation policy alone.
+// The rooms that A and B share: one made by each, with both organisations' people and ghosts in it, in a plain and
+// in an encrypted form. Where the witness runs, it is in all of them, and has rooms of its own with people of all three.
+// Invariants: whoever knows the address may join, so that what keeps C out is federation policy alone; seeding again
+// changes nothing that is there.
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { parseRoomId, type RoomId, type UserId } from "../../src/domain/identifiers.ts";
+import type { RoomId, UserId } from "../../src/domain/identifiers.ts";
 import { agentsOf, ghostFor } from "../endpoints.ts";
-import type { Lab } from "../lab.ts";
-import type { MatrixUser } from "../matrix-user.ts";
+import { writeJson } from "../files.ts";
+import { type Lab, pollFor } from "../lab.ts";
+import { aliasPath, type MatrixUser, roomPath } from "../matrix-user.ts";
 import {
   ADMITTED_ORGANISATIONS,
   COMPLETE_ORGANISATIONS,
@@ -17,25 +19,25 @@ import {
   TRAITS,
   WITNESS,
 } from "../organisations.ts";
+import type { Progress } from "../progress.ts";
 import { bringGhost, openAsShared, replacementOf } from "./memberships.ts";
 import {
   personOf,
   ROOM_FORMS,
   type RoomForm,
+  readSeed,
   roomOf,
   type Seed,
   type SeededRoom,
-  type SeedSources,
-} from "./seed.ts";
+} from "./seed-file.ts";
 
 const ALIAS_LOCALPARTS: Readonly<Record<RoomForm, string>> = {
   plain: "shared",
   encrypted: "shared-encrypted",
 };
 const MEGOLM = "m.megolm.v1.aes-sha2";
-const JOIN_TIMEOUT_MS = 30_000;
-const GHOSTS_TIMEOUT_MS = 60_000;
-const POLL_MS = 100;
+const JOIN = { timeoutMs: 30_000, everyMs: 100 };
+const GHOSTS_JOIN = { timeoutMs: 60_000, everyMs: 100 };
 /** Synapse's words, once an administrator has had a room purged and blocked. */
 const BLOCKED = /^This room has been blocked on this server/;
 
@@ -56,252 +58,39 @@ export function sharedRoomAcl(lab: Lab): Readonly<Record<string, unknown>> {
   };
 }
 
-export interface RoomSources extends SeedSources {
-  /** Told of each person who was not in a room and has joined it. */
-  readonly onJoined: (join: Join) => void;
-}
-
-export async function seedRooms(lab: Lab, seed: Seed, sources: RoomSources): Promise<SeededRoom[]> {
-  const forms = await Promise.all(ROOM_FORMS.map((form) => seedRoomsOf(form, lab, seed, sources)));
-  return forms.flat();
-}
-
-async function seedRoomsOf(
-  form: RoomForm,
-  lab: Lab,
-  seed: Seed,
-  sources: RoomSources,
-): Promise<SeededRoom[]> {
-  const roomBy = async (organisation: OrganisationName) =>
-    roomOf(seed, organisation, form) ?? (await openRoom(lab, seed, organisation, form, sources));
-  const shared = await Promise.all(
-    COMPLETE_ORGANISATIONS.map(async (organisation) => {
-      const room = await roomBy(organisation);
-      if (await joinPartner(lab, seed, room.replacedBy ?? organisation, room, sources)) return room;
-      // The partner's operator has replaced it and will not have it back: a containment leaves that behind.
-      await giveUpAlias(lab, seed, room, sources);
-      const instead = await takeReplacement(lab, seed, room, sources);
-      if (instead !== undefined) return instead;
-      const next = await openRoom(lab, seed, organisation, form, sources);
-      await joinPartner(lab, seed, organisation, next, sources);
-      return next;
-    }),
-  );
-  if (!lab.organisations.includes(WITNESS)) return shared;
-  for (const room of shared) await joinPerson(lab, seed, WITNESS, room, sources);
-  const witnessed = await roomBy(WITNESS);
-  for (const name of COMPLETE_ORGANISATIONS) await joinPerson(lab, seed, name, witnessed, sources);
-  return [...shared, witnessed];
-}
-
-/** Takes a room's address away from it, for the next one. */
-async function giveUpAlias(lab: Lab, seed: Seed, room: SeededRoom, sources: SeedSources): Promise<void> {
-  const creator = personOf(lab, seed, room.createdBy, sources);
-  const address = `/directory/room/${encodeURIComponent(room.alias)}`;
-  // It may be gone with a room that was replaced before.
-  if ((await creator.request("GET", address)).status !== 404) await creator.call("DELETE", address);
-}
-
-/**
- * What the partner has put in its place becomes the shared room, under the same address.
- * @returns undefined when there is nothing in its place
- */
-async function takeReplacement(
-  lab: Lab,
-  seed: Seed,
-  room: SeededRoom,
-  sources: RoomSources,
-): Promise<SeededRoom | undefined> {
-  if (!isComplete(room.createdBy)) return undefined;
-  // Whoever has made the one that is given up has blocked nothing: the other one has.
-  const replacedBy = partnerOf(room.replacedBy ?? room.createdBy);
-  const host = personOf(lab, seed, replacedBy, sources);
-  const roomId = await replacementOf(room.roomId, host);
-  if (roomId === undefined) return undefined;
-  await openAsShared(roomId, host, sharedRoomAcl(lab));
-  const instead: SeededRoom = { ...room, roomId, replacedBy };
-  if (!(await joinPartner(lab, seed, replacedBy, instead, sources))) return undefined;
-  const address = `/directory/room/${encodeURIComponent(room.alias)}`;
-  await personOf(lab, seed, room.createdBy, sources).call("PUT", address, { room_id: roomId });
-  return instead;
-}
-
-async function openRoom(
-  lab: Lab,
-  seed: Seed,
-  organisation: OrganisationName,
-  form: RoomForm,
-  sources: SeedSources,
-): Promise<SeededRoom> {
-  const creator = personOf(lab, seed, organisation, sources);
-  const alias = sharedAlias(lab, organisation, form);
-  const encrypted = form === "encrypted";
-  const described = (roomId: RoomId): SeededRoom => ({ roomId, alias, encrypted, createdBy: organisation });
-  // Made before, and the record of it lost: a run that was interrupted between the two.
-  const found = await creator.request("GET", `/directory/room/${encodeURIComponent(alias)}`);
-  const known = found.status === 200 ? parseRoomId(found.body["room_id"]) : undefined;
-  if (known !== undefined) return described(known);
-  const roomId = await creator.createRoom({
-    preset: "public_chat",
-    visibility: "private",
-    room_alias_name: ALIAS_LOCALPARTS[form],
-    name: `${isComplete(organisation) ? TRAITS[organisation].title : "The witness"} and partners${encrypted ? ", encrypted" : ""}`,
-    topic: "Mention an agent to ask it.",
-    invite: isComplete(organisation) ? ghostsOf(lab, organisation) : [],
-    power_level_content_override: { invite: 0 },
-    initial_state: [
-      { type: "m.room.server_acl", state_key: "", content: sharedRoomAcl(lab) },
-      ...(encrypted ? [{ type: "m.room.encryption", state_key: "", content: { algorithm: MEGOLM } }] : []),
-    ],
-  });
-  return described(roomId);
-}
-
-function ghostsOf(lab: Lab, organisation: CompleteOrganisation): UserId[] {
-  return agentsOf(organisation).map(({ publisher }) => ghostFor(lab, organisation, publisher));
-}
-
-/**
- * The partner's person joins over federation, and the ghosts of its own organisation are invited.
- * @param organisation who has made the room
- * @returns false when the partner's homeserver blocks the room
- */
-async function joinPartner(
-  lab: Lab,
-  seed: Seed,
-  organisation: CompleteOrganisation,
-  room: SeededRoom,
-  sources: RoomSources,
-): Promise<boolean> {
-  // What happens in a room while a server is joining reaches that server only with the next event.
-  const host = personOf(lab, seed, organisation, sources);
-  await inviteOwnGhosts(lab, organisation, host, room);
-  await waitForGhostsOf(lab, seed, organisation, room, sources);
-  const partner = partnerOf(organisation);
-  const guest = await joinPerson(lab, seed, partner, room, sources);
-  if (guest === undefined) return false;
-  for (const ghost of ghostsOf(lab, partner)) {
-    await bringGhost(room.roomId as RoomId, { host, guest }, ghost, sources.clock);
-  }
-  return true;
-}
-
-/**
- * An organisation's person joins a room over federation, and has its whole state then.
- * @returns undefined when its homeserver blocks the room
- */
-async function joinPerson(
-  lab: Lab,
-  seed: Seed,
-  organisation: OrganisationName,
-  room: SeededRoom,
-  sources: RoomSources,
-): Promise<MatrixUser | undefined> {
-  const { clock } = sources;
-  const person = personOf(lab, seed, organisation, sources);
-  const deadline = clock.now() + JOIN_TIMEOUT_MS;
-  // Joining again would be another event in the room each time.
-  while (!(await isMember(person, room))) {
-    const answer = await person.join(room.roomId, [lab.serverNames[room.replacedBy ?? room.createdBy]]);
-    if (answer.status === 200) {
-      // The witness comes new into rooms that are there already.
-      if (organisation !== WITNESS) sources.onJoined({ user: person.userId, room });
-      break;
-    }
-    if (answer.status === 403 && BLOCKED.test(String(answer.body["error"]))) return undefined;
-    if (answer.status === 403) {
-      // A room that has replaced another, as a removal leaves it behind, is open to invited people alone.
-      const host = personOf(lab, seed, room.replacedBy ?? room.createdBy, sources);
-      const path = `/rooms/${encodeURIComponent(room.roomId)}/invite`;
-      await host.request("POST", path, { user_id: person.userId });
-    }
-    if (clock.now() > deadline) {
-      throw new DrawbridgeError(
-        "homeserver_refused",
-        `${person.userId} cannot join ${room.alias}: ${answer.status} ${String(answer.body["errcode"])}`,
-        { hint: "Look at ./task fed:status: is a link cut, or a homeserver down?" },
-      );
-    }
-    await clock.sleep(POLL_MS);
-  }
-  // Answered only when the homeserver has the room's whole state; until then nobody else of it can join.
-  await person.members(room.roomId as RoomId);
-  return person;
-}
-
-async function isMember(person: MatrixUser, room: SeededRoom): Promise<boolean> {
-  const path = `/rooms/${encodeURIComponent(room.roomId)}/state/m.room.member/${encodeURIComponent(person.userId)}`;
-  const answer = await person.request("GET", path);
-  return answer.status === 200 && answer.body["membership"] === "join";
-}
-
-/** Into the room that they have made. */
-async function inviteOwnGhosts(
-  lab: Lab,
-  organisation: CompleteOrganisation,
-  inviter: MatrixUser,
-  room: SeededRoom,
-): Promise<void> {
-  for (const ghost of ghostsOf(lab, organisation)) {
-    const path = `/rooms/${encodeURIComponent(room.roomId)}`;
-    const member = await inviter.request("GET", `${path}/state/m.room.member/${encodeURIComponent(ghost)}`);
-    const membership = member.status === 200 ? member.body["membership"] : undefined;
-    if (membership !== "join" && membership !== "invite") {
-      await inviter.call("POST", `${path}/invite`, { user_id: ghost });
-    }
-  }
-}
-
-/** Ghosts join by themselves once their bridge has seen the invitation. */
-export async function waitForGhosts(lab: Lab, seed: Seed, sources: SeedSources): Promise<void> {
-  for (const room of seed.rooms.filter(({ createdBy }) => createdBy !== WITNESS)) {
-    for (const organisation of COMPLETE_ORGANISATIONS) {
-      await waitForGhostsOf(lab, seed, organisation, room, sources);
-    }
-  }
-}
-
-/** Until an organisation's ghosts are in a room, as its own homeserver sees it. */
-async function waitForGhostsOf(
-  lab: Lab,
-  seed: Seed,
-  organisation: CompleteOrganisation,
-  room: SeededRoom,
-  sources: SeedSources,
-): Promise<void> {
-  const { clock } = sources;
-  const viewer = personOf(lab, seed, organisation, sources);
-  const deadline = clock.now() + GHOSTS_TIMEOUT_MS;
-  for (;;) {
-    const members = await viewer.members(room.roomId as RoomId);
-    const missing = ghostsOf(lab, organisation).filter((ghost) => !members.includes(ghost));
-    if (missing.length === 0) return;
-    if (clock.now() > deadline) throw ghostsMissing(missing, room, organisation);
-    await clock.sleep(POLL_MS);
-  }
-}
-
-function ghostsMissing(
-  missing: readonly string[],
-  room: SeededRoom,
-  organisation: CompleteOrganisation,
-): DrawbridgeError {
-  return new DrawbridgeError("program_failed", `${missing.join(", ")} did not join ${room.alias}`, {
-    hint: `Look at the bridge's log: ./task fed:logs ${organisation} bridge.`,
-  });
-}
-
-// What was put right in rooms that the lab had before: a restore invites people again, and somebody has to accept.
-// Pure.
-
-/** Somebody who was not in a shared room, and is now. */
+/** Somebody who was not in a shared room and has joined it. */
 export interface Join {
   readonly user: string;
   readonly room: Pick<SeededRoom, "roomId" | "alias">;
 }
 
+/**
+ * Makes the rooms that are missing, and waits until every ghost is in its rooms.
+ * @throws DrawbridgeError `homeserver_refused`, `homeserver_unavailable`; `program_failed` when a bridge
+ *   does not bring its ghosts
+ */
+export async function seedRooms(lab: Lab, progress: Progress): Promise<Seed> {
+  const before = readSeed(lab);
+  if (before === undefined) throw new TypeError("people come before rooms");
+  progress.doing("opening the shared rooms");
+  const seeder = new RoomSeeder(lab, before);
+  const rooms = (await Promise.all(ROOM_FORMS.map((form) => seeder.seed(form)))).flat();
+  const seed: Seed = { users: before.users, rooms };
+  writeJson(lab.paths.seed, seed);
+  for (const room of rooms.filter(({ createdBy }) => createdBy !== WITNESS)) {
+    for (const organisation of COMPLETE_ORGANISATIONS) await seeder.waitForGhosts(organisation, room);
+  }
+  for (const line of changedRoomLines(before.rooms, rooms, seeder.joins)) progress.done(line);
+  if (before.rooms.length < rooms.length) {
+    const isWitnessed = rooms.some(({ createdBy }) => createdBy === WITNESS);
+    const witnessed = isWitnessed ? "; the witness in both, and a third of its own" : "";
+    progress.done(`two rooms shared by A and B, plain and encrypted, all ghosts in them${witnessed}`);
+  }
+  return seed;
+}
+
 /** Lines for people: who came back into which room, and which rooms were opened anew; none the first time. */
-export function returnLines(
+export function changedRoomLines(
   before: readonly SeededRoom[],
   now: readonly SeededRoom[],
   joins: readonly Join[],
@@ -312,17 +101,183 @@ export function returnLines(
     aliases.set(user, (aliases.get(user) ?? new Set()).add(room.alias));
   }
   const next = now.filter((room) => !isKnown(room) && before.some(({ alias }) => alias === room.alias));
-  const anew = next.filter(({ replacedBy }) => replacedBy === undefined);
+  const anew = next.filter(({ replacedBy }) => replacedBy === undefined).map(({ alias }) => alias);
   return [
     ...[...aliases].map(([user, rooms]) => `${user} has accepted, and is back in ${[...rooms].join(", ")}`),
-    ...next
-      .filter(({ replacedBy }) => replacedBy !== undefined)
-      .map(
-        ({ alias, roomId, replacedBy }) =>
-          `${alias} is ${roomId} now, by which ${replacedBy} has replaced it`,
-      ),
-    ...(anew.length === 0
-      ? []
-      : [`opened anew, as it was given up: ${anew.map(({ alias }) => alias).join(", ")}`]),
+    ...next.flatMap(({ alias, roomId, replacedBy }) =>
+      replacedBy === undefined
+        ? []
+        : [`${alias} now leads to ${roomId}, with which ${replacedBy} has replaced it`],
+    ),
+    ...(anew.length === 0 ? [] : [`opened again, because the old room was given up: ${anew.join(", ")}`]),
   ];
+}
+
+class RoomSeeder {
+  readonly joins: Join[] = [];
+  readonly #lab: Lab;
+  readonly #seed: Seed;
+
+  constructor(lab: Lab, seed: Seed) {
+    this.#lab = lab;
+    this.#seed = seed;
+  }
+
+  async seed(form: RoomForm): Promise<SeededRoom[]> {
+    const roomBy = async (organisation: OrganisationName) =>
+      roomOf(this.#seed, organisation, form) ?? (await this.#openRoom(organisation, form));
+    const shared = await Promise.all(
+      COMPLETE_ORGANISATIONS.map(async (organisation) => {
+        const room = await roomBy(organisation);
+        if (await this.#joinPartner(room.replacedBy ?? organisation, room)) return room;
+        // The partner's operator has replaced and blocked the room, as a containment does.
+        await this.#giveUpAlias(room);
+        const replacement = await this.#takeReplacement(room);
+        if (replacement !== undefined) return replacement;
+        const next = await this.#openRoom(organisation, form);
+        await this.#joinPartner(organisation, next);
+        return next;
+      }),
+    );
+    if (!this.#lab.organisations.includes(WITNESS)) return shared;
+    for (const room of shared) await this.#joinPerson(WITNESS, room);
+    const witnessed = await roomBy(WITNESS);
+    for (const name of COMPLETE_ORGANISATIONS) await this.#joinPerson(name, witnessed);
+    return [...shared, witnessed];
+  }
+
+  /** Until an organisation's ghosts, which their bridge joins, are in a room as its own homeserver sees it. */
+  async waitForGhosts(organisation: CompleteOrganisation, room: SeededRoom): Promise<void> {
+    const viewer = this.#person(organisation);
+    let missing: UserId[] = [];
+    const joined = await pollFor(async () => {
+      const members = await viewer.members(room.roomId as RoomId);
+      missing = this.#ghosts(organisation).filter((ghost) => !members.includes(ghost));
+      return missing.length === 0 ? true : undefined;
+    }, GHOSTS_JOIN);
+    if (joined) return;
+    throw new DrawbridgeError("program_failed", `${missing.join(", ")} did not join ${room.alias}`, {
+      hint: `Look at the bridge's log: ./task fed:logs ${organisation} bridge.`,
+    });
+  }
+
+  #person(organisation: OrganisationName): MatrixUser {
+    return personOf(this.#lab, this.#seed, organisation);
+  }
+
+  #ghosts(organisation: CompleteOrganisation): UserId[] {
+    return agentsOf(organisation).map(({ publisher }) => ghostFor(this.#lab, organisation, publisher));
+  }
+
+  async #openRoom(organisation: OrganisationName, form: RoomForm): Promise<SeededRoom> {
+    const creator = this.#person(organisation);
+    const alias = sharedAlias(this.#lab, organisation, form);
+    const encrypted = form === "encrypted";
+    // A run that was interrupted may have made the room and not recorded it.
+    const known = await creator.roomAt(alias);
+    const title = isComplete(organisation) ? TRAITS[organisation].title : "The witness";
+    const roomId =
+      known ??
+      (await creator.createRoom({
+        preset: "public_chat",
+        visibility: "private",
+        room_alias_name: ALIAS_LOCALPARTS[form],
+        name: `${title} and partners${encrypted ? ", encrypted" : ""}`,
+        topic: "Mention an agent to ask it.",
+        invite: isComplete(organisation) ? this.#ghosts(organisation) : [],
+        power_level_content_override: { invite: 0 },
+        initial_state: [
+          { type: "m.room.server_acl", state_key: "", content: sharedRoomAcl(this.#lab) },
+          ...(encrypted
+            ? [{ type: "m.room.encryption", state_key: "", content: { algorithm: MEGOLM } }]
+            : []),
+        ],
+      }));
+    return { roomId, alias, encrypted, createdBy: organisation };
+  }
+
+  /** Takes a room's address away from it, for the next one. */
+  async #giveUpAlias(room: SeededRoom): Promise<void> {
+    const creator = this.#person(room.createdBy);
+    // The address may be gone with a room that was replaced before.
+    if ((await creator.request("GET", aliasPath(room.alias))).status !== 404) {
+      await creator.call("DELETE", aliasPath(room.alias));
+    }
+  }
+
+  /**
+   * The room by which the partner has replaced another becomes the shared room, under the same address.
+   * @returns undefined when there is none
+   */
+  async #takeReplacement(room: SeededRoom): Promise<SeededRoom | undefined> {
+    if (!isComplete(room.createdBy)) return undefined;
+    // The organisation that made the room has not blocked it, so the other one has.
+    const replacedBy = partnerOf(room.replacedBy ?? room.createdBy);
+    const host = this.#person(replacedBy);
+    const roomId = await replacementOf(room.roomId, host);
+    if (roomId === undefined) return undefined;
+    await openAsShared(roomId, host, sharedRoomAcl(this.#lab));
+    const replacement: SeededRoom = { ...room, roomId, replacedBy };
+    if (!(await this.#joinPartner(replacedBy, replacement))) return undefined;
+    await this.#person(room.createdBy).call("PUT", aliasPath(room.alias), { room_id: roomId });
+    return replacement;
+  }
+
+  /**
+   * The partner's person joins over federation, and the ghosts of its own organisation are invited.
+   * @param organisation the one that has made the room
+   * @returns false when the partner's homeserver blocks the room
+   */
+  async #joinPartner(organisation: CompleteOrganisation, room: SeededRoom): Promise<boolean> {
+    // An event that is sent while a server is joining reaches that server only with the next one.
+    const host = this.#person(organisation);
+    for (const ghost of this.#ghosts(organisation)) {
+      const membership = await host.membership(room.roomId, ghost);
+      if (membership === "join" || membership === "invite") continue;
+      await host.call("POST", roomPath(room.roomId, "invite"), { user_id: ghost });
+    }
+    await this.waitForGhosts(organisation, room);
+    const partner = partnerOf(organisation);
+    const guest = await this.#joinPerson(partner, room);
+    if (guest === undefined) return false;
+    for (const ghost of this.#ghosts(partner))
+      await bringGhost(room.roomId as RoomId, { host, guest }, ghost);
+    return true;
+  }
+
+  /**
+   * An organisation's person joins a room over federation, and has its whole state then.
+   * @returns undefined when its homeserver blocks the room
+   */
+  async #joinPerson(organisation: OrganisationName, room: SeededRoom): Promise<MatrixUser | undefined> {
+    const person = this.#person(organisation);
+    let refusal = "";
+    const found = await pollFor(async () => {
+      // Joining again would be another event in the room each time.
+      if ((await person.membership(room.roomId)) === "join") return "joined";
+      const host = room.replacedBy ?? room.createdBy;
+      const { status, body } = await person.join(room.roomId, [this.#lab.serverNames[host]]);
+      if (status === 200) {
+        // The witness is new in rooms that are there already.
+        if (organisation !== WITNESS) this.joins.push({ user: person.userId, room });
+        return "joined";
+      }
+      if (status === 403 && BLOCKED.test(String(body["error"]))) return "blocked";
+      // A room that has replaced another, as a removal leaves it behind, is open to invited people alone.
+      if (status === 403) await this.#person(host).invite(room.roomId, person.userId);
+      refusal = `${status} ${String(body["errcode"])}`;
+      return undefined;
+    }, JOIN);
+    if (found === undefined) {
+      throw new DrawbridgeError(
+        "homeserver_refused",
+        `${person.userId} cannot join ${room.alias}: ${refusal}`,
+        { hint: "Look at ./task fed:status: is a link cut, or a homeserver down?" },
+      );
+    }
+    if (found === "blocked") return undefined;
+    // Until the homeserver has the room's whole state, nobody else of it can join.
+    await person.members(room.roomId as RoomId);
+    return person;
+  }
 }

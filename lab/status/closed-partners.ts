@@ -1,97 +1,70 @@
-// What an organisation's branch says of the other one: its entry in the registry.
-import { parse } from "yaml";
+// Which organisation of a lab has contained or removed the other, and the task that admits it again.
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
-import { Partner } from "../../src/federation/registry/partner.ts";
-import { Repository } from "../../src/federation/repository/repository.ts";
-import { BRANCH } from "../configuration/control-repository.ts";
 import type { Lab } from "../lab.ts";
-import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";
-import { containments } from "./federation.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
+import { federationStatus } from "./federation.ts";
+import type { FederationStatus } from "./schema.ts";
 
-/** @throws DrawbridgeError `repository_unusable`; `config_invalid` when there is no such entry */
-export async function entryOf(lab: Lab, organisation: CompleteOrganisation): Promise<Partner> {
-  const repository = await Repository.open(lab.paths.organisation(organisation).controlRepository, BRANCH);
-  const file = `registry/partners/${partnerOf(organisation)}.yaml`;
-  const files = await repository.read(await repository.requireHead(), [file]);
-  const found = Partner.safeParse(parse(files.get(file) ?? ""));
-  if (found.success) return found.data;
-  throw new DrawbridgeError("config_invalid", `${organisation} has no valid ${file}`, {
-    hint: "See drawbridge federation check.",
-  });
-}
-
-/** Whether every plane is declared closed. */
-export function isRemoved({ planes }: Partner): boolean {
-  return PLANE_NAMES.every((plane) => planes[plane] === "closed");
-}
-
-/** The organisations that have removed the other. */
-export async function removals(lab: Lab): Promise<readonly CompleteOrganisation[]> {
-  const entries = await Promise.all(
-    COMPLETE_ORGANISATIONS.map(async (at) => [at, await entryOf(lab, at)] as const),
-  );
-  return entries.filter(([, entry]) => isRemoved(entry)).map(([at]) => at);
-}
-
-// What is closed between the two organisations of a lab, and which task takes it back.
-
-export interface WayBack {
+export interface ClosedPartners {
   /** Such as `org-b is contained at org-a`. */
   readonly facts: readonly string[];
+  /** Tasks that admit them again. */
   readonly commands: readonly string[];
 }
 
 /** By the registries; undefined where both admit each other. */
-export async function wayBack(lab: Lab): Promise<WayBack | undefined> {
-  return wayBackFrom(lab.name, await containments(lab), await removals(lab));
+export async function closedPartners(lab: Lab): Promise<ClosedPartners | undefined> {
+  const entries = COMPLETE_ORGANISATIONS.map(async (at) => [at, await federationStatus(lab, at)] as const);
+  return closedPartnersIn(lab.name, await Promise.all(entries));
 }
 
-/**
- * @param contained who is contained, and where
- * @param removed the organisations that have removed the other
- */
-export function wayBackFrom(
+/** @param registries what each organisation's registry says */
+export function closedPartnersIn(
   lab: string,
-  contained: readonly { readonly at: CompleteOrganisation; readonly partner: string }[],
-  removed: readonly CompleteOrganisation[],
-): WayBack | undefined {
+  registries: readonly (readonly [
+    CompleteOrganisation,
+    Readonly<Record<"containment" | "removed", FederationStatus["removed"]>>,
+  ])[],
+): ClosedPartners | undefined {
+  const at = (list: "containment" | "removed") =>
+    registries.flatMap(([organisation, status]) =>
+      status[list].map(({ partner }) => ({ organisation, partner })),
+    );
+  const [contained, removed] = [at("containment"), at("removed")];
   if (contained.length > 0) {
     return {
-      facts: contained.map(({ at, partner }) => `${partner} is contained at ${at}`),
+      facts: contained.map(({ organisation, partner }) => `${partner} is contained at ${organisation}`),
       commands: contained.map(
-        ({ at, partner }) => `./task fed:break-glass restore ${partner} --org ${at}${named(lab)}`,
+        ({ organisation, partner }) =>
+          `./task fed:break-glass restore ${partner} --org ${organisation}${named(lab)}`,
       ),
     };
   }
   if (removed.length === 0) return undefined;
   return {
-    facts: removed.map((at) => `${partnerOf(at)} is removed at ${at}`),
+    facts: removed.map(({ organisation, partner }) => `${partner} is removed at ${organisation}`),
     commands: [`./task fed:readmit${named(lab)}`],
   };
 }
 
-/** What is closed, why questions are refused then, and how to take it back. */
-export function wayBackNote({ facts, commands }: WayBack): string {
+/** Says what is closed, that questions are refused, and how to admit the partner again. */
+export function closedNote({ facts, commands }: ClosedPartners): string {
   return [
-    `${facts.join(", ")}: questions from one to the other are refused. To take it back:`,
+    `${facts.join(", ")}: questions from one to the other are refused. To admit it again:`,
     ...commands.map((command) => `  ${command}`),
   ].join("\n");
 }
 
-/**
- * The error of a question that could not be asked: where something is closed `wayBackNote` has said why, and how
- * to take it back, and neither is said again.
- */
-export function withWayBack(lab: string, error: unknown, closed: WayBack | undefined): unknown {
+/** The error of a question that could not be asked; what `closedNote` has said already is not repeated. */
+export function explainRefusal(lab: string, error: unknown, closed: ClosedPartners | undefined): unknown {
   if (!(error instanceof DrawbridgeError)) return error;
   const { code, message } = error;
   if (closed !== undefined) {
-    const said = code === "homeserver_refused" ? "the question was refused, as is said above" : message;
-    return new DrawbridgeError(code, said, { cause: error });
+    const text = code === "homeserver_refused" ? "the question was refused, as is said above" : message;
+    return new DrawbridgeError(code, text, { cause: error });
   }
   if (code !== "homeserver_refused") return error;
-  // As a restore leaves it: they are invited, and have not come yet.
+  // After a restore people are invited, and somebody has to accept.
   const hint = `./task fed:up${named(lab)} brings people and ghosts back into the shared rooms, such as after a restore.`;
   return new DrawbridgeError(code, message, { hint, cause: error });
 }

@@ -1,5 +1,5 @@
-// Gathers the lab's status: what the supervisor knows, what stands in its files, and how each program
-// answers now.
+// Collects the lab's status from the supervisor, from the lab's files, and from a readiness probe of each program.
+// Invariant: collecting the status changes nothing.
 import { join, resolve } from "node:path";
 import { z } from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
@@ -11,8 +11,7 @@ import {
 import { ClientsFile, type DeclaredClient } from "../../src/rendered-files/clients-file.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
-import { outsiderFiles } from "../configuration/outsider.ts";
-import { BRIDGE_SECRETS } from "../configuration/services.ts";
+import { BRIDGE_SECRETS, outsiderFiles } from "../configuration/credentials.ts";
 import { HOMESERVER_FILES } from "../configuration/synapse-config.ts";
 import { agentsOf, ghostFor, homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
 import { readJson } from "../files.ts";
@@ -30,9 +29,9 @@ import {
   WITNESS,
 } from "../organisations.ts";
 import { childrenOf } from "../processes.ts";
-import { readSeed, type Seed } from "../seed/seed.ts";
+import { readSeed, type Seed } from "../seed/seed-file.ts";
 import { type SupervisorStatus, supervisorClient } from "../supervisor/client.ts";
-import { answers, POSTGRES, type ProgramName, unitName } from "../supervisor/unit-specs.ts";
+import { isReady, POSTGRES, type ProgramName, readinessProbe, unitName } from "../supervisor/unit-specs.ts";
 import { federationStatus } from "./federation.ts";
 import type { FedStatus, OrganisationStatus } from "./schema.ts";
 
@@ -92,43 +91,38 @@ function unitOf({ supervisor }: Sources, name: string) {
   return { pid: unit?.pid ?? null, state: unit?.state ?? ("stopped" as const) };
 }
 
-async function programStatus(
-  sources: Sources,
-  organisation: OrganisationName,
-  program: ProgramName,
-  configFile: string,
-  probeUrl?: string,
-  probeStatus = 200,
-) {
+async function programStatus(sources: Sources, organisation: OrganisationName, program: ProgramName) {
+  const { lab } = sources;
   const name = unitName(organisation, program);
   const unit = unitOf(sources, name);
+  const probe = readinessProbe(lab, organisation, program);
+  const paths = lab.paths.organisation(organisation);
+  const configFiles = {
+    homeserver: paths.homeserverConfig,
+    issuer: paths.issuerConfig,
+    agent: paths.agentConfig,
+    gateway: paths.gatewayConfig,
+    bridge: paths.bridgeConfig,
+    reconciler: paths.federationConfig,
+  };
   return {
     ...unit,
-    healthy:
-      unit.pid !== null &&
-      (probeUrl === undefined || (await answers({ url: probeUrl, status: probeStatus }, PROBE_TIMEOUT_MS))),
-    configFile,
-    outputFile: sources.lab.paths.log(name),
+    healthy: unit.pid !== null && (probe === undefined || (await isReady(probe, PROBE_TIMEOUT_MS))),
+    configFile: configFiles[program],
+    outputFile: lab.paths.log(name),
   };
 }
 
 async function organisationStatus(sources: Sources, name: OrganisationName): Promise<OrganisationStatus> {
   const { lab, seed } = sources;
   const paths = lab.paths.organisation(name);
-  const endpoints = homeserverEndpoints(lab, name);
   return {
     serverName: lab.serverNames[name],
-    ...endpoints,
+    ...homeserverEndpoints(lab, name),
     caFile: lab.paths.caCertificate,
     dataDirectory: paths.directory,
     homeserver: {
-      ...(await programStatus(
-        sources,
-        name,
-        "homeserver",
-        paths.homeserverConfig,
-        `${endpoints.clientUrl}/_matrix/client/versions`,
-      )),
+      ...(await programStatus(sources, name, "homeserver")),
       signingKeyFile: join(paths.homeserver, HOMESERVER_FILES.signingKey),
     },
     users: seed?.users[name] ?? [],
@@ -143,7 +137,7 @@ function clientsOf(lab: Lab, name: OrganisationName): OrganisationStatus["client
   return name === WITNESS ? [] : outsiderClients(lab);
 }
 
-/** Those that its issuer has in force, which a re-admission changes; its own first, then the partner's. */
+/** The clients that its issuer has in force, which a re-admission changes; its own first, then the partner's. */
 function declaredClients(lab: Lab, name: CompleteOrganisation): OrganisationStatus["clients"] {
   const { clientsFile, issuer } = lab.paths.organisation(name);
   const counterparty: string = lab.serverNames[partnerOf(name)];
@@ -185,11 +179,11 @@ async function serviceStatus(sources: Sources, name: CompleteOrganisation) {
   const paths = lab.paths.organisation(name);
   const endpoints = serviceEndpoints(lab, name);
   const [gateway, issuer, agent, bridge, reconciler] = await Promise.all([
-    programStatus(sources, name, "gateway", paths.gatewayConfig, endpoints.nowhereUrl, 404),
-    programStatus(sources, name, "issuer", paths.issuerConfig, endpoints.jwksUrl),
-    programStatus(sources, name, "agent", paths.agentConfig, endpoints.agentCardUrl),
-    programStatus(sources, name, "bridge", paths.bridgeConfig, endpoints.healthUrl),
-    programStatus(sources, name, "reconciler", paths.federationConfig),
+    programStatus(sources, name, "gateway"),
+    programStatus(sources, name, "issuer"),
+    programStatus(sources, name, "agent"),
+    programStatus(sources, name, "bridge"),
+    programStatus(sources, name, "reconciler"),
   ]);
   return {
     gateway: {
@@ -236,10 +230,10 @@ async function serviceStatus(sources: Sources, name: CompleteOrganisation) {
   };
 }
 
-// The shared rooms as one organisation has them now: a containment or a removal leaves some, and puts another in
-// the place of some of those. Invariant: by the rooms plane's own journal, which is only read.
-
-/** The organisation's own room first, then the others', then the same in their encrypted form. */
+/**
+ * The shared rooms as one organisation has them now, by the journal of the rooms plane: its own first, then the
+ * others', then the same in their encrypted form.
+ */
 export async function roomsOf(
   lab: Lab,
   seed: Seed | undefined,
@@ -276,7 +270,7 @@ async function leftRooms(folder: string): Promise<ReadonlyMap<string, RoomRecord
       }
     }
   } catch (error) {
-    // A journal that cannot be read is the reconciler's to tell.
+    // The reconciler reports a journal that cannot be read.
     if (!(error instanceof DrawbridgeError)) throw error;
   }
   return found;

@@ -1,10 +1,11 @@
-// What federation control of one organisation says and has applied, from its repository and its state folder.
-// Invariant: looking changes nothing, and waits for nobody.
+// What federation control of one organisation declares and has applied, from its repository and its state folder.
+// Invariant: reading the status changes nothing.
 import { existsSync } from "node:fs";
-import { type Clock, systemRandom } from "../../src/domain/clock.ts";
+import { parse } from "yaml";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { readRevision, registryOf } from "../../src/federation/reconcile/desired.ts";
+import { Partner } from "../../src/federation/registry/partner.ts";
 import { RegistryError } from "../../src/federation/registry/problems.ts";
 import { Repository, type Revision } from "../../src/federation/repository/repository.ts";
 import { StateFolder } from "../../src/federation/state/folder.ts";
@@ -13,10 +14,12 @@ import { readHead, readPlane } from "../../src/federation/state/records.ts";
 import { BRANCH } from "../configuration/control-repository.ts";
 import { vantagesOf } from "../configuration/federation.ts";
 import { homeserverEndpoints } from "../endpoints.ts";
-import type { Lab } from "../lab.ts";
-import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
+import { type Lab, pollFor, SOURCES } from "../lab.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
 import type { FederationStatus } from "./schema.ts";
+
+const RECONCILED = { timeoutMs: 60_000, everyMs: 100 };
 
 export async function federationStatus(
   lab: Lab,
@@ -52,44 +55,43 @@ export function planesBehind({ planes, revision }: FederationStatus): string[] {
   );
 }
 
-type BranchStatus = Pick<FederationStatus, "revision" | "accepted" | "containment" | "planes">;
+type BranchStatus = Pick<FederationStatus, "revision" | "accepted" | "containment" | "removed" | "planes">;
 
 async function branchStatus(repositoryPath: string, statePath: string): Promise<BranchStatus> {
   const planes = Object.fromEntries(PLANE_NAMES.map((plane) => [plane, null])) as BranchStatus["planes"];
-  const nothing: BranchStatus = { revision: null, accepted: null, containment: [], planes };
+  const nothing: BranchStatus = { revision: null, accepted: null, containment: [], removed: [], planes };
   if (!existsSync(repositoryPath)) return nothing;
   const repository = await Repository.open(repositoryPath, BRANCH);
   const revision = await repository.head();
   if (revision === undefined) return nothing;
-  const state = StateFolder.open(statePath, systemRandom);
+  const state = StateFolder.open(statePath, SOURCES.random);
   const accepted = readHead(state).accepted?.revision;
+  const partners = await partnersIn(
+    repository,
+    [revision, ...(accepted === undefined ? [] : [accepted])],
+    state,
+  );
+  const named = (isWanted: (partner: Partner) => boolean) =>
+    partners
+      .filter(({ partner }) => isWanted(partner))
+      .map(({ name, partner }) => ({ partner: name, serverName: partner.serverName }));
   return {
     revision,
     accepted: accepted ?? null,
-    containment: await contained(
-      repository,
-      [revision, ...(accepted === undefined ? [] : [accepted])],
-      state,
-    ),
+    containment: named(({ contained }) => contained),
+    removed: named(isRemoved),
     planes: Object.fromEntries(
       PLANE_NAMES.map((plane) => [plane, planeStatus(state, plane)]),
     ) as typeof planes,
   };
 }
 
-/** By the first revision whose registry is valid: what is not is never taken up. */
-async function contained(
-  repository: Repository,
-  revisions: readonly Revision[],
-  state: StateFolder,
-): Promise<BranchStatus["containment"]> {
+/** The partners of the first revision whose registry is valid: the reconciler takes up no other. */
+async function partnersIn(repository: Repository, revisions: readonly Revision[], state: StateFolder) {
   const cache = new PartnerCache(state);
   for (const revision of revisions) {
     try {
-      const { partners } = registryOf(await readRevision(repository, revision, cache), cache);
-      return partners
-        .filter(({ partner }) => partner.contained)
-        .map(({ name, partner }) => ({ partner: name, serverName: partner.serverName }));
+      return registryOf(await readRevision(repository, revision, cache), cache).partners;
     } catch (error) {
       if (!(error instanceof RegistryError)) throw error;
     }
@@ -104,43 +106,44 @@ function planeStatus(state: StateFolder, plane: PlaneName): BranchStatus["planes
   return { revision, digest, outcome, reason, at, drift: looked?.drift ?? null };
 }
 
-// Whether the registries are in force: what the reconcilers have recorded, compared with the branches.
+/** Whether every plane of a partner is declared closed. */
+export function isRemoved({ planes }: Partner): boolean {
+  return PLANE_NAMES.every((plane) => planes[plane] === "closed");
+}
 
-const TIMEOUT_MS = 60_000;
-const POLL_MS = 100;
+/** An organisation's registry entry for the other one. */
+export async function partnerEntry(lab: Lab, organisation: CompleteOrganisation): Promise<Partner> {
+  const repository = await Repository.open(lab.paths.organisation(organisation).controlRepository, BRANCH);
+  const file = `registry/partners/${partnerOf(organisation)}.yaml`;
+  const files = await repository.read(await repository.requireHead(), [file]);
+  const found = Partner.safeParse(parse(files.get(file) ?? ""));
+  if (found.success) return found.data;
+  throw new DrawbridgeError("config_invalid", `${organisation} has no valid ${file}`, {
+    hint: "See drawbridge federation check.",
+  });
+}
 
 /**
  * Waits until every plane of both organisations is as its branch says.
  * @throws DrawbridgeError `program_failed` when one is not in time
  */
-export async function waitUntilReconciled(lab: Lab, clock: Clock, progress: Progress): Promise<void> {
+export async function waitUntilReconciled(lab: Lab, progress: Progress): Promise<void> {
   progress.doing("the reconcilers apply the registries");
-  await Promise.all(COMPLETE_ORGANISATIONS.map((organisation) => waitFor(lab, organisation, clock)));
-}
-
-async function waitFor(lab: Lab, organisation: CompleteOrganisation, clock: Clock): Promise<void> {
-  const deadline = clock.now() + TIMEOUT_MS;
-  for (;;) {
-    const status = await federationStatus(lab, organisation);
-    const behind = planesBehind(status);
-    if (behind.length === 0) return;
-    if (clock.now() > deadline) {
+  await Promise.all(
+    COMPLETE_ORGANISATIONS.map(async (organisation) => {
+      let behind: readonly string[] = [];
+      const inForce = await pollFor(async () => {
+        behind = planesBehind(await federationStatus(lab, organisation));
+        return behind.length === 0 ? true : undefined;
+      }, RECONCILED);
+      if (inForce) return;
       throw new DrawbridgeError(
         "program_failed",
         `the reconciler of ${organisation} has not brought ${behind.join(", ")} into force`,
-        { hint: `See drawbridge federation status --config ${status.configFile}` },
+        {
+          hint: `See drawbridge federation status --config ${lab.paths.organisation(organisation).federationConfig}`,
+        },
       );
-    }
-    await clock.sleep(POLL_MS);
-  }
-}
-
-/** Who is contained where, among the complete organisations. */
-export async function containments(lab: Lab): Promise<{ at: CompleteOrganisation; partner: string }[]> {
-  const found = await Promise.all(
-    COMPLETE_ORGANISATIONS.map(async (at) =>
-      (await federationStatus(lab, at)).containment.map(({ partner }) => ({ at, partner })),
-    ),
+    }),
   );
-  return found.flat();
 }

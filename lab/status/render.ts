@@ -69,6 +69,9 @@ function federationLines(federation: FederationStatus, palette: Palette): string
     ...federation.containment.map(({ partner, serverName }) =>
       palette.red(`  contained  ${partner}, ${serverName}`),
     ),
+    ...federation.removed.map(({ partner, serverName }) =>
+      palette.red(`  removed  ${partner}, ${serverName}: every plane is closed`),
+    ),
   ];
 }
 

@@ -5,6 +5,7 @@ import { z } from "zod";
 import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { OutcomeName } from "../../src/federation/state/records.ts";
 import { ORGANISATION_NAMES } from "../organisations.ts";
+import { SeededUser } from "../seed/seed-file.ts";
 import { UNIT_STATES } from "../supervisor/client.ts";
 
 /** Of the running program; null while there is none. */
@@ -19,14 +20,6 @@ const ProgramFields = {
   /** What it wrote to standard output and standard error. */
   outputFile: z.string(),
 };
-
-const User = z.strictObject({
-  userId: z.string(),
-  password: z.string(),
-  accessToken: z.string(),
-  /** Whether it may use the homeserver's admin API. */
-  admin: z.boolean(),
-});
 
 const Room = z.strictObject({
   roomId: z.string(),
@@ -101,6 +94,8 @@ const AppliedPlane = z.strictObject({
   drift: z.int().nullable(),
 });
 
+const NamedPartner = z.strictObject({ partner: z.string(), serverName: z.string() });
+
 const Federation = z.strictObject({
   configFile: z.string(),
   /** Bare; `git clone` it to change the registry. */
@@ -111,7 +106,9 @@ const Federation = z.strictObject({
   /** The last revision that the reconciler has taken up. */
   accepted: z.string().nullable(),
   /** Partners that are contained, by the branch. */
-  containment: z.array(z.strictObject({ partner: z.string(), serverName: z.string() })),
+  containment: z.array(NamedPartner),
+  /** Partners of which every plane is declared closed, by the branch. */
+  removed: z.array(NamedPartner),
   /** Null for a plane that was never applied. */
   planes: z.record(z.enum(PLANE_NAMES), AppliedPlane.nullable()),
   stateDirectory: z.string(),
@@ -140,7 +137,7 @@ export const OrganisationStatus = z.strictObject({
   connectProxy: z.url(),
   dataDirectory: z.string(),
   homeserver: z.strictObject({ ...ProgramFields, signingKeyFile: z.string() }),
-  users: z.array(User),
+  users: z.array(SeededUser),
   rooms: z.array(Room),
   clients: z.array(Client),
   gateway: Gateway.optional(),

@@ -14,7 +14,7 @@ import type { SupervisorCommand, SupervisorStatus } from "./client.ts";
 import { ConnectProxy } from "./connect-proxy.ts";
 import { launchCommand, launchPostgres } from "./launch.ts";
 import { Unit } from "./unit-runner.ts";
-import { answers, dependantsOf, POSTGRES, type UnitSpec, unitsOf } from "./unit-specs.ts";
+import { dependantsOf, isReady, POSTGRES, type UnitSpec, unitsOf } from "./unit-specs.ts";
 
 /** processes.json: the process of each unit. */
 export const ProcessRecord = z.record(z.string(), ProcessIdentity);
@@ -40,11 +40,11 @@ export class Supervisor {
     this.#log = log;
     this.#startedAt = clock.now();
     this.#proxy = proxyOf(lab);
-    this.#takeUp(lab);
+    this.#addUnits(lab);
   }
 
-  /** Makes units of what the lab has and this supervisor does not know yet; returns the new ones. */
-  #takeUp(lab: Lab): Unit[] {
+  /** Makes the units of the lab that this supervisor does not have yet, and returns them. */
+  #addUnits(lab: Lab): Unit[] {
     this.#lab = lab;
     this.#specs = unitsOf(lab, this.#programs);
     const added = this.#specs.filter(({ name }) => !this.#units.has(name)).map((spec) => this.#unitOf(spec));
@@ -64,7 +64,7 @@ export class Supervisor {
         program === "postgres"
           ? launchPostgres(this.#lab, this.#clock, log)
           : launchCommand(program, logFile),
-      isReady: async () => spec.ready === undefined || (await answers(spec.ready, PROBE_TIMEOUT_MS)),
+      isReady: async () => spec.ready === undefined || (await isReady(spec.ready, PROBE_TIMEOUT_MS)),
       onProcess: (identity) => this.#record(spec.name, identity),
     });
   }
@@ -134,7 +134,7 @@ export class Supervisor {
   async #extend(): Promise<void> {
     const lab = readLab(this.#lab.paths);
     if (lab === undefined) throw new DrawbridgeError("usage", "the lab's file is gone");
-    const added = this.#takeUp(lab);
+    const added = this.#addUnits(lab);
     if (added.length === 0) return;
     // The server runs; this makes the databases that it does not have yet.
     await this.#units.get(POSTGRES)?.ready();
@@ -158,13 +158,9 @@ export class Supervisor {
 
 function proxyOf(lab: Lab): ConnectProxy<OrganisationName> {
   const { organisations } = lab.ports;
+  const entries = ORGANISATION_NAMES.map((name) => [name, organisations[name].proxy] as const);
   return new ConnectProxy<OrganisationName>({
-    ports: {
-      "org-a": organisations["org-a"].proxy,
-      "org-b": organisations["org-b"].proxy,
-      "org-c": organisations["org-c"].proxy,
-      "org-d": organisations["org-d"].proxy,
-    },
+    ports: Object.fromEntries(entries) as Record<OrganisationName, number>,
     servers: new Map(
       ORGANISATION_NAMES.map((organisation) => [
         lab.serverNames[organisation],

@@ -1,4 +1,4 @@
-// The programs of a lab: what is started how, after what, and how it is known to be ready. Pure.
+// The programs of a lab: the command of each, what it is started after, and the probe of its readiness.
 // Invariant: an organisation's programs are started as its operator would start them, from its own folder.
 import { join } from "node:path";
 import { HOMESERVER_FILES } from "../configuration/synapse-config.ts";
@@ -17,7 +17,7 @@ export interface CommandLine {
   readonly command: string;
   readonly args: readonly string[];
   readonly directory: string;
-  /** Added to what the supervisor itself was given. */
+  /** Added to the supervisor's own environment. */
   readonly environment?: Readonly<Record<string, string>>;
 }
 
@@ -26,13 +26,19 @@ export interface UnitSpec {
   readonly name: string;
   /** Units that must be ready before this one is started. */
   readonly after: readonly string[];
-  /** Files that must be there before it is started. */
+  /** Files that must exist before it is started. */
   readonly needs?: readonly string[];
   readonly program: CommandLine | "postgres";
-  /** Ready when this is answered so; as soon as it runs without one. The embedded PostgreSQL knows by itself. */
-  readonly ready: Sign | undefined;
+  /** Without a probe the program is ready as soon as it runs; the embedded PostgreSQL reports its own readiness. */
+  readonly ready: ReadinessProbe | undefined;
   /** From SIGTERM to SIGKILL. */
   readonly stopTimeoutMs: number;
+}
+
+/** A resource, and the status that it has when the program is ready. */
+export interface ReadinessProbe {
+  readonly url: string;
+  readonly status: number;
 }
 
 /** The Python package of the policy module that A and B run inside their homeservers. */
@@ -44,6 +50,31 @@ export type ProgramName = (typeof PROGRAMS)[number];
 
 export function unitName(organisation: OrganisationName, program: ProgramName): string {
   return `${organisation}/${program}`;
+}
+
+/** How a program's readiness is observed; undefined for the reconciler, which serves nobody. */
+export function readinessProbe(
+  lab: Lab,
+  organisation: OrganisationName,
+  program: ProgramName,
+): ReadinessProbe | undefined {
+  const { clientUrl } = homeserverEndpoints(lab, organisation);
+  if (program === "homeserver") return { url: `${clientUrl}/_matrix/client/versions`, status: 200 };
+  if (program === "reconciler" || !isComplete(organisation)) return undefined;
+  const { jwksUrl, agentCardUrl, nowhereUrl, healthUrl } = serviceEndpoints(lab, organisation);
+  if (program === "gateway") return { url: nowhereUrl, status: 404 };
+  return { url: { issuer: jwksUrl, agent: agentCardUrl, bridge: healthUrl }[program], status: 200 };
+}
+
+/** @param timeoutMs after which a program without an answer counts as not ready */
+export async function isReady({ url, status }: ReadinessProbe, timeoutMs: number): Promise<boolean> {
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(timeoutMs) });
+    await response.body?.cancel();
+    return response.status === status;
+  } catch {
+    return false;
+  }
 }
 
 export function unitsOf(lab: Lab, programs: LabPrograms): UnitSpec[] {
@@ -62,89 +93,52 @@ function homeserver(lab: Lab, organisation: OrganisationName, programs: LabProgr
     program: {
       command: programs.python,
       args: [
-        "-m",
-        "synapse.app.homeserver",
+        ...["-m", "synapse.app.homeserver"],
         ...["--config-path", `${paths.homeserver}/${HOMESERVER_FILES.config}`],
-        // What is read later outranks what was read before.
+        // A file that is read later overrides an earlier one.
         ...(isComplete(organisation) ? ["--config-path", paths.homeserverIncludes] : []),
       ],
       directory: paths.homeserver,
       ...(isComplete(organisation) ? { environment: { PYTHONPATH: BORDER_MODULE } } : {}),
     },
-    ready: {
-      url: `${homeserverEndpoints(lab, organisation).clientUrl}/_matrix/client/versions`,
-      status: 200,
-    },
+    ready: readinessProbe(lab, organisation, "homeserver"),
     stopTimeoutMs: 20_000,
   };
 }
 
 function services(lab: Lab, organisation: CompleteOrganisation, programs: LabPrograms): UnitSpec[] {
   const paths = lab.paths.organisation(organisation);
-  const endpoints = serviceEndpoints(lab, organisation);
   const unit = (
     program: ProgramName,
     command: readonly string[],
     config: string,
     directory: string,
-    ready: Sign | undefined,
     after: readonly ProgramName[],
   ): UnitSpec => ({
     name: unitName(organisation, program),
     after: after.map((name) => unitName(organisation, name)),
-    program: {
-      command: programs.node,
-      args: [...command, "--config", config],
-      directory,
-    },
-    ready,
+    program: { command: programs.node, args: [...command, "--config", config], directory },
+    ready: readinessProbe(lab, organisation, program),
     stopTimeoutMs: 30_000,
   });
-  const good = (url: string): Sign => ({ url, status: 200 });
+  const { drawbridge } = programs;
+  const agent = join(CLONE, "examples", "docs-qa", "main.ts");
+  const reconcilerAfter = ["homeserver", "gateway", "bridge"] as const;
   return [
-    unit(
-      "issuer",
-      [programs.drawbridge, "issuer"],
-      paths.issuerConfig,
-      paths.issuer,
-      good(endpoints.jwksUrl),
-      [],
-    ),
-    unit(
-      "agent",
-      [join(CLONE, "examples", "docs-qa", "main.ts")],
-      paths.agentConfig,
-      paths.agent,
-      good(endpoints.agentCardUrl),
-      [],
-    ),
+    unit("issuer", [drawbridge, "issuer"], paths.issuerConfig, paths.issuer, []),
+    unit("agent", [agent], paths.agentConfig, paths.agent, []),
     // The gateway fetches the issuer's keys as it starts, and serves only then.
-    unit(
-      "gateway",
-      [programs.drawbridge, "gateway"],
-      paths.gatewayConfig,
-      paths.gateway,
-      { url: endpoints.nowhereUrl, status: 404 },
-      ["issuer", "agent"],
-    ),
-    unit(
-      "bridge",
-      [programs.drawbridge, "bridge"],
-      paths.bridgeConfig,
-      paths.bridge,
-      good(endpoints.healthUrl),
-      ["homeserver"],
-    ),
+    unit("gateway", [drawbridge, "gateway"], paths.gatewayConfig, paths.gateway, ["issuer", "agent"]),
+    unit("bridge", [drawbridge, "bridge"], paths.bridgeConfig, paths.bridge, ["homeserver"]),
     {
-      // It acts as the operator, who is registered once the homeserver runs.
       ...unit(
         "reconciler",
-        [programs.drawbridge, "reconcile"],
+        [drawbridge, "reconcile"],
         paths.federationConfig,
         paths.federation,
-        undefined,
-        ["homeserver", "gateway", "bridge"],
+        reconcilerAfter,
       ),
+      // It acts as the operator, who is registered once the homeserver runs.
       needs: [paths.operatorToken],
     },
   ];
@@ -153,23 +147,4 @@ function services(lab: Lab, organisation: CompleteOrganisation, programs: LabPro
 /** Units that are started after `name` and so are to be stopped before it. */
 export function dependantsOf(units: readonly UnitSpec[], name: string): UnitSpec[] {
   return units.filter((unit) => unit.after.includes(name));
-}
-
-// Whether a program answers as it does when it is well.
-
-/** A resource, and the status that shows the program at work. */
-export interface Sign {
-  readonly url: string;
-  readonly status: number;
-}
-
-/** @param timeoutMs after which silence counts as no */
-export async function answers(sign: Sign, timeoutMs: number): Promise<boolean> {
-  try {
-    const response = await fetch(sign.url, { signal: AbortSignal.timeout(timeoutMs) });
-    await response.body?.cancel();
-    return response.status === sign.status;
-  } catch {
-    return false;
-  }
 }

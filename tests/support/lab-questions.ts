@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { ghostFor } from "../../lab/endpoints.ts";
 import type { MatrixUser, RoomEvent } from "../../lab/matrix-user.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../../lab/organisations.ts";
-import { personOf } from "../../lab/seed/seed.ts";
+import { personOf } from "../../lab/seed/seed-file.ts";
 import { a2aMessageId } from "../../src/bridge/ledger/leases.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../src/domain/identifiers.ts";

@@ -11,7 +11,7 @@ import { type Lab, readLab } from "../../lab/lab.ts";
 import { labPaths } from "../../lab/layout.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../../lab/organisations.ts";
 import { identityOf, type ProcessIdentity, signalProcess } from "../../lab/processes.ts";
-import { readSeed, type Seed } from "../../lab/seed/seed.ts";
+import { readSeed, type Seed } from "../../lab/seed/seed-file.ts";
 import type { FedStatus } from "../../lab/status/schema.ts";
 import type { UnitStatus } from "../../lab/supervisor/client.ts";
 import { supervisorClient } from "../../lab/supervisor/client.ts";

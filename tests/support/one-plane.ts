@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { parse, stringify } from "yaml";
 import { BRANCH } from "../../lab/configuration/control-repository.ts";
 import type { MatrixUser } from "../../lab/matrix-user.ts";
-import { personOf } from "../../lab/seed/seed.ts";
+import { personOf } from "../../lab/seed/seed-file.ts";
 import { federationStatus, planesBehind } from "../../lab/status/federation.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId } from "../../src/domain/identifiers.ts";

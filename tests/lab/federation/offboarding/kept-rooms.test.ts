@@ -1,28 +1,27 @@
-// A removal that keeps shared rooms read-only, while a device of the removed partner's listens for keys; and the
-// re-admission that opens them again: what was said meanwhile, counted and read by the people themselves. Then one
-// that was cut in the wrong order and is signed to its end by both: rooms whose memberships cannot be repaired are
-// named, and replaced.
+// A removal that keeps shared rooms read-only, while a device of the removed partner listens for keys; and the
+// re-admission that opens them again, with the messages of the meantime counted and read by the people themselves. Then
+// a removal whose planes were closed in the wrong order, signed to its end by both: rooms whose memberships cannot be
+// repaired are named, and replaced.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import process from "node:process";
 import { after, before, describe, it } from "node:test";
-import { SOURCES } from "../../../../lab/break-glass/contain.ts";
 import { changeRegistry } from "../../../../lab/configuration/control-repository.ts";
 import { EncryptingUser } from "../../../../lab/encrypting-user/encrypting-user.ts";
 import { ghostFor } from "../../../../lab/endpoints.ts";
-import { type Lab, readLab } from "../../../../lab/lab.ts";
+import { type Lab, readLab, SOURCES } from "../../../../lab/lab.ts";
 import { labPaths } from "../../../../lab/layout.ts";
 import type { MatrixUser, RoomEvent } from "../../../../lab/matrix-user.ts";
 import { Operator } from "../../../../lab/observe/operator.ts";
 import { offboard } from "../../../../lab/offboard/offboard.ts";
 import { declareRooms, openRun } from "../../../../lab/offboard/open.ts";
 import { verify } from "../../../../lab/offboard/verify.ts";
-import { walk } from "../../../../lab/offboard/workflow.ts";
+import { removeBetween } from "../../../../lab/offboard/workflow.ts";
 import { type CompleteOrganisation, partnerOf, TRAITS } from "../../../../lab/organisations.ts";
 import { progressOn } from "../../../../lab/progress.ts";
-import { absenceIn, meanwhileIn } from "../../../../lab/readmit/messages-while-removed.ts";
+import { absenceIn, countMessages } from "../../../../lab/readmit/messages-while-removed.ts";
 import type { Readmitted } from "../../../../lab/readmit/readmit.ts";
-import { personOf, readSeed, roomOf, type Seed } from "../../../../lab/seed/seed.ts";
+import { personOf, readSeed, roomOf, type Seed } from "../../../../lab/seed/seed-file.ts";
 import { waitUntilReconciled } from "../../../../lab/status/federation.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
@@ -249,7 +248,7 @@ describe("kept rooms", () => {
       }
       const absence = await absenceIn(room("org-a"), ours, theirs);
       assert.ok(typeof absence === "object", "it was never banned");
-      const counted = await meanwhileIn(unclosable, ours, theirs, absence);
+      const counted = await countMessages(unclosable, ours, theirs, absence);
       assert.ok(counted.cameIn >= 2 && counted.readBack >= 1, JSON.stringify(counted));
     });
 
@@ -273,11 +272,11 @@ describe("kept rooms", () => {
       );
 
       // By hand, and before anything else.
-      await changeRegistry(lab, "org-a", "Cut org-b off", systemClock, (registry) => {
+      await changeRegistry(lab, "org-a", "Cut org-b off", (registry) => {
         const edit = { path: ["planes", "transport"], value: "closed" };
         return new Map([...registry, [ENTRY, editFile(registry.get(ENTRY) ?? "", [edit])]]);
       });
-      await waitUntilReconciled(lab, systemClock, progress);
+      await waitUntilReconciled(lab, progress);
       const meanwhile = await theirs.send(shared, text("org-b meanwhile"));
 
       // Then as it should have been from the beginning, and signed by both.
@@ -286,8 +285,7 @@ describe("kept rooms", () => {
       const run = await openRun(operator, opening);
       assert.equal(await openRun(partner, { ...opening, join: run }), run);
       const stages: string[] = [];
-      const record = await walk([operator, partner], run, {
-        clock: systemClock,
+      const record = await removeBetween([operator, partner], run, {
         closed: ({ organisation, stage }) => stages.push(`${organisation} ${stage}`),
         contained: () => undefined,
         note: (line) => progress.note(line),
@@ -309,7 +307,7 @@ describe("kept rooms", () => {
         stderr.includes(`${shared} is replaced: the partner's server does not hold its bans`),
         stderr,
       );
-      const { readmission } = (await operator.must("readmission", "status", "org-b")) as {
+      const { readmission } = (await operator.mustRun("readmission", "status", "org-b")) as {
         readmission: { touched: TouchedRoom[] };
       };
       const replaced = readmission.touched.find((one) => one.room === shared) ?? assert.fail();

@@ -9,7 +9,7 @@ import { parseDocument } from "yaml";
 import { changeRegistry } from "../../../../lab/configuration/control-repository.ts";
 import { agentName, serviceEndpoints } from "../../../../lab/endpoints.ts";
 import { AGENT, COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../../../../lab/organisations.ts";
-import { roomOf } from "../../../../lab/seed/seed.ts";
+import { roomOf } from "../../../../lab/seed/seed-file.ts";
 import { importPinnedKey } from "../../../../src/cards/pinned-keys.ts";
 import { generateCardKey } from "../../../../src/cards/signing-keys.ts";
 import { verifyCard } from "../../../../src/cards/verify.ts";
@@ -254,7 +254,7 @@ describe("rotation", () => {
 
   it("every guard of a rotation refuses by its name, and nothing is changed [PRT-1]", async () => {
     const repositories = COMPLETE_ORGANISATIONS.map((name) => paths(name).controlRepository);
-    await changeRegistry(lab.lab, B, "Offer an agent that has no key yet", systemClock, (registry) => {
+    await changeRegistry(lab.lab, B, "Offer an agent that has no key yet", (registry) => {
       const file = "registry/organisation.yaml";
       const document = parseDocument(registry.get(file) ?? "");
       document.setIn(["agents", "keyless"], {

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { waivedIn } from "../../../../lab/offboard/record.ts";
 
-describe("waived", () => {
-  it("what was waived is told by name, once for each organisation; what blocks is not among it [OFF-2]", () => {
+describe("waived entries of a record", () => {
+  it("waived entries are listed once for each organisation, and blocking ones are not [OFF-2]", () => {
     const rows = { subject: "rows", reason: "no_interface", waivedBy: "duty", waiver: "server_keeps_it" };
     const blocking = { subject: "!room:c.test", reason: "no_power", waivedBy: null, waiver: null };
     const told = { subject: "rows", found: "no_interface", by: "duty", reason: "server_keeps_it" };

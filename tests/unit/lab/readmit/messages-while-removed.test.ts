@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { absenceIn, meanwhileIn, type Reader } from "../../../../lab/readmit/messages-while-removed.ts";
+import { absenceIn, countMessages, type Reader } from "../../../../lab/readmit/messages-while-removed.ts";
 import type { UserId } from "../../../../src/domain/identifiers.ts";
 
 const [HOST, GUEST] = ["@alice:a.test", "@alice:b.test"] as const;
@@ -45,21 +45,21 @@ const OURS: readonly Said[] = [
   { at: 90, body: "before" },
 ];
 
-describe("meanwhile", () => {
-  it("what was said meanwhile is counted by its time, read back or without content [RDM-1]", async () => {
+describe("messages while a partner is removed", () => {
+  it("the count takes messages by their time, and tells those that can be read back from those without content [RDM-1]", async () => {
     const theirs = copyOf(GUEST, [{ at: 190, body: "three" }, { at: 180 }]);
     const ours = copyOf(HOST, OURS);
     assert.deepEqual(await absenceIn("!r", ours, theirs), ABSENCE);
-    assert.deepEqual(await meanwhileIn("!r", ours, theirs, ABSENCE), {
+    assert.deepEqual(await countMessages("!r", ours, theirs, ABSENCE), {
       ...{ cameIn: 1, saidByOurs: 3, readBack: 1, emptied: 1 },
       isWhole: true,
     });
   });
 
-  it("a copy that is longer than is read is told beside the numbers, and an absence that lies behind it is not taken for none [RDM-1]", async () => {
+  it("a count is marked when a copy is longer than is read, and an absence that lies further back counts as unread [RDM-1]", async () => {
     const theirs = copyOf(GUEST, [{ at: 190, body: "three" }], true);
-    assert.equal((await meanwhileIn("!r", copyOf(HOST, OURS), theirs, ABSENCE)).isWhole, false);
-    assert.equal((await meanwhileIn("!r", copyOf(HOST, OURS, true), theirs, ABSENCE)).saidByOurs, 3);
+    assert.equal((await countMessages("!r", copyOf(HOST, OURS), theirs, ABSENCE)).isWhole, false);
+    assert.equal((await countMessages("!r", copyOf(HOST, OURS, true), theirs, ABSENCE)).saidByOurs, 3);
     assert.equal(await absenceIn("!r", copyOf(HOST, OURS.slice(0, 6), true), theirs), "unread");
     assert.equal(await absenceIn("!r", copyOf(HOST, OURS.slice(0, 6)), theirs), undefined);
   });

@@ -1,4 +1,4 @@
-// A ghost of a guest organisation in a room of its host, at homeservers that answer as the test says.
+// How ghosts come into rooms and replaced rooms are found, at homeservers that answer as the test says.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { MatrixUser } from "../../../../lab/matrix-user.ts";
@@ -46,7 +46,7 @@ async function moveUntil(brought: Promise<void>, clock: ManualClock): Promise<vo
   return brought;
 }
 
-describe("bring ghost", () => {
+describe("bringing a ghost into a room", () => {
   it("a guest's ghost is invited by the guest, and by nobody where it is there already", async (t) => {
     const gone = await room(t, "leave", { guest: true, host: true });
     await moveUntil(gone.brought, gone.clock);
@@ -74,8 +74,6 @@ describe("bring ghost", () => {
   });
 });
 
-// Which room stands for one that was replaced, at a homeserver that answers as the test says.
-
 const NEXT = "!next:a.test" as RoomId;
 const SOURCES = { clock: new ManualClock(0), random: systemRandom };
 
@@ -90,7 +88,7 @@ async function memberOf(t: TestContext, rooms: Readonly<Record<string, string | 
   return new MatrixUser(url, "@alice:a.test" as UserId, "t", SOURCES);
 }
 
-describe("replacements", () => {
+describe("rooms that replace others", () => {
   it("a room that was replaced is found by the predecessor that the new one names", async (t) => {
     const member = await memberOf(t, { "!other:a.test": undefined, [NEXT]: "!old:b.test" });
     assert.equal(await replacementOf("!old:b.test", member), NEXT);
