@@ -156,3 +156,14 @@ export interface Admitted {
   /** How many notices the transaction caused; some may be suppressed by their interval. */
   readonly notices: number;
 }
+
+export const NOTHING_ADMITTED: Admitted = {
+  replayed: false,
+  admitted: 0,
+  denied: 0,
+  envelopes: 0,
+  envelopesDenied: 0,
+  malformed: 0,
+  canceled: [],
+  notices: 0,
+};

@@ -4,7 +4,15 @@
 // of a write are all written or none.
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { inTransaction, leaseLost, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import {
+  entities,
+  inTransaction,
+  leaseLost,
+  type Queryable,
+  rows,
+  type Statement,
+  toTime,
+} from "./postgres.ts";
 
 /** Version, object stores and indices of a machine's databases. The ledger does not interpret it. */
 export type StoreLayout = readonly unknown[];
@@ -37,37 +45,18 @@ export interface CryptoWrite {
   readonly records: readonly CryptoRecord[];
 }
 
+const STORE = `device_id AS "deviceId", sealed_key AS "sealedKey", databases AS layout,
+  CASE WHEN curve25519 IS NOT NULL
+    THEN json_build_object('curve25519', curve25519, 'ed25519', ed25519) END AS identity`;
+
 const FIND: Statement = {
   name: "crypto_store_find",
-  text: `
-  SELECT device_id, sealed_key, curve25519, ed25519, databases
-  FROM bridge_crypto_stores WHERE ghost_mxid = $1`,
+  text: `SELECT ${STORE} FROM bridge_crypto_stores WHERE ghost_mxid = $1`,
 };
-
-interface Row {
-  device_id: string;
-  sealed_key: Buffer;
-  curve25519: string | null;
-  ed25519: string | null;
-  databases: StoreLayout;
-}
 
 /** Reads a store, finished or not, without raising its fence. */
 export async function findCryptoStore(on: Queryable, ghost: GhostMxid): Promise<CryptoStoreRow | undefined> {
-  const [row] = await rows<Row>(on, FIND, [ghost]);
-  return row === undefined ? undefined : storeOf(row);
-}
-
-function storeOf(row: Row): CryptoStoreRow {
-  return {
-    deviceId: row.device_id,
-    sealedKey: row.sealed_key,
-    identity:
-      row.curve25519 === null || row.ed25519 === null
-        ? undefined
-        : { curve25519: row.curve25519, ed25519: row.ed25519 },
-    layout: Array.isArray(row.databases) ? row.databases : [],
-  };
+  return (await entities<CryptoStoreRow>(on, FIND, [ghost]))[0];
 }
 
 const CREATE: Statement = {
@@ -99,7 +88,7 @@ const CLAIM: Statement = {
   text: `
   UPDATE bridge_crypto_stores SET fence = fence + 1, sealed_key = $4
   WHERE ghost_mxid = $1 AND device_id = $2 AND sealed_key = $3 AND curve25519 IS NOT NULL
-  RETURNING fence::text, device_id, sealed_key, curve25519, ed25519, databases`,
+  RETURNING fence, ${STORE}`,
 };
 
 /**
@@ -113,8 +102,8 @@ export async function claimCryptoStore(
   sealedKey: Buffer,
 ): Promise<(CryptoStoreRow & { readonly fence: bigint }) | undefined> {
   const values = [ghost, found.deviceId, found.sealedKey, sealedKey];
-  const [row] = await rows<Row & { fence: string }>(on, CLAIM, values);
-  return row === undefined ? undefined : { ...storeOf(row), fence: BigInt(row.fence) };
+  const [store] = await entities<CryptoStoreRow & { fence: string }>(on, CLAIM, values);
+  return store && { ...store, fence: BigInt(store.fence) };
 }
 
 const RECORDS_PER_PAGE = 2_000;

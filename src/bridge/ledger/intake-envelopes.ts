@@ -8,6 +8,7 @@ import type { Ingress } from "./admission.ts";
 import {
   type ClaimRequest,
   claimValues,
+  entities,
   leaseLost,
   oneRow,
   rows,
@@ -21,6 +22,8 @@ export interface ClaimedIntakeEnvelope {
   readonly event: EventId;
   readonly fence: string;
   readonly room: RoomId;
+  /** Its place in the room's queue. */
+  readonly place: number;
   readonly sender: UserId;
   readonly originServerTs: number;
   /** SHA-256 of the event as it arrived (`NewIntakeEnvelope.fingerprint`). */
@@ -43,24 +46,10 @@ const CLAIM: Statement = {
   )
   UPDATE bridge_encrypted_intake e SET due_at = $3, is_held = true, woken_at = NULL, fence = e.fence + 1
   FROM due WHERE e.matrix_event_id = due.matrix_event_id
-  RETURNING e.matrix_event_id, e.fence, e.room_id, e.room_seq, e.sender_mxid, e.origin_server_ts,
-    e.intake_fingerprint, e.ingress, e.attempts, e.key_requests, e.admitted_at, e.deadline`,
+  RETURNING e.matrix_event_id AS event, e.fence, e.room_id AS room, e.room_seq::float8 AS place,
+    e.sender_mxid AS sender, e.origin_server_ts::float8 AS "originServerTs", e.intake_fingerprint AS fingerprint,
+    e.ingress, e.attempts, e.key_requests AS "keyRequests", e.admitted_at AS "admittedAt", e.deadline`,
 };
-
-interface EnvelopeRow {
-  matrix_event_id: string;
-  fence: string;
-  room_id: string;
-  room_seq: string;
-  sender_mxid: string;
-  origin_server_ts: string;
-  intake_fingerprint: Buffer;
-  ingress: Ingress;
-  attempts: number;
-  key_requests: number;
-  admitted_at: Date;
-  deadline: Date;
-}
 
 const DEFER: Statement = {
   name: "defer_envelope",
@@ -97,21 +86,8 @@ export function createIntakeEnvelopes(pool: Pool) {
   return {
     /** Claims those that are due longest; those of one room come in the order of their places. */
     async claim(request: ClaimRequest): Promise<ClaimedIntakeEnvelope[]> {
-      return (await rows<EnvelopeRow>(pool, CLAIM, claimValues(request)))
-        .sort((left, right) => Number(left.room_seq) - Number(right.room_seq))
-        .map((row) => ({
-          event: row.matrix_event_id as EventId,
-          fence: row.fence,
-          room: row.room_id as RoomId,
-          sender: row.sender_mxid as UserId,
-          originServerTs: Number(row.origin_server_ts),
-          fingerprint: row.intake_fingerprint,
-          ingress: row.ingress,
-          attempts: row.attempts,
-          keyRequests: row.key_requests,
-          admittedAt: toEpochMs(row.admitted_at),
-          deadline: toEpochMs(row.deadline),
-        }));
+      const claimed = await entities<ClaimedIntakeEnvelope>(pool, CLAIM, claimValues(request));
+      return claimed.sort((left, right) => left.place - right.place);
     },
 
     /**

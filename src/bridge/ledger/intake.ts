@@ -4,7 +4,7 @@
 // mean is decided by `derive`, a pure function of the events and of the known facts.
 import type { Pool, PoolClient } from "pg";
 import { sha256 } from "../../domain/digest.ts";
-import type { Admission, Admitted, Derived } from "./admission.ts";
+import { type Admission, type Admitted, type Derived, NOTHING_ADMITTED } from "./admission.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { keysFound } from "./envelope-expiry.ts";
 import { knownIndices, openBefore, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";
@@ -92,16 +92,7 @@ const WRITE_MALFORMED: Statement = {
   ON CONFLICT DO NOTHING`,
 };
 
-const REPLAY: Admitted = {
-  replayed: true,
-  admitted: 0,
-  denied: 0,
-  envelopes: 0,
-  envelopesDenied: 0,
-  malformed: 0,
-  canceled: [],
-  notices: 0,
-};
+const REPLAY: Admitted = { ...NOTHING_ADMITTED, replayed: true };
 
 const NOTHING: Derived = { delegations: [], envelopes: [], notices: [] };
 

@@ -8,12 +8,12 @@ import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/i
 import type { ContentKeys } from "./content-keys.ts";
 import {
   type ClaimRequest,
+  entities,
   leaseLost,
   oneRow,
   type Queryable,
   rows,
   type Statement,
-  toEpochMs,
   toTime,
 } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
@@ -79,32 +79,18 @@ export interface RetryNote {
   readonly undelivered: boolean;
 }
 
-interface DelegationRow {
-  id: string;
-  fence: string;
-  resumed_from: ClaimedDelegation["resumedFrom"];
-  room_id: string;
-  matrix_event_id: string;
-  sender_mxid: string;
-  ghost_mxid: string;
-  agent_id: string;
-  target_fingerprint: string;
-  thread_root: string | null;
-  prompt: Buffer | null;
-  a2a_task_id: string | null;
-  a2a_context_id: string | null;
-  a2a_attempted: boolean;
-  a2a_unsettled: boolean;
-  retry_reason: TerminalReason | null;
-  attempts: number;
-  admitted_at: Date;
-  accepted_at: Date | null;
-  cancel_requested_at: Date | null;
-}
+type DelegationRow = Omit<ClaimedDelegation, "lease" | "prompt" | "a2aMessageId"> & {
+  readonly id: string;
+  readonly fence: string;
+  readonly sealedPrompt: Buffer | undefined;
+};
 
-const COLUMNS = `d.id, d.fence, d.room_id, d.matrix_event_id, d.sender_mxid, d.ghost_mxid, d.agent_id,
-  d.target_fingerprint, d.thread_root, d.prompt, d.a2a_task_id, d.a2a_context_id,
-  d.a2a_attempted, d.a2a_unsettled, d.retry_reason, d.attempts, d.admitted_at, d.accepted_at, d.cancel_requested_at`;
+const COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_event_id AS "sourceEventId", d.sender_mxid AS sender,
+  d.ghost_mxid AS ghost, d.agent_id AS "agentId", d.target_fingerprint AS "targetFingerprint",
+  d.thread_root AS "threadRoot", d.prompt AS "sealedPrompt", d.a2a_task_id AS "a2aTaskId",
+  d.a2a_context_id AS "a2aContextId", d.a2a_attempted AS "a2aAttempted", d.a2a_unsettled AS "a2aUnsettled",
+  d.retry_reason AS "retryReason", d.attempts, d.admitted_at AS "admittedAt", d.accepted_at AS "acceptedAt",
+  d.cancel_requested_at IS NOT NULL AS "cancelRequested"`;
 
 const CLAIM_HEADS: Statement = {
   name: "claim_heads",
@@ -129,9 +115,9 @@ const CLAIM_HEADS: Statement = {
     UPDATE bridge_delegations d SET
       state = 'dispatching', lease_holder = $1, lease_until = $4, fence = d.fence + 1
     FROM heads h WHERE d.id = h.id AND h.state IN ('queued', 'dispatching')
-    RETURNING ${COLUMNS}, h.state AS resumed_from
+    RETURNING ${COLUMNS}, h.state AS "resumedFrom"
   )
-  SELECT (SELECT count(*)::int FROM stepped_over) AS stepped_over, c.*
+  SELECT (SELECT count(*)::int FROM stepped_over) AS "steppedOver", c.*
   FROM (SELECT 1) one LEFT JOIN claimed c ON true`,
 };
 
@@ -144,7 +130,7 @@ const CLAIM_DUE: Statement = {
   )
   UPDATE bridge_delegations d SET lease_holder = $1, lease_until = $4, due_at = $4, fence = d.fence + 1
   FROM due WHERE d.id = due.id
-  RETURNING ${COLUMNS}, d.state AS resumed_from`,
+  RETURNING ${COLUMNS}, d.state AS "resumedFrom"`,
 };
 
 // Sets the due time of rooms whose heads are among the delegations in the CTE `held` to $4. Rooms are locked in
@@ -202,38 +188,23 @@ export function promptIdentity(sourceEventId: string, ghost: string): string {
 }
 
 function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): ClaimedDelegation {
+  const { id, fence, sealedPrompt, ...fields } = row;
+  const { sourceEventId, ghost } = fields;
   return {
-    lease: { delegationId: row.id, holder, fence: row.fence },
-    resumedFrom: row.resumed_from,
-    roomId: row.room_id as RoomId,
-    sourceEventId: row.matrix_event_id as EventId,
-    sender: row.sender_mxid as UserId,
-    ghost: row.ghost_mxid as GhostMxid,
-    agentId: row.agent_id as AgentId,
-    targetFingerprint: row.target_fingerprint,
-    threadRoot: (row.thread_root ?? undefined) as EventId | undefined,
+    ...fields,
+    lease: { delegationId: id, holder, fence },
     // Decrypted on access: a prompt that no key decrypts must not fail the whole claim.
     get prompt() {
-      if (row.prompt === null) return undefined;
-      return keys.open(row.prompt, promptIdentity(row.matrix_event_id, row.ghost_mxid));
+      return sealedPrompt && keys.open(sealedPrompt, promptIdentity(sourceEventId, ghost));
     },
-    a2aMessageId: a2aMessageId(row.matrix_event_id, row.ghost_mxid),
-    a2aTaskId: row.a2a_task_id ?? undefined,
-    a2aContextId: row.a2a_context_id ?? undefined,
-    a2aAttempted: row.a2a_attempted,
-    a2aUnsettled: row.a2a_unsettled,
-    retryReason: row.retry_reason ?? undefined,
-    attempts: row.attempts,
-    admittedAt: toEpochMs(row.admitted_at),
-    acceptedAt: row.accepted_at === null ? undefined : toEpochMs(row.accepted_at),
-    cancelRequested: row.cancel_requested_at !== null,
+    a2aMessageId: a2aMessageId(sourceEventId, ghost),
   };
 }
 
 /** A claimed head; when no head was claimed, one row still says how many were stepped over. */
-type HeadRow = (DelegationRow | { id: null }) & { stepped_over: number };
+type HeadRow = (DelegationRow | { readonly id: undefined }) & { readonly steppedOver: number };
 
-const isClaimed = (row: HeadRow): row is DelegationRow & { stepped_over: number } => row.id !== null;
+const isClaimed = (row: HeadRow): row is DelegationRow & HeadRow => row.id !== undefined;
 
 function leaseArrays(leases: readonly Lease[]): [string[], string[], string[]] {
   // Rows are locked in ascending order, so that two processes never deadlock.
@@ -265,10 +236,10 @@ export function createLeases(pool: Pool, keys: ContentKeys) {
     async claim(request: ClaimRequest & { readonly holder: string }): Promise<ClaimedDelegation[]> {
       const { holder, limit } = request;
       const times = [toTime(request.now), toTime(request.leaseUntil)];
-      const claimDue = (most: number) => rows<DelegationRow>(pool, CLAIM_DUE, [holder, most, ...times]);
+      const claimDue = (most: number) => entities<DelegationRow>(pool, CLAIM_DUE, [holder, most, ...times]);
       const claimHeads = async (most: number) => {
-        const heads = await rows<HeadRow>(pool, CLAIM_HEADS, [holder, most, ...times]);
-        return { found: heads.filter(isClaimed), steppedOver: (heads[0]?.stepped_over ?? 0) > 0 };
+        const heads = await entities<HeadRow>(pool, CLAIM_HEADS, [holder, most, ...times]);
+        return { found: heads.filter(isClaimed), steppedOver: (heads[0]?.steppedOver ?? 0) > 0 };
       };
       const claimed: ClaimedDelegation[] = [];
       for (let free = limit; free > 0; free = limit - claimed.length) {

@@ -6,6 +6,7 @@ import { encryptedRoomMarker } from "./notices.ts";
 import {
   type ClaimRequest,
   claimValues,
+  entities,
   oneRow,
   type Queryable,
   rows,
@@ -41,17 +42,8 @@ const CLAIM: Statement = {
   )
   UPDATE bridge_ghost_rooms g SET due_at = $3, is_held = true, fence = g.fence + 1
   FROM due WHERE g.room_id = due.room_id AND g.ghost_mxid = due.ghost_mxid
-  RETURNING g.room_id, g.ghost_mxid, g.fence, g.task, g.inviter, g.attempts`,
+  RETURNING g.room_id AS "roomId", g.ghost_mxid AS ghost, g.fence, g.task, g.inviter, g.attempts`,
 };
-
-interface MembershipRow {
-  room_id: string;
-  ghost_mxid: string;
-  fence: string;
-  task: ClaimedMembership["task"];
-  inviter: string | null;
-  attempts: number;
-}
 
 const MINE = "WHERE room_id = $1 AND ghost_mxid = $2 AND fence = $3";
 const mine = (membership: ClaimedMembership) =>
@@ -133,16 +125,8 @@ export interface MembershipOptions {
 
 export function createMemberships(pool: Pool, { isGhost, refuseEncryptedRooms }: MembershipOptions) {
   return {
-    async claim(request: ClaimRequest): Promise<ClaimedMembership[]> {
-      return (await rows<MembershipRow>(pool, CLAIM, claimValues(request))).map((row) => ({
-        roomId: row.room_id as RoomId,
-        ghost: row.ghost_mxid as GhostMxid,
-        fence: row.fence,
-        task: row.task,
-        inviter: (row.inviter ?? undefined) as UserId | undefined,
-        attempts: row.attempts,
-      }));
-    },
+    claim: (request: ClaimRequest): Promise<ClaimedMembership[]> =>
+      entities(pool, CLAIM, claimValues(request)),
 
     /** The ghost has joined: its next task is to read the room's state. */
     async recordJoined(membership: ClaimedMembership, now: number): Promise<void> {

@@ -8,6 +8,7 @@ import type { PlacedIntakeEnvelope, PlacedJob } from "./placement.ts";
 import {
   type ClaimRequest,
   claimValues,
+  entities,
   leaseLost,
   type Queryable,
   rows,
@@ -181,23 +182,10 @@ const CLAIM: Statement = {
   )
   UPDATE bridge_notices n SET due_at = $3, is_held = true, fence = n.fence + 1
   FROM due WHERE n.id = due.id
-  RETURNING n.id, n.fence, n.kind, n.room_id, n.ghost_mxid, n.source_event_id, n.thread_root, n.reason,
-    n.transaction_id, n.first_attempted_at, n.attempts`,
+  RETURNING n.id AS "noticeId", n.fence, n.kind, n.room_id AS "roomId", n.ghost_mxid AS ghost,
+    n.source_event_id AS "sourceEventId", n.thread_root AS "threadRoot", n.reason,
+    n.transaction_id AS "transactionId", n.first_attempted_at AS "firstAttemptedAt", n.attempts`,
 };
-
-interface NoticeRow {
-  id: string;
-  fence: string;
-  kind: NoticeKind;
-  room_id: string;
-  ghost_mxid: string;
-  source_event_id: string | null;
-  thread_root: string | null;
-  reason: NoticeReason | null;
-  transaction_id: string;
-  first_attempted_at: Date | null;
-  attempts: number;
-}
 
 // A notice that was claimed again has a higher fence; then no row matches.
 const SETTLE = "WHERE id = $1 AND fence = $2 AND state = 'pending'";
@@ -221,21 +209,7 @@ const DROPPED: Statement = {
 
 export function createNotices(pool: Pool) {
   return {
-    async claim(request: ClaimRequest): Promise<ClaimedNotice[]> {
-      return (await rows<NoticeRow>(pool, CLAIM, claimValues(request))).map((row) => ({
-        noticeId: row.id,
-        fence: row.fence,
-        kind: row.kind,
-        roomId: row.room_id as RoomId,
-        ghost: row.ghost_mxid as GhostMxid,
-        sourceEventId: (row.source_event_id ?? undefined) as EventId | undefined,
-        threadRoot: (row.thread_root ?? undefined) as EventId | undefined,
-        reason: row.reason ?? undefined,
-        transactionId: row.transaction_id as TransactionId,
-        firstAttemptedAt: row.first_attempted_at?.getTime(),
-        attempts: row.attempts,
-      }));
-    },
+    claim: (request: ClaimRequest): Promise<ClaimedNotice[]> => entities(pool, CLAIM, claimValues(request)),
 
     /** @throws DrawbridgeError `lease_lost` when another worker has claimed it: this one must not send it */
     async recordAttempt({ noticeId, fence }: ClaimedNotice, now: number): Promise<void> {

@@ -70,6 +70,25 @@ export async function oneRow<Row extends QueryResultRow>(
   return row;
 }
 
+/**
+ * Rows whose columns are named as the fields of `Entity` (`room_id AS "roomId"`): NULL becomes undefined, and a
+ * timestamp becomes milliseconds since the Unix epoch.
+ */
+export async function entities<Entity extends object>(
+  on: Queryable,
+  statement: Statement,
+  values: readonly unknown[],
+): Promise<Entity[]> {
+  const found = await rows(on, statement, values);
+  for (const row of found) {
+    for (const [name, value] of Object.entries(row)) {
+      if (value === null) row[name] = undefined;
+      else if (value instanceof Date) row[name] = toEpochMs(value);
+    }
+  }
+  return found as Entity[];
+}
+
 /** A holder's write touched no row: the lease has passed to another holder, or the row is terminal. */
 export function leaseLost(what: string): DrawbridgeError {
   return new DrawbridgeError("lease_lost", `${what} is no longer held by this process`, {

@@ -6,7 +6,7 @@ import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/ide
 import type { ContentKeys } from "./content-keys.ts";
 import { sourceOf } from "./delegations.ts";
 import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
-import { leaseLost, oneRow, rows, type Statement, toTime } from "./postgres.ts";
+import { entities, leaseLost, oneRow, rows, type Statement, toTime } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { SendPurpose } from "./states.ts";
 import { replyTransactionId } from "./transaction-ids.ts";
@@ -62,21 +62,15 @@ const RECORD_REPLY: Statement = {
 const PENDING_REPLY: Statement = {
   name: "pending_reply",
   text: `
-  SELECT s.id, s.purpose, s.ordinal, s.transaction_id, s.event_type, s.content, s.first_attempted_at
+  SELECT s.id AS "sendId", s.purpose, s.ordinal, d.room_id AS "roomId", d.ghost_mxid AS ghost,
+    d.matrix_event_id AS "sourceEventId", s.transaction_id AS "transactionId", s.event_type AS "eventType",
+    s.content, s.first_attempted_at AS "firstAttemptedAt"
   FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id
   WHERE ${HELD} AND s.state = 'pending' AND s.purpose = 'reply'
   ORDER BY s.ordinal`,
 };
 
-interface PendingRow {
-  id: string;
-  purpose: SendPurpose;
-  ordinal: number;
-  transaction_id: string;
-  event_type: string;
-  content: Buffer;
-  first_attempted_at: Date | null;
-}
+type SealedSend = Omit<PendingSend, "content"> & { readonly content: Buffer };
 
 const RECORD_ATTEMPT: Statement = {
   name: "record_attempt",
@@ -132,22 +126,14 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
 
     /** The unsent parts of a delegation in `reply_pending`, in order. */
     async pendingReply(lease: Lease): Promise<PendingSend[]> {
-      const source = await sourceOf(pool, lease);
-      const pending = await rows<PendingRow>(pool, PENDING_REPLY, [...heldBy(lease)]);
-      return pending.map((row) => ({
-        sendId: row.id,
-        purpose: row.purpose,
-        ordinal: row.ordinal,
-        roomId: source.room,
-        ghost: source.ghost,
-        sourceEventId: source.event,
-        transactionId: row.transaction_id as TransactionId,
-        eventType: row.event_type,
-        content: JSON.parse(keys.open(row.content, sendIdentity(row.transaction_id))) as Record<
-          string,
-          unknown
-        >,
-        firstAttemptedAt: row.first_attempted_at?.getTime(),
+      // Rejects when the lease is lost, even if nothing is pending.
+      await sourceOf(pool, lease);
+      const pending = await entities<SealedSend>(pool, PENDING_REPLY, [...heldBy(lease)]);
+      return pending.map((send) => ({
+        ...send,
+        content: JSON.parse(
+          keys.open(send.content, sendIdentity(send.transactionId)),
+        ) as PendingSend["content"],
       }));
     },
 

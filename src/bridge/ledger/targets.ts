@@ -1,7 +1,7 @@
 // Targets: the last trust decision on each ghost's Agent Card. A decision that changes is audited (svc.agent_card.v1).
 import type { Pool } from "pg";
 import type { AgentId, GhostMxid, ServerName } from "../../domain/identifiers.ts";
-import { oneRow, rows, type Statement, toTime } from "./postgres.ts";
+import { entities, oneRow, type Statement, toTime } from "./postgres.ts";
 import type { TargetTrust } from "./states.ts";
 
 /** The trust decision on a target's card, as last recorded. */
@@ -24,19 +24,11 @@ export interface TargetDecision extends TargetRecord {
 
 const TARGETS: Statement = {
   name: "targets",
-  text: `SELECT ghost_mxid, agent_id, trust, target_fingerprint, card_digest, agent_version, checked_at
-         FROM bridge_targets WHERE $1::text IS NULL OR ghost_mxid = $1`,
+  text: `
+  SELECT ghost_mxid AS ghost, agent_id AS "agentId", trust, target_fingerprint AS "targetFingerprint",
+    card_digest AS "cardDigest", agent_version AS "agentVersion", checked_at AS "checkedAt"
+  FROM bridge_targets WHERE $1::text IS NULL OR ghost_mxid = $1`,
 };
-
-interface TargetRow {
-  ghost_mxid: string;
-  agent_id: string;
-  trust: TargetTrust;
-  target_fingerprint: string;
-  card_digest: string | null;
-  agent_version: string | null;
-  checked_at: Date;
-}
 
 const RECORD: Statement = {
   name: "record_target",
@@ -67,16 +59,7 @@ const RECORD: Statement = {
 };
 
 export function createTargets(pool: Pool) {
-  const read = async (ghost: GhostMxid | null): Promise<readonly TargetRecord[]> =>
-    (await rows<TargetRow>(pool, TARGETS, [ghost])).map((row) => ({
-      ghost: row.ghost_mxid as GhostMxid,
-      agentId: row.agent_id as AgentId,
-      trust: row.trust,
-      targetFingerprint: row.target_fingerprint,
-      cardDigest: row.card_digest ?? undefined,
-      agentVersion: row.agent_version ?? undefined,
-      checkedAt: row.checked_at.getTime(),
-    }));
+  const read = (ghost: GhostMxid | null) => entities<TargetRecord>(pool, TARGETS, [ghost]);
   return {
     async get(ghost: GhostMxid): Promise<TargetRecord | undefined> {
       return (await read(ghost))[0];

@@ -55,6 +55,7 @@ describe("intake envelopes", () => {
         event: event("e1"),
         fence: "1",
         room: room("r"),
+        place: 1,
         sender: "@alice:a.test",
         originServerTs: T0,
         fingerprint: sha256("e1"),
