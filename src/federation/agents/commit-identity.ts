@@ -1,6 +1,6 @@
-// What the three commands share: one commit that leaves planes 1 to 3 alone, the planes that it does change
-// brought into force, and what was seen. Invariant: a change that is committed already is not committed again.
-
+// What rotating, pinning and withdrawing an identity share: one commit, the planes that it changes brought into force,
+// and the result. Invariants: a change that would reach planes 1 to 3 is refused before it is committed; a change that
+// is committed already is not committed again.
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
@@ -12,7 +12,7 @@ import { type Federation, timestamp } from "../reconcile/context.ts";
 import type { PassResult } from "../reconcile/pass.ts";
 import type { Registry } from "../registry/partner.ts";
 import { refuse } from "./guards.ts";
-import type { Condition, Seal } from "./proof.ts";
+import { type Condition, joinProofs, type Proof, type Seal } from "./proof.ts";
 
 export interface IdentityContext extends Federation {
   readonly onWait?: () => void;
@@ -33,7 +33,7 @@ export interface IdentityResult {
   readonly conditions: readonly Condition[];
   /** Whether every condition is met. */
   readonly complete: boolean;
-  /** What was given and did not count. */
+  /** What was given on the command line and did not count. */
   readonly notes: readonly string[];
 }
 
@@ -57,7 +57,7 @@ export async function commitIdentity(
     ...(intend === undefined ? {} : { intend }),
   });
   const { change, base } = committed;
-  // What stands there already is compared with itself: it is told by its digests all the same.
+  // What is committed already is compared with itself, so that its digests are reported as well.
   if (change === undefined) untouched = requireUntouched(base.registry, base.registry);
   return { ...committed, untouched };
 }
@@ -66,7 +66,7 @@ export async function commitIdentity(
 export async function bringIntoForce(
   context: IdentityContext,
   planes: readonly PlaneName[],
-): Promise<{ readonly conditions: readonly Condition[]; readonly pass: PassResult | undefined }> {
+): Promise<{ readonly proof: Proof; readonly pass: PassResult | undefined }> {
   const conditions: Condition[] = [];
   let last: PassResult | undefined;
   for (const plane of planes) {
@@ -81,14 +81,30 @@ export async function bringIntoForce(
       hint: `Run drawbridge reconcile --once --plane ${plane}, and do what it names; then this again.`,
     });
   }
-  return { conditions, pass: last };
+  return { proof: { items: [], conditions }, pass: last };
 }
 
 export function isComplete(conditions: readonly Condition[]): boolean {
   return conditions.every(({ verdict }) => verdict === "met");
 }
 
-/** Keeps what was seen; returns the file. */
+/** The result of a change, from its commit and everything that was observed of it. */
+export function identityResult(
+  { change, revision, untouched }: CommittedIdentity,
+  seal: Seal,
+  proofs: readonly Proof[],
+  rest: Pick<IdentityResult, "act" | "agent" | "partner" | "keyId" | "oldKeyId" | "notes">,
+): IdentityResult {
+  const { items, conditions } = joinProofs(proofs);
+  return {
+    ...rest,
+    ...{ revision, committed: change !== undefined, untouched, conditions },
+    items: [...untouchedItems(untouched, seal), ...items],
+    complete: isComplete(conditions),
+  };
+}
+
+/** Writes what was observed to a file of the state folder, and returns its path. */
 export function keepEvidence({ state, clock }: IdentityContext, result: IdentityResult): string {
   const at = timestamp(clock.now()).replaceAll(/[-:]/g, "");
   const { act, agent, partner, revision, items, conditions, complete } = result;
@@ -97,9 +113,6 @@ export function keepEvidence({ state, clock }: IdentityContext, result: Identity
   writeWhole(file, `${JSON.stringify(text, null, 2)}\n`, PRIVATE);
   return file;
 }
-
-// Planes 1 to 3 before and after a change of one agent's identity, by the digest of all that is rendered for
-// them. Invariant: a change that would touch them is refused before it is committed.
 
 const UNTOUCHED = ["transport", "rooms", "border"] as const satisfies readonly PlaneName[];
 
@@ -110,7 +123,7 @@ export interface Untouched {
 }
 
 /** @throws DrawbridgeError `guard_refused` */
-export function requireUntouched(before: Registry, after: Registry): readonly Untouched[] {
+function requireUntouched(before: Registry, after: Registry): readonly Untouched[] {
   const [old, now] = [digests(before), digests(after)];
   return UNTOUCHED.map((plane) => {
     if (old[plane] !== now[plane]) {
@@ -127,7 +140,7 @@ function digests(registry: Registry): Record<(typeof UNTOUCHED)[number], string>
   return { transport: of("transport"), rooms: of("rooms"), border: of("border") };
 }
 
-export function untouchedItems(untouched: readonly Untouched[], seal: Seal): EvidenceItem[] {
+function untouchedItems(untouched: readonly Untouched[], seal: Seal): EvidenceItem[] {
   return untouched.map(({ plane, before, after }) =>
     seal({
       plane,

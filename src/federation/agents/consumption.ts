@@ -1,5 +1,6 @@
 // Whose entry pins an agent: a partner's file, or the organisation's own for agents that no partner publishes.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { ChangeBase } from "../change/commit-change.ts";
 import type { FileEdit } from "../change/edit-file.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
@@ -12,6 +13,7 @@ import {
   thumbprintOf,
   withCardKeys,
 } from "../registry/retired.ts";
+import { pinsOf } from "./guards.ts";
 
 type Consumes = Partner["card"]["consumes"];
 
@@ -52,6 +54,11 @@ export function consumerOf(registry: Registry, name: string): Consumer {
     retired: partner.retired.cardKeys,
     keyIds: partner.keyIds.card,
   };
+}
+
+/** An identity as the registry writes it. */
+export function cardIdentityOf({ keyId, jwk: { x, y } }: PinnedIdentity): CardIdentity {
+  return { keyId, jwk: { kty: "EC", crv: "P-256", x, y } };
 }
 
 /** @throws DrawbridgeError `usage` when the entry does not consume it */
@@ -96,22 +103,13 @@ function addedKeyId({ keyIds }: Consumer, instead: PinnedIdentity | undefined): 
 }
 
 function isPinnedElsewhere(
-  { organisation, partners }: Registry,
+  registry: Registry,
   { file }: Consumer,
   agent: string,
   { jwk }: PinnedIdentity,
 ): boolean {
   const thumbprint = thumbprintOf(jwk);
-  const others = [
-    { file: ORGANISATION_FILE, consumes: organisation.consumes },
-    ...partners.map((entry) => ({ file: entry.file, consumes: entry.partner.card.consumes })),
-  ];
-  return others.some((other) =>
-    Object.entries(other.consumes).some(
-      ([name, { cardIdentity }]) =>
-        !(other.file === file && name === agent) &&
-        cardIdentity !== undefined &&
-        thumbprintOf(cardIdentity.jwk) === thumbprint,
-    ),
+  return pinsOf(registry).some(
+    (pin) => thumbprintOf(pin.identity.jwk) === thumbprint && !(pin.file === file && pin.agent === agent),
   );
 }

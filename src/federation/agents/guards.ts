@@ -1,6 +1,7 @@
 // What may not happen to an agent's identity, each rule by its name. Pure.
 // Invariant: a refusal names its rule and the way out, and nothing was changed when it is told.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Registry } from "../registry/partner.ts";
 import { type PinnedIdentity, type RetiredCardKey, thumbprintOf } from "../registry/retired.ts";
 
@@ -33,20 +34,38 @@ export function refuse(rule: Guard, message: string): DrawbridgeError {
   });
 }
 
-/** Where a key is pinned now, as a path of the registry; undefined when it is nowhere. */
-export function pinnedWhere({ organisation, partners }: Registry, thumbprint: string): string | undefined {
-  for (const [agent, { cardKeys }] of Object.entries(organisation.agents)) {
-    if (cardKeys.some(({ jwk }) => thumbprintOf(jwk) === thumbprint)) return `agents.${agent}.cardKeys`;
-  }
-  for (const [agent, { cardIdentity }] of Object.entries(organisation.consumes)) {
-    if (cardIdentity && thumbprintOf(cardIdentity.jwk) === thumbprint) return `consumes.${agent}`;
-  }
-  for (const { name, partner } of partners) {
-    for (const [agent, { cardIdentity }] of Object.entries(partner.card.consumes)) {
-      if (cardIdentity && thumbprintOf(cardIdentity.jwk) === thumbprint) return `${name}: consumes.${agent}`;
-    }
-  }
-  return undefined;
+export interface Pin {
+  readonly agent: string;
+  readonly identity: PinnedIdentity;
+  readonly file: string;
+  /** As a person finds it in the registry. */
+  readonly where: string;
+}
+
+/** Every pin of an agent that we or a partner publish, in the organisation's entry and in the partners'. */
+export function pinsOf({ organisation, partners }: Registry): readonly Pin[] {
+  const entries = [
+    { file: ORGANISATION_FILE, label: "", consumes: organisation.consumes },
+    ...partners.map(({ file, name, partner }) => ({
+      ...{ file, label: `${name}: `, consumes: partner.card.consumes },
+    })),
+  ];
+  return entries.flatMap(({ file, label, consumes }) =>
+    Object.entries(consumes).flatMap(([agent, { cardIdentity }]): readonly Pin[] =>
+      cardIdentity === undefined
+        ? []
+        : [{ agent, identity: cardIdentity, file, where: `${label}consumes.${agent}` }],
+    ),
+  );
+}
+
+/** Where a key is published or pinned now, as a path of the registry; undefined when it is nowhere. */
+function pinnedWhere(registry: Registry, thumbprint: string): string | undefined {
+  const published = Object.entries(registry.organisation.agents).find(([, { cardKeys }]) =>
+    cardKeys.some(({ jwk }) => thumbprintOf(jwk) === thumbprint),
+  );
+  if (published !== undefined) return `agents.${published[0]}.cardKeys`;
+  return pinsOf(registry).find(({ identity }) => thumbprintOf(identity.jwk) === thumbprint)?.where;
 }
 
 /** Refuses a key that anybody has retired, or whose ID its own owner has. @throws DrawbridgeError */

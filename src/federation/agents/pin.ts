@@ -13,10 +13,9 @@ import {
   commitIdentity,
   type IdentityContext,
   type IdentityResult,
-  isComplete,
-  untouchedItems,
+  identityResult,
 } from "./commit-identity.ts";
-import { consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
+import { cardIdentityOf, consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
 import { refuse, refuseRetired } from "./guards.ts";
 import {
   type AgentParts,
@@ -49,16 +48,14 @@ export function proposePin(base: ChangeBase, options: PinOptions): Proposal | un
   if (current !== undefined && current.keyId !== replaces) {
     throw refuse("pinned_jwk", `${agent} is pinned to ${current.keyId} already`);
   }
-  const { keyId, jwk } = identity;
-  const pin = { keyId, jwk: { kty: "EC", crv: "P-256", x: jwk.x, y: jwk.y } };
   const text = editFile(base.textOf(consumer.file), [
-    { path: [...consumer.path, agent, "cardIdentity"], value: pin },
+    { path: [...consumer.path, agent, "cardIdentity"], value: cardIdentityOf(identity) },
     ...(current === undefined ? [] : retireEdits(base, consumer, agent, current, identity)),
   ]);
   const instead = current === undefined ? "" : ` in place of ${current.keyId}`;
   return {
     edits: new Map([[consumer.file, text]]),
-    message: `Pin ${agent} of ${consumer.serverName}\n\nKey ${keyId}${instead}. Planes 1 to 3 are untouched.\n`,
+    message: `Pin ${agent} of ${consumer.serverName}\n\nKey ${identity.keyId}${instead}. Planes 1 to 3 are untouched.\n`,
   };
 }
 
@@ -137,31 +134,21 @@ export async function pinAgent(
   const seal = sealFor(consumer.serverName, agent, parts.clock);
   const force = await bringIntoForce(context, ["card"]);
   const oldCards = oldCard === null ? [] : [Buffer.from(oldCard, "base64")];
-  const identities = await proveIdentities({ seal, agent, old, fresh: identity, oldCards, served });
-  const fingerprint = targetFingerprint(agent, { cardUrl, cardIdentity: asCardIdentity(identity) });
+  const identities = await proveIdentities({ seal, old, fresh: identity, oldCards, served });
+  const fingerprint = targetFingerprint(agent, { cardUrl, cardIdentity: cardIdentityOf(identity) });
   const bridge = await proveByBridge(parts, { agent, seal, wanted: "verified" }, fingerprint);
-  const conditions = [...force.conditions, ...identities.conditions, ...bridge.conditions];
-  const complete = isComplete(conditions);
+  const result = identityResult(committed, seal, [force.proof, identities, bridge], {
+    ...{ act: "pin", agent, partner: consumer.serverName },
+    ...{ keyId: identity.keyId, oldKeyId: old?.keyId ?? null },
+    notes: await unusedCardNotes(options.oldCard, old === undefined ? [] : [old]),
+  });
   if (served.fetched && (await isSignedByPin(served.bytes, identity))) {
     const card = Buffer.from(served.bytes).toString("base64");
-    // The old one is in the memory for as long as it is needed.
-    state.write(lastCardFile(options), { version: 1, pin: asCardIdentity(identity), card });
+    // The card of the old key stays in the other file for as long as it is needed.
+    state.write(lastCardFile(options), { version: 1, pin: cardIdentityOf(identity), card });
   }
-  if (complete) state.remove(memory);
-  return {
-    act: "pin",
-    agent,
-    partner: consumer.serverName,
-    revision: committed.revision,
-    committed: committed.change !== undefined,
-    keyId: identity.keyId,
-    oldKeyId: old?.keyId ?? null,
-    untouched: committed.untouched,
-    items: [...untouchedItems(committed.untouched, seal), ...identities.items, ...bridge.items],
-    conditions,
-    complete,
-    notes: await unusedCardNotes(options.oldCard, old === undefined ? [] : [old]),
-  };
+  if (result.complete) state.remove(memory);
+  return result;
 }
 
 function memoryFile({ partner, agent }: PinOptions): string {
@@ -172,15 +159,11 @@ function lastCardFile({ partner, agent }: PinOptions): string {
   return `agents/card-${encodeURIComponent(partner)}-${agent}.json`;
 }
 
-function asCardIdentity({ keyId, jwk }: PinnedIdentity): CardIdentity {
-  return { keyId, jwk: { kty: "EC", crv: "P-256", x: jwk.x, y: jwk.y } };
-}
-
 function memoryOf(fresh: PinnedIdentity, old: PinnedIdentity | undefined, oldCard: string | null) {
   return {
     version: 1,
-    fresh: asCardIdentity(fresh),
-    old: old === undefined ? null : asCardIdentity(old),
+    fresh: cardIdentityOf(fresh),
+    old: old === undefined ? null : cardIdentityOf(old),
     oldCard,
   } as const;
 }

@@ -1,6 +1,6 @@
-// Proves that one identity of an agent fails and the other verifies: by verification against the pins, by what
-// is served, and by what the bridge has decided. Invariants: what could not be seen is unknown and proves
-// nothing; a decision of the bridge counts only for the very target that is pinned now.
+// Proves that one identity of an agent fails and the other verifies: by verification against the pins, by the card that
+// is served, and by what the bridge has decided. Invariants: what could not be observed is unknown and proves nothing; a
+// decision of the bridge counts only for the very target that is pinned now.
 
 import { resolve } from "node:path";
 import type { FetchedCard } from "../../cards/fetch.ts";
@@ -11,7 +11,7 @@ import type { Clock } from "../../domain/clock.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
-  evidenceItem,
+  operatorItem,
 } from "../../records/format/evidence-item.ts";
 import { PublicationFile } from "../../rendered-files/publication-file.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
@@ -38,22 +38,12 @@ type Finding = Pick<EvidenceItemBody, "plane" | "probe" | "layer" | "verdict" | 
   Partial<Pick<EvidenceItemBody, "references" | "status">>;
 export type Seal = (finding: Finding) => EvidenceItem;
 
+/** Seals findings about one agent of one partner, as the operator. */
 export function sealFor(partner: string, agent: string, clock: Clock): Seal {
-  return (finding) =>
-    evidenceItem({
-      schema: "svc.federation.evidence_item.v1",
-      partner,
-      vantage: "operator",
-      subject: agent,
-      status: null,
-      references: [],
-      at: new Date(clock.now()).toISOString(),
-      durationMs: null,
-      ...finding,
-    });
+  return (finding) => operatorItem(clock.now(), { partner, subject: agent, ...finding });
 }
 
-/** Something that must have been seen before a change of identity is complete. */
+/** What must be observed before a change of identity is complete. */
 export interface Condition {
   readonly condition: string;
   readonly verdict: "met" | "not_met" | "unknown";
@@ -66,9 +56,15 @@ export interface Proof {
   readonly conditions: readonly Condition[];
 }
 
-export interface ProofWants {
+export function joinProofs(proofs: readonly Proof[]): Proof {
+  return {
+    items: proofs.flatMap(({ items }) => items),
+    conditions: proofs.flatMap(({ conditions }) => conditions),
+  };
+}
+
+export interface IdentityProofInput {
   readonly seal: Seal;
-  readonly agent: string;
   /** Undefined: nothing was pinned before. */
   readonly old: PinnedIdentity | undefined;
   readonly fresh: PinnedIdentity;
@@ -79,90 +75,71 @@ export interface ProofWants {
 }
 
 /** The old identity fails against the new pin, and the new one does not verify by the old. */
-export async function proveIdentities(wants: ProofWants): Promise<Proof> {
-  const { seal, old, fresh, oldCards, served } = wants;
-  const newPin = [await importPinnedKey(fresh.keyId, fresh.jwk)];
-  const items: EvidenceItem[] = [];
-  const conditions: Condition[] = [];
-  const push = (item: EvidenceItem, condition: Condition) => {
-    items.push(item);
-    conditions.push(condition);
-  };
-
+export async function proveIdentities(input: IdentityProofInput): Promise<Proof> {
+  const { seal, old, fresh, oldCards, served } = input;
+  const failsByNewPin = { probe: "old_identity", condition: "old_identity_fails", pin: fresh } as const;
+  const proofs: Proof[] = [];
   for (const card of oldCards) {
-    const verdict = await verifyCard(card, newPin);
-    const reason = verdict.accepted ? "accepted" : verdict.reason;
-    push(
-      seal({
-        plane: "card",
-        probe: "old_identity",
-        layer: "card",
-        verdict: verdict.accepted ? "open" : "closed",
-        reason,
-        references: [`pin=${fresh.keyId}`],
-      }),
-      condition("old_identity_fails", verdict.accepted ? "not_met" : "met", reason, STILL_TRUSTED),
-    );
+    proofs.push(await proveCard(seal, card, { ...failsByNewPin, wanted: "closed", hint: STILL_TRUSTED }));
   }
-
   if (old !== undefined && oldCards.length === 0) {
     const reason = "no_card_of_the_old_key";
-    push(
-      seal({
-        plane: "card",
-        probe: "old_identity",
-        layer: "none",
-        verdict: "unknown",
-        reason,
-        references: [`pin=${fresh.keyId}`],
-      }),
-      condition("old_identity_fails", "unknown", reason, NO_OLD_CARD),
-    );
+    proofs.push(notProved(seal, { ...failsByNewPin, hint: NO_OLD_CARD }, { reason }));
   }
-
+  const verifies = {
+    ...{ probe: "new_identity", condition: "new_identity_verifies", pin: fresh, hint: NOT_SERVED },
+  } as const;
   if (!served.fetched) {
-    const what = seal({
-      plane: "card",
-      probe: "new_identity",
-      layer: "none",
-      verdict: "unknown",
-      reason: served.failure,
-      status: served.status ?? null,
-    });
-    push(what, condition("new_identity_verifies", "unknown", served.failure, NOT_SERVED));
-    return { items, conditions };
+    const finding = { reason: served.failure, status: served.status ?? null, references: [] };
+    return joinProofs([...proofs, notProved(seal, verifies, finding)]);
   }
-  const verdict = await verifyCard(served.bytes, newPin);
-  const reason = verdict.accepted ? "card_verified" : verdict.reason;
-  push(
-    seal({
-      plane: "card",
-      probe: "new_identity",
-      layer: "card",
-      verdict: verdict.accepted ? "open" : "closed",
-      reason,
-      references: [`pin=${fresh.keyId}`, ...(verdict.accepted ? [`card=${verdict.digest}`] : [])],
-    }),
-    condition("new_identity_verifies", verdict.accepted ? "met" : "not_met", reason, NOT_SERVED),
-  );
-  if (old === undefined) return { items, conditions };
-  const byOld = await verifyCard(served.bytes, [await importPinnedKey(old.keyId, old.jwk)]);
-  const oldReason = byOld.accepted ? "accepted" : byOld.reason;
-  push(
-    seal({
-      plane: "card",
-      probe: "served_by_old_pin",
-      layer: "card",
-      verdict: byOld.accepted ? "open" : "closed",
-      reason: oldReason,
-      references: [`pin=${old.keyId}`],
-    }),
-    condition("old_key_not_served", byOld.accepted ? "not_met" : "met", oldReason, NOT_SERVED),
-  );
-  return { items, conditions };
+  proofs.push(await proveCard(seal, served.bytes, { ...verifies, wanted: "open" }));
+  if (old !== undefined) {
+    const byOldPin = { probe: "served_by_old_pin", condition: "old_key_not_served", pin: old } as const;
+    proofs.push(await proveCard(seal, served.bytes, { ...byOldPin, wanted: "closed", hint: NOT_SERVED }));
+  }
+  return joinProofs(proofs);
 }
 
-/** What is to be told of a card that was named as the old key's, and is not: it counts for nothing. */
+/** What a card is proved against: a pin, and whether it is to verify (`open`) or to fail. */
+interface CardProof {
+  readonly probe: string;
+  readonly condition: string;
+  readonly pin: PinnedIdentity;
+  readonly wanted: "open" | "closed";
+  readonly hint: string;
+}
+
+async function proveCard(
+  seal: Seal,
+  card: Uint8Array,
+  { probe, condition, pin, wanted, hint }: CardProof,
+): Promise<Proof> {
+  const result = await verifyCard(card, [await importPinnedKey(pin.keyId, pin.jwk)]);
+  const verdict = result.accepted ? "open" : "closed";
+  const reason = result.accepted ? (wanted === "open" ? "card_verified" : "accepted") : result.reason;
+  const digest = result.accepted && wanted === "open" ? [`card=${result.digest}`] : [];
+  const references = [`pin=${pin.keyId}`, ...digest];
+  return {
+    items: [seal({ plane: "card", probe, layer: "card", verdict, reason, references })],
+    conditions: [{ condition, verdict: verdict === wanted ? "met" : "not_met", found: reason, hint }],
+  };
+}
+
+/** There is no card to prove it with. */
+function notProved(
+  seal: Seal,
+  { probe, condition, pin, hint }: Omit<CardProof, "wanted">,
+  finding: Partial<Finding> & { readonly reason: string },
+): Proof {
+  const about = { plane: "card", probe, layer: "none", verdict: "unknown" } as const;
+  return {
+    items: [seal({ ...about, references: [`pin=${pin.keyId}`], ...finding })],
+    conditions: [{ condition, verdict: "unknown", found: finding.reason, hint }],
+  };
+}
+
+/** What to report of a card that was named as the old key's, and is not: it counts for nothing. */
 export async function unusedCardNotes(
   oldCard: Uint8Array | undefined,
   old: readonly PinnedIdentity[],
@@ -185,11 +162,10 @@ const POLL_MS = 200;
 /** Waits for the bridge's decision about a target. */
 export async function proveByBridge(
   { decision, clock }: AgentParts,
-  wants: { readonly agent: string; readonly seal: Seal; readonly wanted: "verified" | "quarantined" },
+  { agent, seal, wanted }: { agent: string; seal: Seal; wanted: "verified" | "quarantined" },
   fingerprint?: string,
 ): Promise<Proof> {
   if (decision === undefined) return { items: [], conditions: [] };
-  const { agent, seal, wanted } = wants;
   const isWanted = (one: BridgeDecision | undefined) =>
     wanted === "verified"
       ? one?.accepted === true && one.fingerprint === fingerprint
@@ -199,34 +175,25 @@ export async function proveByBridge(
     await clock.sleep(POLL_MS);
     found = await decision(agent);
   }
-  const isMet = isWanted(found);
-  const isAbout = fingerprint === undefined || found?.fingerprint === fingerprint;
+  const decided = fingerprint === undefined || found?.fingerprint === fingerprint ? found : undefined;
   const reason =
-    found === undefined || !isAbout
+    decided === undefined
       ? "never_decided"
-      : found.accepted
+      : decided.accepted
         ? "agent_card_verified"
         : "agent_card_untrusted";
-  const verdict =
-    reason === "never_decided" && wanted === "verified" ? "unknown" : found?.accepted && isAbout;
+  const isUnknown = decided === undefined && wanted === "verified";
+  const verdict = isUnknown ? "unknown" : decided?.accepted === true ? "open" : "closed";
+  const references = found === undefined ? [] : [found.fingerprint];
   return {
-    items: [
-      seal({
-        plane: "card",
-        probe: "card_trust",
-        layer: "bridge",
-        verdict: verdict === "unknown" ? "unknown" : verdict === true ? "open" : "closed",
-        reason,
-        references: found === undefined ? [] : [found.fingerprint],
-      }),
-    ],
+    items: [seal({ plane: "card", probe: "card_trust", layer: "bridge", verdict, reason, references })],
     conditions: [
-      condition(
-        wanted === "verified" ? "bridge_has_verified" : "bridge_trusts_it_no_more",
-        isMet ? "met" : verdict === "unknown" ? "unknown" : "not_met",
-        reason,
-        "The target stays quarantined, and who asks is told so. Look at the bridge's log, then run this again.",
-      ),
+      {
+        condition: wanted === "verified" ? "bridge_has_verified" : "bridge_trusts_it_no_more",
+        verdict: isWanted(found) ? "met" : isUnknown ? "unknown" : "not_met",
+        found: reason,
+        hint: "The target stays quarantined, and who asks is told so. Look at the bridge's log, then run this again.",
+      },
     ],
   };
 }
@@ -236,12 +203,6 @@ const NO_OLD_CARD =
   "Run the same command again with --old-card FILE: a card that the old key has signed, from the publisher or a copy of one's own.";
 const NOT_SERVED =
   "Have the publisher serve the card that the new key has signed, then run the same command again; until then the target is quarantined.";
-
-function condition(name: string, verdict: Condition["verdict"], found: string, hint: string): Condition {
-  return { condition: name, verdict, found, hint };
-}
-
-// The real parts that an agent's identity is proved on: where its card is served, and what the bridge says.
 
 export function agentParts({ card, directory }: FederationConfig, clock: Clock): AgentParts {
   const fetch: AgentParts["fetch"] = (url) => fetchCard(url, { clock });

@@ -24,9 +24,9 @@ import {
   commitIdentity,
   type IdentityContext,
   type IdentityResult,
-  isComplete,
-  untouchedItems,
+  identityResult,
 } from "./commit-identity.ts";
+import { cardIdentityOf } from "./consumption.ts";
 import { guardRotation } from "./guards.ts";
 import { isUnderVersionControl, readPrivateKey, signerOf } from "./key-files.ts";
 import { type AgentParts, isSignedByPin, proveIdentities, sealFor, unusedCardNotes } from "./proof.ts";
@@ -103,7 +103,7 @@ async function stage(context: IdentityContext, options: RotateOptions, cut?: Rot
   const staged = await readStaged(stagedKey(keyFile));
   const isOurs = cut !== undefined && staged?.thumbprint === thumbprintOf(cut.fresh.jwk);
   const { text, ...point } = await newKey(keyId, isOurs ? stagedKey(keyFile) : newKeyFile);
-  const fresh = identity(keyId, point);
+  const fresh = cardIdentityOf({ keyId, jwk: point });
   const files = [keyFile, ...(newKeyFile === undefined ? [] : [newKeyFile])];
   guardRotation({
     agent,
@@ -245,32 +245,18 @@ async function publishAndProve(
   if (oldCard !== undefined) {
     for (const pin of old) if (await isSignedByPin(oldCard, pin)) oldCards.push(oldCard);
   }
-  const proof = await proveIdentities({ seal, agent, old: old[0], fresh, oldCards, served });
-  const conditions = [...force.conditions, ...proof.conditions];
-  const complete = isComplete(conditions);
-  if (complete) writeRotation(context.state, { ...rotation, step: "proved" });
-  return {
-    act: "rotate",
-    agent,
-    partner: serverName,
-    revision: committed.revision,
-    committed: committed.change !== undefined,
-    keyId: fresh.keyId,
-    oldKeyId: old[0]?.keyId ?? null,
-    untouched: committed.untouched,
-    items: [...untouchedItems(committed.untouched, seal), ...proof.items],
-    conditions,
-    complete,
+  const proof = await proveIdentities({ seal, old: old[0], fresh, oldCards, served });
+  const result = identityResult(committed, seal, [force.proof, proof], {
+    ...{ act: "rotate", agent, partner: serverName },
+    ...{ keyId: fresh.keyId, oldKeyId: old[0]?.keyId ?? null },
     notes: await unusedCardNotes(oldCard, old),
-  };
+  });
+  if (result.complete) writeRotation(context.state, { ...rotation, step: "proved" });
+  return result;
 }
 
 function stagedKey(keyFile: string): string {
   return `${keyFile}.next`;
-}
-
-function identity(keyId: string, { x, y }: { readonly x: string; readonly y: string }): CardIdentity {
-  return { keyId, jwk: { kty: "EC", crv: "P-256", x, y } };
 }
 
 function cardAt(file: string): Buffer {
@@ -281,19 +267,15 @@ function cardAt(file: string): Buffer {
   });
 }
 
-/** The card itself: a signature by the old key must not stay on it. */
+/** The card without its signatures: one by the old key must not stay on it. */
 function withoutSignatures(card: Uint8Array): Uint8Array {
-  const value = readable(card);
-  if (!isJsonObject(value)) return card;
-  const { signatures: _old, ...members } = value;
-  return Buffer.from(JSON.stringify(members));
-}
-
-function readable(card: Uint8Array) {
   try {
-    return readCardJson(card);
+    const value = readCardJson(card);
+    if (!isJsonObject(value)) return card;
+    const { signatures: _old, ...members } = value;
+    return Buffer.from(JSON.stringify(members));
   } catch {
-    return undefined;
+    return card;
   }
 }
 

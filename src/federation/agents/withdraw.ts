@@ -20,8 +20,7 @@ import {
   commitIdentity,
   type IdentityContext,
   type IdentityResult,
-  isComplete,
-  untouchedItems,
+  identityResult,
 } from "./commit-identity.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
 import { type AgentParts, type Condition, type Proof, proveByBridge, type Seal, sealFor } from "./proof.ts";
@@ -92,30 +91,18 @@ export async function withdrawAgent(
     });
   }
   const seal = sealFor(serverName, agent, parts.clock);
-  const planes: readonly PlaneName[] = isOurs && kind !== "pinned" ? ["gateway", "card"] : ["card"];
+  const isOffered = isOurs && kind !== "pinned";
+  const planes: readonly PlaneName[] = isOffered ? ["gateway", "card"] : ["card"];
   const force = await bringIntoForce(context, planes);
-  const azp = partnerAzp(registry, options.partner);
-  const seen = planes.includes("gateway")
-    ? notInvoked(force.pass, agent, azp, seal)
-    : notCarried(force.pass, agent, seal);
-  const bridge = planes.includes("gateway")
-    ? { items: [], conditions: [] }
-    : await proveByBridge(parts, { agent, seal, wanted: "quarantined" });
-  const conditions = [...force.conditions, ...seen.conditions, ...bridge.conditions];
-  return {
-    act: "withdraw",
-    agent,
-    partner: serverName,
-    revision: committed.revision,
-    committed: committed.change !== undefined,
-    keyId: null,
-    oldKeyId: pin?.keyId ?? null,
-    untouched: committed.untouched,
-    items: [...untouchedItems(committed.untouched, seal), ...seen.items, ...bridge.items],
-    conditions,
-    complete: isComplete(conditions),
-    notes: [],
-  };
+  const observed = isOffered
+    ? [notInvoked(force.pass, agent, partnerAzp(registry, options.partner), seal)]
+    : [
+        notCarried(force.pass, agent, seal),
+        await proveByBridge(parts, { agent, seal, wanted: "quarantined" }),
+      ];
+  return identityResult(committed, seal, [force.proof, ...observed], {
+    ...{ act: "withdraw", agent, partner: serverName, keyId: null, oldKeyId: pin?.keyId ?? null, notes: [] },
+  });
 }
 
 function partnerAzp(registry: Registry, partner: string): string | undefined {
