@@ -2,7 +2,7 @@
 // Its reference is what cannot be saved: the same three events in each of the same rooms, sent and nothing else.
 import type { RoomId } from "../src/domain/identifiers.ts";
 import { serverAcl } from "../src/federation/planes/rooms/acl.ts";
-import { mapConcurrent } from "../src/runtime/map-concurrent.ts";
+import { mapConcurrent } from "../src/runtime/concurrency.ts";
 import { type RoomsScene, roomsScene } from "../tests/support/rooms-scene.ts";
 import type { Bench, BenchContext, BenchRow } from "./bench.ts";
 

@@ -13,7 +13,7 @@ import { federationStatus } from "../src/federation/containment/status.ts";
 import { assemblePack, packProblems } from "../src/federation/evidence/pack.ts";
 import { CONTAINMENT_ORDER } from "../src/federation/plane-order.ts";
 import { runPass } from "../src/federation/reconcile/pass.ts";
-import { PolicyFile } from "../src/rendered-files/policy-file.ts";
+import { PolicyFile } from "../src/rendered-files/border-policy.ts";
 import { controlConfig, controlRepository, openControl } from "../tests/support/control-repository.ts";
 import { changedPaths } from "../tests/support/repository.ts";
 

@@ -22,18 +22,15 @@ import { Partner } from "../src/federation/registry/partner.ts";
 import { DriftRecord } from "../src/federation/state/drift-records.ts";
 import { GatewayConfigFile } from "../src/gateway/config.ts";
 import { IssuerConfigFile } from "../src/issuer/config.ts";
-import { CompletionPredicate } from "../src/records/format/completion-predicate.ts";
 import { EvidenceItem } from "../src/records/format/evidence-item.ts";
-import { ExchangeFile } from "../src/records/format/exchange-file.ts";
-import { RecordFile } from "../src/records/format/record-file.ts";
-import { StagePredicate } from "../src/records/format/stage-predicate.ts";
+import { CompletionPredicate, StagePredicate } from "../src/records/format/predicates.ts";
+import { ExchangeFile, RecordFile } from "../src/records/format/record-file.ts";
 import { TrustFile } from "../src/records/format/trust.ts";
 import { AgentsFile } from "../src/rendered-files/agents-file.ts";
-import { ClientsFile } from "../src/rendered-files/clients-file.ts";
+import { PolicyFile } from "../src/rendered-files/border-policy.ts";
+import { InvocationFile, PublicationFile } from "../src/rendered-files/gateway-files.ts";
 import { GatewayState } from "../src/rendered-files/gateway-state.ts";
-import { InvocationFile } from "../src/rendered-files/invocation-file.ts";
-import { PolicyFile } from "../src/rendered-files/policy-file.ts";
-import { PublicationFile } from "../src/rendered-files/publication-file.ts";
+import { ClientsFile } from "../src/rendered-files/issuer-clients.ts";
 import { ROOT } from "./run-program.ts";
 
 interface PublishedSchema {

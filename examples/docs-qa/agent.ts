@@ -5,7 +5,7 @@ import { AgentCard } from "@a2a-js/sdk";
 import { DefaultRequestHandler } from "@a2a-js/sdk/server";
 import type { Logger } from "pino";
 import type { Clock } from "../../src/domain/clock.ts";
-import { closeServer } from "../../src/runtime/close-server.ts";
+import { closeServer } from "../../src/runtime/http.ts";
 import { describeAgent, prepareCard } from "./card.ts";
 import type { DocsQaConfig } from "./config.ts";
 import { composeAnswer } from "./search/answer.ts";

@@ -3,11 +3,10 @@
 import { createPrivateKey, createPublicKey } from "node:crypto";
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/extensions.ts";
+import { MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/agent-card.ts";
 import { lintCard } from "../../src/cards/lint.ts";
 import { importPinnedKey, type PinnedKey } from "../../src/cards/pinned-keys.ts";
-import { signCard } from "../../src/cards/sign.ts";
-import { importSigningKey } from "../../src/cards/signing-keys.ts";
+import { importSigningKey, signCard } from "../../src/cards/sign.ts";
 import { readCard, verifyCard } from "../../src/cards/verify.ts";
 import { sha256 } from "../../src/domain/digest.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";

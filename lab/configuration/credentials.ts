@@ -3,7 +3,7 @@
 import { copyFileSync, existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { z } from "zod";
-import { generateCardKey } from "../../src/cards/signing-keys.ts";
+import { generateCardKey } from "../../src/cards/sign.ts";
 import { generateSigningKeys } from "../../src/issuer/signing-keys.ts";
 import { createKeyPair } from "../../src/records/sign/key-pair.ts";
 import type { PublicEs256Jwk } from "../../src/rendered-files/agents-file.ts";

@@ -2,8 +2,8 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { OutOfReachEntry } from "../../src/records/format/predicate-fields.ts";
-import { readPublicKey } from "../../src/records/format/public-key.ts";
+import { readPublicKey } from "../../src/records/format/ecdsa-p256.ts";
+import { OutOfReachEntry } from "../../src/records/format/predicates.ts";
 import { RecordFile } from "../../src/records/format/record-file.ts";
 import type { Lab } from "../lab.ts";
 import type { LabPaths } from "../layout.ts";

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { parseDocument, stringify } from "yaml";
 import { z } from "zod";
-import { generateCardKey } from "../../src/cards/signing-keys.ts";
+import { generateCardKey } from "../../src/cards/sign.ts";
 import { editFile } from "../../src/federation/change/edit-file.ts";
 import type { NewIdentities } from "../../src/federation/readmission/new-identities.ts";
 import { PRIVATE, PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";

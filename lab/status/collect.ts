@@ -8,7 +8,7 @@ import {
   type RoomRecord,
   readJournal,
 } from "../../src/federation/planes/rooms/journal.ts";
-import { ClientsFile, type DeclaredClient } from "../../src/rendered-files/clients-file.ts";
+import { ClientsFile, type DeclaredClient } from "../../src/rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
 import { BRIDGE_SECRETS, outsiderFiles } from "../configuration/credentials.ts";

@@ -3,7 +3,7 @@
 // bridge only after the homeserver has accepted its token; a drain first stops taking transactions, then lets work end
 // or releases it, and closes the devices after everything that may send.
 import { once } from "node:events";
-import { closeServer } from "../runtime/close-server.ts";
+import { closeServer } from "../runtime/http.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { createObserveServer } from "./health/health-server.ts";
 import { databaseReadiness, HomeserverReadiness, leadershipReadiness } from "./health/readiness.ts";

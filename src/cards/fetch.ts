@@ -3,7 +3,7 @@
 // never more than CARD_BYTES_MAX read; one deadline over the whole of it.
 import { request } from "undici";
 import type { Clock } from "../domain/clock.ts";
-import { CARD_BYTES_MAX } from "./read-json.ts";
+import { CARD_BYTES_MAX } from "./card-faults.ts";
 
 export const FETCH_FAILURES = [
   /** No connection, or it broke. */

@@ -3,9 +3,8 @@
 // its own way, so a card that has none of these verifies everywhere.
 
 import { isJsonObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
-import { checkCard } from "./card-schema.ts";
-import { readCardJson } from "./read-json.ts";
-import { CardFault } from "./reasons.ts";
+import { CardFault, readCardJson } from "./card-faults.ts";
+import { checkCard } from "./check-card.ts";
 
 export interface LintFinding {
   /** A JSON pointer into the card, or `offset N` in its text. */

@@ -1,12 +1,13 @@
-// Signs the cards we issue (A2A 1.0, section 8.4.2). Invariants: the card is read by the very rules it
-// will be verified by; what is signed is what is served, so the result is to be served as it stands.
-import { type CryptoKey, FlattenedSign } from "jose";
-import { canonicalize } from "../domain/canonicalize.ts";
+// Signs the cards we issue (A2A 1.0, section 8.4.2), and makes and reads the keys for it. Invariants: the card is read by
+// the very rules it will be verified by; what is signed is what is served; keys are ES256 on P-256, and a private key is
+// text only to be written to, or read from, its own file.
+import { type CryptoKey, exportJWK, FlattenedSign, generateKeyPair, importJWK, importPKCS8 } from "jose";
+import { canonicalize } from "../domain/canonical-json.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
 import { emptyObject, isJsonObject, type Json } from "../domain/json.ts";
-import { type CardSignature, checkCard } from "./card-schema.ts";
-import { readCardJson } from "./read-json.ts";
-import { CardFault, type CardProblem } from "./reasons.ts";
-import { readSignatureEntry } from "./signature-entry.ts";
+import { CardFault, type CardProblem, readCardJson } from "./card-faults.ts";
+import { type CardSignature, checkCard } from "./check-card.ts";
+import { readSignatureEntry } from "./signatures.ts";
 
 export interface CardSigner {
   readonly key: CryptoKey;
@@ -42,4 +43,50 @@ export async function signCard(bytes: Uint8Array, signer: CardSigner): Promise<S
 function render(card: Json, signatures: readonly CardSignature[]): Buffer {
   const { signatures: _old, ...members } = isJsonObject(card) ? card : emptyObject();
   return Buffer.from(`${JSON.stringify({ ...members, signatures }, undefined, 2)}\n`);
+}
+
+/** A public key as a JWK set publishes it (RFC 7517). */
+export interface PublicCardKey {
+  readonly kty: "EC";
+  readonly crv: "P-256";
+  readonly x: string;
+  readonly y: string;
+  readonly kid: string;
+  readonly alg: "ES256";
+  readonly use: "sig";
+}
+
+export interface GeneratedCardKey {
+  /** Private JWK, as JSON text. */
+  readonly privateJwk: string;
+  readonly publicJwk: PublicCardKey;
+}
+
+/** Makes a fresh key pair. */
+export async function generateCardKey(keyId: string): Promise<GeneratedCardKey> {
+  const { privateKey } = await generateKeyPair("ES256", { extractable: true });
+  const { x, y, d } = await exportJWK(privateKey);
+  if (x === undefined || y === undefined) throw new DrawbridgeError("internal", "the key has no point");
+  const publicJwk = { kty: "EC", crv: "P-256", x, y, kid: keyId, alg: "ES256", use: "sig" } as const;
+  return { privateJwk: `${JSON.stringify({ ...publicJwk, d }, undefined, 2)}\n`, publicJwk };
+}
+
+/**
+ * Reads a private key: a JWK (RFC 7517), or PKCS #8 in PEM.
+ * @throws DrawbridgeError `secret_unavailable` when it is neither, or is not for ES256
+ */
+export async function importSigningKey(text: string): Promise<CryptoKey> {
+  try {
+    if (text.trimStart().startsWith("-----BEGIN")) return await importPKCS8(text.trim(), "ES256");
+    const { kty, crv, x, y, d } = JSON.parse(text) as Record<string, string>;
+    if (d === undefined) throw new TypeError("not a private key");
+    const key = await importJWK({ kty, crv, x, y, d } as Parameters<typeof importJWK>[0], "ES256");
+    if (key instanceof Uint8Array) throw new TypeError("not an asymmetric key");
+    return key;
+  } catch {
+    // The cause may quote the key: it is dropped.
+    throw new DrawbridgeError("secret_unavailable", "the signing key is no ES256 private key", {
+      hint: "Give a private P-256 JWK or a PKCS #8 PEM file; `drawbridge card keygen` makes one.",
+    });
+  }
 }

@@ -3,15 +3,13 @@
 // is accepted that is not covered by the signature; signing code is never loaded from here.
 
 import { encodeBase64url } from "../domain/base64url.ts";
-import { canonicalize } from "../domain/canonicalize.ts";
+import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import type { AgentCard } from "./agent-card.ts";
-import { asAgentCard, type CardSignature, checkCard } from "./card-schema.ts";
-import { isSignedBy } from "./es256.ts";
+import { CardFault, type CardProblem, type RejectReason, readCardJson } from "./card-faults.ts";
+import { asAgentCard, type CardSignature, checkCard } from "./check-card.ts";
 import type { PinnedKey } from "./pinned-keys.ts";
-import { readCardJson } from "./read-json.ts";
-import { CardFault, type CardProblem, type RejectReason } from "./reasons.ts";
-import { entryProblem, readSignatureEntry } from "./signature-entry.ts";
+import { entryProblem, isSignedBy, readSignatureEntry } from "./signatures.ts";
 
 export type CardVerdict =
   | {

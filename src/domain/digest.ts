@@ -1,11 +1,24 @@
-// SHA-256 in the forms the project uses.
+// SHA-256 digests: made, written as `sha256:` and lower-case hexadecimal digits, and checked in that form.
 import { hash } from "node:crypto";
+import { z } from "zod";
+
+const TAG = "sha256:";
+
+/** A digest as records and policies write it. */
+export const Sha256Digest = z
+  .string()
+  .regex(/^sha256:[0-9a-f]{64}$/, { error: "must be sha256:<64 hex digits>" });
 
 export function sha256(data: string | Uint8Array): Buffer {
   return hash("sha256", data, "buffer");
 }
 
-/** Lower-case hexadecimal, prefixed as records and policies write it: `sha256:…`. */
+/** `sha256:…` of the data. */
 export function sha256Tagged(data: string | Uint8Array): string {
-  return `sha256:${hash("sha256", data, "hex")}`;
+  return `${TAG}${hash("sha256", data, "hex")}`;
+}
+
+/** The hexadecimal digits of a digest that is written as `sha256:…`. */
+export function hexOfDigest(digest: string): string {
+  return digest.slice(TAG.length);
 }

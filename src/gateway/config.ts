@@ -5,7 +5,7 @@
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
-import { plainUrl } from "../rendered-files/fields.ts";
+import { plainUrl } from "../rendered-files/gateway-files.ts";
 import { parseYaml } from "../runtime/load-yaml.ts";
 
 const Port = z.int().min(1).max(65_535);

@@ -4,13 +4,12 @@
 import { join } from "node:path";
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
-import { EnvoyAdmin, NO_STATS } from "./admin.ts";
-import { placeAll } from "./apply.ts";
-import { change, type InForce, placeQuotas, prepare } from "./change.ts";
-import { endLeftover, endOf, findEnvoy, startEnvoy } from "./envoy.ts";
-import { followFiles } from "./follow.ts";
-import { BOOTSTRAP_FILE } from "./render.ts";
-import { loadSources, type RefusedFile } from "./sources.ts";
+import { applyChanges, type InForce, placeQuotas, prepare } from "./apply-changes.ts";
+import { EnvoyAdmin, NO_STATS } from "./envoy-admin.ts";
+import { placeAll } from "./envoy-files.ts";
+import { endLeftover, endOf, findEnvoy, startEnvoy } from "./envoy-process.ts";
+import { BOOTSTRAP_FILE } from "./render/render.ts";
+import { followFiles, loadSources, type RefusedFile } from "./source-files.ts";
 import { StateFile } from "./state-file.ts";
 
 export interface ServeOptions {
@@ -61,7 +60,7 @@ export async function serve(options: ServeOptions): Promise<number> {
         invocation: sources.invocation.digest,
       },
       async (readings) => {
-        const changed = await change(inForce, readings, binary, admin, over);
+        const changed = await applyChanges(inForce, readings, binary, admin, over);
         if (over.aborted) return;
         const isNew = changed.inForce !== inForce;
         inForce = changed.inForce;

@@ -5,7 +5,7 @@ import { rmSync } from "node:fs";
 import type { Clock } from "../domain/clock.ts";
 import type { GatewayState } from "../rendered-files/gateway-state.ts";
 import { PUBLIC, writeWhole } from "../runtime/write-file.ts";
-import type { RefusedFile, Sources } from "./sources.ts";
+import type { RefusedFile, Sources } from "./source-files.ts";
 
 export class StateFile {
   readonly #file: string;

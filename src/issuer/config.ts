@@ -2,7 +2,7 @@
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
-import { TOKEN_LIFE_S } from "../rendered-files/token-life.ts";
+import { TOKEN_LIFE_S } from "../rendered-files/issuer-clients.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 

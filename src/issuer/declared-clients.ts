@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { ClientsFile } from "../rendered-files/clients-file.ts";
+import { ClientsFile } from "../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../runtime/load-yaml.ts";
 import { readSecret } from "../runtime/secrets.ts";
 

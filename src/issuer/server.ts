@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type Server } from "node:http";
 import { resolve } from "node:path";
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
-import { closeServer } from "../runtime/close-server.ts";
+import { closeServer } from "../runtime/http.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
 import type { IssuerConfig } from "./config.ts";

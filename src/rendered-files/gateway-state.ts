@@ -1,9 +1,9 @@
 // state.json: what a gateway has in force, written by the gateway for whoever has to know (planes 4 and 5).
 // Invariants: a digest stands here only after Envoy has reported every version that came of it; the file is
 // replaced whole. Published as docs/reference/schemas/gateway-state.schema.json.
-import { z } from "zod";
 
-const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
+import { z } from "zod";
+import { Sha256Digest } from "../domain/digest.ts";
 
 /** Why a file is not in force. */
 export const RefusalReason = z.enum([
@@ -24,8 +24,8 @@ export type FollowedFile = z.output<typeof FollowedFile>;
 export const GatewayState = z.strictObject({
   version: z.literal(1),
   /** SHA-256, tagged, of the bytes of the file in force. */
-  publication: Digest,
-  invocation: Digest,
+  publication: Sha256Digest,
+  invocation: Sha256Digest,
   /** When this came into force, UTC. */
   since: z.iso.datetime(),
   /** A file that is there and not in force; the last good one is. Of several, the first by this order. */
@@ -33,7 +33,7 @@ export const GatewayState = z.strictObject({
     .strictObject({
       file: FollowedFile,
       /** Of the refused bytes; null when they could not be read. */
-      digest: Digest.nullable(),
+      digest: Sha256Digest.nullable(),
       reason: RefusalReason,
       at: z.iso.datetime(),
     })

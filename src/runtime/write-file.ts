@@ -1,7 +1,7 @@
-// Files that programs of their own read while they are replaced. Invariants: a file is whole or absent, never
-// half written; what was written survives a loss of power once `writeWhole` has returned (file and folder are
-// flushed); two processes that write the same file do not spoil each other's staging copy; a copy that a kill
-// has left behind goes with the first write of a later process in the same folder.
+// Writing files that other programs read meanwhile, and files that hold secrets. Invariants: a file is whole or absent,
+// never half written; a file that holds a secret has mode 0600 from its first byte; what was written survives a loss of power once `writeWhole` has returned (file and folder are
+// flushed); two processes that write the same file do not spoil each other's staging copy; a copy that a killed
+// process has left is removed by the first write of a later process in the same folder.
 import {
   closeSync,
   fchmodSync,
@@ -13,10 +13,12 @@ import {
   renameSync,
   rmSync,
   statSync,
+  writeFileSync,
   writeSync,
 } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import process from "node:process";
+import { DrawbridgeError } from "../domain/errors.ts";
 
 /** Readable by this user alone. */
 export const PRIVATE = 0o600;
@@ -38,9 +40,11 @@ export function writeWhole(file: string, text: string | Buffer, mode: number): v
   mkdirSync(folder, { recursive: true });
   const staging = `${file}.${process.pid}.new`;
   try {
-    const handle = openSync(staging, "w", mode);
+    // Left by a process that was killed and had the same ID, as programs in containers have.
+    rmSync(staging, { force: true });
+    const handle = openSync(staging, "wx", mode);
     try {
-      fchmodSync(handle, mode); // The mode above is subject to the umask, and ignored for a file that is there.
+      fchmodSync(handle, mode); // The mode above is subject to the umask.
       const bytes = typeof text === "string" ? Buffer.from(text, "utf8") : text;
       for (let written = 0; written < bytes.length; ) written += writeSync(handle, bytes, written);
       fsyncSync(handle);
@@ -55,14 +59,14 @@ export function writeWhole(file: string, text: string | Buffer, mode: number): v
   flushFolder(folder);
 }
 
-/** A write takes moments: what is an hour older than the file itself is nobody's any more. */
+/** A write takes moments: a copy that is an hour older than the file itself has no writer any more. */
 const LEFT_BEHIND_MS = 3_600_000;
-/** Looked through already: a folder may hold a file for each of ten thousand partners, all written in turn. */
-const lookedThrough = new Set<string>();
+/** Folders that were searched already: one may hold a file for each of ten thousand partners, all written in turn. */
+const searched = new Set<string>();
 
 function removeLeftBehind(folder: string): void {
-  if (lookedThrough.has(folder)) return;
-  lookedThrough.add(folder);
+  if (searched.has(folder)) return;
+  searched.add(folder);
   for (const copy of readdirSync(folder)) {
     const file = /^(.+)\.[0-9]+\.new$/.exec(copy)?.[1];
     if (file === undefined) continue;
@@ -81,5 +85,38 @@ export function readIfPresent(file: string): string | undefined {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
     throw error;
+  }
+}
+
+function refused(path: string, cause: unknown): DrawbridgeError {
+  const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+  return new DrawbridgeError("usage", `cannot write ${path}: ${code}`, {
+    hint: code === "EEXIST" ? "Move it away first, or name another place." : "Check the path and its rights.",
+    cause,
+  });
+}
+
+/**
+ * Writes a file that only this user may read, in the place of one that is there.
+ * @throws DrawbridgeError `usage` when it cannot be written
+ */
+export function replacePrivateFile(path: string, text: string): void {
+  try {
+    writeWhole(path, text, PRIVATE);
+  } catch (cause) {
+    throw refused(path, cause);
+  }
+}
+
+/**
+ * Writes a file that only this user may read; one that is there is never touched.
+ * @throws DrawbridgeError `usage` when it is there already or cannot be written
+ */
+export function createPrivateFile(path: string, text: string): void {
+  try {
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+    writeFileSync(path, text, { mode: 0o600, flag: "wx" });
+  } catch (cause) {
+    throw refused(path, cause);
   }
 }

@@ -2,9 +2,7 @@
 
 import type { AgentTarget } from "../../src/bridge/agents/directory.ts";
 import { type AgentId, ghostOf, type ServerName } from "../../src/domain/identifiers.ts";
-import type { AgentEntry } from "../../src/rendered-files/agents-file.ts";
-import { AgentsFile } from "../../src/rendered-files/agents-file.ts";
-import { targetFingerprint } from "../../src/rendered-files/target-fingerprint.ts";
+import { type AgentEntry, AgentsFile, targetFingerprint } from "../../src/rendered-files/agents-file.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import type { TestKey } from "./cards.ts";
 

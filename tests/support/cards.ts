@@ -3,7 +3,7 @@
 import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { importPinnedKey, type PinnedKey } from "../../src/cards/pinned-keys.ts";
-import { canonicalize } from "../../src/domain/canonicalize.ts";
+import { canonicalize } from "../../src/domain/canonical-json.ts";
 import type { Json, JsonObject } from "../../src/domain/json.ts";
 
 export interface TestKey {

@@ -13,7 +13,7 @@ import { type RunningAgent, startAgent } from "../../examples/docs-qa/agent.ts";
 import { loadDocsQaConfig } from "../../examples/docs-qa/config.ts";
 import type { Answer } from "../../examples/docs-qa/task/executor.ts";
 import { freePort } from "../../lab/ports.ts";
-import { generateCardKey } from "../../src/cards/signing-keys.ts";
+import { generateCardKey } from "../../src/cards/sign.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import { recordedLog } from "./recorded-log.ts";
 import { temporaryFolder, writeFile } from "./temporary.ts";

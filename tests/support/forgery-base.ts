@@ -1,5 +1,5 @@
 // The one correct card that forgeries are made from, and who signs.
-import { canonicalize } from "../../src/domain/canonicalize.ts";
+import { canonicalize } from "../../src/domain/canonical-json.ts";
 import { bytesOf, fullCard, signedCard, signText, testKey } from "./cards.ts";
 
 /** What is wrong with it, and its bytes. */

@@ -1,7 +1,11 @@
 // The two files that say whom a gateway admits, from one value that tests like to write.
 import type { z } from "zod";
-import type { InvocationFile, InvokedAgent } from "../../src/rendered-files/invocation-file.ts";
-import type { PublicationFile, PublishedCard } from "../../src/rendered-files/publication-file.ts";
+import type {
+  InvocationFile,
+  InvokedAgent,
+  PublicationFile,
+  PublishedCard,
+} from "../../src/rendered-files/gateway-files.ts";
 
 /** An agent with its card and its callers; without `cardPath` its card is not public. */
 export type AgentInput = Omit<z.input<typeof PublishedCard>, "cardPath"> & {

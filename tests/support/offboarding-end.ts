@@ -6,11 +6,10 @@ import { trustOf } from "../../src/federation/offboarding/run/context.ts";
 import { counterpartyOf, findRun } from "../../src/federation/offboarding/run/run.ts";
 import { recordFileOf } from "../../src/federation/offboarding/workflow/complete.ts";
 import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
-import type { Envelope } from "../../src/records/format/envelope.ts";
-import { ExchangeFile } from "../../src/records/format/exchange-file.ts";
-import { RecordFile } from "../../src/records/format/record-file.ts";
+import type { DsseEnvelope } from "../../src/records/format/dsse-envelope.ts";
+import { ExchangeFile, RecordFile } from "../../src/records/format/record-file.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES } from "../../src/records/format/stages.ts";
-import { placeOfStatement, statementIn } from "../../src/records/sign/removal-files.ts";
+import { placeOfStatement, statementIn } from "../../src/records/sign/held-statements.ts";
 import { verifyRecord } from "../../src/records/verify/verify-record.ts";
 import type { Side } from "./offboarding.ts";
 import { exportedFiles } from "./offboarding-steps.ts";
@@ -19,7 +18,7 @@ import { operatorGit } from "./repository.ts";
 /** Complete on both sides, one record, one commit a stage, every statement made once and signed once. */
 export async function assertOneEnd(directory: string, sides: readonly Side[]): Promise<void> {
   const signatures = new Map<string, string>();
-  const see = (envelope: Envelope) => {
+  const see = (envelope: DsseEnvelope) => {
     const statement = statementIn(envelope);
     assert.ok(statement !== undefined);
     const place = placeOfStatement(statement);

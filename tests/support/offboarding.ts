@@ -25,7 +25,7 @@ import {
 } from "../../src/records/format/evidence-item.ts";
 import type { Kind, Trigger } from "../../src/records/format/stages.ts";
 import { createKeyPair } from "../../src/records/sign/key-pair.ts";
-import { PolicyFile, policyDigest } from "../../src/rendered-files/policy-file.ts";
+import { PolicyFile, policyDigest } from "../../src/rendered-files/border-policy.ts";
 import { controlConfig, rendered } from "./control-repository.ts";
 import { bareRepository } from "./repository.ts";
 import { writeFile } from "./temporary.ts";

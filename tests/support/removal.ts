@@ -1,34 +1,37 @@
 // A whole removal of one organisation by another, stated and signed by both, and forgeries of it.
 // The forgeries are signed with the real keys: what a signature cannot show is what they are for.
+
 import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
-import { canonicalize } from "../../src/domain/canonicalize.ts";
+import { canonicalize } from "../../src/domain/canonical-json.ts";
 import { sha256Tagged } from "../../src/domain/digest.ts";
-import {
-  COMPLETION_PREDICATE_TYPE,
-  type CompletionPredicate,
-} from "../../src/records/format/completion-predicate.ts";
-import { DELETION_RECORDED, OWNER_WORD } from "../../src/records/format/duties.ts";
-import type { Envelope } from "../../src/records/format/envelope.ts";
+import type { DsseEnvelope } from "../../src/records/format/dsse-envelope.ts";
+import { readPublicKey } from "../../src/records/format/ecdsa-p256.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
   evidenceItem,
+  OWNER_WORD,
 } from "../../src/records/format/evidence-item.ts";
-import { readPublicKey } from "../../src/records/format/public-key.ts";
+import {
+  COMPLETION_PREDICATE_TYPE,
+  type CompletionPredicate,
+  completionSubjects,
+  STAGE_PREDICATE_TYPE,
+  type StagePredicate,
+  stageSubjects,
+} from "../../src/records/format/predicates.ts";
 import { fileText, RECORD_SCHEMA, type RecordFile } from "../../src/records/format/record-file.ts";
-import { STAGE_PREDICATE_TYPE, type StagePredicate } from "../../src/records/format/stage-predicate.ts";
 import {
   CONDITIONS_OF_STAGE,
+  DELETION_RECORDED,
   PLANE_OF_STAGE,
   positionOf,
   type StageName,
   statementOrder,
 } from "../../src/records/format/stages.ts";
 import { STATEMENT_TYPE, type Statement, statementDigest } from "../../src/records/format/statement.ts";
-import { completionSubjects, stageSubjects } from "../../src/records/format/subjects.ts";
 import type { Trust, TrustedParty } from "../../src/records/format/trust.ts";
-import { addSignature, signStatement } from "../../src/records/sign/sign-statement.ts";
-import type { Signer } from "../../src/records/sign/signer.ts";
+import { addSignature, type Signer, signStatement } from "../../src/records/sign/signer.ts";
 import { evidenceOf, revisionsOf } from "../../src/records/verify/completion.ts";
 
 export interface Party {
@@ -257,7 +260,7 @@ export async function removalOf(remover: Party, partner: Party, changes: Changes
 export async function bySigners(
   statement: Statement<unknown>,
   [first, ...others]: readonly [Party, ...Party[]] | readonly Party[],
-): Promise<Envelope> {
+): Promise<DsseEnvelope> {
   if (first === undefined) throw new Error("somebody must sign");
   let envelope = await signStatement(statement, first.signer);
   for (const other of others) envelope = await addSignature(envelope, other.signer);

@@ -2,8 +2,7 @@
 
 import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/directory.ts";
 import { parseAgentId } from "../../src/domain/identifiers.ts";
-import { AgentEntry } from "../../src/rendered-files/agents-file.ts";
-import { targetFingerprint } from "../../src/rendered-files/target-fingerprint.ts";
+import { AgentEntry, targetFingerprint } from "../../src/rendered-files/agents-file.ts";
 import { ghost } from "./ledger.ts";
 
 // The public key of RFC 7515, appendix A.3.

@@ -13,7 +13,7 @@ import {
 } from "@a2a-js/sdk";
 import { A2AError, RequestMalformedError } from "@a2a-js/sdk/errors";
 import type { A2ARequestHandler, ServerCallContext } from "@a2a-js/sdk/server";
-import { MESSAGE_ID_IDEMPOTENCY } from "../../../src/cards/extensions.ts";
+import { MESSAGE_ID_IDEMPOTENCY } from "../../../src/cards/agent-card.ts";
 import { callerMessages, type DurableTaskStore, isFinal, isTerminal, messageKey, scopeOf } from "./store.ts";
 
 /** What a message turned out to be: the first of its kind, or a repeat. */

@@ -15,8 +15,7 @@ import {
   parseAgentId,
   type ServerName,
 } from "../../domain/identifiers.ts";
-import { type AgentEntry, AgentsFile } from "../../rendered-files/agents-file.ts";
-import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
+import { type AgentEntry, AgentsFile, targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 

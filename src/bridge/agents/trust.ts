@@ -8,9 +8,9 @@
 // - of a stranger's card only its name, version and digest leave this file without being asked for.
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/agent-card.ts";
+import type { RejectReason } from "../../cards/card-faults.ts";
 import { type FetchFailure, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
-import type { RejectReason } from "../../cards/reasons.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseServerName, type ServerName } from "../../domain/identifiers.ts";

@@ -3,7 +3,9 @@
 // The ledger builds the records in SQL; a test holds what it builds against these.
 // Published as docs/reference/schemas/svc.delegation.v1.schema.json, svc.agent_card.v1.schema.json and
 // svc.encrypted_intake.v1.schema.json.
+
 import { z } from "zod";
+import { Sha256Digest } from "../../domain/digest.ts";
 import {
   INTAKE_ENVELOPE_REASONS,
   TERMINAL_REASONS,
@@ -24,14 +26,13 @@ const UserId = z
   .string()
   .regex(/^@[^\s:]+:\S+$/)
   .max(255);
-const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
 
 const Target = z.strictObject({
   /** The agent's name in agents.yaml. */
   agent: z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/),
   ghost: UserId,
   /** Digest of the card URL and the pinned identity; `none` when no such agent was configured. */
-  fingerprint: z.union([Digest, z.literal("none")]),
+  fingerprint: z.union([Sha256Digest, z.literal("none")]),
   /** The version its card named. */
   agent_version: z
     .string()
@@ -78,7 +79,7 @@ export const AgentCardAudit = z.strictObject({
     .string()
     .regex(/^[\x21-\x7e]{1,128}$/)
     .nullable(),
-  card_digest: Digest.nullable(),
+  card_digest: Sha256Digest.nullable(),
 });
 
 export type AgentCardAudit = z.output<typeof AgentCardAudit>;

@@ -3,7 +3,7 @@
 // fails is made again later, and holds up no other that could be made.
 import type { Logger } from "pino";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { Serial } from "../../runtime/serial.ts";
+import { Serial } from "../../runtime/concurrency.ts";
 import type { DeviceApi, OutgoingRequest } from "../matrix/device-api.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, type Refused, type Retry, retry } from "../matrix/outcome.ts";

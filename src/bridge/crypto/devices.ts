@@ -4,7 +4,7 @@
 // open; a device that an operator has reset is taken up again without a restart.
 import type { Random } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { KeyedSerial } from "../../runtime/serial.ts";
+import { KeyedSerial } from "../../runtime/concurrency.ts";
 import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";

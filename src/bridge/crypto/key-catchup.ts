@@ -4,7 +4,7 @@
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import { Serial } from "../../runtime/serial.ts";
+import { Serial } from "../../runtime/concurrency.ts";
 import type { ReadPositions } from "../ledger/ghosts.ts";
 import type { DeviceApi, DeviceChanges } from "../matrix/device-api.ts";
 import type { GhostActor } from "../matrix/http.ts";

@@ -2,7 +2,7 @@
 // Invariant: a thread that ends right after it was started is replaced later each time, not in a loop.
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { Serial } from "../../runtime/serial.ts";
+import { Serial } from "../../runtime/concurrency.ts";
 import type { SenderPolicy } from "./machine-policy.ts";
 import { type MachineThread, startMachineThread, ThreadEnded } from "./machine-thread.ts";
 import type { ThreadErrorKind } from "./thread-protocol.ts";

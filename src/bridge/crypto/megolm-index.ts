@@ -2,7 +2,7 @@
 // so the signature and the code over these bytes were right; the same ciphertext always gives the same digest.
 // Form: version byte 3, then protocol buffer fields; field 1 (varint) is the message index.
 // https://gitlab.matrix.org/matrix-org/olm/-/blob/master/docs/megolm.md, "Message format"
-import { canonicalize } from "../../domain/canonicalize.ts";
+import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { RoomId } from "../../domain/identifiers.ts";
 

@@ -6,7 +6,7 @@ import { Agent, request } from "undici";
 import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { readBounded } from "../../runtime/read-bounded.ts";
+import { readBounded } from "../../runtime/http.ts";
 import { classifyFailure, type Outcome, retry } from "./outcome.ts";
 import { readThinned, type ThinBounds } from "./read-body.ts";
 

@@ -3,7 +3,7 @@
 // it changes nothing; everything else that is not `ok` is worth repeating later; no body survives.
 // Protocol: Matrix client-server API, "Standard error response" and "Rate limiting".
 import { z } from "zod";
-import { retryAfterMs } from "../../runtime/retry-after.ts";
+import { retryAfterMs } from "../../runtime/http.ts";
 
 /** Why a request should be repeated later. */
 export type RetryCause =

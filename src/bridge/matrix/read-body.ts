@@ -2,7 +2,7 @@
 // Invariants: nothing is kept beyond the bound; what is left out of a list is left out whole, as `null` in its
 // place, so that what is kept is JSON whenever the whole was, and a caller can count what it did not get.
 
-import type { Body } from "../../runtime/read-bounded.ts";
+import type { Body } from "../../runtime/http.ts";
 
 /** How much is kept of an answer whose lists may be larger than what is worth reading. In bytes. */
 export interface ThinBounds {

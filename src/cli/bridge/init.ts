@@ -8,7 +8,7 @@ import { renderStartingFolder } from "../../bridge/setup/starting-folder.ts";
 import { systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
-import { createPrivateFile } from "../../runtime/private-file.ts";
+import { createPrivateFile } from "../../runtime/write-file.ts";
 import { defineCommand } from "../lib/command.ts";
 import { say } from "../lib/output.ts";
 

@@ -3,7 +3,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
-import { generateCardKey } from "../../cards/signing-keys.ts";
+import { generateCardKey } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { defineCommand } from "../lib/command.ts";
 

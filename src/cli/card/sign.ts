@@ -2,8 +2,7 @@
 import { writeFileSync } from "node:fs";
 import process from "node:process";
 import { lintCard } from "../../cards/lint.ts";
-import { signCard } from "../../cards/sign.ts";
-import { importSigningKey } from "../../cards/signing-keys.ts";
+import { importSigningKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { defineCommand } from "../lib/command.ts";
 import { readInput } from "../lib/input.ts";

@@ -1,10 +1,10 @@
 // drawbridge gateway render: writes Envoy's files without running it, to read them or to compare.
 import { resolve } from "node:path";
 import process from "node:process";
-import { mergeIntent } from "../../gateway/intent.ts";
-import { placeFile } from "../../gateway/live-files.ts";
-import { render } from "../../gateway/render.ts";
-import { loadSources } from "../../gateway/sources.ts";
+import { mergeAccessRules } from "../../gateway/access-rules.ts";
+import { placeFile } from "../../gateway/envoy-files.ts";
+import { render } from "../../gateway/render/render.ts";
+import { loadSources } from "../../gateway/source-files.ts";
 import { defineCommand } from "../lib/command.ts";
 import { CONFIG, requireConfigFile } from "../lib/options.ts";
 
@@ -14,7 +14,7 @@ export const command = defineCommand({
     requireConfigFile(config, "gateway");
     const directory = resolve(out);
     const { gateway, publication, invocation } = loadSources(resolve(config));
-    const { files } = render(gateway.value, mergeIntent(publication, invocation), directory);
+    const { files } = render(gateway.value, mergeAccessRules(publication, invocation), directory);
     for (const path of Object.keys(files).sort()) {
       placeFile(directory, path, files[path] ?? "");
       process.stdout.write(`${path}\n`);

@@ -7,8 +7,7 @@ import { type OffboardingContext, signerOf } from "../../federation/offboarding/
 import type { Run } from "../../federation/offboarding/run/run.ts";
 import { exportStatements } from "../../federation/offboarding/workflow/exchange.ts";
 import { type SignResult, sign } from "../../federation/offboarding/workflow/sign.ts";
-import type { RunView } from "../../federation/offboarding/workflow/view.ts";
-import { stepsOf } from "../../federation/offboarding/workflow/view.ts";
+import { type RunView, stepsOf } from "../../federation/offboarding/workflow/view.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { renderError } from "./exit-codes.ts";
 

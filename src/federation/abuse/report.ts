@@ -3,9 +3,10 @@
 // form of one, so that a sentence cannot stand in its place; a problem names a field of the schema and never
 // repeats what the report holds.
 // Published as registry/abuse-report.schema.json and docs/reference/schemas/svc.federation.abuse-report.v1.schema.json.
+
 import { z } from "zod";
-import { canonicalize } from "../../domain/canonicalize.ts";
-import { sha256Tagged } from "../../domain/digest.ts";
+import { canonicalize } from "../../domain/canonical-json.ts";
+import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
 
@@ -31,7 +32,6 @@ const ServerName = z
 
 /** Of room version 3 and later a digest in base64, before that a short word and the server. */
 const EventId = z.string().regex(/^\$(?:[A-Za-z0-9+/_-]{43}|[A-Za-z0-9]{1,64}:[0-9A-Za-z.:[\]-]{1,230})$/);
-const PolicyDigest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
 /** Of a homeserver (`ed25519:VERSION`) or of who signs Agent Cards (`kid:ID`). */
 const KeyId = z.string().regex(/^(?:ed25519|kid):[A-Za-z0-9._-]{1,64}$/);
 
@@ -43,7 +43,7 @@ export const AbuseReport = z.strictObject({
   severity: z.enum(["low", "medium", "high", "critical"]),
   /** `contain` maps to containment and an evidence pack. */
   requested_action: z.enum(["none", "review", "contain"]),
-  evidence_refs: z.array(z.union([EventId, PolicyDigest, KeyId])).max(REFERENCES_MAX),
+  evidence_refs: z.array(z.union([EventId, Sha256Digest, KeyId])).max(REFERENCES_MAX),
 });
 export type AbuseReport = z.output<typeof AbuseReport>;
 

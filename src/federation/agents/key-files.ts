@@ -3,8 +3,7 @@
 // somebody hands over are read strictly, and refused when anything private is in them.
 import { createPrivateKey, createPublicKey } from "node:crypto";
 import { chmodSync, readFileSync } from "node:fs";
-import type { CardSigner } from "../../cards/sign.ts";
-import { importSigningKey } from "../../cards/signing-keys.ts";
+import { type CardSigner, importSigningKey } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isJsonObject, type Json } from "../../domain/json.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";

@@ -3,8 +3,7 @@
 // remembered until the proof is complete, so that a run after a kill proves the same; the last card that a pin
 // has verified is kept, so that the old identity can be seen failing when the publisher has rotated first.
 import { z } from "zod";
-import { CardIdentity } from "../../rendered-files/agents-file.ts";
-import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
+import { CardIdentity, targetFingerprint } from "../../rendered-files/agents-file.ts";
 import type { ChangeBase, Proposal } from "../change/commit-change.ts";
 import { editFile } from "../change/edit-file.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";

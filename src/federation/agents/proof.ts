@@ -3,8 +3,7 @@
 // decision of the bridge counts only for the very target that is pinned now.
 
 import { resolve } from "node:path";
-import type { FetchedCard } from "../../cards/fetch.ts";
-import { fetchCard } from "../../cards/fetch.ts";
+import { type FetchedCard, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
@@ -13,7 +12,7 @@ import {
   type EvidenceItemBody,
   operatorItem,
 } from "../../records/format/evidence-item.ts";
-import { PublicationFile } from "../../rendered-files/publication-file.ts";
+import { PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../config.ts";
 import { CardAudit } from "../planes/card/card-audit.ts";

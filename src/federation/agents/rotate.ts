@@ -5,9 +5,8 @@
 import { renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import { z } from "zod";
-import { readCardJson } from "../../cards/read-json.ts";
-import { signCard } from "../../cards/sign.ts";
-import { generateCardKey } from "../../cards/signing-keys.ts";
+import { readCardJson } from "../../cards/card-faults.ts";
+import { generateCardKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isJsonObject } from "../../domain/json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";

@@ -4,7 +4,7 @@
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
-import { InvocationFile } from "../../rendered-files/invocation-file.ts";
+import { InvocationFile } from "../../rendered-files/gateway-files.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { ChangeBase, Proposal } from "../change/commit-change.ts";
 import { editFile } from "../change/edit-file.ts";

@@ -1,7 +1,7 @@
 // One act: a partner is contained, or restored, in one commit that holds the flag, the re-render and the
 // record. Invariants: all of it or nothing; one record an act, however often it is tried, by however many.
 
-import { TOKEN_LIFE_S } from "../../rendered-files/token-life.ts";
+import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import type { CommitContext } from "../change/commit-change.ts";
 import { untilCommitted } from "../change/commit-to-branch.ts";
 import { setContained } from "../change/edit-partner.ts";

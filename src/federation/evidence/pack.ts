@@ -5,11 +5,11 @@
 
 import { resolve } from "node:path";
 import { z } from "zod";
-import { canonicalize } from "../../domain/canonicalize.ts";
+import { canonicalize } from "../../domain/canonical-json.ts";
 import type { Clock } from "../../domain/clock.ts";
-import { sha256Tagged } from "../../domain/digest.ts";
+import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { EvidenceItem, isIntact } from "../../records/format/evidence-item.ts";
-import { TOKEN_LIFE_S } from "../../rendered-files/token-life.ts";
+import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import type { FederationConfig } from "../config.ts";
 import { ContainmentRecord } from "../containment/containment-record.ts";
 import type { CurrentState } from "../reconcile/assess.ts";
@@ -23,7 +23,6 @@ import {
   type Window,
 } from "./record-streams.ts";
 
-const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
 const Identifier = z.string().regex(/^[\x21-\x7e]{1,512}$/);
 const Time = z.iso.datetime();
 
@@ -54,7 +53,7 @@ const EvidencePackBody = z.strictObject({
   closed_planes: z.array(z.enum(["transport", "rooms", "border", "card", "gateway"])),
   /** Containment records of this partner in the repository, each with the SHA-256 of its file. */
   containment_records: z.array(
-    z.strictObject({ path: Identifier, record: ContainmentRecord, digest: Digest }),
+    z.strictObject({ path: Identifier, record: ContainmentRecord, digest: Sha256Digest }),
   ),
   /** Seen by the operator, from inside. */
   inside: z.array(EvidenceItem),
@@ -74,7 +73,7 @@ const EvidencePackBody = z.strictObject({
 });
 export type EvidencePackBody = z.output<typeof EvidencePackBody>;
 
-export const EvidencePack = EvidencePackBody.extend({ digest: Digest });
+export const EvidencePack = EvidencePackBody.extend({ digest: Sha256Digest });
 export type EvidencePack = z.output<typeof EvidencePack>;
 
 /** @throws RangeError when something is outside the schema, so that content can never slip in */

@@ -5,8 +5,8 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { z } from "zod";
-import { canonicalize } from "../../domain/canonicalize.ts";
-import { sha256Tagged } from "../../domain/digest.ts";
+import { canonicalize } from "../../domain/canonical-json.ts";
+import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 
 /** A word of a closed set that another program keeps. */
 const Word = z.string().regex(/^[A-Za-z0-9_.:-]{1,128}$/);
@@ -15,7 +15,6 @@ const Identifier = z.string().regex(/^[\x21-\x7e]{1,255}$/);
 /** What Envoy says of an answer: words with underscores, sometimes with a policy or a cause in brackets. */
 const Details = z.string().regex(/^[A-Za-z0-9_.:|,'{}[\]-]{1,256}$/);
 const Time = z.iso.datetime();
-const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
 
 /** A denial by the border module inside the homeserver. */
 const ViolationLine = z.strictObject({
@@ -24,7 +23,7 @@ const ViolationLine = z.strictObject({
   server: Identifier.nullable(),
   room: Identifier.nullable(),
   event: Identifier.nullable(),
-  policy_digest: Digest.nullable(),
+  policy_digest: Sha256Digest.nullable(),
   at: Time,
 });
 
@@ -44,7 +43,7 @@ const GatewayLine = z.strictObject({
 const Target = z.strictObject({
   agent: Word,
   ghost: Identifier,
-  fingerprint: z.union([Digest, z.literal("none")]),
+  fingerprint: z.union([Sha256Digest, z.literal("none")]),
   agent_version: Identifier.nullable(),
 });
 
@@ -75,7 +74,7 @@ const AgentCardLine = z.strictObject({
   target: Target,
   origin: Identifier.nullable(),
   key_id: Identifier.nullable(),
-  card_digest: Digest.nullable(),
+  card_digest: Sha256Digest.nullable(),
 });
 
 /** The bridge's audit: what it did for whom. */
@@ -118,7 +117,7 @@ export const StreamSummary = z.strictObject({
   state: z.enum(["read", "not_operated", "absent", "unreadable"]),
   bytes: Count,
   /** SHA-256 of the bytes that were read. */
-  digest: Digest.nullable(),
+  digest: Sha256Digest.nullable(),
   lines: Count,
   /** Lines that are the partner's and in the window. */
   matching: Count,
@@ -133,8 +132,8 @@ export const StreamEvidence = z.strictObject({
   at: Time,
   facts: StreamFacts,
   /** SHA-256 of the line as it stands in the file, without its line break. */
-  line_digest: Digest,
-  digest: Digest,
+  line_digest: Sha256Digest,
+  digest: Sha256Digest,
 });
 export type StreamEvidence = z.output<typeof StreamEvidence>;
 

@@ -6,8 +6,7 @@ import { Agent, request } from "undici";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { readBoundedJson } from "../../runtime/read-bounded.ts";
-import { retryAfterMs } from "../../runtime/retry-after.ts";
+import { readBoundedJson, retryAfterMs } from "../../runtime/http.ts";
 
 export interface ApiOptions {
   /** Client-server API, without a final slash. */

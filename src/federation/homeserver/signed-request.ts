@@ -3,9 +3,10 @@
 // Invariants: the other server's certificate is verified; a body is read up to a bound; the key never leaves.
 import { createPrivateKey, type KeyObject, sign } from "node:crypto";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
+import { matrixCanonicalJson } from "../../domain/canonical-json.ts";
 import type { Random } from "../../domain/clock.ts";
 import type { ServerName } from "../../domain/identifiers.ts";
-import { readBoundedJson } from "../../runtime/read-bounded.ts";
+import { readBoundedJson } from "../../runtime/http.ts";
 
 export interface SigningServer {
   readonly name: ServerName;
@@ -113,7 +114,7 @@ function authorization(
   content: Content | undefined,
 ): string {
   const [algorithm, version, seed] = origin.signingKey.trim().split(/\s+/);
-  const signed = canonicalJson({
+  const signed = matrixCanonicalJson({
     method,
     uri,
     origin: origin.name,
@@ -132,16 +133,4 @@ export function signWithSeed(text: string, seed: string): string {
 function keyOf(seed: string): KeyObject {
   const der = Buffer.concat([PKCS8_ED25519_HEAD, Buffer.from(seed, "base64")]);
   return createPrivateKey({ key: der, format: "der", type: "pkcs8" });
-}
-
-/** Canonical JSON (Matrix appendices) of what is sent here: objects, arrays, strings and integers. */
-export function canonicalJson(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(",")}]`;
-  if (typeof value === "object" && value !== null) {
-    const members = Object.entries(value)
-      .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([key, member]) => `${JSON.stringify(key)}:${canonicalJson(member)}`);
-    return `{${members.join(",")}}`;
-  }
-  return JSON.stringify(value);
 }

@@ -3,12 +3,12 @@
 // at once if the observer is the invitee; a join is only prepared, never made.
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
+import { matrixCanonicalJson } from "../../domain/canonical-json.ts";
 import type { Random } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { RoomId, ServerName } from "../../domain/identifiers.ts";
 import {
-  canonicalJson,
   freshSigningKey,
   SignedRequests,
   type SigningServer,
@@ -197,14 +197,17 @@ export function inviteRequest(inviter: Inviter, invitee: string, now: number, ra
     prev_events: [`$${withoutPadding(random.bytes(32), "base64url")}`],
     auth_events: [`$${withoutPadding(random.bytes(32), "base64url")}`],
   };
-  const hashed = { ...event, hashes: { sha256: withoutPadding(sha256(canonicalJson(event)), "base64") } };
+  const hashed = {
+    ...event,
+    hashes: { sha256: withoutPadding(sha256(matrixCanonicalJson(event)), "base64") },
+  };
   const [algorithm, version, seed] = inviter.signingKey.trim().split(/\s+/);
-  const signature = signWithSeed(canonicalJson(hashed), seed ?? "");
+  const signature = signWithSeed(matrixCanonicalJson(hashed), seed ?? "");
   const signed = {
     ...hashed,
     signatures: { [inviter.serverName]: { [`${algorithm}:${version}`]: signature } },
   };
-  const eventId = `$${withoutPadding(sha256(canonicalJson(hashed)), "base64url")}`;
+  const eventId = `$${withoutPadding(sha256(matrixCanonicalJson(hashed)), "base64url")}`;
   return {
     roomId,
     eventId,

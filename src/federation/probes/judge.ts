@@ -4,7 +4,7 @@
 // lets the partner's people into a room and puts nobody there, so that nobody is in it contradicts nothing.
 
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { PublicationFile } from "../../rendered-files/publication-file.ts";
+import { PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { CARD_PUBLICATION } from "../planes/card/render.ts";

@@ -4,7 +4,7 @@
 import { request } from "undici";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { parseEventId, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
-import { readBoundedJson } from "../../runtime/read-bounded.ts";
+import { readBoundedJson } from "../../runtime/http.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import type { MatrixAnswer } from "./answers.ts";
 import type { ProbeUser } from "./config.ts";

@@ -6,7 +6,7 @@
 import { encodeBase64url } from "../../domain/base64url.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { ServerName } from "../../domain/identifiers.ts";
-import { mapConcurrent } from "../../runtime/map-concurrent.ts";
+import { mapConcurrent } from "../../runtime/concurrency.ts";
 import type { FederationAnswer, SignedRequests } from "../homeserver/signed-request.ts";
 
 const ASK_TIMEOUT_MS = 10_000;

@@ -5,11 +5,11 @@
 import { normalize } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
-import { canonicalize } from "../../domain/canonicalize.ts";
+import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { Json } from "../../domain/json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
-import { DeclaredClientId } from "../../rendered-files/clients-file.ts";
+import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { refuse, refuseRetired } from "../agents/guards.ts";
 import type { FileEdit } from "../change/edit-file.ts";

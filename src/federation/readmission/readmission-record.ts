@@ -1,15 +1,10 @@
 // svc.federation.readmission.v1: that a partner comes back as a new one, and, at the end, what proved it.
 // Invariants: content-free; one record an act, committed; every field is an identifier, a digest or a time.
 // Published as docs/reference/schemas/svc.federation.readmission.v1.schema.json.
+
 import { z } from "zod";
-import {
-  Digest,
-  GitRevision,
-  Identifier,
-  Instant,
-  OrganisationName,
-  RunId,
-} from "../../records/format/fields.ts";
+import { Sha256Digest } from "../../domain/digest.ts";
+import { GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/format/fields.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 
 export const ROOMS_CHOICES = ["new", "reopen"] as const;
@@ -43,7 +38,7 @@ export const ReadmissionRecord = z.strictObject({
     z.strictObject({
       plane: z.enum(PLANE_NAMES),
       revision: GitRevision,
-      evidence: z.array(Digest),
+      evidence: z.array(Sha256Digest),
       /** Conditions of which there was nothing to see, by name. */
       not_applicable: z.array(Identifier).default([]),
     }),

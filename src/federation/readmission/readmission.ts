@@ -1,17 +1,12 @@
 // One re-admission as this organisation remembers it, in a folder of its own below the state folder.
 // Invariants: a file is whole or absent; a commit is remembered before the branch moves to it; a plane is
 // proved once, and only after the planes before it.
+
 import { z } from "zod";
+import { Sha256Digest } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import {
-  Digest,
-  GitRevision,
-  Identifier,
-  Instant,
-  OrganisationName,
-  RunId,
-} from "../../records/format/fields.ts";
+import { GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/format/fields.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { refuse } from "../agents/guards.ts";
 import { readStage } from "../offboarding/run/progress.ts";
@@ -30,7 +25,7 @@ const Stage = z.strictObject({
   revision: GitRevision.nullable(),
   /** When it was seen to be open, with all that was seen; null before. */
   provedAt: Instant.nullable(),
-  evidence: z.array(Digest),
+  evidence: z.array(Sha256Digest),
   /** Conditions of which there was nothing to see, by name. */
   notApplicable: z.array(Identifier).default([]),
 });
@@ -58,7 +53,7 @@ export const Readmission = z.strictObject({
   /** The commit that retires what was pinned and holds what is fresh. */
   opened: GitRevision,
   /** Of what the partner brings anew; null where it was opened before this was kept. */
-  fresh: Digest.nullable().default(null),
+  fresh: Sha256Digest.nullable().default(null),
   retired: z.strictObject({
     card_keys: z.array(Identifier),
     clients: z.array(Identifier),

@@ -4,7 +4,7 @@
 import { join, resolve } from "node:path";
 import type { Clock } from "../../domain/clock.ts";
 import { type RoomId, type ServerName, serverOf } from "../../domain/identifiers.ts";
-import { mapConcurrent } from "../../runtime/map-concurrent.ts";
+import { mapConcurrent } from "../../runtime/concurrency.ts";
 import type { FederationConfig } from "../config.ts";
 import { listRooms } from "../planes/rooms/inventory.ts";
 import { type RoomRecord, readJournal } from "../planes/rooms/journal.ts";

@@ -3,7 +3,7 @@
 // made is found again after a kill and never made twice; evidence of this partnership alone counts.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
+import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { refuse } from "../agents/guards.ts";
 import { type ChangeBase, type Committed, changeBase, commitChange } from "../change/commit-change.ts";
 import { setPlane } from "../change/edit-partner.ts";

@@ -4,8 +4,8 @@
 import { z } from "zod";
 import { parseAgentId, parseServerName } from "../../domain/identifiers.ts";
 import { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
-import { DeclaredClientId } from "../../rendered-files/clients-file.ts";
-import { AbsolutePath, plainUrl, Quota, UpstreamUrl } from "../../rendered-files/fields.ts";
+import { AbsolutePath, plainUrl, Quota, UpstreamUrl } from "../../rendered-files/gateway-files.ts";
+import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { RetiredOwn } from "./retired.ts";
 

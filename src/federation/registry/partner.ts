@@ -3,8 +3,8 @@
 // no secret can stand here; a plane is open only if the entry says so and the partner is not contained.
 // Published as docs/reference/schemas/registry-partner.schema.json.
 import { z } from "zod";
-import { DeclaredClientId } from "../../rendered-files/clients-file.ts";
-import { Quota } from "../../rendered-files/fields.ts";
+import { Quota } from "../../rendered-files/gateway-files.ts";
+import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { AgentConsumption, AgentName, type Organisation, ServerNameField } from "./organisation.ts";

@@ -2,9 +2,9 @@
 // Invariants: public identifiers alone, never a secret; a key is retired by its thumbprint for everybody and by
 // its key ID for whoever used that; where a plane is closed, what stands in the entry unused is left alone.
 import { z } from "zod";
-import { canonicalize } from "../../domain/canonicalize.ts";
+import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
-import { DeclaredClientId } from "../../rendered-files/clients-file.ts";
+import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 
 const KeyIdentifier = z
   .string()

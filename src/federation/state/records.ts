@@ -1,6 +1,8 @@
 // What is remembered of a branch and of each plane. Invariants: what is about to be done is written before it
 // is done; what was reached is written before the next plane begins; no field holds content.
+
 import { z } from "zod";
+import { Sha256Digest } from "../../domain/digest.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { parseRevision, type Revision } from "../repository/repository.ts";
 import type { StateFolder } from "./folder.ts";
@@ -9,11 +11,10 @@ const RevisionField = z
   .string()
   .refine((value) => parseRevision(value) !== undefined)
   .transform((value) => value as Revision);
-const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
 const Time = z.iso.datetime();
 
 /** A state of a plane: the revision that asked for it and the digest of its rendered files. */
-const Mark = z.strictObject({ revision: RevisionField, digest: Digest, at: Time });
+const Mark = z.strictObject({ revision: RevisionField, digest: Sha256Digest, at: Time });
 export type Mark = z.output<typeof Mark>;
 
 export const OutcomeName = z.enum(["in_force", "incomplete", "deferred", "failed"]);

@@ -1,11 +1,12 @@
 // One observation about one plane and one partner, without content: what was tried, from where, what
 // answered. Federation control makes them; records bind them, and verify them years after.
 // Invariants: no field can hold what people or agents wrote; the digest covers every other field in
-// canonical form (RFC 8785), so that an item can be referred to and checked by itself.
+// canonical form (RFC 8785), so that an item can be referred to and checked by itself; an item shows a purge only by
+// what was really deleted, never by a count or by what is kept by contract.
 import { z } from "zod";
-import { canonicalize } from "../../domain/canonicalize.ts";
-import { sha256Tagged } from "../../domain/digest.ts";
-import { Digest, Identifier, Word } from "./fields.ts";
+import { canonicalize } from "../../domain/canonical-json.ts";
+import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
+import { Identifier, Word } from "./fields.ts";
 import { RECORD_PLANES } from "./stages.ts";
 
 /** Who looked: the operator from inside, the partner from outside, the neutral witness, a retained server. */
@@ -38,7 +39,7 @@ export const EvidenceItemBody = z.strictObject({
 });
 export type EvidenceItemBody = z.output<typeof EvidenceItemBody>;
 
-export const EvidenceItem = EvidenceItemBody.extend({ digest: Digest });
+export const EvidenceItem = EvidenceItemBody.extend({ digest: Sha256Digest });
 export type EvidenceItem = z.output<typeof EvidenceItem>;
 
 /**
@@ -77,4 +78,27 @@ export function operatorItem(
     durationMs: null,
     ...body,
   });
+}
+
+/** Prefix of the word by which an organisation says, in its data duties, who attests for it. */
+export const OWNER_WORD = "owner:";
+/** Why nothing was deleted. */
+export const KEPT_BY_CONTRACT = "kept_by_contract";
+
+const DELETIONS: ReadonlySet<string> = new Set(["purge_media", "purge_room", "purge_history"]);
+const ACCOUNTS: ReadonlySet<string> = new Set(["rows_before", "rows_after", "rows_left", "history_kept"]);
+
+/** Whether something was deleted, as somebody has seen. */
+export function showsPurge({ probe, verdict, vantage, reason }: EvidenceItem): boolean {
+  return DELETIONS.has(probe) && verdict === "closed" && vantage !== "nobody" && reason !== KEPT_BY_CONTRACT;
+}
+
+/** Whether an item belongs to a purge: what was deleted, what was kept, and the counts before and after. */
+export function isOfPurge({ probe }: EvidenceItem): boolean {
+  return DELETIONS.has(probe) || ACCOUNTS.has(probe);
+}
+
+/** Who attests for an organisation, as its own statement of the data duties says; undefined when it does not. */
+export function ownerAttested(attested: readonly string[]): string | undefined {
+  return attested.find((word) => word.startsWith(OWNER_WORD))?.slice(OWNER_WORD.length);
 }

@@ -1,5 +1,6 @@
-// The fields that records are made of. Invariants: none can hold what people or agents wrote; a time and a
-// digest have one form, so that they can be compared as text.
+// The fields that records are made of, and how many of them a file may hold. Invariants: no field can hold what people
+// or agents wrote; a time and a digest have one form, so that they can be compared as text; what one organisation
+// writes within the bounds, the other's verifier reads.
 import { z } from "zod";
 import { parseServerName } from "../../domain/identifiers.ts";
 
@@ -12,8 +13,6 @@ export const Word = z.string().regex(/^[A-Za-z0-9._:-]{1,128}$/, {
 export const Identifier = z.string().regex(/^[\x21-\x7e]{1,512}$/, {
   error: "must be 1 to 512 visible characters",
 });
-
-export const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/, { error: "must be sha256:<64 hex digits>" });
 
 /** Lower-case hexadecimal SHA-256 of a public key's DER form. */
 export const KeyId = z.string().regex(/^[0-9a-f]{64}$/, { error: "must be 64 hex digits" });
@@ -34,3 +33,12 @@ export const GitRevision = z.string().regex(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/, {
 export const Instant = z.iso.datetime({ precision: 3 });
 
 export const Day = z.iso.date();
+
+/** Statements of stages: a removal has twelve; more are read so that a forged one is reported by its reason. */
+export const RECORD_STAGES_MAX = 64;
+/** Items of evidence; a completion names each. */
+export const RECORD_EVIDENCE_MAX = 200_000;
+/** A record of ten thousand rooms has some 20 MB. */
+export const RECORD_BYTES_MAX = 256 * 1024 * 1024;
+/** One statement: a completion names a few hundred thousand items at most. */
+export const STATEMENT_BYTES_MAX = 64 * 1024 * 1024;

@@ -1,21 +1,23 @@
-// A removal's whole record in one file: the completion, the stages, and the evidence they rest on.
-// Invariant: a file has one form, the canonical text (RFC 8785) and a line break, with its lists in a fixed
+// The two kinds of file that hold statements: the whole record of a removal, with the evidence it rests on; and what
+// one organisation hands to the other, by any channel, of which nothing is believed before it was verified.
+// Invariant: a record has one form, the canonical text (RFC 8785) and a line break, with its lists in a fixed
 // order; so two people who hold the same record hold the same bytes, and no byte can be changed unseen.
-// Published as docs/reference/schemas/svc.federation.offboarding_record.v1.schema.json.
+// Published as docs/reference/schemas/svc.federation.offboarding_record.v1.schema.json and
+// svc.federation.offboarding_exchange.v1.schema.json.
 import { z } from "zod";
-import { canonicalize } from "../../domain/canonicalize.ts";
+import { canonicalize } from "../../domain/canonical-json.ts";
 import type { Json } from "../../domain/json.ts";
-import { RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "./bounds.ts";
-import { Envelope } from "./envelope.ts";
+import { DsseEnvelope } from "./dsse-envelope.ts";
 import { EvidenceItem } from "./evidence-item.ts";
+import { OrganisationName, RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX, RunId } from "./fields.ts";
 
 export const RECORD_SCHEMA = "svc.federation.offboarding_record.v1";
 
 export const RecordFile = z.strictObject({
   schema: z.literal(RECORD_SCHEMA),
-  completion: Envelope,
+  completion: DsseEnvelope,
   /** Stage by stage, the remover's statement first. */
-  stages: z.array(Envelope).max(RECORD_STAGES_MAX),
+  stages: z.array(DsseEnvelope).max(RECORD_STAGES_MAX),
   /** Ascending by digest. */
   evidence: z.array(EvidenceItem).max(RECORD_EVIDENCE_MAX),
 });
@@ -25,3 +27,15 @@ export type RecordFile = z.output<typeof RecordFile>;
 export function fileText(value: unknown): string {
   return `${canonicalize(value as Json)}\n`;
 }
+
+export const EXCHANGE_SCHEMA = "svc.federation.offboarding_exchange.v1";
+
+export const ExchangeFile = z.strictObject({
+  schema: z.literal(EXCHANGE_SCHEMA),
+  run: RunId,
+  /** Who hands it over. */
+  from: OrganisationName,
+  envelopes: z.array(DsseEnvelope).max(RECORD_STAGES_MAX),
+  evidence: z.array(EvidenceItem).max(RECORD_EVIDENCE_MAX),
+});
+export type ExchangeFile = z.output<typeof ExchangeFile>;

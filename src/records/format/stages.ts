@@ -1,8 +1,6 @@
 // The stages of a removal, in their order, and what each has to show before it can be signed.
 // Invariant: the order is that in which stages are listed everywhere, and its numbers begin at 1.
 
-import { DELETION_RECORDED } from "./duties.ts";
-
 export const STAGE_NAMES = [
   "a2a_stop",
   "a2a_discovery",
@@ -12,6 +10,9 @@ export const STAGE_NAMES = [
   "data_duties",
 ] as const;
 export type StageName = (typeof STAGE_NAMES)[number];
+
+/** The exit condition of the data duties that a purge meets. */
+export const DELETION_RECORDED = "deletion_recorded";
 
 /** The names of the planes, as evidence and revisions have them. */
 export const RECORD_PLANES = ["transport", "rooms", "border", "card", "gateway"] as const;

@@ -3,7 +3,7 @@
 // Invariants: every subject has a SHA-256 and a name of its own; the predicate is never empty; what is
 // signed is the canonical text (RFC 8785), so that one statement has one digest.
 import { z } from "zod";
-import { canonicalize } from "../../domain/canonicalize.ts";
+import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { Json } from "../../domain/json.ts";
 

@@ -7,8 +7,8 @@ import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
+import { type RecordKey, readPublicKey } from "./ecdsa-p256.ts";
 import { OrganisationName, RunId } from "./fields.ts";
-import { type RecordKey, readPublicKey } from "./public-key.ts";
 
 const KeySource = z.union([
   /** Path of a PEM file, relative to the trust file. */

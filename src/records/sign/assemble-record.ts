@@ -1,13 +1,13 @@
 // Putting the record file together from what both organisations have signed.
 // Invariant: only a record that verifies is ever put together.
-import type { Envelope } from "../format/envelope.ts";
+import type { DsseEnvelope } from "../format/dsse-envelope.ts";
 import { fileText, RECORD_SCHEMA, type RecordFile } from "../format/record-file.ts";
 import { statementOrder } from "../format/stages.ts";
 import type { Trust } from "../format/trust.ts";
 import { placeOf } from "../verify/stage.ts";
 import { verifyRecord } from "../verify/verify-record.ts";
-import { RecordRefused } from "./refused.ts";
-import { type HeldStatements, isCompletion, placeOfStatement, statementIn } from "./removal-files.ts";
+import { type HeldStatements, isCompletion, placeOfStatement, statementIn } from "./held-statements.ts";
+import { RecordRefused } from "./record-refused.ts";
 
 /**
  * The text of the record file.
@@ -15,7 +15,7 @@ import { type HeldStatements, isCompletion, placeOfStatement, statementIn } from
  * @throws RecordRefused (`record_refused`) when it would not verify, with every reason
  */
 export function assembleRecord(held: HeldStatements, trust: Trust): string {
-  const byPlace = new Map<string, Envelope>();
+  const byPlace = new Map<string, DsseEnvelope>();
   let bound: ReadonlySet<string> = new Set();
   let order: readonly string[] = [];
   for (const envelope of held.envelopes) {

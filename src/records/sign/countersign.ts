@@ -2,17 +2,14 @@
 // Invariants: nothing is signed before the other's signature was verified and the statement was found to be
 // about this removal and to hold, with all its evidence here; what is countersigned already stays as it is.
 
-import type { CompletionStatement } from "../format/completion-predicate.ts";
-import type { Envelope } from "../format/envelope.ts";
-import type { StageStatement } from "../format/stage-predicate.ts";
+import type { DsseEnvelope } from "../format/dsse-envelope.ts";
+import type { CompletionStatement, StageStatement } from "../format/predicates.ts";
 import { STAGE_NAMES, statementOrder } from "../format/stages.ts";
 import { keyProblems } from "../verify/completion.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { strayProblems, successionProblems } from "../verify/sequence.ts";
 import { placeOf, stageProblems } from "../verify/stage.ts";
-import { verifyEnvelope } from "../verify/verify-envelope.ts";
-import { wholeProblems } from "./completion-statement.ts";
-import { RecordRefused, refuseUnlessClean } from "./refused.ts";
+import { verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import {
   AnyStatement,
   byDigest,
@@ -23,9 +20,10 @@ import {
   type OwnRemoval,
   placeOfStatement,
   stagesIn,
-} from "./removal-files.ts";
-import { addSignature } from "./sign-statement.ts";
-import type { Signer } from "./signer.ts";
+} from "./held-statements.ts";
+import { wholeProblems } from "./make-statements.ts";
+import { RecordRefused, refuseUnlessClean } from "./record-refused.ts";
+import { addSignature, type Signer } from "./signer.ts";
 
 /**
  * Adds this organisation's signature to a statement of the other one.
@@ -33,13 +31,13 @@ import type { Signer } from "./signer.ts";
  * @throws RecordRefused (`record_refused`) with every reason why it must not be signed
  */
 export async function countersign(
-  envelope: Envelope,
+  envelope: DsseEnvelope,
   removal: OwnRemoval,
   held: HeldStatements,
   signer: Signer,
-): Promise<Envelope> {
+): Promise<DsseEnvelope> {
   const other = counterpartyIn(removal);
-  const opened = verifyEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => ({
+  const opened = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => ({
     must: [other],
     may: [removal.self, other],
   }));

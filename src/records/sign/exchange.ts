@@ -1,20 +1,18 @@
-// Passing statements and signatures between two organisations as files, by any channel.
-// Invariants: a file is taken in whole or not at all; each envelope in it is signed by the other
+// Exporting and importing statements and signatures between two organisations as files, by any channel.
+// Invariants: a file is taken in whole or not at all; each DSSE envelope in it is signed by the other
 // organisation's pinned key, and each item is evidence that a statement rests on; taking in the same file
 // again changes nothing; a statement that contradicts one that is held is refused.
 import { parseStrictJson } from "../../domain/strict-json.ts";
-import { RECORD_BYTES_MAX } from "../format/bounds.ts";
-import type { Envelope } from "../format/envelope.ts";
+import type { DsseEnvelope } from "../format/dsse-envelope.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
-import { EXCHANGE_SCHEMA, ExchangeFile } from "../format/exchange-file.ts";
-import { fileText } from "../format/record-file.ts";
+import { RECORD_BYTES_MAX } from "../format/fields.ts";
+import { EXCHANGE_SCHEMA, ExchangeFile, fileText } from "../format/record-file.ts";
 import { completionProblems, evidenceOf } from "../verify/completion.ts";
 import { readEvidence } from "../verify/evidence.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { strayProblems } from "../verify/sequence.ts";
 import { stageProblems } from "../verify/stage.ts";
-import { fieldOf, verifyEnvelope } from "../verify/verify-envelope.ts";
-import { RecordRefused, refuseUnlessClean } from "./refused.ts";
+import { fieldOf, verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import {
   AnyStatement,
   byDigest,
@@ -27,7 +25,8 @@ import {
   placeOfStatement,
   stagesIn,
   statementIn,
-} from "./removal-files.ts";
+} from "./held-statements.ts";
+import { RecordRefused, refuseUnlessClean } from "./record-refused.ts";
 
 const REFUSED = "the exchange file is refused, and nothing of it was taken in";
 
@@ -35,15 +34,15 @@ const REFUSED = "the exchange file is refused, and nothing of it was taken in";
  * The text of a file for the other organisation.
  * @param envelopes what it is to hold, each signed by this organisation; of the evidence, what these rest on
  *   goes along
- * @throws RecordRefused (`record_refused`) when the other organisation would refuse an envelope
+ * @throws RecordRefused (`record_refused`) when the other organisation would refuse a DSSE envelope
  */
 export function exportExchange(
   { run, self, parties }: OwnRemoval,
-  envelopes: readonly Envelope[],
+  envelopes: readonly DsseEnvelope[],
   evidence: readonly EvidenceItem[],
 ): string {
   const problems = envelopes.flatMap((envelope, index) => {
-    const opened = verifyEnvelope<AnyStatement>(envelope, AnyStatement, parties, ({ predicate }) => ({
+    const opened = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, parties, ({ predicate }) => ({
       must: [self],
       may: [predicate.remover, predicate.partner],
     }));
@@ -88,7 +87,7 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
   add(offered.problems.filter(({ reason }) => reason !== "evidence_out_of_order"));
   const items = new Map([...byDigest(held.evidence), ...offered.items]);
 
-  const places = new Map<string, Envelope>();
+  const places = new Map<string, DsseEnvelope>();
   for (const envelope of held.envelopes) {
     const statement = statementIn(envelope);
     if (statement !== undefined) places.set(placeOfStatement(statement), envelope);
@@ -96,7 +95,7 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
   let opened = 0;
   for (const [index, envelope] of file.envelopes.entries()) {
     const where = `envelopes[${index}]`;
-    const result = verifyEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => ({
+    const result = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => ({
       must: [other],
       may: [removal.self, other],
     }));
@@ -162,6 +161,6 @@ function statementProblems(
   ];
 }
 
-function signaturesOf(envelopes: readonly Envelope[]): number {
+function signaturesOf(envelopes: readonly DsseEnvelope[]): number {
   return envelopes.reduce((sum, { signatures }) => sum + signatures.length, 0);
 }

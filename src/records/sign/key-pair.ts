@@ -5,8 +5,8 @@ import { generateKeyPairSync } from "node:crypto";
 import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { createPrivateFile } from "../../runtime/private-file.ts";
-import { keyIdOf } from "../format/public-key.ts";
+import { createPrivateFile } from "../../runtime/write-file.ts";
+import { keyIdOf } from "../format/ecdsa-p256.ts";
 
 export interface KeyFiles {
   readonly keyId: string;

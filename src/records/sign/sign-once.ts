@@ -1,6 +1,6 @@
-// A statement made once and signed once, whatever kills the program in between.
+// Makes a statement once and signs it once, even if the program is killed in between.
 //
-// How an organisation comes from what it did to a record, step by step:
+// The steps from what an organisation did to a record:
 //   1. `stageStatement(input, evidence)`: its own stage, from what the probes saw; `previous` is its stage before.
 //   2. `signOnce(keptAt(file), make, removal, signer)`: the first statement that was made is the one that counts;
 //      it is written down before it is signed, and the signature is written down with it.
@@ -10,24 +10,23 @@
 //   6. When all twelve stages have both signatures, the remover makes `completionStatement(input, stages,
 //      evidence)` and signs it by 2; the partner takes it in by 4 and signs it by 5; then 3 and 4 once more.
 //   7. `assembleRecord(held, trust)`: the record's text, which verifies, or nothing.
-// Everything but 2 and 5 is pure. Those may be done again at any time: with what is kept they return what was
-// returned, and no second statement or signature is ever handed out.
+// Everything but 2 and 5 is pure. Steps 2 and 5 may be repeated at any time: they return what is kept, so no second
+// statement or signature is ever handed out.
 //
-// Invariants: nothing is signed that is not on disk already, and no signature is returned that is not; one
-// place in the world (`Kept`) has one statement for good. ECDSA signatures are random: a signature that was
-// lost between the signer and the disk was seen by nobody, and another is made over the same bytes.
+// Invariants: a statement is on disk before it is signed, and a signature before it is returned; one file (`Kept`) has
+// one statement for good. ECDSA signatures are random: a signature that was lost between the signer and the disk was
+// seen by nobody, and another is made over the same bytes.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
-import { RECORD_BYTES_MAX } from "../format/bounds.ts";
-import { type Envelope, EnvelopeDraft } from "../format/envelope.ts";
+import { type DsseEnvelope, DsseEnvelopeDraft } from "../format/dsse-envelope.ts";
+import { RECORD_BYTES_MAX } from "../format/fields.ts";
 import { fileText } from "../format/record-file.ts";
 import { STATEMENT_PAYLOAD_TYPE, statementBytes } from "../format/statement.ts";
 import { keyProblems } from "../verify/completion.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { strayProblems } from "../verify/sequence.ts";
 import { countersign } from "./countersign.ts";
-import { refuseUnlessClean } from "./refused.ts";
 import {
   type AnyStatement,
   type HeldStatements,
@@ -36,9 +35,9 @@ import {
   type OwnRemoval,
   placeOfStatement,
   statementIn,
-} from "./removal-files.ts";
-import { addSignature } from "./sign-statement.ts";
-import type { Signer } from "./signer.ts";
+} from "./held-statements.ts";
+import { refuseUnlessClean } from "./record-refused.ts";
+import { addSignature, type Signer } from "./signer.ts";
 
 /** Where one statement is kept. `write` returns only when the text would survive a loss of power. */
 export interface Kept {
@@ -52,11 +51,11 @@ export function keptAt(file: string): Kept {
 }
 
 /**
- * The envelope of a statement of this organisation's own, with its signature.
+ * The DSSE envelope of a statement of this organisation's own, with its signature.
  * @param make called only when nothing is kept yet; what it throws is passed on, and nothing is kept then
  * @returns what is kept; after the first time always the same
  * @throws RecordRefused (`record_refused`) when the statement is not this organisation's to make, or names
- *   another key than the signer's; DrawbridgeError `state_unreadable` when what is kept is no envelope,
+ *   another key than the signer's; DrawbridgeError `state_unreadable` when what is kept is no DSSE envelope,
  *   `program_failed` or `secret_unavailable` when the signer fails, which leaves the statement kept, unsigned
  */
 export async function signOnce(
@@ -64,7 +63,7 @@ export async function signOnce(
   make: () => AnyStatement,
   removal: OwnRemoval,
   signer: Signer,
-): Promise<Envelope> {
+): Promise<DsseEnvelope> {
   const draft = readKept(kept) ?? keep(kept, draftOf(make(), removal, signer));
   const [first] = draft.signatures;
   if (first !== undefined) return draft;
@@ -80,11 +79,11 @@ export async function signOnce(
  */
 export async function countersignOnce(
   kept: Kept,
-  envelope: Envelope,
+  envelope: DsseEnvelope,
   removal: OwnRemoval,
   held: HeldStatements,
   signer: Signer,
-): Promise<Envelope> {
+): Promise<DsseEnvelope> {
   const before = readKept(kept);
   if (before !== undefined) {
     const where = "envelope";
@@ -97,7 +96,7 @@ export async function countersignOnce(
   return keep(kept, await countersign(envelope, removal, held, signer));
 }
 
-function draftOf(statement: AnyStatement, removal: OwnRemoval, signer: Signer): Envelope {
+function draftOf(statement: AnyStatement, removal: OwnRemoval, signer: Signer): DsseEnvelope {
   const where = placeOfStatement(statement);
   const problems: Problem[] = [...strayProblems(removal, statement, where)];
   if (makerOf(statement) !== removal.self) problems.push({ reason: "states_for_another", where });
@@ -113,12 +112,12 @@ function draftOf(statement: AnyStatement, removal: OwnRemoval, signer: Signer): 
   };
 }
 
-function keep(kept: Kept, envelope: Envelope): Envelope {
+function keep(kept: Kept, envelope: DsseEnvelope): DsseEnvelope {
   kept.write(fileText(envelope));
   return envelope;
 }
 
-function readKept({ read }: Kept): Envelope | undefined {
+function readKept({ read }: Kept): DsseEnvelope | undefined {
   const text = read();
   if (text === undefined) return undefined;
   let value: unknown;
@@ -127,7 +126,7 @@ function readKept({ read }: Kept): Envelope | undefined {
   } catch {
     value = undefined;
   }
-  const parsed = EnvelopeDraft.safeParse(value);
+  const parsed = DsseEnvelopeDraft.safeParse(value);
   if (parsed.success && statementIn(parsed.data) !== undefined) return parsed.data;
   throw new DrawbridgeError("state_unreadable", "the kept statement is not one that was written here", {
     hint: "Restore it from a backup. Without one, ask the other organisation for its copy: a second statement would contradict the first.",

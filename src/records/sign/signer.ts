@@ -1,12 +1,20 @@
-// Who signs: a PKCS #8 key in a file, or a program that holds the key elsewhere (an HSM, a KMS).
+// Signing a statement, with a PKCS #8 key in a file or a program that holds the key elsewhere (an HSM, a KMS), and
+// adding a second organisation's signature to a DSSE envelope.
 // Invariants: a private key is read when it signs and never copied or kept; what an external program
-// returns is checked against the public key before it is used.
+// returns is checked against the public key before it is used; a signature is added to exactly the bytes that the
+// first one is over, in the one form in which records carry signatures.
 import { spawn } from "node:child_process";
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { inOneFormFromAny } from "../format/ecdsa-signature.ts";
-import { keyIdOf, type RecordKey } from "../format/public-key.ts";
+import {
+  type DsseEnvelope,
+  type DsseSignature,
+  preAuthenticationEncoding,
+  withSignature,
+} from "../format/dsse-envelope.ts";
+import { inOneForm, inOneFormFromAny, keyIdOf, type RecordKey } from "../format/ecdsa-p256.ts";
+import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../format/statement.ts";
 
 export interface Signer {
   readonly keyId: string;
@@ -122,4 +130,31 @@ async function run(command: readonly string[], data: Uint8Array, timeoutMs: numb
     child.stdin.on("error", () => undefined);
     child.stdin.end(data);
   });
+}
+
+/** An envelope with one signature. */
+export async function signStatement(statement: Statement<unknown>, signer: Signer): Promise<DsseEnvelope> {
+  const payload = statementBytes(statement);
+  return {
+    payloadType: STATEMENT_PAYLOAD_TYPE,
+    payload: payload.toString("base64"),
+    signatures: [await signature(STATEMENT_PAYLOAD_TYPE, payload, signer)],
+  };
+}
+
+/** The envelope with the signer's signature besides; the same envelope if it has signed already. */
+export async function addSignature(envelope: DsseEnvelope, signer: Signer): Promise<DsseEnvelope> {
+  if (envelope.signatures.some(({ keyid }) => keyid === signer.keyId)) return envelope;
+  const payload = Buffer.from(envelope.payload, "base64");
+  return withSignature(envelope, await signature(envelope.payloadType, payload, signer));
+}
+
+async function signature(payloadType: string, payload: Uint8Array, signer: Signer): Promise<DsseSignature> {
+  const sig = inOneForm(await signer.sign(preAuthenticationEncoding(payloadType, payload)));
+  if (sig === undefined) {
+    throw new DrawbridgeError("program_failed", "the signer returned no DER signature", {
+      hint: "It must write an ECDSA P-256 signature in DER form; raw r‖s is not that.",
+    });
+  }
+  return { keyid: signer.keyId, sig: sig.toString("base64") };
 }

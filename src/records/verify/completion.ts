@@ -1,16 +1,18 @@
 // Does the completion bind exactly what was signed, and is it complete in all six parts?
 
-import type { CompletionPredicate } from "../format/completion-predicate.ts";
-import { isOfPurge, ownerAttested, showsPurge } from "../format/duties.ts";
-import type { EvidenceItem } from "../format/evidence-item.ts";
-import type { StagePredicate } from "../format/stage-predicate.ts";
+import { type EvidenceItem, isOfPurge, ownerAttested, showsPurge } from "../format/evidence-item.ts";
+import {
+  type CompletionPredicate,
+  completionSubjects,
+  type StagePredicate,
+  sameSubjects,
+} from "../format/predicates.ts";
 import { PLANE_OF_STAGE, statementOrder } from "../format/stages.ts";
 import { type Statement, statementDigest } from "../format/statement.ts";
-import { completionSubjects, sameSubjects } from "../format/subjects.ts";
-import { isAscending } from "./ascending.ts";
+import { isAscending } from "./evidence.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
 import { type Evidence, placeOf } from "./stage.ts";
-import type { Signature } from "./verify-envelope.ts";
+import type { Signature } from "./verify-dsse-envelope.ts";
 
 type StageStatement = Statement<StagePredicate>;
 type Report = (reason: ReasonCode, detail?: string, where?: string) => void;

@@ -1,8 +1,7 @@
 // The items of evidence that a file holds: which are whole, and which are not what they should be.
 import { EvidenceItem, isIntact } from "../format/evidence-item.ts";
-import { isAscending } from "./ascending.ts";
 import { type Problem, printable } from "./reasons.ts";
-import { fieldOf } from "./verify-envelope.ts";
+import { fieldOf } from "./verify-dsse-envelope.ts";
 
 export interface ReadEvidence {
   /** Whole items, by digest. */
@@ -36,4 +35,12 @@ export function readEvidence(values: readonly unknown[]): ReadEvidence {
   }
   if (!isAscending(digests)) problems.push({ reason: "evidence_out_of_order", where: "evidence" });
   return { items, unusable, problems };
+}
+
+/** Whether each value is greater than the one before, so that none stands twice. */
+export function isAscending<T extends string | number>(values: readonly T[]): boolean {
+  return values.every((value, index) => {
+    const before = values[index - 1];
+    return before === undefined || before < value;
+  });
 }

@@ -2,14 +2,13 @@
 // missing. Invariant: only statements that verified by themselves are drawn on; the lists say nothing about
 // the whole, `verified` does.
 
-import type { CompletionPredicate } from "../format/completion-predicate.ts";
 import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
-import type { StagePredicate } from "../format/stage-predicate.ts";
+import type { CompletionPredicate, StagePredicate } from "../format/predicates.ts";
 import type { StageName } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import { type Problem, REASONS, type ReasonCode, reasonOf } from "./reasons.ts";
 import { placeOf } from "./stage.ts";
-import type { Signature } from "./verify-envelope.ts";
+import type { Signature } from "./verify-dsse-envelope.ts";
 
 /** The six parts of a complete record. */
 const PARTS = [

@@ -1,5 +1,5 @@
 // Do the stage statements of a record make one removal: all of them, each once, in order, chained?
-import type { StagePredicate } from "../format/stage-predicate.ts";
+import type { StagePredicate } from "../format/predicates.ts";
 import { STAGE_NAMES, statementOrder } from "../format/stages.ts";
 import { type Statement, statementDigest } from "../format/statement.ts";
 import type { Problem } from "./reasons.ts";

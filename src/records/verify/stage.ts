@@ -1,17 +1,22 @@
 // Does one stage statement hold by itself: its place, its conditions, and the evidence that they rest on?
 // Invariant: whoever builds, countersigns, imports or audits a stage asks the same questions.
-import { DELETION_RECORDED, showsPurge } from "../format/duties.ts";
-import type { EvidenceItem } from "../format/evidence-item.ts";
-import type { ExitCondition, StagePredicate } from "../format/stage-predicate.ts";
+
+import { type EvidenceItem, showsPurge } from "../format/evidence-item.ts";
+import {
+  type ExitCondition,
+  type StagePredicate,
+  sameSubjects,
+  stageSubjects,
+} from "../format/predicates.ts";
 import {
   CONDITIONS_OF_STAGE,
+  DELETION_RECORDED,
   PLANE_OF_STAGE,
   positionOf,
   STAGES_LEFT_ALONE,
   STAGES_OF_REMOVER,
 } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
-import { sameSubjects, stageSubjects } from "../format/subjects.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
 
 /** Items by digest, each checked against it. */

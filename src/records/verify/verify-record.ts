@@ -3,14 +3,13 @@
 // except what only follows from something else that is wrong; a record verifies only if nothing is wrong.
 
 import type { z } from "zod";
-import { canonicalize } from "../../domain/canonicalize.ts";
+import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { isJsonObject, type Json, type JsonObject } from "../../domain/json.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
-import { RECORD_BYTES_MAX, RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../format/bounds.ts";
-import { CompletionStatement } from "../format/completion-predicate.ts";
+import { RECORD_BYTES_MAX, RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../format/fields.ts";
+import { CompletionStatement, StageStatement } from "../format/predicates.ts";
 import { RECORD_SCHEMA, RecordFile } from "../format/record-file.ts";
-import { StageStatement } from "../format/stage-predicate.ts";
 import type { Statement } from "../format/statement.ts";
 import type { Trust, TrustedParty } from "../format/trust.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./completion.ts";
@@ -19,7 +18,7 @@ import type { Problem } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
 import { type Removal, sequenceProblems, strayProblems } from "./sequence.ts";
 import { placeOf, stageProblems } from "./stage.ts";
-import { byBothParties, type Signature, verifyEnvelope } from "./verify-envelope.ts";
+import { byBothParties, type Signature, verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
 
 /**
  * Verifies a record file's bytes against whom the auditor trusts (section 8.8 and 8.7).
@@ -121,7 +120,7 @@ function open<S extends Statement<Removal>>(
   where: string,
   { parties, problems, signers }: Gathered,
 ): S | undefined {
-  const opened = verifyEnvelope(value, schema, parties, byBothParties);
+  const opened = verifyDsseEnvelope(value, schema, parties, byBothParties);
   if (!opened.valid) {
     problems.push(...opened.problems.map((problem) => ({ ...problem, where })));
     return undefined;

@@ -10,7 +10,7 @@ import { BORDER_POLICY, borderRender } from "../../../src/federation/planes/bord
 import { borderRuntime } from "../../../src/federation/planes/border/runtime.ts";
 import { TRANSPORT_INCLUDE, transportRender } from "../../../src/federation/planes/transport/render.ts";
 import { transportRuntime } from "../../../src/federation/planes/transport/runtime.ts";
-import { type PolicyFile, policyDigest } from "../../../src/rendered-files/policy-file.ts";
+import { type PolicyFile, policyDigest } from "../../../src/rendered-files/border-policy.ts";
 import {
   type DesiredPartner,
   deployment,

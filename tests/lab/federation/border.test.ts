@@ -5,7 +5,7 @@ import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { after, afterEach, before, describe, it } from "node:test";
 import type { RoomId, ServerName } from "../../../src/domain/identifiers.ts";
 import { borderStatus } from "../../../src/federation/planes/border/status.ts";
-import { type PolicyFile, policyDigest } from "../../../src/rendered-files/policy-file.ts";
+import { type PolicyFile, policyDigest } from "../../../src/rendered-files/border-policy.ts";
 import { writeWhole } from "../../../src/runtime/write-file.ts";
 import { type FederatedUser, type Federation, startFederation, until } from "../../support/federation.ts";
 

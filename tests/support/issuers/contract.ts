@@ -2,7 +2,7 @@
 import { stringify } from "yaml";
 import type { z } from "zod";
 import type { IssuerAdapter, IssuerIntent } from "../../../src/federation/planes/gateway/issuer-adapter.ts";
-import { ClientsFile } from "../../../src/rendered-files/clients-file.ts";
+import { ClientsFile } from "../../../src/rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../src/runtime/load-yaml.ts";
 
 export const AUDIENCE = "https://agents.org-a.example";

@@ -8,7 +8,7 @@ import { declaredClientsAdapter } from "../../../src/federation/planes/gateway/i
 import { loadIssuerConfig } from "../../../src/issuer/config.ts";
 import { startIssuer } from "../../../src/issuer/server.ts";
 import { generateSigningKeys } from "../../../src/issuer/signing-keys.ts";
-import type { ClientsFile } from "../../../src/rendered-files/clients-file.ts";
+import type { ClientsFile } from "../../../src/rendered-files/issuer-clients.ts";
 import { recordedLog } from "../recorded-log.ts";
 import { writeFile } from "../temporary.ts";
 import { AUDIENCE, askForToken, type IssuerUnderTest } from "./contract.ts";

@@ -3,14 +3,13 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { type AgentCard, canonicalizeAgentCard, verifyAgentCardSignature } from "@a2a-js/sdk";
 import fc from "fast-check";
-import { checkCard } from "../../../src/cards/card-schema.ts";
+import { readCardJson } from "../../../src/cards/card-faults.ts";
+import { checkCard } from "../../../src/cards/check-card.ts";
 import { lintCard } from "../../../src/cards/lint.ts";
 import { importJwkSet } from "../../../src/cards/pinned-keys.ts";
-import { readCardJson } from "../../../src/cards/read-json.ts";
-import { signCard } from "../../../src/cards/sign.ts";
-import { generateCardKey, importSigningKey } from "../../../src/cards/signing-keys.ts";
+import { generateCardKey, importSigningKey, signCard } from "../../../src/cards/sign.ts";
 import { verifyCard } from "../../../src/cards/verify.ts";
-import { canonicalize } from "../../../src/domain/canonicalize.ts";
+import { canonicalize } from "../../../src/domain/canonical-json.ts";
 import type { Json } from "../../../src/domain/json.ts";
 import { bytesOf, fullCard } from "../../support/cards.ts";
 

@@ -4,7 +4,7 @@ import { createPrivateKey } from "node:crypto";
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { keyIdOf, readPublicKey } from "../../../src/records/format/public-key.ts";
+import { keyIdOf, readPublicKey } from "../../../src/records/format/ecdsa-p256.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
 import { assertGolden } from "../../support/golden.ts";
 import { type Changes, minute, party, removalOf } from "../../support/removal.ts";

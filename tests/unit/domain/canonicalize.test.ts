@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { canonicalize } from "../../../src/domain/canonicalize.ts";
+import { canonicalize } from "../../../src/domain/canonical-json.ts";
 import type { Json } from "../../../src/domain/json.ts";
 import { parseStrictJson } from "../../../src/domain/strict-json.ts";
 

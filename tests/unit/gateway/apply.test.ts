@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { NO_STATS } from "../../../src/gateway/admin.ts";
-import { applyLive, placeAll } from "../../../src/gateway/apply.ts";
 import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts";
-import { LIVE_FILES, type LiveFile, render } from "../../../src/gateway/render.ts";
+import { NO_STATS } from "../../../src/gateway/envoy-admin.ts";
+import { applyLive, placeAll } from "../../../src/gateway/envoy-files.ts";
+import { LIVE_FILES, type LiveFile, render } from "../../../src/gateway/render/render.ts";
 import { testIntent } from "../../support/gateway-intent.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 

@@ -4,13 +4,8 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { sha256Tagged } from "../../../src/domain/digest.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
-import { mergeIntent } from "../../../src/gateway/intent.ts";
-import {
-  parseGateway,
-  parseInvocation,
-  parsePublication,
-  type Reading,
-} from "../../../src/gateway/sources.ts";
+import { mergeAccessRules } from "../../../src/gateway/access-rules.ts";
+import { PARSERS, type Reading } from "../../../src/gateway/source-files.ts";
 import { anyFile, HOSTILE } from "../../support/hostile-yaml.ts";
 
 function reading(content: string | Buffer): Reading {
@@ -34,15 +29,15 @@ describe("fuzz", () => {
     it(`a followed file that holds ${name} is refused with a hint`, () => {
       const file = reading(content);
       assert.equal(
-        parsed(() => parseGateway(file)),
+        parsed(() => PARSERS.gateway(file)),
         undefined,
       );
       assert.equal(
-        parsed(() => parseInvocation(file)),
+        parsed(() => PARSERS.invocation(file)),
         undefined,
       );
       assert.equal(
-        parsed(() => parsePublication(file)),
+        parsed(() => PARSERS.publication(file)),
         undefined,
       );
     });
@@ -52,14 +47,15 @@ describe("fuzz", () => {
     fc.assert(
       fc.property(anyFile, (content) => {
         const file = reading(content);
-        parsed(() => parseGateway(file));
-        const cards = parsed(() => parsePublication(file));
-        const invocation = parsed(() => parseInvocation(file));
+        parsed(() => PARSERS.gateway(file));
+        const cards = parsed(() => PARSERS.publication(file));
+        const invocation = parsed(() => PARSERS.invocation(file));
         for (const agent of Object.values(invocation?.value.agents ?? {})) {
           for (const client of agent.clients)
             assert.ok(content.includes(JSON.stringify(client).slice(1, -1)));
         }
-        if (cards !== undefined && invocation !== undefined) parsed(() => mergeIntent(cards, invocation));
+        if (cards !== undefined && invocation !== undefined)
+          parsed(() => mergeAccessRules(cards, invocation));
       }),
       { numRuns: 1_500 },
     );

@@ -7,9 +7,8 @@ import type { z } from "zod";
 import { FederationConfigFile } from "../../../src/federation/config.ts";
 import { GatewayConfigFile } from "../../../src/gateway/config.ts";
 import { IssuerConfigFile } from "../../../src/issuer/config.ts";
-import { ClientsFile } from "../../../src/rendered-files/clients-file.ts";
-import { InvocationFile } from "../../../src/rendered-files/invocation-file.ts";
-import { PublicationFile } from "../../../src/rendered-files/publication-file.ts";
+import { InvocationFile, PublicationFile } from "../../../src/rendered-files/gateway-files.ts";
+import { ClientsFile } from "../../../src/rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../src/runtime/load-yaml.ts";
 
 const page = (name: string) =>

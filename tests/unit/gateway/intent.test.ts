@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { callersOf, keepQuotas } from "../../../src/gateway/intent.ts";
+import { callersOf, keepQuotas } from "../../../src/gateway/access-rules.ts";
 import { ConfigError } from "../../../src/runtime/load-yaml.ts";
 import type { AdmissionInput, AgentInput } from "../../support/gateway-files.ts";
 import { testIntent } from "../../support/gateway-intent.ts";

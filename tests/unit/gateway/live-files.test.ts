@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { describe, it } from "node:test";
-import { placeFile } from "../../../src/gateway/live-files.ts";
+import { placeFile } from "../../../src/gateway/envoy-files.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 describe("live files", () => {

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { bothClusters } from "../../../src/gateway/apply.ts";
+import type { JsonObject } from "../../../src/domain/json.ts";
 import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts";
-import { renderQuotaFile } from "../../../src/gateway/limiter.ts";
-import { render } from "../../../src/gateway/render.ts";
-import type { JsonObject } from "../../../src/gateway/resource.ts";
+import { bothClusters } from "../../../src/gateway/envoy-files.ts";
+import { renderQuotaFile } from "../../../src/gateway/render/limiter.ts";
+import { render } from "../../../src/gateway/render/render.ts";
 import type { AdmissionInput } from "../../support/gateway-files.ts";
 import { testIntent } from "../../support/gateway-intent.ts";
 import { assertGolden } from "../../support/golden.ts";

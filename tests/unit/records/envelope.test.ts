@@ -6,14 +6,12 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import fc from "fast-check";
 import { z } from "zod";
-import { inOneForm, isInOneForm } from "../../../src/records/format/ecdsa-signature.ts";
-import { type Envelope, preAuthenticationEncoding } from "../../../src/records/format/envelope.ts";
-import { keyIdOf, readPublicKey } from "../../../src/records/format/public-key.ts";
+import { type DsseEnvelope, preAuthenticationEncoding } from "../../../src/records/format/dsse-envelope.ts";
+import { inOneForm, isInOneForm, keyIdOf, readPublicKey } from "../../../src/records/format/ecdsa-p256.ts";
 import { STATEMENT_TYPE, type Statement, statementOf } from "../../../src/records/format/statement.ts";
 import type { TrustedParty } from "../../../src/records/format/trust.ts";
-import { addSignature, signStatement } from "../../../src/records/sign/sign-statement.ts";
-import { fileSigner, type Signer } from "../../../src/records/sign/signer.ts";
-import { verifyEnvelope } from "../../../src/records/verify/verify-envelope.ts";
+import { addSignature, fileSigner, type Signer, signStatement } from "../../../src/records/sign/signer.ts";
+import { verifyDsseEnvelope } from "../../../src/records/verify/verify-dsse-envelope.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 const Predicate = z.strictObject({ stage: z.string(), step: z.int() });
@@ -30,7 +28,7 @@ const BOTH = { must: ["org-a.test", "org-b.test"], may: ["org-a.test", "org-b.te
 const ONE = { must: ["org-a.test"], may: ["org-a.test"] };
 
 /** The reasons why an envelope does not verify. */
-function reasonsOf(result: ReturnType<typeof verifyEnvelope>): string[] {
+function reasonsOf(result: ReturnType<typeof verifyDsseEnvelope>): string[] {
   return result.valid ? ["valid"] : result.problems.map(({ reason }) => reason);
 }
 
@@ -56,7 +54,7 @@ async function both(t: TestContext) {
   const a = party(t, "org-a.test");
   const b = party(t, "org-b.test");
   const envelope = await addSignature(await signStatement(STATEMENT, a.signer), b.signer);
-  const verifyAs = (value: unknown) => verifyEnvelope(value, Schema, [a.trusted, b.trusted], () => BOTH);
+  const verifyAs = (value: unknown) => verifyDsseEnvelope(value, Schema, [a.trusted, b.trusted], () => BOTH);
   return { a, b, envelope, verifyAs };
 }
 
@@ -127,7 +125,7 @@ describe("envelope", () => {
     const stranger = party(t, "org-c.test");
     const [first, second] = envelope.signatures;
     assert.ok(first !== undefined && second !== undefined);
-    const resigned = async (payload: string, payloadType = envelope.payloadType): Promise<Envelope> => {
+    const resigned = async (payload: string, payloadType = envelope.payloadType): Promise<DsseEnvelope> => {
       const data = preAuthenticationEncoding(payloadType, Buffer.from(payload));
       const signatures = [a, b].map(({ privateKey, signer }) => ({
         keyid: signer.keyId,
@@ -170,7 +168,7 @@ describe("envelope", () => {
 
   it("a key that two parties claim verifies for neither", async (t) => {
     const { a, b, envelope } = await both(t);
-    const result = verifyEnvelope(
+    const result = verifyDsseEnvelope(
       envelope,
       Schema,
       [a.trusted, b.trusted, { organisation: "org-c.test", keys: a.trusted.keys }],

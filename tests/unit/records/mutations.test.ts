@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { CompletionPredicate } from "../../../src/records/format/completion-predicate.ts";
+import type { CompletionPredicate } from "../../../src/records/format/predicates.ts";
 import { fileText, type RecordFile } from "../../../src/records/format/record-file.ts";
 import type { Trust } from "../../../src/records/format/trust.ts";
 import { REASONS, type ReasonCode } from "../../../src/records/verify/reasons.ts";

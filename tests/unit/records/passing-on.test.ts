@@ -7,18 +7,21 @@ import { fileText } from "../../../src/records/format/record-file.ts";
 import { STAGE_NAMES, type StageName, statementOrder } from "../../../src/records/format/stages.ts";
 import { statementDigest } from "../../../src/records/format/statement.ts";
 import { assembleRecord } from "../../../src/records/sign/assemble-record.ts";
-import { completionStatement } from "../../../src/records/sign/completion-statement.ts";
 import { countersign } from "../../../src/records/sign/countersign.ts";
 import { exportExchange, importExchange } from "../../../src/records/sign/exchange.ts";
-import { RecordRefused } from "../../../src/records/sign/refused.ts";
 import {
   byDigest,
   type HeldStatements,
   type OwnRemoval,
   stagesIn,
-} from "../../../src/records/sign/removal-files.ts";
-import { addSignature, signStatement } from "../../../src/records/sign/sign-statement.ts";
-import { nothingApplies, stageStatement } from "../../../src/records/sign/stage-statement.ts";
+} from "../../../src/records/sign/held-statements.ts";
+import {
+  completionStatement,
+  nothingApplies,
+  stageStatement,
+} from "../../../src/records/sign/make-statements.ts";
+import { RecordRefused } from "../../../src/records/sign/record-refused.ts";
+import { addSignature, signStatement } from "../../../src/records/sign/signer.ts";
 import type { ReasonCode } from "../../../src/records/verify/reasons.ts";
 import { placeOf } from "../../../src/records/verify/stage.ts";
 import { verifyRecord } from "../../../src/records/verify/verify-record.ts";

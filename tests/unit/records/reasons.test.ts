@@ -3,15 +3,14 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, describe, it } from "node:test";
-import { RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../../../src/records/format/bounds.ts";
-import type { CompletionPredicate } from "../../../src/records/format/completion-predicate.ts";
-import { preAuthenticationEncoding } from "../../../src/records/format/envelope.ts";
+import { preAuthenticationEncoding } from "../../../src/records/format/dsse-envelope.ts";
 import type { EvidenceItemBody } from "../../../src/records/format/evidence-item.ts";
+import { RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../../../src/records/format/fields.ts";
+import type { CompletionPredicate, StagePredicate } from "../../../src/records/format/predicates.ts";
 import { fileText, type RecordFile } from "../../../src/records/format/record-file.ts";
-import type { StagePredicate } from "../../../src/records/format/stage-predicate.ts";
 import type { StageName } from "../../../src/records/format/stages.ts";
 import type { Trust } from "../../../src/records/format/trust.ts";
-import { addSignature, signStatement } from "../../../src/records/sign/sign-statement.ts";
+import { addSignature, signStatement } from "../../../src/records/sign/signer.ts";
 import { REASONS, type ReasonCode } from "../../../src/records/verify/reasons.ts";
 import { verifyRecord } from "../../../src/records/verify/verify-record.ts";
 import {
@@ -166,7 +165,7 @@ describe("reasons", () => {
     const bytes = Buffer.from(payload, "utf8");
     const payloadType = "application/vnd.in-toto+json";
     const data = preAuthenticationEncoding(payloadType, bytes);
-    const { inOneForm } = await import("../../../src/records/format/ecdsa-signature.ts");
+    const { inOneForm } = await import("../../../src/records/format/ecdsa-p256.ts");
     const signatures = await Promise.all(
       [A, B].map(async ({ signer }) => ({
         keyid: signer.keyId,
@@ -594,7 +593,7 @@ describe("reasons", () => {
     const { stages, trust, file: record } = await removalOf(A, B);
     const [first] = stages;
     assert.ok(first !== undefined);
-    const { canonicalize } = await import("../../../src/domain/canonicalize.ts");
+    const { canonicalize } = await import("../../../src/domain/canonical-json.ts");
     const text = canonicalize(JSON.parse(JSON.stringify(first)));
     const { fileText } = await import("../../../src/records/format/record-file.ts");
     const verifyWith = async (payload: string) => {

@@ -3,11 +3,11 @@ import assert from "node:assert/strict";
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import type { Envelope } from "../../../src/records/format/envelope.ts";
-import { byDigest, type OwnRemoval, stagesIn } from "../../../src/records/sign/removal-files.ts";
+import type { DsseEnvelope } from "../../../src/records/format/dsse-envelope.ts";
+import { byDigest, type OwnRemoval, stagesIn } from "../../../src/records/sign/held-statements.ts";
+import { stageStatement } from "../../../src/records/sign/make-statements.ts";
 import { countersignOnce, type Kept, keptAt, signOnce } from "../../../src/records/sign/sign-once.ts";
-import { signStatement } from "../../../src/records/sign/sign-statement.ts";
-import { stageStatement } from "../../../src/records/sign/stage-statement.ts";
+import { signStatement } from "../../../src/records/sign/signer.ts";
 import { itemsOf, type Party, party, RUN, removalOf, stageInput } from "../../support/removal.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
@@ -71,7 +71,7 @@ describe("sign once", () => {
         const again = await signOnce(kept(0, true), make, seenBy(A), A.signer);
         assert.deepEqual(again, first);
         assert.equal(first.signatures.length, 1);
-        assert.equal(new Set(written.map((text) => (JSON.parse(text) as Envelope).payload)).size, 1);
+        assert.equal(new Set(written.map((text) => (JSON.parse(text) as DsseEnvelope).payload)).size, 1);
         assert.equal(
           count(),
           killAt === 1 && !isThere ? 2 : 1,

@@ -4,12 +4,10 @@ import { generateKeyPairSync, verify } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { isInOneForm } from "../../../src/records/format/ecdsa-signature.ts";
-import { readPublicKey } from "../../../src/records/format/public-key.ts";
+import { isInOneForm, readPublicKey } from "../../../src/records/format/ecdsa-p256.ts";
 import { STATEMENT_TYPE } from "../../../src/records/format/statement.ts";
 import { createKeyPair } from "../../../src/records/sign/key-pair.ts";
-import { signStatement } from "../../../src/records/sign/sign-statement.ts";
-import { commandSigner, fileSigner } from "../../../src/records/sign/signer.ts";
+import { commandSigner, fileSigner, signStatement } from "../../../src/records/sign/signer.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 const DATA = Buffer.from("what is signed");

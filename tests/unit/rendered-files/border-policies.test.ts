@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { PolicyFile, policyDigest } from "../../../src/rendered-files/policy-file.ts";
+import { PolicyFile, policyDigest } from "../../../src/rendered-files/border-policy.ts";
 import { ROOT } from "../../support/temporary.ts";
 
 interface Fixture {

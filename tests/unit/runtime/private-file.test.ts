@@ -3,8 +3,12 @@ import { chmodSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSy
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { createPrivateFile, replacePrivateFile } from "../../../src/runtime/private-file.ts";
-import { PRIVATE, writeWhole } from "../../../src/runtime/write-file.ts";
+import {
+  createPrivateFile,
+  PRIVATE,
+  replacePrivateFile,
+  writeWhole,
+} from "../../../src/runtime/write-file.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 const modeOf = (file: string) => statSync(file).mode & 0o777;

@@ -3,7 +3,7 @@
 // the issuer; `not_delivered` is used only when the agent cannot have the request; every doubt is `ambiguous`, so
 // that the caller looks for its task before it sends again. docs/reference/delegation-outcomes.md has the results.
 import { A2AError } from "@a2a-js/sdk/errors";
-import { retryAfterMs } from "../../../runtime/retry-after.ts";
+import { retryAfterMs } from "../../../runtime/http.ts";
 import type { Exchange } from "./exchange.ts";
 
 export const A2A_FAILURES = [

@@ -6,7 +6,7 @@
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { AgentEntry } from "../../../rendered-files/agents-file.ts";
-import { retryAfterMs } from "../../../runtime/retry-after.ts";
+import { retryAfterMs } from "../../../runtime/http.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { boundedBody } from "./body-guard.ts";
 import type { AgentHttp } from "./http.ts";

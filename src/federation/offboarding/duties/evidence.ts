@@ -2,10 +2,10 @@
 // Invariant: what the homeserver cannot delete is named by one item that somebody has to answer for; nothing
 // that stays is left out because it is small.
 import { z } from "zod";
-import { KEPT_BY_CONTRACT } from "../../../records/format/duties.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
+  KEPT_BY_CONTRACT,
   operatorItem,
 } from "../../../records/format/evidence-item.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";

@@ -1,12 +1,13 @@
 // What a purge would delete, found without deleting anything.
 // Invariants: the digest covers every file and room that would go, with its counts; a room that the partner
 // was never in is never purged, whatever the record says; what stays is named with its reason.
+
 import { z } from "zod";
-import { canonicalize } from "../../../domain/canonicalize.ts";
-import { sha256Tagged } from "../../../domain/digest.ts";
+import { canonicalize } from "../../../domain/canonical-json.ts";
+import { Sha256Digest, sha256Tagged } from "../../../domain/digest.ts";
 import { parseRoomId } from "../../../domain/identifiers.ts";
-import { Digest, Identifier, OrganisationName, RunId, Word } from "../../../records/format/fields.ts";
-import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
+import { Identifier, OrganisationName, RunId, Word } from "../../../records/format/fields.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { joinedByServer } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
 import { type PrivateRecord, RoomPurge } from "../private-record/schema.ts";
@@ -49,7 +50,7 @@ export const PurgePlan = z.strictObject({
   rooms: z.array(PlannedRoom),
   /** What stays, and why. */
   staying: z.array(z.strictObject({ subject: Identifier, reason: Word, events: Count.nullable() })),
-  digest: Digest,
+  digest: Sha256Digest,
 });
 export type PurgePlan = z.output<typeof PurgePlan>;
 

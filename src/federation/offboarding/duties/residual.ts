@@ -1,7 +1,7 @@
 // What remains of a partnership although every plane is closed: counts and times, never content.
 // Invariant: what cannot be known is null, and why is said beside it.
 
-import { TOKEN_LIFE_S } from "../../../rendered-files/token-life.ts";
+import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 import { joinedByServer, presentOf } from "../../planes/rooms/room-state.ts";
 import { readPlane } from "../../state/records.ts";
 import type { Residual } from "../run/context.ts";

@@ -4,7 +4,7 @@ import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { parseRoomId, parseServerName, type RoomId, type ServerName } from "../../../domain/identifiers.ts";
-import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { HomeserverApi, Pacer } from "../../homeserver/api.ts";
 import { HomeserverOperator } from "../../homeserver/operator.ts";

@@ -1,6 +1,6 @@
 // What the registry and the run say of a private record: values for a new one, and whether it agrees with both. And
 // what a signed statement holds of it; everything else in it stays private.
-import type { CompletionPredicate } from "../../../records/format/completion-predicate.ts";
+import type { CompletionPredicate } from "../../../records/format/predicates.ts";
 import type { Partner, PartnerEntry, Registry } from "../../registry/partner.ts";
 import { counterpartyOf, type RunFile } from "../run/run.ts";
 import { RecordError, type RecordProblem } from "./check.ts";

@@ -8,12 +8,10 @@ import { Document, isMap, isScalar, parseDocument } from "yaml";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { namedLock } from "../../../runtime/named-lock.ts";
-import { createPrivateFile } from "../../../runtime/private-file.ts";
 import { type FileLocation, inspectLocation } from "../../../runtime/private-file-location.ts";
-import { flushFolder, PRIVATE, writeWhole } from "../../../runtime/write-file.ts";
+import { createPrivateFile, flushFolder, PRIVATE, writeWhole } from "../../../runtime/write-file.ts";
 import { type CheckedRecord, checkRecordText, RecordError, type RecordProblem, valueAt } from "./check.ts";
-import type { PrivateRecord } from "./schema.ts";
-import { RECORD_FIELDS, type RecordField, RoomPurge, recordField } from "./schema.ts";
+import { type PrivateRecord, RECORD_FIELDS, type RecordField, RoomPurge, recordField } from "./schema.ts";
 
 /** Past this nobody has written it by hand. */
 const BYTES_MAX = 4 * 1_048_576;

@@ -7,7 +7,7 @@ import { parseDurationMs } from "../../../domain/duration.ts";
 import { parseRoomId } from "../../../domain/identifiers.ts";
 import { Day, Identifier, RunId, Word } from "../../../records/format/fields.ts";
 import { KINDS, TRIGGERS } from "../../../records/format/stages.ts";
-import { AbsolutePath, ClientId } from "../../../rendered-files/fields.ts";
+import { AbsolutePath, ClientId } from "../../../rendered-files/gateway-files.ts";
 import { AgentName, ServerNameField } from "../../registry/organisation.ts";
 
 const Room = z.string().refine((value) => parseRoomId(value) !== undefined, { error: "must be a room ID" });

@@ -2,9 +2,9 @@
 import { resolve } from "node:path";
 import type { Random } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { CompletionPredicate } from "../../../records/format/completion-predicate.ts";
+import { readPublicKey } from "../../../records/format/ecdsa-p256.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
-import { readPublicKey } from "../../../records/format/public-key.ts";
+import type { CompletionPredicate } from "../../../records/format/predicates.ts";
 import { loadTrust, type Trust } from "../../../records/format/trust.ts";
 import { commandSigner, fileSigner, type Signer } from "../../../records/sign/signer.ts";
 import { readIfPresent } from "../../../runtime/write-file.ts";

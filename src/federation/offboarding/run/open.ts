@@ -4,7 +4,7 @@
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { RunId } from "../../../records/format/fields.ts";
 import type { Kind, Trigger } from "../../../records/format/stages.ts";
-import { PolicyFile, policyDigest } from "../../../rendered-files/policy-file.ts";
+import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
 import { BORDER_POLICY } from "../../planes/border/render.ts";
 import { currentState } from "../../reconcile/assess.ts";
 import { timestamp } from "../../reconcile/context.ts";

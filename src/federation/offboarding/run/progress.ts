@@ -1,9 +1,11 @@
 // What an organisation remembers of a run's stages before it states them: its progress, the evidence of its data
 // duties, and what it has waived. Invariants: a stage's file is written before anything is changed; a proof may be
 // replaced until a statement is made from it, and never afterwards; no item of evidence is ever replaced.
+
 import { z } from "zod";
+import { Sha256Digest } from "../../../domain/digest.ts";
 import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts";
-import { Digest, GitRevision, Identifier, Instant, Word } from "../../../records/format/fields.ts";
+import { GitRevision, Identifier, Instant, Word } from "../../../records/format/fields.ts";
 import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { counterpartyOf, type Run, runFile } from "./run.ts";
 
@@ -12,7 +14,7 @@ export const JudgedCondition = z.strictObject({
   condition: Word,
   verdict: z.enum(["met", "not_met", "unknown", "not_applicable"]),
   /** Digests of the items that show it. */
-  evidence: z.array(Digest),
+  evidence: z.array(Sha256Digest),
   /** The last probe that was tried, or the one that is missing. */
   probe: z.string(),
   /** What the probe found. */
@@ -27,7 +29,7 @@ const Proof = z.strictObject({
   /** The revision in force when the stage was observed; null where there is no plane. */
   revision: GitRevision.nullable(),
   /** Digest of the plane's rendered files at that revision. */
-  render: Digest.nullable(),
+  render: Sha256Digest.nullable(),
   conditions: z.array(JudgedCondition),
   out_of_reach: z.array(z.strictObject({ subject: Identifier, reason: Word, hint: z.string() })),
   items: z.array(EvidenceItem),

@@ -1,16 +1,11 @@
 // One removal as this organisation runs it, in a folder of its own below the state folder.
 // Invariants: a file is whole or absent; what a run is about never changes after it was opened; it ends once,
 // completed or aborted. No field holds content, a secret or a personal contact.
+
 import { z } from "zod";
+import { Sha256Digest } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import {
-  Digest,
-  GitRevision,
-  Instant,
-  OrganisationName,
-  RunId,
-  Word,
-} from "../../../records/format/fields.ts";
+import { GitRevision, Instant, OrganisationName, RunId, Word } from "../../../records/format/fields.ts";
 import { KINDS, TRIGGERS } from "../../../records/format/stages.ts";
 import type { StateFolder } from "../../state/folder.ts";
 
@@ -30,7 +25,7 @@ const RunFile = z.strictObject({
   /** What was declared when the run was opened. */
   baseline: z.strictObject({
     revision: GitRevision,
-    policy_digest: Digest.nullable(),
+    policy_digest: Sha256Digest.nullable(),
     /** Whether that policy kept the counterparty out already. */
     policy_excluded: z.boolean(),
   }),

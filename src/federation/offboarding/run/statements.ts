@@ -2,12 +2,12 @@
 // in one file. Invariants: a signature and what it signs are written together; none is ever made again or taken
 // away; when each signature was made or came in is written beside it.
 import { z } from "zod";
-import { Envelope } from "../../../records/format/envelope.ts";
+import { DsseEnvelope } from "../../../records/format/dsse-envelope.ts";
 import { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { Instant } from "../../../records/format/fields.ts";
 import type { StageName } from "../../../records/format/stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
-import { type HeldStatements, placeOfStatement, statementIn } from "../../../records/sign/removal-files.ts";
+import { type HeldStatements, placeOfStatement, statementIn } from "../../../records/sign/held-statements.ts";
 import type { Kept } from "../../../records/sign/sign-once.ts";
 import { type Run, runFile } from "./run.ts";
 
@@ -15,7 +15,7 @@ const FILE = "statements.json";
 
 const StatementsFile = z.strictObject({
   version: z.literal(1),
-  envelopes: z.array(Envelope),
+  envelopes: z.array(DsseEnvelope),
   evidence: z.array(EvidenceItem),
   /** By place and key ID: when that signature was made or came in. */
   since: z.record(z.string(), Instant),
@@ -38,24 +38,24 @@ export function writeStatements(run: Run, { envelopes, evidence }: HeldStatement
 }
 
 /** Adds an envelope, or puts it in the place of the same with fewer signatures. */
-export function withEnvelope(statements: HeldStatements, envelope: Envelope): HeldStatements {
+export function withEnvelope(statements: HeldStatements, envelope: DsseEnvelope): HeldStatements {
   const others = statements.envelopes.filter((one) => one.payload !== envelope.payload);
   return { ...statements, envelopes: [...others, envelope] };
 }
 
-function placeIn(envelope: Envelope): string {
+function placeIn(envelope: DsseEnvelope): string {
   const statement = statementIn(envelope);
   return statement === undefined ? "" : placeOfStatement(statement);
 }
 
 /** The envelope of a place, such as `a.test/room` or `completion`. */
-export function envelopeAt({ envelopes }: HeldStatements, place: string): Envelope | undefined {
+export function envelopeAt({ envelopes }: HeldStatements, place: string): DsseEnvelope | undefined {
   return envelopes.find((envelope) => placeIn(envelope) === place);
 }
 
 /** The pinned key by which an organisation has signed an envelope; undefined when it has not. */
 export function signingKeyOf(
-  envelope: Envelope | undefined,
+  envelope: DsseEnvelope | undefined,
   organisation: string,
   parties: readonly TrustedParty[],
 ): string | undefined {

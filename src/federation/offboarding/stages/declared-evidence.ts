@@ -8,8 +8,8 @@ import {
   type EvidenceItemBody,
   operatorItem,
 } from "../../../records/format/evidence-item.ts";
-import { ClientsFile } from "../../../rendered-files/clients-file.ts";
-import { InvocationFile } from "../../../rendered-files/invocation-file.ts";
+import { InvocationFile } from "../../../rendered-files/gateway-files.ts";
+import { ClientsFile } from "../../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { EvidencePackBody } from "../../evidence/pack.ts";
 import type { PlaneName } from "../../plane-order.ts";

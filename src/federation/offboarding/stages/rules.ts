@@ -1,8 +1,8 @@
 // The exit conditions of every stage, in their order: which probes are about each, and which of them must be
 // observed closed. Pure.
-import { DELETION_RECORDED, showsPurge } from "../../../records/format/duties.ts";
-import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
-import type { StageName } from "../../../records/format/stages.ts";
+
+import { type EvidenceItem, showsPurge } from "../../../records/format/evidence-item.ts";
+import { DELETION_RECORDED, type StageName } from "../../../records/format/stages.ts";
 import { isPublicForOthers } from "../../probes/finding.ts";
 import {
   CARD_USE,

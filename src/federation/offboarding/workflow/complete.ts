@@ -2,14 +2,18 @@
 // remains, and signs it; then puts the record together. Invariants: nothing is stated while a plane is open, a
 // signature is missing or something out of reach is not waived; the statement is made once; a removal is complete
 // only when its record has been verified, by the verifier that an auditor would use.
-import type { CompletionPredicate } from "../../../records/format/completion-predicate.ts";
-import { isOfPurge, ownerAttested, showsPurge } from "../../../records/format/duties.ts";
-import type { StagePredicate, StageStatement } from "../../../records/format/stage-predicate.ts";
+
+import { isOfPurge, ownerAttested, showsPurge } from "../../../records/format/evidence-item.ts";
+import type {
+  CompletionPredicate,
+  StagePredicate,
+  StageStatement,
+} from "../../../records/format/predicates.ts";
 import { statementOrder } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
 import { assembleRecord } from "../../../records/sign/assemble-record.ts";
-import { completionStatement } from "../../../records/sign/completion-statement.ts";
-import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/removal-files.ts";
+import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
+import { completionStatement } from "../../../records/sign/make-statements.ts";
 import { signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
 import { placeOf } from "../../../records/verify/stage.ts";

@@ -1,6 +1,6 @@
 // Passing statements on as files, and taking in what came back.
 import { exportExchange, type Imported, importExchange } from "../../../records/sign/exchange.ts";
-import { type HeldStatements, stagesIn } from "../../../records/sign/removal-files.ts";
+import { type HeldStatements, stagesIn } from "../../../records/sign/held-statements.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";

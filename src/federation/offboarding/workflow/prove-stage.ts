@@ -1,6 +1,6 @@
 // One stage of one's own, from its opening to its proof. Invariants: that a stage is begun is written before anything
 // is changed; a proof is written as a whole; a step that is done again goes on from what is done.
-import { OWNER_WORD } from "../../../records/format/duties.ts";
+import { OWNER_WORD } from "../../../records/format/evidence-item.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { probeFromInside } from "../../probes/inside.ts";

@@ -2,12 +2,12 @@
 // Invariants: a stage whose exit condition does not hold is not signed; each statement is made once and signed
 // once (src/records/sign/sign-once.ts); what is countersigned was verified with all its evidence first.
 
-import type { StageStatement } from "../../../records/format/stage-predicate.ts";
+import type { StageStatement } from "../../../records/format/predicates.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
-import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/removal-files.ts";
+import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
+import { stageStatement } from "../../../records/sign/make-statements.ts";
 import { countersignOnce, signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
-import { stageStatement } from "../../../records/sign/stage-statement.ts";
 import { placeOf } from "../../../records/verify/stage.ts";
 import { currentState } from "../../reconcile/assess.ts";
 import { timestamp } from "../../reconcile/context.ts";

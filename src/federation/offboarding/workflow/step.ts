@@ -3,7 +3,7 @@
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { StageName } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
-import type { OwnRemoval } from "../../../records/sign/removal-files.ts";
+import type { OwnRemoval } from "../../../records/sign/held-statements.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { type OffboardingContext, trustOf } from "../run/context.ts";
 import { counterpartyOf, findRun, type Run } from "../run/run.ts";

@@ -1,6 +1,6 @@
 // Plane 3 as a file: policy.json for the border module inside the homeserver.
 // Invariant: the own server is always in it; the module denies everybody otherwise.
-import type { PolicyFile } from "../../../rendered-files/policy-file.ts";
+import type { PolicyFile } from "../../../rendered-files/border-policy.ts";
 import { admittedServers, oncePerRegistry } from "../admitted.ts";
 import { jsonFile } from "../emit-yaml.ts";
 import { configMapFile } from "../kubernetes.ts";

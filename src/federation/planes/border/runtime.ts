@@ -5,7 +5,7 @@ import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { type EvidenceItem, evidenceItem } from "../../../records/format/evidence-item.ts";
-import { PolicyFile, policyDigest } from "../../../rendered-files/policy-file.ts";
+import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { assertAdmits } from "../admitted.ts";

@@ -1,18 +1,18 @@
 // Client of the border module's status resource on the homeserver (docs/reference/border.md).
 // Invariants: the token goes to the configured homeserver alone and is read anew for each request, so that it
 // can be rotated; an answer that is not in the documented form is an error, never a guess.
+
 import { request } from "undici";
 import { z } from "zod";
+import { Sha256Digest } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { readBoundedJson } from "../../../runtime/read-bounded.ts";
+import { readBoundedJson } from "../../../runtime/http.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
 
-const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
-
 const Status = z.object({
   /** Of the policy in force, or that denies all; null when no file could be read. */
-  policy_digest: Digest.nullable(),
+  policy_digest: Sha256Digest.nullable(),
   loaded_at: z.iso.datetime(),
   /** When the homeserver's process loaded the module: another one means that it has been restarted. */
   started_at: z.iso.datetime(),
@@ -37,7 +37,7 @@ const Enforcement = z.object({
 });
 export type AclEnforcement = z.output<typeof Enforcement>;
 
-const Check = z.object({ allowed: z.boolean(), policy_digest: Digest.nullable() });
+const Check = z.object({ allowed: z.boolean(), policy_digest: Sha256Digest.nullable() });
 export type BorderCheck = z.output<typeof Check>;
 
 const Refreshed = z.object({ refreshed: z.literal(true) });

@@ -2,7 +2,7 @@
 import { request } from "undici";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
-import { readBoundedValue } from "../../../runtime/read-bounded.ts";
+import { readBoundedValue } from "../../../runtime/http.ts";
 
 const TIMEOUT_MS = 2_000;
 const POLL_MS = 50;

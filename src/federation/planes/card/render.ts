@@ -3,7 +3,7 @@
 // Invariants: an agent of a partner whose card plane is closed has no entry, and no list of any entry names
 // that partner; a card that nobody may consume is not published.
 import type { AgentEntry, AgentsFile } from "../../../rendered-files/agents-file.ts";
-import type { PublicationFile } from "../../../rendered-files/publication-file.ts";
+import type { PublicationFile } from "../../../rendered-files/gateway-files.ts";
 import { serverOfSender } from "../../registry/cross-checks.ts";
 import type { OfferedAgent } from "../../registry/organisation.ts";
 import type { Partner, Registry } from "../../registry/partner.ts";

@@ -1,7 +1,7 @@
 // Who may invoke what, as both targets of plane 5 render it.
 // Invariants: a client is in the list of an agent only if the registry lets it invoke exactly that agent and
 // its plane is open; an agent without clients is not there at all.
-import type { Quota } from "../../../rendered-files/fields.ts";
+import type { Quota } from "../../../rendered-files/gateway-files.ts";
 import type { OfferedAgent } from "../../registry/organisation.ts";
 import { oncePerRegistry, openPartners } from "../admitted.ts";
 

@@ -2,7 +2,7 @@
 // that was changed by hand.
 // Invariants: clients are closed before any is opened or changed; a client that cannot be brought to its state
 // is named with a reason and holds up no other; nothing here reveals a secret.
-import type { ClientsFile } from "../../../rendered-files/clients-file.ts";
+import type { ClientsFile } from "../../../rendered-files/issuer-clients.ts";
 import type { Drift } from "../plane.ts";
 
 export type DeclaredClient = ClientsFile["clients"][number];

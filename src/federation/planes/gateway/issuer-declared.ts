@@ -2,7 +2,7 @@
 // there whole is in force.
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { ClientsFile } from "../../../rendered-files/clients-file.ts";
+import { ClientsFile } from "../../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { PUBLIC, readIfPresent } from "../../../runtime/write-file.ts";
 import { applyFile, fileDrift } from "../file-target.ts";

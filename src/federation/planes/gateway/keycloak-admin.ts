@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { Agent, request } from "undici";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { readBoundedValue } from "../../../runtime/read-bounded.ts";
+import { readBoundedValue } from "../../../runtime/http.ts";
 
 export interface KeycloakAccess {
   /** Base URL, without `/realms` or a final slash. */

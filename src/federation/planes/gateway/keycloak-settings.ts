@@ -3,9 +3,9 @@
 // scope but those that bring this about, because each could put another claim into a token; the secret takes
 // part in a comparison and in nothing that is told.
 import { z } from "zod";
-import { canonicalize } from "../../../domain/canonicalize.ts";
+import { canonicalize } from "../../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
-import { TOKEN_LIFE_S } from "../../../rendered-files/token-life.ts";
+import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 
 /** Which organisation made a client: what it made it may also remove. */
 export const OWNER_ATTRIBUTE = "drawbridge.owner";

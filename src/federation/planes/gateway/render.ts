@@ -1,8 +1,9 @@
 // Plane 5 as files: who may invoke which agent and how often, and the clients that the issuer declares.
 // Invariants: a client that is closed stays declared and disabled, so that its secret can never be taken for
 // a new one's; secrets are references.
-import type { DeclaredClient } from "../../../rendered-files/clients-file.ts";
-import type { InvokedAgent } from "../../../rendered-files/invocation-file.ts";
+
+import type { InvokedAgent } from "../../../rendered-files/gateway-files.ts";
+import type { DeclaredClient } from "../../../rendered-files/issuer-clients.ts";
 import { planeState, type Registry } from "../../registry/partner.ts";
 import { type Plain, yamlFile } from "../emit-yaml.ts";
 import type { PlaneRender } from "../plane.ts";

@@ -1,10 +1,11 @@
 // What stands in rooms that this plane did not put there: found by planning, and doing nothing.
 // Invariant: a look ends in time however many rooms there are, because a containment may be waiting behind it;
 // rooms that it did not come to are the first of the next look.
+
+import { matrixCanonicalJson } from "../../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
-import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
-import { canonicalJson } from "../../homeserver/signed-request.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { Drift } from "../plane.ts";
 import { listRooms } from "./inventory.ts";
 import type { RoomAct } from "./plan.ts";
@@ -72,5 +73,5 @@ function kindOf(act: RoomAct): string {
 
 function digestOf(state: RoomState, kind: RoomAct["kind"]): string | null {
   const content = kind === "set_acl" ? state.acl?.content : kind === "ban" ? undefined : state.power.content;
-  return content === undefined ? null : sha256Tagged(canonicalJson(content));
+  return content === undefined ? null : sha256Tagged(matrixCanonicalJson(content));
 }

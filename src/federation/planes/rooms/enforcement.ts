@@ -3,7 +3,7 @@
 // Invariants: a room counts as enforced only by an answer that was received after its last change; a stale
 // entry is repaired and asked for again; nobody is waited for beyond the time-out.
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
-import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { deniedByEnforcement, type FoundAcl } from "./acl.ts";
 import type { RoomReason } from "./reasons.ts";
 import { joinedByServer, presentOf, type RoomState } from "./room-state.ts";

@@ -2,9 +2,8 @@
 // Invariant: a room is found by its listing, by what was sent to a partner's server, and by the partner's own
 // users, because each alone has gaps: the listing lags behind, and not every server was ever sent something.
 import type { RoomId, ServerName, UserId } from "../../../domain/identifiers.ts";
-import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
-import type { RoomState } from "./room-state.ts";
-import { presentOf } from "./room-state.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
+import { presentOf, type RoomState } from "./room-state.ts";
 import { ROOMS_AT_ONCE, type RoomsSession } from "./session.ts";
 
 /** Rooms that the homeserver lists, and those of the partners' servers. */

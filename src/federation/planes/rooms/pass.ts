@@ -3,7 +3,7 @@
 // server were seen as they should be; one room's trouble does not keep others from being closed; whatever is
 // not where it should be is named with its reason.
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
-import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { OutOfReach } from "../plane.ts";
 import { closeRoom, type SettledRoom, verifyRoom } from "./close-room.ts";
 import {

@@ -6,7 +6,7 @@ import {
   type EvidenceItemBody,
   evidenceItem,
 } from "../../../records/format/evidence-item.ts";
-import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { deniedByEnforcement } from "./acl.ts";
 import { hasEvent, isToBeShown, retainedServers } from "./enforcement.ts";
 import { listRooms } from "./inventory.ts";

@@ -3,7 +3,7 @@
 // lifted; people are invited when all bans are; a record ends only when everything that can be taken back was;
 // what cannot come back is named.
 import type { ServerName } from "../../../domain/identifiers.ts";
-import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { OutOfReach } from "../plane.ts";
 import { type EnforcementCounts, enforceAtHome, enforceAtRetained } from "./enforcement.ts";
 import { type InvitationCounts, inviteAgain, replacementOf } from "./invite-again.ts";

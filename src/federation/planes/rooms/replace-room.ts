@@ -3,7 +3,7 @@
 // partner is invited; the old room is left only when everybody whom we can move has been moved; each step is in
 // the journal, so that a second run goes on where the first was killed and never makes a second new room.
 import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
-import { mapConcurrent } from "../../../runtime/map-concurrent.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { serverAcl } from "./acl.ts";
 import type { ClosingPartner } from "./intent.ts";
 import type { JournalEntry, RoomRecord } from "./journal.ts";

@@ -4,7 +4,7 @@ import { request } from "undici";
 import { z } from "zod";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { readBoundedJson } from "../../../runtime/read-bounded.ts";
+import { readBoundedJson } from "../../../runtime/http.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
 

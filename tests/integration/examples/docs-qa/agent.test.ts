@@ -13,7 +13,7 @@ import {
   type Task,
   TaskState,
 } from "@a2a-js/sdk";
-import { MESSAGE_ID_IDEMPOTENCY } from "../../../../src/cards/extensions.ts";
+import { MESSAGE_ID_IDEMPOTENCY } from "../../../../src/cards/agent-card.ts";
 import { lintCard } from "../../../../src/cards/lint.ts";
 import { importPinnedKey } from "../../../../src/cards/pinned-keys.ts";
 import { verifyCard } from "../../../../src/cards/verify.ts";

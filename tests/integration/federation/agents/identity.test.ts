@@ -14,7 +14,7 @@ import { withdrawAgent } from "../../../../src/federation/agents/withdraw.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { thumbprintOf } from "../../../../src/federation/registry/retired.ts";
 import { isIntact } from "../../../../src/records/format/evidence-item.ts";
-import { targetFingerprint } from "../../../../src/rendered-files/target-fingerprint.ts";
+import { targetFingerprint } from "../../../../src/rendered-files/agents-file.ts";
 import { LIGHTHOUSE } from "../../../support/control-repository.ts";
 import { cardBy, cardKey, identities, type Key, ORGANISATION, WEATHER } from "../../../support/identities.ts";
 import { changedPaths, operatorGit } from "../../../support/repository.ts";

@@ -7,7 +7,7 @@ import {
   importStatements,
 } from "../../../../src/federation/offboarding/workflow/exchange.ts";
 import type { Trigger } from "../../../../src/records/format/stages.ts";
-import { RecordRefused } from "../../../../src/records/sign/refused.ts";
+import { RecordRefused } from "../../../../src/records/sign/record-refused.ts";
 import { openParties } from "../../../support/offboarding-parties.ts";
 import { exportedFiles, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
 

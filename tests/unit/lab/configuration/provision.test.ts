@@ -24,7 +24,7 @@ import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { GatewayConfigFile } from "../../../../src/gateway/config.ts";
 import { IssuerConfigFile } from "../../../../src/issuer/config.ts";
 import { AgentsFile } from "../../../../src/rendered-files/agents-file.ts";
-import { InvocationFile } from "../../../../src/rendered-files/invocation-file.ts";
+import { InvocationFile } from "../../../../src/rendered-files/gateway-files.ts";
 import { parseYaml } from "../../../../src/runtime/load-yaml.ts";
 import { assertGolden } from "../../../support/golden.ts";
 import { paperLab } from "../../../support/lab.ts";

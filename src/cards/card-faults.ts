@@ -1,0 +1,56 @@
+// Why a card is rejected, and the strict reading of JSON that cards, headers of signatures and key sets share.
+// Invariants: the reasons are a closed set of stable codes; a problem carries a place in the card, never a piece of its
+// content.
+
+import type { Json } from "../domain/json.ts";
+import { JSON_FAULTS, JsonFault, parseStrictJson } from "../domain/strict-json.ts";
+
+export const REJECT_REASONS = [
+  ...JSON_FAULTS,
+  "unknown_field",
+  /** A REQUIRED field is absent. */
+  "missing_field",
+  "wrong_type",
+  /** Two variants of a oneof at once. */
+  "ambiguous_variant",
+  "unsigned",
+  /** An entry of `signatures` that is no JWS signature: its base64url, its protected header, its length. */
+  "malformed_signature",
+  /** No signature names a pinned key. */
+  "key_not_pinned",
+  /** A signature names a pinned key and an algorithm other than ES256. */
+  "algorithm_not_allowed",
+  /** A signature by a pinned key demands an extension (`crit`, `b64`); none is understood. */
+  "critical_header",
+  "signature_invalid",
+] as const;
+export type RejectReason = (typeof REJECT_REASONS)[number];
+
+export interface CardProblem {
+  readonly reason: RejectReason;
+  /** Where: a JSON pointer (RFC 6901) into the card, or `offset N` in its text. */
+  readonly at: string;
+}
+
+/** Ends the reading of a card at its first problem. Never leaves src/cards. */
+export class CardFault extends Error {
+  readonly problem: CardProblem;
+
+  constructor(reason: RejectReason, at: string) {
+    super(`${reason} at ${at}`);
+    this.name = "CardFault";
+    this.problem = { reason, at };
+  }
+}
+
+export const CARD_BYTES_MAX = 256 * 1024;
+
+/** @throws CardFault for the first thing that strict JSON does not allow */
+export function readCardJson(bytes: Uint8Array, bytesMax: number = CARD_BYTES_MAX): Json {
+  try {
+    return parseStrictJson(bytes, bytesMax);
+  } catch (fault) {
+    if (fault instanceof JsonFault) throw new CardFault(fault.reason, fault.at);
+    throw fault;
+  }
+}

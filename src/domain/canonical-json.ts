@@ -1,0 +1,42 @@
+// Canonical JSON, the bytes that signatures and digests are over: RFC 8785 for what Drawbridge signs, and the Matrix
+// specification's own form for what homeservers sign.
+import type { Json } from "./json.ts";
+
+/**
+ * The canonical text of a value (JSON Canonicalization Scheme, RFC 8785); its canonical bytes are this text in UTF-8.
+ * ECMAScript serializes strings and numbers as the RFC prescribes (3.2.2); what is left to do is the order of members
+ * (3.2.3, by UTF-16 code units, which is what sort() compares).
+ * @throws RangeError for what has no canonical form: a number that is not finite, a lone surrogate
+ */
+export function canonicalize(value: Json): string {
+  if (value === null || typeof value === "boolean") return String(value);
+  if (typeof value === "number") {
+    if (!Number.isFinite(value)) throw new RangeError("a JSON number is finite");
+    return JSON.stringify(value);
+  }
+  if (typeof value === "string") {
+    if (!value.isWellFormed()) throw new RangeError("a JSON string has no lone surrogate");
+    return JSON.stringify(value);
+  }
+  if (isArray(value)) return `[${value.map(canonicalize).join(",")}]`;
+  const members = Object.keys(value)
+    .sort()
+    .map((name) => `${canonicalize(name)}:${canonicalize(value[name] ?? null)}`);
+  return `{${members.join(",")}}`;
+}
+
+function isArray(value: Json): value is readonly Json[] {
+  return Array.isArray(value);
+}
+
+/** Canonical JSON as the Matrix specification (appendices) has it, of objects, arrays, strings and integers. */
+export function matrixCanonicalJson(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(matrixCanonicalJson).join(",")}]`;
+  if (typeof value === "object" && value !== null) {
+    const members = Object.entries(value)
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([key, member]) => `${JSON.stringify(key)}:${matrixCanonicalJson(member)}`);
+    return `{${members.join(",")}}`;
+  }
+  return JSON.stringify(value);
+}

@@ -1,0 +1,152 @@
+// Brings changed files of the gateway into force.
+// Invariants: nothing is put in force that Envoy's validation refuses; a file that cannot be used leaves its
+// last good content in force and holds up no other file; of several changed files, all are taken together if
+// they can be, else each by itself, the one that can close a partner out first.
+import { mkdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { DrawbridgeError } from "../domain/errors.ts";
+import type { FollowedFile } from "../rendered-files/gateway-state.ts";
+import { type AccessRules, keepQuotas, mergeAccessRules } from "./access-rules.ts";
+import type { GatewayConfig } from "./config.ts";
+import type { EnvoyAdmin } from "./envoy-admin.ts";
+import { applyLive, placeAll, placeFile, placeWatched } from "./envoy-files.ts";
+import { validateFile } from "./envoy-process.ts";
+import { renderQuotaFile } from "./render/limiter.ts";
+import { type RenderedGateway, render, TWIN_FILE } from "./render/render.ts";
+import {
+  fingerprint,
+  PARSERS,
+  type Readings,
+  type RefusedFile,
+  refused,
+  type Sources,
+} from "./source-files.ts";
+
+export interface InForce {
+  readonly sources: Sources;
+  readonly intent: AccessRules;
+  readonly rendered: RenderedGateway;
+}
+
+/** The order in which files are tried, and in which refusals are reported. */
+const ORDER: readonly FollowedFile[] = ["invocation", "publication", "gateway"];
+
+/** What only a new start can take up. */
+function needsRestart(current: GatewayConfig, next: GatewayConfig): string | undefined {
+  for (const key of ["adminPort", "publicationFile", "invocationFile", "stateFile"] as const) {
+    if (current[key] !== next[key]) return key;
+  }
+  for (const key of ["binary", "directory", "concurrency"] as const) {
+    if (current.envoy[key] !== next.envoy[key]) return `envoy.${key}`;
+  }
+  return undefined;
+}
+
+/**
+ * Merges, renders and has Envoy validate; nothing is in force yet.
+ * @throws ConfigError, DrawbridgeError
+ */
+export async function prepare(sources: Sources, binary: string, current?: InForce): Promise<InForce> {
+  const config = sources.gateway.value;
+  const merged = mergeAccessRules(sources.publication, sources.invocation);
+  const intent = current === undefined ? merged : keepQuotas(current.intent, merged);
+  const { directory } = config.envoy;
+  const rendered = render(config, intent, directory);
+  mkdirSync(dirname(config.accessLog), { recursive: true });
+  placeFile(directory, TWIN_FILE, rendered.files[TWIN_FILE] ?? "");
+  await validateFile(binary, join(directory, TWIN_FILE));
+  return { sources, intent, rendered };
+}
+
+/** The shared limiter's quotas, where this gateway is the one that writes them. */
+export function placeQuotas({ sources, intent }: InForce): void {
+  const { limiter } = sources.gateway.value;
+  if (limiter.mode === "local" || limiter.quotaFile === undefined) return;
+  placeWatched(limiter.quotaFile, renderQuotaFile(limiter.domain, intent.quotas));
+}
+
+async function bringIntoForce(
+  current: InForce,
+  sources: Sources,
+  binary: string,
+  admin: EnvoyAdmin,
+  signal: AbortSignal,
+): Promise<InForce> {
+  const key = needsRestart(current.sources.gateway.value, sources.gateway.value);
+  if (key !== undefined) {
+    throw new DrawbridgeError(
+      "usage",
+      `${sources.gateway.file}: ${key} cannot change while the gateway runs`,
+      { hint: "Restart the gateway, or put the old value back." },
+    );
+  }
+  const next = await prepare(sources, binary, current);
+  const { directory } = current.sources.gateway.value.envoy;
+  placeQuotas(next);
+  try {
+    await applyLive(directory, current.rendered, next.rendered, admin, signal);
+  } catch (error) {
+    // Envoy kept what it had; the files must say so too, or the next rename would bring the refused one back.
+    placeAll(directory, current.rendered);
+    placeQuotas(current);
+    throw error;
+  }
+  return next;
+}
+
+export interface Changed {
+  readonly inForce: InForce;
+  /** Files that are there and not in force, the first to be reported first. */
+  readonly refused: readonly RefusedFile[];
+}
+
+/** Brings into force what can be of what the files hold now. */
+export async function applyChanges(
+  current: InForce,
+  readings: Readings,
+  binary: string,
+  admin: EnvoyAdmin,
+  signal: AbortSignal,
+): Promise<Changed> {
+  const refusals = new Map<FollowedFile, RefusedFile>();
+  const wanted = parseChanged(current.sources, readings, refusals);
+  const names = ORDER.filter((name) => wanted[name] !== undefined);
+  let inForce = current;
+  const attempt = async (chosen: readonly FollowedFile[]): Promise<boolean> => {
+    const sources = { ...inForce.sources };
+    for (const name of chosen) Object.assign(sources, { [name]: wanted[name] });
+    try {
+      inForce = await bringIntoForce(inForce, sources, binary, admin, signal);
+      for (const name of chosen) refusals.delete(name);
+      return true;
+    } catch (error) {
+      for (const name of chosen) refusals.set(name, refused(name, readings[name].digest, error));
+      return false;
+    }
+  };
+  if (names.length > 0 && !(await attempt(names)) && names.length > 1) {
+    for (const name of names) await attempt([name]);
+  }
+  return {
+    inForce,
+    refused: ORDER.flatMap((name) => refusals.get(name) ?? []),
+  };
+}
+
+/** The changed files that are good by themselves; the others are noted as refused. */
+function parseChanged(
+  inForce: Sources,
+  readings: Readings,
+  refusals: Map<FollowedFile, RefusedFile>,
+): Partial<Sources> {
+  const wanted: Partial<Sources> = {};
+  for (const name of ORDER) {
+    if (fingerprint(readings[name]) === inForce[name].digest) continue;
+    try {
+      Object.assign(wanted, { [name]: PARSERS[name](readings[name]) });
+    } catch (error) {
+      refusals.set(name, refused(name, readings[name].digest, error));
+    }
+  }
+  return wanted;
+}

@@ -1,0 +1,153 @@
+// The Envoy program: finding it, validating files with it, running it.
+// Invariant: the kernel ends Envoy with the process that started it; what an earlier run left behind all
+// the same is ended before a new one starts.
+import { type ChildProcess, spawn } from "node:child_process";
+import { accessSync, constants, readFileSync, writeFileSync } from "node:fs";
+import { delimiter, dirname, join } from "node:path";
+import type { Clock } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
+import type { GatewayConfig } from "./config.ts";
+
+/** How long the access log may lag behind. */
+const LOG_FLUSH_INTERVAL_MS = 200;
+const LEFTOVER_WAIT_MS = 5_000;
+const OWN_LOG_FORMAT = '{"level":"%l","time":"%Y-%m-%dT%T.%eZ","source":"envoy","msg":"%j"}';
+
+const INSTALL_HINT = "Install Envoy, or name its program in the configuration as envoy.binary.";
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function inPath(name: string, searchPath: string): string | undefined {
+  return searchPath
+    .split(delimiter)
+    .filter((directory) => directory !== "")
+    .map((directory) => join(directory, name))
+    .find(isExecutable);
+}
+
+/**
+ * The path of the Envoy program.
+ * @throws DrawbridgeError `program_failed` when there is none
+ */
+export function findEnvoy(
+  configured: string | undefined,
+  searchPath: string = process.env["PATH"] ?? "",
+): string {
+  if (configured?.includes("/")) {
+    if (isExecutable(configured)) return configured;
+    throw new DrawbridgeError("program_failed", `${configured} is not a program`, { hint: INSTALL_HINT });
+  }
+  const name = configured ?? "envoy";
+  const found = inPath(name, searchPath);
+  if (found !== undefined) return found;
+  throw new DrawbridgeError("program_failed", `there is no program "${name}" in PATH`, {
+    hint: INSTALL_HINT,
+  });
+}
+
+/**
+ * Has Envoy validate a configuration file; nothing is listened on.
+ * @throws DrawbridgeError `program_failed` with Envoy's own words, which speak of configuration alone
+ */
+export async function validateFile(binary: string, file: string): Promise<void> {
+  const child = spawn(
+    binary,
+    ["--mode", "validate", "-c", file, "--disable-hot-restart", "--log-level", "error"],
+    { stdio: ["ignore", "ignore", "pipe"] },
+  );
+  let words = "";
+  child.stderr.setEncoding("utf8");
+  child.stderr.on("data", (text: string) => {
+    if (words.length < 4_096) words += text;
+  });
+  const code = await endOf(child);
+  if (code === 0) return;
+  throw new DrawbridgeError("program_failed", `Envoy refuses the rendered configuration: ${words.trim()}`, {
+    hint: "Correct the gateway's configuration; the rendered file is beside the live ones.",
+  });
+}
+
+/** Starts Envoy on a bootstrap file, and notes its process ID beside it. Its own log goes to standard error. */
+export function startEnvoy(binary: string, bootstrap: string, config: GatewayConfig): ChildProcess {
+  const args = [
+    "--config-path",
+    bootstrap,
+    "--reject-unknown-dynamic-fields",
+    "--concurrency",
+    String(config.envoy.concurrency),
+    "--file-flush-interval-msec",
+    String(LOG_FLUSH_INTERVAL_MS),
+    "--log-level",
+    "warn",
+    "--log-format",
+    OWN_LOG_FORMAT,
+  ];
+  const setpriv = inPath("setpriv", process.env["PATH"] ?? "");
+  // Envoy asks to be ended with its parent only in hot-restart mode, which leaves a file in /dev/shm at
+  // each start. setpriv asks for it without.
+  const [program, all] =
+    setpriv === undefined
+      ? [binary, [...args, "--use-dynamic-base-id"]]
+      : [setpriv, ["--pdeathsig", "TERM", "--", binary, ...args, "--disable-hot-restart"]];
+  const child = spawn(program, all, { stdio: ["ignore", "ignore", "inherit"] });
+  if (child.pid !== undefined) writeFileSync(pidFile(bootstrap), `${child.pid}\n`);
+  return child;
+}
+
+const pidFile = (bootstrap: string): string => join(dirname(bootstrap), "envoy.pid");
+
+/** Whether a process is an Envoy on this bootstrap file. */
+function runsOn(pid: number, bootstrap: string): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").includes(bootstrap);
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Ends the Envoy that an earlier run on the same files left behind; two would answer by two policies.
+ * @throws DrawbridgeError `program_failed` when it does not end
+ */
+export async function endLeftover(bootstrap: string, clock: Clock): Promise<void> {
+  const pid = readPid(pidFile(bootstrap));
+  if (pid === undefined) return;
+  for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+    if (!runsOn(pid, bootstrap)) return;
+    process.kill(pid, signal);
+    const deadline = clock.now() + LEFTOVER_WAIT_MS;
+    while (runsOn(pid, bootstrap) && clock.now() < deadline) await clock.sleep(20);
+  }
+  if (!runsOn(pid, bootstrap)) return;
+  throw new DrawbridgeError("program_failed", `the Envoy of an earlier run (process ${pid}) does not end`, {
+    hint: `End process ${pid}, then start the gateway again.`,
+  });
+}
+
+function readPid(file: string): number | undefined {
+  try {
+    const pid = Number(readFileSync(file, "utf8"));
+    return Number.isSafeInteger(pid) && pid > 1 ? pid : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Resolves with the exit code; 128 when a signal ended it. */
+export function endOf(child: ChildProcess): Promise<number> {
+  return new Promise((resolve, reject) => {
+    child.once("error", (cause) => {
+      reject(
+        new DrawbridgeError("program_failed", "Envoy could not be started", { hint: INSTALL_HINT, cause }),
+      );
+    });
+    child.once("exit", (code) => resolve(code ?? 128));
+  });
+}

@@ -1,0 +1,118 @@
+// The clusters: one for each published card, one for each agent that may be invoked, one for the issuer's
+// key set. An agent has two because its card and its callers stand in two files, which change independently.
+// Invariant: an https key set is verified by name against a CA bundle; Envoy by itself verifies nothing.
+import { isIP } from "node:net";
+import type { JsonObject } from "../../domain/json.ts";
+import type { AccessRules } from "../access-rules.ts";
+import type { GatewayConfig } from "../config.ts";
+import { LIMITER_CLUSTER } from "./limiter.ts";
+import { extension, typed } from "./resource.ts";
+
+const SYSTEM_CA_FILE = "/etc/ssl/certs/ca-certificates.crt";
+/** Node.js closes an idle connection after 5 s; giving up sooner avoids sending into a closing one. */
+const AGENT_IDLE_TIMEOUT = "4s";
+
+export const ISSUER_CLUSTER = "issuer";
+export const cardCluster = (agent: string): string => `card:${agent}`;
+export const invocationCluster = (agent: string): string => `invoke:${agent}`;
+
+interface Target {
+  readonly host: string;
+  readonly port: number;
+}
+
+function targetOf(url: URL): Target {
+  const host = url.hostname.replace(/^\[|\]$/g, "");
+  const port = url.port === "" ? (url.protocol === "https:" ? 443 : 80) : Number(url.port);
+  return { host, port };
+}
+
+function cluster(name: string, target: Target, more: JsonObject = {}): JsonObject {
+  return {
+    ...typed("envoy.config.cluster.v3.Cluster"),
+    name,
+    type: isIP(target.host) === 0 ? "STRICT_DNS" : "STATIC",
+    connect_timeout: "2s",
+    load_assignment: {
+      cluster_name: name,
+      endpoints: [
+        {
+          lb_endpoints: [
+            {
+              endpoint: {
+                address: { socket_address: { address: target.host, port_value: target.port } },
+              },
+            },
+          ],
+        },
+      ],
+    },
+    ...more,
+  };
+}
+
+function agentClusterOf(name: string, upstream: string): JsonObject {
+  return cluster(name, targetOf(new URL(upstream)), {
+    typed_extension_protocol_options: {
+      "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed(
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        {
+          common_http_protocol_options: { idle_timeout: AGENT_IDLE_TIMEOUT },
+          explicit_http_config: { http_protocol_options: {} },
+        },
+      ),
+    },
+  });
+}
+
+function issuerCluster(issuer: GatewayConfig["issuer"]): JsonObject {
+  const url = new URL(issuer.jwksUrl);
+  const target = targetOf(url);
+  if (url.protocol === "http:") return cluster(ISSUER_CLUSTER, target);
+  const named = isIP(target.host) === 0;
+  return cluster(ISSUER_CLUSTER, target, {
+    transport_socket: extension(
+      "envoy.transport_sockets.tls",
+      "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+      {
+        ...(named && { sni: target.host }),
+        common_tls_context: {
+          validation_context: {
+            trusted_ca: { filename: issuer.caFile ?? SYSTEM_CA_FILE },
+            match_typed_subject_alt_names: [
+              { san_type: named ? "DNS" : "IP_ADDRESS", matcher: { exact: target.host } },
+            ],
+          },
+        },
+      },
+    ),
+  });
+}
+
+/** The shared limiter, spoken to by gRPC; an address that does not answer fails within the limiter's own time. */
+function limiterClusters({ limiter }: GatewayConfig): JsonObject[] {
+  if (limiter.mode === "local") return [];
+  return [
+    cluster(LIMITER_CLUSTER, targetOf(new URL(`http://${limiter.address}`)), {
+      connect_timeout: `${limiter.timeout / 1_000}s`,
+      typed_extension_protocol_options: {
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed(
+          "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+          { explicit_http_config: { http2_protocol_options: {} } },
+        ),
+      },
+    }),
+  ];
+}
+
+/** All clusters, agents in the order of their names. */
+export function renderClusters(config: GatewayConfig, intent: AccessRules): JsonObject[] {
+  return [
+    issuerCluster(config.issuer),
+    ...limiterClusters(config),
+    ...intent.agents.flatMap(({ name, card, invocation }) => [
+      ...(card === undefined ? [] : [agentClusterOf(cardCluster(name), card.upstream)]),
+      ...(invocation === undefined ? [] : [agentClusterOf(invocationCluster(name), invocation.upstream)]),
+    ]),
+  ];
+}

@@ -1,0 +1,151 @@
+// The listener, its connection manager and its HTTP filters, in the one order that is safe: who the caller is
+// (jwt_authn), whether it may (rbac), how often (the limiter), the router.
+// Invariants: the access log holds no path, query, header, body or token (HTTP+JSON paths carry task
+// IDs); what a client says of its own request ID or caller name is dropped before anything reads it; rbac denies
+// unless a route names the caller, so a request without an `azp` never reaches the limiter; the limiter's buckets stand
+// here and not in a route, so a change of routes keeps them.
+
+import type { JsonObject } from "../../domain/json.ts";
+import type { Quotas } from "../access-rules.ts";
+import type { GatewayConfig } from "../config.ts";
+import { ISSUER_CLUSTER } from "./clusters.ts";
+import { JWT_FILTER, PAYLOAD_KEY, renderLimiter } from "./limiter.ts";
+import { extension, typed } from "./resource.ts";
+
+/** A gateway's statistics are named `http.gateway.…`. */
+export const STAT_PREFIX = "gateway";
+
+function accessLog(path: string): JsonObject {
+  return extension("envoy.access_loggers.file", "envoy.extensions.access_loggers.file.v3.FileAccessLog", {
+    path,
+    log_format: {
+      json_format: {
+        start_time: "%START_TIME%",
+        azp: `%DYNAMIC_METADATA(${JWT_FILTER}:${PAYLOAD_KEY}:azp)%`,
+        route: "%ROUTE_NAME%",
+        code: "%RESPONSE_CODE%",
+        details: "%RESPONSE_CODE_DETAILS%",
+        flags: "%RESPONSE_FLAGS%",
+        duration_ms: "%DURATION%",
+        bytes_in: "%BYTES_RECEIVED%",
+        bytes_out: "%BYTES_SENT%",
+      },
+    },
+  });
+}
+
+function downstreamTls(tls: NonNullable<GatewayConfig["listen"]["tls"]>): JsonObject {
+  return extension(
+    "envoy.transport_sockets.tls",
+    "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+    {
+      common_tls_context: {
+        tls_params: { tls_minimum_protocol_version: "TLSv1_2" },
+        alpn_protocols: ["h2", "http/1.1"],
+        tls_certificates: [
+          {
+            certificate_chain: { filename: tls.certificateFile },
+            private_key: { filename: tls.keyFile },
+          },
+        ],
+      },
+    },
+  );
+}
+
+/**
+ * The listener.
+ * @param routes where its routes come from: `rds` when live, `route_config` in the twin for validation
+ */
+export function renderListener(config: GatewayConfig, quotas: Quotas, routes: JsonObject): JsonObject {
+  const { host, port, tls } = config.listen;
+  return {
+    ...typed("envoy.config.listener.v3.Listener"),
+    name: "gateway",
+    address: { socket_address: { address: host, port_value: port } },
+    // Else a second Envoy could listen beside this one and serve half the calls by an older policy.
+    enable_reuse_port: false,
+    per_connection_buffer_limit_bytes: 1_048_576,
+    filter_chains: [
+      {
+        ...(tls && { transport_socket: downstreamTls(tls) }),
+        filters: [
+          extension(
+            "envoy.filters.network.http_connection_manager",
+            "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+            {
+              stat_prefix: STAT_PREFIX,
+              codec_type: "AUTO",
+              // The peer is outside: its x-envoy-* headers must not steer time-outs or retries.
+              use_remote_address: true,
+              normalize_path: true,
+              merge_slashes: true,
+              path_with_escaped_slashes_action: "REJECT_REQUEST",
+              common_http_protocol_options: { headers_with_underscores_action: "REJECT_REQUEST" },
+              request_headers_timeout: "10s",
+              stream_idle_timeout: "300s",
+              early_header_mutation_extensions: [
+                extension(
+                  "envoy.http.early_header_mutation.header_mutation",
+                  "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
+                  { mutations: [{ remove: "x-request-id" }, { remove: CALLER_HEADER }] },
+                ),
+              ],
+              access_log: [accessLog(config.accessLog)],
+              ...routes,
+              http_filters: renderFilters(config, quotas),
+            },
+          ),
+        ],
+      },
+    ],
+  };
+}
+
+export const RBAC_FILTER = "envoy.filters.http.rbac";
+/** The verified caller, as the agent sees it. */
+export const CALLER_HEADER = "x-azp";
+
+function jwtAuthentication(issuer: GatewayConfig["issuer"]): JsonObject {
+  return extension(JWT_FILTER, "envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication", {
+    providers: {
+      issuer: {
+        issuer: issuer.url,
+        audiences: [issuer.audience],
+        forward: true,
+        payload_in_metadata: PAYLOAD_KEY,
+        require_expiration: true,
+        // Unset and 0 both mean a minute.
+        clock_skew_seconds: 1,
+        // Named, because the default also takes ?access_token=, which would end up in logs.
+        from_headers: [{ name: "Authorization", value_prefix: "Bearer " }],
+        claim_to_headers: [{ header_name: CALLER_HEADER, claim_name: "azp" }],
+        remote_jwks: {
+          http_uri: { uri: issuer.jwksUrl, cluster: ISSUER_CLUSTER, timeout: "2s" },
+          cache_duration: "300s",
+          // The listener opens when the keys are there, not before.
+          async_fetch: { fast_listener: false },
+        },
+      },
+    },
+    rules: [{ match: { prefix: "/" }, requires: { provider_name: "issuer" } }],
+  });
+}
+
+/** No policy: nobody may do anything. A route opens itself. */
+function denyByDefault(): JsonObject {
+  return extension(RBAC_FILTER, "envoy.extensions.filters.http.rbac.v3.RBAC", {
+    rules: { action: "ALLOW", policies: {} },
+  });
+}
+
+export function renderFilters(config: GatewayConfig, quotas: Quotas): JsonObject[] {
+  return [
+    jwtAuthentication(config.issuer),
+    denyByDefault(),
+    renderLimiter(config.limiter, quotas),
+    extension("envoy.filters.http.router", "envoy.extensions.filters.http.router.v3.Router", {
+      suppress_envoy_headers: true,
+    }),
+  ];
+}

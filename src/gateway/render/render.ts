@@ -1,0 +1,107 @@
+// From configuration to Envoy's files: a pure function, so that a file in use can be compared with what
+// it should be.
+// Invariants: the live files and the twin for validation hold the same routes, filters and clusters; who
+// may call is in rds.json alone, so that a revocation neither resets a bucket nor drops the key set.
+import { join } from "node:path";
+import type { JsonObject } from "../../domain/json.ts";
+import type { AccessRules } from "../access-rules.ts";
+import type { GatewayConfig } from "../config.ts";
+import { renderClusters } from "./clusters.ts";
+import { renderListener } from "./listener.ts";
+import { discoveryResponse, toFile, typed, versionOf } from "./resource.ts";
+import { ROUTE_CONFIG_NAME, renderRoutes } from "./routes.ts";
+
+/** The files Envoy watches, by the discovery service that reads them. */
+export const LIVE_FILES = { cds: "live/cds.json", lds: "live/lds.json", rds: "live/rds.json" } as const;
+export type LiveFile = keyof typeof LIVE_FILES;
+
+export interface RenderedGateway {
+  /** Content by path below `directory`. */
+  readonly files: Readonly<Record<string, string>>;
+  /** The version each live file carries. */
+  readonly versions: Readonly<Record<LiveFile, string>>;
+  /** The resources of cds.json, for the step in which old and new clusters stand side by side. */
+  readonly clusters: readonly JsonObject[];
+}
+
+export const BOOTSTRAP_FILE = "bootstrap.json";
+/** Everything inline, because Envoy's validation mode reads no discovery file. */
+export const TWIN_FILE = "validate.json";
+
+/** Connections beyond it are closed at once; a stream holds one. */
+const MAX_CONNECTIONS = 4_096;
+
+function watched(directory: string, file: LiveFile): JsonObject {
+  return {
+    resource_api_version: "V3",
+    path_config_source: {
+      path: join(directory, LIVE_FILES[file]),
+      watched_directory: { path: join(directory, "live") },
+    },
+  };
+}
+
+function bootstrap(config: GatewayConfig, rest: JsonObject): JsonObject {
+  return {
+    node: { id: "drawbridge-gateway", cluster: "drawbridge" },
+    admin: { address: { socket_address: { address: "127.0.0.1", port_value: config.adminPort } } },
+    overload_manager: {
+      resource_monitors: [
+        {
+          name: "envoy.resource_monitors.global_downstream_max_connections",
+          typed_config: typed(
+            "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
+            { max_active_downstream_connections: MAX_CONNECTIONS },
+          ),
+        },
+      ],
+    },
+    ...rest,
+  };
+}
+
+/**
+ * Renders all of Envoy's files.
+ * @param config with absolute paths
+ * @param intent whom it admits, merged from both files
+ * @param directory where the files will stand; the bootstrap names it
+ */
+export function render(config: GatewayConfig, intent: AccessRules, directory: string): RenderedGateway {
+  const clusters = renderClusters(config, intent);
+  const routes = renderRoutes(intent);
+  const listener = renderListener(config, intent.quotas, {
+    rds: { route_config_name: ROUTE_CONFIG_NAME, config_source: watched(directory, "rds") },
+  });
+  const live = { cds: clusters, lds: [listener], rds: [routes] };
+  const { "@type": _, ...inlineRoutes } = routes;
+  const twin = bootstrap(config, {
+    static_resources: {
+      listeners: [untyped(renderListener(config, intent.quotas, { route_config: inlineRoutes }))],
+      clusters: clusters.map(untyped),
+    },
+  });
+  return {
+    files: {
+      [BOOTSTRAP_FILE]: toFile(
+        bootstrap(config, {
+          dynamic_resources: {
+            lds_config: watched(directory, "lds"),
+            cds_config: watched(directory, "cds"),
+          },
+        }),
+      ),
+      [TWIN_FILE]: toFile(twin),
+      [LIVE_FILES.cds]: toFile(discoveryResponse(live.cds)),
+      [LIVE_FILES.lds]: toFile(discoveryResponse(live.lds)),
+      [LIVE_FILES.rds]: toFile(discoveryResponse(live.rds)),
+    },
+    versions: { cds: versionOf(live.cds), lds: versionOf(live.lds), rds: versionOf(live.rds) },
+    clusters,
+  };
+}
+
+/** A resource that stands in a typed field, where an `@type` is an unknown key. */
+function untyped(resource: JsonObject): JsonObject {
+  const { "@type": _, ...fields } = resource;
+  return fields;
+}

@@ -1,0 +1,113 @@
+// Public keys and signatures of records: ECDSA on P-256 (FIPS 186-5). Invariants:
+// - A key has one DER form (SubjectPublicKeyInfo, RFC 5480), with the curve's name and the whole point, and its ID is
+//   the SHA-256 of that form; so one key cannot appear under two IDs and count twice.
+// - A signature has one DER form (RFC 3279, section 2.2.3), with the smaller of the two values of s. For every
+//   signature (r, s) the pair (r, n - s) verifies as well; with this rule a signature's bytes cannot be changed unseen.
+import { createPublicKey, type KeyObject } from "node:crypto";
+import { sha256 } from "../../domain/digest.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+
+export interface RecordKey {
+  /** Lower-case hexadecimal SHA-256 of the key's one DER form. */
+  readonly keyId: string;
+  readonly key: KeyObject;
+}
+
+/**
+ * Reads a public key.
+ * @param pem a PEM `PUBLIC KEY`; a private key is refused, because it has no business where trust is kept
+ * @throws DrawbridgeError `config_invalid` when it is no P-256 public key, or not in the one form, in which
+ *   other tools find the same key ID
+ */
+export function readPublicKey(pem: string, source: string): RecordKey {
+  let key: KeyObject | undefined;
+  if (!pem.includes("PRIVATE KEY")) {
+    try {
+      key = createPublicKey({ key: pem, format: "pem" });
+    } catch {
+      key = undefined;
+    }
+  }
+  if (key?.asymmetricKeyType !== "ec" || key.asymmetricKeyDetails?.namedCurve !== "prime256v1") {
+    throw new DrawbridgeError("config_invalid", `${source} is no public P-256 key`, {
+      hint: "Put the PEM that `drawbridge records keygen` wrote beside the private key there.",
+    });
+  }
+  if (!key.export({ format: "der", type: "spki" }).equals(oneForm(key))) {
+    throw new DrawbridgeError("config_invalid", `${source} is a P-256 key in an unusual form`, {
+      hint: "Write it anew: openssl ec -pubin -in FILE -pubout -param_enc named_curve -conv_form uncompressed",
+    });
+  }
+  return { keyId: keyIdOf(key), key };
+}
+
+/** Of a P-256 public key, in whatever form it was read. */
+export function keyIdOf(key: KeyObject): string {
+  return sha256(oneForm(key)).toString("hex");
+}
+
+/** SubjectPublicKeyInfo of id-ecPublicKey on secp256r1, up to the point's coordinates. */
+const HEAD = Buffer.from("3059301306072a8648ce3d020106082a8648ce3d03010703420004", "hex");
+
+function oneForm(key: KeyObject): Buffer {
+  const { x = "", y = "" } = key.export({ format: "jwk" });
+  return Buffer.concat([HEAD, Buffer.from(x, "base64url"), Buffer.from(y, "base64url")]);
+}
+
+/** The order of the group (FIPS 186-5, P-256). */
+const ORDER = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
+const HALF = ORDER / 2n;
+
+/** The two numbers of a strictly encoded signature; undefined for anything else, such as raw r‖s. */
+function parse(der: Uint8Array): { readonly r: bigint; readonly s: bigint } | undefined {
+  if (der[0] !== 0x30 || der[1] !== der.length - 2 || der.length > 72) return undefined;
+  const first = integer(der, 2);
+  const second = first === undefined ? undefined : integer(der, first.end);
+  if (first === undefined || second === undefined || second.end !== der.length) return undefined;
+  return { r: first.value, s: second.value };
+}
+
+function integer(der: Uint8Array, at: number): { readonly value: bigint; readonly end: number } | undefined {
+  const length = der[at + 1] ?? 0;
+  const body = der.subarray(at + 2, at + 2 + length);
+  const [head = 0, next = 0] = body;
+  if (der[at] !== 0x02 || length === 0 || body.length !== length || head >= 0x80) return undefined;
+  if (head === 0 && next < 0x80) return undefined; // Not the shortest form, or zero.
+  const value = BigInt(`0x${Buffer.from(body).toString("hex")}`);
+  return value < ORDER ? { value, end: at + 2 + length } : undefined;
+}
+
+/** Whether a signature is in the one form. It says nothing about whether it verifies. */
+export function isInOneForm(der: Uint8Array): boolean {
+  const found = parse(der);
+  return found !== undefined && found.s <= HALF;
+}
+
+/** A DER signature in the one form; undefined when it is no DER signature. */
+export function inOneForm(der: Uint8Array): Buffer | undefined {
+  const found = parse(der);
+  if (found === undefined) return undefined;
+  return found.s <= HALF ? Buffer.from(der) : encode(found.r, ORDER - found.s);
+}
+
+/** What many tokens return instead: r and s in 32 bytes each (IEEE P1363). In the one form; undefined if neither. */
+export function inOneFormFromAny(signature: Uint8Array): Buffer | undefined {
+  const der = inOneForm(signature);
+  if (der !== undefined || signature.length !== 64) return der;
+  const [r, s] = [signature.subarray(0, 32), signature.subarray(32)].map((half) =>
+    BigInt(`0x${Buffer.from(half).toString("hex")}`),
+  );
+  return r === undefined || s === undefined ? undefined : inOneForm(encode(r, s));
+}
+
+function encode(r: bigint, s: bigint): Buffer {
+  const body = Buffer.concat([encodeInteger(r), encodeInteger(s)]);
+  return Buffer.concat([Buffer.from([0x30, body.length]), body]);
+}
+
+function encodeInteger(value: bigint): Buffer {
+  const digits = value.toString(16);
+  const bytes = Buffer.from(digits.length % 2 === 0 ? digits : `0${digits}`, "hex");
+  const positive = (bytes[0] ?? 0) >= 0x80 ? Buffer.concat([Buffer.from([0]), bytes]) : bytes;
+  return Buffer.concat([Buffer.from([0x02, positive.length]), positive]);
+}

@@ -1,0 +1,221 @@
+// What the two kinds of statement say about a removal: one stage of it at one organisation, and its completion, bound
+// by digest to everything that shows it; and the subjects that follow from either.
+// Published as docs/reference/schemas/svc.federation.offboarding_stage.v1.schema.json and
+// svc.federation.offboarding_completion.v1.schema.json.
+import { z } from "zod";
+import { hexOfDigest, Sha256Digest } from "../../domain/digest.ts";
+import {
+  Day,
+  GitRevision,
+  Identifier,
+  Instant,
+  KeyId,
+  OrganisationName,
+  RECORD_EVIDENCE_MAX,
+  RECORD_STAGES_MAX,
+  RunId,
+  Word,
+} from "./fields.ts";
+import { KINDS, RECORD_PLANES, STAGE_NAMES, TRIGGERS } from "./stages.ts";
+import { type Subject, statementOf } from "./statement.ts";
+
+/** Something that a removal could not bring about. It blocks completion until somebody answers for it. */
+export const OutOfReachEntry = z.strictObject({
+  /** What was not reached, such as a room ID or a server name; an item of evidence's subject, if it has one. */
+  subject: Identifier,
+  reason: Word,
+  /** Role or staff number of who waives it; null while nobody has. */
+  waivedBy: Identifier.nullable(),
+  /** Why it may be waived, as a code or a reference to where the reason stands. */
+  waiver: Word.nullable(),
+});
+export type OutOfReachEntry = z.output<typeof OutOfReachEntry>;
+
+/** What every statement of one removal repeats. */
+export const REMOVAL_FIELDS = {
+  run: RunId,
+  kind: z.enum(KINDS),
+  /** The organisation that decided. */
+  remover: OrganisationName,
+  partner: OrganisationName,
+} as const;
+
+export const STAGE_PREDICATE_TYPE = "urn:drawbridge:offboarding:stage:v1";
+
+export const ExitCondition = z.strictObject({
+  condition: Word,
+  /** `not_applicable`: this organisation has no such thing, which the evidence shows. */
+  verdict: z.enum(["met", "not_applicable"]),
+  /** Digests of the items that show it. */
+  evidence: z.array(Sha256Digest).min(1).max(10_000),
+});
+export type ExitCondition = z.output<typeof ExitCondition>;
+
+/** What an organisation states about one stage of a removal, on its own deployment. */
+export const StagePredicate = z.strictObject({
+  schema: z.literal("svc.federation.offboarding_stage.v1"),
+  ...REMOVAL_FIELDS,
+  /** Whose part it is: the remover or the partner. */
+  organisation: OrganisationName,
+  stage: z.enum(STAGE_NAMES),
+  position: z.int().min(1).max(STAGE_NAMES.length),
+  /** Of the organisation's control repository; null for duties, and where nothing applies. */
+  revision: GitRevision.nullable(),
+  /** Digest over the plane's rendered files at that revision. */
+  render: Sha256Digest.nullable(),
+  exit: z.array(ExitCondition).min(1).max(64),
+  outOfReach: z.array(OutOfReachEntry).max(10_000),
+  /** What is only attested, such as `backups_expire`. */
+  attested: z.array(Word).max(256),
+  openedAt: Instant,
+  closedAt: Instant,
+  /** Digest of the same organisation's statement about the stage before; null for the first. */
+  previous: Sha256Digest.nullable(),
+});
+export type StagePredicate = z.output<typeof StagePredicate>;
+
+export const StageStatement = statementOf(STAGE_PREDICATE_TYPE, StagePredicate);
+export type StageStatement = z.output<typeof StageStatement>;
+
+export const COMPLETION_PREDICATE_TYPE = "urn:drawbridge:offboarding:completion:v1";
+
+/** Part 1: who answers for it. */
+const Attestation = z.strictObject({
+  organisation: OrganisationName,
+  /** A role or a staff number, never a personal contact. */
+  owner: Word,
+  /**
+   * The key that this organisation signs the completion with. Both sign everything, so nothing else says
+   * whose key is whose.
+   */
+  keyId: KeyId,
+  attestedAt: Instant,
+});
+
+/** Part 3: the reviewed state of one plane. */
+const PlaneRevision = z.strictObject({
+  organisation: OrganisationName,
+  plane: z.enum(RECORD_PLANES),
+  revision: GitRevision,
+  render: Sha256Digest,
+});
+export type PlaneRevision = z.output<typeof PlaneRevision>;
+
+const StaticTest = z.strictObject({
+  organisation: OrganisationName,
+  /** Such as `check:federation`. */
+  command: Word,
+  passed: z.literal(true),
+  at: Instant,
+});
+
+const BoundStage = z.strictObject({
+  organisation: OrganisationName,
+  stage: z.enum(STAGE_NAMES),
+  statement: Sha256Digest,
+});
+export type BoundStage = z.output<typeof BoundStage>;
+
+/** Part 5: what is owed about data that is already there. */
+const Duties = z.strictObject({
+  purge: z.strictObject({
+    state: z.enum(["done", "waived"]),
+    evidence: z.array(Sha256Digest).max(10_000),
+    /** Why nothing is purged; null when it is done. */
+    waiver: Word.nullable(),
+  }),
+  retention: z.strictObject({
+    /** `ended`: nothing is kept any more; `kept`: a duty to keep runs until that day. */
+    state: z.enum(["ended", "kept"]),
+    until: Day.nullable(),
+  }),
+  backupExpiry: z.strictObject({ state: z.literal("attested"), by: Day }),
+  /** What the other organisation's server has already, it keeps. */
+  replicatedHistory: z.literal("not_retracted"),
+});
+
+/** What remains although everything is closed: counts, never content. */
+const Residual = z.strictObject({
+  rooms: z.array(z.strictObject({ room: Identifier, events: z.int().min(0) })).max(100_000),
+  /** Room keys' devices of the partner that still hold keys; null where it cannot be counted. */
+  deviceKeys: z.int().min(0).nullable(),
+  /** The last moment at which a token issued before the stop is accepted. */
+  tokensLiveUntil: Instant.nullable(),
+  /** Servers that still share rooms with the partner and with us. */
+  thirdServers: z.array(z.strictObject({ server: OrganisationName, rooms: z.int().min(1) })).max(100_000),
+});
+
+/** Part 6: whether and how the partnership may resume. */
+const Readmission = z.strictObject({
+  possible: z.boolean(),
+  owner: Word.nullable(),
+  conditions: z.array(Word).max(256),
+});
+
+/** What both organisations state at the end of a removal: the six parts that make it complete. */
+export const CompletionPredicate = z.strictObject({
+  schema: z.literal("svc.federation.offboarding_completion.v1"),
+  ...REMOVAL_FIELDS,
+  trigger: z.enum(TRIGGERS),
+  attestations: z.array(Attestation).max(16),
+  /** Part 2: the change, and how it would be rolled back. */
+  references: z.strictObject({ change: Identifier, rollback: Identifier }),
+  revisions: z.array(PlaneRevision).max(64),
+  staticTests: z.array(StaticTest).max(256),
+  stages: z.array(BoundStage).max(RECORD_STAGES_MAX),
+  /** Every item of every stage, ascending. */
+  evidence: z.array(Sha256Digest).max(RECORD_EVIDENCE_MAX),
+  duties: Duties,
+  residual: Residual,
+  outOfReach: z.array(OutOfReachEntry).max(100_000),
+  readmission: Readmission,
+  completedAt: Instant,
+});
+export type CompletionPredicate = z.output<typeof CompletionPredicate>;
+
+export const CompletionStatement = statementOf(COMPLETION_PREDICATE_TYPE, CompletionPredicate);
+export type CompletionStatement = z.output<typeof CompletionStatement>;
+
+/**
+ * A subject of a statement. Subjects are computed from what the predicate names, in its order, each thing once; so the
+ * two cannot speak of different things, and tools that know only in-toto see every digest.
+ */
+function subject(name: string, digest: string): Subject {
+  return { name, digest: { sha256: hexOfDigest(digest) } };
+}
+
+/** `evidence/` and the first 16 digits of its digest. */
+function evidenceSubject(digest: string): Subject {
+  return subject(`evidence/${hexOfDigest(digest).slice(0, 16)}`, digest);
+}
+
+/** Each item once, in the order in which the conditions name them; then the render. */
+export function stageSubjects({ exit, render }: Pick<StagePredicate, "exit" | "render">): Subject[] {
+  const items = [...new Set(exit.flatMap(({ evidence }) => evidence))];
+  return [...items.map(evidenceSubject), ...(render === null ? [] : [subject("render", render)])];
+}
+
+/** Every item, every plane's render, every stage statement. */
+export function completionSubjects({
+  evidence,
+  revisions,
+  stages,
+}: Pick<CompletionPredicate, "evidence" | "revisions" | "stages">): Subject[] {
+  return [
+    ...evidence.map(evidenceSubject),
+    ...revisions.map(({ organisation, plane, render }) => subject(`render/${organisation}/${plane}`, render)),
+    ...stages.map(({ organisation, stage, statement }) =>
+      subject(`stage/${organisation}/${stage}`, statement),
+    ),
+  ];
+}
+
+export function sameSubjects(left: readonly Subject[], right: readonly Subject[]): boolean {
+  return (
+    left.length === right.length &&
+    left.every(
+      ({ name, digest }, index) =>
+        name === right[index]?.name && digest.sha256 === right[index]?.digest.sha256,
+    )
+  );
+}

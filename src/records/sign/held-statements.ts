@@ -1,0 +1,88 @@
+// What an organisation holds of one removal: DSSE envelopes, each signed by one or both organisations, and evidence.
+// Invariants: no value is changed in place; a DSSE envelope is never replaced, only signatures are added to it, one an
+// organisation.import { z } from "zod";
+import { z } from "zod";
+import { parseStrictJson } from "../../domain/strict-json.ts";
+import { type DsseEnvelope, withSignature } from "../format/dsse-envelope.ts";
+import type { EvidenceItem } from "../format/evidence-item.ts";
+import { STATEMENT_BYTES_MAX } from "../format/fields.ts";
+import { COMPLETION_PREDICATE_TYPE, CompletionStatement, StageStatement } from "../format/predicates.ts";
+import type { TrustedParty } from "../format/trust.ts";
+import type { Removal } from "../verify/sequence.ts";
+import { placeOf } from "../verify/stage.ts";
+
+/** A removal as one organisation sees it. */
+export interface OwnRemoval extends Removal {
+  /** This organisation: the remover or the partner. */
+  readonly self: string;
+  /** Both parties with their pinned keys; own ones as well, so that what comes back can be checked. */
+  readonly parties: readonly TrustedParty[];
+}
+
+export interface HeldStatements {
+  readonly envelopes: readonly DsseEnvelope[];
+  readonly evidence: readonly EvidenceItem[];
+}
+
+export const AnyStatement = z.discriminatedUnion("predicateType", [StageStatement, CompletionStatement]);
+export type AnyStatement = z.output<typeof AnyStatement>;
+
+/** What a DSSE envelope states, whether or not it is signed; undefined when that is nothing of ours. */
+export function statementIn(envelope: DsseEnvelope): AnyStatement | undefined {
+  try {
+    const payload = Buffer.from(envelope.payload, "base64");
+    return AnyStatement.safeParse(parseStrictJson(payload, STATEMENT_BYTES_MAX)).data;
+  } catch {
+    return undefined;
+  }
+}
+
+export function isCompletion(statement: AnyStatement): statement is CompletionStatement {
+  return statement.predicateType === COMPLETION_PREDICATE_TYPE;
+}
+
+/** What a statement is about; an organisation may state it once. */
+export function placeOfStatement(statement: AnyStatement): string {
+  return isCompletion(statement) ? "completion" : placeOf(statement.predicate);
+}
+
+/** Who states it: an organisation its own stages, the remover the completion. */
+export function makerOf(statement: AnyStatement): string {
+  return isCompletion(statement) ? statement.predicate.remover : statement.predicate.organisation;
+}
+
+export function counterpartyIn({ self, remover, partner }: OwnRemoval): string {
+  return self === remover ? partner : remover;
+}
+
+/** The statements of stages among DSSE envelopes, by place. */
+export function stagesIn(envelopes: readonly DsseEnvelope[]): ReadonlyMap<string, StageStatement> {
+  const found = new Map<string, StageStatement>();
+  for (const envelope of envelopes) {
+    const statement = statementIn(envelope);
+    if (statement !== undefined && !isCompletion(statement))
+      found.set(placeOf(statement.predicate), statement);
+  }
+  return found;
+}
+
+/** The DSSE envelope with what another copy of it is signed by, as long as that organisation has not signed yet. */
+export function mergeSignatures(
+  held: DsseEnvelope,
+  other: DsseEnvelope,
+  parties: readonly TrustedParty[],
+): DsseEnvelope {
+  const ownerOf = (keyid: string) =>
+    parties.find(({ keys }) => keys.some(({ keyId }) => keyId === keyid))?.organisation;
+  return other.signatures.reduce(
+    (merged, signature) =>
+      merged.signatures.some(({ keyid }) => ownerOf(keyid) === ownerOf(signature.keyid))
+        ? merged
+        : withSignature(merged, signature),
+    held,
+  );
+}
+
+export function byDigest(items: readonly EvidenceItem[]): ReadonlyMap<string, EvidenceItem> {
+  return new Map(items.map((item) => [item.digest, item]));
+}

@@ -1,0 +1,120 @@
+// Building the statements of a removal: one about each stage, from what an organisation did and observed, and the one
+// that ends it, from the twelve stage statements and what their owners add.
+// Invariants: pure; position, subjects and everything that a completion binds are computed, never given; what is built
+// holds, because the verifier's own checks run before anything is signed.
+import type { EvidenceItem } from "../format/evidence-item.ts";
+import {
+  COMPLETION_PREDICATE_TYPE,
+  type CompletionPredicate,
+  CompletionStatement,
+  completionSubjects,
+  STAGE_PREDICATE_TYPE,
+  type StagePredicate,
+  StageStatement,
+  stageSubjects,
+} from "../format/predicates.ts";
+import { CONDITIONS_OF_STAGE, positionOf, type StageName } from "../format/stages.ts";
+import { STATEMENT_TYPE, type Statement, statementDigest } from "../format/statement.ts";
+import { bindingProblems, completionProblems, evidenceOf, revisionsOf } from "../verify/completion.ts";
+import type { Problem } from "../verify/reasons.ts";
+import { sequenceProblems, strayProblems, successionProblems } from "../verify/sequence.ts";
+import { type Evidence, placeOf, stageProblems } from "../verify/stage.ts";
+import { fieldOf } from "../verify/verify-dsse-envelope.ts";
+import { RecordRefused, refuseUnlessClean } from "./record-refused.ts";
+
+export interface StageInput extends Omit<StagePredicate, "schema" | "position" | "previous"> {
+  /** The same organisation's statement about the stage before; null for the first. */
+  readonly previous: Statement<StagePredicate> | null;
+}
+
+/**
+ * States a stage.
+ * @param evidence every item that an exit condition names, by digest
+ * @throws RecordRefused (`record_refused`) when the statement would not hold, with every reason
+ */
+export function stageStatement({ previous, ...input }: StageInput, evidence: Evidence): StageStatement {
+  const predicate: StagePredicate = {
+    schema: "svc.federation.offboarding_stage.v1",
+    ...input,
+    position: positionOf(input.stage),
+    previous: previous === null ? null : statementDigest(previous),
+  };
+  const what = `stage ${input.stage} of ${input.organisation} cannot be stated`;
+  const parsed = StageStatement.safeParse({
+    _type: STATEMENT_TYPE,
+    subject: stageSubjects(predicate),
+    predicateType: STAGE_PREDICATE_TYPE,
+    predicate,
+  });
+  if (!parsed.success) {
+    const detail = fieldOf(parsed.error);
+    throw new RecordRefused(what, [{ reason: "not_a_statement", where: "statement", detail }]);
+  }
+  refuseUnlessClean(what, [
+    ...stageProblems(parsed.data, evidence),
+    ...(previous === null ? [] : strayProblems(parsed.data.predicate, previous, placeOf(previous.predicate))),
+    ...(previous === null ? [] : successionProblems(parsed.data, previous)),
+  ]);
+  return parsed.data;
+}
+
+/** The exit of a stage that an organisation has nothing in, which the items show. */
+export function nothingApplies(stage: StageName, items: readonly EvidenceItem[]): StagePredicate["exit"] {
+  const evidence = items.map(({ digest }) => digest);
+  return CONDITIONS_OF_STAGE[stage].map((condition) => ({ condition, verdict: "not_applicable", evidence }));
+}
+
+/** What the owners say; the rest is computed. */
+export type CompletionInput = Omit<CompletionPredicate, "schema" | "revisions" | "stages" | "evidence">;
+
+/**
+ * States the completion.
+ * @param stages all statements, in the order of a record: stage by stage, the remover's first
+ * @throws RecordRefused (`record_refused`) when the record would not be complete, with every reason
+ */
+export function completionStatement(
+  input: CompletionInput,
+  stages: readonly Statement<StagePredicate>[],
+  evidence: Evidence,
+): CompletionStatement {
+  const predicate: CompletionPredicate = {
+    schema: "svc.federation.offboarding_completion.v1",
+    ...input,
+    revisions: revisionsOf(stages),
+    stages: stages.map((statement) => ({
+      organisation: statement.predicate.organisation,
+      stage: statement.predicate.stage,
+      statement: statementDigest(statement),
+    })),
+    evidence: [...evidenceOf(stages)].sort(),
+  };
+  const what = `run ${input.run} cannot be completed`;
+  const parsed = CompletionStatement.safeParse({
+    _type: STATEMENT_TYPE,
+    subject: completionSubjects(predicate),
+    predicateType: COMPLETION_PREDICATE_TYPE,
+    predicate,
+  });
+  if (!parsed.success) {
+    const detail = fieldOf(parsed.error);
+    throw new RecordRefused(what, [{ reason: "not_a_statement", where: "statement", detail }]);
+  }
+  refuseUnlessClean(what, wholeProblems(parsed.data, stages, evidence));
+  return parsed.data;
+}
+
+/** Everything that is wrong between a completion, its stages and their evidence. */
+export function wholeProblems(
+  completion: Statement<CompletionPredicate>,
+  stages: readonly Statement<StagePredicate>[],
+  evidence: Evidence,
+): Problem[] {
+  const { predicate } = completion;
+  return [
+    ...stages.flatMap((stage) => stageProblems(stage, evidence)),
+    ...stages.flatMap((stage) => strayProblems(predicate, stage, placeOf(stage.predicate))),
+    ...sequenceProblems(predicate, stages),
+    ...completionProblems(completion),
+    ...bindingProblems(predicate, stages, evidence, true),
+  ];
+}

@@ -1,0 +1,158 @@
+// Is this DSSE envelope signed by those who must have signed it, and does it say what it should say?
+// Invariants: a key is found by what it is, not by the name a signature gives it; one key counts for one
+// organisation once; a signature by an unknown key makes the whole invalid rather than being skipped; the payload is looked at only after every signature was verified.
+import { verify } from "node:crypto";
+import type { z } from "zod";
+import { parseStrictJson } from "../../domain/strict-json.ts";
+import { DsseEnvelope, type DsseSignature, preAuthenticationEncoding } from "../format/dsse-envelope.ts";
+import { isInOneForm, type RecordKey } from "../format/ecdsa-p256.ts";
+import { STATEMENT_BYTES_MAX } from "../format/fields.ts";
+import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../format/statement.ts";
+import type { TrustedParty } from "../format/trust.ts";
+import { type Problem, printable } from "./reasons.ts";
+
+export interface Signature {
+  readonly organisation: string;
+  readonly keyId: string;
+}
+
+type DsseProblem = Pick<Problem, "reason" | "detail">;
+
+export type VerifiedDsseEnvelope<S> =
+  | {
+      readonly valid: true;
+      readonly statement: S;
+      /** Who signed, with which key. */
+      readonly signers: readonly Signature[];
+    }
+  | { readonly valid: false; readonly problems: readonly DsseProblem[] };
+
+/** Organisations of which each must have signed once, and those that may have. */
+export interface SignatureRule {
+  readonly must: readonly string[];
+  readonly may: readonly string[];
+}
+
+/**
+ * Verifies a DSSE envelope.
+ * @param value as strict JSON was parsed; nothing is presumed about it
+ */
+export function verifyDsseEnvelope<S extends Statement<unknown>>(
+  value: unknown,
+  schema: z.ZodType<S>,
+  trusted: readonly TrustedParty[],
+  rule: (statement: S) => SignatureRule,
+): VerifiedDsseEnvelope<S> {
+  const parsed = DsseEnvelope.safeParse(value);
+  if (!parsed.success) return invalid("not_an_envelope", fieldOf(parsed.error));
+  const envelope = parsed.data;
+  if (envelope.payloadType !== STATEMENT_PAYLOAD_TYPE) return invalid("wrong_payload_type");
+  const payload = Buffer.from(envelope.payload, "base64");
+  const { signers, problems } = verifySignatures(envelope, payload, trusted);
+  if (problems.length > 0) return { valid: false, problems };
+
+  const statement = schema.safeParse(strictJson(payload));
+  if (!statement.success) {
+    const { issues } = statement.error;
+    const isOfAnotherType = issues.some(({ path }) => path.length === 1 && path[0] === "predicateType");
+    if (isOfAnotherType) return invalid("other_predicate_type");
+    return invalid("not_a_statement", fieldOf(statement.error));
+  }
+  if (!statementBytes(statement.data).equals(payload)) return invalid("not_canonical");
+  const owed = signatureProblems(signers, rule(statement.data));
+  if (owed.length > 0) return { valid: false, problems: owed };
+  return { valid: true, statement: statement.data, signers };
+}
+
+/** Of a record: both parties, and nobody else. */
+export function byBothParties({ predicate: { remover, partner } }: Statement<Parties>): SignatureRule {
+  return { must: [remover, partner], may: [remover, partner] };
+}
+
+interface Parties {
+  readonly remover: string;
+  readonly partner: string;
+}
+
+function invalid(reason: DsseProblem["reason"], detail?: string) {
+  return { valid: false, problems: [{ reason, ...(detail !== undefined && { detail }) }] } as const;
+}
+
+/** Verifies every signature of a DSSE envelope, whoever must have signed. */
+function verifySignatures(envelope: DsseEnvelope, payload: Uint8Array, trusted: readonly TrustedParty[]) {
+  const signed = preAuthenticationEncoding(envelope.payloadType, payload);
+  const signers: Signature[] = [];
+  const problems: DsseProblem[] = [];
+  const seen = new Set<string>();
+  let last = "";
+  for (const signature of envelope.signatures) {
+    const { keyid } = signature;
+    if (seen.has(keyid)) {
+      problems.push({ reason: "duplicate_signature", detail: keyid });
+      continue;
+    }
+    seen.add(keyid);
+    if (keyid < last) problems.push({ reason: "signatures_out_of_order", detail: keyid });
+    last = keyid;
+    const found = verifySignature(signed, signature, trusted);
+    if (typeof found === "string") problems.push({ reason: found, detail: keyid });
+    else signers.push(found);
+  }
+  return { signers, problems };
+}
+
+function verifySignature(
+  signed: Uint8Array,
+  { keyid, sig }: DsseSignature,
+  trusted: readonly TrustedParty[],
+): Signature | "unknown_key" | "signature_malformed" | "signature_invalid" {
+  const owners = trusted.flatMap(({ organisation, keys }) =>
+    keys.filter(({ keyId }) => keyId === keyid).map((key) => ({ organisation, key })),
+  );
+  const [owner] = owners;
+  // A key that two parties claim identifies neither of them.
+  if (owner === undefined || owners.length > 1) return "unknown_key";
+  const bytes = Buffer.from(sig, "base64");
+  if (!isInOneForm(bytes)) return "signature_malformed";
+  if (!isSignature(signed, owner.key, bytes)) return "signature_invalid";
+  return { organisation: owner.organisation, keyId: keyid };
+}
+
+function isSignature(data: Uint8Array, { key }: RecordKey, signature: Uint8Array): boolean {
+  try {
+    return verify("sha256", data, { key, dsaEncoding: "der" }, signature);
+  } catch {
+    return false;
+  }
+}
+
+function signatureProblems(signers: readonly Signature[], { must, may }: SignatureRule): DsseProblem[] {
+  const missing = must
+    .filter((name) => !signers.some(({ organisation }) => organisation === name))
+    .map((name) => ({ reason: "signature_missing", detail: name }) as const);
+  const extra = signers
+    .filter(
+      ({ organisation }, index) =>
+        !may.includes(organisation) ||
+        signers.findIndex((other) => other.organisation === organisation) !== index,
+    )
+    .map(({ keyId }) => ({ reason: "signature_extra", detail: keyId }) as const);
+  return [...missing, ...extra];
+}
+
+/** The first field that a schema refuses, safe to print. */
+export function fieldOf(error: z.ZodError): string {
+  const [issue] = error.issues;
+  if (issue === undefined) return "";
+  const names = issue.code === "unrecognized_keys" ? [...issue.path, issue.keys[0] ?? ""] : issue.path;
+  return printable(names.map(String).join("."));
+}
+
+/** JSON without duplicate keys; undefined for anything else. */
+function strictJson(bytes: Uint8Array): unknown {
+  try {
+    return parseStrictJson(bytes, STATEMENT_BYTES_MAX);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,28 @@
+// policy.json: which servers the border module inside the homeserver lets in (plane 3).
+// The module is the one that enforces it, and checks all of this again.
+import { z } from "zod";
+import { canonicalize } from "../domain/canonical-json.ts";
+import { sha256Tagged } from "../domain/digest.ts";
+import { parseServerName } from "../domain/identifiers.ts";
+
+export const PolicyFile = z.strictObject({
+  /** Exact server names, ports included, the homeserver's own among them. Empty, or without it: deny all. */
+  allowed_servers: z.array(z.string().refine((value) => parseServerName(value) !== undefined)),
+  /** `deny_all`: no invitation from outside. Absent: invitations from allowed servers pass. */
+  invite_rule: z.literal("deny_all").optional(),
+});
+export type PolicyFile = z.output<typeof PolicyFile>;
+
+/**
+ * The digest of what a policy means: SHA-256, tagged, over its canonical form (RFC 8785) with
+ * `allowed_servers` sorted by UTF-16 code units and without duplicates, and `invite_rule` present as null
+ * when absent. Two files that mean the same have one digest.
+ */
+export function policyDigest(policy: PolicyFile): string {
+  return sha256Tagged(
+    canonicalize({
+      allowed_servers: [...new Set(policy.allowed_servers)].sort(),
+      invite_rule: policy.invite_rule ?? null,
+    }),
+  );
+}

@@ -1,0 +1,134 @@
+// The two files that tell a gateway whom it serves: publication.yaml (whose cards are public, plane 4) and
+// invocation.yaml (who may invoke which agent, and how often, plane 5). Invariants: an agent that is not listed has no
+// card route, and one without clients no invocation route; a client is named in full, never by a pattern.
+import { z } from "zod";
+import { parseAgentId } from "../domain/identifiers.ts";
+
+export const AbsolutePath = z
+  .string()
+  .regex(/^(?:\/[A-Za-z0-9_~-][A-Za-z0-9._~-]*|\/\.[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+$/, {
+    error: "must be an absolute path of letters, digits and . _ ~ - /, without empty or dot segments",
+  });
+
+/** An OAuth client ID as tokens carry it. Printable, so that it can stand in an access log line. */
+export const ClientId = z
+  .string()
+  .regex(/^[\x21-\x7e]{1,255}$/, { error: "must be 1 to 255 printable characters" });
+
+/** A URL without credentials, which would land in a file, and without a fragment. */
+export const plainUrl = (protocol: RegExp) =>
+  z.url({ protocol }).refine(
+    (value) => {
+      const url = URL.parse(value);
+      return url !== null && url.username === "" && url.password === "" && url.hash === "";
+    },
+    { error: "must have no user, password or fragment" },
+  );
+
+/** Where an agent itself is reached by its gateway. */
+export const UpstreamUrl = plainUrl(/^http$/).refine((value) => URL.parse(value)?.search === "", {
+  error: "must have no query",
+});
+
+/** Requests a client may make: `perMinute` on average, `burst` at once. */
+export const Quota = z.strictObject({
+  perMinute: z.int().min(1).max(1_000_000),
+  burst: z.int().min(1).max(1_000_000),
+});
+export type Quota = z.output<typeof Quota>;
+
+const AgentName = z
+  .string()
+  .refine((value) => parseAgentId(value) !== undefined, { error: "not an agent name" });
+
+export const PublishedCard = z.strictObject({
+  /** The agent, reached by the gateway alone; its card is fetched from this origin. */
+  upstream: UpstreamUrl,
+  /** Where the agent itself serves its card. */
+  upstreamCardPath: AbsolutePath.default("/.well-known/agent-card.json"),
+  /** Public, GET, no token. */
+  cardPath: AbsolutePath,
+});
+export type PublishedCard = z.output<typeof PublishedCard>;
+
+export const PublicationFile = z.strictObject({
+  version: z.literal(1),
+  cards: z.record(AgentName, PublishedCard),
+});
+export type PublicationFile = z.output<typeof PublicationFile>;
+
+export const InvokedAgent = z.strictObject({
+  /**
+   * The agent's own JSON-RPC endpoint, reached by the gateway alone. Its HTTP+JSON interface, if it has
+   * one, is below it.
+   */
+  upstream: UpstreamUrl,
+  /** JSON-RPC by POST on exactly this path; HTTP+JSON below it when `httpJson` is set. */
+  invokePath: AbsolutePath,
+  httpJson: z.boolean().default(false),
+  /** Client IDs (`azp`) that may invoke it. Empty: nobody, and the path answers 404. */
+  clients: z.array(ClientId),
+  /** Pass the caller's token on to the agent. The agent learns the caller from `x-azp` either way. */
+  forwardToken: z.boolean().default(false),
+});
+export type InvokedAgent = z.output<typeof InvokedAgent>;
+
+export const InvocationFile = z.strictObject({
+  version: z.literal(1),
+  agents: z.record(AgentName, InvokedAgent),
+  /** Per `azp`; a client without its own gets `default`. */
+  quotas: z.strictObject({ default: Quota, clients: z.record(ClientId, Quota).default({}) }),
+});
+export type InvocationFile = z.output<typeof InvocationFile>;
+
+/** Where a path is written. */
+export interface PathPlace {
+  readonly file: "publication" | "invocation";
+  readonly agent: string;
+  readonly key: "cardPath" | "invokePath";
+}
+
+export interface PathConflict {
+  readonly place: PathPlace;
+  readonly other: PathPlace;
+  /** `same`: one path, two owners; `below`: `other` lies where HTTP+JSON is served by `place`. */
+  readonly kind: "same" | "below";
+}
+
+interface Owned extends PathPlace {
+  readonly path: string;
+}
+
+/**
+ * Public paths of both files that conflict, so that the answer would depend on the order of routes; empty when each path
+ * has one owner.
+ */
+export function pathConflicts(
+  { cards }: Pick<PublicationFile, "cards">,
+  { agents }: Pick<InvocationFile, "agents">,
+): PathConflict[] {
+  const conflicts: PathConflict[] = [];
+  const owners = new Map<string, Owned>();
+  const all: Owned[] = [
+    ...Object.entries(cards).map(
+      ([agent, { cardPath: path }]): Owned => ({ file: "publication", agent, key: "cardPath", path }),
+    ),
+    ...Object.entries(agents).map(
+      ([agent, { invokePath: path }]): Owned => ({ file: "invocation", agent, key: "invokePath", path }),
+    ),
+  ];
+  for (const place of all) {
+    const other = owners.get(place.path);
+    if (other === undefined) owners.set(place.path, place);
+    else conflicts.push({ place, other, kind: "same" });
+  }
+  for (const place of all) {
+    if (place.key !== "invokePath" || agents[place.agent]?.httpJson !== true) continue;
+    for (const other of all) {
+      const isOwnCard = other.agent === place.agent && other.key === "cardPath";
+      if (other.path.startsWith(`${place.path}/`) && !isOwnCard)
+        conflicts.push({ place, other, kind: "below" });
+    }
+  }
+  return conflicts;
+}

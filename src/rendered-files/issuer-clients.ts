@@ -1,0 +1,43 @@
+// clients.yaml: the declared clients of an issuer, partners' and own (plane 5).
+// Published as docs/reference/schemas/issuer-clients.schema.json.
+import { z } from "zod";
+import { parseServerName } from "../domain/identifiers.ts";
+import { SecretReference } from "../runtime/secrets.ts";
+
+/** The ID of a client that an issuer declares: the `azp` of its tokens. */
+export const DeclaredClientId = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/, {
+  error: "must be 1 to 128 letters, digits, '.', '_' and '-', beginning with a letter or digit",
+});
+
+const DeclaredClient = z.strictObject({
+  clientId: DeclaredClientId,
+  enabled: z.boolean().default(true),
+  secret: SecretReference,
+  /** The partner's server name; absent for a client of the organisation itself. */
+  partner: z
+    .string()
+    .refine((value) => parseServerName(value) !== undefined, { error: "must be a server name" })
+    .optional(),
+});
+export type DeclaredClient = z.output<typeof DeclaredClient>;
+
+/** Read again whenever it changes: a disabled client or a rotated secret takes effect at the next request. */
+export const ClientsFile = z.strictObject({
+  version: z.literal(1),
+  clients: z.array(DeclaredClient).superRefine((clients, context) => {
+    const seen = new Set<string>();
+    clients.forEach(({ clientId }, index) => {
+      if (seen.has(clientId)) {
+        context.addIssue({ code: "custom", path: [index, "clientId"], message: "declared twice" });
+      }
+      seen.add(clientId);
+    });
+  }),
+});
+export type ClientsFile = z.output<typeof ClientsFile>;
+
+/**
+ * How long an access token lives at most, in seconds, whichever issuer gives it. What evidence and signed records state
+ * about the tokens of a closed client rests on it, so no issuer may exceed it.
+ */
+export const TOKEN_LIFE_S = 300;

@@ -1,0 +1,59 @@
+// Asynchronous work within a bound: at most so many at a time, or one after another.
+
+/** Runs `work` for each item, at most `width` at a time; the first failure ends it. */
+export async function mapConcurrent<Item, Result>(
+  items: readonly Item[],
+  width: number,
+  work: (item: Item) => Promise<Result>,
+): Promise<readonly Result[]> {
+  const results = new Array<Result>(items.length);
+  let next = 0;
+  let failed = false;
+  const worker = async () => {
+    while (next < items.length && !failed) {
+      const index = next++;
+      try {
+        results[index] = await work(items[index] as Item);
+      } catch (error) {
+        failed = true;
+        throw error;
+      }
+    }
+  };
+  const workers = await Promise.allSettled(Array.from({ length: Math.min(width, items.length) }, worker));
+  for (const worker of workers) if (worker.status === "rejected") throw worker.reason;
+  return results;
+}
+
+/** Work that must not overlap, done in the order it was requested. Work that fails does not hold up the next. */
+export class Serial {
+  #last: Promise<unknown> = Promise.resolve();
+
+  /** Runs `work` when everything requested before has ended. */
+  run<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.#last.then(work);
+    this.#last = result.catch(() => undefined);
+    return result;
+  }
+
+  /** Resolves when everything requested so far has ended. */
+  async ended(): Promise<void> {
+    await this.#last;
+  }
+}
+
+/** The same for each key by itself; a key that nothing runs under is forgotten. */
+export class KeyedSerial<Key> {
+  readonly #last = new Map<Key, Promise<unknown>>();
+
+  run<T>(key: Key, work: () => Promise<T>): Promise<T> {
+    const result = (this.#last.get(key) ?? Promise.resolve()).then(work);
+    const ended = result
+      .catch(() => undefined)
+      .then(() => {
+        if (this.#last.get(key) === ended) this.#last.delete(key);
+      });
+    this.#last.set(key, ended);
+    return result;
+  }
+}

@@ -1,0 +1,76 @@
+// HTTP as every client and server here uses it: bodies read within a bound, `Retry-After`, the end of a server.
+import type { Server } from "node:http";
+import type { Clock } from "../domain/clock.ts";
+
+export type Body = AsyncIterable<Uint8Array> & { destroy(): unknown };
+
+/** The body as text; undefined when it is longer than the bound. */
+export async function readBounded(body: Body, bytesMax: number): Promise<string | undefined> {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of body) {
+    length += chunk.length;
+    if (length > bytesMax) {
+      body.destroy();
+      return undefined;
+    }
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+const BODY_BYTES_MAX = 64 * 1024 * 1024;
+
+/** The body if it is a JSON object within the bound, else an empty one. */
+export async function readBoundedJson(
+  body: Body,
+  bytesMax = BODY_BYTES_MAX,
+): Promise<Readonly<Record<string, unknown>>> {
+  const value = await readBoundedValue(body, bytesMax);
+  return typeof value === "object" && value !== null && !Array.isArray(value)
+    ? (value as Record<string, unknown>)
+    : {};
+}
+
+/** The body as parsed JSON; undefined when it is longer than the bound, or no JSON. */
+export async function readBoundedValue(body: Body, bytesMax = BODY_BYTES_MAX): Promise<unknown> {
+  const text = await readBounded(body, bytesMax);
+  if (text === undefined) return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Milliseconds that a `Retry-After` header asks for (RFC 9110, section 10.2.3): seconds or a date. */
+export function retryAfterMs(header: string | undefined, now: number): number | undefined {
+  if (header === undefined) return undefined;
+  if (/^[0-9]{1,9}$/.test(header.trim())) return Number(header.trim()) * 1_000;
+  const date = Date.parse(header);
+  return Number.isNaN(date) ? undefined : Math.max(0, date - now);
+}
+
+const GRACE_MS = 5_000;
+/** A connection is idle only some time after its last answer, so idle connections are closed again and again. */
+const CLOSE_INTERVAL_MS = 20;
+
+/**
+ * Stops listening and resolves when every connection is closed. Requests in flight may finish, idle connections are
+ * closed at once, and after five seconds all of them are.
+ */
+export async function closeServer(server: Server, clock: Clock): Promise<void> {
+  let open = true;
+  const closed = new Promise<void>((resolve) => {
+    server.close(() => {
+      open = false;
+      resolve();
+    });
+  });
+  const deadline = clock.now() + GRACE_MS;
+  while (open) {
+    if (clock.now() >= deadline) server.closeAllConnections();
+    else server.closeIdleConnections();
+    await Promise.race([closed, clock.sleep(CLOSE_INTERVAL_MS)]);
+  }
+}
