@@ -31,90 +31,92 @@ export function createMetrics() {
   const counter = <Label extends string = never>(
     name: string,
     help: string,
-    labelNames: readonly Label[] = [],
+    ...labelNames: readonly Label[]
   ) => new Counter({ name: `drawbridge_${name}`, help, labelNames, registers });
   const histogram = <Label extends string = never>(
     name: string,
     help: string,
-    labelNames: readonly Label[] = [],
+    ...labelNames: readonly Label[]
   ) => new Histogram({ name: `drawbridge_${name}`, help, labelNames, registers, buckets: SECONDS_BUCKETS });
-  const gauge = <Label extends string = never>(
-    name: string,
-    help: string,
-    labelNames: readonly Label[] = [],
-  ) => new Gauge({ name: `drawbridge_${name}`, help, labelNames, registers });
+  const gauge = <Label extends string = never>(name: string, help: string, ...labelNames: readonly Label[]) =>
+    new Gauge({ name: `drawbridge_${name}`, help, labelNames, registers });
 
   const metrics = {
     registry,
-    transactions: counter("transactions_total", "Transactions of the homeserver by outcome.", ["outcome"]),
+    transactions: counter("transactions_total", "Transactions of the homeserver by outcome.", "outcome"),
     transactionSeconds: histogram(
-      "transaction_seconds",
+      "transaction_duration_seconds",
       "From a transaction's arrival to its acknowledgement.",
     ),
-    eventsMalformed: counter("events_malformed_total", "Events that could not be read, by reason.", [
-      "reason",
-    ]),
+    eventsMalformed: counter("malformed_events_total", "Events that could not be read, by reason.", "reason"),
     delegationsAdmitted: counter("delegations_admitted_total", "Delegations recorded for work."),
     delegationsDenied: counter("delegations_denied_at_intake_total", "Delegations refused by capacity."),
     delegationsClaimed: counter("delegations_claimed_total", "Delegations taken up by this process."),
-    delegationsDeferred: counter("delegations_deferred_total", "Delegations put back to be tried again.", [
+    delegationsDeferred: counter(
+      "delegations_deferred_total",
+      "Delegations put back to be tried again.",
       "reason",
-    ]),
-    delegationsFinished: counter("delegations_finished_total", "Delegations ended.", [
+    ),
+    delegationsFinished: counter(
+      "delegations_finished_total",
+      "Delegations ended.",
       "state",
       "stage",
       "reason",
-    ]),
-    delegationsHeld: gauge("delegations_held", "Delegations this process works on now."),
+    ),
+    delegationsInProgress: gauge("delegations_in_progress", "Delegations this process works on now."),
     leasesLost: counter("leases_lost_total", "Leases that passed to another holder."),
-    dispatchSeconds: histogram("dispatch_seconds", "From the claim to the call of the agent."),
-    agentSeconds: histogram("agent_request_seconds", "Requests to agents.", ["operation", "outcome"]),
-    tokenRequests: counter("token_requests_total", "Access tokens asked of issuers.", ["outcome"]),
-    homeserverSeconds: histogram("homeserver_request_seconds", "Requests to the homeserver.", [
+    dispatchSeconds: histogram("dispatch_duration_seconds", "From the claim to the call of the agent."),
+    agentSeconds: histogram("agent_request_duration_seconds", "Requests to agents.", "operation", "outcome"),
+    tokenRequests: counter("token_requests_total", "Access tokens requested from issuers.", "outcome"),
+    homeserverSeconds: histogram(
+      "homeserver_request_duration_seconds",
+      "Requests to the homeserver.",
       "operation",
       "outcome",
-    ]),
-    trustChanges: counter("trust_changes_total", "Trust decisions that changed.", ["trust"]),
-    agentsFileRejected: counter(
-      "agents_file_rejected_total",
-      "agents.yaml versions refused; the last good one stays.",
     ),
+    trustChanges: counter("trust_changes_total", "Trust decisions that changed.", "trust"),
+    agentsFileRejected: counter("agents_file_rejected_total", "Versions of agents.yaml that were refused."),
     auditExported: counter("audit_records_exported_total", "Audit records written to the audit file."),
     homeserverUp: gauge("homeserver_up", "Whether the homeserver answers: 1, or 0 while it is away."),
-    catchupSeconds: histogram("catchup_duration_seconds", "Catchup of what transactions may have lost.", [
+    catchupSeconds: histogram(
+      "catchup_duration_seconds",
+      "Catchup of what transactions may have lost.",
       "cause",
       "outcome",
-    ]),
+    ),
     recovered: counter(
       "catchup_events_total",
       "Questions, and encrypted events, that no transaction had brought before the catchup.",
-      ["cause"],
+      "cause",
     ),
-    workerErrors: counter("worker_errors_total", "Rounds or flows that ended by an unexpected error.", [
-      "worker",
-    ]),
+    workerErrors: counter("worker_errors_total", "Unexpected errors of workers.", "worker"),
     encryptedEvents: counter(
       "encrypted_events_total",
       "Encrypted events by what became of them: opened at once, after a wait, or never.",
-      ["outcome"],
+      "outcome",
     ),
     encryptedExpired: counter(
       "encrypted_events_expired_total",
       "Encrypted events whose wait ended without their being read, by reason.",
-      ["reason"],
+      "reason",
     ),
     encryptedWaiting: gauge("encrypted_events_waiting", "Encrypted events that wait for their key."),
     encryptedOldestSeconds: gauge(
-      "encrypted_events_oldest_seconds",
+      "encrypted_events_oldest_wait_seconds",
       "How long the oldest encrypted event has waited for its key.",
     ),
     encryptedWaitSeconds: histogram(
       "encrypted_event_wait_seconds",
       "From an encrypted event's arrival without its key to its derivation.",
-      ["by"],
+      "by",
     ),
-    keyRequests: counter("key_requests_total", "Room keys asked of the devices that made them.", ["outcome"]),
-    toDeviceMessages: counter("to_device_messages_total", "To-device messages taken in, by way.", ["by"]),
+    keyRequests: counter(
+      "key_requests_total",
+      "Room keys requested from the devices that made them.",
+      "outcome",
+    ),
+    toDeviceMessages: counter("to_device_messages_total", "To-device messages taken in, by way.", "by"),
     toDeviceIgnored: counter(
       "to_device_ignored_total",
       "Parts of transactions for devices that could not be read, or were for no device of a ghost.",
@@ -123,11 +125,9 @@ export function createMetrics() {
       "to_device_skipped_total",
       "To-device messages that a catchup skipped, because they are too large or malformed.",
     ),
-    keyCatchups: counter("key_catchups_total", "Catchups of to-device messages.", ["outcome"]),
-    devicesStopped: counter("ghost_devices_stopped_total", "Devices of ghosts that were stopped.", [
-      "reason",
-    ]),
-    devices: gauge("ghost_devices", "Devices of ghosts by state, as of the last look.", ["state"]),
+    keyCatchups: counter("key_catchups_total", "Catchups of to-device messages.", "outcome"),
+    devicesStopped: counter("ghost_devices_stopped_total", "Devices of ghosts that were stopped.", "reason"),
+    devices: gauge("ghost_devices", "Devices of ghosts by state, as of the last scrape.", "state"),
     devicesUnsigned: gauge("ghost_devices_not_cross_signed", "Ready devices that are not cross-signed."),
     devicesCatchupFailing: gauge("ghost_devices_catchup_failing", "Devices whose last catchup failed."),
     keysNotDelivered: gauge(
@@ -135,20 +135,17 @@ export function createMetrics() {
       "1 when the homeserver's transactions were seen to bring no keys, or no counts of them.",
     ),
   };
-  // A count that was never raised is not there; an alarm on it would have nothing to look at.
+  // A counter that was never raised is absent, and an alarm on it would have no data.
   for (const outcome of ENCRYPTED_OUTCOMES) metrics.encryptedEvents.inc({ outcome }, 0);
   for (const reason of INTAKE_ENVELOPE_REASONS.expired) metrics.encryptedExpired.inc({ reason }, 0);
   return metrics;
 }
 
-/**
- * What only a bridge that serves knows is there as long as it serves: one that stands by would go on telling what
- * was so once, and an alarm on it would never end.
- */
-export function tellServing(metrics: Metrics, isServing: boolean): void {
-  const { homeserverUp, encryptedWaiting, encryptedOldestSeconds, delegationsHeld } = metrics;
-  for (const gauge of [homeserverUp, encryptedWaiting, encryptedOldestSeconds, delegationsHeld]) {
-    if (isServing) gauge.set(0);
+/** Gauges that only the leader sets exist while it leads; on a standby a stale value would keep an alarm raised. */
+export function setLeading(metrics: Metrics, isLeading: boolean): void {
+  const { homeserverUp, encryptedWaiting, encryptedOldestSeconds, delegationsInProgress } = metrics;
+  for (const gauge of [homeserverUp, encryptedWaiting, encryptedOldestSeconds, delegationsInProgress]) {
+    if (isLeading) gauge.set(0);
     else gauge.remove();
   }
 }
@@ -170,7 +167,7 @@ export function intakeMetrics(metrics: Metrics): IntakeObserver {
   };
 }
 
-/** What the intake envelope worker tells, on these. */
+/** The intake envelope worker's counts on these metrics. */
 export function intakeEnvelopeMetrics(
   metrics: Metrics,
   on: Pick<IntakeEnvelopeObserver, "derived"> & { readonly expired: () => void },
@@ -195,7 +192,7 @@ export function intakeEnvelopeMetrics(
   };
 }
 
-/** What is counted of devices, on these. */
+/** The counts of devices on these metrics. */
 export function deviceMetrics(metrics: Metrics): DeviceObserver {
   return {
     toDevice: (count, by) => metrics.toDeviceMessages.inc({ by }, count),
@@ -220,10 +217,10 @@ export function recordDevices(
   metrics.devicesCatchupFailing.set(devices.filter(({ catchupFailing }) => catchupFailing).length);
 }
 
-/** The worker's metrics on these. `onEnded` is told of each delegation that has ended. */
+/** The delegation worker's counts on these metrics; `onEnded` runs for each delegation that has ended. */
 export function delegationMetrics(metrics: Metrics, onEnded: () => void): DelegationObserver {
   return {
-    inProgress: (count) => metrics.delegationsHeld.set(count),
+    inProgress: (count) => metrics.delegationsInProgress.set(count),
     claimed: (count) => metrics.delegationsClaimed.inc(count),
     ended: (state, stage, reason) => {
       metrics.delegationsFinished.inc({ state, stage, reason });
@@ -238,7 +235,7 @@ export function delegationMetrics(metrics: Metrics, onEnded: () => void): Delega
   };
 }
 
-/** The catchup's metrics on these. */
+/** The catchup's counts on these metrics. */
 export function catchupMetrics(metrics: Metrics): CatchupMetrics {
   return {
     homeserverUp: (isUp) => metrics.homeserverUp.set(isUp ? 1 : 0),

@@ -10,7 +10,7 @@ import { databaseReadiness, HomeserverReadiness, leadershipReadiness } from "./h
 import { checkHomeserver, type SelfCheck, selfCheck } from "./health/self-check.ts";
 import type { Candidacy, Leadership } from "./leadership.ts";
 import { listen, listenOnceFree } from "./listen.ts";
-import { tellServing } from "./metrics.ts";
+import { setLeading } from "./metrics.ts";
 import { type BridgeServices, createServices } from "./services.ts";
 
 const asReadiness = ({ check, ok, hint }: SelfCheck) => ({
@@ -47,7 +47,7 @@ export async function serve(
 
   const ended = AbortSignal.any([stop, leadership.handOver]);
   await listen(observe, config.observe, "observe");
-  tellServing(metrics, false);
+  setLeading(metrics, false);
   const decided = new AbortController();
   let standbyCheck: Promise<void> | undefined;
   const canLead = () => {
@@ -63,7 +63,7 @@ export async function serve(
     (await leadership.acquire(candidacy, ended, canLead).finally(() => decided.abort())) &&
     (await listenOnceFree(intake, config.listen, "listen", { clock, ended }));
   if (isLeader) {
-    tellServing(metrics, true);
+    setLeading(metrics, true);
     encryption?.start();
     for (const part of [audit, ...workers]) part.start();
     log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");

@@ -10,7 +10,7 @@ import {
   createMetrics,
   ENCRYPTED_OUTCOMES,
   intakeEnvelopeMetrics,
-  tellServing,
+  setLeading,
 } from "../../../src/bridge/metrics.ts";
 import { ROOT } from "../../support/temporary.ts";
 
@@ -155,17 +155,17 @@ describe("alarms", () => {
           /^(drawbridge_(?:homeserver_up|encrypted_\w+)) (.+)$/gm,
         ),
       ].map(([, name, value]) => `${name} ${value}`);
-    tellServing(metrics, false);
+    setLeading(metrics, false);
     assert.deepEqual(await told(), [], "at its start");
-    tellServing(metrics, true);
+    setLeading(metrics, true);
     catchupMetrics(metrics).homeserverUp(false);
     intakeEnvelopeMetrics(metrics, { derived: () => {}, expired: () => {} }).waiting(1, 121_000);
     assert.deepEqual((await told()).toSorted(), [
-      "drawbridge_encrypted_events_oldest_seconds 121",
+      "drawbridge_encrypted_events_oldest_wait_seconds 121",
       "drawbridge_encrypted_events_waiting 1",
       "drawbridge_homeserver_up 0",
     ]);
-    tellServing(metrics, false);
+    setLeading(metrics, false);
     assert.deepEqual(await told(), [], "after it has handed over");
   });
 

@@ -287,7 +287,7 @@ describe("eligibility", () => {
     for (const row of rows) assert.ok((MALFORMED_REASONS as readonly unknown[]).includes(row["reason"]));
     assert.match(
       await fixture.metrics.registry.metrics(),
-      /drawbridge_events_malformed_total\{reason="event_id"\} 7/,
+      /drawbridge_malformed_events_total\{reason="event_id"\} 7/,
     );
     assert.ok(!fixture.logged.join("").includes(CANARY));
   });
