@@ -31,13 +31,13 @@ const Encryption = z
         longestWait: durationMs("2m", { min: "1s" }),
       })
       .prefault({}),
-    /** Whose questions are believed: of any device, of those their owner cross-signed, of identities listed below. */
+    /** Which devices' questions count: any, those that their owner cross-signed, or of the identities listed below. */
     senderDevices: z.enum(["allow_all", "cross_signed", "verified"]).default("allow_all"),
     /** For `verified`: users and the public master keys that somebody has compared. */
     verifiedIdentities: z
       .array(z.strictObject({ user: z.string().min(1), masterKey: z.string().regex(/^[A-Za-z0-9+/]{43}$/) }))
       .default([]),
-    /** Keys that come forwarded are never taken: nobody can tell whose they were (decision 0009). */
+    /** Forwarded keys are never accepted: their origin cannot be verified (decision 0009). */
     forwardedKeys: z.enum(["refuse"]).default("refuse"),
   })
   .prefault({})
@@ -101,7 +101,7 @@ export const BridgeConfigFile = z.strictObject({
     })
     .prefault({}),
   encryption: Encryption,
-  /** Reading back, after the homeserver was down, what its transactions lost. Keys are always read back. */
+  /** The catchup, after the homeserver was down, of what its transactions lost. Keys are always caught up. */
   catchup: z.strictObject({ rooms: z.boolean().default(true) }).prefault({}),
   limits: z
     .strictObject({

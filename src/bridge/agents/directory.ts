@@ -50,7 +50,7 @@ export interface WatchedDirectoryOptions {
   readonly log: Logger;
   /** Told of each version that is refused. */
   readonly onRejected?: () => void;
-  /** How often the file is looked at when nobody asks for it. */
+  /** How often the file is checked while nothing reads the directory. */
   readonly pollIntervalMs?: number;
 }
 
@@ -70,11 +70,11 @@ export function openAgentDirectory(options: WatchedDirectoryOptions): WatchedAge
 
 /** A directory that can say which file it is made of. */
 export interface WatchedAgentDirectory extends AgentDirectory {
-  /** SHA-256, tagged, of the text in force, after a look at the file. */
+  /** SHA-256, tagged, of the text in force, after a check of the file. */
   digest(): string;
 }
 
-interface SeenFile {
+interface FileState {
   readonly stamp: string;
   /** Whether the same stamp proves the same text. */
   readonly settled: boolean;
@@ -93,33 +93,33 @@ class WatchedDirectory implements WatchedAgentDirectory {
   #snapshot: AgentsSnapshot;
   #digest: string;
   /** The file as it was last read; undefined while it cannot be read. */
-  #seen: SeenFile | undefined;
+  #file: FileState | undefined;
 
   constructor(options: WatchedDirectoryOptions) {
     this.#options = options;
-    const seen = this.#read();
-    this.#seen = seen;
-    this.#snapshot = { byGhost: this.#parse(seen.text), revision: 1 };
-    this.#digest = sha256Tagged(seen.text);
+    const file = this.#read();
+    this.#file = file;
+    this.#snapshot = { byGhost: this.#parse(file.text), revision: 1 };
+    this.#digest = sha256Tagged(file.text);
     this.#loop = new WorkLoop({
       clock: options.clock,
       round: async () => {
-        this.#look();
+        this.#check();
         return false;
       },
-      onError: (error) => options.log.error({ event: "agents_file_look_failed", err: error }),
+      onError: (error) => options.log.error({ event: "agents_file_check_failed", err: error }),
       pollIntervalMs: options.pollIntervalMs ?? 1_000,
     });
     this.#loop.start();
   }
 
   async current(): Promise<AgentsSnapshot> {
-    this.#look();
+    this.#check();
     return this.#snapshot;
   }
 
   digest(): string {
-    this.#look();
+    this.#check();
     return this.#digest;
   }
 
@@ -133,20 +133,20 @@ class WatchedDirectory implements WatchedAgentDirectory {
     await this.#loop.drain();
   }
 
-  #look(): void {
-    const before = this.#seen;
+  #check(): void {
+    const before = this.#file;
     let byGhost: ReadonlyMap<GhostMxid, AgentTarget>;
     let digest: string;
     try {
-      if (before?.settled === true && this.#isStill(before)) return;
-      this.#seen = undefined;
-      this.#seen = this.#read();
-      if (this.#seen.text === before?.text) return;
-      byGhost = this.#parse(this.#seen.text);
-      digest = sha256Tagged(this.#seen.text);
+      if (before?.settled === true && this.#isUnchanged(before)) return;
+      this.#file = undefined;
+      this.#file = this.#read();
+      if (this.#file.text === before?.text) return;
+      byGhost = this.#parse(this.#file.text);
+      digest = sha256Tagged(this.#file.text);
     } catch (error) {
-      // Told once: nothing was seen before either.
-      if (this.#seen === undefined && before === undefined) return;
+      // Already logged: the file could not be read the last time either.
+      if (this.#file === undefined && before === undefined) return;
       this.#reject(error);
       return;
     }
@@ -161,14 +161,14 @@ class WatchedDirectory implements WatchedAgentDirectory {
       try {
         listener(this.#snapshot);
       } catch (error) {
-        // Whoever reads the directory just now must not fail for another's listener.
+        // A failing listener must not fail the reader of the directory.
         this.#options.log.error({ event: "agents_listener_failed", err: error });
       }
     }
   }
 
-  /** A file that is gone is not still the same; reading it will tell why. */
-  #isStill({ stamp }: SeenFile): boolean {
+  /** False too when the file is gone: reading it reports why. */
+  #isUnchanged({ stamp }: FileState): boolean {
     try {
       return stampOf(this.#options.file).text === stamp;
     } catch {
@@ -176,9 +176,9 @@ class WatchedDirectory implements WatchedAgentDirectory {
     }
   }
 
-  #read(): SeenFile {
+  #read(): FileState {
     try {
-      // Stamped before it is read: a change in between shows as a change at the next look.
+      // Stamped before it is read, so that a change in between is found at the next check.
       const stamp = stampOf(this.#options.file);
       const text = readFileSync(this.#options.file, "utf8");
       const settled = Math.abs(this.#options.clock.now() - stamp.modifiedMs) > UNSETTLED_MS;

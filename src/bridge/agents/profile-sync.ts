@@ -1,6 +1,7 @@
 // Keeps each target's trust and each ghost's name as the agent's card says.
-// Invariants: a change of agents.yaml is acted on at once; every card is looked at again before its last
-// decision expires; a target whose entry is gone has its pin revoked, also if it went while no bridge ran; only a verified card names a ghost.
+// Invariants: a change of agents.yaml takes effect at once; every card is verified again before its last decision
+// expires; a target whose entry is gone has its pin revoked, even if it went while no bridge ran; only a verified card
+// names a ghost.
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/agent-card.ts";
 import type { Clock } from "../../domain/clock.ts";
@@ -32,7 +33,7 @@ export interface ProfileSyncOptions {
 
 /** Below the five minutes for which a decision is good, so that dispatch does not wait for a card. */
 const REFRESH_MS = 4 * 60_000;
-/** How long a repaired card may go unnoticed while nobody asks. */
+/** How long a repaired card may go unnoticed while no question for it comes. */
 const QUARANTINED_MS = 60_000;
 const RETRY_MS = 15_000;
 const POLL_MS = 1_000;
@@ -118,7 +119,7 @@ export class ProfileSync {
     this.#states.set(target.ghost, { target, dueAt: clock.now() + nextMs });
   }
 
-  /** Tells the class of the error alone: its text may quote what somebody wrote. */
+  /** Logs the error's name and code alone: its message may quote content. */
   #failed(error: unknown, target?: AgentTarget): void {
     const { log, onError } = this.#options;
     const code = error instanceof DrawbridgeError ? error.code : undefined;

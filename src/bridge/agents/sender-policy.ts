@@ -2,7 +2,7 @@
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
 
-/** A pin holds only with an identity and with somebody who may ask; else the target is quarantined. */
+/** Whether an entry has an identity and allows somebody to ask; else its target is quarantined. */
 export function isPinned(entry: AgentEntry): entry is AgentEntry & { readonly cardIdentity: CardIdentity } {
   return (
     entry.cardIdentity !== undefined && entry.allowedServers.length > 0 && entry.allowedSenders.length > 0

@@ -1,11 +1,11 @@
-// Decides whether a target may be asked: is its card, as served now, signed by the pinned key?
+// Decides whether a target may be asked: whether the card that it serves now is signed by the pinned key.
 // Invariants:
 // - without a pin a target is quarantined at once, and nothing is fetched;
 // - a verified decision is used for at most five minutes, and only for the pin it was made for;
 // - a card that cannot be fetched is no decision; one that is refused or does not verify quarantines;
 // - every decision that is not from the cache goes to the ledger, which audits changes; a decision that was
 //   overtaken by a newer pin is neither recorded nor used;
-// - of a stranger's card only its name, version and digest leave this file without being asked for.
+// - of an unverified card only name, version and digest are logged or recorded.
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/agent-card.ts";
 import type { RejectReason } from "../../cards/card-faults.ts";
@@ -27,7 +27,7 @@ export type TrustDecision =
   | { readonly trust: "unknown"; readonly retryAfterMs: number };
 
 export interface TrustGate {
-  /** May this target be asked? Answers from the cache where that is allowed. */
+  /** Whether this target may be asked, from the cache where that is allowed. */
   check(target: AgentTarget): Promise<TrustDecision>;
 }
 
@@ -44,7 +44,7 @@ const VERIFIED_MS = 5 * 60_000;
 /** A refused card is not fetched again for each waiting delegation. */
 const QUARANTINED_MS = 10_000;
 const RETRY: Backoff = { firstMs: 1_000, maxMs: 60_000 };
-/** The card has changed under the caller: it reads agents.yaml again first. */
+/** The pin changed during the evaluation: the caller reads agents.yaml again first. */
 const OVERTAKEN: TrustDecision = { trust: "unknown", retryAfterMs: 100 };
 const QUARANTINED: TrustDecision = { trust: "quarantined", reason: "agent_card_untrusted" };
 /** The agent's answer is final, though it is no card. The others may pass by themselves. */
@@ -65,7 +65,7 @@ interface Evaluation {
 }
 
 interface TargetState {
-  /** The pin that was last asked about. */
+  /** The pin that the decision is about. */
   pin: string;
   decision: TrustDecision | undefined;
   validUntil: number;
@@ -126,7 +126,7 @@ export class CardTrustGate implements TrustGate {
     return { trust: "unknown", retryAfterMs: Math.max(state.validUntil - this.#options.clock.now(), 1) };
   }
 
-  /** One evaluation of a pin at a time; whoever asks meanwhile gets its result. */
+  /** One evaluation of a pin at a time; concurrent callers share its result. */
   #decide(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
     state.inFlight ??= this.#settle(target, state).finally(() => {
       state.inFlight = undefined;

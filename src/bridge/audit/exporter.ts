@@ -15,7 +15,7 @@ const BATCH = 500;
 const TAIL_BYTES = 4 * 1024 * 1024;
 const NEWLINE = 0x0a;
 
-/** Cuts off a last line that was never finished, and yields the IDs in the tail of the file. */
+/** Cuts off an unfinished last line, and returns the IDs in the tail of the file. */
 async function repairTail(handle: FileHandle): Promise<Set<string>> {
   const { size } = await handle.stat();
   const length = Math.min(size, TAIL_BYTES);

@@ -86,7 +86,7 @@ export type AgentCardAudit = z.output<typeof AgentCardAudit>;
 
 /**
  * svc.encrypted_intake.v1: one record for each encrypted event that expired before it could be read. It names no
- * ghost and no target: who was asked stands in the ciphertext.
+ * ghost and no target: only the ciphertext names them.
  */
 export const EncryptedIntakeAudit = z.strictObject({
   schema: z.literal("svc.encrypted_intake.v1"),

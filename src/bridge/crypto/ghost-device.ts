@@ -310,7 +310,7 @@ export class GhostDevice {
   async #refused(outcome: Refused, kind: OutgoingRequest["kind"] | undefined): Promise<void> {
     if (outcome.errcode === "M_UNKNOWN_DEVICE" && this.#actor !== undefined) {
       // Stops it when it had keys; one that had none is put again, and goes on.
-      await this.#deps.ghosts.hint(this.#actor);
+      await this.#deps.ghosts.restoreDevice(this.#actor);
     } else if (kind === "keys_upload" && outcome.status === 400) {
       // Keys of these IDs are there already, and others: this store has made them a second time.
       await this.stop("store_behind");

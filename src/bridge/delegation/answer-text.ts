@@ -1,6 +1,5 @@
-// An agent's answer as text, put together from what it tells of a task. Invariants: artifacts keep their
-// order of appearance and parts theirs; the chunks of one artifact are joined as they came; no more than
-// the allowed bytes are held; nothing of it is logged.
+// An agent's answer as text, assembled from the updates of its task. Invariants: artifacts and parts keep their order;
+// the chunks of one artifact are joined as they came; no more than the allowed bytes are kept; nothing is logged.
 import type { Answer } from "../matrix/answer.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import type { AgentUpdate, ArtifactView, ContentPart, Phase } from "./a2a/protocol.ts";

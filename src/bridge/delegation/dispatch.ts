@@ -23,9 +23,9 @@ import { type ClearedTarget, recheck } from "./recheck.ts";
 import { answer } from "./reply.ts";
 import { again, dispatchDeadline, givenUp, settleEarlier } from "./retry.ts";
 
-/** A delegation that is late, may have been dispatched and still fails in ways nobody foresaw is let go. */
+/** A late delegation that may have been dispatched, and keeps failing unexpectedly, ends after so many tries. */
 const LATE_ATTEMPTS_MAX = 50;
-/** An agent that went silent is not asked again at once: it may just be storing our task. */
+/** An agent that did not answer may still be storing the task. */
 const AMBIGUOUS_WAIT_MS = 2_000;
 
 type Gate =
@@ -35,7 +35,7 @@ type Gate =
 export async function dispatch(flow: Flow): Promise<Verdict> {
   const { claimed, deps } = flow;
   const isLate = flow.now >= dispatchDeadline(flow);
-  // An earlier request may have reached the agent. Only its list can say that it did not.
+  // An earlier request may have reached the agent; only the agent's list of tasks can rule it out.
   let mayHave = claimed.a2aUnsettled;
   if (isLate && !mayHave) return finish(givenUp(claimed.retryReason ?? "dispatch_deadline_exceeded"));
   if (isLate && claimed.attempts >= LATE_ATTEMPTS_MAX) return finish(failed("dispatch", "outcome_unknown"));
@@ -46,12 +46,12 @@ export async function dispatch(flow: Flow): Promise<Verdict> {
     const { cleared, client } = gate;
     const earlier = await settleEarlier(flow, client);
     if (earlier.kind === "decided") return earlier.verdict;
-    // A listed task comes without its artifacts, so whatever its phase it is taken up as one to follow.
+    // A listed task comes without its artifacts, so it is followed whatever its phase.
     if (earlier.kind === "task") {
       return accepted(flow, cleared, { kind: "task", task: { ...earlier.task, phase: "open" } }, undefined);
     }
     mayHave = earlier.kind === "repeat";
-    // Reading the list took its time: what was checked before it is checked again.
+    // Reading the list took time, so every check is repeated.
     gate = await pass(flow, mayHave);
     if (gate.kind === "closed") return gate.verdict;
   }
@@ -72,7 +72,7 @@ async function pass(flow: Flow, mayHave: boolean): Promise<Gate> {
   for (let asked = false; ; asked = true) {
     const check = await recheck(flow.deps, flow.claimed);
     if (check.kind === "stopped") {
-      // Denied is what was never tried; a request that may have gone out has failed.
+      // `denied` means that no request was made; where one may have been, the delegation has failed.
       return closed(finish(mayHave ? { ...check.outcome, state: "failed" } : check.outcome));
     }
     if (check.kind === "unknown") {
@@ -81,7 +81,7 @@ async function pass(flow: Flow, mayHave: boolean): Promise<Gate> {
     try {
       const client = flow.connect(check);
       const fetched = await client.prepare();
-      // The issuer took its time: what was checked before it is checked again.
+      // A request to the issuer took time, so every check is repeated.
       if (!fetched || asked) return { kind: "open", cleared: check, client };
     } catch (error) {
       if (!(error instanceof A2aFailure)) throw error;
@@ -98,7 +98,7 @@ async function call(
   mayHave: boolean,
 ): Promise<Verdict> {
   const { claimed, deps } = flow;
-  // The ledger was slow: another process may hold the row by now, and its call must be the only one.
+  // After a slow write another process may hold the row, and its call must be the only one.
   if (!flow.isFresh) return again(flow, "agent_unavailable", !mayHave);
   const question = { messageId: claimed.a2aMessageId, text: prompt };
   const onSent = () => deps.metrics.dispatchOverhead(flow.now - flow.claimedAt);
@@ -121,7 +121,7 @@ async function call(
     const waitMs = verdict.undelivered
       ? error.retryAfterMs
       : Math.max(AMBIGUOUS_WAIT_MS, error.retryAfterMs ?? 0);
-    // That this request was not delivered says nothing of an earlier one.
+    // An earlier request may have been delivered even where this one was not.
     return again(flow, verdict.reason, verdict.undelivered && !mayHave, waitMs);
   } finally {
     live?.close();

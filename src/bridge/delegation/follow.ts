@@ -1,7 +1,6 @@
-// Following a task that an agent has accepted, until it ends. Invariants: before every call, and at least
-// every five seconds on a stream, the mapping, the trust in the card and the sender's right are read anew,
-// and following stops when one is gone; a broken stream costs nothing but a poll; back-offs keep an agent
-// that is away from being called in a loop; the wait for an answer has an end.
+// Following a task that an agent has accepted, until it ends. Invariants: before every call, and at least every five
+// seconds on a stream, the policy (recheck.ts) is applied anew, and following stops when it refuses; a broken stream
+// costs nothing but a poll; an agent that is away is called with a back-off; the wait for an answer has an end.
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
@@ -14,15 +13,15 @@ import { type ClearedTarget, type Recheck, recheck } from "./recheck.ts";
 import { answer } from "./reply.ts";
 
 const RECHECK_MS = 5_000;
-/** A stream that says nothing for so long is checked by a poll: its connection may be dead. */
+/** After so long without an event the task is polled: the stream's connection may be dead. */
 const SILENCE_MS = 30_000;
-/** Streams are opened so often for one task; then it is polled. */
+/** Streams opened for one task; after that it is polled. */
 const STREAM_TRIES = 3;
-/** Answers that are not A2A may come from something in between: so many in a row are borne. */
+/** Answers that are not A2A may come from a proxy: so many in a row are tolerated. */
 const PROTOCOL_FAULTS_MAX = 5;
-/** A follower that polls keeps its slot at least so long; one on a stream, which closing may harm, longer. */
+/** How long a follower keeps its slot at least; longer on a stream, which some agents do not survive the end of. */
 const SLOT_MS_MIN = { polling: 30_000, streaming: 5 * 60_000 };
-/** A card that cannot be fetched is not asked for in a loop. */
+/** The least wait for a card that cannot be fetched. */
 const UNKNOWN_WAIT_MS_MIN = 500;
 /** The longest wait that an agent may ask for between two polls. */
 const ASKED_WAIT_MS_MAX = 5 * 60_000;
@@ -76,7 +75,7 @@ class Follower {
   #check: ClearedTarget | undefined;
   #client: AgentClient | undefined;
   #checkedAt = Number.NEGATIVE_INFINITY;
-  #heardAt: number;
+  #lastEventAt: number;
   /** Updates may have been missed: the task was taken up late, or its stream broke. */
   #hasGap: boolean;
 
@@ -85,7 +84,7 @@ class Follower {
     this.#followed = followed;
     this.#deadline = followed.acceptedAt + flow.deps.limits.answerDeadline;
     this.#startedAt = flow.now;
-    this.#heardAt = flow.now;
+    this.#lastEventAt = flow.now;
     this.#live = followed.live;
     this.#streamTries = followed.live === undefined ? 0 : 1;
     this.#hasGap = followed.live === undefined;
@@ -133,12 +132,12 @@ class Follower {
     try {
       const step = await live.next(Math.min(RECHECK_MS, this.#deadline - this.#flow.now));
       if (step.kind === "update") {
-        this.#heardAt = this.#flow.now;
+        this.#lastEventAt = this.#flow.now;
         return await this.#take(await this.#withoutGap(step.update, client));
       }
       if (step.kind === "quiet") {
-        if (!this.#isDue(this.#heardAt, SILENCE_MS)) return undefined;
-        this.#heardAt = this.#flow.now;
+        if (!this.#isDue(this.#lastEventAt, SILENCE_MS)) return undefined;
+        this.#lastEventAt = this.#flow.now;
         return await this.#take({ kind: "task", task: await this.#getTask(client) });
       }
     } catch (error) {
@@ -165,7 +164,7 @@ class Follower {
     this.#polledOnce = true;
     if (client.streams && this.#streamTries < STREAM_TRIES) {
       this.#streamTries++;
-      this.#heardAt = this.#flow.now;
+      this.#lastEventAt = this.#flow.now;
       this.#live = new LiveStream(this.#flow.deps.clock, this.#flow.signal, (signal) =>
         client.subscribe(this.#followed.taskId, signal),
       );
@@ -176,24 +175,24 @@ class Follower {
 
   async #failed(failure: A2aFailure): Promise<Verdict | undefined> {
     const verdict = FOLLOW_VERDICTS[failure.kind];
-    const isBorne = failure.kind === "protocol" && ++this.#protocolFaults < PROTOCOL_FAULTS_MAX;
-    if (verdict.kind === "end" && !isBorne) return finish(failed("follow", verdict.reason));
+    const isTolerated = failure.kind === "protocol" && ++this.#protocolFaults < PROTOCOL_FAULTS_MAX;
+    if (verdict.kind === "end" && !isTolerated) return finish(failed("follow", verdict.reason));
     const asked = Math.min(failure.retryAfterMs ?? 0, ASKED_WAIT_MS_MAX);
     return this.#wait(Math.max(this.#flow.backoff(this.#faults++), asked));
   }
 
-  /** A stream that was joined late may have missed artifacts: the whole task is read before it is answered. */
+  /** A stream that was joined late may lack artifacts, so the whole task is read before its answer is sent. */
   async #withoutGap(update: AgentUpdate, client: AgentClient): Promise<AgentUpdate> {
     const isEnd = update.kind === "status" && update.phase === "completed";
     if (!isEnd || !this.#hasGap || update.taskId !== this.#followed.taskId) return update;
     const task = await this.#getTask(client);
-    // There are agents whose store lags behind their stream for good: then the stream is believed.
+    // The store of some agents lags behind their stream; then the stream counts.
     return task.phase === "completed" ? { kind: "task", task } : update;
   }
 
   /** Takes an update in; returns a verdict when it ends the task. */
   async #take(update: AgentUpdate): Promise<Verdict | undefined> {
-    // A task has begun, so a message of its own is no answer; another task's updates are not ours.
+    // Once there is a task, a message is no answer; updates of other tasks are ignored.
     if (update.kind === "message") return undefined;
     const taskId = update.kind === "task" ? update.task.taskId : update.taskId;
     if (taskId !== this.#followed.taskId) return undefined;

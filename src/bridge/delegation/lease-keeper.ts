@@ -1,7 +1,7 @@
-// Keeps the leases of the delegations in hand: all are renewed together at a third of their life.
-// Invariants: a lease that the ledger no longer grants is dropped at once and its flow told; while the
-// ledger cannot be asked a lease counts as fresh only until its own end, so that no agent is called on a
-// lease which another process may already hold.
+// Renews the leases of the delegations in progress together, at a third of their length.
+// Invariants: a lease that the ledger no longer grants is dropped at once and its flow interrupted; while the ledger
+// cannot be reached a lease counts as fresh only until its own end, so that no agent is called on a lease which
+// another process may already hold.
 import type { Clock } from "../../domain/clock.ts";
 import type { Lease } from "../ledger/leases.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
@@ -67,7 +67,7 @@ export class LeaseKeeper {
     }
   }
 
-  /** Renews every lease in hand once; false when the ledger could not be asked. */
+  /** Renews every lease once; false when the ledger could not be reached. */
   async renewAll(): Promise<boolean> {
     const asked = [...this.#held.values()];
     if (asked.length === 0) return true;
@@ -79,7 +79,7 @@ export class LeaseKeeper {
       );
       for (const each of asked) {
         const id = each.lease.delegationId;
-        // Dropped while the ledger was asked: the flow has ended by itself.
+        // Dropped during the renewal: the flow has ended by itself.
         if (this.#held.get(id) !== each) continue;
         if (held.has(id)) each.until = until;
         else {

@@ -7,7 +7,7 @@ import type { A2aFailureKind } from "./a2a/failure.ts";
 import type { Phase } from "./a2a/protocol.ts";
 import type { DeferReason } from "./dependencies.ts";
 
-/** Ended without an answer after the agent was, or was to be, called; the asker is told. */
+/** Ended without an answer, after the agent was or could have been called; the room gets a notice. */
 export function failed(
   stage: TerminalStage,
   reason: TerminalReason,
@@ -52,12 +52,12 @@ export const RATE_LIMITED: Outcome = {
   notice: "rate_limited",
 };
 
-/** The question was redacted: nobody waits, so nobody is told. */
+/** The question was redacted: nobody waits for an answer, so there is no notice. */
 export function canceled(stage: TerminalStage): Outcome {
   return { state: "canceled", stage, reason: "source_redacted" };
 }
 
-/** What a task that ended, or stands still, without an answer means; undefined for the other phases. */
+/** The outcome of a task that ended, or waits for input, without an answer; undefined for the other phases. */
 export function endOfPhase(phase: Phase, stage: TerminalStage): Outcome | undefined {
   switch (phase) {
     case "failed":

@@ -1,7 +1,6 @@
-// What must still hold before an agent is called: the mapping, the trust in its card, and the sender's
-// right to ask. Invariants: always in this order, always from what the files say now; an agent whose
-// identity is not the one the question was asked of is not trusted with it; no request is made to an agent
-// or an issuer from here.
+// The policy before each call of an agent: it is still configured, its card is trusted, and the sender may ask.
+// Invariants: always in this order, always from the files as they are now; an agent whose identity has changed since
+// the question was asked does not get it; no request is made to an agent or an issuer from here.
 import type { AgentCard } from "../../cards/agent-card.ts";
 import type { AgentTarget } from "../agents/directory.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
@@ -33,7 +32,7 @@ export async function recheck(
 
   const decision = await deps.trust.check(target);
   if (decision.trust === "quarantined") return { kind: "stopped", outcome: CARD_UNTRUSTED };
-  // The sender is looked at even while the card is unknown: a refusal need not wait for it.
+  // Checked even while the card is unknown: a refusal need not wait for the card.
   if (!isSenderAllowed(target.entry, claimed.sender)) return { kind: "stopped", outcome: SENDER_REJECTED };
   if (decision.trust === "unknown") return { kind: "unknown", retryAfterMs: decision.retryAfterMs };
   return { kind: "cleared", target, card: decision.card, agentVersion: decision.agentVersion };

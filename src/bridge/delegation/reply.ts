@@ -32,7 +32,7 @@ export async function deliver(flow: Flow, known: readonly PendingSend[] | undefi
   flow.stage = "reply";
   const sends = known ?? (await flow.persist(() => deps.ledger.pendingReply(claimed.lease)));
   for (const [index, send] of sends.entries()) {
-    // The part before took its time: the question may be another holder's by now, or canceled by it.
+    // While the part before was sent, another process may have taken the delegation over.
     if (index > 0 && !flow.isFresh) {
       throw new DrawbridgeError("lease_lost", `the lease on ${claimed.lease.delegationId} may have run out`);
     }
@@ -47,20 +47,20 @@ export async function deliver(flow: Flow, known: readonly PendingSend[] | undefi
     }
     await flow.persist(() => deps.ledger.recordSent(send.sendId, result.eventId));
   }
-  // Nothing was left to send: an earlier holder sent the last part and ended before it could say so.
+  // Nothing was left to send: an earlier holder sent the last part and died before it recorded that.
   return finish(ANSWERED);
 }
 
 const ANSWERED = { state: "completed", stage: "reply", reason: "answered" } as const;
 
 function refused(reason: Extract<SendResult, { kind: "refused" }>["reason"]) {
-  // In a room that cannot be reached nobody can be told either.
+  // A notice could not reach that room either.
   return reason === "room_unreachable"
     ? ({ state: "failed", stage: "reply", reason } as const)
     : failed("reply", reason);
 }
 
-/** A send may be left behind: under its transaction ID it can be repeated. */
+/** Stops waiting when the signal aborts. The send may still succeed; its transaction ID makes a repetition safe. */
 function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   signal.throwIfAborted();
   return new Promise((resolve, reject) => {

@@ -1,7 +1,7 @@
 // Whether each agent of agents.yaml could be asked now: its entry has a pin, and the card that its address serves
 // is signed by the pinned key.
-// Invariants: an agent counts as well only when its card was fetched and verified here; each has a bounded time, and
-// one that does not answer holds up no other for longer; of a stranger's card nothing is told.
+// Invariants: an agent counts as ok only when its card was fetched and verified here; each fetch has a time limit;
+// nothing of an unverified card is printed.
 import { resolve } from "node:path";
 import { type FetchedCard, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";

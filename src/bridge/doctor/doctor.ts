@@ -80,10 +80,7 @@ function readSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefin
   }
 }
 
-/**
- * Compares the registration beside the configuration. Where there is none, what the homeserver does with it tells:
- * it takes the one token, and knows the other.
- */
+/** Compares the registration beside the configuration. Without one, a homeserver that works with both tokens counts. */
 function examineRegistration(
   config: BridgeConfig,
   tokens: AppserviceTokens,
@@ -95,9 +92,9 @@ function examineRegistration(
     found = readFileSync(file, "utf8");
   } catch {
     const absent = `no copy at ${file} to compare`;
-    const seen = (name: SelfCheck["check"]) =>
+    const passed = (name: SelfCheck["check"]) =>
       homeserver.some((one) => one.name === name && one.state === "ok");
-    if (seen("token_accepted") && seen("bridge_reachable")) {
+    if (passed("token_accepted") && passed("bridge_reachable")) {
       return well("registration", `the homeserver has one with these tokens; ${absent}`);
     }
     return notKnown(
@@ -157,7 +154,7 @@ function examineReadiness(
       notKnown(
         "bridge",
         `not running, so ${unseen} are not looked at`,
-        "Start it with `drawbridge bridge`, then look again.",
+        "Start it with `drawbridge bridge`, then run the doctor again.",
       ),
     ];
   }
@@ -183,6 +180,7 @@ function examineReadiness(
 function findingOf({ name, ok, known, found, hint }: z.output<typeof Readyz>["checks"][number]): Finding {
   const label = `bridge: ${name}`;
   if (ok) return well(label, found ?? "yes");
-  if (!known) return notKnown(label, found ?? "not found out yet", hint ?? "Look again in a minute.");
+  if (!known)
+    return notKnown(label, found ?? "not found out yet", hint ?? "Run the doctor again in a minute.");
   return ill(label, found ?? "no", hint ?? "Read the bridge's log.");
 }

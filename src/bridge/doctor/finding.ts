@@ -1,9 +1,9 @@
-// One thing that the doctor of a bridge looked at, and what it found.
+// One finding of `drawbridge doctor`.
 import { DrawbridgeError } from "../../domain/errors.ts";
 
 export interface Finding {
   readonly name: string;
-  /** `not_known`: it could not be looked at, or not yet. */
+  /** `not_known`: it could not be examined, or not yet. */
   readonly state: "ok" | "not_known" | "failing";
   readonly found: string;
   /** What the operator should do; undefined when all is well. */
@@ -23,5 +23,5 @@ export const notKnown = (name: string, found: string, hint: string): Finding => 
 /** A finding of an error that names its hint; any other error is thrown on. */
 export function failed(name: string, error: unknown): Finding {
   if (!(error instanceof DrawbridgeError)) throw error;
-  return ill(name, error.message, error.hint ?? "Correct it and look again.");
+  return ill(name, error.message, error.hint ?? "Correct it, then run the command again.");
 }

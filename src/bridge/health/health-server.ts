@@ -1,17 +1,16 @@
 // /livez, /readyz and /metrics, on a port of their own.
-// Alive: the process answers. Ready: it can do its work now - the database answers, it is this bridge that serves,
-// and the homeserver's side was seen to work; each thing that is not so is named, and what concerns one ghost alone
-// only named. Beside that /readyz says by its digest which agents.yaml is in force, so that whoever wrote the file
-// can tell when it counts.
+// Alive: the process answers. Ready: the database answers, this bridge leads, and the self-check with the homeserver
+// has passed. Checks that concern one ghost alone are shown without blocking. /readyz also shows the digest of the
+// agents.yaml in force, so that its author can tell when a change has taken effect.
 import Fastify, { type FastifyInstance } from "fastify";
 import type { Registry } from "prom-client";
 
 export interface Readiness {
   readonly name: string;
   readonly ok: boolean;
-  /** False: whether it is so could not be found out yet. It is not `ok` then, and nothing is known to be wrong. */
+  /** False: not found out yet. It is not `ok` then, though nothing is known to be wrong. */
   readonly known?: boolean;
-  /** What was found, where that says more than yes or no. */
+  /** What was found, where that is more than yes or no. */
   readonly found?: string;
   /** What to do about it, when it is not. */
   readonly hint?: string;
@@ -24,7 +23,7 @@ export function createObserveServer(options: {
   readonly readiness: () => Promise<readonly Readiness[]>;
   /** SHA-256, tagged, of the agents.yaml in force. */
   readonly agentsDigest: () => string;
-  /** Sets what is only looked at when somebody asks. */
+  /** Sets the gauges that are computed at a scrape. */
   readonly beforeScrape?: () => void;
 }): FastifyInstance {
   const server = Fastify({ logger: false });

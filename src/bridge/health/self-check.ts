@@ -1,6 +1,6 @@
-// Whether the homeserver and the bridge work together, found out by doing what the bridge will do.
-// Invariants: every check that fails says its hint; nothing is made that the bridge would not make anyway;
-// /versions is only asked to tell "not reachable" from "reachable, but refuses".
+// Whether the homeserver and the bridge work together, checked with the requests that the bridge itself makes.
+// Invariants: every failing check has a hint; nothing is created that the bridge would not create anyway; /versions
+// only distinguishes "not reachable" from "reachable, but refuses".
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
@@ -22,7 +22,7 @@ export interface SelfCheck {
 export interface HomeserverCheckDependencies {
   readonly config: Pick<BridgeConfig, "appservice" | "homeserver">;
   readonly homeserver: Homeserver;
-  /** Whether the bridge listens: without that the homeserver cannot call it back, and is not asked to. */
+  /** Whether the bridge listens: otherwise the homeserver cannot call it back, and is not requested to. */
   readonly listening: boolean;
 }
 
@@ -67,7 +67,7 @@ async function homeserverReachable({
   config,
 }: HomeserverCheckDependencies): Promise<string | undefined> {
   const versions = await homeserver.versions();
-  // That it refuses the token is the next check's matter.
+  // A refused token is the next check's result.
   if (versions.kind === "ok" || (versions.kind === "retry" && versions.cause === "unauthorized")) {
     return undefined;
   }

@@ -1,7 +1,7 @@
-// From events to delegations: who is asked by which message. Pure.
+// From events to delegations: which message asks which ghost. Pure.
 // Invariants: only a person's text message triggers; edits, notices and the bridge's own ghosts never do; a
 // message redacted in the same transaction does not; what stands in plain text in an encrypted room counts
-// only where it is told to, and what cannot be opened yet keeps its place there as an intake envelope.
+// only where the configuration allows it, and what cannot be opened yet keeps its position there as an intake envelope.
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { AgentTarget } from "../agents/directory.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
@@ -61,7 +61,7 @@ export function roomStateOf(events: readonly ReadableEvent[], namespace: Namespa
   return state;
 }
 
-/** Messages that could ask something, and encrypted events that could be such: nothing else is looked into. */
+/** Messages that could ask something, and encrypted events that could contain such. */
 export function candidatesOf(
   events: readonly ReadableEvent[],
   namespace: Namespace,
@@ -93,7 +93,7 @@ export function redactedIn(events: readonly ReadableEvent[]): Admission["redacte
     .map(({ room, redacts }) => ({ room, event: redacts }));
 }
 
-/** Rooms and events that the ledger must be asked about before `derive`. */
+/** The rooms and events whose facts `derive` needs from the ledger. */
 export function aboutOf(
   candidates: readonly MessageEvent[],
   waiting: readonly WaitingEvent[] = [],
@@ -127,7 +127,7 @@ function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namesp
   return ghosts;
 }
 
-/** Whoever may ask no agent learns nothing about the agents either. */
+/** A sender who may ask no agent gets no list of agents either. */
 function mayAskAnyone(targets: ReadonlyMap<GhostMxid, AgentTarget>, sender: UserId): boolean {
   return [...targets.values()].some(({ entry }) => isSenderAllowed(entry, sender));
 }
@@ -143,7 +143,7 @@ export interface Asked {
   readonly plainInEncrypted: boolean;
 }
 
-/** Derives delegations, intake envelopes and asked-for notices, in the order of the events. */
+/** Derives delegations, intake envelopes and requested notices, in the order of the events. */
 export function derive(
   { candidates, waiting, deadline, plainInEncrypted }: Asked,
   known: KnownFacts,

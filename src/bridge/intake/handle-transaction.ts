@@ -1,7 +1,7 @@
 // A transaction in: keys first, then read, open, derive, commit. When `handle` returns, all of it is durable
 // and may be acknowledged; when it throws, nothing of its events was kept and the homeserver comes again.
-// Invariants: no machine is asked anything while the database transaction is open; a machine that does not
-// answer holds nothing up, for what it missed is still at the homeserver and is read back.
+// Invariants: no cryptographic machine is called while the database transaction is open; a machine that does not answer
+// delays nothing, for what it missed is still at the homeserver and is fetched by a catchup.
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
@@ -78,7 +78,7 @@ const NOTHING_OPENED: OpenedEvents = { messages: [], malformed: [], waiting: [],
 export function createTransactionHandler(options: IntakeOptions): TransactionHandler {
   const { ledger, agents, namespace, clock, encryption } = options;
 
-  /** Takes in durably what came for devices; tells how much of it was for none. */
+  /** Makes durable what came for devices; returns how much of it was for none. */
   const receive = async (extensions: TransactionExtensions): Promise<number> => {
     if (encryption === undefined || Object.keys(extensions).length === 0) return 0;
     const { devices } = encryption;
@@ -146,7 +146,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
   };
 }
 
-/** What the work comes to, or undefined when it takes longer; then it goes on by itself. */
+/** The result of the work, or undefined when it takes longer; then it goes on by itself. */
 async function within<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T | undefined> {
   const over = new AbortController();
   const late = clock.sleep(ms, over.signal).catch(() => undefined);
@@ -154,7 +154,7 @@ async function within<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T 
     return await Promise.race([work, late.then(() => undefined)]);
   } finally {
     over.abort();
-    // Whoever no longer waits for it is not to be told of its failure either.
+    // A failure after the time limit has no listener any more.
     work.catch(() => undefined);
   }
 }

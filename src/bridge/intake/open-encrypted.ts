@@ -109,7 +109,7 @@ export async function openEncrypted(
   return { messages, malformed, waiting, opened: rooms.length, decryptedIn: [...new Set(rooms)] };
 }
 
-/** A ghost whose agent is gone says so to whoever asks it. */
+/** Everybody may ask a ghost whose agent was removed: it answers that with a notice. */
 function mayAskOne(
   ghosts: readonly GhostMxid[],
   { sender }: EncryptedEvent,
@@ -121,7 +121,7 @@ function mayAskOne(
   });
 }
 
-/** A ghost whose agent is gone lets nobody hold up those whose agents are there. */
+/** Nobody may hold up a room by asking a ghost whose agent was removed, unless every ghost there is such. */
 function mayHoldUp(
   ghosts: readonly GhostMxid[],
   { sender }: EncryptedEvent,

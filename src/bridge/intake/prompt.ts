@@ -14,7 +14,7 @@ let latest:
   | { readonly ghost: GhostMxid; readonly name: string | undefined; readonly pattern: RegExp }
   | undefined;
 
-/** Compiled anew only when another ghost is asked than last time. */
+/** Compiled again only when the ghost differs from the last one. */
 function leadingMention(ghost: GhostMxid, name: string | undefined): RegExp {
   if (latest?.ghost === ghost && latest.name === name) return latest.pattern;
   const names = [ghost, `@${localpartOf(ghost)}`, localpartOf(ghost), name].filter(
@@ -38,6 +38,6 @@ export function promptOf(
   const body = isReply ? message.body.replace(REPLY_FALLBACK, "") : message.body;
   const text = body.trim();
   const prompt = text.replace(leadingMention(ghost, displayName), "").trim();
-  // A message that is nothing but the mention, or nothing but a quotation, still asks something: itself.
+  // A message of nothing but the mention, or a quotation, is itself the question.
   return prompt || text || message.body.trim();
 }

@@ -1,6 +1,5 @@
-// Reading the events of a transaction: what came from outside becomes typed, or is named malformed.
-// Invariants: one unreadable event never affects another; a malformed event is known by digest and reason
-// alone; nothing here throws, whatever the homeserver (or whoever speaks in its name) sends.
+// The events of a transaction, parsed into types or recorded as malformed. Invariants: one unreadable event never
+// affects another; of a malformed event only digest and reason are kept; nothing here throws, whatever is sent.
 import { sha256 } from "../../domain/digest.ts";
 import {
   type EventId,
@@ -15,16 +14,16 @@ import type { MalformedEvent } from "../ledger/admission.ts";
 type Json = Readonly<Record<string, unknown>>;
 
 /** What every event of a room has (Matrix client-server API, "Room event format"). */
-interface Envelope {
+interface RoomEvent {
   readonly event: EventId;
   readonly room: RoomId;
   readonly sender: UserId;
   readonly originServerTs: number;
-  /** Its place among the events that came with it, from 0: the homeserver's order. */
+  /** Its position among the events that came with it, from 0, in the homeserver's order. */
   readonly position: number;
 }
 
-export interface MessageEvent extends Envelope {
+export interface MessageEvent extends RoomEvent {
   readonly type: "message";
   readonly msgtype: string;
   readonly body: string;
@@ -38,32 +37,32 @@ export interface MessageEvent extends Envelope {
   readonly indexDigest: Buffer | undefined;
 }
 
-export interface MembershipEvent extends Envelope {
+export interface MembershipEvent extends RoomEvent {
   readonly type: "membership";
   readonly user: UserId;
   readonly membership: "invite" | "join" | "leave" | "ban" | "knock";
   readonly direct: boolean;
 }
 
-export interface RedactionEvent extends Envelope {
+export interface RedactionEvent extends RoomEvent {
   readonly type: "redaction";
   readonly redacts: EventId;
 }
 
-export interface EncryptionStateEvent extends Envelope {
+export interface EncryptionStateEvent extends RoomEvent {
   readonly type: "encryption";
 }
 
-export interface EncryptedEvent extends Envelope {
+export interface EncryptedEvent extends RoomEvent {
   readonly type: "encrypted";
   /** The event as the homeserver gave it. */
   readonly raw: Json;
-  /** A relation stands outside the ciphertext, so an edit can be told without any key. */
+  /** Relations are outside the ciphertext, so that an edit is recognised without a key. */
   readonly isEdit: boolean;
 }
 
 /** An event the bridge has no use for. */
-interface OtherEvent extends Envelope {
+interface OtherEvent extends RoomEvent {
   readonly type: "other";
 }
 
@@ -119,7 +118,7 @@ function required<Value>(value: Value | undefined, reason: MalformedReason): Val
   return value;
 }
 
-function readEnvelope(raw: Json, position: number): Envelope & { type: string; content: Json } {
+function readCommon(raw: Json, position: number): RoomEvent & { type: string; content: Json } {
   const event = required(parseEventId(raw["event_id"]), "event_id");
   const room = required(parseRoomId(raw["room_id"]), "room_id");
   const sender = required(parseUserId(raw["sender"] ?? raw["user_id"]), "sender");
@@ -169,15 +168,15 @@ function readRelations(content: Json): Relations {
   };
 }
 
-function readMessage(envelope: Envelope, content: Json): MessageEvent | OtherEvent {
-  // A redacted message has no content left; it is nothing, but nothing wrong.
-  if (Object.keys(content).length === 0) return { ...envelope, type: "other" };
+function readMessage(common: RoomEvent, content: Json): MessageEvent | OtherEvent {
+  // A redacted message has no content left, and is not malformed.
+  if (Object.keys(content).length === 0) return { ...common, type: "other" };
   const msgtype = content["msgtype"];
   if (typeof msgtype !== "string") throw new Malformed("msgtype");
   const body = content["body"];
   if (typeof body !== "string") throw new Malformed("body");
   return {
-    ...envelope,
+    ...common,
     type: "message",
     msgtype,
     body,
@@ -187,12 +186,12 @@ function readMessage(envelope: Envelope, content: Json): MessageEvent | OtherEve
   };
 }
 
-function readMembership(envelope: Envelope, raw: Json, content: Json): MembershipEvent {
+function readMembership(common: RoomEvent, raw: Json, content: Json): MembershipEvent {
   const user = required(parseUserId(raw["state_key"]), "state_key");
   const membership = content["membership"];
   if (typeof membership !== "string" || !MEMBERSHIPS.has(membership)) throw new Malformed("membership");
   return {
-    ...envelope,
+    ...common,
     type: "membership",
     user,
     membership: membership as MembershipEvent["membership"],
@@ -200,40 +199,40 @@ function readMembership(envelope: Envelope, raw: Json, content: Json): Membershi
   };
 }
 
-function readEncrypted(envelope: Envelope, raw: Json, content: Json): EncryptedEvent | OtherEvent {
+function readEncrypted(common: RoomEvent, raw: Json, content: Json): EncryptedEvent | OtherEvent {
   // A redacted one has no ciphertext left.
-  if (Object.keys(content).length === 0) return { ...envelope, type: "other" };
+  if (Object.keys(content).length === 0) return { ...common, type: "other" };
   const relation = content["m.relates_to"];
   const isEdit = isObject(relation) && relation["rel_type"] === "m.replace";
-  return { ...envelope, type: "encrypted", raw, isEdit };
+  return { ...common, type: "encrypted", raw, isEdit };
 }
 
 function readEvent(raw: unknown, position: number): ReadableEvent {
   if (!isObject(raw)) throw new Malformed("not_an_object");
-  const { type, content, ...envelope } = readEnvelope(raw, position);
+  const { type, content, ...common } = readCommon(raw, position);
   switch (type) {
     case "m.room.message":
-      return readMessage(envelope, content);
+      return readMessage(common, content);
     case "m.room.member":
-      return readMembership(envelope, raw, content);
+      return readMembership(common, raw, content);
     case "m.room.redaction":
       // The redacted event stands in the content since room version 11, beside it before.
       return {
-        ...envelope,
+        ...common,
         type: "redaction",
         redacts: required(parseEventId(content["redacts"] ?? raw["redacts"]), "redacts"),
       };
     case "m.room.encryption":
       if (raw["state_key"] !== "") throw new Malformed("state_key");
-      return { ...envelope, type: "encryption" };
+      return { ...common, type: "encryption" };
     case "m.room.encrypted":
-      return readEncrypted(envelope, raw, content);
+      return readEncrypted(common, raw, content);
     default:
-      return { ...envelope, type: "other" };
+      return { ...common, type: "other" };
   }
 }
 
-/** The digest a malformed event is known by; of one nested too deep to write down, its place stands in. */
+/** The digest of a malformed event; where it is nested too deep to serialise, of its position in the body. */
 function digestOf(raw: unknown, body: Uint8Array, index: number): Buffer {
   try {
     return sha256(JSON.stringify(raw) ?? "undefined");
@@ -281,17 +280,17 @@ export function malformedEncrypted(
 }
 
 /**
- * Reads what an encrypted event held, as the event it would have been in a plain room: undefined when it is
- * no message, malformed when it cannot be read.
+ * Reads the content of an encrypted event as the event it would have been in a plain room: undefined when it is no
+ * message, malformed when it cannot be read.
  */
 export function readDecrypted(
   event: EncryptedEvent,
   inside: Inside,
 ): { readonly message?: MessageEvent; readonly malformed?: MalformedEvent } {
   if (inside.type !== "m.room.message") return {};
-  const { raw: _raw, isEdit, type: _type, ...envelope } = event;
+  const { raw: _raw, isEdit, type: _type, ...common } = event;
   try {
-    const read = readMessage(envelope, inside.content);
+    const read = readMessage(common, inside.content);
     if (read.type !== "message") return {};
     return { message: { ...read, isEdit: read.isEdit || isEdit, indexDigest: inside.indexDigest } };
   } catch (failure) {

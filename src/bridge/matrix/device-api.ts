@@ -1,6 +1,6 @@
 // The Matrix client-server API of devices and their keys, as the bridge uses it for ghosts.
-// Invariants: bodies that a machine made are passed on as they are and never looked into; whether a device
-// is there is asked without acting as it, so that the question itself cannot fail with its deletion.
+// Invariants: bodies that a machine made are passed on unread; whether a device exists is requested without acting as
+// it, so that the request cannot fail because of the device's deletion.
 // Protocol: Matrix client-server API, "End-to-end encryption" and "Send-to-device messaging".
 
 import { z } from "zod";
@@ -104,7 +104,7 @@ export interface OutgoingRequest {
 /** One page of a catchup. */
 export interface ToDevicePage {
   readonly changes: DeviceChanges;
-  /** Where the next page begins; what came before it is deleted when it is asked for. */
+  /** Where the next page begins; requesting that page deletes what came before it. */
   readonly next: string;
   /** Messages that were not read, because they are too large or none. */
   readonly skipped: number;
@@ -162,8 +162,8 @@ export class DeviceApi {
   }
 
   /**
-   * `GET /sync`, for to-device messages and what is told of devices alone. Records no presence.
-   * A message that is too large is passed over, so that whoever sends such cannot keep others' from being read.
+   * `GET /sync`, for to-device messages and device lists alone. Records no presence.
+   * A message that is too large is skipped, so that it cannot keep others from being read.
    * @param since deletes, at the homeserver, the messages before it; undefined reads from the oldest one
    */
   async toDeviceSince(actor: GhostActor, since: string | undefined): Promise<Outcome<ToDevicePage>> {
@@ -193,7 +193,7 @@ export class DeviceApi {
       value: {
         next: value.next_batch,
         skipped,
-        // Of what was passed over nobody knows how much it was.
+        // How much was skipped is not known.
         isFull: given.length >= TO_DEVICE_PAGE || skipped > 0,
         changes: {
           toDevice,

@@ -15,7 +15,7 @@ import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
 import { type Outcome, type Refused, type Retry, retry } from "./outcome.ts";
 
-/** Shown in the device lists of people who look at the ghost. */
+/** Shown in device lists. */
 const DEVICE_NAME = "Drawbridge";
 const DEVICE_ID_BYTES = 10;
 /** The homeserver does not know the device that a request names. */
@@ -30,7 +30,7 @@ export interface GhostsDependencies {
   readonly hadKeys?: (ghost: GhostMxid, deviceId: string) => Promise<boolean>;
 }
 
-/** Told that the homeserver does not know a device whose keys it once had. */
+/** Called when the homeserver does not know a device whose keys it once had. */
 type DeletedListener = (ghost: GhostMxid, deviceId: string) => void;
 
 export class Ghosts {
@@ -54,7 +54,7 @@ export class Ghosts {
     return started;
   }
 
-  /** The ghost's device may have changed: it is looked up anew before the next request. */
+  /** The ghost's device may have changed: it is read again before the next request. */
   forget(ghost: GhostMxid): void {
     this.#ready.delete(ghost);
   }
@@ -94,17 +94,19 @@ export class Ghosts {
     if (actor.kind !== "ok") return actor;
     const first = await action(actor.value);
     if (!isOfGhost(first)) return first;
-    const repaired = await this.hint(actor.value);
+    const repaired = await this.restoreDevice(actor.value);
     if (repaired.kind !== "ok") return repaired;
     const second = await action(actor.value);
     return isOfGhost(second) ? retry("ghost_refused", undefined, second.errcode) : second;
   }
 
   /**
-   * The homeserver does not know the ghost's device: puts it again if it never had keys. If it had, those who
-   * listen are told, and nothing is done.
+   * The homeserver does not know the ghost's device: puts it again if it never had keys. If it had, only the
+   * listeners are called.
    */
-  async hint(actor: GhostActor): Promise<{ readonly kind: "ok"; readonly value: undefined } | Retry> {
+  async restoreDevice(
+    actor: GhostActor,
+  ): Promise<{ readonly kind: "ok"; readonly value: undefined } | Retry> {
     const { ledger, homeserver, clock } = this.#deps;
     const { ghost, deviceId } = actor;
     const recorded = await ledger.ghosts.ensureDevice(ghost, deviceId, clock.now());
@@ -161,12 +163,12 @@ export class Ghosts {
   }
 }
 
-/** Whether the homeserver refuses the ghost's device, whatever was asked. */
+/** Whether the homeserver refuses the ghost's device, not the request. */
 function isOfGhost<T>(outcome: Outcome<T>): outcome is Refused {
   return outcome.kind === "refused" && outcome.errcode === UNKNOWN_DEVICE;
 }
 
-/** What comes first. A ghost in the making is shared, so it is left to end by itself. */
+/** Stops waiting when the signal aborts. The registration goes on, since other callers share it. */
 async function unlessStopped<T>(made: Promise<Outcome<T>>, signal?: AbortSignal): Promise<Outcome<T>> {
   if (signal === undefined) return await made;
   const stopped = Promise.withResolvers<Retry>();

@@ -1,7 +1,7 @@
 // Markdown of an answer as the HTML that chat clients show (Matrix client-server API, "m.room.message
 // msgtypes": `formatted_body` of `org.matrix.custom.html`).
 // Invariants: HTML in the answer is shown as text, never passed on; a link leads to http, https, mailto or
-// matrix only; nothing is loaded from elsewhere when an answer is looked at, so images stay links.
+// matrix only; showing an answer loads nothing from elsewhere, so images stay links.
 import MarkdownIt from "markdown-it";
 
 const LINK = /^(?:https?:\/\/|mailto:|matrix:)/i;

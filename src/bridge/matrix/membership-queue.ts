@@ -168,9 +168,9 @@ class MembershipTasks {
   }
 }
 
-/** How often a refusal of a join is asked about once more before it is taken as it is. */
+/** How often a join is tried again after this refusal. */
 function refusalsMax({ status, errcode }: { readonly status: number; readonly errcode: string }): number {
-  // This homeserver does not know yet who is in a room that it has just joined itself.
+  // A homeserver does not know the members of a room that it has just joined itself.
   if (status === 404) return NOT_FOUND_ATTEMPTS_MAX;
   // Withdrawn, banned, or closed to this server; or this homeserver is in the room, and the invitation of
   // another one, which comes ahead of the room's events, is not part of the room yet.

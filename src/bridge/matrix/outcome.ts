@@ -17,11 +17,11 @@ export type RetryCause =
   | "too_large"
   /** The appservice's token is not known: the registration and the homeserver disagree. */
   | "unauthorized"
-  /** The ghost itself is refused, not what it asked for: a matter for the operator. */
+  /** The ghost itself is refused, not its request: a matter for the operator. */
   | "ghost_refused"
-  /** The ghost's cryptographic machine cannot be asked now, or its device is stopped. */
+  /** The ghost's cryptographic machine is not available now, or its device is stopped. */
   | "device_unavailable"
-  /** The caller's signal ended it: it may be done again at once, by whoever comes next. */
+  /** The caller's signal ended it: the request may be made again at once. */
   | "stopped";
 
 export interface Retry {

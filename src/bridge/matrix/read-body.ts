@@ -1,6 +1,6 @@
 // Reading an answer whose lists may be larger than what is worth holding, however much the other side sends.
-// Invariants: nothing is kept beyond the bound; what is left out of a list is left out whole, as `null` in its
-// place, so that what is kept is JSON whenever the whole was, and a caller can count what it did not get.
+// Invariants: nothing is kept beyond the bound; what is left out of a list is replaced by `null`, so
+// that the rest is JSON whenever the whole was, and a caller can count what is missing.
 
 import type { Body } from "../../runtime/http.ts";
 
@@ -70,7 +70,7 @@ class Thinner {
     return this.#otherBytes > this.#bounds.bytesMax;
   }
 
-  /** Whether a list two levels down is open, at the place of an object. */
+  /** Whether an object of a list two levels down is being read. */
   get isInList(): boolean {
     return this.#element !== undefined;
   }
@@ -123,7 +123,7 @@ class Thinner {
     this.#otherBytes += bytes.length;
   }
 
-  /** A part of the object that is being read; of one that is too large nothing is held. */
+  /** A part of the object that is being read; nothing is kept of one that is too large. */
   #collect(bytes: Uint8Array): void {
     this.#elementBytes += bytes.length;
     if (this.#isTooLarge()) this.#element = [];

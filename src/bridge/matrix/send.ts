@@ -18,7 +18,7 @@ import type { Outcome } from "./outcome.ts";
 
 /** How long the homeserver surely remembers a transaction ID: four hours short of what it keeps. */
 export const TRANSACTION_MEMORY_MS = 20 * 60 * 60 * 1000;
-/** How far an earlier send is looked for, in pages of 100 of the ghost's own events. */
+/** How far back an earlier send is searched, in pages of 100 of the ghost's own events. */
 const LOOK_BACK_PAGES_MAX = 200;
 
 /** What any event is once it was encrypted. */
@@ -45,7 +45,7 @@ export interface OutgoingEvent {
   readonly eventType: string;
   readonly content: Readonly<Record<string, unknown>>;
   readonly transactionId: TransactionId;
-  /** The event it answers; an earlier send is looked for after it. */
+  /** The event it answers; an earlier send is searched from there on. */
   readonly sourceEventId: EventId | undefined;
   readonly firstAttemptedAt: number | undefined;
   /** Records that a request is about to be made; rejects when the right to make it was lost. */

@@ -1,6 +1,6 @@
 // What the bridge says in a room besides answers. Pure: kind, reason and the list of agents in, an event out.
 // Invariants: nothing of a question, an answer or an error's text is ever said; each notice says what
-// happened, why, and who can hint it; every kind and every reason has its words (the types see to it).
+// happened, why, and who can repair it; the types require a text for every kind and every reason.
 import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
 import { relatesTo } from "../matrix/answer.ts";
@@ -35,17 +35,17 @@ export const OPENINGS: Readonly<Record<PlainKind, string>> = {
     "here. Please ask me in a room without encryption. Whoever runs the bridge decides whether it takes part " +
     "in encrypted rooms.",
   keys_missing:
-    "I could not read encrypted messages here, because their keys did not reach me. To hint that, remove me " +
+    "I could not read encrypted messages here, because their keys did not reach me. To repair that, remove me " +
     "from this room and invite me again, or have a member share the room's keys with me; then ask again.",
 };
 
-/** What `keys_missing` says where encrypted rooms are no longer read: no key would hint it. */
+/** What `keys_missing` says where encrypted rooms are no longer read: no key would repair it. */
 export const NO_LONGER_READ =
   "I could not read encrypted messages here, because this bridge has stopped reading encrypted rooms. Please " +
   "ask me in a room without encryption. Whoever runs the bridge decides whether it takes part in encrypted " +
   "rooms.";
 
-/** Why, and who can hint it. */
+/** Why, and who can repair it. */
 export const REASONS: Readonly<Record<NoticeReason, string>> = {
   answered: "It was answered.",
   room_capacity_exceeded:
@@ -127,7 +127,8 @@ const NAME_CHARACTERS_MAX = 80;
 
 const NO_AGENTS = "No agents are offered here at the moment. Whoever runs this bridge can add some.";
 const HOW_TO_ASK = "Invite an agent to a room and mention it with your question. Agents offered here:";
-const UNAVAILABLE = "not available now, its identity is not verified; whoever runs this bridge can hint that";
+const UNAVAILABLE =
+  "not available now, its identity is not verified; whoever runs this bridge can repair that";
 
 function directoryBodies(lines: readonly DirectoryLine[]): Readonly<Record<string, string>> {
   if (lines.length === 0) return { body: NO_AGENTS };

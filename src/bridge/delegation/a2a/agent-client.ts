@@ -37,7 +37,7 @@ export interface AgentClientOptions {
   /** Limit on a request, and on a stream's first event. */
   readonly requestTimeoutMs: number;
   readonly answerBytesMax: number;
-  /** Told of each exchange, for metrics. */
+  /** Called for each exchange, for metrics. */
   readonly observe?:
     | ((operation: AgentOperation, outcome: "ok" | A2aFailureKind, ms: number) => void)
     | undefined;
@@ -78,7 +78,7 @@ export class AgentClient {
   }
 
   /**
-   * Obtains the token that the next call uses. Returns whether the issuer had to be asked.
+   * Obtains the token that the next call uses. Returns whether it had to be requested from the issuer.
    * @throws A2aFailure `unauthenticated`
    */
   async prepare(): Promise<boolean> {

@@ -1,6 +1,6 @@
-// Bounds on what is read from an agent. Invariants: no more than the allowed bytes of one body, or of one
-// event of a stream, are ever held; what passes in a stream is whole events of valid JSON, so that nothing
-// behind this guard prints or half-reads an agent's text; the connection is dropped at the first fault.
+// Bounds on what is read from an agent. Invariants: no more than the allowed bytes of one body, or of one event of a
+// stream, are kept; only whole events of valid JSON pass, so that the SDK neither prints nor half-reads an agent's
+// text; the connection is dropped at the first fault.
 
 /** Why a body ended early: over its bound, not what was promised, or cut off by the connection. */
 export type BodyFault = "too_large" | "garbage" | "broken";
@@ -17,7 +17,7 @@ class GuardError extends Error {
   }
 }
 
-/** Passes chunks through `transform` until it throws a GuardError or the source fails; tells which. */
+/** Passes chunks through `transform` until it throws a GuardError or the source fails; reports which. */
 function guarded(
   body: ReadableStream<Uint8Array>,
   transform: (chunk: Uint8Array) => Uint8Array[],
@@ -37,7 +37,7 @@ function guarded(
       try {
         for (;;) {
           const { done, value } = await reader.read();
-          // The reader on the other side has gone: what ends now is no fault of the body.
+          // The consumer has canceled, so an end is no fault of the body.
           if (isUnwanted) return;
           const passed = done ? flush() : transform(value);
           for (const chunk of passed) controller.enqueue(chunk);
@@ -126,7 +126,7 @@ export function boundedEvents(
   const flush = (): Uint8Array[] => {
     if (rest !== "") lines.push(rest);
     rest = "";
-    // A half event at the end is a connection that was cut, not an agent that talks nonsense.
+    // A half event at the end means a cut connection, not a malformed answer.
     if (!isWhole()) throw new GuardError("broken");
     return takeEvent();
   };

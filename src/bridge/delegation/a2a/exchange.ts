@@ -1,4 +1,4 @@
-// One HTTP request to an agent, as the SDK's transports make it, and what became of it.
+// One HTTP request to an agent, made for the SDK's transports, and its result.
 // Invariants: the token goes to the card's own URL only (no redirect is followed); bodies are bounded; a
 // refusal by the gateway is recognised by its status before anything reads its body. One exchange serves
 // one request, so nothing is shared between calls.

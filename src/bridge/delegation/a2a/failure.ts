@@ -75,8 +75,8 @@ const BY_REASON: Readonly<Record<string, A2aFailureKind>> = {
 export type ExchangeFacts = Pick<Exchange, "status" | "retryAfter" | "fault" | "networkCode">;
 
 /**
- * @param error what the SDK threw; only its class and codes are looked at
- * @param facts what was seen on the wire
+ * @param error what the SDK threw; only its class and codes are used
+ * @param facts what the exchange observed
  * @param now milliseconds since the Unix epoch, for a `Retry-After` that is a date
  */
 export function classify(error: unknown, facts: ExchangeFacts, now: number): A2aFailure {
@@ -95,7 +95,7 @@ function kindOf(error: unknown, facts: ExchangeFacts): A2aFailureKind {
   if (status === 401) return "unauthenticated";
   if (status === 403) return "forbidden";
   if (status === 429) return "throttled";
-  // A 503 that names a time to come back was said by someone who did not start the work.
+  // A 503 with a Retry-After comes from a server that did not start the work.
   if (status === 503) return facts.retryAfter === undefined ? "ambiguous" : "not_delivered";
   if (status === 408 || status === 502 || status === 504) return "ambiguous";
   if (status >= 300 && status < 400) return "protocol";

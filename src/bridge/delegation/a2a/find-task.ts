@@ -1,6 +1,6 @@
-// Looking for the task of an earlier request, after a crash or an answer that never came.
-// Invariants: `absent` is said only when the agent's whole list back to the question's time was read and
-// its tasks carry their history; everything less is `unusable`, and the caller does not send again on it.
+// The search for the task of an earlier request, after a crash or an answer that never came.
+// Invariants: the result is `absent` only when the agent's whole list back to the question's time was read and its
+// tasks carry their history; anything less is `unusable`, and the caller does not send again.
 // Protocol: A2A 1.0, section 3.1.4 (ListTasks: newest first, scoped to the caller).
 import type { AgentClient } from "./agent-client.ts";
 import { A2aFailure, type A2aFailureKind } from "./failure.ts";
@@ -16,7 +16,7 @@ export type FindResult =
   | { readonly kind: "absent" }
   | { readonly kind: "unusable" };
 
-/** Failures that say the agent cannot list its tasks, as against not just now. */
+/** Failures which mean that the agent cannot list its tasks, not only at this moment. */
 const CANNOT_LIST: ReadonlySet<A2aFailureKind> = new Set([
   "unsupported",
   "protocol",
@@ -28,7 +28,7 @@ const CANNOT_LIST: ReadonlySet<A2aFailureKind> = new Set([
 /**
  * Looks for the task whose history has `messageId`.
  * @param askedAt when the question was admitted, milliseconds since the Unix epoch
- * @throws A2aFailure when the agent cannot be asked just now
+ * @throws A2aFailure when the agent cannot be reached just now
  */
 export async function findTask(
   client: Pick<AgentClient, "listTasks">,

@@ -33,7 +33,7 @@ export function createAgentHttp(): AgentHttp {
   return {
     async fetch(url, { method, headers, body, signal }) {
       const response = await request(url, { method, headers, body, signal, dispatcher });
-      // A connection may break before anybody reads: whoever reads is told, nobody else need be.
+      // A connection may break before the body is read; its reader gets the error, and no other listener is needed.
       response.body.on("error", () => undefined);
       return {
         status: response.statusCode,

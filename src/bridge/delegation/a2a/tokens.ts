@@ -39,7 +39,7 @@ export class TokenFailure extends Error {
 
 export interface AccessToken {
   readonly value: string;
-  /** True when the issuer was asked for it just now. */
+  /** True when it was just requested from the issuer. */
   readonly fetched: boolean;
 }
 
@@ -116,7 +116,7 @@ async function requestToken(options: TokenOptions, credentials: Credentials): Pr
   if (credentials.scope !== undefined) form.set("scope", credentials.scope);
   const basic = `${formEncode(credentials.clientId)}:${formEncode(secret)}`;
 
-  const askedAt = options.clock.now();
+  const requestedAt = options.clock.now();
   const answer = await within(options.clock, REQUEST_TIMEOUT_MS, undefined, async (signal) => {
     const response = await options.http.fetch(credentials.tokenEndpoint, {
       method: "POST",
@@ -139,10 +139,10 @@ async function requestToken(options: TokenOptions, credentials: Credentials): Pr
     if (response.body === null) throw new TokenFailure("token_unavailable");
     return new Response(boundedBody(response.body, RESPONSE_BYTES_MAX, () => undefined)).json();
   });
-  return parseAnswer(answer, askedAt);
+  return parseAnswer(answer, requestedAt);
 }
 
-function parseAnswer(answer: unknown, askedAt: number): Cached {
+function parseAnswer(answer: unknown, requestedAt: number): Cached {
   const { access_token, token_type, expires_in } = (answer ?? {}) as Record<string, unknown>;
   const usable =
     typeof access_token === "string" &&
@@ -154,7 +154,7 @@ function parseAnswer(answer: unknown, askedAt: number): Cached {
   const lifetimeMs = Number.isFinite(seconds) && seconds > 0 ? seconds * 1_000 : LIFETIME_MS_UNSAID;
   // A token that lives shorter than twice the margin is used for half its life.
   const usableMs = Math.max(lifetimeMs - EXPIRY_MARGIN_MS, lifetimeMs / 2);
-  return { value: access_token, usableUntil: askedAt + Math.min(usableMs, lifetimeMs) };
+  return { value: access_token, usableUntil: requestedAt + Math.min(usableMs, lifetimeMs) };
 }
 
 /** RFC 6749, appendix B: both halves of the Basic credentials are form-encoded first. */

@@ -60,7 +60,7 @@ describe("devices", () => {
     const before = puts().length;
     const recorded = await side.ledger.ghosts.ensureDevice(ghost(), "", 0);
     (side.ledger.recorded as Map<unknown, unknown>).set(ghost(), { ...recorded, deviceId: "NEW" });
-    assert.equal((await ghosts.hint(made.value)).kind, "retry");
+    assert.equal((await ghosts.restoreDevice(made.value)).kind, "retry");
     assert.equal(puts().length, before);
     const next = await ghosts.ensureGhost(ghost());
     assert.equal(next.kind === "ok" && next.value.deviceId, "NEW");

@@ -47,7 +47,7 @@ describe("texts", () => {
   const directory = (lines: readonly DirectoryLine[]) =>
     noticeContent({ ...facts, kind: "agent_directory" }, lines, true);
 
-  it("the directory lists each agent, whether it can be asked, and who can hint that [NOT-1]", () => {
+  it("a directory lists each agent, whether it takes questions, and who can repair it otherwise [NOT-1]", () => {
     const { body, formatted_body: html } = directory([
       { ghost: ghost("b"), name: "Docs <b>", available: true },
       { ghost: ghost("a"), name: "Billing", available: false },
@@ -55,7 +55,7 @@ describe("texts", () => {
     assert.equal(
       body,
       "Invite an agent to a room and mention it with your question. Agents offered here:\n" +
-        "- Billing: @agent_a:a.test (not available now, its identity is not verified; whoever runs this bridge can hint that)\n" +
+        "- Billing: @agent_a:a.test (not available now, its identity is not verified; whoever runs this bridge can repair that)\n" +
         "- Docs <b>: @agent_b:a.test",
     );
     assert.match(
