@@ -1,10 +1,9 @@
 // Encrypted events for a test of the ledger: what arrives, in the order it arrives, and what it turns out to say.
 
 import type { Admission, NewDelegation, NewIntakeEnvelope } from "../../src/bridge/ledger/admission.ts";
-import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
 import type { Derivation } from "../../src/bridge/ledger/envelope-derivation.ts";
 import type { ClaimedIntakeEnvelope } from "../../src/bridge/ledger/intake-envelopes.ts";
-import { createLedger, type Ledger } from "../../src/bridge/ledger/ledger.ts";
+import type { Ledger } from "../../src/bridge/ledger/ledger.ts";
 import { sha256 } from "../../src/domain/digest.ts";
 import type { RoomId, UserId } from "../../src/domain/identifiers.ts";
 import { event, ghost, LEASE_MS, type LedgerFixture, room, T0 } from "./ledger.ts";
@@ -88,13 +87,4 @@ export async function seat(fixture: LedgerFixture, where: RoomId = room("r"), wh
     "INSERT INTO bridge_ghost_rooms (room_id, ghost_mxid, membership) VALUES ($1, $2, 'join')",
     [where, who],
   );
-}
-
-/** The ledger of a bridge that takes part in encrypted rooms, on the fixture's database. */
-export function servingLedger({ pool }: Pick<LedgerFixture, "pool">): Ledger {
-  return createLedger(pool, ContentKeys.parse(Buffer.alloc(32, 7).toString("base64")), {
-    noticeIntervalMs: NOTICE_INTERVAL_MS,
-    servesEncryptedRooms: true,
-    isGhost: (user) => user.startsWith("@agent_"),
-  });
 }

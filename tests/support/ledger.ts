@@ -1,4 +1,5 @@
 // A real ledger on a database of the test's own, and short ways to admit and claim.
+import assert from "node:assert/strict";
 import type { TestContext } from "node:test";
 import type { Pool } from "pg";
 import type { Admission, Admitted, KnownFacts, NewDelegation } from "../../src/bridge/ledger/admission.ts";
@@ -14,6 +15,9 @@ export const LEASE_MS = 30_000;
 export const room = (name: string) => `!${name}` as RoomId;
 export const event = (name: string) => `$${name}` as EventId;
 export const ghost = (name = "docs") => `@agent_${name}:a.test` as GhostMxid;
+/** What an agent that has accepted returned. */
+export const ACCEPTED = { taskId: "t", contextId: undefined, agentVersion: undefined };
+export const PART = { eventType: "m.room.message", content: { msgtype: "m.text", body: "the answer" } };
 export const BUCKET: LimiterBucket = { key: "docs", ratePerMinute: 60, burst: 100 };
 
 export function job(name: string, options: Partial<NewDelegation> = {}): NewDelegation {
@@ -37,10 +41,13 @@ export interface LedgerFixture {
   readonly pool: Pool;
   readonly url: string;
   readonly ledger: Ledger;
+  readonly delegations: Ledger["delegations"];
   /** Admits jobs as one transaction. */
   admit(jobs: readonly NewDelegation[], options?: Partial<Admission>): Promise<Admitted>;
   claim(options?: { holder?: string; limit?: number; now?: number }): Promise<ClaimedDelegation[]>;
-  /** Rows of a query, for looking at what is durable. */
+  /** The first of the delegations that can be claimed; there must be one. */
+  claimOne(options?: { holder?: string; limit?: number; now?: number }): Promise<ClaimedDelegation>;
+  /** Rows of a query, for checking what is durable. */
   rows(sql: string, values?: unknown[]): Promise<Record<string, unknown>[]>;
 }
 
@@ -51,11 +58,14 @@ export async function ledgerFixture(t: Pick<TestContext, "after">, poolSize = 10
     noticeIntervalMs: 600_000,
     isGhost: (user) => user.startsWith("@agent_"),
   });
+  const claim: LedgerFixture["claim"] = ({ holder = "one", limit = 10, now = T0 } = {}) =>
+    ledger.delegations.claim({ holder, limit, now, leaseUntil: now + LEASE_MS });
   let transactions = 0;
   return {
     pool,
     url,
     ledger,
+    delegations: ledger.delegations,
     admit: (jobs, options = {}) => {
       transactions += 1;
       return ledger.intake.admit({
@@ -78,8 +88,12 @@ export async function ledgerFixture(t: Pick<TestContext, "after">, poolSize = 10
         ...options,
       });
     },
-    claim: ({ holder = "one", limit = 10, now = T0 } = {}) =>
-      ledger.delegations.claim({ holder, limit, now, leaseUntil: now + LEASE_MS }),
+    claim,
+    claimOne: async (options) => {
+      const [one] = await claim(options);
+      assert.ok(one, "nothing can be claimed");
+      return one;
+    },
     rows: async (sql, values = []) => (await pool.query(sql, values)).rows,
   };
 }

@@ -1,14 +1,24 @@
+// Several holders and admissions at once, on one database.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
-import { BUCKET, event, ghost, job, LEASE_MS, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+import {
+  ACCEPTED,
+  BUCKET,
+  event,
+  ghost,
+  job,
+  LEASE_MS,
+  ledgerFixture,
+  PART,
+  room,
+  T0,
+} from "../../../support/ledger.ts";
 
-const PART = { eventType: "m.room.message", content: { body: "x" } };
-
-describe("concurrency", () => {
-  it("eight holders drain rooms side by side: each delegation once, each room in order [DEL-9]", async (t) => {
-    const { ledger, admit, claim, rows } = await ledgerFixture(t, 16);
+describe("concurrent holders", () => {
+  it("drain rooms side by side: each delegation once, each room in order [DEL-9]", async (t) => {
+    const { delegations, admit, claim, rows } = await ledgerFixture(t, 16);
     const ROOMS = 12;
     const EACH = 10;
     const wanted = ROOMS * EACH;
@@ -21,19 +31,11 @@ describe("concurrency", () => {
     const worker = async (holder: string) => {
       while (finished.length < wanted) {
         for (const one of await claim({ holder, limit: 3 })) {
-          await ledger.delegations.beginDispatch(one.lease, { ...BUCKET, burst: 1_000 }, T0);
+          await delegations.beginDispatch(one.lease, { ...BUCKET, burst: 1_000 }, T0);
           finished.push(one);
-          await ledger.delegations.recordAccepted(
-            one.lease,
-            { taskId: "t", contextId: undefined, agentVersion: undefined },
-            T0,
-          );
-          await ledger.delegations.recordReply(one.lease, { parts: [PART], agentVersion: undefined }, T0);
-          await ledger.delegations.finish(
-            one.lease,
-            { state: "completed", stage: "reply", reason: "answered" },
-            T0,
-          );
+          await delegations.recordAccepted(one.lease, ACCEPTED, T0);
+          await delegations.recordReply(one.lease, { parts: [PART], agentVersion: undefined }, T0);
+          await delegations.finish(one.lease, { state: "completed", stage: "reply", reason: "answered" }, T0);
         }
       }
     };
@@ -84,8 +86,28 @@ describe("concurrency", () => {
     },
   ) as fc.Arbitrary<Action>;
 
-  it("whatever happens in whatever order, nothing is lost, nothing is stuck, and every room keeps its order", async (t) => {
-    const { pool, ledger, admit, claim, rows } = await ledgerFixture(t);
+  it("renew leases while admissions run, without deadlocks [DEL-9]", async (t) => {
+    const { delegations, admit, claim } = await ledgerFixture(t, 12);
+    const names = Array.from({ length: 40 }, (_, n) => `r${(n * 17) % 40}`);
+    await admit(names.map((name) => job(`first-${name}`, { room: room(name) })));
+    const held = await claim({ limit: 40 });
+    assert.equal(held.length, 40);
+    const leases = held.map((one) => one.lease);
+    const renewing = Array.from({ length: 60 }, (_, n) => delegations.renew(leases, T0 + LEASE_MS + n));
+    const admitting = Array.from({ length: 60 }, (_, n) =>
+      admit(
+        [...names].reverse().map((name) => job(`${n}-${name}`, { room: room(name) })),
+        {
+          capacity: { room: 1_000, global: 100_000 },
+        },
+      ),
+    );
+    const results = await Promise.all([...renewing, ...admitting]);
+    assert.equal(results.length, 120);
+  });
+
+  it("lose nothing and keep every room's order under random histories", async (t) => {
+    const { delegations, pool, admit, claim, rows } = await ledgerFixture(t);
     let run = 0;
     await fc.assert(
       fc.asyncProperty(fc.array(actions, { minLength: 5, maxLength: 40 }), async (steps) => {
@@ -111,34 +133,23 @@ describe("concurrency", () => {
           switch (kind) {
             case "begin":
               if (
-                (await attempt(
-                  ledger.delegations.beginDispatch(one.lease, { ...BUCKET, burst: 9_999 }, now),
-                )) === "begun"
+                (await attempt(delegations.beginDispatch(one.lease, { ...BUCKET, burst: 9_999 }, now))) ===
+                "begun"
               ) {
                 begun.push(`${one.roomId} ${one.sourceEventId} ${one.ghost}`);
               }
               break;
             case "accept":
-              await attempt(
-                ledger.delegations.recordAccepted(
-                  one.lease,
-                  { taskId: "t", contextId: undefined, agentVersion: undefined },
-                  now,
-                ),
-              );
+              await attempt(delegations.recordAccepted(one.lease, ACCEPTED, now));
               break;
             case "reply":
               await attempt(
-                ledger.delegations.recordReply(
-                  one.lease,
-                  { parts: [PART, PART], agentVersion: undefined },
-                  now,
-                ),
+                delegations.recordReply(one.lease, { parts: [PART, PART], agentVersion: undefined }, now),
               );
               break;
             case "finish":
               await attempt(
-                ledger.delegations.finish(
+                delegations.finish(
                   one.lease,
                   { state: "failed", stage: "dispatch", reason: "agent_failed", notice: "delegation_failed" },
                   now,
@@ -146,10 +157,10 @@ describe("concurrency", () => {
               );
               break;
             case "defer":
-              await attempt(ledger.delegations.defer(one.lease, now + 5_000));
+              await attempt(delegations.defer(one.lease, now + 5_000));
               break;
             case "release":
-              await ledger.delegations.release([one.lease], now);
+              await delegations.release([one.lease], now);
               break;
           }
         };

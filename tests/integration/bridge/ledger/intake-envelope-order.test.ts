@@ -7,6 +7,7 @@ import type { ClaimedIntakeEnvelope } from "../../../../src/bridge/ledger/intake
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import { arrivals, asking, claimEnvelopes, envelope } from "../../../support/intake-envelopes.ts";
 import {
+  ACCEPTED,
   BUCKET,
   event,
   ghost,
@@ -143,10 +144,10 @@ const actions = fc.oneof(
   { weight: 2, arbitrary: fc.record({ kind: record("wait"), ms: fc.constantFrom(1, 5_000, LEASE_MS) }) },
 ) as fc.Arbitrary<Action>;
 
-describe("intake envelope order", () => {
-  it("whatever happens to keys, nothing is lost or stuck, slots are exact, and every room keeps its order [ENC-10]", async (t) => {
+describe("a room with intake envelopes", () => {
+  it("keeps its order and its slots under random histories [ENC-10]", async (t) => {
     const fixture = await ledgerFixture(t);
-    const { pool, ledger, admit, claim } = fixture;
+    const { ledger, delegations, pool, admit, claim } = fixture;
     let run = 0;
     await fc.assert(
       fc.asyncProperty(fc.array(actions, { minLength: 5, maxLength: 40 }), async (steps) => {
@@ -163,7 +164,7 @@ describe("intake envelope order", () => {
         const envelopes: ClaimedIntakeEnvelope[] = [];
         const nameOf = (n: number) => `run${run}-${n}`;
         const begin = async (one: ClaimedDelegation) => {
-          if ((await attempt(ledger.delegations.beginDispatch(one.lease, MANY, now))) === "begun")
+          if ((await attempt(delegations.beginDispatch(one.lease, MANY, now))) === "begun")
             begun.push(called(one));
         };
         const derive = (one: ClaimedIntakeEnvelope, count: number) =>
@@ -194,19 +195,18 @@ describe("intake envelope order", () => {
               if (one !== undefined) await begin(one);
               break;
             case "accept": {
-              const accepted = { taskId: "t", contextId: undefined, agentVersion: undefined };
-              if (one !== undefined)
-                await attempt(ledger.delegations.recordAccepted(one.lease, accepted, now));
+              const accepted = ACCEPTED;
+              if (one !== undefined) await attempt(delegations.recordAccepted(one.lease, accepted, now));
               break;
             }
             case "finish":
-              if (one !== undefined) await attempt(ledger.delegations.finish(one.lease, FAILED, now));
+              if (one !== undefined) await attempt(delegations.finish(one.lease, FAILED, now));
               break;
             case "defer":
-              if (one !== undefined) await attempt(ledger.delegations.defer(one.lease, now + 5_000));
+              if (one !== undefined) await attempt(delegations.defer(one.lease, now + 5_000));
               break;
             case "release":
-              if (one !== undefined) await ledger.delegations.release([one.lease], now);
+              if (one !== undefined) await delegations.release([one.lease], now);
               break;
             case "derive":
               if (waiting === undefined) break;
@@ -249,7 +249,7 @@ describe("intake envelope order", () => {
           if (waiting.length === 0 && left.length === 0) break;
           for (const one of left) {
             if (one.resumedFrom === "queued" || one.resumedFrom === "dispatching") await begin(one);
-            await attempt(ledger.delegations.finish(one.lease, FAILED, now));
+            await attempt(delegations.finish(one.lease, FAILED, now));
           }
         }
         await assertSettled(fixture);
@@ -259,9 +259,9 @@ describe("intake envelope order", () => {
     );
   });
 
-  it("holders of delegations and of intake envelopes side by side never lose a place or wait for each other [ENC-10]", async (t) => {
+  it("keeps its order with concurrent holders of delegations and intake envelopes, without deadlocks [ENC-10]", async (t) => {
     const fixture = await ledgerFixture(t, 16);
-    const { ledger, admit, claim } = fixture;
+    const { ledger, delegations, admit, claim } = fixture;
     const ROOMS = 6;
     const EACH = 12;
     const wide = { room: 1_000, global: 100_000 };
@@ -288,14 +288,13 @@ describe("intake envelope order", () => {
     const delegationHolder = async (holder: string) => {
       while (!(await isIdle())) {
         const held = await claim({ holder, limit: 3 });
-        await ledger.delegations.renew(
+        await delegations.renew(
           held.map(({ lease }) => lease),
           T0 + LEASE_MS,
         );
         for (const one of held) {
-          if ((await ledger.delegations.beginDispatch(one.lease, MANY, T0)) === "begun")
-            begun.push(called(one));
-          await ledger.delegations.finish(one.lease, FAILED, T0);
+          if ((await delegations.beginDispatch(one.lease, MANY, T0)) === "begun") begun.push(called(one));
+          await delegations.finish(one.lease, FAILED, T0);
         }
       }
     };

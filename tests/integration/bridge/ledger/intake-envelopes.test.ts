@@ -1,4 +1,4 @@
-// Intake intake envelopes from admission to their end: places, slots, refusals, replays.
+// Intake envelopes from admission to their end: places, slots, refusals, replays.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { sha256 } from "../../../../src/domain/digest.ts";
@@ -19,7 +19,7 @@ const ROOM = `SELECT next_seq::int AS next, head_seq::int AS head, head_at IS NO
   gate_seq::int AS gate, open_count AS open, voids::text AS voids FROM bridge_rooms`;
 
 describe("intake envelopes", () => {
-  it("an event without its key is one row without content, committed with its transaction [ENC-3]", async (t) => {
+  it("are one row without content, committed with their transaction [ENC-3]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     const same = { transactionId: "t", body: Buffer.from("body"), ...arrivals(envelope("e1")) };
     const admitted = await admit([], { ...same, ingress: "recovered" });
@@ -69,7 +69,7 @@ describe("intake envelopes", () => {
     assert.deepEqual(await ledger.envelopes.count(), { awaiting: 1, oldestAdmittedAt: T0 });
   });
 
-  it("what is known as an intake envelope becomes no delegation beside it, and the reverse [ENC-3]", async (t) => {
+  it("exclude a delegation of the same event, and the reverse [ENC-3]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     await admit([], arrivals(envelope("e1"), job("q1")));
     const again = await admit(
@@ -85,16 +85,16 @@ describe("intake envelopes", () => {
     assert.equal((await admit([], arrivals(job("e1"), envelope("e1")))).admitted, 0);
   });
 
-  it("an awaited event holds its room; derived, it is dispatched before what came after it [ENC-10]", async (t) => {
-    const { ledger, admit, claim, rows } = await ledgerFixture(t);
+  it("hold their room, and their delegations are dispatched before later ones [ENC-10]", async (t) => {
+    const { ledger, delegations, admit, claim, rows } = await ledgerFixture(t);
     await admit([], arrivals(job("q1"), envelope("e2"), job("q3"), envelope("e4"), job("q5")));
     await admit([], arrivals(envelope("f1", { room: room("s") }), job("f2", { room: room("s") })));
     const order: string[] = [];
     const drain = async () => {
       for (const one of await claim()) {
         order.push(one.sourceEventId);
-        await ledger.delegations.beginDispatch(one.lease, BUCKET, T0);
-        await ledger.delegations.finish(
+        await delegations.beginDispatch(one.lease, BUCKET, T0);
+        await delegations.finish(
           one.lease,
           { state: "failed", stage: "dispatch", reason: "agent_failed" },
           T0,
@@ -148,8 +148,8 @@ describe("intake envelopes", () => {
     assert.equal(order.at(-1), event("f2"));
   });
 
-  it("places given up are stepped over, whichever of them was given up first [ENC-10]", async (t) => {
-    const { ledger, admit, claim, rows } = await ledgerFixture(t);
+  it("leave void places, which the head steps over in any order [ENC-10]", async (t) => {
+    const { ledger, delegations, admit, claim, rows } = await ledgerFixture(t);
     await admit(
       [],
       arrivals(envelope("e1"), job("q2"), envelope("e3"), envelope("e4"), job("q5"), envelope("e6")),
@@ -175,7 +175,7 @@ describe("intake envelopes", () => {
     for (let n = 0; n < 3; n++) {
       for (const one of await claim()) {
         order.push(one.sourceEventId);
-        await ledger.delegations.finish(
+        await delegations.finish(
           one.lease,
           { state: "failed", stage: "dispatch", reason: "agent_failed" },
           T0,
@@ -188,7 +188,7 @@ describe("intake envelopes", () => {
     assert.equal((await claim())[0]?.sourceEventId, event("q7"));
   });
 
-  it("a thousand events without keys: the bound refuses by denied rows, with one notice [ENC-4]", async (t) => {
+  it("are refused as denied rows beyond capacity, with one notice [ENC-4]", async (t) => {
     const fixture = await ledgerFixture(t);
     const { ledger, admit, rows } = fixture;
     await seat(fixture);
@@ -232,7 +232,7 @@ describe("intake envelopes", () => {
     );
   });
 
-  it("the first delegation has the intake envelope's slot; one beyond capacity is a denied row and a notice [ENC-5]", async (t) => {
+  it("give their slot to the first delegation; one beyond capacity is a denied row with a notice [ENC-5]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     const capacity = { room: 2, global: 4_096 };
     await admit([], { ...arrivals(envelope("e1"), envelope("e2")), capacity });
@@ -268,8 +268,8 @@ describe("intake envelopes", () => {
     assert.equal(Number(bound?.["most"]), 2);
   });
 
-  it("a message index is one event's; under another event ID it is a replay [ENC-9]", async (t) => {
-    const { ledger, admit, claim, rows } = await ledgerFixture(t);
+  it("of a used message index are replays under another event ID [ENC-9]", async (t) => {
+    const { ledger, delegations, admit, claim, rows } = await ledgerFixture(t);
     const [one, two] = [sha256("index one"), sha256("index two")];
     const at = (digest: Buffer, who = "docs") => ({ indexDigest: digest, ghost: ghost(who) });
     await admit([], arrivals(job("q1", at(one, "a")), job("q1", at(one, "b")), job("q2", at(one))));
@@ -296,7 +296,7 @@ describe("intake envelopes", () => {
     for (let n = 0; n < 9; n++) {
       for (const each of await claim()) {
         order.push(each.sourceEventId);
-        await ledger.delegations.finish(
+        await delegations.finish(
           each.lease,
           { state: "failed", stage: "dispatch", reason: "agent_failed" },
           T0,
@@ -306,7 +306,7 @@ describe("intake envelopes", () => {
     assert.deepEqual(order, [event("q1"), event("q1"), event("q4"), event("q4")]);
   });
 
-  it("an index used by an intake envelope's event is known to those that are read at once [ENC-9]", async (t) => {
+  it("make their message index known to events that are decrypted at intake [ENC-9]", async (t) => {
     const { ledger, admit } = await ledgerFixture(t);
     const indexDigest = sha256("index");
     await admit([], arrivals(envelope("e1"), envelope("e2")));
@@ -322,33 +322,7 @@ describe("intake envelopes", () => {
     assert.equal((await admit([], arrivals(job("q3", { indexDigest })))).denied, 1);
   });
 
-  it("redacting an event that awaits its key ends it, and its room goes on [INT-6]", async (t) => {
-    const { ledger, admit, claim, rows } = await ledgerFixture(t);
-    await admit([], arrivals(envelope("e1"), envelope("e2"), job("q3"), envelope("e4", { room: room("s") })));
-    const held = await claimEnvelope(ledger, "e1");
-    const redacted = [
-      { room: room("r"), event: event("e1") },
-      { room: room("r"), event: event("e2") },
-      { room: room("elsewhere"), event: event("e4") },
-    ];
-    await admit([], { redacted, receivedAt: T0 + 1 });
-    await assert.rejects(ledger.envelopes.derive(held, asking(held, [job("e1")]), T0 + 2), lost);
-    await assert.rejects(ledger.envelopes.defer(held, T0 + 2, { requested: false }), lost);
-    assert.equal((await claim({ now: T0 + 1 }))[0]?.sourceEventId, event("q3"));
-    assert.deepEqual(
-      await rows(
-        "SELECT state, terminal_reason AS reason FROM bridge_encrypted_intake ORDER BY matrix_event_id",
-      ),
-      [
-        { state: "expired", reason: "source_redacted" },
-        { state: "expired", reason: "source_redacted" },
-        { state: "awaiting_key", reason: null },
-      ],
-    );
-    assert.deepEqual(await rows("SELECT 1 FROM bridge_notices"), [], "nobody waits for it");
-  });
-
-  it("whoever lost an intake envelope can neither derive, expire nor put it off [ENC-3]", async (t) => {
+  it("refuse every write of a stale holder [ENC-3]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     await admit([], arrivals(envelope("e1")));
     const stale = await claimEnvelope(ledger, "e1");
@@ -365,7 +339,7 @@ describe("intake envelopes", () => {
     await assert.rejects(ledger.envelopes.expire(fresh, "key_wait_elapsed", T0), lost);
   });
 
-  it("a key that comes wakes what waits for it, also what somebody is just trying [ENC-10]", async (t) => {
+  it("become due when a key arrives, also those that are leased [ENC-10]", async (t) => {
     const { ledger, admit } = await ledgerFixture(t);
     await admit([], arrivals(envelope("e1"), envelope("e2"), envelope("f1", { room: room("s") })));
     const claimed = await claimEnvelopes(ledger);
@@ -386,7 +360,7 @@ describe("intake envelopes", () => {
     assert.ok(!(await due(T0 + 20 + LEASE_MS)).some(([name]) => name === again.event));
   });
 
-  it("nothing is put off beyond its deadline; tries and key requests are counted [ENC-6]", async (t) => {
+  it("are not deferred beyond their deadline, and count tries and key requests [ENC-6]", async (t) => {
     const { ledger, admit } = await ledgerFixture(t);
     await admit([], arrivals(envelope("e1", { deadline: T0 + 1_000 })));
     await ledger.envelopes.defer(await claimEnvelope(ledger, "e1"), T0 + 500, { requested: true });
@@ -398,7 +372,7 @@ describe("intake envelopes", () => {
     assert.deepEqual([last.attempts, last.keyRequests], [2, 1]);
   });
 
-  it("two derivations of many that race for one slot: one has it, and nothing is counted twice", async (t) => {
+  it("never exceed capacity when their derivations race for one slot", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t, 12);
     const capacity = { room: 11, global: 4_096 };
     await admit([], { ...arrivals(...Array.from({ length: 10 }, (_, n) => envelope(`e${n}`))), capacity });

@@ -5,6 +5,7 @@ import { openLeadershipConnection } from "../../../../src/bridge/ledger/leadersh
 import { systemClock } from "../../../../src/domain/clock.ts";
 import { arrivals, claimEnvelopes, envelope } from "../../../support/intake-envelopes.ts";
 import {
+  ACCEPTED,
   BUCKET,
   ghost,
   job,
@@ -31,28 +32,21 @@ async function releaseLeases(t: TestContext, { url }: LedgerFixture): Promise<nu
 describe("releaseLeases", () => {
   it("releases the delegations of a dead leader, and refuses its late writes [DEL-9]", async (t) => {
     const fixture = await ledgerFixture(t);
-    const { ledger, admit, claim } = fixture;
+    const { delegations, admit, claim } = fixture;
     await admit([job("q1", { room: room("one") })]);
     await admit([job("q2", { room: room("two") })]);
     const held = await claim({ holder: "dead" });
     const [first, second] = held;
     assert.ok(first && second && held.length === 2);
     // One is accepted by its agent, and no longer the head of its room; a third waits behind the other.
-    await ledger.delegations.beginDispatch(first.lease, BUCKET, T0);
-    await ledger.delegations.recordAccepted(
-      first.lease,
-      { taskId: "task", contextId: undefined, agentVersion: undefined },
-      T0,
-    );
+    await delegations.beginDispatch(first.lease, BUCKET, T0);
+    await delegations.recordAccepted(first.lease, ACCEPTED, T0);
     await admit([job("q3", { room: second.roomId })]);
     assert.deepEqual(await claim({ now: LATER }), [], "all are held");
 
     assert.equal(await releaseLeases(t, fixture), 2);
-    await assert.rejects(ledger.delegations.beginDispatch(second.lease, BUCKET, LATER), lost);
-    assert.deepEqual(
-      (await ledger.delegations.renew([first.lease, second.lease], LATER + LEASE_MS)).held.size,
-      0,
-    );
+    await assert.rejects(delegations.beginDispatch(second.lease, BUCKET, LATER), lost);
+    assert.deepEqual((await delegations.renew([first.lease, second.lease], LATER + LEASE_MS)).held.size, 0);
     const again = await claim({ holder: "next", now: LATER });
     assert.deepEqual(
       again.map(({ sourceEventId, resumedFrom }) => `${sourceEventId} ${resumedFrom}`).toSorted(),
@@ -62,11 +56,10 @@ describe("releaseLeases", () => {
 
   it("leaves the due times of deferred delegations as they are [DEL-9]", async (t) => {
     const fixture = await ledgerFixture(t);
-    const { ledger, admit, claim, rows } = fixture;
+    const { delegations, admit, claim, claimOne, rows } = fixture;
     await admit([job("q1")]);
-    const [claimed] = await claim();
-    assert.ok(claimed);
-    await ledger.delegations.release([claimed.lease], T0 + 60_000);
+    const claimed = await claimOne();
+    await delegations.release([claimed.lease], T0 + 60_000);
     assert.equal(await releaseLeases(t, fixture), 0);
     assert.deepEqual(await claim({ now: LATER }), []);
     assert.equal((await claim({ now: T0 + 60_000 })).length, 1);
@@ -95,7 +88,7 @@ describe("releaseLeases", () => {
 
   it("releases leased memberships and notices, and no deferred ones", async (t) => {
     const fixture = await ledgerFixture(t);
-    const { ledger, admit } = fixture;
+    const { ledger, delegations, admit } = fixture;
     const joins = (name: string) =>
       ({
         kind: "ghost",
@@ -109,7 +102,7 @@ describe("releaseLeases", () => {
     await admit([job("q1"), job("q2", { room: room("s") })]);
     const claimed = await fixture.claim();
     for (const { lease } of claimed) {
-      await ledger.delegations.finish(
+      await delegations.finish(
         lease,
         {
           state: "failed",

@@ -17,8 +17,8 @@ const INSERT = `
     ('$3', '!s', '@a:a.test', 0, 't', 'transaction', sha256('3'), 1, 'expired', NULL, now(), now(), now(),
       'key_wait_elapsed')`;
 
-describe("operators queries", () => {
-  it("the guide's queries tell which rooms wait, and why events were not read [ENC-6]", async (t) => {
+describe("the queries of the operating guide", () => {
+  it("show which rooms wait, and why intake envelopes ended [ENC-6]", async (t) => {
     const { pool } = await testDatabase(t);
     await pool.query(INSERT);
     assert.equal(QUERIES.length, 2);

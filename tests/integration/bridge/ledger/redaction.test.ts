@@ -1,27 +1,58 @@
+// What a redaction does to the delegations and the intake envelope of its event.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { BUCKET, event, job, LEASE_MS, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+import { arrivals, asking, claimEnvelope, envelope } from "../../../support/intake-envelopes.ts";
+import { BUCKET, event, job, LEASE_MS, ledgerFixture, PART, room, T0 } from "../../../support/ledger.ts";
 
+const lost = { code: "lease_lost" };
 const redact = (name: string, where = "r") => ({ redacted: [{ room: room(where), event: event(name) }] });
 
-describe("redaction", () => {
-  it("redacting a question that waits leaves the one under way to its holder [INT-6]", async (t) => {
-    const { ledger, admit, claim } = await ledgerFixture(t);
-    await admit([job("q1"), job("q2")]);
-    const [held] = await claim();
-    assert.ok(held);
-    await admit([], redact("q2"));
-    assert.deepEqual(await claim({ holder: "two", now: T0 + 1 }), []);
-    assert.equal(await ledger.delegations.beginDispatch(held.lease, BUCKET, T0 + 1), "begun");
+describe("a redaction", () => {
+  it("ends a queued delegation at once, and marks a leased one [INT-6]", async (t) => {
+    const { delegations, admit, claim, claimOne, rows } = await ledgerFixture(t);
+    await admit([job("q1"), job("q2"), job("q3")]);
+    const q1 = await claimOne();
+    const result = await admit([], {
+      redacted: ["q1", "q2", "unknown"].map((name) => ({ room: room("r"), event: event(name) })),
+    });
+    assert.deepEqual(result.canceled, [q1.lease.delegationId]);
+    assert.deepEqual(
+      await rows(
+        "SELECT state, prompt, terminal_reason FROM bridge_delegations WHERE matrix_event_id = '$q2'",
+      ),
+      [{ state: "canceled", prompt: null, terminal_reason: "source_redacted" }],
+    );
+    assert.equal(await delegations.beginDispatch(q1.lease, BUCKET, T0), "canceled");
+    const renewed = await delegations.renew([q1.lease], T0 + LEASE_MS);
+    assert.deepEqual([...renewed.canceled], [q1.lease.delegationId]);
+    assert.equal(
+      await delegations.recordReply(q1.lease, { parts: [PART], agentVersion: undefined }, T0),
+      "canceled",
+    );
+    await delegations.finish(
+      q1.lease,
+      { state: "canceled", stage: "dispatch", reason: "source_redacted" },
+      T0,
+    );
+    assert.equal((await claim())[0]?.sourceEventId, event("q3"), "the ended q2 is stepped over");
+    assert.deepEqual(await rows("SELECT open_count FROM bridge_rooms"), [{ open_count: 1 }]);
   });
 
-  it("redacting a question that waits for its next try lets a worker end it at once [INT-6]", async (t) => {
-    const { ledger, admit, claim } = await ledgerFixture(t);
+  it("leaves a leased delegation to its holder when a later one is redacted [INT-6]", async (t) => {
+    const { delegations, admit, claim, claimOne } = await ledgerFixture(t);
+    await admit([job("q1"), job("q2")]);
+    const held = await claimOne();
+    await admit([], redact("q2"));
+    assert.deepEqual(await claim({ holder: "two", now: T0 + 1 }), []);
+    assert.equal(await delegations.beginDispatch(held.lease, BUCKET, T0 + 1), "begun");
+  });
+
+  it("makes a deferred delegation due at once [INT-6]", async (t) => {
+    const { delegations, admit, claim, claimOne } = await ledgerFixture(t);
     await admit([job("q1")]);
-    const [first] = await claim();
-    assert.ok(first);
-    await ledger.delegations.beginDispatch(first.lease, BUCKET, T0);
-    await ledger.delegations.defer(first.lease, T0 + 9 * LEASE_MS, {
+    const first = await claimOne();
+    await delegations.beginDispatch(first.lease, BUCKET, T0);
+    await delegations.defer(first.lease, T0 + 9 * LEASE_MS, {
       undelivered: false,
       reason: "agent_unavailable",
     });
@@ -31,10 +62,36 @@ describe("redaction", () => {
     assert.equal(again?.cancelRequested, true);
   });
 
-  it("a redaction in another room cancels nothing [INT-6]", async (t) => {
+  it("cancels nothing in another room [INT-6]", async (t) => {
     const { admit, rows } = await ledgerFixture(t);
     await admit([job("q1")]);
     await admit([], redact("q1", "elsewhere"));
     assert.deepEqual(await rows("SELECT state FROM bridge_delegations"), [{ state: "queued" }]);
+  });
+
+  it("expires an intake envelope, and its room goes on [INT-6]", async (t) => {
+    const { ledger, admit, claim, rows } = await ledgerFixture(t);
+    await admit([], arrivals(envelope("e1"), envelope("e2"), job("q3"), envelope("e4", { room: room("s") })));
+    const held = await claimEnvelope(ledger, "e1");
+    const redacted = [
+      { room: room("r"), event: event("e1") },
+      { room: room("r"), event: event("e2") },
+      { room: room("elsewhere"), event: event("e4") },
+    ];
+    await admit([], { redacted, receivedAt: T0 + 1 });
+    await assert.rejects(ledger.envelopes.derive(held, asking(held, [job("e1")]), T0 + 2), lost);
+    await assert.rejects(ledger.envelopes.defer(held, T0 + 2, { requested: false }), lost);
+    assert.equal((await claim({ now: T0 + 1 }))[0]?.sourceEventId, event("q3"));
+    assert.deepEqual(
+      await rows(
+        "SELECT state, terminal_reason AS reason FROM bridge_encrypted_intake ORDER BY matrix_event_id",
+      ),
+      [
+        { state: "expired", reason: "source_redacted" },
+        { state: "expired", reason: "source_redacted" },
+        { state: "awaiting_key", reason: null },
+      ],
+    );
+    assert.deepEqual(await rows("SELECT 1 FROM bridge_notices"), [], "nobody waits for it");
   });
 });

@@ -35,7 +35,7 @@ function summary({ jobs, envelopes }: Placed) {
 }
 
 describe("placement", () => {
-  it("delegations and intake envelopes take their places in the order of their events [ENC-3]", () => {
+  it("gives places in the order of the events [ENC-3]", () => {
     const result = placed([
       job("q3", { position: 3, ghost: ghost("a") }),
       job("q1", { position: 1 }),
@@ -58,7 +58,7 @@ describe("placement", () => {
     ]);
   });
 
-  it("each event without its key is charged to the room and to all [ENC-4]", () => {
+  it("counts intake envelopes against the capacity of the room and of the deployment [ENC-4]", () => {
     const known: KnownPlaces = { ...NOTHING, rooms: [[room("r"), true, 2, 10]] };
     const events = ["e0", "e1", "e2"].map((name, position) => envelope(name, { position }));
     const other = envelope("f", { position: 9, room: room("s") });
@@ -78,7 +78,7 @@ describe("placement", () => {
     ]);
   });
 
-  it("of a message index only its first event is placed [ENC-9]", () => {
+  it("refuses all but the first event of a message index [ENC-9]", () => {
     const indexDigest = sha256("index");
     const jobs = [
       job("q1", { indexDigest, ghost: ghost("a") }),
@@ -101,7 +101,7 @@ describe("placement", () => {
     );
   });
 
-  it("at an intake envelope's place the first delegation needs no slot, the others do [ENC-5]", () => {
+  it("gives an intake envelope's slot to its first delegation alone [ENC-5]", () => {
     const known: KnownPlaces = { ...NOTHING, rooms: [[room("r"), true, 5, 10]] };
     const jobs = ["a", "b", "c"].map((who) => job("e", { ghost: ghost(who) }));
     const at = (open: number, capacity: typeof WIDE) =>
@@ -116,7 +116,7 @@ describe("placement", () => {
     ]);
   });
 
-  it("places are dense, slots never exceed capacity, and the gate is the first intake envelope [ENC-4]", () => {
+  it("leaves no gaps, never exceeds capacity, and sets the gate to the first intake envelope [ENC-4]", () => {
     const one = fc.record({
       name: fc.nat(9),
       where: fc.nat(1),

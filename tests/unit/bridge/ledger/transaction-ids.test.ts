@@ -12,8 +12,8 @@ const key = fc.record({
   ordinal: fc.nat(20),
 });
 
-describe("transaction ids", () => {
-  it("a transaction ID is a function of its delegation, purpose and ordinal, and of nothing else [DEL-4]", () => {
+describe("transaction IDs", () => {
+  it("depend on the delegation, the purpose and the ordinal alone [DEL-4]", () => {
     fc.assert(
       fc.property(key, key, (left, right) => {
         const same =
@@ -27,7 +27,7 @@ describe("transaction ids", () => {
     );
   });
 
-  it("transaction IDs stay the same across versions of the bridge [DEL-4]", () => {
+  it("stay the same across versions of the bridge [DEL-4]", () => {
     assert.equal(
       replyTransactionId("$source" as EventId, "@agent_docs:a.test" as GhostMxid, "reply", 0),
       "db1.reply.5rRgTAUUuW9ZxJ5hm8wmnXtwycLHYROThXIwfykewHI",
@@ -38,7 +38,7 @@ describe("transaction ids", () => {
     );
   });
 
-  it("a transaction ID needs no escaping in a path and stays far below 255 bytes", () => {
+  it("need no escaping in a path and stay far below 255 bytes", () => {
     fc.assert(
       fc.property(fc.string(), (marker) => {
         assert.match(noticeTransactionId(marker), /^db1\.notice\.[A-Za-z0-9_-]{43}$/);

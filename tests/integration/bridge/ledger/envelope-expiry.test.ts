@@ -1,9 +1,8 @@
-// What a room and the audit learn of events that could not be read.
+// What a room and the audit learn of intake envelopes that expire.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { EncryptedIntakeAudit } from "../../../../src/bridge/audit/records.ts";
 import { INTAKE_ENVELOPE_REASONS } from "../../../../src/bridge/ledger/states.ts";
-import type { UserId } from "../../../../src/domain/identifiers.ts";
 import {
   arrivals,
   asking,
@@ -12,9 +11,8 @@ import {
   envelope,
   NOTICE_INTERVAL_MS,
   seat,
-  servingLedger,
 } from "../../../support/intake-envelopes.ts";
-import { event, ghost, job, LEASE_MS, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+import { event, ghost, job, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
 
 const NOTICES = "SELECT kind, room_id, ghost_mxid, source_event_id, reason FROM bridge_notices ORDER BY id";
 const missing = (where = "r", who = "docs") => ({
@@ -25,8 +23,8 @@ const missing = (where = "r", who = "docs") => ({
   reason: null,
 });
 
-describe("key loss", () => {
-  it("an expired event leaves one audit record, which names no ghost and no agent [ENC-6] [AUD-1]", async (t) => {
+describe("expiry of intake envelopes", () => {
+  it("writes one audit record, which names no ghost and no agent [ENC-6] [AUD-1]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     await admit([], { ...arrivals(envelope("e1")), ingress: "recovered" });
     await ledger.envelopes.defer(await claimEnvelope(ledger, "e1"), T0 + 5, { requested: true });
@@ -49,7 +47,7 @@ describe("key loss", () => {
     assert.deepEqual(await ledger.envelopes.count(), { awaiting: 0, oldestAdmittedAt: undefined });
   });
 
-  it("every reason an event can expire for fits the table and the schema [ENC-6]", async (t) => {
+  it("fits the table and the audit schema for every reason [ENC-6]", async (t) => {
     const fixture = await ledgerFixture(t);
     await seat(fixture);
     const { ledger, admit, rows } = fixture;
@@ -75,7 +73,7 @@ describe("key loss", () => {
     ]);
   });
 
-  it("a room is told once in a key-loss episode, and never twice within the interval [NOT-1]", async (t) => {
+  it("sends one notice in a key-loss episode, and none within the interval [NOT-1]", async (t) => {
     const fixture = await ledgerFixture(t);
     const { ledger, admit, rows } = fixture;
     await seat(fixture);
@@ -118,7 +116,7 @@ describe("key loss", () => {
     assert.deepEqual((await rows(NOTICES)).slice(3), [missing("r")]);
   });
 
-  it("an event that is read at once ends the episode of its room [NOT-1]", async (t) => {
+  it("ends a room's key-loss episode when an event is decrypted at intake [NOT-1]", async (t) => {
     const fixture = await ledgerFixture(t);
     const { ledger, admit, rows } = fixture;
     await seat(fixture);
@@ -135,7 +133,7 @@ describe("key loss", () => {
     assert.equal((await rows(NOTICES)).length, 2);
   });
 
-  it("twenty events that expire at one moment bring one notice [NOT-1]", async (t) => {
+  it("writes one notice for twenty simultaneous expiries [NOT-1]", async (t) => {
     const fixture = await ledgerFixture(t, 20);
     await seat(fixture);
     await fixture.admit([], arrivals(...Array.from({ length: 20 }, (_, n) => envelope(`e${n}`))));
@@ -145,7 +143,7 @@ describe("key loss", () => {
     assert.equal((await fixture.rows("SELECT 1 FROM bridge_audit")).length, 20);
   });
 
-  it("an event expires all the same in a room that its ghosts have left", async (t) => {
+  it("expires an intake envelope in a room that its ghosts have left", async (t) => {
     const { ledger, admit, claim, rows } = await ledgerFixture(t);
     await admit([], arrivals(envelope("e1"), job("q2")));
     await ledger.envelopes.expire(await claimEnvelope(ledger, "e1"), "event_unavailable", T0);
@@ -153,122 +151,5 @@ describe("key loss", () => {
     await admit([], arrivals(envelope("e3")));
     await ledger.envelopes.expire(await claimEnvelope(ledger, "e3"), "key_wait_elapsed", T0);
     assert.deepEqual(await rows(NOTICES), []);
-  });
-
-  it("an encrypted room is told that it is refused, and not where ghosts take part [ENC-1]", async (t) => {
-    const fixture = await ledgerFixture(t);
-    const serving = servingLedger(fixture);
-    const joined = (where: string) =>
-      ({
-        kind: "ghost",
-        room: room(where),
-        ghost: ghost(),
-        membership: "join",
-        inviter: undefined,
-        direct: false,
-      }) as const;
-    const encryption = (where: string) =>
-      ({ kind: "encryption", room: room(where), event: event(`encryption-${where}`) }) as const;
-    let transactions = 0;
-    for (const [ledger, stage] of [
-      [fixture.ledger, "a"],
-      [serving, "c"],
-    ] as const) {
-      for (const how of ["found", "switched"]) {
-        const where = `${stage}-${how}`;
-        const admit = (roomState: readonly (ReturnType<typeof joined> | ReturnType<typeof encryption>)[]) =>
-          ledger.intake.admit({
-            transactionId: `s${++transactions}`,
-            ingress: "transaction",
-            body: Buffer.from("{}"),
-            receivedAt: T0,
-            eventCount: roomState.length,
-            malformed: [],
-            roomState,
-            redacted: [],
-            about: { rooms: [], events: [], related: [] },
-            derive: () => ({ delegations: [], envelopes: [], notices: [] }),
-            capacity: { room: 1, global: 1 },
-            noticeIntervalMs: NOTICE_INTERVAL_MS,
-          });
-        await admit([joined(where)]);
-        if (how === "switched") await admit([encryption(where)]);
-        const [settling] = await ledger.memberships.claim({ limit: 1, now: T0, leaseUntil: T0 + LEASE_MS });
-        assert.ok(settling);
-        const members = ["@alice:a.test" as UserId];
-        await ledger.memberships.recordRoomFacts(settling, { encrypted: how === "found", members }, T0);
-      }
-    }
-    assert.deepEqual(await fixture.rows("SELECT kind, room_id FROM bridge_notices ORDER BY room_id"), [
-      { kind: "encrypted_room_refused", room_id: room("a-found") },
-      { kind: "encrypted_room_refused", room_id: room("a-switched") },
-    ]);
-    assert.deepEqual(await fixture.rows("SELECT DISTINCT encrypted FROM bridge_rooms"), [
-      { encrypted: true },
-    ]);
-  });
-
-  it("the ghosts that are in a room; of an unknown room nothing is known", async (t) => {
-    const fixture = await ledgerFixture(t);
-    for (const who of ["b", "a"]) await seat(fixture, room("r"), ghost(who));
-    await fixture.pool.query(
-      "INSERT INTO bridge_ghost_rooms (room_id, ghost_mxid, membership) VALUES ('!r', '@agent_c:a.test', 'invite'), ('!left', '@agent_c:a.test', 'leave')",
-    );
-    const found = await fixture.ledger.memberships.joinedGhosts([room("r"), room("left"), room("unknown")]);
-    assert.deepEqual(
-      [...found].sort(([left], [right]) => (left < right ? -1 : 1)),
-      [
-        [room("left"), []],
-        [room("r"), [ghost("a"), ghost("b")]],
-      ],
-    );
-    assert.equal((await fixture.ledger.memberships.joinedGhosts([])).size, 0);
-  });
-
-  it("a read position is moved by whoever knows where it stands, and by nobody else [ENC-2]", async (t) => {
-    const { ledger } = await ledgerFixture(t);
-    const overtaken = { code: "lease_lost" };
-    await assert.rejects(ledger.roomPositions.set(ghost(), "s1", undefined), overtaken, "no such ghost");
-    await ledger.ghosts.ensureDevice(ghost(), "DEVICE", T0);
-    for (const [set, read] of [
-      [ledger.roomPositions.set, ledger.roomPositions.get],
-      [ledger.toDevicePositions.set, ledger.toDevicePositions.get],
-    ] as const) {
-      await set(ghost(), "s1", undefined);
-      await set(ghost(), "s5", "s1");
-      // What another had read before that: back, on, and away.
-      for (const since of ["s3", "s9", null]) {
-        await assert.rejects(set(ghost(), since, "s1"), overtaken);
-        await assert.rejects(set(ghost(), since, undefined), overtaken);
-      }
-      assert.equal(await read(ghost()), "s5");
-    }
-  });
-
-  it("a ghost's read positions move, are forgotten, and know nothing of each other", async (t) => {
-    const { ledger } = await ledgerFixture(t);
-    assert.equal(await ledger.toDevicePositions.get(ghost()), undefined);
-    await ledger.ghosts.ensureDevice(ghost(), "DEVICE", T0);
-    await ledger.toDevicePositions.set(ghost(), "s1", undefined);
-    await ledger.roomPositions.set(ghost(), "s2", undefined);
-    assert.deepEqual(
-      [await ledger.toDevicePositions.get(ghost()), await ledger.roomPositions.get(ghost())],
-      ["s1", "s2"],
-    );
-    await ledger.toDevicePositions.set(ghost(), null, "s1");
-    assert.deepEqual(
-      [await ledger.toDevicePositions.get(ghost()), await ledger.roomPositions.get(ghost())],
-      [undefined, "s2"],
-    );
-  });
-
-  it("a room that was encrypted once is remembered as such [ENC-7]", async (t) => {
-    const { ledger, pool } = await ledgerFixture(t);
-    const secret = room("secret");
-    assert.equal(await ledger.memberships.isRoomEncrypted(secret), false);
-    await pool.query("INSERT INTO bridge_rooms (room_id) VALUES ($1)", [secret]);
-    assert.equal(await ledger.memberships.isRoomEncrypted(secret), false);
-    await pool.query("UPDATE bridge_rooms SET encrypted = true WHERE room_id = $1", [secret]);
-    assert.equal(await ledger.memberships.isRoomEncrypted(secret), true);
   });
 });

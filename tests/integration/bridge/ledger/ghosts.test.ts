@@ -1,9 +1,9 @@
-// What the ledger keeps of ghosts' devices: nothing said of one device touches another.
+// Ghosts' devices and read positions: a write about one device never touches another.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { createGhosts, createReadPositions } from "../../../../src/bridge/ledger/ghosts.ts";
 import { testDatabase } from "../../../support/database.ts";
-import { ghost, T0 } from "../../../support/ledger.ts";
+import { ghost, ledgerFixture, T0 } from "../../../support/ledger.ts";
 
 const OTHER = ghost("other");
 
@@ -30,8 +30,8 @@ async function fixture(t: TestContext) {
   return { pool, ledger };
 }
 
-describe("ghost devices", () => {
-  it("an epoch only grows, and is the device's own [ENC-2]", async (t) => {
+describe("ghosts", () => {
+  it("raises the epoch of the named device alone [ENC-2]", async (t) => {
     const { ledger } = await fixture(t);
     assert.equal(await ledger.raiseEpoch(ghost(), "DEVICE"), 1n);
     assert.equal(await ledger.raiseEpoch(ghost(), "DEVICE"), 2n);
@@ -41,7 +41,7 @@ describe("ghost devices", () => {
     assert.equal(await ledger.recordedDevice(ghost("nobody")), undefined);
   });
 
-  it("that a device had keys is remembered from the first time on [ENC-2]", async (t) => {
+  it("remembers the first time that the homeserver had a device's keys [ENC-2]", async (t) => {
     const { ledger } = await fixture(t);
     assert.equal(await ledger.hadKeys(ghost(), "DEVICE"), false);
     await ledger.recordPublished(ghost(), "ANOTHER", T0);
@@ -53,7 +53,7 @@ describe("ghost devices", () => {
     assert.equal((await ledger.recordedDevice(ghost()))?.store?.publishedAt, T0);
   });
 
-  it("a stop is recorded once a reason, and lifted [ENC-2]", async (t) => {
+  it("records a stop once per reason, and lifts it [ENC-2]", async (t) => {
     const { ledger } = await fixture(t);
     const stopped = async () => (await ledger.recordedDevice(ghost()))?.stopped;
     await ledger.recordStopped(ghost(), "ANOTHER", "store_lost", T0);
@@ -67,7 +67,7 @@ describe("ghost devices", () => {
     assert.equal(await stopped(), undefined);
   });
 
-  it("a reset forgets the device it names, whole, and no other [ENC-2]", async (t) => {
+  it("deletes exactly the named device at a reset, with its store [ENC-2]", async (t) => {
     const { ledger, pool } = await fixture(t);
     await ledger.recordStopped(ghost(), "DEVICE", "store_behind", T0);
     const records = async () => (await pool.query("SELECT FROM bridge_crypto_records")).rowCount;
@@ -87,7 +87,7 @@ describe("ghost devices", () => {
     );
   });
 
-  it("a reset waits for who is writing to the store, and leaves nothing of what was written [ENC-2]", async (t) => {
+  it("waits at a reset for a writer of the store, and leaves none of its records [ENC-2]", async (t) => {
     const { ledger, pool } = await fixture(t);
     const writer = await pool.connect();
     const write = (key: string) =>
@@ -117,5 +117,42 @@ describe("ghost devices", () => {
     }
     assert.equal((await pool.query("SELECT FROM bridge_crypto_records")).rowCount, 0);
     assert.equal((await pool.query("SELECT FROM bridge_crypto_stores")).rowCount, 0);
+  });
+
+  it("moves a read position only from the position that the caller has read [ENC-2]", async (t) => {
+    const { ledger } = await ledgerFixture(t);
+    const overtaken = { code: "lease_lost" };
+    await assert.rejects(ledger.roomPositions.set(ghost(), "s1", undefined), overtaken, "no such ghost");
+    await ledger.ghosts.ensureDevice(ghost(), "DEVICE", T0);
+    for (const [set, read] of [
+      [ledger.roomPositions.set, ledger.roomPositions.get],
+      [ledger.toDevicePositions.set, ledger.toDevicePositions.get],
+    ] as const) {
+      await set(ghost(), "s1", undefined);
+      await set(ghost(), "s5", "s1");
+      // What another had read before that: back, on, and away.
+      for (const since of ["s3", "s9", null]) {
+        await assert.rejects(set(ghost(), since, "s1"), overtaken);
+        await assert.rejects(set(ghost(), since, undefined), overtaken);
+      }
+      assert.equal(await read(ghost()), "s5");
+    }
+  });
+
+  it("keeps the two read positions of a ghost apart, and deletes them", async (t) => {
+    const { ledger } = await ledgerFixture(t);
+    assert.equal(await ledger.toDevicePositions.get(ghost()), undefined);
+    await ledger.ghosts.ensureDevice(ghost(), "DEVICE", T0);
+    await ledger.toDevicePositions.set(ghost(), "s1", undefined);
+    await ledger.roomPositions.set(ghost(), "s2", undefined);
+    assert.deepEqual(
+      [await ledger.toDevicePositions.get(ghost()), await ledger.roomPositions.get(ghost())],
+      ["s1", "s2"],
+    );
+    await ledger.toDevicePositions.set(ghost(), null, "s1");
+    assert.deepEqual(
+      [await ledger.toDevicePositions.get(ghost()), await ledger.roomPositions.get(ghost())],
+      [undefined, "s2"],
+    );
   });
 });

@@ -1,0 +1,149 @@
+// What ghosts do about rooms, and what the ledger knows about the rooms that they are in.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
+import { createLedger } from "../../../../src/bridge/ledger/ledger.ts";
+import type { UserId } from "../../../../src/domain/identifiers.ts";
+import { NOTICE_INTERVAL_MS, seat } from "../../../support/intake-envelopes.ts";
+import { event, ghost, LEASE_MS, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+
+const joined = (name = "r") =>
+  ({
+    kind: "ghost",
+    room: room(name),
+    ghost: ghost(),
+    membership: "join",
+    inviter: undefined,
+    direct: false,
+  }) as const;
+
+describe("memberships", () => {
+  it("makes a ghost read the room again when a member joins or leaves while it reads", async (t) => {
+    const { ledger, admit, rows } = await ledgerFixture(t);
+    await admit([], { roomState: [joined()] });
+    const request = { limit: 1, now: T0, leaseUntil: T0 + LEASE_MS };
+    const [settling] = await ledger.memberships.claim(request);
+    assert.ok(settling);
+    const bob = { kind: "member", room: room("r"), user: "@bob:a.test" as UserId, joined: true } as const;
+    await admit([], { roomState: [bob] });
+    await ledger.memberships.recordRoomFacts(settling, { encrypted: false, members: [ghost()] }, T0);
+    assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);
+    assert.deepEqual(await rows("SELECT user_id FROM bridge_room_members"), [{ user_id: "@bob:a.test" }]);
+    // The last one leaves and comes back before the ghost has left: it stays.
+    const [again] = await ledger.memberships.claim(request);
+    assert.ok(again);
+    await ledger.memberships.recordRoomFacts(again, { encrypted: false, members: [bob.user] }, T0);
+    await admit([], { roomState: [{ ...bob, joined: false }] });
+    assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);
+    const [looking] = await ledger.memberships.claim({ ...request, now: Date.now() });
+    assert.ok(looking);
+    await ledger.memberships.recordRoomFacts(looking, { encrypted: false, members: [ghost()] }, T0);
+    assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "leave" }]);
+    await admit([], { roomState: [bob] });
+    assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);
+  });
+
+  it("keeps an invitation when an older leave arrives after it, and drops it when it was withdrawn", async (t) => {
+    const { admit, rows } = await ledgerFixture(t);
+    const told = (membership: "invite" | "leave", originServerTs: number) =>
+      admit([], {
+        roomState: [
+          {
+            kind: "ghost",
+            room: room("r"),
+            ghost: ghost(),
+            membership,
+            inviter: membership === "invite" ? ("@alice:a.test" as UserId) : undefined,
+            direct: false,
+            originServerTs,
+          },
+        ],
+      });
+    const known = async () => (await rows("SELECT membership, task FROM bridge_ghost_rooms"))[0];
+    await told("invite", T0 + 2_000);
+    await told("invite", T0);
+    await told("leave", T0 + 1_000);
+    assert.deepEqual(await known(), { membership: "invite", task: "answer_invite" });
+    await told("leave", T0 + 3_000);
+    assert.deepEqual(await known(), { membership: "leave", task: null });
+    await told("invite", T0 + 1_500);
+    assert.deepEqual(await known(), { membership: "invite", task: "answer_invite" });
+    await told("leave", T0 + 1_500);
+    assert.deepEqual(await known(), { membership: "leave", task: null });
+  });
+
+  it("writes the notice of a refused encrypted room unless ghosts take part in encrypted rooms [ENC-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const serving = createLedger(fixture.pool, ContentKeys.parse(Buffer.alloc(32, 7).toString("base64")), {
+      noticeIntervalMs: NOTICE_INTERVAL_MS,
+      servesEncryptedRooms: true,
+      isGhost: (user) => user.startsWith("@agent_"),
+    });
+    const encryption = (where: string) =>
+      ({ kind: "encryption", room: room(where), event: event(`encryption-${where}`) }) as const;
+    let transactions = 0;
+    for (const [ledger, stage] of [
+      [fixture.ledger, "a"],
+      [serving, "c"],
+    ] as const) {
+      for (const how of ["found", "switched"]) {
+        const where = `${stage}-${how}`;
+        const admit = (roomState: readonly (ReturnType<typeof joined> | ReturnType<typeof encryption>)[]) =>
+          ledger.intake.admit({
+            transactionId: `s${++transactions}`,
+            ingress: "transaction",
+            body: Buffer.from("{}"),
+            receivedAt: T0,
+            eventCount: roomState.length,
+            malformed: [],
+            roomState,
+            redacted: [],
+            about: { rooms: [], events: [], related: [] },
+            derive: () => ({ delegations: [], envelopes: [], notices: [] }),
+            capacity: { room: 1, global: 1 },
+            noticeIntervalMs: NOTICE_INTERVAL_MS,
+          });
+        await admit([joined(where)]);
+        if (how === "switched") await admit([encryption(where)]);
+        const [settling] = await ledger.memberships.claim({ limit: 1, now: T0, leaseUntil: T0 + LEASE_MS });
+        assert.ok(settling);
+        const members = ["@alice:a.test" as UserId];
+        await ledger.memberships.recordRoomFacts(settling, { encrypted: how === "found", members }, T0);
+      }
+    }
+    assert.deepEqual(await fixture.rows("SELECT kind, room_id FROM bridge_notices ORDER BY room_id"), [
+      { kind: "encrypted_room_refused", room_id: room("a-found") },
+      { kind: "encrypted_room_refused", room_id: room("a-switched") },
+    ]);
+    assert.deepEqual(await fixture.rows("SELECT DISTINCT encrypted FROM bridge_rooms"), [
+      { encrypted: true },
+    ]);
+  });
+
+  it("returns the joined ghosts of known rooms, and nothing about unknown ones", async (t) => {
+    const fixture = await ledgerFixture(t);
+    for (const who of ["b", "a"]) await seat(fixture, room("r"), ghost(who));
+    await fixture.pool.query(
+      "INSERT INTO bridge_ghost_rooms (room_id, ghost_mxid, membership) VALUES ('!r', '@agent_c:a.test', 'invite'), ('!left', '@agent_c:a.test', 'leave')",
+    );
+    const found = await fixture.ledger.memberships.joinedGhosts([room("r"), room("left"), room("unknown")]);
+    assert.deepEqual(
+      [...found].sort(([left], [right]) => (left < right ? -1 : 1)),
+      [
+        [room("left"), []],
+        [room("r"), [ghost("a"), ghost("b")]],
+      ],
+    );
+    assert.equal((await fixture.ledger.memberships.joinedGhosts([])).size, 0);
+  });
+
+  it("remembers that a room was encrypted [ENC-7]", async (t) => {
+    const { ledger, pool } = await ledgerFixture(t);
+    const secret = room("secret");
+    assert.equal(await ledger.memberships.isRoomEncrypted(secret), false);
+    await pool.query("INSERT INTO bridge_rooms (room_id) VALUES ($1)", [secret]);
+    assert.equal(await ledger.memberships.isRoomEncrypted(secret), false);
+    await pool.query("UPDATE bridge_rooms SET encrypted = true WHERE room_id = $1", [secret]);
+    assert.equal(await ledger.memberships.isRoomEncrypted(secret), true);
+  });
+});

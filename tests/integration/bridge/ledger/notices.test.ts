@@ -1,0 +1,50 @@
+// How often notices are sent, and by which worker.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { EventId } from "../../../../src/domain/identifiers.ts";
+import { ACCEPTED, BUCKET, job, LEASE_MS, ledgerFixture, T0 } from "../../../support/ledger.ts";
+
+describe("notices", () => {
+  it("writes one notice for twenty simultaneous refusals in one room [NOT-1]", async (t) => {
+    const { delegations, admit, claimOne, rows } = await ledgerFixture(t, 20);
+    await admit(Array.from({ length: 20 }, (_, n) => job(`q${n}`)));
+    const following = [];
+    for (let n = 0; n < 20; n++) {
+      const one = await claimOne();
+      await delegations.beginDispatch(one.lease, BUCKET, T0);
+      await delegations.recordAccepted(one.lease, ACCEPTED, T0);
+      following.push(one);
+    }
+    const outcome = {
+      state: "failed",
+      stage: "follow",
+      reason: "sender_policy_rejected",
+      notice: "policy_denied",
+    } as const;
+    await Promise.all(following.map((one) => delegations.finish(one.lease, outcome, T0 + 1)));
+    assert.equal((await rows("SELECT 1 FROM bridge_notices")).length, 1);
+  });
+
+  it("refuses an attempt to send an abandoned event, and a notice that another worker has claimed [DEL-4]", async (t) => {
+    const { ledger, delegations, admit, claimOne } = await ledgerFixture(t);
+    await admit([job("q1")]);
+    const one = await claimOne();
+    await delegations.beginDispatch(one.lease, BUCKET, T0);
+    const part = { eventType: "m.room.message", content: {} };
+    const sends = await delegations.recordReply(one.lease, { parts: [part], agentVersion: undefined }, T0);
+    assert.ok(sends !== "canceled" && sends[0] !== undefined);
+    await delegations.finish(
+      one.lease,
+      { state: "failed", stage: "reply", reason: "reply_refused", notice: "delegation_failed" },
+      T0,
+    );
+    await assert.rejects(delegations.recordAttempt(sends[0].sendId, T0), { code: "lease_lost" });
+    const claimNotices = (now: number) => ledger.notices.claim({ limit: 1, now, leaseUntil: now + LEASE_MS });
+    const [stale] = await claimNotices(T0);
+    const [fresh] = await claimNotices(T0 + LEASE_MS);
+    assert.ok(stale && fresh);
+    await assert.rejects(ledger.notices.recordAttempt(stale, T0), { code: "lease_lost" });
+    await ledger.notices.recordAttempt(fresh, T0);
+    await ledger.notices.recordSent(fresh, "$said" as EventId);
+  });
+});
