@@ -6,8 +6,8 @@ import "fake-indexeddb/auto";
 import { StoreHandle } from "@matrix-org/matrix-sdk-crypto-wasm";
 import { Pool } from "pg";
 import { pino } from "pino";
-import { createMachines } from "../src/bridge/crypto/machines.ts";
-import type { EncryptedRoomEvent, Machines } from "../src/bridge/crypto/types.ts";
+import type { EncryptedRoomEvent } from "../src/bridge/crypto/decrypt-event.ts";
+import { Machines } from "../src/bridge/crypto/machines.ts";
 import { ContentKeys } from "../src/bridge/ledger/content-keys.ts";
 import { migrate } from "../src/bridge/ledger/migrate.ts";
 import { systemClock, systemRandom } from "../src/domain/clock.ts";
@@ -30,7 +30,7 @@ const GHOSTS = ["@agent_one:a.test", "@agent_two:a.test"] as const;
 type Json = Record<string, unknown>;
 
 function machines(databaseUrl: string, threads: number): Machines {
-  return createMachines({
+  return new Machines({
     threads,
     databaseUrl,
     storeKeys: ContentKeys.parse(Buffer.alloc(32, 1).toString("base64")),
@@ -98,10 +98,10 @@ async function scene(databaseUrl: string, threads: number) {
   const ghosts = GHOSTS.map((ghost) => new GhostSide(server, ours, ghost, `DEVICE${threads}`));
   for (const ghost of ghosts) {
     await ghost.create();
-    await ghost.follow(ALICE);
+    await ghost.track(ALICE);
   }
-  await bare.follow(ALICE);
-  await volatile.follow(ALICE);
+  await bare.track(ALICE);
+  await volatile.track(ALICE);
   let rooms = 0;
   return {
     bare,

@@ -3,17 +3,15 @@
 // outlive whatever may still send, and their machines end last.
 import type { Logger } from "pino";
 import type { Clock, Random } from "../domain/clock.ts";
-import type { EventId, GhostMxid, RoomId } from "../domain/identifiers.ts";
+import type { EventId, GhostMxid } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { AgentDirectory } from "./agents/directory.ts";
 import type { BridgeConfig } from "./config.ts";
 import { deviceReadiness } from "./crypto/device-readiness.ts";
-import type { GhostDevices } from "./crypto/device-types.ts";
-import { createGhostDevices } from "./crypto/devices.ts";
+import { GhostDevices } from "./crypto/ghost-devices.ts";
 import { IntakeEnvelopeWorker } from "./crypto/intake-envelope-worker.ts";
-import { createMachines } from "./crypto/machines.ts";
+import { Machines } from "./crypto/machines.ts";
 import type { Database } from "./database.ts";
-import type { Readiness } from "./health/health-server.ts";
 import type { EncryptedIntake } from "./intake/handle-transaction.ts";
 import type { Namespace } from "./intake/namespace.ts";
 import type { Admitted } from "./ledger/admission.ts";
@@ -21,7 +19,7 @@ import { ContentKeys } from "./ledger/content-keys.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Ghosts } from "./matrix/ghosts.ts";
 import type { Homeserver } from "./matrix/homeserver.ts";
-import type { Seal } from "./matrix/send.ts";
+import type { EncryptEvent } from "./matrix/send.ts";
 import { deviceMetrics, intakeEnvelopeMetrics, type Metrics, recordDevices } from "./metrics.ts";
 
 export interface EncryptionOptions {
@@ -42,28 +40,10 @@ export interface EncryptionOptions {
   readonly onExpired: () => void;
 }
 
-export interface Encryption {
-  readonly intake: EncryptedIntake;
-  /** Reads back a ghost's to-device messages. */
-  readonly catchup: (ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>;
-  /** Makes what is sent ready for its room; undefined where encrypted rooms are refused. */
-  readonly seal: Seal | undefined;
-  start(): void;
-  /** Intake intake envelopes were admitted. */
-  wake(): void;
-  /** These events were redacted. */
-  redacted(events: readonly EventId[]): void;
-  readiness(): Promise<readonly Readiness[]>;
-  /** Before a scrape: gauges of devices. */
-  record(): void;
-  /** Looks at nothing more that waits. */
-  drainWorker(): Promise<void>;
-  /** Closes the devices: nothing can be sent into encrypted rooms after it. */
-  close(): Promise<void>;
-}
+export type Encryption = NonNullable<ReturnType<typeof createEncryption>>;
 
 /** Undefined when `encryption.mode` is `refuse`. */
-export function createEncryption(options: EncryptionOptions): Encryption | undefined {
+export function createEncryption(options: EncryptionOptions) {
   const { config, agents, metrics, clock, random, log } = options;
   const { encryption, limits } = config;
   const { mode, storeKeys } = encryption;
@@ -71,13 +51,11 @@ export function createEncryption(options: EncryptionOptions): Encryption | undef
   const takesPart = mode === "on";
   const ending = new AbortController();
 
-  const keysCame = (rooms: readonly RoomId[]) => {
-    void worker?.keysCame(rooms).catch(() => metrics.workerErrors.inc({ worker: "intake_envelopes" }));
-  };
-  const devices: GhostDevices = createGhostDevices({
+  const countError = () => metrics.workerErrors.inc({ worker: "intake_envelopes" });
+  const devices = new GhostDevices({
     ...options,
     machines: (onLost) =>
-      createMachines({
+      new Machines({
         threads: encryption.threads,
         databaseUrl: options.database.url,
         storeKeys: ContentKeys.parse(readSecret(storeKeys, config.directory)),
@@ -88,10 +66,10 @@ export function createEncryption(options: EncryptionOptions): Encryption | undef
         onLost,
       }),
     observe: deviceMetrics(metrics),
-    onNewKeys: keysCame,
+    onNewKeys: (rooms) => void worker?.keysCame(rooms).catch(countError),
     configured: async () => [...(await agents.current()).byGhost.keys()],
   });
-  const worker = takesPart
+  const worker: IntakeEnvelopeWorker | undefined = takesPart
     ? new IntakeEnvelopeWorker({
         ...options,
         devices,
@@ -104,26 +82,32 @@ export function createEncryption(options: EncryptionOptions): Encryption | undef
       })
     : undefined;
 
+  const intake: EncryptedIntake = {
+    devices,
+    takesPart,
+    plainInEncrypted: encryption.senderDevices === "allow_all",
+    keyWaitMs: encryption.keyWait,
+  };
+  const encryptEvent: EncryptEvent = (actor, room, event) => devices.encryptEvent(actor, room, event);
   return {
-    intake: {
-      devices,
-      takesPart,
-      plainInEncrypted: encryption.senderDevices === "allow_all",
-      keyWaitMs: encryption.keyWait,
-    },
-    catchup: (ghost, signal) => devices.catchup(ghost, signal),
-    seal: takesPart ? (actor, room, event) => devices.encryptFor(actor, room, event) : undefined,
+    intake,
+    /** The catchup of a ghost's to-device messages. */
+    catchup: (ghost: GhostMxid, signal: AbortSignal) => devices.catchup(ghost, signal),
+    /** Makes what is sent ready for its room; undefined where encrypted rooms are refused. */
+    encryptEvent: takesPart ? encryptEvent : undefined,
     start: () => {
       devices.start(ending.signal);
       worker?.start();
     },
+    /** To be called when intake envelopes were admitted. */
     wake: () => worker?.wake(),
-    redacted: (events) => {
-      void worker?.redacted(events).catch(() => metrics.workerErrors.inc({ worker: "intake_envelopes" }));
-    },
+    /** To be called when these events were redacted. */
+    redacted: (events: readonly EventId[]) => void worker?.redacted(events).catch(countError),
     readiness: async () => deviceReadiness(devices, [...(await agents.current()).byGhost.keys()]),
-    record: () => recordDevices(metrics, devices.statuses(), devices.delivery().result),
+    /** Sets the gauges of devices, before a scrape. */
+    record: () => recordDevices(metrics, devices.statuses(), devices.keyDelivery().result),
     drainWorker: async () => await worker?.drain(),
+    /** Closes the devices: nothing can be sent into encrypted rooms after it. */
     close: async () => {
       ending.abort();
       await devices.drain();

@@ -1,8 +1,9 @@
 // The bridge's metrics (Prometheus). Labels come from closed sets alone: no room, user, event or text.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
 import type { CatchupMetrics } from "./catchup/catchup.ts";
-import type { DeviceObserver, DeviceStatus, KeyDelivery } from "./crypto/device-types.ts";
+import type { DeviceObserver, DeviceStatus } from "./crypto/ghost-device.ts";
 import type { IntakeEnvelopeObserver } from "./crypto/intake-envelope-worker.ts";
+import type { KeyDelivery } from "./crypto/key-delivery.ts";
 import type { DelegationObserver } from "./delegation/dependencies.ts";
 import type { IntakeObserver } from "./intake/server.ts";
 import { INTAKE_ENVELOPE_REASONS } from "./ledger/states.ts";

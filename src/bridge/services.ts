@@ -9,7 +9,7 @@ import { CardTrustGate } from "./agents/trust.ts";
 import { AuditExporter } from "./audit/exporter.ts";
 import { type Catchup, createCatchup } from "./catchup/catchup.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
-import { createUnservedExpiry } from "./crypto/unserved-envelopes.ts";
+import { createIntakeEnvelopeExpiry } from "./crypto/expire-intake-envelopes.ts";
 import type { AgentHttp } from "./delegation/a2a/http.ts";
 import { createDelegations } from "./delegation/create.ts";
 import { createEncryption, type Encryption } from "./encryption.ts";
@@ -80,7 +80,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     onDerived: envelopeEvents.derived,
     onExpired: envelopeEvents.expired,
   });
-  const sending = { homeserver, ghosts, clock, seal: encryption?.seal };
+  const sending = { homeserver, ghosts, clock, encryptEvent: encryption?.encryptEvent };
   const audit = new AuditExporter({
     outbox: ledger.audit,
     clock,
@@ -114,12 +114,12 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     ledger: ledger.delegations,
     directory: agents,
     trust,
-    sending: { ...sending, seal: encryption?.seal ?? plainRoomsOnly(ledger.memberships) },
+    sending: { ...sending, encryptEvent: encryption?.encryptEvent ?? plainRoomsOnly(ledger.memberships) },
     metrics: delegationMetrics(metrics, () => wakeups.ended()),
   });
   // In the other modes nobody looks for keys any more, and what still waits for some is ended here.
   const observe = intakeEnvelopeMetrics(metrics, envelopeEvents);
-  const expiry = readsEncrypted ? [] : [createUnservedExpiry({ ledger, clock, log, observe })];
+  const expiry = readsEncrypted ? [] : [createIntakeEnvelopeExpiry({ ledger, clock, log, observe })];
   const { intake, catchup } = createIntake(options, context, { ...base, encryption, wakeups });
   const pruning = createPruning(ledger.intake, options, () =>
     metrics.workerErrors.inc({ worker: "pruning" }),

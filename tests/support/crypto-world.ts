@@ -15,7 +15,8 @@ import {
   type StoreHandle,
   TrustRequirement,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
-import type { EncryptedRoomEvent, Machines } from "../../src/bridge/crypto/types.ts";
+import type { EncryptedRoomEvent } from "../../src/bridge/crypto/decrypt-event.ts";
+import type { Machines } from "../../src/bridge/crypto/machines.ts";
 import type { OutgoingRequest } from "../../src/bridge/matrix/device-api.ts";
 import type { EventId, GhostMxid, RoomId, UserId } from "../../src/domain/identifiers.ts";
 
@@ -189,7 +190,7 @@ export class Person {
     return Object.values(master_key.keys)[0] ?? "";
   }
 
-  async follow(...users: string[]): Promise<void> {
+  async track(...users: string[]): Promise<void> {
     await this.machine.updateTrackedUsers(ids(users));
     await this.work();
   }
@@ -206,7 +207,7 @@ export class Person {
 
   /** Shares the room's key with these users' devices. */
   async share(room: string, ...users: string[]): Promise<void> {
-    await this.follow(...users);
+    await this.track(...users);
     const claim = await this.machine.getMissingSessions(ids(users));
     if (claim) await this.#perform(claim as unknown as Request);
     const settings = new EncryptionSettings();
@@ -296,7 +297,7 @@ export class GhostSide {
     await this.work();
   }
 
-  async follow(...users: string[]): Promise<void> {
+  async track(...users: string[]): Promise<void> {
     await this.machines.track(this.ghost, users as UserId[]);
     await this.work();
   }
@@ -315,7 +316,7 @@ export class GhostSide {
   /** Shares the room's session with these users, and seals a message. */
   async say(room: string, body: string, ...users: string[]) {
     const settings = { rotationMessages: 100, rotationMs: 604_800_000, historyVisibility: "shared" };
-    await this.follow(...users);
+    await this.track(...users);
     const claim = await this.machines.missingSessions(this.ghost, users as UserId[]);
     if (claim) await this.perform([claim]);
     const requests = await this.machines.shareRoomKey(

@@ -1,13 +1,10 @@
 // Ghosts' devices without cryptography: an encrypted event is its own plaintext, and opens once the session
 // it names is known. Keys come as to-device messages, or lie at the homeserver until they are read back.
 import { createHash } from "node:crypto";
-import type {
-  DeviceStatus,
-  GhostDevices,
-  KeyCatchupResult,
-  ToDeviceMessages,
-} from "../../src/bridge/crypto/device-types.ts";
-import type { Decryption, EncryptedRoomEvent } from "../../src/bridge/crypto/types.ts";
+import type { Decryption, EncryptedRoomEvent } from "../../src/bridge/crypto/decrypt-event.ts";
+import type { DeviceStatus } from "../../src/bridge/crypto/ghost-device.ts";
+import type { GhostDevices } from "../../src/bridge/crypto/ghost-devices.ts";
+import type { KeyCatchupResult } from "../../src/bridge/crypto/key-catchup.ts";
 import type { DeviceChanges } from "../../src/bridge/matrix/device-api.ts";
 import type { Outcome } from "../../src/bridge/matrix/outcome.ts";
 import type { GhostMxid, RoomId, UserId } from "../../src/domain/identifiers.ts";
@@ -16,7 +13,7 @@ import { ghost, T0 } from "./ledger.ts";
 type Json = Readonly<Record<string, unknown>>;
 
 export class FakeDevices
-  implements Pick<GhostDevices, "receive" | "decrypt" | "statuses" | "catchup" | "follow" | "sendToDevice">
+  implements Pick<GhostDevices, "receive" | "decrypt" | "statuses" | "catchup" | "track" | "sendToDevice">
 {
   readonly ghosts: readonly GhostMxid[];
   /** Sessions that the devices have. */
@@ -34,7 +31,7 @@ export class FakeDevices
     readonly content: Json;
     readonly to: string;
   }[] = [];
-  readonly followed: UserId[] = [];
+  readonly tracked: UserId[] = [];
   catchups = 0;
 
   constructor(ghosts: readonly string[] = ["docs"]) {
@@ -88,11 +85,15 @@ export class FakeDevices
     return { kind: "ok", value: { messages: found.length, roomsWithNewKeys: found.map(({ room }) => room) } };
   }
 
-  async follow(_ghost: GhostMxid, users: readonly UserId[]): Promise<void> {
-    this.followed.push(...users);
+  async track(_ghost: GhostMxid, users: readonly UserId[]): Promise<void> {
+    this.tracked.push(...users);
   }
 
-  async sendToDevice(from: GhostMxid, type: string, messages: ToDeviceMessages): Promise<Outcome<undefined>> {
+  async sendToDevice(
+    from: GhostMxid,
+    type: string,
+    messages: Parameters<GhostDevices["sendToDevice"]>[2],
+  ): Promise<Outcome<undefined>> {
     for (const [to, devices] of Object.entries(messages)) {
       for (const content of Object.values(devices)) this.sent.push({ ghost: from, type, content, to });
     }

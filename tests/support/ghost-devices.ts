@@ -3,9 +3,8 @@
 import { createServer } from "node:http";
 import type { TestContext } from "node:test";
 import { pino } from "pino";
-import type { GhostDevices } from "../../src/bridge/crypto/device-types.ts";
-import { createGhostDevices } from "../../src/bridge/crypto/devices.ts";
-import { createMachines } from "../../src/bridge/crypto/machines.ts";
+import { GhostDevices } from "../../src/bridge/crypto/ghost-devices.ts";
+import { Machines } from "../../src/bridge/crypto/machines.ts";
 import { readDevicePart } from "../../src/bridge/intake/device-part.ts";
 import { createNamespace } from "../../src/bridge/intake/namespace.ts";
 import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
@@ -118,11 +117,11 @@ function openSide(
     ...parts,
     hadKeys: (ghost, deviceId) => ledger.ghosts.hadKeys(ghost, deviceId),
   });
-  const devices = createGhostDevices({
+  const devices = new GhostDevices({
     ...parts,
     ghosts,
     machines: (onLost) =>
-      createMachines({
+      new Machines({
         threads: 1,
         databaseUrl: database.url,
         storeKeys: ContentKeys.parse(options.keys ?? storeKey(1)),

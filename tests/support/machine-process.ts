@@ -3,13 +3,13 @@
 // Arguments: database URL, ghost, device.
 import { createInterface } from "node:readline";
 import { pino } from "pino";
-import { createMachines } from "../../src/bridge/crypto/machines.ts";
+import { Machines } from "../../src/bridge/crypto/machines.ts";
 import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { GhostMxid } from "../../src/domain/identifiers.ts";
 
 const [databaseUrl = "", ghost = "", device = ""] = process.argv.slice(2);
-const machines = createMachines({
+const machines = new Machines({
   threads: 1,
   databaseUrl,
   storeKeys: ContentKeys.parse(Buffer.alloc(32, 1).toString("base64")),

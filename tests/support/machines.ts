@@ -1,12 +1,7 @@
 // Machines for a test: on a database of its own, closed before it is dropped.
 import type { TestContext } from "node:test";
 import { pino } from "pino";
-import {
-  createMachines,
-  type LossReason,
-  type MachinesDependencies,
-} from "../../src/bridge/crypto/machines.ts";
-import type { Machines } from "../../src/bridge/crypto/types.ts";
+import { type LossReason, Machines, type MachinesDependencies } from "../../src/bridge/crypto/machines.ts";
 import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { GhostMxid } from "../../src/domain/identifiers.ts";
@@ -33,7 +28,7 @@ export async function machinesScene(t: Pick<TestContext, "after">): Promise<Mach
     database,
     start: (options = {}) => {
       const lost: { ghost: GhostMxid; why: LossReason }[] = [];
-      const machines = createMachines({
+      const machines = new Machines({
         threads: 1,
         databaseUrl: database.url,
         storeKeys: ContentKeys.parse(options.keys ?? storeKey(1)),

@@ -1,7 +1,7 @@
-// Reading back what the homeserver's transactions lose (docs/decisions/0009): at the bridge's start, after
-// the homeserver was away, and in quiet times just to move the position.
-// Invariants: transactions stay the one live path; what is read back goes through the same intake, before
-// the transactions that come meanwhile, which wait for it, though never for long.
+// The catchup: reads what the homeserver's transactions lost (docs/decisions/0009), at the bridge's start, after the
+// homeserver was away, and in quiet times to move the positions.
+// Invariants: transactions stay the one live path; the events of a catchup go through the same intake, before the
+// transactions that come meanwhile, which wait for the catchup within a bound.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
@@ -11,12 +11,12 @@ import type { AgentDirectory } from "../agents/directory.ts";
 import type { ReadPositions } from "../ledger/ghosts.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { HomeserverOptions } from "../matrix/http.ts";
-import { HandledEvents } from "./handled-events.ts";
+import { HandledEvents } from "./found-events.ts";
 import { HomeserverWatch } from "./homeserver-watch.ts";
 import { RoomCatchup, type RoomCatchupOptions, type RoomCatchupResult } from "./room-catchup.ts";
 import { SyncApi } from "./sync-api.ts";
 
-/** Why something was read back. */
+/** Why a catchup ran. */
 export type CatchupCause = "start" | "homeserver_back" | "quiet";
 
 export interface CatchupMetrics {
@@ -32,14 +32,14 @@ export interface CatchupOptions {
   readonly positions: ReadPositions;
   readonly intake: RoomCatchupOptions["intake"];
   readonly catchupRoomState: RoomCatchupOptions["catchupRoomState"];
-  /** Whether rooms are read back. */
+  /** Whether there is a catchup of rooms. */
   readonly rooms: boolean;
-  /** Reads back a ghost's to-device messages; absent while ghosts have no keys. */
+  /** The catchup of a ghost's to-device messages; absent while ghosts have no keys. */
   readonly catchup?: (ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>;
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: CatchupMetrics;
-  /** How far apart the rounds in quiet times are. */
+  /** The interval of the rounds in quiet times. */
   readonly quietMs?: number;
 }
 
@@ -47,30 +47,30 @@ export interface Catchup {
   start(): void;
   drain(): Promise<void>;
   /**
-   * Resolves when transactions may be taken: at once, unless something is being read back that comes before
-   * them; then when that is done, five seconds after the first of them came at the latest.
+   * Resolves when transactions may be taken: at once, unless a catchup runs whose events come before them; then when that
+   * has ended, five seconds after the first transaction came at the latest.
    */
   ready(): Promise<void>;
-  /** Told of the events of each committed transaction. */
+  /** To be called with the events of each committed transaction. */
   handled(events: Iterable<EventId>): void;
 }
 
 const QUIET_MS = 60_000;
 /**
- * After a stop Synapse may count the bridge as down, and bring what is new only behind everything that was left
- * undelivered. For a minute the rounds are closer together.
+ * After a stop Synapse may count the bridge as down, and send new events only after everything that was left undelivered.
+ * For a minute the rounds are closer together.
  */
 const AFTERMATH_MS = 60_000;
 const AFTERMATH_ROUND_MS = 5_000;
-/** A homeserver with many ghosts is asked ever more rarely: it takes some 10 ms to answer for each. */
+/** The more ghosts, the longer the interval: a homeserver takes some 10 ms to answer for each. */
 const QUIET_MS_PER_GHOST = 500;
 const GATE_MS_MAX = 5_000;
 const AGAIN = { firstMs: 250, maxMs: 8_000 };
-/** About a quarter of a minute. What cannot be read then is left to the rounds in quiet times. */
+/** About a quarter of a minute. What cannot be read by then is left to the rounds in quiet times. */
 const ATTEMPTS_MAX = 7;
 const NO_GHOST_MS = 5_000;
 
-/** While it is shut, transactions wait; not longer than the bound in all. */
+/** While it is shut, transactions wait, but no longer than the bound in all. */
 class Gate {
   readonly #clock: Clock;
   #opening = new AbortController();
@@ -95,7 +95,7 @@ class Gate {
 
   async passed(): Promise<void> {
     if (this.#isOpen) return;
-    // The first who waits sets the bound for all.
+    // The first that waits sets the bound for all.
     this.#waited ??= this.#clock.sleep(GATE_MS_MAX, this.#opening.signal).catch(() => undefined);
     await this.#waited;
   }
@@ -110,8 +110,8 @@ export function createCatchup(options: CatchupOptions): Catchup {
   const gate = new Gate(clock);
   const ending = new AbortController();
   let running: Promise<void> | undefined;
-  /** Since when there is nothing to read back but in quiet times. */
-  let settledAt: number | undefined;
+  /** When the last catchup that transactions waited for ended; undefined while one is due. */
+  let caughtUpAt: number | undefined;
   let quietAt = 0;
 
   const ghostsNow = async () => [...(await agents.current()).byGhost.keys()].sort();
@@ -122,7 +122,7 @@ export function createCatchup(options: CatchupOptions): Catchup {
     const ended = await Promise.allSettled(ghosts.map((ghost) => catchup(ghost, ending.signal)));
     const failed = ended.filter(({ status }) => status === "rejected").length;
     if (failed > 0)
-      log.warn({ ghosts: failed }, "keys could not be read back; what waits asks for them again");
+      log.warn({ ghosts: failed }, "the catchup of keys failed; intake envelopes that wait start it again");
   };
 
   const timed = async (cause: CatchupCause, read: () => Promise<RoomCatchupResult>) => {
@@ -134,11 +134,11 @@ export function createCatchup(options: CatchupOptions): Catchup {
 
   const noteFailure = (error: unknown) => {
     metrics.failed();
-    // The database's words may hold a row's values.
-    log.warn({ err: error instanceof Error ? error.name : "unknown" }, "reading back failed");
+    // A database error's message may hold a row's values.
+    log.warn({ err: error instanceof Error ? error.name : "unknown" }, "the catchup failed");
   };
 
-  /** Reads back, again and again for a while if need be. Positions that did not move are read from later. */
+  /** Runs the catchup until it is complete, a few times at most. Later rounds read from positions that did not move. */
   const catchUpAll = async (cause: CatchupCause) => {
     for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
       ending.signal.throwIfAborted();
@@ -168,11 +168,11 @@ export function createCatchup(options: CatchupOptions): Catchup {
     metrics.homeserverUp(true);
     await catchUpAll(cause);
     gate.open();
-    settledAt = quietAt = clock.now();
+    caughtUpAt = quietAt = clock.now();
     quiet.wake();
     await watch.stopped(await ghostsToWatch(), ending.signal);
     gate.shut();
-    settledAt = undefined;
+    caughtUpAt = undefined;
     metrics.homeserverUp(false);
     log.warn({ event: "homeserver_away" }, "the homeserver has stopped, or is out of reach");
   };
@@ -197,9 +197,9 @@ export function createCatchup(options: CatchupOptions): Catchup {
     clock,
     round: async (signal) => {
       const now = clock.now();
-      if (settledAt !== undefined && now >= quietAt) {
+      if (caughtUpAt !== undefined && now >= quietAt) {
         const ghosts = await ghostsNow();
-        const intervalMs = now - settledAt < AFTERMATH_MS ? roundMs : quietMs;
+        const intervalMs = now - caughtUpAt < AFTERMATH_MS ? roundMs : quietMs;
         quietAt = now + Math.max(intervalMs, ghosts.length * QUIET_MS_PER_GHOST);
         await timed("quiet", () => rooms.quietly(ghosts, AbortSignal.any([signal, ending.signal])));
       }
@@ -224,7 +224,7 @@ export function createCatchup(options: CatchupOptions): Catchup {
       await Promise.all([api.close(), quiet.drain(), running]);
     },
     ready: () => {
-      watch.look();
+      watch.poll();
       return gate.passed();
     },
     handled: (events) => handled.add(events),

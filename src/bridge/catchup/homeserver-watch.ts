@@ -1,6 +1,6 @@
-// Notices at once that the homeserver has stopped, and when it is back.
-// Invariant: a request is always held open while the homeserver counts as up, but for a pause far shorter
-// than any start of a homeserver; so no stop goes unseen, however short.
+// Detects at once that the homeserver has stopped, and when it is back.
+// Invariant: a request is always held open while the homeserver counts as up, except for a pause far shorter than any
+// start of a homeserver; so every stop is detected, however short.
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
@@ -16,13 +16,13 @@ export interface HomeserverWatchOptions {
 
 /** Between two requests. */
 const PAUSE_MS = 100;
-const IS_BACK = { firstMs: 100, maxMs: 1_000 };
-/** What is refused, or asks to wait, says nothing of a stop. */
-const OTHER_MS = 5_000;
+const BACK_POLL = { firstMs: 100, maxMs: 1_000 };
+/** After a refusal, or an answer that asks to wait: neither means that the homeserver stopped. */
+const REFUSED_PAUSE_MS = 5_000;
 
 export class HomeserverWatch {
   readonly #options: HomeserverWatchOptions;
-  #look: () => void = () => undefined;
+  #poll: () => void = () => undefined;
 
   constructor(options: HomeserverWatchOptions) {
     this.#options = options;
@@ -39,7 +39,7 @@ export class HomeserverWatch {
     for (let refusals = 0; ; ) {
       signal.throwIfAborted();
       const ghost = ghosts[refusals % ghosts.length];
-      if (ghost === undefined) throw new TypeError("nobody to watch as");
+      if (ghost === undefined) throw new TypeError("there is no ghost to watch as");
       const ready = await this.#options.ghosts.readyGhost(ghost, signal);
       const reader = { ghost, signal };
       let outcome: Outcome<string>;
@@ -56,7 +56,7 @@ export class HomeserverWatch {
       } else {
         since = undefined;
         refusals += 1;
-        await clock.sleep(OTHER_MS, signal);
+        await clock.sleep(REFUSED_PAUSE_MS, signal);
       }
     }
   }
@@ -69,16 +69,16 @@ export class HomeserverWatch {
     const { api, clock } = this.#options;
     for (let attempts = 0; !(await api.isServing()); attempts++) {
       const waiting = new AbortController();
-      this.#look = () => waiting.abort();
+      this.#poll = () => waiting.abort();
       const either = AbortSignal.any([signal, waiting.signal]);
-      await clock.sleep(backoffMs(IS_BACK, attempts), either).catch(() => undefined);
+      await clock.sleep(backoffMs(BACK_POLL, attempts), either).catch(() => undefined);
       signal.throwIfAborted();
     }
   }
 
-  /** The homeserver has spoken, so it is there: looks now. */
-  look(): void {
-    this.#look();
+  /** To be called when the homeserver has sent something, so that `back` polls it at once. */
+  poll(): void {
+    this.#poll();
   }
 }
 

@@ -1,19 +1,18 @@
-// What was found, as the transactions that would have brought it: one after the other, as they are asked for.
-// Invariants: the events of a room stay in their order; no more than one transaction and a few pages of events are
-// held here; the same events are the same transactions, whether their contents were held or read again.
+// Makes transactions of missed events, as the homeserver would have sent them, one after the other on demand.
+// Invariants: the events of a room stay in their order; no more than one transaction and a few pages of events are held
+// here; the same events make the same transactions, whether their contents were held or read again.
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId } from "../../domain/identifiers.ts";
 import type { Outcome } from "../matrix/outcome.ts";
-import type { FoundEvent, Page, RawEvent } from "./found-event.ts";
+import type { EventsByRoom, FoundEvent, Page, RawEvent } from "./found-events.ts";
 import type { SyncApi } from "./sync-api.ts";
-import type { Window } from "./window.ts";
 
 /** As many events as a homeserver puts into a transaction. */
 const EVENTS_MAX = 100;
 
 /** A body as the homeserver would have sent it. */
 export interface MissedTransaction {
-  /** Of the body alone: the same events read again are the same transaction. */
+  /** A digest of the body, so that the same events read again are the same transaction. */
   readonly transactionId: string;
   readonly body: Uint8Array;
   readonly events: readonly RawEvent[];
@@ -21,9 +20,9 @@ export interface MissedTransaction {
 
 export type RereadApi = Pick<SyncApi, "pageBack" | "event">;
 
-/** A window as transactions, room by room. One that cannot be read now ends them. */
+/** Transactions of the events, room by room. They end with the first event that cannot be read again now. */
 export async function* transactionsOf(
-  window: Window,
+  window: EventsByRoom,
   api: RereadApi,
   signal?: AbortSignal,
 ): AsyncGenerator<Outcome<MissedTransaction>, void> {
@@ -33,13 +32,13 @@ export async function* transactionsOf(
     const events: RawEvent[] = [];
     for (const found of all.slice(from, from + EVENTS_MAX)) {
       const read = found.raw === undefined ? await reread.event(found) : ok(found.raw);
-      // Refused: whoever found it may no longer read it.
+      // Refused: the ghost that found it may no longer read it.
       if (read.kind === "refused") continue;
       if (read.kind === "retry") return yield read;
       events.push(read.value);
     }
     const body = Buffer.from(JSON.stringify({ events }));
-    const transactionId = `recovered-${sha256(body).toString("hex").slice(0, 32)}`;
+    const transactionId = `catchup-${sha256(body).toString("hex").slice(0, 32)}`;
     if (events.length > 0) yield ok({ transactionId, body, events });
   }
 }
@@ -65,7 +64,7 @@ class Reread {
     if (events.kind === "retry") return events;
     const event = events.kind === "ok" ? events.value.get(id) : undefined;
     if (event !== undefined) return ok(event);
-    // Others came into the page since: events of another server, which belong before it.
+    // The page has changed since: events of another server came, which belong before this one.
     return await this.#api.event({ ghost: page.ghost, signal: this.#signal }, page.room, id);
   }
 

@@ -1,20 +1,19 @@
-// Reads as a ghost what happened in its rooms since its position, up to a bound for each room.
-// Invariants: the position given back covers exactly the events given back, but where a room had more than
-// the bound, or all rooms together: then its newest are read, and which rooms those were is told.
+// Reads as a ghost what happened in its rooms since its position, up to a bound.
+// Invariant: the new position covers exactly the events that were read, except where one room or all rooms together had
+// more than the bound: then the newest are read, and those rooms are reported as `cut`.
 import type { RoomId } from "../../domain/identifiers.ts";
 import type { Outcome } from "../matrix/outcome.ts";
-import type { FoundBudget, FoundEvent } from "./found-event.ts";
+import { type EventsByRoom, type FoundBudget, type FoundEvent, whileMember } from "./found-events.ts";
 import type { Changes, Reader, SyncApi } from "./sync-api.ts";
-import { type Window, whileMember } from "./window.ts";
 
 export interface RoomsRead {
-  readonly window: Window;
+  readonly window: EventsByRoom;
   readonly next: string;
   /** Rooms with more events than are read. */
   readonly cut: readonly RoomId[];
 }
 
-/** Answers until nothing new is in one: a homeserver may give an earlier answer to the same question again. */
+/** It reads until an answer holds nothing new, because a homeserver may repeat an earlier answer to the same request. */
 const ANSWERS_MAX = 10;
 /** Pages of a hundred: what a room may have had since the position. */
 const PAGES_MAX = 100;
@@ -26,7 +25,7 @@ export async function readRooms(
   since: string,
   budget: FoundBudget,
 ): Promise<Outcome<RoomsRead>> {
-  const windows: Window[] = [];
+  const windows: EventsByRoom[] = [];
   const cut: RoomId[] = [];
   let position = since;
   for (let answers = 0; answers < ANSWERS_MAX; answers++) {
@@ -42,14 +41,14 @@ export async function readRooms(
   return { kind: "ok", value: { window: inSequence(windows), next: position, cut } };
 }
 
-/** One answer with the rest of those rooms that it tells only the end of. */
+/** One answer, with the rest of those rooms of which it holds only the end. */
 async function completed(
   api: Pick<SyncApi, "pageBack">,
   reader: Reader,
   changes: Changes,
   since: string,
   budget: FoundBudget,
-): Promise<Outcome<{ window: Window; cut: readonly RoomId[] }>> {
+): Promise<Outcome<{ window: EventsByRoom; cut: readonly RoomId[] }>> {
   const { ghost } = reader;
   const window = new Map<RoomId, readonly FoundEvent[]>();
   const cut: RoomId[] = [];
@@ -65,7 +64,7 @@ async function completed(
       }
       const at = { ghost, room, from };
       const page = await api.pageBack(reader, room, from, since);
-      // Refused: the ghost may no longer read there. What it was told stays.
+      // Refused: the ghost may no longer read there. The events of the answer stay.
       if (page.kind === "retry") return page;
       if (page.kind === "refused") break;
       earlier.push(...page.value.events.map((event) => budget.found(event, at, true)));
@@ -74,7 +73,7 @@ async function completed(
     keep(window, room, whileMember([...without(earlier.reverse(), end), ...end], ghost));
   }
   for (const [room, invitation] of changes.invitations) {
-    // It cannot be read again, and is small.
+    // An invitation is small and cannot be read again, so its content is always held.
     const found = budget.found(invitation, { ghost, room, from: changes.next }, true);
     keep(window, room, [{ ...found, raw: invitation }]);
   }
@@ -92,7 +91,7 @@ function keep(window: Map<RoomId, readonly FoundEvent[]>, room: RoomId, events: 
 }
 
 /** Windows of one ghost, one after another in time. */
-function inSequence(windows: readonly Window[]): Window {
+function inSequence(windows: readonly EventsByRoom[]): EventsByRoom {
   const joined = new Map<RoomId, readonly FoundEvent[]>();
   for (const window of windows) {
     for (const [room, events] of window) joined.set(room, [...(joined.get(room) ?? []), ...events]);

@@ -1,18 +1,18 @@
-// Reading as a ghost what the homeserver holds for it: `/sync` without a loop, and pages of a room's past.
-// Invariants: no request here names a device, so that none of them deletes a to-device message; what is
-// read is handed on as the homeserver gave it, a room event with its room.
+// Reads as a ghost what the homeserver holds for it: `/sync` without a loop, and pages of a room's past.
+// Invariants: no request here names a device, so none of them deletes a to-device message; events are returned as the
+// homeserver gave them, with their room.
 // Protocol: Matrix client-server API, "Syncing" and "Getting events for a room".
 import { z } from "zod";
 import { sha256 } from "../../domain/digest.ts";
 import { type EventId, type GhostMxid, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
 import { HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";
 import type { Outcome } from "../matrix/outcome.ts";
-import type { RawEvent } from "./found-event.ts";
+import type { RawEvent } from "./found-events.ts";
 
 /** What a ghost sees of one room since its position, oldest first. */
 export interface RoomChanges {
   readonly events: readonly RawEvent[];
-  /** Where the events before these can be had, when they are not all. */
+  /** Where the earlier events can be read, when these are not all. */
   readonly before: string | undefined;
 }
 
@@ -32,18 +32,18 @@ export interface Reader {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** How long a request is held open that only waits for the homeserver to stop. */
+/** How long a request is held open that only detects a stop of the homeserver. */
 export const WATCH_MS = 30_000;
 const WATCH_GRACE_MS = 15_000;
-/** A page of a room's past: a hundred events, each with what others have put to it. */
+/** A page of a room's past: a hundred events, each with its aggregated relations. */
 const RESPONSE_BYTES_MAX = 64 * 1024 * 1024;
-/** What all rooms of a ghost may tell in one answer, before it is asked for less. */
+/** Size of one answer about all rooms of a ghost, above which a smaller one is requested. */
 const CHANGES_BYTES_MAX = 16 * 1024 * 1024;
 const TIMELINE_LIMIT = 50;
 const PAGE_LIMIT = 100;
 const ANSWERS_MAX = 10;
 
-/** All that intake has a use for. */
+/** The types that intake reads. */
 const TYPES = [
   "m.room.message",
   "m.room.encrypted",
@@ -53,7 +53,7 @@ const TYPES = [
 ];
 const NONE = { types: [] };
 const NOTHING = JSON.stringify({ room: { rooms: [] }, presence: NONE, account_data: NONE });
-/** What is needed of an event to know that it is there. */
+/** The fields that identify an event. */
 const FOUND_FIELDS = ["event_id", "type", "state_key", "unsigned.prev_content.membership"];
 const roomsFilter = (limit: number, fields?: readonly string[]) =>
   JSON.stringify({
@@ -112,7 +112,7 @@ export class SyncApi {
 
   /** The position of this moment. */
   async position(reader: Reader): Promise<Outcome<string>> {
-    // A homeserver may give an answer of minutes ago to the same question; what follows on it ends at now.
+    // A homeserver may repeat an answer of minutes ago to the same request; reading on from it ends at now.
     let since: string | undefined;
     for (let answers = 0; ; answers++) {
       const outcome = await this.#reading.request("sync_position", {
@@ -132,7 +132,7 @@ export class SyncApi {
     }
   }
 
-  /** Holds a request open until the homeserver answers it, which it does when the time is up, or stops. */
+  /** Holds a request open until the homeserver answers it at the end of the time, or stops. */
   async wait(reader: Reader, since: string): Promise<Outcome<string>> {
     const outcome = await this.#watching.request("watch", {
       method: "GET",
@@ -145,8 +145,8 @@ export class SyncApi {
   }
 
   /**
-   * What happened in the ghost's rooms since `since`; of each room the last events. Of rooms that have together
-   * more than one answer may hold, it is told that there is something, and where it can be had.
+   * What happened in the ghost's rooms since `since`; of each room the last events. When the rooms together have more than
+   * one answer may hold, the answer says only that there are events, and where they can be read.
    */
   async changes(reader: Reader, since: string): Promise<Outcome<Changes>> {
     const whole = await this.#changes(reader, since, roomsFilter(TIMELINE_LIMIT));
@@ -207,7 +207,7 @@ export class SyncApi {
   }
 }
 
-/** `/sync` leaves out the room of an event, for it stands above it. */
+/** `/sync` leaves out the room of an event, because the answer is grouped by room. */
 function inRoom(event: RawEvent, room: RoomId): RawEvent {
   return { ...event, room_id: room };
 }
@@ -229,7 +229,7 @@ function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid): Omit<Changes,
       ({ type, state_key }) => type === "m.room.member" && state_key === ghost,
     );
     if (room === undefined || event === undefined) continue;
-    // It comes stripped of its ID and time, which nothing is recorded by; intake reads whole events alone.
+    // An invitation comes without its ID and time; nothing is recorded by them, but intake reads whole events alone.
     const eventId = `$${sha256(`invitation ${room} ${ghost}`).toString("base64url")}`;
     invitations.set(room, inRoom({ ...event, event_id: eventId, origin_server_ts: 0 }, room));
   }

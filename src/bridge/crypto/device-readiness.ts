@@ -1,25 +1,31 @@
-// What is wrong with ghosts' devices, link by link, and the hint of each: for /readyz and `drawbridge doctor`.
-// Invariant: one ghost's trouble is shown and does not make the bridge unready: the others go on.
+// What is wrong with ghosts' devices, and a hint for each problem: for /readyz and `drawbridge doctor`.
+// Invariant: one ghost's problem is shown and does not make the bridge unready, because the others go on.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { Readiness } from "../health/health-server.ts";
-import { DEVICE_STOP_REASONS } from "../ledger/states.ts";
-import {
-  DEVICE_STOP_MENDS,
-  type DeviceStatus,
-  type GhostDevices,
-  type KeyDelivery,
-  type KeyDeliveryState,
-} from "./device-types.ts";
+import { DEVICE_STOP_REASONS, type DeviceStopReason } from "../ledger/states.ts";
+import type { DeviceStatus } from "./ghost-device.ts";
+import type { GhostDevices } from "./ghost-devices.ts";
+import type { KeyDelivery, KeyDeliveryState } from "./key-delivery.ts";
 
-/** So many ghosts are named for one trouble; the others are counted. */
+/** So many ghosts are named for one problem; the others are counted. */
 const NAMED_MAX = 3;
 
 const FLAGS =
   "In homeserver.yaml set `experimental_features: {msc2409_to_device_messages_enabled: true, msc3202_transaction_extensions: true}`, render the registration again with `drawbridge bridge registration`, and restart the homeserver.";
 
-const DELIVERY_MENDS: Readonly<Record<Exclude<KeyDelivery, "works">, string>> = {
+/** What an operator does about a stopped device. */
+export const DEVICE_STOP_HINTS: Readonly<Record<DeviceStopReason, string>> = {
+  store_lost:
+    "Restore the bridge's database as it was, or give the ghost a new device: `drawbridge ghost device reset`.",
+  store_foreign:
+    "Restore the key file that `encryption.storeKeys` names, or run `drawbridge ghost device reset`.",
+  store_behind: "Restore the newest state of the bridge's database, or run `drawbridge ghost device reset`.",
+  device_deleted: "Find out who deleted the device, then run `drawbridge ghost device reset`.",
+};
+
+const DELIVERY_HINTS: Readonly<Record<Exclude<KeyDelivery, "works">, string>> = {
   unknown:
-    "Nothing yet: a ghost's device sends itself a message and sees whether it comes back. Look again in a minute.",
+    "Nothing yet: a ghost's device sends itself a message to check whether it comes back. Run the command again in a minute.",
   no_to_device: `The homeserver sends no to-device messages in its transactions, so keys come late. ${FLAGS}`,
   no_key_counts: `The homeserver does not count ghosts' keys in its transactions. ${FLAGS}`,
 };
@@ -35,7 +41,7 @@ function named(ghosts: readonly GhostMxid[]): string {
 }
 
 export function deviceReadiness(
-  devices: Pick<GhostDevices, "statuses" | "delivery">,
+  devices: Pick<GhostDevices, "statuses" | "keyDelivery">,
   configured: readonly GhostMxid[],
 ): readonly Readiness[] {
   const known = new Map(devices.statuses().map((status) => [status.ghost, status]));
@@ -64,7 +70,7 @@ export function deviceReadiness(
   for (const reason of DEVICE_STOP_REASONS) {
     const ghosts = configured.filter((ghost) => is(ghost, ({ stopped }) => stopped === reason));
     if (ghosts.length === 0) continue;
-    const hint = `${named(ghosts)}: ${DEVICE_STOP_MENDS[reason]}`;
+    const hint = `${named(ghosts)}: ${DEVICE_STOP_HINTS[reason]}`;
     checks.push({ name: `device_${reason}`, ok: false, blocking: false, found: counted(ghosts), hint });
   }
   check(
@@ -83,23 +89,22 @@ export function deviceReadiness(
     "key_catchup",
     ready,
     (ghost) => is(ghost, ({ catchupFailing }) => catchupFailing),
-    "to-device messages cannot be read back from the homeserver, so lost keys stay lost. Read the homeserver's log.",
+    "the catchup of to-device messages fails, so lost keys stay lost. Read the homeserver's log.",
   );
-  checks.push(deliveryReadiness(devices.delivery()));
+  checks.push(deliveryReadiness(devices.keyDelivery()));
   return checks;
 }
 
-function deliveryReadiness({ result, since, seenAt }: KeyDeliveryState): Readiness {
+function deliveryReadiness({ result, since, observedAt }: KeyDeliveryState): Readiness {
   const check = { name: "keys_by_transaction", blocking: false };
-  const times = since === undefined || seenAt === undefined ? "" : seenSince(since, seenAt);
-  if (result === "works") return { ...check, ok: true, found: `yes${times}; looked at again once an hour` };
-  const hint = DELIVERY_MENDS[result];
-  if (result === "unknown") return { ...check, ok: false, known: false, found: "not found out yet", hint };
-  return { ...check, ok: false, found: `no${times}; looked at again every five minutes`, hint };
-}
-
-function seenSince(since: number, seenAt: number): string {
-  return `, since ${isoTime(since)}, last seen ${isoTime(seenAt)}`;
+  const times =
+    since === undefined || observedAt === undefined
+      ? ""
+      : `, since ${isoTime(since)}, last observed ${isoTime(observedAt)}`;
+  if (result === "works") return { ...check, ok: true, found: `yes${times}; checked again once an hour` };
+  const hint = DELIVERY_HINTS[result];
+  if (result === "unknown") return { ...check, ok: false, known: false, found: "not known yet", hint };
+  return { ...check, ok: false, found: `no${times}; checked again every five minutes`, hint };
 }
 
 function isoTime(at: number): string {

@@ -1,6 +1,6 @@
 // One ghost's device: opened once its store and the homeserver agree about it, published, used, stopped.
-// Invariants: the homeserver hears of a new epoch before it gets keys or messages made after it; once
-// stopped, nothing but a reset, or a start with what was missing put back, lets it take part again.
+// Invariants: the homeserver gets a new epoch before it gets keys or messages made after it; once stopped, nothing but
+// a reset, or a start with what was missing restored, lets the device take part again.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -11,15 +11,35 @@ import type { DeviceApi, DeviceChanges, OutgoingRequest } from "../matrix/device
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, type Refused, type Retry, retry } from "../matrix/outcome.ts";
+import { checkConsistency } from "./device-consistency.ts";
 import { DeviceRequests } from "./device-requests.ts";
-import type { DeviceObserver, DeviceStatus } from "./device-types.ts";
-import { judgeOpening } from "./judge-opening.ts";
-import { KeyCatchup } from "./key-catchup.ts";
+import { KeyCatchup, type KeyCatchupObserver } from "./key-catchup.ts";
 import { ThreadRefusal } from "./machine-thread.ts";
-import type { Machines, OpenResult } from "./types.ts";
+import type { Machines, OpenResult } from "./machines.ts";
+
+export interface DeviceStatus {
+  readonly ghost: GhostMxid;
+  readonly deviceId: string;
+  /** `starting`: not opened yet, or the homeserver did not answer yet; it is tried again by itself. */
+  readonly state: "starting" | "ready" | "stopped";
+  readonly stopped: DeviceStopReason | undefined;
+  /** Whether the device's keys are known to be at the homeserver, and signed by the ghost's identity. */
+  readonly published: boolean;
+  readonly crossSigned: boolean;
+  /** The last catchup of to-device messages failed. */
+  readonly catchupFailing: boolean;
+}
+
+/** What is counted of devices; nothing of it is content. */
+export interface DeviceObserver extends KeyCatchupObserver {
+  stopped(reason: DeviceStopReason): void;
+}
 
 export interface GhostDeviceDependencies {
-  readonly machines: Machines;
+  readonly machines: Pick<
+    Machines,
+    "open" | "receive" | "outgoing" | "sent" | "crossSign" | "track" | "shut"
+  >;
   readonly api: DeviceApi;
   readonly ghosts: Ghosts;
   readonly ledger: Pick<Ledger, "ghosts" | "memberships" | "toDevicePositions">;
@@ -30,7 +50,7 @@ export interface GhostDeviceDependencies {
   readonly onNewKeys: (rooms: readonly RoomId[]) => void;
 }
 
-/** The machine cannot be asked now, and not because the database cannot commit. */
+/** The machine cannot be called now, and not because the database cannot commit. */
 const isUnavailable = (error: unknown) =>
   error instanceof DrawbridgeError &&
   error.code === "device_unavailable" &&
@@ -43,12 +63,12 @@ export class GhostDevice {
   readonly requests: DeviceRequests;
   readonly catchup: KeyCatchup;
   readonly #deps: GhostDeviceDependencies;
-  readonly #followed = new Set<UserId>();
+  readonly #tracked = new Set<UserId>();
   #actor: GhostActor | undefined;
-  /** What came of loading the store; undefined while no machine is open. */
+  /** The result of loading the store; undefined while no machine is open. */
   #opened: OpenResult | undefined;
-  /** Whether its store was found to fit what the homeserver says: nothing comes to the machine before. */
-  #isJudged = false;
+  /** Whether its store was found consistent with the homeserver: nothing reaches the machine before. */
+  #isConsistent = false;
   #opening: Promise<Outcome<GhostActor>> | undefined;
   #isReady = false;
   #stopped: DeviceStopReason | undefined;
@@ -90,9 +110,9 @@ export class GhostDevice {
     return this.#stopped;
   }
 
-  /** Whether its machine can be asked. */
+  /** Whether its machine can be called. */
   get isOpen(): boolean {
-    return this.#opened?.kind === "opened" && this.#isJudged && this.#stopped === undefined;
+    return this.#opened?.kind === "opened" && this.#isConsistent && this.#stopped === undefined;
   }
 
   status(): DeviceStatus | undefined {
@@ -118,13 +138,13 @@ export class GhostDevice {
     if (this.#failure !== undefined && (isTooSoon || this.#stopped !== undefined)) {
       return Promise.resolve(this.#failure);
     }
-    this.#opening = this.#openOrSay();
+    this.#opening = this.#openLogged();
     return this.#opening;
   }
 
   /**
-   * Takes in what a transaction brought. What the machine cannot take now is dropped: the homeserver still
-   * has it, and it is read back.
+   * Takes in what a transaction brought. What the machine cannot take now is dropped: the homeserver still has it, and
+   * the catchup reads it.
    * @throws when the database cannot commit
    */
   async receive(changes: DeviceChanges): Promise<readonly RoomId[]> {
@@ -134,53 +154,53 @@ export class GhostDevice {
       if (rooms.length > 0) this.#deps.onNewKeys(rooms);
       return rooms;
     } catch (error) {
-      // Also when the transaction is refused: it comes again without its to-device messages.
+      // A transaction that is refused comes again without its to-device messages, so they are read then too.
       this.catchup.soon();
       if (!isUnavailable(error)) throw error;
       return [];
     }
   }
 
-  /** Follows users' devices; true when some were not followed before, so that their keys are to be asked for. */
-  async follow(users: readonly UserId[]): Promise<boolean> {
-    const fresh = users.filter((user) => !this.#followed.has(user));
+  /** Tracks users' devices; true when some were not tracked before, so that their keys have to be queried. */
+  async track(users: readonly UserId[]): Promise<boolean> {
+    const fresh = users.filter((user) => !this.#tracked.has(user));
     if (fresh.length === 0 || !this.isOpen) return false;
     await this.#deps.machines.track(this.ghost, fresh);
-    for (const user of fresh) this.#followed.add(user);
+    for (const user of fresh) this.#tracked.add(user);
     return true;
   }
 
   /**
-   * Writes, here and at the homeserver, that the device's state has come further: whoever puts back an
-   * older state is found out by it. Overtaken by a reset, it puts the reset's record back: the new device would
-   * else be taken for one whose store was lost.
+   * Records, here and at the homeserver, that the device's state has advanced, so that a store restored to an older
+   * state is detected. When a reset came meanwhile, the reset's record is written back: the new device would otherwise
+   * be taken for one whose store was lost.
    */
   async raiseEpoch(): Promise<Outcome<undefined>> {
     const { ledger, api } = this.#deps;
     const { ghost, deviceId } = this;
     const epoch = deviceId === undefined ? undefined : await ledger.ghosts.raiseEpoch(ghost, deviceId);
     if (deviceId === undefined || epoch === undefined) return retry("device_unavailable");
-    const told = await api.setDeviceRecord(ghost, { deviceId, epoch });
+    const written = await api.setDeviceRecord(ghost, { deviceId, epoch });
     const recorded = await ledger.ghosts.recordedDevice(ghost);
-    if (recorded === undefined || recorded.deviceId === deviceId) return told;
+    if (recorded === undefined || recorded.deviceId === deviceId) return written;
     await api.setDeviceRecord(ghost, { deviceId: recorded.deviceId, epoch: recorded.store?.epoch ?? 0n });
     return retry("device_unavailable");
   }
 
-  /** The machine was taken away: by another process, or with its thread. It is opened again later. */
+  /** The machine was taken away, by another process or with its thread. It is opened again later. */
   lost(): void {
     if (this.#opened === undefined) return;
-    this.#releaseLeases();
+    this.#forgetMachine();
     this.#failed(retry("ghost_refused"));
   }
 
-  /** It takes no part any more. */
+  /** Ends the device's part until an operator resets it. */
   async stop(reason: DeviceStopReason): Promise<void> {
     if (this.#stopped !== undefined) return;
     const { machines, ledger, clock, log, observe } = this.#deps;
     const { ghost, deviceId } = this;
     const wasOpen = this.#opened !== undefined;
-    this.#releaseLeases();
+    this.#forgetMachine();
     this.#stopped = reason;
     this.#failed(retry("ghost_refused"));
     log.error({ event: "ghost_device_stopped", ghost, deviceId, reason }, "a ghost's device has stopped");
@@ -189,7 +209,7 @@ export class GhostDevice {
     if (wasOpen) await machines.shut(ghost);
   }
 
-  /** Resolves when nothing of it is under way. */
+  /** Resolves when no work of the device is in progress. */
   async drain(): Promise<void> {
     await this.#opening;
     await this.catchup.ended();
@@ -202,11 +222,11 @@ export class GhostDevice {
     return roomsWithNewKeys;
   }
 
-  #releaseLeases(): void {
+  #forgetMachine(): void {
     this.#opened = undefined;
-    this.#isJudged = false;
+    this.#isConsistent = false;
     this.#isReady = false;
-    this.#followed.clear();
+    this.#tracked.clear();
   }
 
   #failed(failure: Retry | Refused): void {
@@ -215,12 +235,12 @@ export class GhostDevice {
     this.#retryAt = this.#deps.clock.now() + afterMs;
   }
 
-  async #openOrSay(): Promise<Outcome<GhostActor>> {
+  async #openLogged(): Promise<Outcome<GhostActor>> {
     let outcome: Outcome<GhostActor>;
     try {
       outcome = await this.#open();
     } catch (error) {
-      // The database, or the machine's thread.
+      // The database or the machine's thread failed.
       const err = error instanceof Error ? error.name : "unknown";
       this.#deps.log.warn({ ghost: this.ghost, err }, "a ghost's device could not be opened");
       outcome = retry("device_unavailable");
@@ -238,7 +258,7 @@ export class GhostDevice {
     const { deviceId } = made.value;
     this.#actor = made.value;
 
-    // The homeserver first: what it was told of is never ahead of the ledger.
+    // The homeserver is read first: what is recorded there is never ahead of the ledger.
     const record = await api.deviceRecord(ghost);
     if (record.kind !== "ok") return record;
     const published = await api.publishedDevice(ghost, deviceId);
@@ -246,23 +266,23 @@ export class GhostDevice {
     this.#opened ??= await machines.open(ghost, deviceId, "load");
     const store = (await ledger.ghosts.recordedDevice(ghost))?.store;
     const facts = { deviceId, opened: this.#opened, store, published: published.value, record: record.value };
-    const judged = judgeOpening(facts);
-    if (judged.kind === "stop") {
-      await this.stop(judged.reason);
+    const found = checkConsistency(facts);
+    if (found.kind === "stop") {
+      await this.stop(found.reason);
       return retry("ghost_refused");
     }
-    if (judged.kind === "create") {
+    if (found.kind === "create") {
       this.#opened = undefined;
       const created = await machines.open(ghost, deviceId, "create");
-      // Another process was faster: what it made is loaded next time.
+      // Another process was faster: the store that it made is loaded next time.
       if (created.kind !== "opened") return retry("device_unavailable");
       this.#opened = created;
     }
-    // It may have been taken away while it was judged.
+    // The machine may have been taken away meanwhile.
     if (this.#opened === undefined) return retry("device_unavailable");
-    this.#isJudged = true;
+    this.#isConsistent = true;
     await ledger.ghosts.recordStopped(ghost, deviceId, undefined, clock.now());
-    // The homeserver itself was put back from a backup: a position of the future would skip messages.
+    // The homeserver itself was restored from a backup: a position from its future would skip messages.
     const isAhead =
       record.value !== undefined && store !== undefined && record.value.epoch + 1n < store.epoch;
     if (isAhead) await ledger.toDevicePositions.set(ghost, null, await ledger.toDevicePositions.get(ghost));
@@ -271,7 +291,7 @@ export class GhostDevice {
     return this.#publish(made.value, published.value?.crossSigned === true);
   }
 
-  /** Has the homeserver know the device's keys and its cross-signing identity. */
+  /** Publishes the device's keys and its cross-signing identity at the homeserver. */
   async #publish(actor: GhostActor, crossSigned: boolean): Promise<Outcome<GhostActor>> {
     const { ledger, clock, log } = this.#deps;
     const { ghost } = this;
@@ -279,12 +299,12 @@ export class GhostDevice {
     if (driven.kind === "retry") return driven;
     const signed = crossSigned ? OK : await this.#crossSign();
     if (signed.kind === "retry") return signed;
-    const seen = await this.#deps.api.publishedDevice(ghost, actor.deviceId);
-    if (seen.kind !== "ok") return seen;
-    if (seen.value === undefined || !this.isOpen) return retry("device_unavailable");
+    const published = await this.#deps.api.publishedDevice(ghost, actor.deviceId);
+    if (published.kind !== "ok") return published;
+    if (published.value === undefined || !this.isOpen) return retry("device_unavailable");
     await ledger.ghosts.recordPublished(ghost, actor.deviceId, clock.now());
     this.#published = true;
-    this.#crossSigned = seen.value.crossSigned;
+    this.#crossSigned = published.value.crossSigned;
     this.#isReady = true;
     this.#failure = undefined;
     log.info(
@@ -306,13 +326,13 @@ export class GhostDevice {
     });
   }
 
-  /** What a refusal says of the device itself. */
+  /** Acts on what a refusal says about the device itself. */
   async #refused(outcome: Refused, kind: OutgoingRequest["kind"] | undefined): Promise<void> {
     if (outcome.errcode === "M_UNKNOWN_DEVICE" && this.#actor !== undefined) {
-      // Stops it when it had keys; one that had none is put again, and goes on.
+      // Stops the device when it had keys; one that had none is made again, and goes on.
       await this.#deps.ghosts.restoreDevice(this.#actor);
     } else if (kind === "keys_upload" && outcome.status === 400) {
-      // Keys of these IDs are there already, and others: this store has made them a second time.
+      // The homeserver has other keys under these IDs: this store has made them a second time.
       await this.stop("store_behind");
     }
   }

@@ -1,11 +1,11 @@
-// The intake envelope worker: opens encrypted events whose keys came late, gets keys that were lost, and ends the
-// wait for those that never come. Invariants:
+// The intake envelope worker: reads encrypted events whose keys came late, fetches keys that were lost, and ends the wait
+// for those that never come. Invariants:
 // - an event becomes delegations only by `ledger.envelopes.derive`, under the fence of the claim;
-// - it is looked at again at growing intervals, and at once when keys came for its room; keys are asked for
+// - an event is tried again at growing intervals, and at once when keys came for its room; its key is requested
 //   `keyRequests.attempts` times at most;
-// - the wait ends at its deadline, after a last look; time in which the homeserver did not answer is given
-//   back, once, so that its outage alone makes nobody's question expire;
-// - however the wait ended, keys that were asked for are asked for no more, unless another event waits for them.
+// - the wait ends at its deadline, after a last attempt; time in which the homeserver did not answer is added, once, so
+//   that its outage alone makes no question expire;
+// - however the wait ended, requested keys are requested no more, unless another event waits for them.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -22,16 +22,17 @@ import type { ClaimedIntakeEnvelope } from "../ledger/intake-envelopes.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { Outcome } from "../matrix/outcome.ts";
-import type { GhostDevices, KeyCatchupResult } from "./device-types.ts";
+import type { GhostDevices } from "./ghost-devices.ts";
+import type { KeyCatchupResult } from "./key-catchup.ts";
 import { type AskedFor, KeyRequests } from "./key-requests.ts";
-import { type Look, type LookDependencies, look } from "./open-intake-envelope.ts";
+import { type Opening, type OpeningDependencies, openIntakeEnvelope } from "./open-intake-envelope.ts";
 
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
-const LOOK_AGAIN = { firstMs: 1_000, maxMs: 30_000 };
+const RETRY = { firstMs: 1_000, maxMs: 30_000 };
 /** How long a device may still turn out to be trusted: its keys are asked of its homeserver meanwhile. */
 const TRUST_GRACE_MS = 15_000;
-const TRUST_LOOK_MS = 1_000;
+const TRUST_RETRY_MS = 1_000;
 const COUNT_INTERVAL_MS = 5_000;
 
 /** How an intake envelope ended, as it is counted. */
@@ -49,9 +50,9 @@ export interface IntakeEnvelopeObserver {
   failed(): void;
 }
 
-export interface IntakeEnvelopeWorkerDependencies extends Pick<LookDependencies, "fetchEvent"> {
+export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependencies, "fetchEvent"> {
   readonly ledger: Pick<Ledger, "envelopes" | "memberships">;
-  readonly devices: Pick<GhostDevices, "decrypt" | "follow" | "catchup" | "sendToDevice" | "statuses">;
+  readonly devices: Pick<GhostDevices, "decrypt" | "track" | "catchup" | "sendToDevice" | "statuses">;
   readonly agents: Pick<AgentDirectory, "current">;
   readonly namespace: Namespace;
   readonly clock: Clock;
@@ -150,7 +151,7 @@ export class IntakeEnvelopeWorker {
   async #workIfHeld(
     envelope: ClaimedIntakeEnvelope,
     ghosts: readonly GhostMxid[],
-    catchup: LookDependencies["catchup"],
+    catchup: OpeningDependencies["catchup"],
     signal: AbortSignal | undefined,
   ): Promise<void> {
     try {
@@ -163,31 +164,31 @@ export class IntakeEnvelopeWorker {
   async #work(
     envelope: ClaimedIntakeEnvelope,
     ghosts: readonly GhostMxid[],
-    catchup: LookDependencies["catchup"],
+    catchup: OpeningDependencies["catchup"],
     signal: AbortSignal | undefined,
   ): Promise<void> {
     // Every ghost has left: nobody may read it any more.
     if (ghosts.length === 0) return this.#expire(envelope, "event_unavailable");
     const { devices, fetchEvent } = this.#deps;
-    const seen = await look({ devices, fetchEvent, catchup }, envelope, ghosts, signal);
-    switch (seen.kind) {
+    const opening = await openIntakeEnvelope({ devices, fetchEvent, catchup }, envelope, ghosts, signal);
+    switch (opening.kind) {
       case "opened":
-        return this.#derive(envelope, ghosts, seen);
-      case "hopeless":
-        return this.#expire(envelope, seen.reason, seen.event && { ghosts, event: seen.event });
+        return this.#derive(envelope, ghosts, opening);
+      case "unreadable":
+        return this.#expire(envelope, opening.reason, opening.event && { ghosts, event: opening.event });
       case "not_trusted":
-        return this.#distrusted(envelope, { ghosts, event: seen.event });
+        return this.#distrusted(envelope, { ghosts, event: opening.event });
       case "unanswered":
-        return this.#unanswered(envelope, seen.afterMs);
+        return this.#unanswered(envelope, opening.afterMs);
       case "missing_key":
-        return this.#missing(envelope, ghosts, seen.event);
+        return this.#missing(envelope, ghosts, opening.event);
     }
   }
 
   async #derive(
     envelope: ClaimedIntakeEnvelope,
     ghosts: readonly GhostMxid[],
-    { event, inside, by }: Extract<Look, { kind: "opened" }>,
+    { event, inside, by }: Extract<Opening, { kind: "opened" }>,
   ): Promise<void> {
     const { ledger, agents, namespace, clock, observe } = this.#deps;
     const { byGhost } = await agents.current();
@@ -228,7 +229,7 @@ export class IntakeEnvelopeWorker {
     if (now >= Math.min(envelope.admittedAt + TRUST_GRACE_MS, envelope.deadline)) {
       return this.#expire(envelope, "device_not_trusted", asked);
     }
-    await this.#deps.ledger.envelopes.defer(envelope, now + TRUST_LOOK_MS, { requested: false });
+    await this.#deps.ledger.envelopes.defer(envelope, now + TRUST_RETRY_MS, { requested: false });
   }
 
   async #unanswered(envelope: ClaimedIntakeEnvelope, afterMs: number): Promise<void> {
@@ -236,7 +237,7 @@ export class IntakeEnvelopeWorker {
     const wait = envelope.deadline - envelope.admittedAt;
     const end = envelope.deadline + wait;
     if (now >= end) return this.#expire(envelope, this.#reasonToEnd(envelope));
-    const wakeAt = now + (afterMs === 0 ? 0 : backoffMs(LOOK_AGAIN, envelope.attempts, afterMs));
+    const wakeAt = now + (afterMs === 0 ? 0 : backoffMs(RETRY, envelope.attempts, afterMs));
     const prolonged = now >= envelope.deadline;
     await this.#deps.ledger.envelopes.defer(envelope, Math.min(wakeAt, end), { requested: false, prolonged });
   }
@@ -254,7 +255,7 @@ export class IntakeEnvelopeWorker {
     const requested =
       isDue && (await this.#requests.request(ghosts, event, now, this.#requestWait(envelope)));
     const next = requested ? 1 : 0;
-    const again = now + backoffMs(LOOK_AGAIN, envelope.attempts);
+    const again = now + backoffMs(RETRY, envelope.attempts);
     const mayAsk = envelope.keyRequests + next < keyRequests.attempts;
     const wakeAt = mayAsk ? Math.max(now + 1, Math.min(again, this.#requestDue(envelope, next))) : again;
     // A request that could not be sent waits for the next look, not for its time, which has come.

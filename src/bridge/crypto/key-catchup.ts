@@ -1,6 +1,6 @@
-// Reading back one ghost's to-device messages: what the homeserver's transactions may have lost.
-// Invariants: no room event comes this way; the position moves only after what lies before it is durable; one
-// catchup at a time, and whoever asks while one runs gets the next, since theirs may have come after it.
+// The catchup of one ghost's to-device messages: reads what the homeserver's transactions may have lost.
+// Invariants: no room event is read this way; the position moves only after what lies before it is durable; one catchup
+// runs at a time, and whoever calls while one runs gets the next one, because a message may have come after it began.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
@@ -9,13 +9,25 @@ import type { ReadPositions } from "../ledger/ghosts.ts";
 import type { DeviceApi, DeviceChanges } from "../matrix/device-api.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, type Refused, retry } from "../matrix/outcome.ts";
-import type { DeviceObserver, KeyCatchupResult } from "./device-types.ts";
 
 /** Pages of one catchup; what is left is read by the next one. */
 const PAGES_MAX = 50;
-/** How often one-time keys are counted, and what transactions lost is read back, in quiet times. */
+/** How often one-time keys are counted, and what transactions lost is read, while nothing else calls for it. */
 const EVERY_MS = 5 * 60_000;
 const AGAIN_AFTER_FAILURE_MS = 30_000;
+
+export interface KeyCatchupResult {
+  readonly messages: number;
+  readonly roomsWithNewKeys: readonly RoomId[];
+}
+
+export interface KeyCatchupObserver {
+  /** To-device messages taken in. */
+  toDevice(count: number, by: "transaction" | "catchup"): void;
+  /** To-device messages that were not read, because they are too large or malformed. */
+  toDeviceSkipped(count: number): void;
+  keyCatchupEnded(outcome: Outcome<unknown>["kind"]): void;
+}
 
 export interface KeyCatchupDependencies {
   readonly ghost: GhostMxid;
@@ -23,10 +35,10 @@ export interface KeyCatchupDependencies {
   readonly positions: ReadPositions;
   readonly clock: Clock;
   readonly log: Logger;
-  readonly observe: DeviceObserver;
+  readonly observe: KeyCatchupObserver;
   readonly onNewKeys: (rooms: readonly RoomId[]) => void;
   readonly ensure: () => Promise<Outcome<GhostActor>>;
-  /** Takes in durably what was read; rejects where that could not be done. */
+  /** Takes in what was read; rejects when it could not be made durable. */
   readonly take: (changes: DeviceChanges) => Promise<readonly RoomId[]>;
   readonly onRefused: (outcome: Refused) => Promise<void>;
 }
@@ -51,17 +63,17 @@ export class KeyCatchup {
     return this.#isWanted || this.#deps.clock.now() >= this.#dueAt;
   }
 
-  /** Something was left to be read back. */
+  /** Something was left to be read. */
   soon(): void {
     this.#isWanted = true;
   }
 
-  /** @param signal ends the requests; of those who wait for one catchup the first one's counts */
+  /** @param signal ends the requests; of several callers of one catchup the first one's counts */
   run(signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>> {
     this.#next ??= this.#serial.run(async () => {
       this.#next = undefined;
       this.#isWanted = false;
-      // The database, or the machine's thread.
+      // The database or the machine's thread failed.
       const outcome = await this.#read(signal).catch(() => retry("device_unavailable"));
       const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
       if (!isStopped) this.#isFailing = outcome.kind !== "ok";

@@ -6,8 +6,8 @@
 // Protocol: Matrix client-server API, "m.room_key_request".
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { GhostDevices } from "./device-types.ts";
-import type { EncryptedRoomEvent } from "./types.ts";
+import type { EncryptedRoomEvent } from "./decrypt-event.ts";
+import type { GhostDevices } from "./ghost-devices.ts";
 
 const REQUEST = "m.room_key_request";
 /** More ghosts of one room are not asked with: the key is shared with all of them, or lost for all. */

@@ -1,16 +1,27 @@
-// One worker thread as the bridge sees it: questions, answers, and its end.
-// Invariants: each question is answered once, at the latest by the thread's end; what the thread prints is
-// dropped, for the library prints what it panics on.
+// One worker thread of machines as the bridge uses it: calls, answers, its end, and its replacement.
+// Invariants: each call is answered once, at the latest by the thread's end; what the thread prints is dropped,
+// because the library prints what it panics on; a thread that ends right after its start is replaced later each time,
+// not in a loop.
 import { Worker } from "node:worker_threads";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { Outbox } from "./thread-outbox.ts";
-import type { FromThread, ThreadData, ThreadErrorKind, ToThread } from "./thread-protocol.ts";
+import { Serial } from "../../runtime/concurrency.ts";
+import {
+  type FromThread,
+  Outbox,
+  type ThreadData,
+  type ThreadErrorKind,
+  type ToThread,
+} from "./thread-protocol.ts";
 
 // Run from its source or, in the npm package, compiled beside this file.
 const ENTRY = new URL(import.meta.url.endsWith(".ts") ? "./thread.ts" : "./thread.js", import.meta.url);
 
 const CLOSE_WAIT_MS = 5_000;
+const RESTART_FIRST_MS = 100;
+const RESTART_MS_MAX = 30_000;
+/** A thread that lived as long as this is replaced without a wait. */
+const HEALTHY_AFTER_MS = 60_000;
 
 /** The thread answered that it could not. */
 export class ThreadRefusal extends Error {
@@ -24,23 +35,26 @@ export class ThreadRefusal extends Error {
 /** The thread ended before it answered. */
 export class ThreadEnded extends Error {}
 
-type Question<Message> = Message extends ToThread ? Omit<Message, "id"> : never;
+type WithoutId<Message> = Message extends ToThread ? Omit<Message, "id"> : never;
+
+export interface ThreadEvents {
+  /** The machine of this ghost is ahead of its store, and was closed. */
+  lost(ghost: GhostMxid, why: ThreadErrorKind): void;
+  /** The thread ended without being stopped. */
+  ended(): void;
+}
 
 export interface MachineThread {
   /** @throws ThreadRefusal, ThreadEnded */
-  ask(question: Question<ToThread>): Promise<unknown>;
-  /** Lets it end what it was asked before, then ends it. */
+  ask(message: WithoutId<ToThread>): Promise<unknown>;
+  /** Lets the thread finish what it was asked before, then ends it. */
   stop(): Promise<void>;
 }
 
-/** Starts a thread. `onEnd` is called once when it ended without being stopped. */
 export function startMachineThread(
   data: ThreadData,
   clock: Clock,
-  on: {
-    lost(ghost: GhostMxid, why: ThreadErrorKind): void;
-    ended(): void;
-  },
+  on: ThreadEvents,
   entry: URL = ENTRY,
 ): MachineThread {
   const worker = new Worker(entry, { workerData: data, stdout: true, stderr: true });
@@ -48,43 +62,43 @@ export function startMachineThread(
   worker.stderr.resume();
   const waiting = new Map<number, PromiseWithResolvers<unknown>>();
   let lastId = 0;
-  let over = false;
+  let hasEnded = false;
   let stopped = false;
   const end = () => {
-    if (over) return;
-    over = true;
+    if (hasEnded) return;
+    hasEnded = true;
     for (const { reject } of waiting.values()) reject(new ThreadEnded("the thread has ended"));
     waiting.clear();
     if (!stopped) on.ended();
   };
   worker.on("error", end);
   worker.on("exit", end);
-  const hear = (message: FromThread) => {
+  const receive = (message: FromThread) => {
     if ("lost" in message) {
       on.lost(message.lost, message.why);
       return;
     }
-    const question = waiting.get(message.id);
+    const call = waiting.get(message.id);
     waiting.delete(message.id);
-    if ("error" in message) question?.reject(new ThreadRefusal(message.error));
-    else question?.resolve(message.result);
+    if ("error" in message) call?.reject(new ThreadRefusal(message.error));
+    else call?.resolve(message.result);
   };
-  worker.on("message", (messages: readonly FromThread[]) => messages.forEach(hear));
+  worker.on("message", (messages: readonly FromThread[]) => messages.forEach(receive));
   // What is asked in one turn goes as one message.
   const outbox = new Outbox<ToThread>((messages) => worker.postMessage(messages), queueMicrotask);
-  const ask: MachineThread["ask"] = (question) => {
-    if (over) return Promise.reject(new ThreadEnded("the thread has ended"));
+  const ask: MachineThread["ask"] = (message) => {
+    if (hasEnded) return Promise.reject(new ThreadEnded("the thread has ended"));
     const id = ++lastId;
     const answer = Promise.withResolvers<unknown>();
     waiting.set(id, answer);
-    outbox.put({ ...question, id });
+    outbox.put({ ...message, id });
     return answer.promise;
   };
   return {
     ask,
     stop: async () => {
       stopped = true;
-      // One that does not even answer this is ended all the same.
+      // A thread that does not even answer this is ended all the same.
       const patience = new AbortController();
       const given = clock.sleep(CLOSE_WAIT_MS, patience.signal).catch(() => undefined);
       await Promise.race([ask({ do: "close" }).catch(() => undefined), given]);
@@ -92,4 +106,67 @@ export function startMachineThread(
       await worker.terminate();
     },
   };
+}
+
+export interface ThreadDependencies extends ThreadData {
+  readonly clock: Clock;
+  /** What the thread runs, when it is not the thread of this folder. */
+  readonly threadEntry?: URL;
+}
+
+/** A thread that is replaced when it ends. */
+export class ReplacedThread {
+  readonly #deps: ThreadDependencies;
+  readonly #on: ThreadEvents;
+  readonly #alone = new Serial();
+  readonly #closing = new AbortController();
+  #thread: Promise<MachineThread>;
+  #startedAt = 0;
+  #waitMs = 0;
+
+  constructor(deps: ThreadDependencies, on: ThreadEvents) {
+    this.#deps = deps;
+    this.#on = on;
+    this.#thread = Promise.resolve(this.#start());
+  }
+
+  #start(): MachineThread {
+    const { databaseUrl, policy, clock, threadEntry } = this.#deps;
+    this.#startedAt = clock.now();
+    const ended = () => {
+      this.#thread = this.#replace();
+      // Whoever calls meanwhile gets the rejection.
+      this.#thread.catch(() => undefined);
+      this.#on.ended();
+    };
+    return startMachineThread({ databaseUrl, policy }, clock, { lost: this.#on.lost, ended }, threadEntry);
+  }
+
+  async #replace(): Promise<MachineThread> {
+    const { clock } = this.#deps;
+    const lived = clock.now() - this.#startedAt;
+    this.#waitMs =
+      lived >= HEALTHY_AFTER_MS ? 0 : Math.min(Math.max(RESTART_FIRST_MS, 2 * this.#waitMs), RESTART_MS_MAX);
+    await clock.sleep(this.#waitMs, this.#closing.signal);
+    return this.#start();
+  }
+
+  /** Asks the thread that runs now, or the next one when there is none. */
+  async ask(message: Parameters<MachineThread["ask"]>[0]): Promise<unknown> {
+    const thread = await this.#thread.catch(() => {
+      throw new ThreadEnded("the threads are closed");
+    });
+    return thread.ask(message);
+  }
+
+  /** Runs what might end the thread, with nothing else of the kind beside it. */
+  alone<Result>(work: () => Promise<Result>): Promise<Result> {
+    return this.#alone.run(work);
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    const thread = await this.#thread.catch(() => undefined);
+    await thread?.stop();
+  }
 }

@@ -1,7 +1,7 @@
 // One ghost's OlmMachine over its durable store.
-// Invariants: what a call changed is committed before the call resolves, in one statement, so after a crash
-// the machine is as it was between two calls; calls run one after the other; a machine whose changes could
-// not be committed is ahead of its store and answers nothing more.
+// Invariants: what a call changed is committed before the call resolves, in one statement, so after a crash the machine
+// is as it was between two calls; calls run one after the other; a machine whose changes could not be committed is
+// ahead of its store and answers nothing more.
 import {
   CollectStrategy,
   DeviceId,
@@ -12,39 +12,54 @@ import {
   UserId as SdkUserId,
   StoreHandle,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
+import type { Pool } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { CryptoRecord, DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
+import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
+import { cryptoRecords, replaceCryptoStore, type StoreLayout } from "../ledger/crypto-stores.ts";
 import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
-import { decryptEvent } from "./machine-decrypt.ts";
-import type { SenderPolicy } from "./machine-policy.ts";
-import { receiveToDevice } from "./machine-receive.ts";
-import { asOutgoing, bootstrapRequests, claimOf, markSent, outgoingOf } from "./machine-requests.ts";
-import { isPanic } from "./panic.ts";
-import { SenderDevices } from "./sender-devices.ts";
 import {
-  allRecords,
-  forgetDatabases,
-  type Journal,
-  layoutOf,
-  quickenDatabases,
-  rebuildDatabases,
-  sameLayout,
-  takeJournal,
-  watchDatabases,
-} from "./store-databases.ts";
-import type { Decryption, EncryptedRoomEvent, RoomEncryption } from "./types.ts";
+  type Decryption,
+  decryptEvent,
+  type EncryptedRoomEvent,
+  SenderDevices,
+  type SenderPolicy,
+} from "./decrypt-event.ts";
+import { JournaledDatabases } from "./indexeddb-journal.ts";
+import {
+  isPanic,
+  markSent,
+  receiveChanges,
+  sdkUsers,
+  signingKeysUpload,
+  toRequests,
+} from "./olm-machine-adapter.ts";
+import type { StoreHolder, StoreWriter } from "./store-writer.ts";
 
-/** Where a machine's changes go; each resolves when it is committed under the ghost's fence. */
-export interface MachineStore {
-  /** Unique in this thread. */
-  readonly name: string;
+/** A ghost's device and its store, once the store was claimed. */
+export interface ClaimedStore {
+  readonly ghost: GhostMxid;
+  readonly deviceId: string;
+  readonly key: Uint8Array;
+  readonly fence: bigint;
   readonly layout: StoreLayout;
   /** Of a finished store; undefined for a new one. */
   readonly identity: DeviceIdentity | undefined;
-  records(): AsyncIterable<readonly { objectStore: string; key: string; value: Buffer }[]>;
-  write(records: readonly CryptoRecord[]): Promise<void>;
-  replace(records: readonly CryptoRecord[], layout: StoreLayout, identity: DeviceIdentity): Promise<void>;
+}
+
+/** How an outgoing event is to be encrypted, from the room's state as it is now. */
+export interface RoomEncryption {
+  /** `rotation_period_msgs`, 100 when the room says nothing. */
+  readonly rotationMessages: number;
+  /** `rotation_period_ms`, one week when the room says nothing. */
+  readonly rotationMs: number;
+  readonly historyVisibility: string;
+}
+
+export interface MachineDependencies {
+  readonly pool: Pool;
+  readonly writer: StoreWriter;
+  readonly policy: SenderPolicy;
 }
 
 interface Shared {
@@ -58,8 +73,6 @@ const VISIBILITIES: Readonly<Record<string, HistoryVisibility>> = {
   shared: HistoryVisibility.Shared,
   world_readable: HistoryVisibility.WorldReadable,
 };
-
-const sdkUsers = (users: readonly UserId[]) => users.map((user) => new SdkUserId(user));
 
 function encryptionSettings(room: RoomEncryption): EncryptionSettings {
   const settings = new EncryptionSettings();
@@ -82,11 +95,11 @@ export class ForeignStore extends Error {}
 export class GhostMachine {
   readonly identity: DeviceIdentity;
   readonly #machine: OlmMachine;
-  readonly #ghost: GhostMxid;
-  readonly #deviceId: string;
-  readonly #store: MachineStore;
-  readonly #journal: Journal;
-  readonly #policy: SenderPolicy;
+  readonly #store: ClaimedStore;
+  readonly #databases: JournaledDatabases;
+  readonly #deps: MachineDependencies;
+  /** What it writes with; another object than that of an earlier machine of the same ghost. */
+  readonly #holder: StoreHolder;
   readonly #senders = new SenderDevices();
   readonly #shared = new Map<RoomId, Shared>();
   /** Rooms whose session was begun by this machine, since it was opened. */
@@ -96,80 +109,74 @@ export class GhostMachine {
 
   private constructor(
     machine: OlmMachine,
-    ghost: GhostMxid,
-    deviceId: string,
-    store: MachineStore,
-    journal: Journal,
-    policy: SenderPolicy,
+    store: ClaimedStore,
+    databases: JournaledDatabases,
+    deps: MachineDependencies,
   ) {
     this.identity = identityOf(machine);
     this.#machine = machine;
-    this.#ghost = ghost;
-    this.#deviceId = deviceId;
     this.#store = store;
-    this.#journal = journal;
-    this.#policy = policy;
+    this.#databases = databases;
+    this.#deps = deps;
+    this.#holder = { ghost: store.ghost, fence: store.fence };
   }
 
   /** @throws ForeignStore; DrawbridgeError */
-  static async open(
-    ghost: GhostMxid,
-    deviceId: string,
-    key: Uint8Array,
-    store: MachineStore,
-    policy: SenderPolicy,
-  ): Promise<GhostMachine> {
-    const journal: Journal = new Map();
+  static async open(store: ClaimedStore, deps: MachineDependencies): Promise<GhostMachine> {
+    // The fence is part of the name: what an earlier machine of the same ghost left in memory is not found by this one.
+    const databases = new JournaledDatabases(`${store.ghost}#${store.fence}`);
     try {
-      await rebuildDatabases(store.name, store.layout, store.records());
-      watchDatabases(store.name, journal);
-      const machine = await GhostMachine.#start(ghost, deviceId, key, store);
-      // A ghost has one device: there is nobody of its own to ask for keys.
+      await databases.rebuild(store.layout, cryptoRecords(deps.pool, store.ghost));
+      databases.watch();
+      const machine = await GhostMachine.#start(store, databases.name);
+      // A ghost has one device, so it has no other device of its own to request keys from.
       machine.roomKeyRequestsEnabled = false;
-      // Whoever has left would be given again what was shared with it.
+      // Whoever has left a room would be given again what was shared with it.
       machine.roomKeyForwardingEnabled = false;
-      const opened = new GhostMachine(machine, ghost, deviceId, store, journal, policy);
-      await opened.#settle();
-      quickenDatabases(store.name);
+      const opened = new GhostMachine(machine, store, databases, deps);
+      await opened.#commitOpening();
+      databases.speedUp();
       return opened;
     } catch (error) {
-      forgetDatabases(store.name);
+      databases.delete();
       throw error;
     }
   }
 
-  static async #start(ghost: GhostMxid, deviceId: string, key: Uint8Array, store: MachineStore) {
+  static async #start({ ghost, deviceId, key, identity }: ClaimedStore, name: string): Promise<OlmMachine> {
     try {
-      const handle = await StoreHandle.openWithKey(store.name, key);
+      const handle = await StoreHandle.openWithKey(name, key);
       const machine = await OlmMachine.initFromStore(new SdkUserId(ghost), new DeviceId(deviceId), handle);
       const { curve25519, ed25519 } = identityOf(machine);
-      const { identity } = store;
       if (identity === undefined) return machine;
       if (identity.curve25519 === curve25519 && identity.ed25519 === ed25519) return machine;
       machine.close();
     } catch (error) {
       if (isPanic(error)) throw error;
-      // The library says by text alone what is wrong with a store, and the text may hold parts of it.
+      // The library describes a broken store by text alone, and the text may hold parts of the store.
     }
     throw new ForeignStore();
   }
 
   /** Makes what opening changed durable: all of a new store or of one that was upgraded, else the changes. */
-  async #settle(): Promise<void> {
-    const { name, identity, layout } = this.#store;
-    const now = layoutOf(name);
-    if (identity !== undefined && sameLayout(layout, now)) {
-      await this.#store.write(takeJournal(this.#journal));
+  async #commitOpening(): Promise<void> {
+    const { pool, writer } = this.#deps;
+    const { identity, layout } = this.#store;
+    if (identity !== undefined && this.#databases.hasLayout(layout)) {
+      await writer.write(this.#holder, this.#databases.takeChanges());
       return;
     }
-    this.#journal.clear();
-    await this.#store.replace(allRecords(name), now, this.identity);
-    watchDatabases(name, this.#journal);
+    // These changes are among all the records.
+    this.#databases.takeChanges();
+    const all = { ...this.#holder, records: this.#databases.allRecords() };
+    await replaceCryptoStore(pool, all, { layout: this.#databases.layout(), identity: this.identity });
+    // The upgrade may have made object stores that are not watched yet.
+    this.#databases.watch();
   }
 
   /**
-   * Runs one call after those before it; resolves when all that was changed until then is durable. The next
-   * call computes meanwhile.
+   * Runs one call after those before it; resolves when all that was changed until then is durable. The next call
+   * computes meanwhile.
    */
   async #run<Result>(call: (machine: OlmMachine) => Promise<Result>): Promise<Result> {
     const computed = this.#calls.then(async () => {
@@ -178,13 +185,13 @@ export class GhostMachine {
         (result) => ({ result }),
         (error: unknown) => ({ error }),
       );
-      // In the same turn, so that the next call's changes are not among them.
-      return { answer, durable: this.#store.write(takeJournal(this.#journal)) };
+      // The changes are taken in the same turn, so that the next call's are not among them.
+      return { answer, durable: this.#deps.writer.write(this.#holder, this.#databases.takeChanges()) };
     });
     this.#calls = computed.catch(() => undefined);
     const { answer, durable } = await computed;
     await durable.catch((error: DrawbridgeError) => {
-      this.end(error);
+      this.#ended ??= error;
       throw error;
     });
     if ("error" in answer) throw answer.error;
@@ -192,15 +199,15 @@ export class GhostMachine {
   }
 
   receive(changes: DeviceChanges): Promise<readonly RoomId[]> {
-    return this.#run((machine) => receiveToDevice(machine, changes));
+    return this.#run((machine) => receiveChanges(machine, changes));
   }
 
   decrypt(event: EncryptedRoomEvent): Promise<Decryption> {
-    return this.#run((machine) => decryptEvent(machine, event, this.#policy, this.#senders));
+    return this.#run((machine) => decryptEvent(machine, event, this.#deps.policy, this.#senders));
   }
 
   outgoing(): Promise<readonly OutgoingRequest[]> {
-    return this.#run(outgoingOf);
+    return this.#run(async (machine) => toRequests(await machine.outgoingRequests()));
   }
 
   sent(request: OutgoingRequest, answer: string): Promise<void> {
@@ -212,17 +219,19 @@ export class GhostMachine {
 
   crossSign(): Promise<readonly OutgoingRequest[]> {
     return this.#run(async (machine) => {
-      const own = await machine.getIdentity(new SdkUserId(this.#ghost));
-      const device = await machine.getDevice(new SdkUserId(this.#ghost), new DeviceId(this.#deviceId));
+      const { ghost, deviceId } = this.#store;
+      const own = await machine.getIdentity(new SdkUserId(ghost));
+      const device = await machine.getDevice(new SdkUserId(ghost), new DeviceId(deviceId));
       const keys = await machine.crossSigningStatus();
       const complete = keys.hasMaster && keys.hasSelfSigning && keys.hasUserSigning;
       if (complete && own?.isVerified() === true && device?.isCrossSignedByOwner() === true) return [];
       const made = await machine.bootstrapCrossSigning(false);
-      return bootstrapRequests(
-        made.uploadKeysRequest,
-        made.uploadSigningKeysRequest,
-        made.uploadSignaturesRequest,
-      );
+      // In the order in which they must be sent.
+      return [
+        ...toRequests([made.uploadKeysRequest]),
+        signingKeysUpload(made.uploadSigningKeysRequest.body),
+        ...toRequests([made.uploadSignaturesRequest]),
+      ];
     });
   }
 
@@ -231,7 +240,7 @@ export class GhostMachine {
   }
 
   missingSessions(users: readonly UserId[]): Promise<OutgoingRequest | undefined> {
-    return this.#run(async (machine) => claimOf(await machine.getMissingSessions(sdkUsers(users))));
+    return this.#run(async (machine) => toRequests([await machine.getMissingSessions(sdkUsers(users))])[0]);
   }
 
   shareRoomKey(
@@ -240,7 +249,7 @@ export class GhostMachine {
     settings: RoomEncryption,
   ): Promise<readonly OutgoingRequest[]> {
     return this.#run(async (machine) => {
-      // A store that was put back from a backup would use places in its sessions a second time.
+      // A store that was restored from a backup would use indices of its sessions a second time.
       if (!this.#begun.has(room)) await machine.invalidateGroupSession(new SdkRoomId(room));
       this.#begun.add(room);
       const requests = await this.#share(machine, room, { users, settings });
@@ -255,7 +264,7 @@ export class GhostMachine {
       sdkUsers(users),
       encryptionSettings(settings),
     );
-    return made.map(asOutgoing).filter((request) => request !== undefined);
+    return toRequests(made);
   }
 
   encrypt(
@@ -266,7 +275,7 @@ export class GhostMachine {
     return this.#run(async (machine) => {
       const shared = this.#shared.get(room);
       this.#shared.delete(room);
-      // The library panics on a session that expired since it was shared, so it is asked once more.
+      // The library panics on a session that expired since it was shared, so it is shared once more.
       if (shared === undefined || (await this.#share(machine, room, shared)).length > 0) {
         throw new DrawbridgeError("internal", "the room's session has to be shared again");
       }
@@ -275,17 +284,12 @@ export class GhostMachine {
     });
   }
 
-  /** Ends it without another write; calls that wait are rejected with `reason`. */
-  end(reason: DrawbridgeError): void {
-    this.#ended ??= reason;
-  }
-
   /** Closes it after the calls made so far; its store stays. */
   async close(): Promise<void> {
     const before = this.#calls;
-    this.end(new DrawbridgeError("internal", "the ghost's machine is closed"));
+    this.#ended ??= new DrawbridgeError("internal", "the ghost's machine is closed");
     await before;
     this.#machine.close();
-    forgetDatabases(this.#store.name);
+    this.#databases.delete();
   }
 }

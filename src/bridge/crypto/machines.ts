@@ -1,24 +1,19 @@
-// The machines of all ghosts, spread over threads. Here is known which ghost is where, and here a thread that
-// a panic ended is replaced, with all its ghosts opened again from their stores.
-// Invariants: a ghost has one machine at most; calls made while it is being opened again wait for that; what
-// ends a thread again and again is passed over, so that it cannot keep the others from their work.
+// The machines of all ghosts, spread over threads. A thread that a panic ended is replaced, and the machines of all its
+// ghosts are opened again from their stores.
+// Invariants: a ghost has at most one machine; a machine's state is durable before any method that changed it resolves;
+// calls made while a machine is being opened again wait for that; an input that ends a thread again and again is
+// skipped, so that it cannot stop the others; no plaintext, ciphertext or key is ever in an error or a log line.
+import type { Pool } from "pg";
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
-import { createLedgerPool } from "../ledger/postgres.ts";
-import type { DeviceChanges } from "../matrix/device-api.ts";
-import { type ClaimDependencies, claimStore } from "./machine-claim.ts";
-import type { SenderPolicy } from "./machine-policy.ts";
-import { MachineSlot } from "./machine-slot.ts";
-import { ThreadEnded, ThreadRefusal } from "./machine-thread.ts";
+import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
+import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
+import type { RoomEncryption } from "./machine.ts";
+import { ReplacedThread, type ThreadDependencies, ThreadEnded, ThreadRefusal } from "./machine-thread.ts";
+import { type Claim, type ClaimDependencies, claimStore, createStorePool } from "./store-claim.ts";
 import type { MachineCall, MachineCalls, ThreadErrorKind } from "./thread-protocol.ts";
-import type { Decryption, EncryptedRoomEvent, Machines, OpenResult } from "./types.ts";
-
-/** For claiming stores. */
-const CONNECTIONS = 2;
-const CONNECT_TIMEOUT_MS = 5_000;
-const STATEMENT_TIMEOUT_MS = 30_000;
 
 /** Longest that a call waits for its ghost's machine to be opened again. */
 const REOPEN_WAIT_MS = 10_000;
@@ -34,11 +29,12 @@ const SUSPECTS_MAX = 1_000;
 /** Why a ghost's machine was taken away. */
 export type LossReason = "fence_lost" | "no_store" | "foreign" | "panic";
 
-export interface MachinesDependencies extends Omit<ClaimDependencies, "pool"> {
+export type OpenResult =
+  | { readonly kind: "opened"; readonly identity: DeviceIdentity; readonly created: boolean }
+  | Exclude<Claim, { readonly kind: "claimed" }>;
+
+export interface MachinesDependencies extends Omit<ClaimDependencies, "pool">, ThreadDependencies {
   readonly threads: number;
-  readonly databaseUrl: string;
-  readonly policy: SenderPolicy;
-  readonly threadEntry?: URL;
   readonly log: Logger;
   readonly onLost: (ghost: GhostMxid, why: LossReason) => void;
 }
@@ -46,7 +42,7 @@ export interface MachinesDependencies extends Omit<ClaimDependencies, "pool"> {
 interface Entry {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
-  readonly slot: MachineSlot;
+  readonly thread: ReplacedThread;
   /** While its machine is being opened: resolves when it is, rejects when it was given up. */
   opening: Promise<unknown> | undefined;
 }
@@ -57,51 +53,46 @@ const unavailable = (ghost: GhostMxid, cause?: unknown) =>
     ...(cause === undefined ? {} : { cause }),
   });
 
-/** Starts the threads; their machines are opened one by one, as ghosts are. */
-export function createMachines(deps: MachinesDependencies): Machines {
-  const { senderDevices, verifiedIdentities } = deps.policy;
-  const pool = createLedgerPool({
-    connectionString: deps.databaseUrl,
-    max: CONNECTIONS,
-    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-    statement_timeout: STATEMENT_TIMEOUT_MS,
-    keepAlive: true,
-    application_name: "drawbridge-stores",
-  });
-  pool.on("error", () => {});
-  return new ThreadedMachines({
-    ...deps,
-    pool,
-    policy: { senderDevices, verifiedIdentities },
-  });
-}
+const asUnavailable = (ghost: GhostMxid, error: unknown) =>
+  error instanceof DrawbridgeError ? error : unavailable(ghost, error);
 
-class ThreadedMachines implements Machines {
-  readonly #deps: MachinesDependencies & ClaimDependencies;
-  readonly #slots: readonly MachineSlot[];
+export class Machines {
+  readonly #deps: MachinesDependencies;
+  readonly #pool: Pool;
+  readonly #threads: readonly ReplacedThread[];
   readonly #entries = new Map<GhostMxid, Entry>();
+  /** How often each event was being decrypted when a thread ended. */
   readonly #suspects = new Map<string, number>();
   readonly #closing = new AbortController();
   #closed: Promise<void> | undefined;
 
-  constructor(deps: MachinesDependencies & ClaimDependencies) {
+  /** Starts the threads; machines are opened one by one. */
+  constructor(deps: MachinesDependencies) {
+    const { senderDevices, verifiedIdentities } = deps.policy;
     this.#deps = deps;
-    this.#slots = Array.from({ length: deps.threads }, () => {
-      const slot: MachineSlot = new MachineSlot(deps, {
-        lost: (ghost, why) => this.#lost(ghost, slot, why),
-        ended: () => this.#reopenAll(slot),
+    this.#pool = createStorePool(deps.databaseUrl, "drawbridge-stores");
+    // What else the configuration holds beside the policy does not go to the threads.
+    const threadDeps = { ...deps, policy: { senderDevices, verifiedIdentities } };
+    this.#threads = Array.from({ length: deps.threads }, () => {
+      const thread: ReplacedThread = new ReplacedThread(threadDeps, {
+        lost: (ghost, why) => this.#lost(ghost, thread, why),
+        ended: () => this.#reopenAll(thread),
       });
-      return slot;
+      return thread;
     });
   }
 
+  /**
+   * Opens a ghost's machine: from its durable store, or, with `create`, a new one. Raises the ghost's fence, which
+   * keeps another process that had the store open from writing to it.
+   */
   async open(ghost: GhostMxid, deviceId: string, mode: "load" | "create"): Promise<OpenResult> {
     await this.shut(ghost);
-    const claim = await claimStore(this.#deps, ghost, deviceId, mode);
+    const claim = await this.#claim(ghost, deviceId, mode);
     if (claim.kind !== "claimed") return claim;
-    const slot = this.#leastUsed();
-    const opening = slot.ask({ do: "open", task: claim.task }) as Promise<DeviceIdentity>;
-    const entry: Entry = { ghost, deviceId, slot, opening };
+    const thread = this.#leastUsed();
+    const opening = thread.ask({ do: "open", store: claim.store }) as Promise<DeviceIdentity>;
+    const entry: Entry = { ghost, deviceId, thread, opening };
     this.#entries.set(ghost, entry);
     try {
       const identity = await opening;
@@ -114,16 +105,20 @@ class ThreadedMachines implements Machines {
     }
   }
 
-  /** Ghosts are few and live long: each goes where the fewest are. */
-  #leastUsed(): MachineSlot {
-    const used = [...this.#entries.values()];
-    const count = (slot: MachineSlot) => used.filter((entry) => entry.slot === slot).length;
-    return this.#slots.reduce((least, slot) => (count(slot) < count(least) ? slot : least));
+  #claim(ghost: GhostMxid, deviceId: string, mode: "load" | "create"): Promise<Claim> {
+    return claimStore({ ...this.#deps, pool: this.#pool }, ghost, deviceId, mode);
   }
 
-  #lost(ghost: GhostMxid, slot: MachineSlot, why: ThreadErrorKind): void {
+  /** Ghosts are few and live long, so each goes to the thread with the fewest. */
+  #leastUsed(): ReplacedThread {
+    const used = [...this.#entries.values()];
+    const count = (of: ReplacedThread) => used.filter(({ thread }) => thread === of).length;
+    return this.#threads.reduce((least, thread) => (count(thread) < count(least) ? thread : least));
+  }
+
+  #lost(ghost: GhostMxid, thread: ReplacedThread, why: ThreadErrorKind): void {
     const entry = this.#entries.get(ghost);
-    if (entry === undefined || entry.slot !== slot) return;
+    if (entry === undefined || entry.thread !== thread) return;
     if (why === "fence_lost") this.#giveUp(entry, "fence_lost");
     else this.#reopen(entry);
   }
@@ -135,9 +130,9 @@ class ThreadedMachines implements Machines {
     this.#deps.onLost(entry.ghost, why);
   }
 
-  #reopenAll(slot: MachineSlot): void {
+  #reopenAll(thread: ReplacedThread): void {
     if (this.#closing.signal.aborted) return;
-    const ghosts = [...this.#entries.values()].filter((entry) => entry.slot === slot);
+    const ghosts = [...this.#entries.values()].filter((entry) => entry.thread === thread);
     this.#deps.log.error(
       { ghosts: ghosts.length },
       "a thread of cryptographic machines ended; it is replaced",
@@ -151,20 +146,20 @@ class ThreadedMachines implements Machines {
     const opened = () => {
       if (entry.opening === opening) entry.opening = undefined;
     };
-    // Who waits for it is told when it failed; where nobody does, onLost has said it.
+    // Callers that wait get the rejection; where nobody waits, onLost has reported it.
     opening.then(opened, () => undefined);
   }
 
   async #openAgain(entry: Entry): Promise<void> {
-    const { ghost, deviceId, slot } = entry;
+    const { ghost, deviceId, thread } = entry;
     const { clock, log } = this.#deps;
     let panics = 0;
     for (let waitMs = REOPEN_RETRY_FIRST_MS; ; waitMs = Math.min(2 * waitMs, REOPEN_RETRY_MS_MAX)) {
       try {
         if (this.#entries.get(ghost) !== entry) throw unavailable(ghost);
-        const claim = await claimStore(this.#deps, ghost, deviceId, "load");
+        const claim = await this.#claim(ghost, deviceId, "load");
         if (claim.kind === "claimed") {
-          await slot.ask({ do: "open", task: claim.task });
+          await thread.ask({ do: "open", store: claim.store });
           log.info({ ghost }, "a ghost's machine was opened again");
           return;
         }
@@ -185,7 +180,7 @@ class ThreadedMachines implements Machines {
     const entry = this.#entries.get(ghost);
     if (entry === undefined) throw unavailable(ghost);
     if (entry.opening !== undefined) await this.#patiently(ghost, entry.opening);
-    return entry.slot.ask({ do: "call", ghost, call, args });
+    return entry.thread.ask({ do: "call", ghost, call, args });
   }
 
   async #patiently(ghost: GhostMxid, opening: Promise<unknown>): Promise<void> {
@@ -203,7 +198,7 @@ class ThreadedMachines implements Machines {
     }
   }
 
-  /** The same for callers to whom it is all one why it did not work. */
+  /** @throws DrawbridgeError, whatever the reason */
   async #call<Call extends MachineCall>(
     ghost: GhostMxid,
     call: Call,
@@ -212,16 +207,19 @@ class ThreadedMachines implements Machines {
     try {
       return (await this.#ask(ghost, call, args)) as Awaited<ReturnType<MachineCalls[Call]>>;
     } catch (error) {
-      throw error instanceof DrawbridgeError ? error : unavailable(ghost, error);
+      throw asUnavailable(ghost, error);
     }
   }
 
-  async receive(ghost: GhostMxid, changes: DeviceChanges) {
+  /** Resolves when what was received is durable. */
+  async receive(
+    ghost: GhostMxid,
+    changes: DeviceChanges,
+  ): Promise<{ readonly roomsWithNewKeys: readonly RoomId[] }> {
     try {
       return { roomsWithNewKeys: await this.#receiveOnce(ghost, changes) };
     } catch (error) {
-      if (!(error instanceof ThreadEnded))
-        throw error instanceof DrawbridgeError ? error : unavailable(ghost, error);
+      if (!(error instanceof ThreadEnded)) throw asUnavailable(ghost, error);
     }
     return { roomsWithNewKeys: await this.#receiveOneByOne(ghost, changes) };
   }
@@ -231,13 +229,13 @@ class ThreadedMachines implements Machines {
   }
 
   /**
-   * The thread ended while it took these in; perhaps one of them is the cause. Each is tried by itself, and
-   * one that ends its thread every time is passed over: it would come again for ever.
+   * The thread ended while it took these in; perhaps one of them is the cause. Each is tried by itself, and one that
+   * ends its thread every time is skipped: it would come again for ever.
    */
   #receiveOneByOne(ghost: GhostMxid, changes: DeviceChanges) {
-    const slot = this.#entries.get(ghost)?.slot;
-    if (slot === undefined) throw unavailable(ghost);
-    return slot.alone(async () => {
+    const thread = this.#entries.get(ghost)?.thread;
+    if (thread === undefined) throw unavailable(ghost);
+    return thread.alone(async () => {
       const rooms = new Set(await this.#receiveCarefully(ghost, { ...changes, toDevice: [] }));
       for (const message of changes.toDevice) {
         const one = { ...changes, toDevice: [message], changedUsers: [], leftUsers: [] };
@@ -256,7 +254,7 @@ class ThreadedMachines implements Machines {
         if (!(error instanceof ThreadEnded)) throw unavailable(ghost, error);
       }
     }
-    this.#deps.log.error({ ghost }, "a to-device message ended its thread each time; it is passed over");
+    this.#deps.log.error({ ghost }, "a to-device message ended its thread each time; it is skipped");
     return [];
   }
 
@@ -265,11 +263,11 @@ class ThreadedMachines implements Machines {
       return { kind: "refused", reason: "undecryptable" };
     }
     const ask = () => this.#ask(ghost, "decrypt", [event]) as Promise<Decryption>;
-    // One that was there when a thread ended is tried with no other such beside it: then only the one that
-    // ends the thread by itself is counted again.
-    const slot = this.#suspects.has(event.event) ? this.#entries.get(ghost)?.slot : undefined;
+    // An event that was being decrypted when a thread ended is tried without other such events beside it, so that only
+    // the one that ends the thread by itself is counted again.
+    const thread = this.#suspects.has(event.event) ? this.#entries.get(ghost)?.thread : undefined;
     try {
-      const decryption = await (slot === undefined ? ask() : slot.alone(ask));
+      const decryption = await (thread === undefined ? ask() : thread.alone(ask));
       this.#suspects.delete(event.event);
       if (decryption.kind !== "decrypted") return decryption;
       return { ...decryption, indexDigest: Buffer.from(decryption.indexDigest) };
@@ -285,19 +283,56 @@ class ThreadedMachines implements Machines {
     this.#suspects.set(event, (this.#suspects.get(event) ?? 0) + 1);
   }
 
-  outgoing: Machines["outgoing"] = (ghost) => this.#call(ghost, "outgoing");
-  sent: Machines["sent"] = (ghost, request, body) => this.#call(ghost, "sent", request, body);
-  crossSign: Machines["crossSign"] = (ghost) => this.#call(ghost, "crossSign");
-  track: Machines["track"] = (ghost, users) => this.#call(ghost, "track", users);
-  missingSessions: Machines["missingSessions"] = (ghost, users) =>
-    this.#call(ghost, "missingSessions", users);
-  shareRoomKey: Machines["shareRoomKey"] = (ghost, ...rest) => this.#call(ghost, "shareRoomKey", ...rest);
-  encrypt: Machines["encrypt"] = (ghost, ...rest) => this.#call(ghost, "encrypt", ...rest);
+  /** What the machine wants sent now, in order. */
+  outgoing(ghost: GhostMxid): Promise<readonly OutgoingRequest[]> {
+    return this.#call(ghost, "outgoing");
+  }
 
+  /** Hands the machine the homeserver's answer to an outgoing request. */
+  sent(ghost: GhostMxid, request: OutgoingRequest, responseBody: string): Promise<void> {
+    return this.#call(ghost, "sent", request, responseBody);
+  }
+
+  /** Requests that publish the ghost's cross-signing identity, in order; none when it is complete. */
+  crossSign(ghost: GhostMxid): Promise<readonly OutgoingRequest[]> {
+    return this.#call(ghost, "crossSign");
+  }
+
+  /** Tracks these users' devices; the queries come with `outgoing`. */
+  track(ghost: GhostMxid, users: readonly UserId[]): Promise<void> {
+    return this.#call(ghost, "track", users);
+  }
+
+  /** The claim of one-time keys that is needed before a session can be shared with these users; undefined when none. */
+  missingSessions(ghost: GhostMxid, users: readonly UserId[]): Promise<OutgoingRequest | undefined> {
+    return this.#call(ghost, "missingSessions", users);
+  }
+
+  /** The to-device messages that share the room's outbound session with these users' devices. */
+  shareRoomKey(
+    ghost: GhostMxid,
+    room: RoomId,
+    users: readonly UserId[],
+    settings: RoomEncryption,
+  ): Promise<readonly OutgoingRequest[]> {
+    return this.#call(ghost, "shareRoomKey", room, users, settings);
+  }
+
+  /** The content of the `m.room.encrypted` event. The room's session must have been shared just before. */
+  encrypt(
+    ghost: GhostMxid,
+    room: RoomId,
+    eventType: string,
+    content: Readonly<Record<string, unknown>>,
+  ): Promise<Readonly<Record<string, unknown>>> {
+    return this.#call(ghost, "encrypt", room, eventType, content);
+  }
+
+  /** Closes a ghost's machine; its store stays. */
   async shut(ghost: GhostMxid): Promise<void> {
     const entry = this.#entries.get(ghost);
     this.#entries.delete(ghost);
-    await entry?.slot.ask({ do: "shut", ghost }).catch(() => undefined);
+    await entry?.thread.ask({ do: "shut", ghost }).catch(() => undefined);
   }
 
   close(): Promise<void> {
@@ -308,7 +343,7 @@ class ThreadedMachines implements Machines {
   async #close(): Promise<void> {
     this.#closing.abort();
     this.#entries.clear();
-    await Promise.all(this.#slots.map((slot) => slot.close()));
-    await this.#deps.pool.end();
+    await Promise.all(this.#threads.map((thread) => thread.close()));
+    await this.#pool.end();
   }
 }

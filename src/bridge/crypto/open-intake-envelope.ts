@@ -1,19 +1,20 @@
-// One look at an encrypted event that waits: fetch it again, see that it is the one that came in, open it.
-// Invariants: what is fetched counts only with the fingerprint it came in with; keys are read back before a
-// key counts as missing; nothing is written here, and nothing of the event outlives the look.
+// One attempt to read an intake envelope: fetch the event again, check that it is the one that came in, decrypt it.
+// Invariants: a fetched event counts only with the fingerprint that it came in with; the catchup of keys runs before a
+// key counts as missing; nothing is written here, and nothing of the event outlives the attempt.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { eventFingerprint } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, type Inside, readEvents } from "../intake/read-events.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/intake-envelopes.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { Outcome } from "../matrix/outcome.ts";
-import type { GhostDevices, KeyCatchupResult } from "./device-types.ts";
+import type { GhostDevices } from "./ghost-devices.ts";
+import type { KeyCatchupResult } from "./key-catchup.ts";
 
 type RawEvent = Readonly<Record<string, unknown>>;
 
-export interface LookDependencies {
-  readonly devices: Pick<GhostDevices, "decrypt" | "follow">;
-  /** Reads a ghost's to-device messages back, once a round. */
+export interface OpeningDependencies {
+  readonly devices: Pick<GhostDevices, "decrypt" | "track">;
+  /** The catchup of a ghost's to-device messages, once a round. */
   readonly catchup: (ghost: GhostMxid) => Promise<Outcome<KeyCatchupResult>>;
   /** `GET /rooms/{room}/event/{event}` as the ghost. */
   readonly fetchEvent: (
@@ -24,34 +25,34 @@ export interface LookDependencies {
   ) => Promise<Outcome<RawEvent>>;
 }
 
-export type Look =
+export type Opening =
   | {
       readonly kind: "opened";
       readonly event: EncryptedEvent;
       readonly inside: Inside;
-      /** Whether reading back brought the key, or it was here already. */
+      /** Whether the catchup brought the key, or the machine had it already. */
       readonly by: "catchup" | "after_wait";
     }
-  /** With the event where it is the one that came in. */
-  | { readonly kind: "hopeless"; readonly reason: ExpiryReason; readonly event?: EncryptedEvent }
+  /** It never will be. With the event where it is the one that came in. */
+  | { readonly kind: "unreadable"; readonly reason: ExpiryReason; readonly event?: EncryptedEvent }
   | { readonly kind: "missing_key"; readonly event: EncryptedEvent }
-  /** Its device may be judged otherwise once more is known of it. */
+  /** The sender's device may be trusted once more is known of it. */
   | { readonly kind: "not_trusted"; readonly event: EncryptedEvent }
-  /** The homeserver or the machine did not answer: nothing was learned. `signal` ended it when 0. */
+  /** The homeserver or the machine did not answer. `afterMs` is 0 when `signal` ended the attempt. */
   | { readonly kind: "unanswered"; readonly afterMs: number };
 
 const DECRYPT_MS_MAX = 5_000;
 const UNAVAILABLE_WAIT_MS = 2_000;
-/** Ghosts whose messages are read back in one look; the next look takes the next ones. */
+/** Ghosts that catch up in one attempt; the next attempt takes the next ones. */
 const CATCHUPS_MAX = 3;
 
 /** @param ghosts those in the event's room; at least one */
-export async function look(
-  deps: LookDependencies,
+export async function openIntakeEnvelope(
+  deps: OpeningDependencies,
   envelope: ClaimedIntakeEnvelope,
   ghosts: readonly GhostMxid[],
   signal: AbortSignal | undefined,
-): Promise<Look> {
+): Promise<Opening> {
   const fetched = await fetchAs(deps, envelope, ghosts, signal);
   if (fetched.kind !== "event") return fetched;
   const { event } = fetched;
@@ -59,14 +60,14 @@ export async function look(
   if (first.kind !== "missing_key" && first.kind !== "not_trusted") return first;
 
   if (first.kind === "not_trusted") {
-    await Promise.all(ghosts.map((ghost) => deps.devices.follow(ghost, [event.sender]))).catch(
+    await Promise.all(ghosts.map((ghost) => deps.devices.track(ghost, [event.sender]))).catch(
       () => undefined,
     );
   }
   const catchups = await Promise.all(turnOf(ghosts, envelope.attempts).map((ghost) => deps.catchup(ghost)));
   const second = await decrypt(deps, event, ghosts, "catchup");
   const failed = catchups.find((outcome) => outcome.kind === "retry");
-  // What was not read back may hold the key.
+  // The messages that were not read may hold the key.
   if (second.kind === "missing_key" && failed !== undefined && !catchups.some(({ kind }) => kind === "ok")) {
     return { kind: "unanswered", afterMs: failed.kind === "retry" ? failed.afterMs : UNAVAILABLE_WAIT_MS };
   }
@@ -78,51 +79,53 @@ function turnOf(ghosts: readonly GhostMxid[], attempts: number): readonly GhostM
   return [...ghosts.slice(from), ...ghosts.slice(0, from)].slice(0, CATCHUPS_MAX);
 }
 
-/** The event as the first ghost sees it that may. A ghost that is itself refused says nothing for the others. */
+/** The event as the first ghost gets it that may read it. A ghost that is itself refused proves nothing for the others. */
 async function fetchAs(
-  deps: LookDependencies,
+  deps: OpeningDependencies,
   envelope: ClaimedIntakeEnvelope,
   ghosts: readonly GhostMxid[],
   signal: AbortSignal | undefined,
-): Promise<Exclude<Look, { kind: "opened" }> | { readonly kind: "event"; readonly event: EncryptedEvent }> {
-  let unasked: number | undefined;
+): Promise<
+  Exclude<Opening, { kind: "opened" }> | { readonly kind: "event"; readonly event: EncryptedEvent }
+> {
+  let retryAfterMs: number | undefined;
   for (const ghost of ghosts) {
     const outcome = await deps.fetchEvent(ghost, envelope.room, envelope.event, signal);
-    if (outcome.kind === "ok") return recognised(envelope, outcome.value);
+    if (outcome.kind === "ok") return compare(envelope, outcome.value);
     if (outcome.kind === "refused") continue;
     const isOfGhost = outcome.cause === "ghost_refused" || outcome.cause === "device_unavailable";
     if (!isOfGhost) return { kind: "unanswered", afterMs: outcome.afterMs };
-    unasked ??= outcome.afterMs;
+    retryAfterMs ??= outcome.afterMs;
   }
-  return unasked === undefined
-    ? { kind: "hopeless", reason: "event_unavailable" }
-    : { kind: "unanswered", afterMs: unasked };
+  return retryAfterMs === undefined
+    ? { kind: "unreadable", reason: "event_unavailable" }
+    : { kind: "unanswered", afterMs: retryAfterMs };
 }
 
-function recognised(
+function compare(
   envelope: ClaimedIntakeEnvelope,
   raw: RawEvent,
 ):
-  | { readonly kind: "hopeless"; readonly reason: ExpiryReason }
+  | { readonly kind: "unreadable"; readonly reason: ExpiryReason }
   | { readonly kind: "event"; readonly event: EncryptedEvent } {
   const [event] = readEvents([raw], envelope.fingerprint).events;
-  const isIt = event?.event === envelope.event && event.room === envelope.room;
-  if (isIt && raw["type"] === "m.room.encrypted" && event.type === "other") {
-    return { kind: "hopeless", reason: "source_redacted" };
+  const isSame = event?.event === envelope.event && event.room === envelope.room;
+  if (isSame && raw["type"] === "m.room.encrypted" && event.type === "other") {
+    return { kind: "unreadable", reason: "source_redacted" };
   }
   const fingerprint = eventFingerprint(raw);
-  if (!isIt || event.type !== "encrypted" || fingerprint?.equals(envelope.fingerprint) !== true) {
-    return { kind: "hopeless", reason: "event_changed" };
+  if (!isSame || event.type !== "encrypted" || fingerprint?.equals(envelope.fingerprint) !== true) {
+    return { kind: "unreadable", reason: "event_changed" };
   }
   return { kind: "event", event };
 }
 
 async function decrypt(
-  deps: LookDependencies,
+  deps: OpeningDependencies,
   event: EncryptedEvent,
   ghosts: readonly GhostMxid[],
   by: "catchup" | "after_wait",
-): Promise<Look> {
+): Promise<Opening> {
   const decryption = await deps.devices.decrypt(ghosts, event, DECRYPT_MS_MAX);
   switch (decryption.kind) {
     case "decrypted":
@@ -134,6 +137,6 @@ async function decrypt(
     case "refused":
       return decryption.reason === "device_not_trusted"
         ? { kind: "not_trusted", event }
-        : { kind: "hopeless", reason: decryption.reason, event };
+        : { kind: "unreadable", reason: decryption.reason, event };
   }
 }

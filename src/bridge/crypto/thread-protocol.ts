@@ -1,46 +1,24 @@
-// What the bridge and a thread of machines say to each other. Everything here crosses by structured clone, several
-// messages in one list.
-// Invariant: an error crosses as its kind alone, never with a text of the library's.
+// What the bridge and a thread of machines send each other, by structured clone. Several messages travel in one list,
+// because waking the other thread costs more than a message.
+// Invariants: an error travels as its kind alone, never with a text of the library's; messages leave in the order in
+// which they were put.
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
-import type { GhostMachine } from "./machine.ts";
-import type { SenderPolicy } from "./machine-policy.ts";
+import type { SenderPolicy } from "./decrypt-event.ts";
+import type { ClaimedStore, GhostMachine } from "./machine.ts";
 
 export interface ThreadData {
   readonly databaseUrl: string;
   readonly policy: SenderPolicy;
 }
 
-/** What a thread needs to open a ghost's machine, once its store was claimed. */
-export interface OpenTask {
-  readonly ghost: GhostMxid;
-  readonly deviceId: string;
-  readonly key: Uint8Array;
-  readonly fence: bigint;
-  readonly layout: StoreLayout;
-  /** Of a finished store; undefined for a new one. */
-  readonly identity: DeviceIdentity | undefined;
-}
-
 /** Methods of a machine that are called across threads by name. */
-export type MachineCalls = Pick<
-  GhostMachine,
-  | "receive"
-  | "decrypt"
-  | "outgoing"
-  | "sent"
-  | "crossSign"
-  | "track"
-  | "missingSessions"
-  | "shareRoomKey"
-  | "encrypt"
->;
+export type MachineCalls = Omit<GhostMachine, "identity" | "close">;
 export type MachineCall = keyof MachineCalls;
 
 export type ToThread =
-  | { readonly id: number; readonly do: "open"; readonly task: OpenTask }
+  | { readonly id: number; readonly do: "open"; readonly store: ClaimedStore }
   | { readonly id: number; readonly do: "shut"; readonly ghost: GhostMxid }
-  /** Shuts every machine and lets go of the database; then the thread ends by itself. */
+  /** Shuts every machine and closes the database connections; then the thread ends by itself. */
   | { readonly id: number; readonly do: "close" }
   | {
       readonly id: number;
@@ -56,7 +34,7 @@ export type ThreadErrorKind =
   /** Another process holds the store now. */
   | "fence_lost"
   | "database_unavailable"
-  /** No machine of this ghost here. */
+  /** This thread has no machine of the ghost. */
   | "not_open"
   /** The library refused what it was given. */
   | "refused";
@@ -66,3 +44,29 @@ export type FromThread =
   | { readonly id: number; readonly error: ThreadErrorKind }
   /** The machine is ahead of its store, and was closed. */
   | { readonly lost: GhostMxid; readonly why: ThreadErrorKind };
+
+/** Collects messages to the other thread and posts them in one list. */
+export class Outbox<Message> {
+  readonly #post: (messages: readonly Message[]) => void;
+  readonly #schedule: (flush: () => void) => void;
+  #held: Message[] = [];
+
+  /** @param schedule called with the first message that is held; has to call `flush` some time later */
+  constructor(post: (messages: readonly Message[]) => void, schedule: (flush: () => void) => void) {
+    this.#post = post;
+    this.#schedule = schedule;
+  }
+
+  put(message: Message): void {
+    this.#held.push(message);
+    if (this.#held.length === 1) this.#schedule(() => this.flush());
+  }
+
+  /** Posts what is held now. */
+  flush(): void {
+    if (this.#held.length === 0) return;
+    const messages = this.#held;
+    this.#held = [];
+    this.#post(messages);
+  }
+}

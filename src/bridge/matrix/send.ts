@@ -52,18 +52,20 @@ export interface OutgoingEvent {
   readonly recordAttempt: (now: number) => Promise<void>;
 }
 
+export type EventContent = Pick<OutgoingEvent, "eventType" | "content">;
+
 /** Makes an event ready for its room: unchanged, or encrypted. */
-export type Seal = (
+export type EncryptEvent = (
   actor: GhostActor,
   room: RoomId,
-  event: Pick<OutgoingEvent, "eventType" | "content">,
-) => Promise<Outcome<Pick<OutgoingEvent, "eventType" | "content">>>;
+  event: EventContent,
+) => Promise<Outcome<EventContent>>;
 
 /**
  * Where ghosts take no part in encrypted rooms: what was asked in one, while they did, is not answered there in
  * plain text.
  */
-export function plainRoomsOnly(ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> }): Seal {
+export function plainRoomsOnly(ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> }): EncryptEvent {
   return async (_actor, room, event) =>
     (await ledger.isRoomEncrypted(room))
       ? { kind: "refused", status: 400, errcode: "DRAWBRIDGE_ROOM_ENCRYPTED" }
@@ -75,7 +77,7 @@ export interface SenderDependencies {
   readonly ghosts: Ghosts;
   readonly clock: Clock;
   /** Where ghosts take part in encrypted rooms; without it everything is sent as it is. */
-  readonly seal?: Seal | undefined;
+  readonly encryptEvent?: EncryptEvent | undefined;
 }
 
 /** Sends one event, or finds the one sent before. */
@@ -97,15 +99,15 @@ export async function sendOnce(
     if (earlier.kind !== "ok") return giveBack(earlier);
     if (earlier.value !== undefined) return { kind: "sent", eventId: earlier.value };
   }
-  const { seal } = deps;
-  const sealed =
-    seal === undefined
+  const { encryptEvent } = deps;
+  const outgoing =
+    encryptEvent === undefined
       ? ({ kind: "ok", value: event } as const)
-      : await deps.ghosts.acting(event.ghost, (actor) => seal(actor, event.roomId, event), signal);
-  if (sealed.kind !== "ok") return giveBack(sealed);
-  const { eventType } = sealed.value;
+      : await deps.ghosts.acting(event.ghost, (actor) => encryptEvent(actor, event.roomId, event), signal);
+  if (outgoing.kind !== "ok") return giveBack(outgoing);
+  const { eventType } = outgoing.value;
   // Outside the ciphertext, where an earlier send can be recognised.
-  const content = { ...sealed.value.content, [TRANSACTION_KEY]: event.transactionId };
+  const content = { ...outgoing.value.content, [TRANSACTION_KEY]: event.transactionId };
   await event.recordAttempt(deps.clock.now());
   const outcome = await deps.ghosts.acting(
     event.ghost,

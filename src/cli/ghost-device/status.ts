@@ -1,5 +1,5 @@
 // drawbridge ghost device status: of each ghost's device, whether it takes part, and why not.
-import { DEVICE_STOP_MENDS } from "../../bridge/crypto/device-types.ts";
+import { DEVICE_STOP_HINTS } from "../../bridge/crypto/device-readiness.ts";
 import type { DeviceReport } from "../../bridge/device-admin.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
@@ -39,7 +39,7 @@ stopped, or the homeserver has not the keys that are stored.`,
     const reports = await withDeviceAdmin(options.config, (admin) => admin.status());
     print(options, reports, () => renderTable(HEADER, reports.map(rowOf)));
     const stops = new Set(reports.map(({ stopped }) => stopped).filter((reason) => reason !== null));
-    for (const reason of stops) say(`${reason}: ${DEVICE_STOP_MENDS[reason]}`);
+    for (const reason of stops) say(`${reason}: ${DEVICE_STOP_HINTS[reason]}`);
     const disagrees = ({ homeserver, publishedAt }: DeviceReport) =>
       publishedAt !== null && (homeserver === "no_keys" || homeserver === "other_keys");
     if (stops.size > 0 || reports.some(disagrees)) return ExitCode.failed;

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import type { FoundBounds } from "../../../../src/bridge/catchup/found-event.ts";
-import { HandledEvents } from "../../../../src/bridge/catchup/handled-events.ts";
+import type { FoundBounds } from "../../../../src/bridge/catchup/found-events.ts";
+import { HandledEvents } from "../../../../src/bridge/catchup/found-events.ts";
 import { RoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
 import { leaseLost } from "../../../../src/bridge/ledger/postgres.ts";

@@ -3,11 +3,11 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
+import { expireIntakeEnvelopes } from "../../../../src/bridge/crypto/expire-intake-envelopes.ts";
 import {
   type IntakeEnvelopeObserver,
   IntakeEnvelopeWorker,
 } from "../../../../src/bridge/crypto/intake-envelope-worker.ts";
-import { expireUnserved } from "../../../../src/bridge/crypto/unserved-envelopes.ts";
 import { createTransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/outcome.ts";
@@ -299,7 +299,7 @@ describe("intake envelope worker", () => {
     bridge.devices.sessions.add("session-1");
     await bridge.bring(sealed("heals"));
     await bridge.worker.round();
-    assert.deepEqual(bridge.devices.followed, ["@alice:a.test"]);
+    assert.deepEqual(bridge.devices.tracked, ["@alice:a.test"]);
     assert.deepEqual(await bridge.states(), { $heals: "awaiting_key" });
     isTrusted = true;
     await bridge.pass(2_000);
@@ -414,12 +414,12 @@ describe("intake envelope worker", () => {
       log: pino({ level: "silent" }),
       observe: { ended: () => {}, expired: () => {}, failed: () => {} },
     };
-    await expireUnserved(deps);
+    await expireIntakeEnvelopes(deps);
     await bridge.clock.advance(KEY_WAIT_MS - 1);
-    await expireUnserved(deps);
+    await expireIntakeEnvelopes(deps);
     assert.deepEqual(await bridge.states(), { $e1: "awaiting_key", $e2: "awaiting_key" });
     await bridge.clock.advance(1);
-    await expireUnserved(deps);
+    await expireIntakeEnvelopes(deps);
     assert.deepEqual(await bridge.states(), { $e1: "key_wait_elapsed", $e2: "key_wait_elapsed" });
     assert.deepEqual(await bridge.order(), ["$behind"]);
   });

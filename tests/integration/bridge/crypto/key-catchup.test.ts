@@ -44,7 +44,6 @@ async function reading(t: TestContext, pages: readonly (readonly unknown[])[]) {
         counted.skipped += count;
       },
       keyCatchupEnded: (outcome) => counted.outcomes.push(outcome),
-      stopped: () => {},
     },
     onNewKeys: () => {},
     ensure: async () => ({ kind: "ok", value: { ghost: ghost(), deviceId: "DEVICE" } }),

@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/types.ts";
+import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
 import { GhostSide, KeyServer, Person } from "../../../support/crypto-world.ts";
 import { machinesScene } from "../../../support/machines.ts";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/types.ts";
+import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { asEvent, GhostSide, KeyServer, Person } from "../../../support/crypto-world.ts";
 import { type MachinesScene, machinesScene, storeKey } from "../../../support/machines.ts";
@@ -24,7 +24,7 @@ async function pair(scene: MachinesScene, options: Parameters<MachinesScene["sta
   const ghost = new GhostSide(server, started.machines, GHOST);
   await ghost.create();
   const alice = await Person.join(server, ALICE);
-  await ghost.follow(ALICE);
+  await ghost.track(ALICE);
   return { server, ghost, alice, ...started };
 }
 

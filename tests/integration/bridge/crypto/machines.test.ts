@@ -14,7 +14,7 @@ const ROOM = "!room:a.test";
 async function pair(ghost: GhostSide, server: KeyServer): Promise<Person> {
   await ghost.create();
   const alice = await Person.join(server, ALICE);
-  await ghost.follow(ALICE);
+  await ghost.track(ALICE);
   return alice;
 }
 
@@ -33,7 +33,7 @@ describe("machines", () => {
     assert.deepEqual(decrypted.content, { msgtype: "m.text", body: "a question" });
 
     const sealed = await ghost.say(ROOM, "an answer", ALICE);
-    await alice.follow(GHOST);
+    await alice.track(GHOST);
     await alice.sync();
     const read = await alice.read(ROOM, GHOST, sealed);
     assert.deepEqual(read["content"], { msgtype: "m.text", body: "an answer" });
@@ -92,7 +92,7 @@ describe("machines", () => {
     const next = new GhostSide(server, scene.start().machines, GHOST);
     await next.machines.open(next.ghost, next.device, "load");
     assert.deepEqual(await next.machines.crossSign(next.ghost), []);
-    await alice.follow(GHOST);
+    await alice.track(GHOST);
     const [device] = (await alice.machine.getUserDevices(alice.id(GHOST))).devices();
     assert.equal(device?.isCrossSignedByOwner(), true);
   });
@@ -151,7 +151,7 @@ describe("machines", () => {
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     const alice = await pair(ghost, server);
     await Person.join(server, BOB);
-    await ghost.follow(BOB);
+    await ghost.track(BOB);
     await alice.share(ROOM, GHOST);
     await ghost.receive();
     const said = await alice.say(ROOM, "I am Bob");
@@ -254,8 +254,8 @@ describe("machines", () => {
     const server = new KeyServer();
     const alice = await Person.join(server, ALICE);
     const ask = async (ghost: GhostSide) => {
-      await ghost.follow(ALICE);
-      await alice.follow(ghost.ghost);
+      await ghost.track(ALICE);
+      await alice.track(ghost.ghost);
       await alice.machine.invalidateGroupSession(alice.room(ROOM));
       await alice.share(ROOM, ghost.ghost);
       await ghost.receive();
@@ -308,7 +308,7 @@ describe("machines", () => {
     );
     assert.notEqual(unknown.kind, "decrypted", "in another's name it is never believed");
     if (keys !== undefined) server.devices[ALICE] = keys;
-    await ghost.follow(ALICE);
+    await ghost.track(ALICE);
     assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "decrypted");
   });
 
@@ -331,11 +331,11 @@ describe("machines", () => {
     const alice = await pair(ghost, server);
     const bob = await Person.join(server, BOB);
     await ghost.say(ROOM, "to both", ALICE, BOB);
-    await bob.follow(GHOST);
+    await bob.track(GHOST);
     await bob.sync();
     const later = await ghost.say(ROOM, "to Alice alone", ALICE);
     await bob.sync();
-    await alice.follow(GHOST);
+    await alice.track(GHOST);
     await alice.sync();
     await assert.rejects(bob.read(ROOM, GHOST, later));
     assert.deepEqual((await alice.read(ROOM, GHOST, later))["content"], {
@@ -349,9 +349,9 @@ describe("machines", () => {
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     await ghost.create();
     const bob = await Person.join(server, BOB);
-    await ghost.follow(BOB);
+    await ghost.track(BOB);
     const sealed = await ghost.say(ROOM, "an answer", BOB);
-    await bob.follow(GHOST);
+    await bob.track(GHOST);
     await bob.sync();
     await bob.read(ROOM, GHOST, sealed);
     const { session_id, sender_key } = sealed;
@@ -380,7 +380,7 @@ describe("machines", () => {
     const settings = { rotationMessages: 2, rotationMs: 3_600_000, historyVisibility: "joined" };
     const sessions: unknown[] = [];
     for (let message = 0; message < 5; message++) {
-      await ghost.follow(ALICE);
+      await ghost.track(ALICE);
       const claim = await ghost.machines.missingSessions(ghost.ghost, [ALICE as UserId]);
       if (claim) await ghost.perform([claim]);
       await ghost.perform(await ghost.machines.shareRoomKey(ghost.ghost, room, [ALICE as UserId], settings));
@@ -397,7 +397,7 @@ describe("machines", () => {
     const two = new GhostSide(server, machines, OTHER_GHOST);
     const alice = await pair(one, server);
     await two.create();
-    await two.follow(ALICE);
+    await two.track(ALICE);
     await alice.share(ROOM, GHOST);
     await Promise.all([one.receive(), two.receive()]);
     const said = await alice.say(ROOM, "to one of you");
@@ -420,7 +420,7 @@ describe("machines", () => {
     assert.equal(decrypted.kind, "decrypted");
 
     const sealed = await ghost.say(ROOM, "an answer", ALICE);
-    await laptop.follow(GHOST);
+    await laptop.track(GHOST);
     await laptop.sync();
     const read = await laptop.read(ROOM, GHOST, sealed);
     assert.deepEqual(read["content"], { msgtype: "m.text", body: "an answer" });

@@ -214,10 +214,13 @@ describe("send", () => {
   it("where ghosts take no part in encrypted rooms, nothing goes out in plain text to one known as such [ENC-1]", async (t) => {
     const { side, outgoing, attempts, requests } = await fixture(t);
     const encrypted = new Set([room("secret")]);
-    const seal = plainRoomsOnly({ isRoomEncrypted: async (where) => encrypted.has(where) });
+    const encryptEvent = plainRoomsOnly({ isRoomEncrypted: async (where) => encrypted.has(where) });
     const refused = { kind: "refused", reason: "reply_refused" };
-    assert.deepEqual(await sendOnce({ ...side, seal }, { ...outgoing, roomId: room("secret") }), refused);
+    assert.deepEqual(
+      await sendOnce({ ...side, encryptEvent }, { ...outgoing, roomId: room("secret") }),
+      refused,
+    );
     assert.deepEqual([attempts.length, requests("/send/").length], [0, 0]);
-    assert.equal((await sendOnce({ ...side, seal }, outgoing)).kind, "sent");
+    assert.equal((await sendOnce({ ...side, encryptEvent }, outgoing)).kind, "sent");
   });
 });

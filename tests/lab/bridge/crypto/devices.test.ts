@@ -49,7 +49,7 @@ describe("devices", () => {
     const ghost = freshGhost();
     const side = world.side({ ghosts: [ghost], start: true });
     await eventually("the answer", async () =>
-      side.devices.delivery().result === "works" ? true : undefined,
+      side.devices.keyDelivery().result === "works" ? true : undefined,
     );
   });
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { startMachineThread } from "../../../../src/bridge/crypto/machine-thread.ts";
-import { Outbox } from "../../../../src/bridge/crypto/thread-outbox.ts";
+import { Outbox } from "../../../../src/bridge/crypto/thread-protocol.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 

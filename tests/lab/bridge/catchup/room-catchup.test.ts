@@ -7,9 +7,9 @@ import {
   type FoundBounds,
   FoundBudget,
   type FoundEvent,
+  HandledEvents,
   type RawEvent,
-} from "../../../../src/bridge/catchup/found-event.ts";
-import { HandledEvents } from "../../../../src/bridge/catchup/handled-events.ts";
+} from "../../../../src/bridge/catchup/found-events.ts";
 import { HomeserverWatch } from "../../../../src/bridge/catchup/homeserver-watch.ts";
 import type { MissedTransaction } from "../../../../src/bridge/catchup/missed-transactions.ts";
 import { RoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";

@@ -1,22 +1,23 @@
-// An event made ready for its room as the room is now. Invariants: what the room says and who is in it are
-// read before each event, so that a member who has left gets no key of anything sent afterwards; where they
-// cannot be read, or contradict what is known, nothing is handed back; plain text is handed back only for a
-// room that is not encrypted and never was. What relates an event to others, and the ID it is sent under,
-// stay outside the ciphertext, where they are found again.
+// Encrypts an event for its room as the room is now.
+// Invariants: the room's encryption and members are read before each event, so that a member who has left gets no key of
+// anything sent afterwards; where they cannot be read, or contradict what is known, nothing is returned; plain text is
+// sent only in a room that is not encrypted and never was; an event's relation to others stays outside the ciphertext,
+// where it can be found again.
 // Protocol: Matrix client-server API, "m.room.encryption" and "m.megolm.v1.aes-sha2".
 import { z } from "zod";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import type { Outcome, Refused } from "../matrix/outcome.ts";
-import type { RoomContent } from "./device-types.ts";
+import type { EventContent } from "../matrix/send.ts";
 import type { GhostDevice } from "./ghost-device.ts";
-import type { Machines, RoomEncryption } from "./types.ts";
+import type { RoomEncryption } from "./machine.ts";
+import type { Machines } from "./machines.ts";
 
 const MEGOLM = "m.megolm.v1.aes-sha2";
 const ROTATION_MESSAGES = 100;
 const ROTATION_MS = 7 * 24 * 60 * 60 * 1_000;
-/** What rooms may ask for: rotating more often than a machine does, or never, is no setting. */
+/** The longest rotation that a room may set. */
 const ROTATION_MESSAGES_MAX = 10_000;
 const ROTATION_MS_MAX = 10 * ROTATION_MS;
 
@@ -26,7 +27,7 @@ const EncryptionState = z.object({
   rotation_period_ms: z.int().positive().optional().catch(undefined),
 });
 
-export interface SealDependencies {
+export interface EncryptionDependencies {
   readonly homeserver: Pick<Homeserver, "stateEvent" | "joinedMembers">;
   readonly machines: Pick<Machines, "missingSessions" | "shareRoomKey" | "encrypt">;
   readonly ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> };
@@ -36,14 +37,14 @@ const refused = (errcode: string): Refused => ({ kind: "refused", status: 400, e
 
 /** How the room wants its events encrypted; undefined when it does not. */
 export async function encryptionOf(
-  { homeserver, ledger }: Pick<SealDependencies, "homeserver" | "ledger">,
+  { homeserver, ledger }: Pick<EncryptionDependencies, "homeserver" | "ledger">,
   actor: GhostActor,
   room: RoomId,
 ): Promise<Outcome<Omit<RoomEncryption, "historyVisibility"> | undefined>> {
   const state = await homeserver.stateEvent(actor, room, "m.room.encryption");
   if (state.kind !== "ok") return state;
   if (state.value === undefined) {
-    // Encryption cannot be taken back; a room that seems to have done so is not to be spoken to.
+    // Encryption cannot be switched off; nothing is sent into a room that seems to have done so.
     return (await ledger.isRoomEncrypted(room))
       ? refused("DRAWBRIDGE_ENCRYPTION_GONE")
       : { kind: "ok", value: undefined };
@@ -61,17 +62,17 @@ export async function encryptionOf(
 }
 
 /**
- * Encrypts one event, its session shared with the devices of the members that are joined now. One event of a
- * room at a time: between sharing and encrypting no other may use the session up.
+ * Encrypts one event, its session shared with the devices of the members that are joined now. Call it for one event of
+ * a room at a time: between sharing and encrypting no other event may use the session up.
  */
-export async function sealForRoom(
-  deps: SealDependencies,
+export async function encryptForRoom(
+  deps: EncryptionDependencies,
   device: GhostDevice,
   actor: GhostActor,
   room: RoomId,
   encryption: Omit<RoomEncryption, "historyVisibility">,
-  event: RoomContent,
-): Promise<Outcome<RoomContent>> {
+  event: EventContent,
+): Promise<Outcome<EventContent>> {
   const { homeserver, machines } = deps;
   const visibility = await homeserver.stateEvent(actor, room, "m.room.history_visibility");
   if (visibility.kind !== "ok") return visibility;
@@ -82,7 +83,7 @@ export async function sealForRoom(
 
   const ready = await prepare(machines, device, actor.ghost, members.value);
   if (ready.kind !== "ok") return ready;
-  // Asking other servers takes its time: who has left meanwhile gets no key.
+  // The queries to other servers take time; members that left meanwhile get no key.
   const present = await homeserver.joinedMembers(actor, room);
   if (present.kind !== "ok") return present;
   const shared = await share(machines, device, actor.ghost, room, present.value, settings);
@@ -98,17 +99,17 @@ export async function sealForRoom(
   };
 }
 
-/** Learns of the members' devices, and gets what is needed to write to them. */
+/** Queries the members' devices, and claims the keys that are needed to write to them. */
 async function prepare(
-  machines: SealDependencies["machines"],
+  machines: EncryptionDependencies["machines"],
   device: GhostDevice,
   ghost: GhostMxid,
   members: readonly UserId[],
 ): Promise<Outcome<undefined>> {
-  await device.follow(members);
-  // Devices that appeared or went are known before the key goes out, as far as their servers answer.
-  const asked = await device.requests.drive();
-  if (asked.kind === "retry") return asked;
+  await device.track(members);
+  // Devices that appeared or left are known before the key is shared, as far as their servers answer.
+  const queried = await device.requests.drive();
+  if (queried.kind === "retry") return queried;
   const claimed = await device.requests.alone(async (submit) => {
     const claim = await machines.missingSessions(ghost, members);
     return claim === undefined ? ({ kind: "ok", value: undefined } as const) : submit(claim);
@@ -117,7 +118,7 @@ async function prepare(
 }
 
 async function share(
-  machines: SealDependencies["machines"],
+  machines: EncryptionDependencies["machines"],
   device: GhostDevice,
   ghost: GhostMxid,
   room: RoomId,

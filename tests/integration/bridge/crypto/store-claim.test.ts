@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import type { Pool, QueryConfig } from "pg";
-import { claimStore } from "../../../../src/bridge/crypto/machine-claim.ts";
+import { claimStore } from "../../../../src/bridge/crypto/store-claim.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { createCryptoStore, replaceCryptoStore } from "../../../../src/bridge/ledger/crypto-stores.ts";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
@@ -19,7 +19,7 @@ async function finishedStore(t: TestContext) {
   const on = { pool, storeKeys, clock: systemClock, random: systemRandom };
   const made = await claimStore(on, ghost(), DEVICE, "create");
   assert.ok(made.kind === "claimed");
-  const { fence, key } = made.task;
+  const { fence, key } = made.store;
   const write = { ghost: ghost(), fence, records: [] };
   await replaceCryptoStore(pool, write, { layout: ["as made"], identity: IDENTITY });
   /** The pool of a process between whose look and whose claim something happens, once. */
@@ -43,7 +43,7 @@ describe("machine claim", () => {
     const upgrade = () => replaceCryptoStore(pool, write, { layout: ["upgraded"], identity: IDENTITY });
     const claim = await claimStore({ ...on, pool: interrupted(upgrade) }, ghost(), DEVICE, "load");
     assert.ok(claim.kind === "claimed");
-    assert.deepEqual(claim.task, {
+    assert.deepEqual(claim.store, {
       ghost: ghost(),
       deviceId: DEVICE,
       key,
@@ -69,7 +69,7 @@ describe("machine claim", () => {
       "load",
     );
     assert.ok(claim.kind === "claimed");
-    assert.deepEqual(claim.task.key, key);
+    assert.deepEqual(claim.store.key, key);
   });
 
   it("a store that is made anew for another device while it is claimed is not taken [ENC-2]", async (t) => {

@@ -1,18 +1,18 @@
-// Claiming a ghost's store: raising its fence, and opening its key.
-// Invariants: a store's key is random, made once, and at rest only sealed; a store that is another device's,
-// or whose key no configured key opens, is left as it is, fence included; a store sealed by an older key is
-// sealed by the first one from then on; what a store is like is told as it is once its fence is raised.
+// Claims a ghost's store: raises its fence, and unseals its key.
+// Invariants: a store's key is random, made once, and sealed at rest; a store that is another device's, or whose key no
+// configured key unseals, is left unchanged, fence included; a store sealed by an older key is sealed by the first one
+// from then on; a claim holds what the store is like once its fence is raised.
 import type { Pool } from "pg";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "../ledger/content-keys.ts";
 import { claimCryptoStore, createCryptoStore, findCryptoStore } from "../ledger/crypto-stores.ts";
-import type { OpenTask } from "./thread-protocol.ts";
-import type { OpenResult } from "./types.ts";
+import { createLedgerPool } from "../ledger/postgres.ts";
+import type { ClaimedStore } from "./machine.ts";
 
 const STORE_KEY_BYTES = 32;
-/** More often nothing changes a store while it is being claimed. */
+/** Nothing changes a store more often than this while it is being claimed. */
 const LOADS_MAX = 5;
 
 export interface ClaimDependencies {
@@ -23,10 +23,33 @@ export interface ClaimDependencies {
 }
 
 export type Claim =
-  | { readonly kind: "claimed"; readonly task: OpenTask }
-  | Exclude<OpenResult, { readonly kind: "opened" }>;
+  | { readonly kind: "claimed"; readonly store: ClaimedStore }
+  /** `load`, and there is no store. */
+  | { readonly kind: "no_store" }
+  /** `create`, and there is a store. */
+  | { readonly kind: "store_exists" }
+  /** The store is another device's, or no configured key unseals it. */
+  | { readonly kind: "foreign" };
 
-/** A sealed key opens for its ghost's device alone. */
+const CONNECTIONS = 2;
+const CONNECT_TIMEOUT_MS = 5_000;
+const STATEMENT_TIMEOUT_MS = 30_000;
+
+/** Connections for claiming stores, or for reading and writing them in a thread. */
+export function createStorePool(databaseUrl: string, name: string): Pool {
+  const pool = createLedgerPool({
+    connectionString: databaseUrl,
+    max: CONNECTIONS,
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    statement_timeout: STATEMENT_TIMEOUT_MS,
+    keepAlive: true,
+    application_name: name,
+  });
+  pool.on("error", () => {});
+  return pool;
+}
+
+/** A sealed key can be unsealed for its ghost's device alone. */
 const sealIdentity = (ghost: GhostMxid, deviceId: string) => `crypto store of ${ghost}, device ${deviceId}`;
 
 async function create(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): Promise<Claim> {
@@ -34,7 +57,7 @@ async function create(on: ClaimDependencies, ghost: GhostMxid, deviceId: string)
   const sealedKey = on.storeKeys.seal(key.toString("base64"), sealIdentity(ghost, deviceId));
   const fence = await createCryptoStore(on.pool, { ghost, deviceId, sealedKey }, on.clock.now());
   if (fence === undefined) return { kind: "store_exists" };
-  return { kind: "claimed", task: { ghost, deviceId, key, fence, layout: [], identity: undefined } };
+  return { kind: "claimed", store: { ghost, deviceId, key, fence, layout: [], identity: undefined } };
 }
 
 function openKey(keys: ContentKeys, sealed: Buffer, identity: string): Buffer | undefined {
@@ -57,10 +80,10 @@ async function load(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): 
       ? found.sealedKey
       : on.storeKeys.seal(key.toString("base64"), identity);
     const claimed = await claimCryptoStore(on.pool, ghost, found, sealed);
-    // Reset or sealed anew since it was looked at: it is looked at again.
+    // The store was reset or sealed anew meanwhile: it is read again.
     if (claimed === undefined) continue;
     const { fence, layout, identity: present } = claimed;
-    return { kind: "claimed", task: { ghost, deviceId, key, fence, layout, identity: present } };
+    return { kind: "claimed", store: { ghost, deviceId, key, fence, layout, identity: present } };
   }
   throw new DrawbridgeError("device_unavailable", `the store of ${ghost} changes while it is opened`, {
     hint: "Nothing: it is opened again by itself.",

@@ -1,60 +1,52 @@
-// All ghosts' devices: opened, looked after, and what the rest of the bridge asks of them.
-// Invariants: one ghost that is stopped, or cannot be opened, holds up no other; what came for a ghost whose
-// machine is not open is dropped here, because the homeserver still has it and it is read back once it is
-// open; a device that an operator has reset is taken up again without a restart.
+// The devices of all ghosts: opened, kept ready, and what the rest of the bridge needs of them.
+// Invariants: a device is made once; whatever makes its store or the homeserver's view of it doubtful stops that ghost
+// alone, until an operator resets it; a ghost that is stopped, or cannot be opened, holds up no other; what came for a
+// ghost whose machine is not open is dropped here, because the homeserver still has it and the catchup reads it once
+// the machine is open; a device that an operator has reset is taken up again without a restart.
 import type { Random } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { KeyedSerial } from "../../runtime/concurrency.ts";
-import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
+import { KeyedSerial, mapConcurrent } from "../../runtime/concurrency.ts";
+import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, retry } from "../matrix/outcome.ts";
-import { DeliveryCheck } from "./delivery-check.ts";
-import type {
-  DeviceStatus,
-  GhostDevices,
-  KeyCatchupResult,
-  KeyDeliveryState,
-  RoomContent,
-  ToDeviceMessages,
-} from "./device-types.ts";
-import { GhostDevice, type GhostDeviceDependencies } from "./ghost-device.ts";
-import { encryptionOf, sealForRoom } from "./seal-for-room.ts";
-import type { Decryption, EncryptedRoomEvent, Machines } from "./types.ts";
+import type { EventContent } from "../matrix/send.ts";
+import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
+import { encryptForRoom, encryptionOf } from "./encrypt-for-room.ts";
+import { type DeviceStatus, GhostDevice, type GhostDeviceDependencies } from "./ghost-device.ts";
+import type { KeyCatchupResult } from "./key-catchup.ts";
+import { KeyDeliveryCheck, type KeyDeliveryState } from "./key-delivery.ts";
+import type { Machines } from "./machines.ts";
 
-const LOOK_MS = 5_000;
-/** Devices that are opened or read back at a time. */
+const CHECK_INTERVAL_MS = 5_000;
+/** Devices that are opened or caught up at a time. */
 const CONCURRENCY = 4;
 
 export interface GhostDevicesDependencies extends Omit<GhostDeviceDependencies, "machines" | "api"> {
-  /** Makes the machines; they tell by the callback that a ghost's machine was taken away. */
+  /** Makes the machines; they report by the callback that a ghost's machine was taken away. */
   readonly machines: (onLost: (ghost: GhostMxid) => void) => Machines;
   readonly homeserver: Pick<Homeserver, "devices" | "stateEvent" | "joinedMembers">;
   /** The ghosts of agents.yaml as it is now. */
   readonly configured: () => Promise<readonly GhostMxid[]>;
-  /** An ID for to-device messages that no machine made: unique across the appservice. */
+  /** For the IDs of to-device messages that no machine made: unique across the appservice. */
   readonly random: Random;
 }
 
-export function createGhostDevices(deps: GhostDevicesDependencies): GhostDevices {
-  return new Devices(deps);
-}
-
-class Devices implements GhostDevices {
+export class GhostDevices {
   readonly #deps: GhostDevicesDependencies;
   readonly #machines: Machines;
-  readonly #device: GhostDeviceDependencies;
+  readonly #deviceDeps: GhostDeviceDependencies;
   readonly #devices = new Map<GhostMxid, GhostDevice>();
-  readonly #sealing = new KeyedSerial<string>();
+  readonly #encrypting = new KeyedSerial<string>();
   readonly #loop: WorkLoop;
-  readonly #delivery: DeliveryCheck;
+  readonly #delivery: KeyDeliveryCheck;
 
   constructor(deps: GhostDevicesDependencies) {
     this.#deps = deps;
     this.#machines = deps.machines((ghost) => this.#devices.get(ghost)?.lost());
-    this.#device = { ...deps, machines: this.#machines, api: deps.homeserver.devices };
-    this.#delivery = new DeliveryCheck({
+    this.#deviceDeps = { ...deps, machines: this.#machines, api: deps.homeserver.devices };
+    this.#delivery = new KeyDeliveryCheck({
       ...deps,
       send: (ghost, type, content) => {
         const deviceId = this.#of(ghost).deviceId ?? "*";
@@ -68,33 +60,41 @@ class Devices implements GhostDevices {
     this.#loop = new WorkLoop({
       clock: deps.clock,
       round: async (signal) => {
-        await this.#look(signal);
+        await this.#checkAll(signal);
         return false;
       },
       onError: this.#logged,
-      pollIntervalMs: LOOK_MS,
+      pollIntervalMs: CHECK_INTERVAL_MS,
     });
   }
 
+  /** Opens the devices of all ghosts one after the other, and keeps them ready until `signal` aborts. */
   start(signal: AbortSignal): void {
     this.#loop.start();
     signal.addEventListener("abort", () => void this.#loop.drain().catch(this.#logged), { once: true });
   }
 
+  /** Resolves when no work is in progress any more; call after the signal of `start` aborted. */
   async drain(): Promise<void> {
     await this.#loop.drain();
     await Promise.all([...this.#devices.values()].map((device) => device.drain()));
     await this.#machines.close();
   }
 
+  /** Opens one ghost's device now. `retry` while the homeserver does not answer; `refused` when it is stopped. */
   ensure(ghost: GhostMxid): Promise<Outcome<GhostActor>> {
     return this.#of(ghost).ensure();
   }
 
+  /**
+   * Takes in what a transaction or a catchup brought; resolves when it is durable. The part of a ghost that is stopped
+   * or unknown is dropped.
+   * @throws when the database cannot commit: the transaction must not be acknowledged
+   */
   async receive(
     changes: ReadonlyMap<GhostMxid, DeviceChanges>,
   ): Promise<{ readonly roomsWithNewKeys: readonly RoomId[] }> {
-    this.#delivery.seen(changes);
+    this.#delivery.received(changes);
     const rooms = await Promise.all(
       [...changes].map(async ([ghost, change]) => {
         const received = await this.#of(ghost).receive(change);
@@ -105,6 +105,7 @@ class Devices implements GhostDevices {
     return { roomsWithNewKeys: [...new Set(rooms.flat())] };
   }
 
+  /** Tries the ghosts one after the other until one can decrypt; else returns the most informative answer. */
   async decrypt(
     ghosts: readonly GhostMxid[],
     event: EncryptedRoomEvent,
@@ -129,14 +130,22 @@ class Devices implements GhostDevices {
     }
   }
 
+  /**
+   * Reads to-device messages that the transactions may have lost. Calls for one ghost are coalesced; the position moves
+   * only after what was read is durable.
+   */
   catchup(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>> {
     return this.#of(ghost).catchup.run(signal);
   }
 
+  /**
+   * Sends to-device messages that no machine made, such as key requests, as the ghost's device.
+   * @param messages by user and device, or `*` for all devices
+   */
   async sendToDevice(
     ghost: GhostMxid,
     eventType: string,
-    messages: ToDeviceMessages,
+    messages: Readonly<Record<string, Readonly<Record<string, Readonly<Record<string, unknown>>>>>>,
   ): Promise<Outcome<undefined>> {
     const actor = await this.ensure(ghost);
     if (actor.kind !== "ok") return actor;
@@ -144,12 +153,18 @@ class Devices implements GhostDevices {
     return this.#deps.homeserver.devices.sendToDevice(actor.value, eventType, transactionId, messages);
   }
 
-  async follow(ghost: GhostMxid, users: readonly UserId[]): Promise<void> {
+  /** Tracks these users' devices, so that what they send can be judged. Cheap when they are tracked already. */
+  async track(ghost: GhostMxid, users: readonly UserId[]): Promise<void> {
     const device = this.#of(ghost);
-    if (await device.follow(users)) device.requests.driveSoon();
+    if (await device.track(users)) device.requests.driveSoon();
   }
 
-  async encryptFor(actor: GhostActor, room: RoomId, event: RoomContent): Promise<Outcome<RoomContent>> {
+  /**
+   * Makes an event ready for its room as the room is now: unchanged where the room is not encrypted, else
+   * `m.room.encrypted`, its session shared with the devices that are in the room now. An event for an encrypted room is
+   * never returned in plain text; where it is not known whether the room is encrypted, nothing is returned at all.
+   */
+  async encryptEvent(actor: GhostActor, room: RoomId, event: EventContent): Promise<Outcome<EventContent>> {
     const { homeserver, ledger } = this.#deps;
     const encryption = await encryptionOf({ homeserver, ledger: ledger.memberships }, actor, room);
     if (encryption.kind !== "ok") return encryption;
@@ -160,37 +175,39 @@ class Devices implements GhostDevices {
     if (ready.kind === "refused") return retry("ghost_refused", undefined, ready.errcode);
     const device = this.#of(actor.ghost);
     const parts = { homeserver, ledger: ledger.memberships, machines: this.#machines };
-    return this.#sealing.run(`${actor.ghost} ${room}`, async () => {
+    return this.#encrypting.run(`${actor.ghost} ${room}`, async () => {
       if (actor.signal?.aborted === true) return retry("stopped");
       try {
-        return await sealForRoom(parts, device, actor, room, settings, event);
+        return await encryptForRoom(parts, device, actor, room, settings, event);
       } catch (error) {
-        // The machine's thread, or the database; the event is sealed anew at the next try.
+        // The machine's thread or the database failed; the event is encrypted anew at the next try.
         this.#logged(error);
         return retry("device_unavailable");
       }
     });
   }
 
+  /** Every ghost's device, for readiness and metrics. */
   statuses(): readonly DeviceStatus[] {
     return [...this.#devices.values()]
       .map((device) => device.status())
       .filter((status) => status !== undefined);
   }
 
-  delivery(): KeyDeliveryState {
+  /** Whether keys come with transactions, as far as it was found out. */
+  keyDelivery(): KeyDeliveryState {
     return this.#delivery.state;
   }
 
   #of(ghost: GhostMxid): GhostDevice {
     const known = this.#devices.get(ghost);
     if (known !== undefined) return known;
-    const made = new GhostDevice(ghost, this.#device);
+    const made = new GhostDevice(ghost, this.#deviceDeps);
     this.#devices.set(ghost, made);
     return made;
   }
 
-  /** @param ghosts those of the room, whichever of them will answer */
+  /** @param ghosts all of the room's, whichever of them will answer */
   async #decryptAs(
     ghost: GhostMxid,
     event: EncryptedRoomEvent,
@@ -199,16 +216,17 @@ class Devices implements GhostDevices {
     const device = this.#of(ghost);
     if (!device.isOpen) return { kind: "unavailable" };
     try {
-      const isNew = await device.follow([event.sender]);
+      const isNew = await device.track([event.sender]);
       const first = await this.#machines.decrypt(ghost, event);
-      const isAsked = (first.kind === "decrypted" || first.kind === "missing_key") && first.asked === true;
-      if (isAsked) this.#seekFor(ghosts, ghost, event.sender);
-      if (!isNew && !isAsked) return first;
+      const isQueried =
+        (first.kind === "decrypted" || first.kind === "missing_key") && first.queried === true;
+      if (isQueried) this.#queryForOthers(ghosts, ghost, event.sender);
+      if (!isNew && !isQueried) return first;
       if (first.kind !== "refused" || first.reason !== "device_not_trusted") {
         device.requests.driveSoon();
         return first;
       }
-      // Nobody had asked for this user's devices yet.
+      // This user's devices had not been queried yet.
       await device.requests.drive();
       return await this.#machines.decrypt(ghost, event);
     } catch (error) {
@@ -217,8 +235,8 @@ class Devices implements GhostDevices {
     }
   }
 
-  /** What one ghost asks for, since it wrote from an unknown device, the others of its room ask for too. */
-  #seekFor(ghosts: readonly GhostMxid[], but: GhostMxid, user: UserId): void {
+  /** What one ghost queries, because a user wrote from an unknown device, the others of its room query too. */
+  #queryForOthers(ghosts: readonly GhostMxid[], but: GhostMxid, user: UserId): void {
     const nothing = {
       toDevice: [],
       leftUsers: [],
@@ -233,30 +251,27 @@ class Devices implements GhostDevices {
     }
   }
 
-  async #look(signal: AbortSignal): Promise<void> {
+  async #checkAll(signal: AbortSignal): Promise<void> {
     const recorded = await this.#deps.ledger.ghosts.recordedDevices();
     for (const { ghost, deviceId } of recorded) {
       const device = this.#devices.get(ghost);
       if (device?.deviceId === undefined || device.deviceId === deviceId) continue;
-      // An operator has reset it. What it was doing ends first: it might still tell the homeserver of itself.
+      // An operator has reset the device. Its work ends first: it might still write its own record at the homeserver.
       device.lost();
       await device.drain();
       this.#deps.ghosts.forget(ghost);
       this.#devices.delete(ghost);
     }
     const ghosts = new Set([...(await this.#deps.configured()), ...recorded.map(({ ghost }) => ghost)]);
-    const queue = [...ghosts].map((ghost) => this.#of(ghost));
-    const worker = async () => {
-      for (let device = queue.shift(); device !== undefined && !signal.aborted; device = queue.shift()) {
-        await this.#lookAfter(device, signal).catch(this.#logged);
-      }
-    };
-    await allEnded(Array.from({ length: CONCURRENCY }, worker));
+    const devices = [...ghosts].map((ghost) => this.#of(ghost));
+    await mapConcurrent(devices, CONCURRENCY, async (device) => {
+      if (!signal.aborted) await this.#check(device, signal).catch(this.#logged);
+    });
     const ready = [...this.#devices.values()].find((device) => device.isReady);
-    if (ready !== undefined && !signal.aborted) await this.#delivery.look(ready.ghost);
+    if (ready !== undefined && !signal.aborted) await this.#delivery.check(ready.ghost);
   }
 
-  async #lookAfter(device: GhostDevice, signal: AbortSignal): Promise<void> {
+  async #check(device: GhostDevice, signal: AbortSignal): Promise<void> {
     if (device.stopped !== undefined) return;
     const ready = await device.ensure();
     if (ready.kind !== "ok") return;
@@ -270,16 +285,8 @@ class Devices implements GhostDevices {
   };
 }
 
-/** How much an answer tells: of several ghosts' the most telling one counts. */
+/** How informative an answer is: of several ghosts' answers the highest counts. */
 function rank(decryption: Decryption): number {
-  switch (decryption.kind) {
-    case "unavailable":
-      return 0;
-    case "missing_key":
-      return decryption.withheld === undefined ? 1 : 2;
-    case "refused":
-      return 3;
-    case "decrypted":
-      return 4;
-  }
+  if (decryption.kind === "missing_key") return decryption.withheld === undefined ? 1 : 2;
+  return { unavailable: 0, refused: 3, decrypted: 4 }[decryption.kind];
 }

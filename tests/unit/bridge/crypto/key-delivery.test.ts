@@ -1,9 +1,10 @@
 // Whether keys come with transactions: what is concluded from a message that a ghost sends itself.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { DeliveryCheck } from "../../../../src/bridge/crypto/delivery-check.ts";
 import { deviceReadiness } from "../../../../src/bridge/crypto/device-readiness.ts";
-import type { DeviceStatus, KeyDelivery } from "../../../../src/bridge/crypto/device-types.ts";
+import type { DeviceStatus } from "../../../../src/bridge/crypto/ghost-device.ts";
+import type { KeyDelivery } from "../../../../src/bridge/crypto/key-delivery.ts";
+import { KeyDeliveryCheck } from "../../../../src/bridge/crypto/key-delivery.ts";
 import type { DeviceChanges } from "../../../../src/bridge/matrix/device-api.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
@@ -15,7 +16,7 @@ const SECOND_MS = 1_000;
 function fixture(outcome: "ok" | "retry" = "ok") {
   const clock = new ManualClock(Date.UTC(2026, 0, 1));
   const sent: { type: string; content: Readonly<Record<string, unknown>> }[] = [];
-  const check = new DeliveryCheck({
+  const check = new KeyDeliveryCheck({
     clock,
     random: systemRandom,
     send: async (_ghost, type, content) => {
@@ -35,7 +36,7 @@ function fixture(outcome: "ok" | "retry" = "ok") {
       unusedFallbackKeys: undefined,
       ...changes,
     };
-    check.seen(new Map([[GHOST, change]]));
+    check.received(new Map([[GHOST, change]]));
   };
   return { clock, sent, check, arrives };
 }
@@ -43,7 +44,7 @@ function fixture(outcome: "ok" | "retry" = "ok") {
 describe("delivery check", () => {
   it("a message that comes back shows that keys come with transactions, for an hour", async () => {
     const { check, arrives, sent, clock } = fixture();
-    await check.look(GHOST);
+    await check.check(GHOST);
     assert.equal(check.state.result, "unknown");
     arrives({}, "@mallory:b.test");
     assert.equal(check.state.result, "unknown", "by another sender it shows nothing");
@@ -52,31 +53,31 @@ describe("delivery check", () => {
     arrives();
     assert.equal(check.state.result, "works");
     await clock.advance(3_599 * SECOND_MS);
-    await check.look(GHOST);
+    await check.check(GHOST);
     assert.equal(sent.length, 1);
   });
 
-  it("what has worked is looked at again: since when is kept, and when it was last seen is new", async () => {
+  it("what has worked is checked again: since when is kept, and when it was last observed is new", async () => {
     const { check, arrives, sent, clock } = fixture();
     const since = clock.now();
-    await check.look(GHOST);
+    await check.check(GHOST);
     arrives();
-    assert.deepEqual(check.state, { result: "works", since, seenAt: since });
+    assert.deepEqual(check.state, { result: "works", since, observedAt: since });
     await clock.advance(3_600 * SECOND_MS);
-    await check.look(GHOST);
+    await check.check(GHOST);
     assert.equal(sent.length, 2);
     assert.equal(check.state.result, "works", "until it is known otherwise");
     arrives();
-    assert.deepEqual(check.state, { result: "works", since, seenAt: clock.now() });
+    assert.deepEqual(check.state, { result: "works", since, observedAt: clock.now() });
   });
 
   it("a homeserver that was started anew without its flags is found out", async () => {
     const { check, arrives, clock } = fixture();
-    await check.look(GHOST);
+    await check.check(GHOST);
     arrives();
     await clock.advance(3_600 * SECOND_MS);
     for (let look = 0; look < 4; look++) {
-      await check.look(GHOST);
+      await check.check(GHOST);
       await clock.advance(20 * SECOND_MS);
     }
     assert.equal(check.state.result, "no_to_device");
@@ -86,13 +87,13 @@ describe("delivery check", () => {
     const { check, sent, clock, arrives } = fixture();
     const results: KeyDelivery[] = [];
     for (let look = 0; look < 4; look++) {
-      await check.look(GHOST);
+      await check.check(GHOST);
       results.push(check.state.result);
       await clock.advance(20 * SECOND_MS);
     }
     assert.deepEqual(results, ["unknown", "unknown", "unknown", "no_to_device"]);
     assert.equal(sent.length, 4);
-    await check.look(GHOST);
+    await check.check(GHOST);
     assert.equal(sent.length, 4, "from then on it is made rarely");
     arrives();
     assert.equal(check.state.result, "works");
@@ -100,7 +101,7 @@ describe("delivery check", () => {
 
   it("a message that comes without counts of keys names the flag for those", async () => {
     const { check, arrives } = fixture();
-    await check.look(GHOST);
+    await check.check(GHOST);
     arrives({ oneTimeKeyCounts: undefined });
     assert.equal(check.state.result, "no_key_counts");
   });
@@ -108,7 +109,7 @@ describe("delivery check", () => {
   it("a message that could not be sent says nothing", async () => {
     const { check, clock, sent } = fixture("retry");
     for (let look = 0; look < 10; look++) {
-      await check.look(GHOST);
+      await check.check(GHOST);
       await clock.advance(30 * SECOND_MS);
     }
     assert.equal(check.state.result, "unknown");
@@ -130,8 +131,8 @@ describe("delivery check", () => {
 
   const checks = (statuses: readonly DeviceStatus[], result: KeyDelivery = "works", configured = [GHOST]) => {
     const times = result === "unknown" ? undefined : AT;
-    const delivery = () => ({ result, since: times, seenAt: times });
-    return deviceReadiness({ statuses: () => statuses, delivery }, configured);
+    const delivery = () => ({ result, since: times, observedAt: times });
+    return deviceReadiness({ statuses: () => statuses, keyDelivery: delivery }, configured);
   };
   const problems = (...of: Parameters<typeof checks>) => checks(...of).filter(({ ok }) => !ok);
 
@@ -153,7 +154,7 @@ describe("delivery check", () => {
     }
   });
 
-  it("each link of a ghost's keys that is well is told, and what is not found out yet is not well", () => {
+  it("each link of a ghost's keys that is well is told, and what is not known yet is not well", () => {
     assert.deepEqual(
       checks([status()]).map(({ name, found }) => [name, found]),
       [
@@ -162,7 +163,7 @@ describe("delivery check", () => {
         ["key_catchup", "yes, of 1 ghost"],
         [
           "keys_by_transaction",
-          "yes, since 2026-01-01T00:00:00.000Z, last seen 2026-01-01T00:00:00.000Z; looked at again once an hour",
+          "yes, since 2026-01-01T00:00:00.000Z, last observed 2026-01-01T00:00:00.000Z; checked again once an hour",
         ],
       ],
     );

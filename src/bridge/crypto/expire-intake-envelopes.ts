@@ -1,7 +1,6 @@
-// Encrypted events that wait for keys where ghosts take no part in encrypted rooms (`encryption.mode` is not `on`): they came
-// while it was `on`, and nobody looks for their keys any more. (Where ghosts take part, envelope-worker.ts ends the wait.)
-// Invariant: each expires at its deadline, so that going back to an earlier mode holds no room, and no capacity,
-// for ever.
+// Ends the wait of intake envelopes while `encryption.mode` is not `on`: they came while it was, and nobody tries to read
+// them any more. (With `on`, intake-envelope-worker.ts ends the wait.)
+// Invariant: each expires at its deadline, so that going back to an earlier mode holds no room and no capacity for ever.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -13,7 +12,7 @@ import type { IntakeEnvelopeObserver } from "./intake-envelope-worker.ts";
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
 
-export interface UnservedDependencies {
+export interface ExpiryDependencies {
   readonly ledger: Pick<Ledger, "envelopes">;
   readonly clock: Clock;
   readonly log: Logger;
@@ -21,14 +20,14 @@ export interface UnservedDependencies {
 }
 
 /** Expires what is past its deadline, and puts the rest off until then; true when more may be due. */
-export async function expireUnserved(deps: UnservedDependencies): Promise<boolean> {
+export async function expireIntakeEnvelopes(deps: ExpiryDependencies): Promise<boolean> {
   const now = deps.clock.now();
   const claimed = await deps.ledger.envelopes.claim({ limit: BATCH, now, leaseUntil: now + LEASE_MS });
-  await allEnded(claimed.map((envelope) => settle(deps, envelope, now)));
+  await allEnded(claimed.map((envelope) => expireOrDefer(deps, envelope, now)));
   return claimed.length === BATCH;
 }
 
-async function settle(deps: UnservedDependencies, envelope: ClaimedIntakeEnvelope, now: number) {
+async function expireOrDefer(deps: ExpiryDependencies, envelope: ClaimedIntakeEnvelope, now: number) {
   const { ledger, log, observe } = deps;
   const { event, room, deadline, admittedAt } = envelope;
   try {
@@ -44,10 +43,10 @@ async function settle(deps: UnservedDependencies, envelope: ClaimedIntakeEnvelop
   log.info({ roomId: room, eventId: event, reason: "key_wait_elapsed" }, "encrypted event expired");
 }
 
-export function createUnservedExpiry(deps: UnservedDependencies): WorkLoop {
+export function createIntakeEnvelopeExpiry(deps: ExpiryDependencies): WorkLoop {
   return new WorkLoop({
     clock: deps.clock,
-    round: () => expireUnserved(deps),
+    round: () => expireIntakeEnvelopes(deps),
     onError: (error) => {
       deps.observe.failed();
       const err = error instanceof Error ? error.name : "unknown";

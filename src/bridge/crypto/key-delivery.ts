@@ -1,23 +1,31 @@
-// Whether keys come with the homeserver's transactions, found out by doing: a ghost sends itself a to-device
-// message. A homeserver on which a flag is missing leaves the messages out without a word, and ghosts then
-// get their keys late, by catchup alone.
-// Invariants: what is sent holds a nonce and nothing else; one check at a time; what was seen to work is
-// believed for an hour and then looked at again, because a homeserver can be started anew without its flags.
+// Checks whether keys come with the homeserver's transactions: a ghost sends itself a to-device message. A homeserver on
+// which a flag is missing leaves such messages out silently, and ghosts then get their keys late, by the catchup alone.
+// Invariants: the message holds a nonce and nothing else; one check at a time; a success is valid for an hour, because a
+// homeserver can be restarted without its flags.
 import type { Clock, Random } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Outcome } from "../matrix/outcome.ts";
-import type { KeyDelivery, KeyDeliveryState } from "./device-types.ts";
 
 const CHECK_TYPE = "org.drawbridge.delivery_check";
 const ARRIVES_WITHIN_MS = 20_000;
-/** What a homeserver had to send while transactions failed never comes, so one that is missing says little. */
-const MISSING_TELL = 3;
+/** A message that was due while transactions failed never comes, so one missing message proves nothing. */
+const MISSING_MIN = 3;
 const AGAIN_AFTER_MS = 5 * 60_000;
-/** So long "works" is believed. */
-const BELIEVED_MS = 60 * 60_000;
+/** How long a success is valid. */
+const VALID_MS = 60 * 60_000;
 
-export interface DeliveryCheckDependencies {
+/** Whether keys come with transactions, as far as it was found out. */
+export type KeyDelivery = "unknown" | "works" | "no_to_device" | "no_key_counts";
+
+export interface KeyDeliveryState {
+  readonly result: KeyDelivery;
+  /** Since when, and when it was last observed; milliseconds of the clock. Undefined while it is unknown. */
+  readonly since: number | undefined;
+  readonly observedAt: number | undefined;
+}
+
+export interface KeyDeliveryDependencies {
   readonly clock: Clock;
   readonly random: Random;
   /** Sends a to-device message of this type from a ghost to its own device. */
@@ -28,14 +36,14 @@ export interface DeliveryCheckDependencies {
   ) => Promise<Outcome<undefined>>;
 }
 
-export class DeliveryCheck {
-  readonly #deps: DeliveryCheckDependencies;
-  #state: KeyDeliveryState = { result: "unknown", since: undefined, seenAt: undefined };
+export class KeyDeliveryCheck {
+  readonly #deps: KeyDeliveryDependencies;
+  #state: KeyDeliveryState = { result: "unknown", since: undefined, observedAt: undefined };
   #missing = 0;
-  /** What is on its way; undefined when the last one came, or could not be sent. */
+  /** The message that is expected; undefined when the last one came, or could not be sent. */
   #sent: { readonly ghost: GhostMxid; readonly nonce: string; readonly at: number } | undefined;
 
-  constructor(deps: DeliveryCheckDependencies) {
+  constructor(deps: KeyDeliveryDependencies) {
     this.#deps = deps;
   }
 
@@ -43,8 +51,8 @@ export class DeliveryCheck {
     return this.#state;
   }
 
-  /** Sees what a transaction brought. */
-  seen(changes: ReadonlyMap<GhostMxid, DeviceChanges>): void {
+  /** Searches what a transaction brought for the message. */
+  received(changes: ReadonlyMap<GhostMxid, DeviceChanges>): void {
     const sent = this.#sent;
     const change = sent === undefined ? undefined : changes.get(sent.ghost);
     if (sent === undefined || change === undefined) return;
@@ -63,22 +71,22 @@ export class DeliveryCheck {
   }
 
   /**
-   * Makes the check, or judges one that was made.
+   * Sends the message when a check is due, and counts one that did not come in time.
    * @param ghost one whose device is ready
    */
-  async look(ghost: GhostMxid): Promise<void> {
+  async check(ghost: GhostMxid): Promise<void> {
     const { clock, random, send } = this.#deps;
     const now = clock.now();
     if (this.#sent === undefined) {
-      const believed = this.#state.result === "works" ? BELIEVED_MS : AGAIN_AFTER_MS;
-      if (this.#state.seenAt !== undefined && now - this.#state.seenAt < believed) return;
+      const validMs = this.#state.result === "works" ? VALID_MS : AGAIN_AFTER_MS;
+      if (this.#state.observedAt !== undefined && now - this.#state.observedAt < validMs) return;
     } else {
-      if (now - this.#sent.at < (this.#missing < MISSING_TELL ? ARRIVES_WITHIN_MS : AGAIN_AFTER_MS)) return;
+      if (now - this.#sent.at < (this.#missing < MISSING_MIN ? ARRIVES_WITHIN_MS : AGAIN_AFTER_MS)) return;
       this.#missing += 1;
-      if (this.#missing >= MISSING_TELL) this.#found("no_to_device");
+      if (this.#missing >= MISSING_MIN) this.#found("no_to_device");
     }
     const nonce = random.bytes(12).toString("base64url");
-    // Before it is sent: it may arrive before the homeserver has answered.
+    // Recorded before it is sent, because it may arrive before the homeserver has answered.
     const sent = { ghost, nonce, at: now };
     this.#sent = sent;
     if ((await send(ghost, CHECK_TYPE, { nonce })).kind !== "ok" && this.#sent === sent)
@@ -88,6 +96,6 @@ export class DeliveryCheck {
   #found(result: KeyDelivery): void {
     const now = this.#deps.clock.now();
     const since = this.#state.result === result ? this.#state.since : now;
-    this.#state = { result, since, seenAt: now };
+    this.#state = { result, since, observedAt: now };
   }
 }

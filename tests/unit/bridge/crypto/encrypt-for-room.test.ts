@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { encryptionOf, sealForRoom } from "../../../../src/bridge/crypto/seal-for-room.ts";
+import { encryptForRoom, encryptionOf } from "../../../../src/bridge/crypto/encrypt-for-room.ts";
 import { type Outcome, retry } from "../../../../src/bridge/matrix/outcome.ts";
 import type { GhostMxid, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
 import { ACTOR, openDevice } from "../../../support/open-device.ts";
@@ -88,7 +88,7 @@ describe("seal for room", () => {
             submitted.push(kind);
             return answer;
           });
-          const sealed = await sealForRoom(
+          const sealed = await encryptForRoom(
             {
               homeserver: { stateEvent: async () => visibility, joinedMembers: async () => members },
               machines,
@@ -139,7 +139,7 @@ describe("seal for room", () => {
       members = [alice];
       return ok("{}");
     });
-    const sealed = await sealForRoom(
+    const sealed = await encryptForRoom(
       {
         homeserver: {
           stateEvent: async () => ok(undefined),

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { indexDigest, megolmIndex } from "../../../../src/bridge/crypto/megolm-index.ts";
+import { indexDigest, megolmIndex } from "../../../../src/bridge/crypto/decrypt-event.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 
 function varint(value: number): number[] {

@@ -40,7 +40,7 @@ async function say(
       homeserver: side.homeserver,
       ghosts: side.ghosts,
       clock: systemClock,
-      seal: (actor, where, event) => devices.encryptFor(actor, where, event),
+      encryptEvent: (actor, where, event) => devices.encryptEvent(actor, where, event),
     },
     {
       roomId: room,
@@ -115,13 +115,13 @@ describe("sealing", () => {
       room,
     ]);
     const outcome = await side.ghosts.acting(ghost, (actor) =>
-      side.devices.encryptFor(actor, room, { eventType: "m.room.message", content: { body: "never" } }),
+      side.devices.encryptEvent(actor, room, { eventType: "m.room.message", content: { body: "never" } }),
     );
     assert.equal(outcome.kind, "refused");
     const path = `/rooms/${encodeURIComponent(room)}/state/m.room.encryption/`;
     await bob.call("PUT", path, { algorithm: "org.example.rot13" });
     const unknown = await side.ghosts.acting(ghost, (actor) =>
-      side.devices.encryptFor(actor, room, { eventType: "m.room.message", content: { body: "never" } }),
+      side.devices.encryptEvent(actor, room, { eventType: "m.room.message", content: { body: "never" } }),
     );
     assert.equal(unknown.kind, "refused");
   });

@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { judgeOpening, type OpeningFacts } from "../../../../src/bridge/crypto/judge-opening.ts";
+import { checkConsistency, type DeviceFacts } from "../../../../src/bridge/crypto/device-consistency.ts";
 
 const OURS = { curve25519: "curve", ed25519: "ed" };
 const OTHER = { curve25519: "curve2", ed25519: "ed2" };
 const AT = { crossSigned: true, identity: OURS };
 
-const facts = (changes: Partial<OpeningFacts> = {}): OpeningFacts => ({
+const facts = (changes: Partial<DeviceFacts> = {}): DeviceFacts => ({
   deviceId: "DEVICE",
   opened: { kind: "opened", identity: OURS, created: false },
   store: { deviceId: "DEVICE", epoch: 3n, publishedAt: 1, identity: OURS },
@@ -17,9 +17,13 @@ const facts = (changes: Partial<OpeningFacts> = {}): OpeningFacts => ({
   ...changes,
 });
 
-const cases: readonly [name: string, changes: Partial<OpeningFacts>, result: string][] = [
-  ["all agrees", {}, "go"],
-  ["the homeserver was told a moment before it crashed", { record: { deviceId: "DEVICE", epoch: 2n } }, "go"],
+const cases: readonly [name: string, changes: Partial<DeviceFacts>, result: string][] = [
+  ["all agrees", {}, "consistent"],
+  [
+    "the homeserver was told a moment before it crashed",
+    { record: { deviceId: "DEVICE", epoch: 2n } },
+    "consistent",
+  ],
   [
     "made, and nothing was published yet",
     {
@@ -27,7 +31,7 @@ const cases: readonly [name: string, changes: Partial<OpeningFacts>, result: str
       record: undefined,
       store: { deviceId: "DEVICE", epoch: 0n, publishedAt: undefined, identity: OURS },
     },
-    "go",
+    "consistent",
   ],
   [
     "the epoch was raised, and the first upload failed",
@@ -36,7 +40,7 @@ const cases: readonly [name: string, changes: Partial<OpeningFacts>, result: str
       record: { deviceId: "DEVICE", epoch: 1n },
       store: { deviceId: "DEVICE", epoch: 1n, publishedAt: undefined, identity: OURS },
     },
-    "go",
+    "consistent",
   ],
   [
     "never was one",
@@ -88,7 +92,7 @@ const cases: readonly [name: string, changes: Partial<OpeningFacts>, result: str
 describe("judge opening", () => {
   for (const [name, changes, result] of cases) {
     it(`opening a ghost's device: ${name}: ${result} [ENC-2]`, () => {
-      const judged = judgeOpening(facts(changes));
+      const judged = checkConsistency(facts(changes));
       assert.equal(judged.kind === "stop" ? judged.reason : judged.kind, result);
     });
   }
@@ -122,13 +126,13 @@ describe("judge opening", () => {
     });
     fc.assert(
       fc.property(arbitrary, (one) => {
-        const judged = judgeOpening(one);
+        const judged = checkConsistency(one);
         if (judged.kind === "create") {
           assert.equal(one.opened.kind, "no_store");
           assert.equal(one.published, undefined);
           assert.equal(one.record?.epoch ?? 0n, 0n);
         }
-        if (judged.kind === "go") {
+        if (judged.kind === "consistent") {
           assert.equal(one.opened.kind, "opened");
           assert.ok((one.record?.epoch ?? 0n) <= (one.store?.epoch ?? 0n));
           if (one.published !== undefined && one.opened.kind === "opened") {

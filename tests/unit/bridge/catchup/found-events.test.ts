@@ -3,20 +3,18 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import {
+  type EventsByRoom,
   FoundBudget,
   type FoundEvent,
+  HandledEvents,
+  mergeByRoom,
   type Page,
   type RawEvent,
-} from "../../../../src/bridge/catchup/found-event.ts";
-import { HandledEvents } from "../../../../src/bridge/catchup/handled-events.ts";
-import { type RereadApi, transactionsOf } from "../../../../src/bridge/catchup/missed-transactions.ts";
-import {
-  mergeWindows,
   unknownIn,
-  type Window,
   whileMember,
   withoutSuperseded,
-} from "../../../../src/bridge/catchup/window.ts";
+} from "../../../../src/bridge/catchup/found-events.ts";
+import { type RereadApi, transactionsOf } from "../../../../src/bridge/catchup/missed-transactions.ts";
 import { retry } from "../../../../src/bridge/matrix/outcome.ts";
 import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
 
@@ -36,7 +34,7 @@ const member = (id: string, user: string, membership: string, before?: string) =
     unsigned: before === undefined ? {} : { prev_content: { membership: before } },
   });
 const ids = (events: readonly FoundEvent[] = []) => events.map(({ id }) => id.slice(1));
-const window = (...events: FoundEvent[]): Window => new Map([[ROOM, events]]);
+const window = (...events: FoundEvent[]): EventsByRoom => new Map([[ROOM, events]]);
 
 describe("window", () => {
   it("a ghost reads back what was said while it was in the room, and its own comings and goings [INT-8]", () => {
@@ -79,10 +77,10 @@ describe("window", () => {
           window(...all.slice(Math.min(from, to), Math.max(from, to) + 1)),
         );
         for (const order of [windows, windows.toReversed()]) {
-          const merged = ids(mergeWindows(order).get(ROOM));
+          const merged = ids(mergeByRoom(order).get(ROOM));
           assert.deepEqual(merged.toSorted(), ids(all).toSorted());
         }
-        assert.deepEqual(ids(mergeWindows(windows).get(ROOM)), ids(all));
+        assert.deepEqual(ids(mergeByRoom(windows).get(ROOM)), ids(all));
       }),
     );
   });
@@ -90,8 +88,8 @@ describe("window", () => {
   it("what one ghost alone saw stands before what it saw next together with another [INT-8]", () => {
     const early = window(said("1"), said("2"), said("3"));
     const late = window(said("3"), said("4"));
-    assert.deepEqual(ids(mergeWindows([late, early]).get(ROOM)), ["1", "2", "3", "4"]);
-    assert.deepEqual(ids(mergeWindows([early, late]).get(ROOM)), ["1", "2", "3", "4"]);
+    assert.deepEqual(ids(mergeByRoom([late, early]).get(ROOM)), ["1", "2", "3", "4"]);
+    assert.deepEqual(ids(mergeByRoom([early, late]).get(ROOM)), ["1", "2", "3", "4"]);
   });
 
   it("of a user's memberships the last alone is told, and none that is superseded since [INT-8]", () => {
@@ -137,7 +135,7 @@ describe("window", () => {
     return { api, asked };
   }
 
-  async function made(read: Window, api: RereadApi) {
+  async function made(read: EventsByRoom, api: RereadApi) {
     const transactions = [];
     for await (const one of transactionsOf(read, api)) {
       assert.ok(one.kind === "ok");
@@ -160,7 +158,7 @@ describe("window", () => {
     assert.deepEqual(transactions, await made(read, api));
     assert.equal(new Set(transactions.map(({ transactionId }) => transactionId)).size, 3);
     for (const { transactionId, body, events } of transactions) {
-      assert.match(transactionId, /^recovered-[0-9a-f]{32}$/);
+      assert.match(transactionId, /^catchup-[0-9a-f]{32}$/);
       assert.deepEqual(JSON.parse(Buffer.from(body).toString()), { events });
     }
     assert.deepEqual(asked, []);

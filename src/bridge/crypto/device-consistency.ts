@@ -1,45 +1,44 @@
-// Whether a ghost's device may be opened, from what its store and the homeserver each say of it. Pure.
-// Invariant: whenever the two do not fit together, the device stops; nothing here ever asks for a new one
-// where there was one before.
+// Decides whether a ghost's device may be opened, from what its store and the homeserver each say of it. Pure.
+// Invariant: whenever the two are inconsistent, the device stops; no new device is ever made where there was one before.
 import type { RecordedDevice } from "../ledger/ghosts.ts";
 import type { DeviceStopReason } from "../ledger/states.ts";
 import type { DeviceRecord, PublishedDevice } from "../matrix/device-api.ts";
-import type { OpenResult } from "./types.ts";
+import type { OpenResult } from "./machines.ts";
 
-export interface OpeningFacts {
+export interface DeviceFacts {
   readonly deviceId: string;
-  /** What came of loading the store. */
+  /** The result of loading the store. */
   readonly opened: OpenResult;
-  /** Read after what the homeserver says: while another process still runs, the epoch here only grows. */
+  /** Read after the homeserver's part: while another process still runs, the epoch here only grows. */
   readonly store: RecordedDevice["store"];
   /** The device's keys at the homeserver. */
   readonly published: PublishedDevice | undefined;
-  /** What the homeserver was told of the ghost's device before. */
+  /** What was recorded at the homeserver about the ghost's device before. */
   readonly record: DeviceRecord | undefined;
 }
 
-export type Opening =
-  | { readonly kind: "go" }
-  /** There was no device before: make one. */
+export type Consistency =
+  | { readonly kind: "consistent" }
+  /** There was no device before: one has to be made. */
   | { readonly kind: "create" }
   | { readonly kind: "stop"; readonly reason: DeviceStopReason };
 
-const stop = (reason: DeviceStopReason): Opening => ({ kind: "stop", reason });
+const stop = (reason: DeviceStopReason): Consistency => ({ kind: "stop", reason });
 
-export function judgeOpening({ deviceId, opened, store, published, record }: OpeningFacts): Opening {
+export function checkConsistency({ deviceId, opened, store, published, record }: DeviceFacts): Consistency {
   switch (opened.kind) {
     case "foreign":
       return stop("store_foreign");
     case "no_store":
-      // The record is written before the first key goes out, and a reset writes it with epoch 0.
+      // The record is written before the first key is uploaded, and a reset writes it with epoch 0.
       return published !== undefined || (record?.epoch ?? 0n) > 0n ? stop("store_lost") : { kind: "create" };
-    // Nothing was asked to be created yet.
+    // Only a creation is answered so, and none was requested yet.
     case "store_exists":
       return stop("store_foreign");
     case "opened": {
       if (published === undefined && store?.publishedAt !== undefined) return stop("device_deleted");
       if (record !== undefined) {
-        // A reset has happened that this store knows nothing of, or uploads have.
+        // A reset has happened that this store does not contain, or uploads have.
         if (record.deviceId !== deviceId) return stop("store_behind");
         if (record.epoch > (store?.epoch ?? 0n)) return stop("store_behind");
       }
@@ -48,7 +47,7 @@ export function judgeOpening({ deviceId, opened, store, published, record }: Ope
         published === undefined ||
         (published.identity.ed25519 === identity.ed25519 &&
           published.identity.curve25519 === identity.curve25519);
-      return isOurs ? { kind: "go" } : stop("store_foreign");
+      return isOurs ? { kind: "consistent" } : stop("store_foreign");
     }
   }
 }

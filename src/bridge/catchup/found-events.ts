@@ -1,0 +1,170 @@
+// Events that ghosts found when they read their rooms, and how those of several ghosts become what transactions would have
+// brought. Pure.
+// Invariants: the events of a room stay in the homeserver's order, each once; nothing is taken from a time when the ghost
+// was not in the room; of several memberships of one user only the last is passed on, because the earlier ones are
+// superseded; the contents that are held together stay below a bound, and so does the number of events.
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+
+/** An event as the homeserver gave it. */
+export type RawEvent = Readonly<Record<string, unknown>>;
+
+/** Where a page of a room's past begins, read backwards, and which ghost may read it. */
+export interface Page {
+  readonly ghost: GhostMxid;
+  readonly room: RoomId;
+  readonly from: string;
+}
+
+export interface FoundEvent {
+  readonly id: EventId;
+  /** The user whose membership it is, if it is one. */
+  readonly member: string | undefined;
+  /** That user's membership before. */
+  readonly membershipBefore: unknown;
+  /** The event; undefined when the bound was reached: it is read again when it is passed on. */
+  readonly raw: RawEvent | undefined;
+  readonly page: Page;
+}
+
+/** How much one reading of all ghosts' rooms may hold in memory. */
+export interface FoundBounds {
+  /** Contents, as JSON in UTF-16 units. */
+  readonly charactersMax: number;
+  /** Events, with content or without. Each takes about 300 bytes. */
+  readonly eventsMax: number;
+}
+
+export const FOUND_BOUNDS: FoundBounds = { charactersMax: 32 * 1024 * 1024, eventsMax: 200_000 };
+
+export class FoundBudget {
+  #characters: number;
+  #events: number;
+
+  constructor(bounds: FoundBounds = FOUND_BOUNDS) {
+    this.#characters = bounds.charactersMax;
+    this.#events = bounds.eventsMax;
+  }
+
+  /** Whether no more pages may be read. */
+  get isSpent(): boolean {
+    return this.#events <= 0;
+  }
+
+  /** @param isWhole whether the event has its content */
+  found(event: RawEvent, page: Page, isWhole: boolean): FoundEvent {
+    this.#events -= 1;
+    const length = isWhole && this.#characters > 0 ? JSON.stringify(event).length : Number.POSITIVE_INFINITY;
+    const isKept = length <= this.#characters;
+    if (isKept) this.#characters -= length;
+    const isMembership = event["type"] === "m.room.member";
+    const unsigned = event["unsigned"] as { prev_content?: { membership?: unknown } } | undefined;
+    return {
+      id: event["event_id"] as EventId,
+      member: isMembership ? String(event["state_key"]) : undefined,
+      membershipBefore: unsigned?.prev_content?.membership,
+      raw: isKept ? event : undefined,
+      page,
+    };
+  }
+}
+
+/** Events of rooms, oldest first in each. */
+export type EventsByRoom = ReadonlyMap<RoomId, readonly FoundEvent[]>;
+
+/**
+ * The events of a room's end while the ghost was a member, its own joins and leaves included. A member may read what was
+ * said before it joined; a homeserver sends that to no appservice.
+ */
+export function whileMember(events: readonly FoundEvent[], ghost: GhostMxid): FoundEvent[] {
+  const kept: FoundEvent[] = [];
+  let isInside = true;
+  for (const event of events.toReversed()) {
+    if (event.member === ghost) {
+      kept.push(event);
+      isInside = event.membershipBefore === "join";
+    } else if (isInside) {
+      kept.push(event);
+    }
+  }
+  return kept.reverse();
+}
+
+/** Merges two views of one room: what only the second has goes right before what both have next. */
+function mergeViews(first: readonly FoundEvent[], second: readonly FoundEvent[]): FoundEvent[] {
+  const place = new Map(first.map(({ id }, index) => [id, index]));
+  const merged: FoundEvent[] = [];
+  let waiting: FoundEvent[] = [];
+  let next = 0;
+  for (const event of second) {
+    const index = place.get(event.id);
+    if (index === undefined) {
+      waiting.push(event);
+    } else if (index >= next) {
+      merged.push(...first.slice(next, index), ...waiting, event);
+      waiting = [];
+      next = index + 1;
+    }
+  }
+  return [...merged, ...first.slice(next), ...waiting];
+}
+
+/** Merges what several ghosts read. */
+export function mergeByRoom(windows: readonly EventsByRoom[]): EventsByRoom {
+  const merged = new Map<RoomId, readonly FoundEvent[]>();
+  for (const window of windows) {
+    for (const [room, events] of window) {
+      const known = merged.get(room);
+      merged.set(room, known === undefined ? events : mergeViews(known, events));
+    }
+  }
+  return merged;
+}
+
+/** The events without memberships that were superseded, by later ones among them or among newer events. */
+export function withoutSuperseded(window: EventsByRoom, newer: EventsByRoom = new Map()): EventsByRoom {
+  const kept = new Map<RoomId, readonly FoundEvent[]>();
+  for (const [room, events] of window) {
+    const superseded = new Set((newer.get(room) ?? []).map(({ member }) => member));
+    const current = events.toReversed().filter(({ member }) => {
+      if (member === undefined) return true;
+      const isLast = !superseded.has(member);
+      superseded.add(member);
+      return isLast;
+    });
+    kept.set(room, current.reverse());
+  }
+  return kept;
+}
+
+/** The events for which `isKnown` does not hold. */
+export function unknownIn(window: EventsByRoom, isKnown: (event: EventId) => boolean): EventsByRoom {
+  const left = [...window].map(([room, events]) => [room, events.filter(({ id }) => !isKnown(id))] as const);
+  return new Map(left.filter(([, events]) => events.length > 0));
+}
+
+const HANDLED_MAX = 100_000;
+
+/**
+ * The events that transactions brought lately; what is found besides them was missed. An event stays known for two whole
+ * turns after the one in which it came, unless there are more than the bound; one that is forgotten is passed to intake
+ * again, which recognises it by its own keys.
+ */
+export class HandledEvents {
+  #present = new Set<EventId>();
+  #past: readonly ReadonlySet<EventId>[] = [];
+
+  add(events: Iterable<EventId>): void {
+    for (const event of events) this.#present.add(event);
+    if (this.#present.size > HANDLED_MAX) this.turn();
+  }
+
+  has(event: EventId): boolean {
+    return this.#present.has(event) || this.#past.some((events) => events.has(event));
+  }
+
+  /** Forgets what came before the last turn but one. */
+  turn(): void {
+    this.#past = [this.#present, ...this.#past.slice(0, 1)];
+    this.#present = new Set();
+  }
+}

@@ -1,0 +1,252 @@
+// Decrypts one event with a ghost's machine, and decides by the deployment's policy whether its sender's device is
+// believed. Invariants: whatever the event is, the answer is a value, and no text of the library's errors is passed
+// on; a device that nobody has seen proves nothing about its owner, so its event counts as not decrypted yet; the
+// policy is applied to the device as it is known now.
+import {
+  type DecryptedRoomEvent,
+  DecryptionErrorCode,
+  DecryptionSettings,
+  DeviceLists,
+  MegolmDecryptionError,
+  type OlmMachine,
+  RoomId as SdkRoomId,
+  UserId as SdkUserId,
+  ShieldStateCode,
+  TrustRequirement,
+} from "@matrix-org/matrix-sdk-crypto-wasm";
+import { canonicalize } from "../../domain/canonical-json.ts";
+import { sha256 } from "../../domain/digest.ts";
+import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
+import { isPanic } from "./olm-machine-adapter.ts";
+
+/** A whole `m.room.encrypted` event with a Megolm ciphertext, as the homeserver gave it. */
+export interface EncryptedRoomEvent {
+  readonly event: EventId;
+  readonly room: RoomId;
+  readonly sender: UserId;
+  readonly raw: Readonly<Record<string, unknown>>;
+}
+
+export type Decryption =
+  | {
+      readonly kind: "decrypted";
+      /** The decrypted type and content; a relation in plain text outside is part of the content. */
+      readonly type: string;
+      readonly content: Readonly<Record<string, unknown>>;
+      /** SHA-256 of room, session and message index: the same for a replay of the same ciphertext. */
+      readonly indexDigest: Buffer;
+      /** The sender's device is not known, and the query for it comes with `outgoing`. */
+      readonly queried?: true;
+    }
+  /** Its key has not come (yet). `withheld` is the sender's code for why it withholds the key. */
+  | { readonly kind: "missing_key"; readonly withheld: string | undefined; readonly queried?: true }
+  | {
+      readonly kind: "refused";
+      readonly reason: /** The event's sender is not the owner of the device that the session came from. */
+        | "sender_mismatch"
+        /** The policy on senders' devices is stricter than this device satisfies. */
+        | "device_not_trusted"
+        /** No Megolm event, or one that no key could ever decrypt. */
+        | "undecryptable";
+    }
+  /** There is no machine to decrypt with: it is stopped, or its thread is being replaced. Try again later. */
+  | { readonly kind: "unavailable" };
+
+export interface SenderPolicy {
+  readonly senderDevices: "allow_all" | "cross_signed" | "verified";
+  /** For `verified`: users and the public master keys that somebody has compared. */
+  readonly verifiedIdentities: readonly { readonly user: string; readonly masterKey: string }[];
+}
+
+const ALGORITHM = "m.megolm.v1.aes-sha2";
+const UNDECRYPTABLE: Decryption = { kind: "refused", reason: "undecryptable" };
+const MISMATCH: Decryption = { kind: "refused", reason: "sender_mismatch" };
+const NOT_TRUSTED: Decryption = { kind: "refused", reason: "device_not_trusted" };
+
+/** @throws when the machine itself failed, which says nothing about the event */
+export async function decryptEvent(
+  machine: OlmMachine,
+  { event, room, sender, raw }: EncryptedRoomEvent,
+  policy: SenderPolicy,
+  senders: SenderDevices,
+): Promise<Decryption> {
+  const outside = asObject(raw["content"]);
+  if (outside === undefined || raw["type"] !== "m.room.encrypted" || outside["algorithm"] !== ALGORITHM) {
+    return UNDECRYPTABLE;
+  }
+  const { ciphertext, session_id: session } = outside;
+  if (typeof ciphertext !== "string" || typeof session !== "string") return UNDECRYPTABLE;
+  const index = megolmIndex(ciphertext);
+  if (index === undefined || !session.isWellFormed()) return UNDECRYPTABLE;
+  const text = JSON.stringify({ ...raw, event_id: event, room_id: room, sender });
+  try {
+    const settings = new DecryptionSettings(TrustRequirement.Untrusted);
+    const decrypted = await machine.decryptRoomEvent(text, new SdkRoomId(room), settings);
+    const query = () => senders.queryUnknown(machine, sender, decrypted.senderCurve25519Key);
+    switch (await trustOf(machine, sender, decrypted, policy)) {
+      case "sender_mismatch":
+        return MISMATCH;
+      case "device_not_trusted":
+        return NOT_TRUSTED;
+      case "device_unknown":
+        // Until the device is known, its owner cannot be told from anybody else.
+        return { kind: "missing_key", withheld: undefined, ...(await query()) };
+      case "trusted":
+    }
+    const inside = asObject(JSON.parse(decrypted.event) as unknown);
+    const content = contentOf(inside?.["content"], outside);
+    const type = inside?.["type"];
+    if (content === undefined || typeof type !== "string") return UNDECRYPTABLE;
+    const digest = indexDigest(room, session, index);
+    return { kind: "decrypted", type, content, indexDigest: digest, ...(await query()) };
+  } catch (error) {
+    if (error instanceof MegolmDecryptionError) return ofError(error);
+    throw error;
+  }
+}
+
+function asObject(value: unknown): Readonly<Record<string, unknown>> | undefined {
+  return typeof value === "object" && value !== null && !Array.isArray(value)
+    ? (value as Readonly<Record<string, unknown>>)
+    : undefined;
+}
+
+function ofError(error: MegolmDecryptionError): Decryption {
+  switch (error.code) {
+    case DecryptionErrorCode.MissingRoomKey:
+    case DecryptionErrorCode.UnknownMessageIndex:
+    case DecryptionErrorCode.UnknownSenderDevice:
+      return { kind: "missing_key", withheld: error.withheldCode };
+    case DecryptionErrorCode.MismatchedSender:
+    case DecryptionErrorCode.MismatchedIdentityKeys:
+      return MISMATCH;
+    case DecryptionErrorCode.UnsignedSenderDevice:
+    case DecryptionErrorCode.SenderIdentityVerificationViolation:
+      return NOT_TRUSTED;
+    default:
+      return UNDECRYPTABLE;
+  }
+}
+
+/** The decrypted content, with the relation that stands in plain text outside for servers to read. */
+function contentOf(decrypted: unknown, outside: Readonly<Record<string, unknown>>) {
+  const content = asObject(decrypted);
+  const relation = outside["m.relates_to"];
+  if (content === undefined || relation === undefined || "m.relates_to" in content) return content;
+  return { ...content, "m.relates_to": relation };
+}
+
+/**
+ * The message index of a Megolm ciphertext, read from its bytes; undefined when it is no Megolm message. Form:
+ * version byte 3, then protocol buffer fields, of which field 1 (varint) is the index.
+ * https://gitlab.matrix.org/matrix-org/olm/-/blob/master/docs/megolm.md, "Message format"
+ */
+export function megolmIndex(ciphertext: string): number | undefined {
+  const [version, indexTag, varintBytes] = [3, 0x08, 5];
+  // Version, tag and a varint of at most five bytes (the index counts to 2^32) fit into twelve characters of base64.
+  const bytes = Buffer.from(ciphertext.slice(0, 12), "base64");
+  if (bytes[0] !== version || bytes[1] !== indexTag) return undefined;
+  let index = 0;
+  for (let at = 0; at < varintBytes; at++) {
+    const byte = bytes[2 + at];
+    if (byte === undefined) return undefined;
+    index += (byte & 0x7f) * 2 ** (7 * at);
+    if (byte < 0x80) return index < 2 ** 32 ? index : undefined;
+  }
+  return undefined;
+}
+
+/** The same for each decryption of the same ciphertext, so that a replay under another event is found by it. */
+export function indexDigest(room: RoomId, session: string, index: number): Buffer {
+  return sha256(canonicalize([room, session, index]));
+}
+
+/** The device of `sender` that has this Curve25519 key, as the machine knows it now. */
+async function deviceWithKey(machine: OlmMachine, sender: UserId, curve25519: string) {
+  const devices = await machine.getUserDevices(new SdkUserId(sender));
+  return devices.devices().find((device) => device.curve25519Key?.toBase64() === curve25519);
+}
+
+async function hasComparedIdentity(machine: OlmMachine, sender: UserId, policy: SenderPolicy) {
+  const expected = policy.verifiedIdentities.filter(({ user }) => user === sender);
+  const identity = await machine.getIdentity(new SdkUserId(sender));
+  if (identity === undefined) return false;
+  const { keys } = JSON.parse(identity.masterKey) as { keys: Record<string, string> };
+  const present = Object.values(keys);
+  return expected.some(({ masterKey }) => present.length === 1 && present[0] === masterKey);
+}
+
+/**
+ * What the policy says of the device that a decrypted event came from. The machine has compared the sender of the
+ * event with the owner of the device that made the session, wherever it knows that device.
+ */
+async function trustOf(
+  machine: OlmMachine,
+  sender: UserId,
+  event: DecryptedRoomEvent,
+  policy: SenderPolicy,
+): Promise<"trusted" | "device_not_trusted" | "sender_mismatch" | "device_unknown"> {
+  // The strict variant does not distinguish an unsigned device from one whose owner nobody has compared.
+  const shield = event.shieldState(false).code;
+  if (shield === ShieldStateCode.MismatchedSender) return "sender_mismatch";
+  // A key that was forwarded or imported; the library takes none here, and would not know whose it is.
+  if (shield === ShieldStateCode.AuthenticityNotGuaranteed) return "device_not_trusted";
+  if (shield !== ShieldStateCode.UnknownDevice) {
+    if (policy.senderDevices === "allow_all") return "trusted";
+    if (shield === ShieldStateCode.UnsignedDevice) return "device_not_trusted";
+    if (policy.senderDevices === "cross_signed") return "trusted";
+  }
+  // The device was not known when its key came, or the policy asks for more: it must be one of the sender's now.
+  const device = await deviceWithKey(machine, sender, event.senderCurve25519Key);
+  if (device === undefined) return "device_unknown";
+  if (policy.senderDevices === "allow_all") return "trusted";
+  if (!device.isCrossSignedByOwner()) return "device_not_trusted";
+  if (policy.senderDevices === "cross_signed") return "trusted";
+  return (await hasComparedIdentity(machine, sender, policy)) ? "trusted" : "device_not_trusted";
+}
+
+const QUERIES_MAX = 3;
+const REMEMBERED_MAX = 10_000;
+
+/**
+ * Which of the senders' devices a machine could write to. A message that brings a key brings its device's keys too, so
+ * an event of a device that logged in a moment ago is believed before the homeserver has told of that device, and an
+ * answer encrypted then would not reach it. So the devices of whoever wrote from an unknown device are queried before
+ * the next event is encrypted. A device is queried a few times at most, since it may be one that nobody ever
+ * publishes, and the homeserver may answer from an old list. A failure here fails no event.
+ */
+export class SenderDevices {
+  readonly #known = new Set<string>();
+  readonly #queries = new Map<string, number>();
+
+  /** Makes the machine query the sender's devices, unless the one with this key is known or was queried often enough. */
+  async queryUnknown(
+    machine: OlmMachine,
+    sender: UserId,
+    curve25519: string,
+  ): Promise<{ readonly queried?: true }> {
+    const device = `${sender} ${curve25519}`;
+    const queries = this.#queries.get(device) ?? 0;
+    if (this.#known.has(device) || queries >= QUERIES_MAX) return {};
+    try {
+      if ((await deviceWithKey(machine, sender, curve25519)) !== undefined) {
+        if (this.#known.size >= REMEMBERED_MAX) this.#known.clear();
+        this.#known.add(device);
+        return {};
+      }
+      if (this.#queries.size >= REMEMBERED_MAX) this.#queries.clear();
+      this.#queries.set(device, queries + 1);
+      await machine.updateTrackedUsers([new SdkUserId(sender)]);
+      await machine.receiveSyncChangesMsc4186("[]", new DeviceLists([new SdkUserId(sender)]), new Map());
+      return { queried: true };
+    } catch (error) {
+      if (isPanic(error)) throw error;
+      return {};
+    }
+  }
+
+  /** The homeserver has answered a device query: a device that was known may be gone. */
+  changed(): void {
+    this.#known.clear();
+  }
+}

@@ -1,0 +1,117 @@
+// Converts between the library's types and plain data that crosses threads: what a machine wants sent, the
+// homeserver's answers to it, and what transactions or catchups brought for it.
+// Invariants: a request keeps the ID that the machine gave it, so that its answer finds it; a to-device message that
+// the library cannot even parse is skipped alone, and those beside it are taken in.
+import {
+  DeviceLists,
+  type OlmMachine,
+  ProcessedToDeviceEventType,
+  RequestType,
+  UserId as SdkUserId,
+  ToDeviceRequest,
+} from "@matrix-org/matrix-sdk-crypto-wasm";
+import { parseRoomId, type RoomId, type UserId } from "../../domain/identifiers.ts";
+import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
+
+/**
+ * Whether an error is a panic of the library, which is compiled from Rust: it surfaces as a WebAssembly RuntimeError,
+ * and leaves the instance, which all machines of a thread share, in a state in which nothing may be called any more.
+ */
+export function isPanic(error: unknown): boolean {
+  return error instanceof Error && error.name === "RuntimeError";
+}
+
+export const sdkUsers = (users: readonly UserId[]) => users.map((user) => new SdkUserId(user));
+
+interface SdkRequest {
+  readonly id: string | undefined;
+  readonly type: RequestType;
+  readonly body: string;
+}
+
+const KINDS: ReadonlyMap<RequestType, OutgoingRequest["kind"]> = new Map([
+  [RequestType.KeysUpload, "keys_upload"],
+  [RequestType.KeysQuery, "keys_query"],
+  [RequestType.KeysClaim, "keys_claim"],
+  [RequestType.ToDevice, "to_device"],
+  [RequestType.SignatureUpload, "signature_upload"],
+] as const);
+
+const TYPES = new Map([...KINDS].map(([type, kind]) => [kind, type]));
+
+/** Prefix of the IDs of requests to which the machine expects no answer. */
+const WITHOUT_ANSWER = "unanswered:";
+
+/** Undefined for what no ghost sends: verification messages in rooms, backups of keys. */
+function toOutgoing(request: SdkRequest): OutgoingRequest | undefined {
+  const kind = KINDS.get(request.type);
+  if (kind === undefined) return undefined;
+  const made = { id: request.id ?? `${WITHOUT_ANSWER}${kind}`, kind, body: request.body };
+  return request instanceof ToDeviceRequest
+    ? { ...made, eventType: request.event_type, transactionId: request.txn_id }
+    : made;
+}
+
+/** The library's requests as data, without those that no ghost sends. */
+export function toRequests(requests: readonly (SdkRequest | null | undefined)[]): OutgoingRequest[] {
+  return requests
+    .map((request) => (request ? toOutgoing(request) : undefined))
+    .filter((request) => request !== undefined);
+}
+
+/** The upload of a cross-signing identity, which has neither an ID nor a type in the library. */
+export function signingKeysUpload(body: string): OutgoingRequest {
+  return { id: `${WITHOUT_ANSWER}signing_keys_upload`, kind: "signing_keys_upload", body };
+}
+
+export async function markSent(machine: OlmMachine, request: OutgoingRequest, answer: string): Promise<void> {
+  const type = TYPES.get(request.kind);
+  if (type === undefined || request.id.startsWith(WITHOUT_ANSWER)) return;
+  await machine.markRequestAsSent(request.id, type, answer);
+}
+
+/** A device without one-time keys is reported without this algorithm, and that means zero. */
+function countsOf(counts: DeviceChanges["oneTimeKeyCounts"]): Map<string, number> {
+  return counts === undefined ? new Map() : new Map(Object.entries({ signed_curve25519: 0, ...counts }));
+}
+
+/** Without counts the library keeps the last known ones. */
+function process(machine: OlmMachine, messages: readonly unknown[], changes: DeviceChanges | undefined) {
+  return machine.receiveSyncChangesMsc4186(
+    JSON.stringify(messages),
+    new DeviceLists(sdkUsers(changes?.changedUsers ?? []), sdkUsers(changes?.leftUsers ?? [])),
+    countsOf(changes?.oneTimeKeyCounts),
+    changes?.unusedFallbackKeys && new Set(changes.unusedFallbackKeys),
+  );
+}
+
+async function processAll(machine: OlmMachine, changes: DeviceChanges) {
+  try {
+    return await process(machine, changes.toDevice, changes);
+  } catch (error) {
+    if (isPanic(error) || changes.toDevice.length === 0) throw error;
+  }
+  const processed = await process(machine, [], changes);
+  for (const message of changes.toDevice) {
+    processed.push(...(await process(machine, [message], undefined).catch(() => [])));
+  }
+  return processed;
+}
+
+/** Returns the rooms for which keys came. */
+export async function receiveChanges(
+  machine: OlmMachine,
+  changes: DeviceChanges,
+): Promise<readonly RoomId[]> {
+  const rooms = new Set<RoomId>();
+  for (const processed of await processAll(machine, changes)) {
+    if (processed.type !== ProcessedToDeviceEventType.Decrypted) continue;
+    const { type, content } = JSON.parse(processed.rawEvent) as {
+      type: unknown;
+      content?: { room_id?: unknown };
+    };
+    const room = parseRoomId(content?.room_id);
+    if (type === "m.room_key" && room !== undefined) rooms.add(room);
+  }
+  return [...rooms];
+}
