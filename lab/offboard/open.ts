@@ -5,11 +5,10 @@
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parseDocument } from "yaml";
 import { z } from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { editFile, type FileEdit } from "../../src/federation/change/edit-file.ts";
 import type { Partner } from "../../src/federation/registry/partner.ts";
+import { editYaml, type YamlEdit } from "../../src/runtime/edit-yaml.ts";
 import { PRIVATE, writeWhole } from "../../src/runtime/write-file.ts";
 import { changeRegistry } from "../configuration/control-repository.ts";
 import { type Lab, SOURCES } from "../lab.ts";
@@ -185,9 +184,8 @@ function complete(file: string, { counterparty }: Operator, { seed, now }: Openi
     "readmission.owner": "partner-management",
     "readmission.conditions": ["contract_signed", "fresh_keys"],
   };
-  const document = parseDocument(readFileSync(file, "utf8"));
-  for (const [path, value] of Object.entries(values)) document.setIn(path.split("."), value);
-  writeWhole(file, document.toString({ lineWidth: 0 }), PRIVATE);
+  const edits = Object.entries(values).map(([path, value]) => ({ path: path.split("."), value }));
+  writeWhole(file, editYaml(readFileSync(file, "utf8"), edits), PRIVATE);
 }
 
 /** Commits the choice of rooms to both registries; the rest of an entry is left as it is. */
@@ -196,14 +194,14 @@ export async function declareRooms(lab: Lab, rooms: RoomChoice): Promise<void> {
     const partner = partnerOf(organisation);
     const file = `registry/partners/${partner}.yaml`;
     const edits = Object.entries(ROOM_ENTRIES[rooms]).map(
-      ([key, value]): FileEdit => ({ path: ["rooms", key], value }),
+      ([key, value]): YamlEdit => ({ path: ["rooms", key], value }),
     );
     const message = `At a removal of ${partner}: ${rooms} shared rooms`;
     await changeRegistry(
       lab,
       organisation,
       message,
-      (found) => new Map([...found, [file, editFile(found.get(file) ?? "", edits)]]),
+      (found) => new Map([...found, [file, editYaml(found.get(file) ?? "", edits)]]),
     );
   }
 }

@@ -4,11 +4,11 @@
 // pin of its own agent follows the agent's new key.
 import { readFileSync } from "node:fs";
 import { join, relative } from "node:path";
-import { parseDocument, stringify } from "yaml";
+import { stringify } from "yaml";
 import { z } from "zod";
 import { generateCardKey } from "../../src/cards/sign.ts";
-import { editFile } from "../../src/federation/change/edit-file.ts";
 import type { NewIdentities } from "../../src/federation/readmission/new-identities.ts";
+import { editYaml } from "../../src/runtime/edit-yaml.ts";
 import { PRIVATE, PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
 import { changeRegistry } from "../configuration/control-repository.ts";
 import { agentName } from "../endpoints.ts";
@@ -61,11 +61,11 @@ export async function rotateCardKey(
         { path: ["agents", AGENT, "cardKeys"], value: [fresh] },
         { path: ["consumes", AGENT, "cardIdentity"], value: fresh },
       ];
-      return new Map([...registry, [file, editFile(registry.get(file) ?? "", edits)]]);
+      return new Map([...registry, [file, editYaml(registry.get(file) ?? "", edits)]]);
     },
   );
   writeWhole(agentKey, `${made}\n`, PRIVATE);
-  editYaml(agentConfig, ["signing", "keyId"], keyId);
+  setInFile(agentConfig, ["signing", "keyId"], keyId);
   await supervisorClient(lab).execute({ action: "restart", unit: unitName(organisation, "agent") });
   return fresh;
 }
@@ -112,8 +112,8 @@ export async function writeNewIdentities(
   );
   // Probes as the partner use its new client from now on.
   const probe = own.probeFile(partner);
-  editYaml(probe, ["as", "client", "clientId"], client);
-  editYaml(
+  setInFile(probe, ["as", "client", "clientId"], client);
+  setInFile(
     probe,
     ["as", "client", "clientSecret", "file"],
     relative(own.federation, own.clientSecret(client)),
@@ -122,8 +122,6 @@ export async function writeNewIdentities(
 }
 
 /** Edits a file as an operator would by hand. */
-function editYaml(file: string, path: readonly string[], value: unknown): void {
-  const document = parseDocument(readFileSync(file, "utf8"));
-  document.setIn(path, value);
-  writeWhole(file, document.toString({ lineWidth: 0 }), PUBLIC);
+function setInFile(file: string, path: readonly string[], value: unknown): void {
+  writeWhole(file, editYaml(readFileSync(file, "utf8"), [{ path, value }]), PUBLIC);
 }

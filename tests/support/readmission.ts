@@ -1,9 +1,7 @@
 // A partner that was removed, and everything for its re-admission over planes and rooms that tests script.
 import { join } from "node:path";
 import type { TestContext } from "node:test";
-import type { Clock } from "../../src/domain/clock.ts";
-import { systemRandom } from "../../src/domain/clock.ts";
-import { editFile } from "../../src/federation/change/edit-file.ts";
+import { type Clock, systemRandom } from "../../src/domain/clock.ts";
 import { writeStage } from "../../src/federation/offboarding/run/progress.ts";
 import { type Run, writeRun } from "../../src/federation/offboarding/run/run.ts";
 import { NewIdentities } from "../../src/federation/readmission/new-identities.ts";
@@ -13,6 +11,7 @@ import type { WorkflowContext } from "../../src/federation/readmission/workflow.
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
 import type { StateFolder } from "../../src/federation/state/folder.ts";
+import { editYaml } from "../../src/runtime/edit-yaml.ts";
 import { commitRegistry, controlRepository, LIGHTHOUSE, openControl } from "./control-repository.ts";
 import { HastyClock } from "./identities.ts";
 import { registryFiles } from "./registry-folder.ts";
@@ -55,7 +54,7 @@ export async function removedPartner(directory: string, clock: Clock): Promise<R
   const repository = await controlRepository(join(directory, "control"));
   const { federation } = await openControl(directory, repository, clock);
   await runPass(federation);
-  const text = editFile(registryFiles().get(LIGHTHOUSE) ?? "", [{ path: ["planes"], value: ALL_CLOSED }]);
+  const text = editYaml(registryFiles().get(LIGHTHOUSE) ?? "", [{ path: ["planes"], value: ALL_CLOSED }]);
   await commitRegistry(repository, new Map([[LIGHTHOUSE, text]]));
   await runPass(federation);
   return repository;

@@ -2,6 +2,7 @@
 // Invariants: the file's name is the report's digest, so that a report which comes twice is kept once; the commit
 // names references and nothing else; a head that may not be taken up is never built on, because this machine's
 // signature on top would let it in.
+import { hexOfDigest } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type BranchContext, commitToBranch, untilCommitted } from "../change/commit-to-branch.ts";
 import { assessOrigin } from "../reconcile/assess.ts";
@@ -21,7 +22,7 @@ type FileContext = BranchContext & Pick<ReconcileContext, "cache">;
 
 function pathOf(report: AbuseReport, digest: string): string {
   const server = report.subject.server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
-  return `records/abuse/${server}-${digest.slice("sha256:".length, "sha256:".length + 32)}.json`;
+  return `records/abuse/${server}-${hexOfDigest(digest).slice(0, 32)}.json`;
 }
 
 /** @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable` */

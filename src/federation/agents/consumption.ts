@@ -1,8 +1,8 @@
 // Whose entry pins an agent: a partner's file, or the organisation's own for agents that no partner publishes.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { CardIdentity } from "../../rendered-files/agents-file.ts";
+import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/commit-change.ts";
-import type { FileEdit } from "../change/edit-file.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import type { Partner, Registry } from "../registry/partner.ts";
@@ -81,9 +81,9 @@ export function retireEdits(
   agent: string,
   old: PinnedIdentity,
   instead?: PinnedIdentity,
-): FileEdit[] {
+): YamlEdit[] {
   if (isPinnedElsewhere(registry, consumer, agent, old)) return addedKeyId(consumer, instead);
-  const edits: FileEdit[] = [
+  const edits: YamlEdit[] = [
     { path: ["retired", "cardKeys"], value: withCardKeys(consumer.retired, [retiredKeyOf(old)]) },
   ];
   const { keyIds } = consumer;
@@ -95,7 +95,7 @@ export function retireEdits(
   return edits;
 }
 
-function addedKeyId({ keyIds }: Consumer, instead: PinnedIdentity | undefined): FileEdit[] {
+function addedKeyId({ keyIds }: Consumer, instead: PinnedIdentity | undefined): YamlEdit[] {
   if (instead === undefined || keyIds === undefined || keyIds.length === 0) return [];
   return keyIds.includes(instead.keyId)
     ? []

@@ -4,8 +4,8 @@
 // has verified is kept, so that the old identity can be seen failing when the publisher has rotated first.
 import { z } from "zod";
 import { CardIdentity, targetFingerprint } from "../../rendered-files/agents-file.ts";
+import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase, Proposal } from "../change/commit-change.ts";
-import { editFile } from "../change/edit-file.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
 import {
   bringIntoForce,
@@ -47,7 +47,7 @@ export function proposePin(base: ChangeBase, options: PinOptions): Proposal | un
   if (current !== undefined && current.keyId !== replaces) {
     throw refuse("pinned_jwk", `${agent} is pinned to ${current.keyId} already`);
   }
-  const text = editFile(base.textOf(consumer.file), [
+  const text = editYaml(base.textOf(consumer.file), [
     { path: [...consumer.path, agent, "cardIdentity"], value: cardIdentityOf(identity) },
     ...(current === undefined ? [] : retireEdits(base, consumer, agent, current, identity)),
   ]);

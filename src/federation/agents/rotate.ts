@@ -10,9 +10,9 @@ import { generateCardKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isJsonObject } from "../../domain/json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
+import { editYaml } from "../../runtime/edit-yaml.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, changeBase, type Proposal } from "../change/commit-change.ts";
-import { editFile } from "../change/edit-file.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Registry } from "../registry/partner.ts";
@@ -201,7 +201,7 @@ export function proposeRotation(base: ChangeBase, { agent, fresh, old }: Rotatio
   const own = Object.entries(organisation.consumes).filter(
     ([, { cardIdentity }]) => cardIdentity !== undefined && isGone(cardIdentity),
   );
-  const text = editFile(base.textOf(ORGANISATION_FILE), [
+  const text = editYaml(base.textOf(ORGANISATION_FILE), [
     {
       path: ["agents", agent, "cardKeys"],
       value: [...cardKeys.filter((key) => !isGone(key) && key.keyId !== fresh.keyId), fresh],

@@ -5,9 +5,9 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";
+import { editYaml } from "../../runtime/edit-yaml.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { ChangeBase, Proposal } from "../change/commit-change.ts";
-import { editFile } from "../change/edit-file.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
@@ -53,11 +53,11 @@ export function proposeWithdrawal(base: ChangeBase, options: WithdrawOptions): P
   if (kind === "offered") {
     const { file, partner } = findPartner(registry, options.partner);
     const kept = (partner.gateway?.invokes ?? []).filter((one) => one !== agent);
-    const text = editFile(base.textOf(file), [{ path: ["gateway", "invokes"], value: kept }]);
+    const text = editYaml(base.textOf(file), [{ path: ["gateway", "invokes"], value: kept }]);
     return { edits: new Map([[file, text]]), message: message(`Let ${agent} be invoked no more by`) };
   }
   const { cardIdentity } = consumedAgent(consumer, agent);
-  const text = editFile(base.textOf(consumer.file), [
+  const text = editYaml(base.textOf(consumer.file), [
     { path: [...consumer.path, agent], value: undefined },
     ...(cardIdentity === undefined ? [] : retireEdits(base, consumer, agent, cardIdentity)),
   ]);

@@ -1,5 +1,6 @@
 // An evidence pack as one page that a person reads. Pure. Invariant: it says nothing that the pack does not.
 
+import { hexOfDigest } from "../../domain/digest.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { CLOSING_ORDER, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { LEAK_TITLES, type LeakCell, type LeakColumn, leakRows, leakSummary } from "./leak-rows.ts";
@@ -53,7 +54,7 @@ function items(found: readonly EvidenceItem[]): string {
     item.verdict,
     [item.layer, item.status, item.reason].filter((part) => part !== null).join(" "),
     item.at.slice(11, 23),
-    `\`${item.digest.slice(7, 19)}\``,
+    `\`${hexOfDigest(item.digest).slice(0, 12)}\``,
   ]);
   if (rows.length === 0) return "Nobody looked.";
   return table(["plane", "probe", "on", "verdict", "what answered", "UTC", "digest"], rows);

@@ -10,9 +10,9 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import type { Json } from "../../domain/json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
+import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { refuse, refuseRetired } from "../agents/guards.ts";
-import type { FileEdit } from "../change/edit-file.ts";
 import { AgentName } from "../registry/organisation.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
 import { retireAll, thumbprintOf } from "../registry/retired.ts";
@@ -51,7 +51,7 @@ export function newIdentitiesDigest(fresh: NewIdentities): string {
  * What becomes of a partner's file: everything that it pinned is retired, and only what is fresh stands in it.
  * @throws DrawbridgeError `guard_refused`
  */
-export function newIdentityEdits(registry: Registry, entry: PartnerEntry, fresh: NewIdentities): FileEdit[] {
+export function newIdentityEdits(registry: Registry, entry: PartnerEntry, fresh: NewIdentities): YamlEdit[] {
   const { partner } = entry;
   const retired = retireAll(partner);
   if (retired.clients.includes(fresh.azp)) {
@@ -66,7 +66,7 @@ export function newIdentityEdits(registry: Registry, entry: PartnerEntry, fresh:
   for (const id of fresh.serverKeys) {
     if (retired.serverKeys.includes(id)) throw refuse("retired_key", `${id} is a server's key of before`);
   }
-  const edits: FileEdit[] = [
+  const edits: YamlEdit[] = [
     { path: ["retired"], value: plain(retired) },
     { path: ["azp"], value: fresh.azp },
   ];

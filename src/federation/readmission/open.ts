@@ -5,9 +5,9 @@
 import type { Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { Identifier } from "../../records/format/fields.ts";
+import { editYaml } from "../../runtime/edit-yaml.ts";
 import { refuse } from "../agents/guards.ts";
 import { type ChangeBase, changeBase, commitChange } from "../change/commit-change.ts";
-import { editFile } from "../change/edit-file.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
@@ -107,7 +107,7 @@ async function commitOpening(
     propose: (base) => {
       const entry = findPartner(base.registry, options.partner);
       requireRemoved(context, entry);
-      const text = editFile(base.textOf(entry.file), newIdentityEdits(base.registry, entry, options.fresh));
+      const text = editYaml(base.textOf(entry.file), newIdentityEdits(base.registry, entry, options.fresh));
       const record = recordOf(base, entry, { id, at, options });
       return {
         edits: new Map([[entry.file, text]]),

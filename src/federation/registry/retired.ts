@@ -3,7 +3,7 @@
 // its key ID for whoever used that; where a plane is closed, what stands in the entry unused is left alone.
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
-import { sha256Tagged } from "../../domain/digest.ts";
+import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 
 const KeyIdentifier = z
@@ -13,10 +13,7 @@ const KeyIdentifier = z
 export const RetiredCardKey = z.strictObject({
   keyId: KeyIdentifier,
   /** SHA-256 of the JWK's required members (RFC 7638), in hexadecimal; absent where only the ID was known. */
-  thumbprint: z
-    .string()
-    .regex(/^sha256:[0-9a-f]{64}$/)
-    .optional(),
+  thumbprint: Sha256Digest.optional(),
 });
 export type RetiredCardKey = z.output<typeof RetiredCardKey>;
 

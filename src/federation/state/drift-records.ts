@@ -3,7 +3,7 @@
 import { readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { sha256Tagged } from "../../domain/digest.ts";
+import { sha256 } from "../../domain/digest.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import type { Drift } from "../planes/plane.ts";
@@ -37,7 +37,7 @@ export function keepDrift(state: StateFolder, drift: Drift, revision: string, at
     ...{ schema: "svc.federation.drift.v1" as const, at, plane, subject, kind, found, revision, kept },
   };
   const text = `${JSON.stringify(record, null, 2)}\n`;
-  const name = `${at.replaceAll(":", "")}-${plane}-${sha256Tagged(text).slice(7, 15)}.json`;
+  const name = `${at.replaceAll(":", "")}-${plane}-${sha256(text).toString("hex").slice(0, 8)}.json`;
   writeWhole(state.file("drift", name), text, PRIVATE);
   forgetOldest(state, "drift");
   forgetOldest(state, "drift-texts");
@@ -59,7 +59,7 @@ function keepText(state: StateFolder, file: string): string | null {
     if (size > KEPT_FILE_BYTES_MAX) return null;
     const bytes = readFileSync(file);
     // Digest of what is kept, which may be younger than what was noticed.
-    const name = `${sha256Tagged(bytes).slice("sha256:".length)}.txt`;
+    const name = `${sha256(bytes).toString("hex")}.txt`;
     writeWhole(state.file("drift-texts", name), bytes, PRIVATE);
     return join("drift-texts", name);
   } catch (error) {

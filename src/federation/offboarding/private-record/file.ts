@@ -4,9 +4,9 @@
 // else of the record's meaning, keeps comments, and leaves a JSON text JSON.
 import { closeSync, constants, fstatSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { Document, isMap, isScalar, parseDocument } from "yaml";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { editYaml } from "../../../runtime/edit-yaml.ts";
 import { namedLock } from "../../../runtime/named-lock.ts";
 import { type FileLocation, inspectLocation } from "../../../runtime/private-file-location.ts";
 import { createPrivateFile, flushFolder, PRIVATE, writeWhole } from "../../../runtime/write-file.ts";
@@ -212,29 +212,5 @@ function roomPurgeOf(word: string): { readonly room: string; readonly how: strin
  * @param text one that parses
  */
 export function setField(text: string, path: string, value: unknown): string {
-  const steps = path.split(".");
-  if (text.trimStart().startsWith("{")) {
-    const root = JSON.parse(JSON.stringify(parseDocument(text).toJS({ maxAliasCount: 0 }))) as object;
-    return `${JSON.stringify(withValue(root, steps, value ?? null), null, 2)}\n`;
-  }
-  const document = parseDocument(text);
-  let node: unknown = document.contents;
-  for (const [depth, step] of steps.slice(0, -1).entries()) {
-    const next = isMap(node) ? node.get(step, true) : undefined;
-    // An empty section is a null, into which nothing can be set.
-    if (!isMap(next)) document.setIn(steps.slice(0, depth + 1), document.createNode({}));
-    node = document.getIn(steps.slice(0, depth + 1), true);
-  }
-  const made = new Document(value ?? null).contents;
-  const before = document.getIn(steps, true);
-  if (isScalar(before) && isScalar(made) && value === undefined) made.comment = before.comment ?? null;
-  document.setIn(steps, made);
-  return document.toString({ lineWidth: 0 });
-}
-
-function withValue(root: unknown, steps: readonly string[], value: unknown): unknown {
-  const [step, ...rest] = steps;
-  if (step === undefined) return value;
-  const map = typeof root === "object" && root !== null && !Array.isArray(root) ? root : {};
-  return { ...map, [step]: withValue((map as Record<string, unknown>)[step], rest, value) };
+  return editYaml(text, [{ path: path.split("."), value: value ?? null }]);
 }

@@ -3,6 +3,7 @@
 // replaced, or is shorter than what was read of it, is read from its start.
 import { type FileHandle, open } from "node:fs/promises";
 import { z } from "zod";
+import { Sha256Digest } from "../../../domain/digest.ts";
 
 const SCHEMA = "svc.agent_card.v1";
 const CHUNK = 65_536;
@@ -12,7 +13,7 @@ const CardDecision = z.object({
   schema: z.literal(SCHEMA),
   outcome: z.enum(["accepted", "rejected"]),
   reason: z.enum(["agent_card_verified", "agent_card_untrusted"]),
-  target: z.object({ agent: z.string(), fingerprint: z.string().regex(/^(?:none|sha256:[0-9a-f]{64})$/) }),
+  target: z.object({ agent: z.string(), fingerprint: z.literal("none").or(Sha256Digest) }),
 });
 export type CardDecision = z.output<typeof CardDecision>;
 

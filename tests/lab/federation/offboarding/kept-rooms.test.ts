@@ -25,8 +25,8 @@ import { personOf, readSeed, roomOf, type Seed } from "../../../../lab/seed/seed
 import { waitUntilReconciled } from "../../../../lab/status/federation.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
-import { editFile } from "../../../../src/federation/change/edit-file.ts";
 import type { TouchedRoom } from "../../../../src/federation/readmission/readmission.ts";
+import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
 import { Fed } from "../../../support/fed.ts";
 
 const progress = progressOn(process.stderr, systemClock);
@@ -274,7 +274,7 @@ describe("kept rooms", () => {
       // By hand, and before anything else.
       await changeRegistry(lab, "org-a", "Cut org-b off", (registry) => {
         const edit = { path: ["planes", "transport"], value: "closed" };
-        return new Map([...registry, [ENTRY, editFile(registry.get(ENTRY) ?? "", [edit])]]);
+        return new Map([...registry, [ENTRY, editYaml(registry.get(ENTRY) ?? "", [edit])]]);
       });
       await waitUntilReconciled(lab, progress);
       const meanwhile = await theirs.send(shared, text("org-b meanwhile"));

@@ -1,0 +1,90 @@
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { HomeserverApi, Pacer } from "../../../../src/federation/homeserver/api.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+import { type Script, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+
+const NOW = Date.UTC(2026, 0, 1);
+const BAN = { method: "PUT", path: ["_matrix", "ban"], operation: "to ban", body: {} } as const;
+
+/** A homeserver that answers in turn, the last answer again and again. */
+async function answering(t: TestContext, ...answers: ReturnType<Script>[]) {
+  const server = await scriptedHomeserver(
+    t,
+    () => answers[Math.min(server.seen.length, answers.length) - 1] ?? {},
+  );
+  const clock = new ManualClock(NOW);
+  const api = new HomeserverApi({ url: server.url, clock, pacer: new Pacer(clock, 0) });
+  t.after(() => api.close());
+  /** Resolves once somebody sleeps; how long. */
+  const asleep = async () => {
+    while (clock.wakeTimes.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    return (clock.wakeTimes[0] ?? 0) - clock.now();
+  };
+  return { server, clock, api, asleep };
+}
+
+describe("homeserver api", () => {
+  it("a homeserver that limits us is asked again when it said, and not before [PLN-2]", async (t) => {
+    const limited = { status: 429, body: { errcode: "M_LIMIT_EXCEEDED", retry_after_ms: 1_500 } };
+    const { server, clock, api, asleep } = await answering(
+      t,
+      limited,
+      { status: 429, headers: { "retry-after": "3" }, body: {} },
+      { body: { event_id: "$ban" } },
+    );
+    const answered = api.request("token", BAN);
+    assert.equal(await asleep(), 1_500);
+    await clock.advance(1_499);
+    assert.equal(server.seen.length, 1);
+    await clock.advance(1);
+    assert.equal(await asleep(), 3_000, "the header counts as the body does");
+    await clock.advance(3_000);
+    assert.deepEqual((await answered).body, { event_id: "$ban" });
+    assert.equal(server.seen.length, 3);
+  });
+
+  it("a homeserver that limits us without end is left, with its 429 as the answer [PLN-2]", async (t) => {
+    const { server, clock, api, asleep } = await answering(t, {
+      status: 429,
+      headers: { "retry-after": "200" },
+      body: {},
+    });
+    const answered = api.request("token", BAN);
+    for (let waits = 0; waits < 3; waits++) await clock.advance(await asleep());
+    assert.equal((await answered).status, 429);
+    assert.equal(server.seen.length, 4);
+  });
+
+  it("a homeserver that asks for a day is not waited for that long [PLN-2]", async (t) => {
+    const headers = { "retry-after": "86400" };
+    const { clock, api, asleep } = await answering(t, { status: 429, headers, body: {} });
+    const answered = api.request("token", BAN);
+    const waited = await asleep();
+    assert.equal(waited, 600_000);
+    await clock.advance(waited);
+    assert.equal((await answered).status, 429);
+  });
+
+  it("what cannot be repeated safely is not, when no answer comes [PLN-2]", async (t) => {
+    for (const failure of ["reset", { status: 502 }] as const) {
+      const { server, api } = await answering(t, failure);
+      await assert.rejects(api.request("token", { ...BAN, method: "POST" }), {
+        code: "homeserver_unavailable",
+      });
+      assert.equal(server.seen.length, 1);
+    }
+    const { server, clock, api, asleep } = await answering(t, "reset", { body: { event_id: "$ban" } });
+    const answered = api.request("token", BAN);
+    await clock.advance(await asleep());
+    assert.equal((await answered).status, 200);
+    assert.equal(server.seen.length, 2);
+  });
+
+  it("a token is not taken to where a redirect points [PLN-2]", async (t) => {
+    const elsewhere = await scriptedHomeserver(t);
+    const { api } = await answering(t, { status: 307, headers: { location: elsewhere.url } });
+    assert.equal((await api.request("token", BAN)).status, 307);
+    assert.equal(elsewhere.seen.length, 0);
+  });
+});

@@ -1,0 +1,94 @@
+// The bridge's last word on each agent's card, while the bridge writes on, starts anew, or its file is replaced.
+import assert from "node:assert/strict";
+import { appendFileSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it, type TestContext } from "node:test";
+import { CardAudit } from "../../../../src/federation/planes/card/card-audit.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
+
+function line(agent: string, outcome: "accepted" | "rejected"): string {
+  const reason = outcome === "accepted" ? "agent_card_verified" : "agent_card_untrusted";
+  const target = { agent, fingerprint: `sha256:${"0".repeat(64)}` };
+  return `${JSON.stringify({ schema: "svc.agent_card.v1", outcome, reason, target })}\n`;
+}
+
+/** What the bridge writes most of. */
+const delegations = (count: number) =>
+  `{"schema":"svc.delegation.v1","pad":"${"ä".repeat(40)}"}\n`.repeat(count);
+
+function audit(t: TestContext) {
+  const file = join(temporaryFolder(t), "audit.jsonl");
+  const reader = new CardAudit(file);
+  const said = async () => {
+    const last = await reader.lastDecisions();
+    return last === undefined
+      ? undefined
+      : Object.fromEntries([...last].map(([name, { outcome }]) => [name, outcome]));
+  };
+  return { file, said };
+}
+
+describe("card audit", () => {
+  it("a card's last decision is followed as the bridge writes on, over any number of lines [PLN-4]", async (t) => {
+    const { file, said } = audit(t);
+    assert.equal(await said(), undefined, "there is no file");
+    writeFileSync(file, "");
+    assert.deepEqual(await said(), {});
+    appendFileSync(
+      file,
+      delegations(3_000) + line("docs", "accepted") + delegations(3_000) + line("maps", "accepted"),
+    );
+    assert.deepEqual(await said(), { docs: "accepted", maps: "accepted" });
+    appendFileSync(file, delegations(10) + line("docs", "rejected"));
+    assert.deepEqual(await said(), { docs: "rejected", maps: "accepted" });
+    assert.deepEqual(await said(), { docs: "rejected", maps: "accepted" });
+  });
+
+  it("what was read of the audit is not read again [PLN-4]", async (t) => {
+    const { file, said } = audit(t);
+    writeFileSync(file, line("docs", "accepted"));
+    await said();
+    // The same file, of the same length: only one who reads it again sees the difference.
+    const other = readFileSync(file, "utf8").replace("docs", "dogs");
+    writeFileSync(file, other, { flag: "r+" });
+    assert.deepEqual(await said(), { docs: "accepted" });
+  });
+
+  it("a line counts once it is whole, wherever it was cut, and a torn one that is cleared never [PLN-4]", async (t) => {
+    const { file, said } = audit(t);
+    const [before, next] = [line("docs", "accepted"), line("docs", "rejected")];
+    for (let cut = 0; cut < next.length; cut++) {
+      rmSync(file, { force: true });
+      writeFileSync(file, before + next.slice(0, cut));
+      assert.deepEqual(await said(), { docs: "accepted" }, `cut at ${cut}`);
+      appendFileSync(file, next.slice(cut));
+      assert.deepEqual(await said(), { docs: "rejected" }, `cut at ${cut}`);
+    }
+    appendFileSync(file, before.slice(0, 20));
+    assert.deepEqual(await said(), { docs: "rejected" });
+    truncateSync(file, before.length + next.length);
+    appendFileSync(file, line("docs", "accepted"));
+    assert.deepEqual(await said(), { docs: "accepted" });
+  });
+
+  it("an audit file that was replaced, or begun anew, is read from its start; one that is gone is told [PLN-4]", async (t) => {
+    const { file, said } = audit(t);
+    writeFileSync(file, line("docs", "accepted"));
+    await said();
+    writeFileSync(`${file}.new`, line("maps", "rejected") + line("docs", "rejected"));
+    rmSync(file);
+    assert.equal(await said(), undefined);
+    writeFileSync(file, readFileSync(`${file}.new`));
+    assert.deepEqual(await said(), { maps: "rejected", docs: "rejected" });
+    writeFileSync(file, line("maps", "accepted"));
+    assert.deepEqual(await said(), { maps: "accepted" });
+  });
+
+  it("two who ask at the same time hear the same, and so does the next [PLN-4]", async (t) => {
+    const { file, said } = audit(t);
+    writeFileSync(file, delegations(2_000) + line("docs", "accepted"));
+    assert.deepEqual(await Promise.all([said(), said()]), [{ docs: "accepted" }, { docs: "accepted" }]);
+    appendFileSync(file, line("docs", "rejected"));
+    assert.deepEqual(await said(), { docs: "rejected" });
+  });
+});

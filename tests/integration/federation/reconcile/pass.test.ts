@@ -1,0 +1,522 @@
+// One pass after another over a real repository, with planes of files.
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it, type TestContext } from "node:test";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import { federationStatus } from "../../../../src/federation/containment/status.ts";
+import type { PlaneName } from "../../../../src/federation/plane-order.ts";
+import { acceptedState } from "../../../../src/federation/reconcile/assess.ts";
+import { follow } from "../../../../src/federation/reconcile/follow.ts";
+import { type PassOptions, runPass } from "../../../../src/federation/reconcile/pass.ts";
+import { stepPlane } from "../../../../src/federation/reconcile/plane-step.ts";
+import { recentDrift } from "../../../../src/federation/state/drift-records.ts";
+import { readHead, readPlane, writePlane } from "../../../../src/federation/state/records.ts";
+import {
+  commitRegistry,
+  controlRepository,
+  LIGHTHOUSE,
+  openControl,
+  PILOTS,
+  partnerFile,
+} from "../../../support/control-repository.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+import { registryFiles } from "../../../support/registry-folder.ts";
+import { AT, allowedSigners, commitOnTop, operatorGit, signingKey } from "../../../support/repository.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
+
+async function control(t: TestContext, settings: Readonly<Record<string, unknown>> = {}) {
+  const directory = temporaryFolder(t);
+  const repository = await controlRepository(join(directory, "control.git"));
+  const clock = new ManualClock(AT);
+  const opened = await openControl(directory, repository, clock, settings);
+  const pass = async (options: PassOptions = {}) => {
+    opened.parts.applied.length = 0;
+    opened.events.length = 0;
+    return runPass(opened.federation, options);
+  };
+  const close = (plane: PlaneName) =>
+    commitRegistry(
+      repository,
+      new Map([
+        [
+          LIGHTHOUSE,
+          partnerFile(
+            LIGHTHOUSE,
+            "classification: confidential\n",
+            `classification: confidential\nplanes:\n  ${plane}: closed\n`,
+          ),
+        ],
+      ]),
+    );
+  const target = (path: string) => join(opened.folder, path);
+  return { ...opened, directory, repository, clock, pass, close, target };
+}
+
+function lighthouseWith(line: string): string {
+  const anchor = "classification: confidential\n";
+  return partnerFile(LIGHTHOUSE, anchor, `${anchor}${line}\n`);
+}
+
+const CLOSING = ["gateway", "card", "rooms", "border", "transport"];
+
+describe("reconcile", () => {
+  it("what the branch says is brought to every plane, and a second pass has nothing to do [GIT-1]", async (t) => {
+    const { pass, parts, federation, repository, target } = await control(t);
+    const first = await pass();
+    assert.deepEqual(parts.applied, CLOSING);
+    const head = await repository.requireHead();
+    assert.equal(first.revision, head);
+    const committed = await repository.read(head, ["rendered"]);
+    for (const [path, text] of committed) {
+      assert.equal(readFileSync(target(path.slice("rendered/".length)), "utf8"), text, path);
+    }
+    const second = await pass();
+    assert.deepEqual(parts.applied, []);
+    assert.ok(second.planes.every(({ step }) => step === "current"));
+    const { planes, contained } = await federationStatus(federation);
+    assert.ok(planes.every(({ outcome, revision }) => outcome === "in_force" && revision === head));
+    assert.deepEqual(
+      contained.map(({ name }) => name),
+      ["dredger"],
+    );
+  });
+
+  it("a revision that closes anything goes in closing order, another in opening order [GIT-1]", async (t) => {
+    const { pass, parts, events, close, repository } = await control(t);
+    await pass();
+    await close("card");
+    await pass();
+    assert.deepEqual(parts.applied, ["card"], "only the plane that changed");
+    // Opens lighthouse's card and closes pilots' border: whoever closes decides.
+    await commitRegistry(
+      repository,
+      new Map([
+        [LIGHTHOUSE, registryFiles().get(LIGHTHOUSE) ?? ""],
+        [PILOTS, `${registryFiles().get(PILOTS)}planes:\n  border: closed\n  rooms: closed\n`],
+      ]),
+    );
+    await pass();
+    assert.equal(events.find(({ event }) => event === "head_accepted")?.event, "head_accepted");
+    assert.deepEqual(
+      parts.applied.filter((plane) => plane !== "card"),
+      ["rooms", "border"],
+    );
+    await commitRegistry(repository, new Map([[PILOTS, registryFiles().get(PILOTS) ?? ""]]));
+    await pass();
+    assert.deepEqual(parts.applied, ["border", "rooms"]);
+  });
+
+  it("a partner whose entry is gone is closed in closing order, and a grant that is withdrawn too [GIT-1]", async (t) => {
+    const { pass, parts, repository } = await control(t);
+    await pass();
+    await commitRegistry(
+      repository,
+      new Map([[LIGHTHOUSE, partnerFile(LIGHTHOUSE, "[docs-qa, berth_planner]", "[docs-qa]")]]),
+    );
+    assert.equal((await pass()).direction, "closing");
+    await commitRegistry(repository, new Map([[PILOTS, null]]));
+    assert.equal((await pass()).direction, "closing");
+    assert.deepEqual(
+      parts.applied,
+      CLOSING.filter((plane) => parts.applied.includes(plane as PlaneName)),
+    );
+    assert.ok(parts.applied.includes("border") && parts.applied.includes("transport"));
+  });
+
+  it("what was edited by hand is told, kept and put right [GIT-1]", async (t) => {
+    const { pass, events, parts, federation, target } = await control(t);
+    await pass();
+    const file = target("border/policy.json");
+    const before = readFileSync(file, "utf8");
+    writeFileSync(file, '{"allowed_servers":["evil.test"]}\n');
+    rmSync(target("card/agents.yaml"));
+
+    await pass();
+    assert.deepEqual(parts.applied, [], "a pass that does not look does not notice");
+    await pass({ lookForDrift: true });
+    assert.deepEqual(parts.applied, ["card", "border"]);
+    assert.equal(readFileSync(file, "utf8"), before);
+    const records = recentDrift(federation.state, 10);
+    assert.deepEqual(records.map(({ plane, kind }) => `${plane} ${kind}`).sort(), [
+      "border edited",
+      "card missing",
+    ]);
+    assert.equal(events.filter(({ event }) => event === "drift").length, 2);
+    const kept = records.find(({ plane }) => plane === "border")?.kept ?? assert.fail();
+    const path = join(federation.state.path, kept);
+    assert.equal(readFileSync(path, "utf8"), '{"allowed_servers":["evil.test"]}\n');
+    assert.equal(statSync(path).mode & 0o777, 0o600);
+    assert.doesNotMatch(JSON.stringify(records), /evil/, "a record names and never quotes");
+    assert.equal((await federationStatus(federation)).drift.length, 2);
+  });
+
+  it("what was edited by hand is told also when a new revision is about to overwrite it [GIT-1]", async (t) => {
+    const { pass, close, events, target } = await control(t);
+    await pass();
+    writeFileSync(target("gateway/invocation.yaml"), "edited: true\n");
+    await close("gateway");
+    await pass();
+    assert.deepEqual(
+      events.flatMap((event) => (event.event === "drift" ? [event.record.subject] : [])),
+      [target("gateway/invocation.yaml")],
+    );
+  });
+
+  it("what an attempt of our own left half done is not taken for drift [GIT-1]", async (t) => {
+    const { pass, close, events, parts, federation, target, repository } = await control(t);
+    await pass();
+    const revision = await close("border");
+    // As a kill leaves it: the intent is recorded, the file is there, the outcome is not.
+    const record = readPlane(federation.state, "border");
+    const policy = (await repository.read(revision, ["rendered/border"])).get("rendered/border/policy.json");
+    parts.instead.set("border", () => Promise.reject(new Error("killed")));
+    await pass();
+    parts.instead.clear();
+    writeFileSync(target("border/policy.json"), policy ?? "");
+    assert.notEqual(readPlane(federation.state, "border").applied?.digest, record.applied?.digest);
+    await pass({ force: true, lookForDrift: true });
+    assert.equal(events.filter(({ event }) => event === "drift").length, 0);
+    assert.equal(readPlane(federation.state, "border").applied?.outcome, "in_force");
+  });
+
+  it("an invalid registry, a differing render, a rewind and a missing branch leave the last good in force [GIT-1]", async (t) => {
+    const { pass, events, parts, federation, repository, target } = await control(t);
+    await pass();
+    const good = await repository.requireHead();
+    const policy = readFileSync(target("border/policy.json"), "utf8");
+    const bad = {
+      registry_invalid: () =>
+        commitOnTop(repository, new Map([[PILOTS, "version: 1\nallowed: everybody\n"]])),
+      render_differs: () =>
+        commitOnTop(repository, new Map([["rendered/border/policy.json", '{"allowed_servers":["x"]}\n']])),
+      not_descendant: async () => {
+        const made = operatorGit(repository.path, "commit-tree", "-m", "Anew", `${good}^{tree}`);
+        operatorGit(repository.path, "update-ref", "refs/heads/main", made);
+      },
+      branch_missing: async () => void operatorGit(repository.path, "update-ref", "-d", "refs/heads/main"),
+    };
+    for (const [reason, make] of Object.entries(bad)) {
+      await make();
+      const result = await pass({ lookForDrift: true });
+      assert.equal(result.refusal?.reason, reason);
+      assert.equal(result.revision, good, "the last good revision");
+      assert.deepEqual(parts.applied, []);
+      assert.equal(events.find(({ event }) => event === "head_refused")?.event, "head_refused");
+      assert.equal((await federationStatus(federation)).refused?.reason, reason);
+      assert.equal(readHead(federation.state).refused?.reason, reason);
+      // What is in force is still looked after.
+      writeFileSync(target("border/policy.json"), "by hand");
+      await pass({ lookForDrift: true });
+      assert.equal(readFileSync(target("border/policy.json"), "utf8"), policy);
+      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+    }
+    assert.equal((await pass()).refusal, undefined);
+    assert.equal(readHead(federation.state).refused, null);
+  });
+
+  it("an extra file below rendered/ is a difference, too [GIT-1]", async (t) => {
+    const { pass, repository } = await control(t);
+    await commitOnTop(repository, new Map([["rendered/border/extra.json", "{}\n"]]));
+    const { refusal, planes } = await pass();
+    assert.equal(refusal?.reason, "render_differs");
+    assert.deepEqual(planes, [], "nothing was ever good, so nothing is applied");
+  });
+
+  it("a rewind is taken up only when it is asked for [GIT-1]", async (t) => {
+    const { pass, close, repository } = await control(t);
+    const first = await repository.requireHead();
+    await close("card");
+    await pass();
+    operatorGit(repository.path, "update-ref", "refs/heads/main", first);
+    assert.equal((await pass()).refusal?.reason, "not_descendant");
+    const result = await pass({ allowRewind: true });
+    assert.equal(result.revision, first);
+    assert.equal((await pass()).refusal, undefined);
+  });
+
+  it("only a head that an allowed key has signed is taken up [GIT-1]", async (t) => {
+    const keys = temporaryFolder(t);
+    const mine = signingKey(keys, "mine");
+    const foreign = signingKey(keys, "foreign");
+    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+    const { pass, parts, repository } = await control(t, { allowedSignersFile });
+    assert.equal((await pass()).refusal?.reason, "signature_not_allowed");
+    assert.deepEqual(parts.applied, []);
+    await commitOnTop(repository, new Map([["README.md", "1"]]), { signingKeyFile: foreign.file });
+    assert.equal((await pass()).refusal?.reason, "signature_not_allowed");
+    await commitOnTop(repository, new Map([["README.md", "2"]]), { signingKeyFile: mine.file });
+    assert.equal((await pass()).refusal, undefined);
+    assert.deepEqual(parts.applied, CLOSING);
+  });
+
+  it("a plane that fails, waits or reaches not everything is retried with back-off and blocks no other [GIT-1]", async (t) => {
+    const { pass, parts, clock, federation } = await control(t);
+    parts.instead.set("gateway", () =>
+      Promise.reject(new DrawbridgeError("agent_unavailable", "the issuer is down", { hint: "Start it." })),
+    );
+    parts.instead.set("card", async () => ({
+      state: "deferred",
+      reason: "bridge_not_running",
+      retryAfterMs: 90_000,
+    }));
+    const left = { partner: "x.test", subject: "!room", reason: "no_power", hint: "Get it." };
+    parts.instead.set("rooms", async () => ({ state: "incomplete", changed: true, outOfReach: [left] }));
+    await pass();
+    assert.deepEqual(parts.applied, CLOSING);
+    const waits = (plane: PlaneName) => {
+      const applied = readPlane(federation.state, plane).applied;
+      return applied?.retryAt == null ? null : Date.parse(applied.retryAt) - clock.now();
+    };
+    assert.deepEqual(
+      ["gateway", "card", "rooms", "border"].map((plane) => waits(plane as PlaneName)),
+      [5_000, 90_000, 30_000, null],
+    );
+    assert.equal(readPlane(federation.state, "gateway").applied?.reason, "agent_unavailable");
+    await pass();
+    assert.deepEqual(parts.applied, [], "not before it is time");
+    await clock.advance(5_000);
+    await pass();
+    assert.deepEqual(parts.applied, ["gateway"]);
+    assert.equal(waits("gateway"), 10_000, "longer each time");
+    parts.instead.clear();
+    await pass({ force: true });
+    assert.deepEqual(parts.applied, ["gateway", "card", "rooms"]);
+    const status = await federationStatus(federation);
+    assert.ok(status.planes.every(({ outcome, retryAt }) => outcome === "in_force" && retryAt === null));
+  });
+
+  it("the transport is not cut before the rooms were told, unless that plane alone is asked for [GIT-1]", async (t) => {
+    const { pass, parts, repository } = await control(t);
+    await pass();
+    await commitRegistry(repository, new Map([[PILOTS, null]]));
+    parts.instead.set("rooms", () => Promise.reject(new Error("the homeserver is down")));
+    const { planes } = await pass();
+    assert.ok(parts.applied.includes("rooms") && parts.applied.includes("border"));
+    assert.ok(!parts.applied.includes("transport"));
+    assert.equal(planes.find(({ plane }) => plane === "transport")?.step, "held");
+    await pass({ plane: "transport", force: true });
+    assert.deepEqual(parts.applied, ["transport"]);
+  });
+
+  it("rooms that were closed before the border are looked at again behind it, once, also after a kill [PLN-2]", async (t) => {
+    const { pass, parts, clock, federation, repository } = await control(t);
+    parts.onApply = () => clock.advance(5);
+    await pass();
+    await pass();
+    assert.deepEqual(parts.applied, [], "nobody is closed");
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, lighthouseWith("contained: true")]]));
+    await pass();
+    assert.deepEqual(parts.applied, ["gateway", "card", "rooms", "border", "rooms"]);
+    await pass();
+    assert.deepEqual(parts.applied, []);
+
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, lighthouseWith("contained: false")]]));
+    await pass();
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, lighthouseWith("contained: true")]]));
+    await pass({ plane: "rooms" });
+    parts.onApply = async (plane) => {
+      await clock.advance(5);
+      if (plane === "rooms") throw new Error("as if killed");
+    };
+    await pass({ plane: "border" });
+    assert.deepEqual(parts.applied, ["border", "rooms"]);
+    const { applied } = readPlane(federation.state, "rooms");
+    assert.equal(applied?.outcome, "failed", "closed is not said before the second look");
+    parts.onApply = () => clock.advance(5);
+    await pass({ force: true });
+    assert.equal(readPlane(federation.state, "rooms").applied?.outcome, "in_force");
+  });
+
+  it("a head that moves during a pass is taken up at the next plane [GIT-1]", async (t) => {
+    const { pass, parts, repository, close } = await control(t);
+    let moved = false;
+    parts.onApply = async (plane) => {
+      if (plane !== "card" || moved) return;
+      moved = true;
+      await close("gateway");
+    };
+    const { revision } = await pass();
+    assert.equal(revision, await repository.requireHead());
+    assert.deepEqual(parts.applied, ["gateway", "card", "gateway", "rooms", "border", "transport"]);
+  });
+
+  it("two passes at once never bring an older revision over a newer one [GIT-1]", async (t) => {
+    const opened = await control(t);
+    const other = await openControl(opened.directory, opened.repository, opened.clock);
+    await opened.pass();
+    let closing: Promise<unknown> | undefined;
+    opened.parts.onApply = async (plane) => {
+      if (plane === "gateway" && closing === undefined) {
+        await opened.close("border");
+        closing = runPass(other.federation, { plane: "border" });
+        await closing;
+      }
+    };
+    await opened.close("gateway");
+    await runPass(opened.federation);
+    const head = await opened.repository.requireHead();
+    assert.equal(readPlane(opened.federation.state, "border").applied?.revision, head);
+    const wanted = (await opened.repository.read(head, ["rendered/border"])).get(
+      "rendered/border/policy.json",
+    );
+    assert.equal(readFileSync(opened.target("border/policy.json"), "utf8"), wanted);
+  });
+
+  it("a damaged plane record is told, and the plane is applied again; a damaged head record stops the pass", async (t) => {
+    const { pass, parts, events, federation } = await control(t);
+    await pass();
+    writeFileSync(join(federation.state.path, "planes/card.json"), "{");
+    await pass();
+    assert.deepEqual(parts.applied, ["card"]);
+    assert.ok(events.some(({ event }) => event === "state_damaged"));
+    writeFileSync(join(federation.state.path, "head.json"), "{");
+    await assert.rejects(pass(), { code: "config_invalid" });
+  });
+
+  it("what federation control remembers is this user's alone", async (t) => {
+    const { pass, federation } = await control(t);
+    await pass();
+    assert.equal(statSync(federation.state.path).mode & 0o777, 0o700);
+    const files = readdirSync(federation.state.path, { recursive: true, withFileTypes: true }).filter((one) =>
+      one.isFile(),
+    );
+    assert.ok(files.length >= 7);
+    for (const file of files) {
+      assert.equal(statSync(join(file.parentPath, file.name)).mode & 0o077, 0, file.name);
+    }
+  });
+
+  it("the service follows the branch, looks for drift, outlives a bad round and ends when told [GIT-1]", async (t) => {
+    const { federation, parts, clock, close, target, repository } = await control(t);
+    const stop = new AbortController();
+    const errors: unknown[] = [];
+    let ready = 0;
+    const service = follow(federation, {
+      intervalMs: 1_000,
+      driftIntervalMs: 30_000,
+      stop: stop.signal,
+      onReady: () => ready++,
+      onError: (error) => errors.push(error),
+    });
+    // The rounds do real I/O between two sleeps of the manual clock.
+    const round = async (until: () => boolean) => {
+      for (let tries = 0; !until(); tries++) {
+        assert.ok(tries < 2_000, "the service did not come to it");
+        if (clock.wakeTimes.length > 0) await clock.advance(1_000);
+        await new Promise((resolve) => setTimeout(resolve, 2));
+      }
+    };
+    await round(() => ready === 1);
+    assert.deepEqual(parts.applied, CLOSING);
+    await assert.rejects(
+      follow(federation, {
+        intervalMs: 1,
+        driftIntervalMs: 1,
+        stop: stop.signal,
+        onReady() {},
+        onError() {},
+      }),
+      { code: "program_failed" },
+    );
+    await close("gateway");
+    await round(() => parts.applied.length === 6);
+    writeFileSync(target("border/policy.json"), "by hand");
+    await round(() => recentDrift(federation.state, 9).length > 0);
+    writeFileSync(join(federation.state.path, "head.json"), "{");
+    await close("card");
+    await round(() => errors.length > 0);
+    rmSync(join(federation.state.path, "head.json"));
+    const head = await repository.requireHead();
+    await round(() => readPlane(federation.state, "card").applied?.revision === head);
+    stop.abort();
+    await service;
+  });
+
+  it("of a revision that was superseded meanwhile, nothing is said to be in force [GIT-1]", async (t) => {
+    const { pass, close, federation, repository } = await control(t);
+    const { desired } = await pass();
+    assert.ok(desired !== undefined);
+    await close("gateway");
+    await pass();
+    const { step, record } = await stepPlane(federation, federation.planes.gateway, desired, {
+      ...{ force: true, lookForDrift: false, stateOf: async () => undefined },
+    });
+    assert.deepEqual([step, record.applied, record.inForce], ["superseded", null, null]);
+    const kept = readPlane(federation.state, "gateway");
+    assert.equal(kept.applied?.revision, await repository.requireHead(), "what is remembered stays");
+  });
+
+  it("since when a plane is in force is told with every time that it was not sure to be so [CON-1]", async (t) => {
+    const { pass, close, parts, federation, clock, target, repository } = await control(t);
+    const times = () => {
+      const { inForce } = readPlane(federation.state, "gateway");
+      return [inForce?.at, inForce?.repairedAt ?? null].map((time) =>
+        time == null ? null : Date.parse(time) - AT,
+      );
+    };
+    const later = async (options: PassOptions = { force: true, lookForDrift: true }) => {
+      await clock.advance(1_000);
+      await pass(options);
+      return times();
+    };
+    await close("gateway");
+    assert.deepEqual(await later(), [1_000, null]);
+    assert.deepEqual(await later(), [1_000, null]);
+
+    // Opened by hand while the gateway is down: the file is put right, and the gateway takes it up with the next pass.
+    const file = target("gateway/invocation.yaml");
+    writeFileSync(file, "opened: by hand\n");
+    const closed = (await repository.read(await repository.requireHead(), ["rendered"])).get(
+      "rendered/gateway/invocation.yaml",
+    );
+    parts.instead.set("gateway", async () => {
+      writeFileSync(file, closed ?? "");
+      return { state: "deferred", reason: "gateway_not_running", retryAfterMs: 1_000 };
+    });
+    await later();
+    parts.instead.delete("gateway");
+    assert.deepEqual(await later(), [1_000, 4_000], "the attempt that ended it has changed nothing itself");
+
+    // Cut off while it was at work: what it has changed is not known.
+    const { applied } = readPlane(federation.state, "gateway");
+    assert.ok(applied !== null);
+    const { revision, digest, at } = applied;
+    writePlane(federation.state, {
+      ...readPlane(federation.state, "gateway"),
+      applying: { revision, digest, at },
+    });
+    assert.deepEqual(await later(), [1_000, 5_000]);
+
+    // The file stands as it should, and the gateway had another one in force until it was asked.
+    const { gateway } = federation.planes;
+    const drift = t.mock.method(gateway, "drift", async () => [
+      { plane: "gateway" as const, subject: "invocation", kind: "not_in_force", found: null },
+    ]);
+    assert.deepEqual(await later(), [1_000, 6_000]);
+    drift.mock.restore();
+
+    // Another state was tried in between, and nothing of either has ended in force.
+    parts.instead.set("gateway", async () => ({ state: "deferred", reason: "down", retryAfterMs: 1_000 }));
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, registryFiles().get(LIGHTHOUSE) ?? ""]]));
+    await later();
+    await close("gateway");
+    await later();
+    parts.instead.delete("gateway");
+    assert.deepEqual(await later(), [9_000, null], "it was not closed since the first time");
+  });
+
+  it("what is looked at is judged by what was taken up, never by a head that is refused [EVD-1]", async (t) => {
+    const { pass, federation, repository } = await control(t);
+    const bad = new Map([["rendered/transport/homeserver.yaml", "federation_domain_whitelist: []\n"]]);
+    const good = await repository.requireHead();
+    await commitOnTop(repository, bad);
+    await assert.rejects(acceptedState(federation), { code: "head_refused" });
+    operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+    assert.equal((await acceptedState(federation)).desired.revision, good, "a good head needs no pass");
+    await pass();
+    await commitOnTop(repository, bad);
+    const { desired, refusal } = await acceptedState(federation);
+    assert.deepEqual([desired.revision, refusal?.reason], [good, "render_differs"]);
+  });
+});

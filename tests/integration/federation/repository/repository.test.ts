@@ -1,0 +1,246 @@
+import assert from "node:assert/strict";
+import { chownSync, existsSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { isSignedByAllowed, writeCommit } from "../../../../src/federation/repository/commit.ts";
+import { Repository } from "../../../../src/federation/repository/repository.ts";
+import {
+  AT,
+  AUTHOR,
+  allowedSigners,
+  bareRepository,
+  commitOnTop,
+  operatorGit,
+  signingKey,
+  workTree,
+} from "../../../support/repository.ts";
+import { run, temporaryFolder, writeFile } from "../../../support/temporary.ts";
+
+const FILES = {
+  "registry/organisation.yaml": "version: 1\n",
+  "registry/partners/org-b.yaml": "serverName: b.test # ümlaut\n",
+  "README.md": "Read me.\n",
+};
+
+describe("repository", () => {
+  it("a revision is read whole, with one call of git for all its texts [GIT-1]", async (t) => {
+    const repository = await bareRepository(join(temporaryFolder(t), "control.git"), FILES);
+    const head = await repository.requireHead();
+    const files = await repository.read(head, ["registry"]);
+    assert.deepEqual(Object.fromEntries(files), {
+      "registry/organisation.yaml": "version: 1\n",
+      "registry/partners/org-b.yaml": "serverName: b.test # ümlaut\n",
+    });
+  });
+
+  it("what was read of a revision is read from git once, and the branch's head each time [GIT-1]", async (t) => {
+    const folder = join(temporaryFolder(t), "control.git");
+    const repository = await bareRepository(folder, FILES);
+    const head = await repository.requireHead();
+    const files = await repository.read(head, ["registry"]);
+    const changes = new Map([["registry/partners/org-b.yaml", "serverName: c.test\n"]]);
+    const next = await commitOnTop(repository, changes, { message: "Name another\n" });
+    assert.equal(
+      (await repository.read(next, ["registry"])).get("registry/partners/org-b.yaml"),
+      "serverName: c.test\n",
+    );
+    // Nothing is left to be read again.
+    rmSync(join(folder, "objects"), { recursive: true });
+    assert.deepEqual(await repository.read(head, ["registry"]), files);
+    await assert.rejects(repository.read(head, ["records"]), { code: "repository_unusable" });
+    assert.equal(await repository.head(), undefined);
+  });
+
+  it("a text that is not UTF-8 is never taken for one that is", async (t) => {
+    const folder = join(temporaryFolder(t), "control");
+    workTree(folder, FILES);
+    writeFileSync(join(folder, "registry/partners/org-c.yaml"), Buffer.from([0x61, 0xff, 0xfe, 0x0a]));
+    operatorGit(folder, "add", "--all");
+    operatorGit(folder, "commit", "--quiet", "--message=Binary");
+    operatorGit(folder, "switch", "--quiet", "--detach");
+    const repository = await Repository.open(folder, "main");
+    const files = await repository.read(await repository.requireHead(), ["registry/partners"]);
+    assert.match(files.get("registry/partners/org-c.yaml") ?? "", /^\0/);
+  });
+
+  it("a commit holds exactly the changes, on top of its parent, without a work tree [GIT-1]", async (t) => {
+    const repository = await bareRepository(join(temporaryFolder(t), "control.git"), FILES);
+    const head = await repository.requireHead();
+    const made = await commitOnTop(
+      repository,
+      new Map<string, string | null>([
+        ["registry/partners/org-b.yaml", null],
+        ["rendered/border/policy.json", "{}\n"],
+        ["records/a name with spaces.json", "{}\n"],
+      ]),
+      { message: "Contain b.test\n\nWhy.\n" },
+    );
+    assert.equal(await repository.head(), made);
+    assert.equal(operatorGit(repository.path, "rev-parse", `${made}^`), head);
+    assert.deepEqual(operatorGit(repository.path, "diff", "--name-status", head, made).split("\n"), [
+      "A\trecords/a name with spaces.json",
+      "D\tregistry/partners/org-b.yaml",
+      "A\trendered/border/policy.json",
+    ]);
+    assert.equal(
+      operatorGit(repository.path, "log", "-1", "--format=%s|%an|%cI"),
+      `Contain b.test|${AUTHOR.name}|2026-01-02T03:04:05+00:00`,
+    );
+  });
+
+  it("the branch moves only from the commit that a change was built on [GIT-1]", async (t) => {
+    const repository = await bareRepository(join(temporaryFolder(t), "control.git"), FILES);
+    const head = await repository.requireHead();
+    const make = (text: string) =>
+      writeCommit(repository, {
+        parents: [head],
+        changes: new Map([["README.md", text]]),
+        message: text,
+        author: AUTHOR,
+        at: AT,
+      });
+    const [one, two] = [await make("one"), await make("two")];
+    const moved = await Promise.all([
+      repository.advance(head, one, "one"),
+      repository.advance(head, two, "two"),
+    ]);
+    assert.deepEqual([...moved].sort(), [false, true]);
+    assert.equal(await repository.head(), moved[0] ? one : two);
+  });
+
+  it("a branch whose lock was left behind is told with its hint, and is not moved", async (t) => {
+    const repository = await bareRepository(join(temporaryFolder(t), "control.git"), FILES);
+    const head = await repository.requireHead();
+    writeFileSync(join(repository.path, "refs/heads/main.lock"), "");
+    await assert.rejects(
+      commitOnTop(repository, new Map([["README.md", "x"]])),
+      (error: Error & { hint?: string }) => {
+        assert.match(error.hint ?? "", /remove the lock file/);
+        return true;
+      },
+    );
+    assert.equal(await repository.head(), head);
+  });
+
+  it("a folder that is no repository, or one inside another, is refused", async (t) => {
+    const folder = temporaryFolder(t);
+    workTree(join(folder, "control"), FILES);
+    for (const path of ["absent", "control/registry", "."]) {
+      await assert.rejects(Repository.open(join(folder, path), "main"), { code: "repository_unusable" });
+    }
+    const other = await Repository.open(join(folder, "control"), "absent");
+    assert.equal(await other.head(), undefined);
+    await assert.rejects(other.requireHead(), { code: "repository_unusable" });
+  });
+
+  it("hooks, replacement objects and settings of the caller do not reach git", async (t) => {
+    const folder = temporaryFolder(t);
+    const repository = await bareRepository(join(folder, "control.git"), FILES);
+    const before = await repository.requireHead();
+    const trap = join(folder, "trapped");
+    for (const hook of ["reference-transaction", "post-update", "pre-commit"]) {
+      writeFile(join(repository.path, "hooks", hook), `#!/bin/sh\ntouch '${trap}'\n`, 0o755);
+    }
+    writeFile(
+      join(folder, "caller.gitconfig"),
+      `[core]\n\tfsmonitor = touch '${trap}'\n[user]\n\tname = Somebody\n`,
+    );
+    const kept = { ...process.env };
+    t.after(() => {
+      for (const name of ["GIT_DIR", "GIT_CONFIG_GLOBAL"]) {
+        if (kept[name] === undefined) delete process.env[name];
+        else process.env[name] = kept[name];
+      }
+    });
+    process.env["GIT_DIR"] = join(folder, "elsewhere");
+    process.env["GIT_CONFIG_GLOBAL"] = join(folder, "caller.gitconfig");
+    const made = await commitOnTop(repository, new Map([["README.md", "new"]]));
+    const again = await Repository.open(repository.path, "main");
+    assert.equal(await again.head(), made);
+    assert.equal(existsSync(trap), false);
+    // What a replacement says of the new commit is not what it is.
+    delete process.env["GIT_DIR"];
+    operatorGit(repository.path, "update-ref", `refs/replace/${made}`, before);
+    assert.equal((await repository.read(made, ["README.md"])).get("README.md"), "new");
+  });
+
+  it("a repository of another user is read and written", async (t) => {
+    const folder = temporaryFolder(t);
+    const repository = await bareRepository(join(folder, "control.git"), FILES);
+    // Only root can give a folder away; for anybody else this is a repository of his own.
+    const paths = process.getuid?.() === 0 ? ["", "HEAD", "config", "objects", "refs"] : [];
+    for (const path of paths) chownSync(join(repository.path, path), 12_345, 12_345);
+    const made = await commitOnTop(
+      await Repository.open(repository.path, "main"),
+      new Map([["README.md", "x"]]),
+    );
+    assert.equal(await repository.head(), made);
+  });
+
+  it("only a signature by an allowed key counts [GIT-1]", async (t) => {
+    const folder = temporaryFolder(t);
+    const repository = await bareRepository(join(folder, "control.git"), FILES);
+    const mine = signingKey(folder, "mine");
+    const foreign = signingKey(folder, "foreign");
+    const file = allowedSigners(join(folder, "allowed signers"), mine.allowed);
+    const unsigned = await repository.requireHead();
+    const byMine = await commitOnTop(repository, new Map([["README.md", "1"]]), {
+      signingKeyFile: mine.file,
+    });
+    const byForeign = await commitOnTop(repository, new Map([["README.md", "2"]]), {
+      signingKeyFile: foreign.file,
+    });
+    assert.equal(await isSignedByAllowed(repository, unsigned, file), false);
+    assert.equal(await isSignedByAllowed(repository, byMine, file), true);
+    assert.equal(await isSignedByAllowed(repository, byForeign, file), false);
+
+    // The signature stands over the commit's own text: another tree under it is a forgery.
+    const text = operatorGit(repository.path, "cat-file", "commit", byMine);
+    const tree = operatorGit(repository.path, "rev-parse", `${byForeign}^{tree}`);
+    writeFile(join(folder, "forged"), `${text.replace(/^tree .*/, `tree ${tree}`)}\n`);
+    const forged = operatorGit(repository.path, "hash-object", "-t", "commit", "-w", join(folder, "forged"));
+    assert.equal(await isSignedByAllowed(repository, forged as typeof byMine, file), false);
+
+    // A key that is allowed for something else than git, or that has run out, is not allowed.
+    const lines = [
+      mine.allowed.replace('namespaces="git"', 'namespaces="file"'),
+      mine.allowed.replace('namespaces="git"', 'namespaces="git",valid-before="20250101"'),
+    ];
+    for (const line of lines) {
+      assert.equal(
+        await isSignedByAllowed(repository, byMine, allowedSigners(`${file} 2`, line)),
+        false,
+        line,
+      );
+    }
+    assert.equal(await isSignedByAllowed(repository, byMine, join(folder, "absent")), false);
+  });
+
+  it("a signing key that is absent or asks for a passphrase is an error, never a question", async (t) => {
+    const folder = temporaryFolder(t);
+    const repository = await bareRepository(join(folder, "control.git"), FILES);
+    const head = await repository.requireHead();
+    const locked = join(folder, "locked");
+    const made = await run("ssh-keygen", ["-q", "-t", "ed25519", "-N", "secret", "-f", locked]);
+    assert.equal(made.code, 0);
+    for (const signingKeyFile of [locked, join(folder, "absent")]) {
+      await assert.rejects(commitOnTop(repository, new Map([["README.md", "x"]]), { signingKeyFile }), {
+        code: "repository_unusable",
+      });
+    }
+    assert.equal(await repository.head(), head);
+  });
+
+  it("refuses a repository whose branch is checked out, in its own work tree or a linked one", async (t) => {
+    const folder = temporaryFolder(t);
+    workTree(join(folder, "clone"), FILES);
+    const isCheckedOut = { code: "repository_unusable", message: /is checked out in / };
+    await assert.rejects(Repository.open(join(folder, "clone"), "main"), isCheckedOut);
+    const { path } = await bareRepository(join(folder, "control.git"), FILES);
+    operatorGit(path, "worktree", "add", "--quiet", "-b", "other", join(folder, "other"));
+    await Repository.open(path, "main");
+    operatorGit(path, "worktree", "add", "--quiet", join(folder, "main"), "main");
+    await assert.rejects(Repository.open(path, "main"), isCheckedOut);
+  });
+});

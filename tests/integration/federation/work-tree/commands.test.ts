@@ -1,0 +1,107 @@
+// `drawbridge federation render` and `check` as an operator runs them, in a work tree.
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { describe, it, type TestContext } from "node:test";
+import { fileURLToPath } from "node:url";
+import { HARBOUR } from "../../../support/registry-folder.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
+
+const MAIN = fileURLToPath(new URL("../../../../src/cli/main.ts", import.meta.url));
+
+function federation(...words: string[]) {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [MAIN, "federation", ...words], {
+    encoding: "utf8",
+  });
+  return { status, stdout, stderr };
+}
+
+function workTree(t: TestContext): string {
+  const directory = temporaryFolder(t);
+  cpSync(HARBOUR, directory, { recursive: true });
+  return directory;
+}
+
+describe("render command", () => {
+  it("render writes what the registry means, says what changed, and is done after that [GIT-1]", (t) => {
+    const tree = workTree(t);
+    const first = federation("render", "--directory", tree);
+    assert.equal(first.status, 0);
+    assert.match(first.stdout, /^added {4}kubernetes\/border\/policy\.yaml\n/);
+    assert.ok(existsSync(join(tree, "rendered/border/policy.json")));
+    const second = federation("render", "--directory", tree);
+    assert.deepEqual([second.status, second.stdout], [0, ""]);
+  });
+
+  it("render --check writes nothing, lists what differs, and answers by its exit code [GIT-1]", (t) => {
+    const tree = workTree(t);
+    federation("render", "--directory", tree);
+    const policy = join(tree, "rendered/border/policy.json");
+    const edited = readFileSync(policy, "utf8").replace('"pilots.example"', '"gull.example"');
+    writeFileSync(policy, edited);
+    const check = federation("render", "--directory", tree, "--check");
+    assert.deepEqual([check.status, check.stdout], [1, "changed  rendered/border/policy.json\n"]);
+    assert.equal(readFileSync(policy, "utf8"), edited);
+  });
+
+  it("render removes what nobody renders any more, and leaves other people's files alone [GIT-1]", (t) => {
+    const tree = workTree(t);
+    federation("render", "--directory", tree);
+    writeFileSync(join(tree, "kubernetes/kustomization.yaml"), "resources: []\n");
+    writeFileSync(join(tree, "notes.md"), "ours\n");
+    writeFileSync(join(tree, "kubernetes/gateway/salvage.yaml"), "kind: ConfigMap\n");
+    const { stdout } = federation("render", "--directory", tree);
+    assert.match(stdout, /^removed {2}kubernetes\/gateway\/salvage\.yaml$/m);
+    assert.ok(!existsSync(join(tree, "kubernetes/gateway/salvage.yaml")));
+    assert.ok(existsSync(join(tree, "kubernetes/kustomization.yaml")));
+    assert.ok(existsSync(join(tree, "notes.md")));
+  });
+
+  it("with an invalid registry render changes nothing and tells every error with its line [REG-1]", (t) => {
+    const tree = workTree(t);
+    federation("render", "--directory", tree);
+    const partner = join(tree, "registry/partners/dredger.yaml");
+    writeFileSync(
+      partner,
+      readFileSync(partner, "utf8").replace("contained: true", "contained: maybe\nsecret: hunter2"),
+    );
+    const before = readFileSync(join(tree, "rendered/border/policy.json"), "utf8");
+    const { status, stderr, stdout } = federation("render", "--directory", tree);
+    assert.deepEqual([status, stdout], [2, ""]);
+    assert.match(stderr, /registry\/partners\/dredger\.yaml:5: contained: /);
+    assert.match(stderr, /registry\/partners\/dredger\.yaml:6: .*\[secret\.named_value\]\n {4}hint: /);
+    assert.ok(!stderr.includes("hunter2"));
+    assert.equal(readFileSync(join(tree, "rendered/border/policy.json"), "utf8"), before);
+  });
+
+  it("render follows no link out of the tree [GIT-1]", (t) => {
+    const tree = workTree(t);
+    const outside = temporaryFolder(t);
+    symlinkSync(outside, join(tree, "rendered"));
+    assert.equal(federation("render", "--directory", tree).status, 2);
+    rmSync(join(tree, "rendered"));
+    mkdirSync(join(tree, "rendered"));
+    symlinkSync(outside, join(tree, "rendered/border"));
+    assert.equal(federation("render", "--directory", tree).status, 2);
+    assert.ok(!existsSync(join(outside, "policy.json")));
+  });
+
+  it("check answers yes for a tree that is rendered, no for one that is not, in a table and in JSON [CHK-1]", (t) => {
+    const tree = workTree(t);
+    const before = federation("check", tree);
+    assert.equal(before.status, 1);
+    assert.match(before.stdout, /^renders equal the registry +failed$/m);
+    federation("render", "--directory", tree);
+    const after = federation("check", tree);
+    assert.equal(after.status, 0);
+    assert.match(after.stdout, /^CHECK +RESULT\nregistry is valid +ok\n/);
+    const json = JSON.parse(federation("check", tree, "--json").stdout) as { ok: boolean; checks: unknown[] };
+    assert.deepEqual([json.ok, json.checks.length], [true, 10]);
+  });
+
+  it("a folder without a registry is an error of usage [CHK-1]", (t) => {
+    assert.equal(federation("check", temporaryFolder(t)).status, 2);
+  });
+});

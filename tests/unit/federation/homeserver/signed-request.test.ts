@@ -1,0 +1,43 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { matrixCanonicalJson } from "../../../../src/domain/canonical-json.ts";
+import { signWithSeed } from "../../../../src/federation/homeserver/signed-request.ts";
+
+// Matrix specification, appendices, "Cryptographic Test Vectors".
+const SEED = "YJDBA9Xnr2sVqXD9Vj7XVUnmFZcZrlw8Md7kMW+3XA1";
+const SIGNED: readonly [unknown, string][] = [
+  [{}, "K8280/U9SSy9IVtjBuVeLr+HpOB4BQFWbg+UZaADMtTdGYI7Geitb76LTrr5QV/7Xg4ahLwYGYZzuHGZKM5ZAQ"],
+  [
+    { one: 1, two: "Two" },
+    "KqmLSbO39/Bzb0QIYE82zqLwsA+PDzYIpIRA2sRQ4sL53+sN6/fpNSoqE7BP7vBZhG6kYdD13EIMJpvhJI+6Bw",
+  ],
+];
+
+describe("signed request", () => {
+  it("JSON is signed as the specification's vectors say", () => {
+    for (const [value, signature] of SIGNED) {
+      assert.equal(signWithSeed(matrixCanonicalJson(value), SEED), signature);
+    }
+  });
+
+  it("canonical JSON says the same as the value, in sorted members, whatever order they came in", () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ noUnicodeString: true }), (value) => {
+        const text = matrixCanonicalJson(value);
+        assert.deepEqual(JSON.parse(text), JSON.parse(JSON.stringify(value)));
+        assert.equal(matrixCanonicalJson(reversed(value)), text);
+      }),
+    );
+  });
+
+  function reversed(value: unknown): unknown {
+    if (Array.isArray(value)) return value.map(reversed);
+    if (typeof value !== "object" || value === null) return value;
+    return Object.fromEntries(
+      Object.entries(value)
+        .reverse()
+        .map(([key, member]) => [key, reversed(member)]),
+    );
+  }
+});

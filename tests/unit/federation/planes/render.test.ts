@@ -1,0 +1,27 @@
+// What a registry means, file by file, for one machine and for Kubernetes.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { planeOfPath, renderAll } from "../../../../src/federation/planes/render.ts";
+import { loadRegistry } from "../../../../src/federation/registry/load.ts";
+import { assertGolden } from "../../../support/golden.ts";
+import { registryFiles } from "../../../support/registry-folder.ts";
+
+const rendered = renderAll(loadRegistry(registryFiles()));
+
+describe("render", () => {
+  it("every plane of a sample organisation is rendered as it was reviewed [GIT-1]", () => {
+    for (const [path, text] of rendered) assertGolden(`federation/harbour/${path}`, text);
+  });
+
+  it("the order in which files are read changes no byte [GIT-1]", () => {
+    const reversed = new Map([...registryFiles()].reverse());
+    assert.deepEqual(renderAll(loadRegistry(reversed)), rendered);
+  });
+
+  it("a rendered path tells its plane, and no other path does", () => {
+    for (const path of rendered.keys()) assert.notEqual(planeOfPath(path), undefined, path);
+    for (const path of ["rendered/border", "registry/partners/org-b.yaml", "rendered/other/x", "README.md"]) {
+      assert.equal(planeOfPath(path), undefined, path);
+    }
+  });
+});

@@ -1,0 +1,69 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { type DriftCursor, roomsDrift } from "../../../../../src/federation/planes/rooms/drift.ts";
+import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
+
+const ALICE = "@alice:a.test";
+const READ_MS = 100;
+
+/** A homeserver with so many rooms of ours that are without an ACL, each of which takes its time to read. */
+function session(count: number): RoomsSession {
+  let now = 0;
+  const event = (type: string, state_key: string, content: object) => ({
+    type,
+    state_key,
+    sender: ALICE,
+    event_id: `$${type}`,
+    content,
+  });
+  const room = [
+    event("m.room.create", "", { room_version: "11" }),
+    event("m.room.join_rules", "", { join_rule: "public" }),
+    event("m.room.member", ALICE, { membership: "join" }),
+  ];
+  return {
+    intent: { own: "a.test", allow: ["a.test"], retained: [], closing: [] },
+    operatorId: "@root:a.test",
+    tokens: { unusable: new Set() },
+    journals: new Map(),
+    clock: { now: () => now, sleep: async () => undefined },
+    operator: {
+      rooms: async () => Array.from({ length: count }, (_, n) => ({ roomId: `!${n}:a.test` })),
+      roomState: async () => {
+        now += READ_MS;
+        return room;
+      },
+    },
+  } as unknown as RoomsSession;
+}
+
+describe("rooms drift", () => {
+  it("a look for drift ends in time, and the next one begins where it ended [PLN-2]", async () => {
+    const homeserver = session(120);
+    const cursor: DriftCursor = {};
+    const seen = new Set<string>();
+    for (const expected of [50, 50, 50]) {
+      const found = await roomsDrift(homeserver, cursor);
+      assert.ok(Math.abs(found.length - expected) <= 8, `${found.length} rooms in one look`);
+      for (const { subject, kind } of found) {
+        assert.equal(kind, "acl");
+        seen.add(subject);
+      }
+    }
+    assert.equal(seen.size, 120);
+  });
+
+  it("where there are few rooms every look for drift sees them all [PLN-2]", async () => {
+    const homeserver = session(20);
+    const cursor: DriftCursor = {};
+    for (let looks = 0; looks < 3; looks++) assert.equal((await roomsDrift(homeserver, cursor)).length, 20);
+  });
+
+  it("against another intent the rooms are looked at from the beginning [PLN-2]", async () => {
+    const homeserver = session(120);
+    const cursor: DriftCursor = {};
+    const first = await roomsDrift(homeserver, cursor);
+    const other = { ...homeserver, intent: { ...homeserver.intent, allow: ["a.test", "c.test"] } };
+    assert.equal((await roomsDrift(other, cursor))[0]?.subject, first[0]?.subject);
+  });
+});

@@ -1,0 +1,155 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
+import type { EventId, RoomId, ServerName, UserId } from "../../../../../src/domain/identifiers.ts";
+import { inviteAgain } from "../../../../../src/federation/planes/rooms/invite-again.ts";
+import { foldEntry, type RoomRecord } from "../../../../../src/federation/planes/rooms/journal.ts";
+import type { Member, RoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
+import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
+import { ManualClock } from "../../../../support/manual-clock.ts";
+
+const OWN = "a.test";
+const PARTNER = "b.test" as ServerName;
+const ROOM = "!room" as RoomId;
+const NEXT = "!next" as RoomId;
+const ALICE = `@alice:${OWN}` as UserId;
+const user = (name: string) => `@${name}:${PARTNER}` as UserId;
+const [JOINED, INVITED, KNOCKED] = [user("joined"), user("invited"), user("knocked")];
+const LIFTED: Readonly<Record<string, string>> = { [JOINED]: ALICE, [INVITED]: ALICE, [KNOCKED]: ALICE };
+
+const RECORD: RoomRecord = {
+  room: ROOM,
+  bans: new Map([
+    [JOINED, { before: "join", event: "$1" as EventId, actor: ALICE }],
+    [INVITED, { before: "invite", event: "$2" as EventId, actor: ALICE }],
+    [KNOCKED, { before: "knock", event: "$3" as EventId, actor: ALICE }],
+  ]),
+};
+
+/** A room in which these users have left, each by whom. */
+function roomState(left: Readonly<Record<string, string>>, more: Partial<RoomState> = {}): RoomState {
+  const member = (membership: Member["membership"], sender: string): Member => ({
+    membership,
+    sender,
+    eventId: "$m" as EventId,
+  });
+  return {
+    roomId: ROOM,
+    version: "12",
+    creator: ALICE,
+    federates: true,
+    members: new Map([
+      [ALICE, member("join", ALICE)],
+      ...Object.entries(left).map(([who, by]): [UserId, Member] => [who as UserId, member("leave", by)]),
+    ]),
+    power: { content: { invite: 50 }, creator: ALICE, privileged: new Set([ALICE]) },
+    acl: undefined,
+    joinRule: "invite",
+    single: new Map(),
+    predecessor: undefined,
+    ...more,
+  };
+}
+
+type Answer = "taken" | "refused" | "unreachable";
+
+function scene({ notInvitedAgain = [] as string[], answer = "taken" as Answer } = {}) {
+  const asked: string[] = [];
+  const session = {
+    intent: { own: OWN, allow: [OWN, PARTNER], retained: [PARTNER], closing: [], notInvitedAgain },
+    operatorId: `@operator:${OWN}`,
+    journals: new Map(),
+    clock: new ManualClock(0),
+    tokens: {
+      unusable: new Set(),
+      as: async (userId: UserId) => ({
+        userId,
+        invite: async (room: RoomId, who: UserId) => {
+          if (answer === "unreachable") throw new DrawbridgeError("homeserver_unavailable", "no answer");
+          asked.push(`${userId} ${room} ${who}`);
+          return answer === "taken";
+        },
+      }),
+    },
+  } as unknown as RoomsSession;
+  const counts = { invited: 0, refused: 0 };
+  const invite = (record: RoomRecord, state: RoomState) =>
+    inviteAgain(session, PARTNER, record, state, counts);
+  return { asked, counts, invite };
+}
+
+describe("rooms invite again", () => {
+  it("after a restore those who were in the room or invited are invited by who banned them [PLN-2]", async () => {
+    const { asked, counts, invite } = scene();
+    assert.equal(await invite(RECORD, roomState(LIFTED)), undefined);
+    assert.deepEqual(asked, [`${ALICE} ${ROOM} ${INVITED}`, `${ALICE} ${ROOM} ${JOINED}`]);
+    assert.deepEqual(counts, { invited: 2, refused: 0 });
+  });
+
+  it("nobody is invited again whose membership somebody else has changed since [PLN-2]", async () => {
+    const { asked, invite } = scene();
+    await invite(RECORD, roomState({ [JOINED]: JOINED, [INVITED]: `@moderator:${OWN}` }));
+    assert.deepEqual(asked, []);
+  });
+
+  it("nobody is invited again where the registry says so, or after a removal [PLN-2]", async () => {
+    const told = scene({ notInvitedAgain: [PARTNER] });
+    assert.equal(await told.invite(RECORD, roomState(LIFTED)), undefined);
+    const removed = foldEntry(RECORD, { act: "removed", room: ROOM });
+    assert.ok(removed !== undefined);
+    const after = scene();
+    assert.equal(await after.invite(removed, roomState(LIFTED)), undefined);
+    assert.deepEqual([...told.asked, ...after.asked], []);
+  });
+
+  it("into a replacement come those who were in the room that it replaces, banned or not [PLN-2]", async () => {
+    const creator = user("creator");
+    const replaced = foldEntry(RECORD, {
+      act: "replace",
+      room: ROOM,
+      creator: ALICE,
+      users: [{ user: creator, before: "join" }],
+    });
+    assert.ok(replaced !== undefined);
+    const { asked, invite } = scene();
+    assert.equal(await invite(replaced, roomState({ [INVITED]: ALICE }, { roomId: NEXT })), undefined);
+    // Who has been in the new room since, and is not any more, is not asked back.
+    assert.deepEqual(asked, [`${ALICE} ${NEXT} ${creator}`, `${ALICE} ${NEXT} ${JOINED}`]);
+  });
+
+  it("an invitation that a server refuses is its decision; one that it never got is tried again [PLN-2]", async () => {
+    const refused = scene({ answer: "refused" });
+    assert.equal(await refused.invite(RECORD, roomState(LIFTED)), undefined);
+    assert.deepEqual(refused.counts, { invited: 0, refused: 2 });
+    const unreachable = scene({ answer: "unreachable" });
+    assert.equal(await unreachable.invite(RECORD, roomState(LIFTED)), "not_invited");
+  });
+
+  it("nobody is invited into a room whose ACL denies them, or by somebody without the power [PLN-2]", async () => {
+    const { asked, invite } = scene();
+    const acl = { content: { allow: [OWN] }, eventId: "$acl" as EventId };
+    assert.equal(await invite(RECORD, roomState(LIFTED, { acl })), "not_invited");
+    const power = { content: { invite: 50 }, creator: undefined, privileged: new Set<string>() };
+    assert.equal(await invite(RECORD, roomState(LIFTED, { power })), "no_power");
+    assert.deepEqual(asked, []);
+  });
+
+  it("whoever is present, or banned by anybody, is never invited [PLN-2]", async () => {
+    const memberships = fc.constantFrom("join", "invite", "knock", "ban", "leave");
+    await fc.assert(
+      fc.asyncProperty(memberships, fc.constantFrom(ALICE, JOINED), async (membership, sender) => {
+        const { asked, invite } = scene();
+        const state = roomState({});
+        const members = new Map(state.members);
+        members.set(JOINED, {
+          membership: membership as Member["membership"],
+          sender,
+          eventId: "$m" as EventId,
+        });
+        await invite(RECORD, { ...state, members });
+        assert.equal(asked.length, membership === "leave" && sender === ALICE ? 1 : 0);
+      }),
+    );
+  });
+});

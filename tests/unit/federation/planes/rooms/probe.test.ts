@@ -1,0 +1,51 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { ServerName } from "../../../../../src/domain/identifiers.ts";
+import { roomsEvidence } from "../../../../../src/federation/planes/rooms/probe.ts";
+import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
+
+const PARTNER = "b.test" as ServerName;
+
+/** A room that `creator` has made, with people of a.test, b.test and d.test, whose server shows us nothing of it. */
+function session(creator: string, allow: readonly string[]): RoomsSession {
+  const event = (type: string, state_key: string, content: object) => ({
+    ...{ type, state_key, sender: creator, event_id: `$${type}${state_key}`, content },
+  });
+  const member = (user: string) => event("m.room.member", user, { membership: "join" });
+  const room = [
+    event("m.room.create", "", { room_version: "11", creator }),
+    event("m.room.server_acl", "", { allow, deny: [], allow_ip_literals: false }),
+    ...[creator, "@alice:a.test", "@alice:b.test", "@alice:d.test"].map(member),
+  ];
+  return {
+    intent: { own: "a.test", allow: ["a.test"], retained: ["d.test"], closing: [] },
+    journals: new Map(),
+    clock: { now: () => 0 },
+    home: {
+      enforcement: async () => ({
+        ...{ allowed: true, cached: true, enforces_state: true, state_event_id: "$m.room.server_acl" },
+      }),
+    },
+    signed: { request: async () => ({ status: 403, errcode: undefined, isJson: true, body: {} }) },
+    operator: {
+      rooms: async () => [{ roomId: "!room:b.test" }],
+      destinationRooms: async () => [],
+      roomState: async () => room,
+    },
+  } as unknown as RoomsSession;
+}
+
+const atRetained = async (creator: string, allow: readonly string[]) =>
+  (await roomsEvidence(session(creator, allow), PARTNER))
+    .filter(({ probe }) => probe === "room_acl_at_retained")
+    .map(({ verdict }) => verdict);
+
+describe("rooms evidence", () => {
+  it("of a partner's own room that lets it in, nothing is asked of others, who may have put us out [RDM-1] [PLN-2]", async () => {
+    const everybody = ["a.test", "b.test", "d.test"];
+    assert.deepEqual(await atRetained("@bob:b.test", everybody), []);
+    // What is ours, and whatever keeps the partner out, is to be shown.
+    assert.deepEqual(await atRetained("@bob:a.test", everybody), ["unknown"]);
+    assert.deepEqual(await atRetained("@bob:b.test", ["a.test", "d.test"]), ["unknown"]);
+  });
+});

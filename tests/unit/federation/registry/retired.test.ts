@@ -1,0 +1,111 @@
+// Retired identities: refused wherever they would be used again, and left alone where they are not in use.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { loadRegistry } from "../../../../src/federation/registry/load.ts";
+import { retireAll, thumbprintOf, withCardKeys } from "../../../../src/federation/registry/retired.ts";
+import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
+import { harbourWith, problemsOf, registryFiles } from "../../../support/registry-folder.ts";
+
+const ORGANISATION = "registry/organisation.yaml";
+const LIGHTHOUSE = "registry/partners/lighthouse.yaml";
+const PILOTS = "registry/partners/pilot-station.yaml";
+const WEATHER = {
+  x: "7M4zw-3WL933Y1rc0Psh9yHgoiGqMvTTBeEN0B4t5Yk",
+  y: "JXz5JKJurYNADKYvIrJ_2KD56WGOecC4g6DplvYH7Bk",
+};
+const HANDBOOK = {
+  x: "2UNDKGmCLS_fbrtafEP3pkRTUhppoOIHI9S9Ne_WTOU",
+  y: "LQ-WSL4W6OKCtF4C9Z_u1hCcXEebXK8pDgT1Uxy08Ls",
+};
+
+function retiring(file: string, retired: object, planes?: object): Map<string, string> {
+  const text = registryFiles().get(file) ?? "";
+  const edits = [{ path: ["retired"], value: retired }];
+  return new Map([
+    [file, editYaml(text, planes === undefined ? edits : [...edits, { path: ["planes"], value: planes }])],
+  ]);
+}
+
+function rules(changes: ReadonlyMap<string, string>): string[] {
+  return problemsOf(changes).map(({ file, path, rule }) => `${file.split("/").at(-1)} ${path} ${rule}`);
+}
+
+describe("retired", () => {
+  it("a key that one partner has retired is refused in every entry, with its line and hint [RDM-1]", () => {
+    const key = { keyId: "old", thumbprint: thumbprintOf(WEATHER) };
+    const changes = retiring(PILOTS, { cardKeys: [key] });
+    assert.deepEqual(rules(changes), [
+      "lighthouse.yaml card.consumes.lighthouse-weather.cardIdentity retired_card_key",
+    ]);
+    const [problem] = problemsOf(changes);
+    assert.equal(problem?.line, 16);
+    assert.match(problem?.hint ?? "", /fresh key/);
+    const own = retiring(ORGANISATION, { cardKeys: [{ keyId: "old", thumbprint: thumbprintOf(HANDBOOK) }] });
+    assert.deepEqual(rules(own), [
+      "organisation.yaml agents.docs-qa.cardKeys.0 retired_card_key",
+      "organisation.yaml consumes.docs-qa.cardIdentity retired_card_key",
+    ]);
+  });
+
+  it("a key ID counts for whoever retired it, and a client for everybody [RDM-1]", () => {
+    assert.deepEqual(rules(retiring(PILOTS, { cardKeys: [{ keyId: "lighthouse-card-3" }] })), []);
+    assert.deepEqual(rules(retiring(LIGHTHOUSE, { cardKeys: [{ keyId: "lighthouse-card-3" }] })), [
+      "lighthouse.yaml keyIds.card.0 retired_card_key",
+      "lighthouse.yaml card.consumes.lighthouse-weather.cardIdentity retired_card_key",
+    ]);
+    assert.deepEqual(rules(retiring(PILOTS, { clients: ["lighthouse-bridge", "harbour-bridge"] })), [
+      "organisation.yaml clients.0.clientId retired_client",
+      "lighthouse.yaml azp retired_client",
+    ]);
+    assert.deepEqual(rules(retiring(LIGHTHOUSE, { serverKeys: ["ed25519:a_Lh7Q"] })), [
+      "lighthouse.yaml keyIds.server.0 retired_server_key",
+    ]);
+  });
+
+  it("everything pinned can be retired in its own entry while its planes are closed, and no longer [RDM-1]", () => {
+    const entry = loadRegistry(registryFiles()).partners[1] ?? assert.fail();
+    const retired = retireAll(entry.partner);
+    assert.deepEqual(retired, {
+      cardKeys: [{ keyId: "lighthouse-card-3", thumbprint: thumbprintOf(WEATHER) }],
+      clients: ["lighthouse-bridge"],
+      serverKeys: ["ed25519:a_Lh7Q"],
+    });
+    assert.deepEqual(retireAll({ ...entry.partner, retired }), retired, "again changes nothing");
+    const closed = {
+      transport: "closed",
+      rooms: "closed",
+      border: "closed",
+      card: "closed",
+      gateway: "closed",
+    };
+    assert.deepEqual(rules(retiring(LIGHTHOUSE, retired, closed)), []);
+    for (const plane of ["transport", "card", "gateway"] as const) {
+      assert.notDeepEqual(rules(retiring(LIGHTHOUSE, retired, { ...closed, [plane]: "open" })), [], plane);
+    }
+    assert.equal(loadRegistry(harbourWith(retiring(LIGHTHOUSE, retired, closed))).partners.length, 4);
+  });
+
+  it("a list of retired keys holds each once, and never loses one [RDM-1]", () => {
+    const key = fc.record(
+      {
+        keyId: fc.constantFrom("a", "b", "c"),
+        thumbprint: fc.constantFrom(thumbprintOf(WEATHER), thumbprintOf(HANDBOOK)),
+      },
+      { requiredKeys: ["keyId"] },
+    );
+    fc.assert(
+      fc.property(fc.array(key), fc.array(key), (present, more) => {
+        const all = withCardKeys(withCardKeys([], present), more);
+        for (const one of [...present, ...more]) {
+          assert.ok(
+            all.some(
+              ({ keyId, thumbprint }) => keyId === one.keyId && (one.thumbprint ?? thumbprint) === thumbprint,
+            ),
+          );
+        }
+        assert.deepEqual(withCardKeys(all, [...present, ...more]), all);
+      }),
+    );
+  });
+});
