@@ -12,7 +12,7 @@ import { ContainmentRecord } from "../src/federation/containment/containment-rec
 import { EvidencePack } from "../src/federation/evidence/pack.ts";
 import { PurgePlan } from "../src/federation/offboarding/duties/plan.ts";
 import { PrivateRecord } from "../src/federation/offboarding/private-record/schema.ts";
-import { RoomsIntent } from "../src/federation/planes/rooms/intent.ts";
+import { RoomsIntent } from "../src/federation/planes/rooms/rooms-intent.ts";
 import { ProbeFile } from "../src/federation/probes/config.ts";
 import { NewIdentities } from "../src/federation/readmission/new-identities.ts";
 import { Readmission } from "../src/federation/readmission/readmission.ts";

@@ -7,7 +7,7 @@ import {
   journaledPartners,
   type RoomRecord,
   readJournal,
-} from "../../src/federation/planes/rooms/journal.ts";
+} from "../../src/federation/planes/rooms/undo-journal.ts";
 import { ClientsFile, type DeclaredClient } from "../../src/rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";

@@ -4,7 +4,7 @@ import { existsSync } from "node:fs";
 import { parse } from "yaml";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
-import { readRevision, registryOf } from "../../src/federation/reconcile/desired.ts";
+import { readRevision, registryOf } from "../../src/federation/reconcile/desired-state.ts";
 import { Partner } from "../../src/federation/registry/partner.ts";
 import { RegistryError } from "../../src/federation/registry/problems.ts";
 import { Repository, type Revision } from "../../src/federation/repository/repository.ts";

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId, UserId } from "../../src/domain/identifiers.ts";
 import { aclAllow } from "../../src/federation/planes/rooms/acl.ts";
-import type { ClosingPartner } from "../../src/federation/planes/rooms/intent.ts";
+import type { ClosingPartner } from "../../src/federation/planes/rooms/rooms-intent.ts";
 import {
   type FederatedServer,
   type FederatedUser,

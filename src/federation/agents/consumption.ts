@@ -1,4 +1,5 @@
 // Whose entry pins an agent: a partner's file, or the organisation's own for agents that no partner publishes.
+
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";

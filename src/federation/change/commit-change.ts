@@ -5,7 +5,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import { assess } from "../reconcile/assess.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
-import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired.ts";
+import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired-state.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
 import { blobIdOf, type Revision } from "../repository/repository.ts";

@@ -6,7 +6,7 @@ import type { CommitContext } from "../change/commit-change.ts";
 import { untilCommitted } from "../change/commit-to-branch.ts";
 import { setContained } from "../change/edit-partner.ts";
 import { timestamp } from "../reconcile/context.ts";
-import { firstRenderedDifference } from "../reconcile/desired.ts";
+import { firstRenderedDifference } from "../reconcile/desired-state.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";

@@ -5,7 +5,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { BaseContext } from "../change/commit-change.ts";
 import { assessOrigin } from "../reconcile/assess.ts";
-import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired.ts";
+import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired-state.ts";
 import type { Registry } from "../registry/partner.ts";
 import { RegistryError } from "../registry/problems.ts";
 import type { Revision } from "../repository/repository.ts";

@@ -4,7 +4,7 @@ import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
 import { assess } from "../reconcile/assess.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
-import { readRevision, registryOf } from "../reconcile/desired.ts";
+import { readRevision, registryOf } from "../reconcile/desired-state.ts";
 import { closedPlanes, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { type DriftRecord, recentDrift } from "../state/drift-records.ts";

@@ -5,7 +5,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { type EvidenceItem, evidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { PlaneRuntimes } from "../planes/runtimes.ts";
-import { type DesiredState, desiredPlane } from "../reconcile/desired.ts";
+import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 
 export async function probeFromInside(

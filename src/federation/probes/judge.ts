@@ -8,7 +8,7 @@ import { PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { CARD_PUBLICATION } from "../planes/card/render.ts";
-import type { DesiredState } from "../reconcile/desired.ts";
+import type { DesiredState } from "../reconcile/desired-state.ts";
 import { type PartnerEntry, planeState } from "../registry/partner.ts";
 import { OUTSIDE_PROBES, wasNotTried } from "./finding.ts";
 

@@ -6,14 +6,19 @@ import type { Clock } from "../../domain/clock.ts";
 import { type RoomId, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
 import type { FederationConfig } from "../config.ts";
-import { listRooms } from "../planes/rooms/inventory.ts";
-import { type RoomRecord, readJournal } from "../planes/rooms/journal.ts";
-import { withSession } from "../planes/rooms/open-session.ts";
+import { listRooms } from "../planes/rooms/find-rooms.ts";
 import { replaceRoom } from "../planes/rooms/replace-room.ts";
 import type { RoomState } from "../planes/rooms/room-state.ts";
-import { ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "../planes/rooms/session.ts";
+import {
+  ROOMS_AT_ONCE,
+  type RoomsSession,
+  readRoom,
+  recordOf,
+  withSession,
+} from "../planes/rooms/session.ts";
+import { type RoomRecord, readJournal } from "../planes/rooms/undo-journal.ts";
 import { currentState } from "../reconcile/assess.ts";
-import { type DesiredState, desiredPlane } from "../reconcile/desired.ts";
+import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import type { StateFolder } from "../state/folder.ts";
 import type { OpenCondition } from "./conditions.ts";
 import { holdsBans } from "./held-bans.ts";

@@ -15,7 +15,7 @@ import {
   type RevisionFiles,
   readRevision,
   registryOf,
-} from "./desired.ts";
+} from "./desired-state.ts";
 
 export interface Refusal {
   readonly reason: RefusalReason;

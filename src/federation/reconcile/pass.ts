@@ -10,8 +10,8 @@ import type { Revision } from "../repository/repository.ts";
 import { type PlaneRecord, readHead, readPlane, writeHead } from "../state/records.ts";
 import { type Assessment, assess, type Refusal } from "./assess.ts";
 import { type ReconcileContext, timestamp } from "./context.ts";
-import { type DesiredState, desiredState, readRevision, registryOf } from "./desired.ts";
-import { type Direction, directionOf, orderOf } from "./order.ts";
+import { type DesiredState, desiredState, readRevision, registryOf } from "./desired-state.ts";
+import { type Direction, directionOf, orderOf } from "./direction.ts";
 import { type StepResult, stepPlane } from "./plane-step.ts";
 
 /** A branch that is changed faster than planes are applied is followed from step to step, this often. */

@@ -11,7 +11,7 @@ import { keepDrift } from "../state/drift-records.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { type Applied, type PlaneRecord, readHead, readPlane, writePlane } from "../state/records.ts";
 import { type ReconcileContext, SERVICE_LOCK, timestamp } from "./context.ts";
-import { type DesiredState, desiredPlane } from "./desired.ts";
+import { type DesiredState, desiredPlane } from "./desired-state.ts";
 import type { LockHolder } from "./events.ts";
 
 const BACKOFF: Readonly<Record<"failed" | "incomplete" | "deferred", Backoff>> = {

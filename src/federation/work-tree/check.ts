@@ -18,8 +18,8 @@ import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../planes/gateway/render.ts
 import { invalidResources } from "../planes/kubernetes-schemas.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import { deniedByEnforcement, refuseUnsafeAcl, serverAcl } from "../planes/rooms/acl.ts";
-import { RoomsIntent } from "../planes/rooms/intent.ts";
 import { ROOMS_INTENT } from "../planes/rooms/render.ts";
+import { RoomsIntent } from "../planes/rooms/rooms-intent.ts";
 import { TRANSPORT_INCLUDE } from "../planes/transport/render.ts";
 import { serverOfSender } from "../registry/cross-checks.ts";
 import { loadRegistry } from "../registry/load.ts";

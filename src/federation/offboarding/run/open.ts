@@ -8,7 +8,7 @@ import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.
 import { BORDER_POLICY } from "../../planes/border/render.ts";
 import { currentState } from "../../reconcile/assess.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import type { DesiredState } from "../../reconcile/desired.ts";
+import type { DesiredState } from "../../reconcile/desired-state.ts";
 import { findPartner } from "../../registry/find-partner.ts";
 import type { OffboardingContext } from "./context.ts";
 import { counterpartyOf, listRuns, openRunWith, type Run, type RunFile, writeRun } from "./run.ts";

@@ -14,7 +14,7 @@ import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { EvidencePackBody } from "../../evidence/pack.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../../planes/gateway/render.ts";
-import type { DesiredState } from "../../reconcile/desired.ts";
+import type { DesiredState } from "../../reconcile/desired-state.ts";
 import type { Partner } from "../../registry/partner.ts";
 import type { Applied } from "../../state/records.ts";
 import type { RecordFacts } from "../private-record/consistency.ts";

@@ -11,7 +11,7 @@ import type { PlaneName } from "../../plane-order.ts";
 import type { Drift } from "../../planes/plane.ts";
 import { probeFromInside } from "../../probes/inside.ts";
 import { currentState } from "../../reconcile/assess.ts";
-import { type DesiredState, desiredPlane } from "../../reconcile/desired.ts";
+import { type DesiredState, desiredPlane } from "../../reconcile/desired-state.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
 import type { Partner, PartnerEntry } from "../../registry/partner.ts";
 import { type Applied, readPlane } from "../../state/records.ts";

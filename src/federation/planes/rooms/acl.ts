@@ -1,5 +1,5 @@
-// The content of m.room.server_acl, and whom it denies by the rule that homeservers enforce
-// (Matrix client-server API, m.room.server_acl).
+// The content of m.room.server_acl, whom it denies by the rule that homeservers enforce (Matrix client-server API,
+// m.room.server_acl), and how two ACLs compare.
 // Invariants: every server is named with its port and without, because enforcement strips the port while the
 // check against locking oneself out does not; an ACL that denies a retained server is never sent.
 import { DrawbridgeError } from "../../../domain/errors.ts";
@@ -12,7 +12,7 @@ export interface ServerAcl {
   readonly allow_ip_literals: boolean;
 }
 
-/** What may stand in a room, whoever wrote it. */
+/** An ACL found in a room, whoever wrote it. */
 export interface FoundAcl {
   readonly allow?: unknown;
   readonly deny?: unknown;
@@ -94,4 +94,24 @@ function matchesGlob(glob: string, text: string): boolean {
   }
   while (glob[at] === "*") at++;
   return at === glob.length;
+}
+
+/** A found ACL with nothing but names in it, sorted, as the journal keeps it. An absent `allow` admits nobody. */
+export function aclNames(acl: FoundAcl): { allow: string[]; deny: string[]; allow_ip_literals: boolean } {
+  return {
+    allow: sortedNames(acl.allow),
+    deny: sortedNames(acl.deny),
+    allow_ip_literals: acl.allow_ip_literals !== false,
+  };
+}
+
+/** Whether both admit the same servers by the same names; their order does not matter. */
+export function isSameAcl(found: FoundAcl | undefined, desired: ServerAcl): boolean {
+  if (found === undefined) return false;
+  return JSON.stringify(aclNames(found)) === JSON.stringify(aclNames(desired));
+}
+
+function sortedNames(list: unknown): string[] {
+  const names = Array.isArray(list) ? list.filter((name): name is string => typeof name === "string") : [];
+  return [...new Set(names)].sort();
 }

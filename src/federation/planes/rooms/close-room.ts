@@ -1,29 +1,25 @@
-// Closes one room: plans, acts, plans again, until nothing is left to do or nothing more can be done.
-// Invariants: what is about to be done is in the journal before it is done; whatever was done by the state that
-// our own acts should have left is looked at once more by `verifyRoom`, which goes by what was read alone.
+// Closes one room: plans, takes the steps, plans again, until nothing is left to do or nothing more can be done.
+// Invariants: a step is in the journal before it is taken; a room that was closed by relying on the state that our
+// own steps should have left is read once more by `verifyRoom`.
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
-import type { FoundAcl, ServerAcl } from "./acl.ts";
-import { deniedByEnforcement } from "./acl.ts";
-import { aclNames } from "./acl-content.ts";
-import { afterAct } from "./after-act.ts";
-import type { JournalEntry } from "./journal.ts";
-import type { Obstacle, RoomAct, RoomPlan } from "./plan.ts";
-import { isOurs } from "./plan.ts";
-import { inviteLevel, record as recordOfValue } from "./power.ts";
+import { aclNames, deniedByEnforcement, type FoundAcl, type ServerAcl } from "./acl.ts";
+import { isOurs, type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./plan-room.ts";
+import { inviteLevel, record as recordOfValue } from "./power-levels.ts";
 import { presenceOf, type RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";
+import type { JournalEntry } from "./undo-journal.ts";
 
 export interface SettledRoom {
   readonly room: RoomId;
-  /** As it was read last, and as our acts since have left it. */
+  /** As it was read last, and as our steps since have left it. */
   readonly state: RoomState;
   readonly plan: RoomPlan;
   readonly obstacles: readonly Obstacle[];
   /** Whether anything was done. */
   readonly changed: boolean;
   readonly aclChanged: boolean;
-  /** The ACL that stood there when the room was first read. */
+  /** The ACL that the room had when it was first read. */
   readonly aclBefore: FoundAcl | undefined;
 }
 
@@ -31,25 +27,25 @@ export interface SettledRoom {
 const ROUNDS_MAX = 8;
 
 /**
- * Brings one room as far as it goes. It is read once: behind our acts its state is taken to be what they made.
+ * Brings one room as far as it goes. It is read once: after our steps its state is taken to be what they made.
  * @returns undefined when the homeserver does not know the room
  */
 export function closeRoom(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
-  return settleRoom(session, room, "acts");
+  return settleRoom(session, room, false);
 }
 
 /**
- * The same, read again behind each round of acts: nobody who came in the meantime is missed.
+ * The same, read again after each round of steps, so that nobody who came in the meantime is missed.
  * @returns undefined when the homeserver does not know the room
  */
 export function verifyRoom(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
-  return settleRoom(session, room, "reads");
+  return settleRoom(session, room, true);
 }
 
 async function settleRoom(
   session: RoomsSession,
   room: RoomId,
-  goesBy: "acts" | "reads",
+  rereads: boolean,
 ): Promise<SettledRoom | undefined> {
   let changed = false;
   let aclChanged = false;
@@ -71,32 +67,32 @@ async function settleRoom(
       aclBefore,
     });
     const { actor } = plan;
-    if (actor === undefined || plan.acts.length === 0) return settled(plan.obstacles);
+    if (actor === undefined || plan.steps.length === 0) return settled(plan.obstacles);
     if (round === ROUNDS_MAX) return settled(obstaclesOf(plan, "unsettled", session));
     const acting = await actingAs(session, actor);
-    if (acting === undefined) continue; // Somebody else will act, or nobody can.
+    if (acting === undefined) continue; // The next plan chooses another user, or finds none.
     let left = state;
     try {
-      for (const act of withRaisedInvite(plan.acts)) {
-        if (act.kind === "set_acl") aclChanged = true;
-        const event = await perform(session, state, plan, acting, act);
-        left = afterAct(left, act, acting.userId, event);
+      for (const step of withRaisedInvite(plan.steps)) {
+        if (step.kind === "set_acl") aclChanged = true;
+        const event = await perform(session, state, plan, acting, step);
+        left = stateAfter(left, step, acting.userId, event);
         changed = true;
       }
     } catch (error) {
       if (!isRefusal(error)) throw error;
       return settled(obstaclesOf(plan, "refused", session));
     }
-    if (goesBy === "acts") known = left;
+    if (!rereads) known = left;
   }
 }
 
-/** Both write the same levels: what is written last keeps the invite level that was raised a moment ago. */
-function withRaisedInvite(acts: readonly RoomAct[]): readonly RoomAct[] {
-  const raised = acts.find((act) => act.kind === "raise_invite");
-  if (raised === undefined) return acts;
-  return acts.map((act) =>
-    act.kind === "read_only" ? { ...act, content: { ...act.content, invite: raised.level } } : act,
+/** Both steps write the power levels: the later one keeps the invite level that the earlier one has raised. */
+function withRaisedInvite(steps: readonly RoomStep[]): readonly RoomStep[] {
+  const raised = steps.find((step) => step.kind === "raise_invite");
+  if (raised === undefined) return steps;
+  return steps.map((step) =>
+    step.kind === "read_only" ? { ...step, content: { ...step.content, invite: raised.level } } : step,
   );
 }
 
@@ -116,11 +112,11 @@ async function perform(
   state: RoomState,
   plan: RoomPlan,
   acting: ActingUser,
-  act: RoomAct,
+  step: RoomStep,
 ): Promise<EventId> {
   const room = state.roomId;
   const concerned = plan.concerned.map(({ serverName }) => serverName as ServerName);
-  switch (act.kind) {
+  switch (step.kind) {
     case "raise_invite": {
       const current = inviteLevel(state.power);
       const isWritten = typeof state.power.content?.["invite"] !== "undefined";
@@ -128,29 +124,29 @@ async function perform(
         act: "invite_level",
         room,
         before: inheritedInvite(session, partner, room, current, isWritten ? current : null),
-        level: act.level,
+        level: step.level,
       }));
-      return acting.putState(room, "m.room.power_levels", "", act.content);
+      return acting.putState(room, "m.room.power_levels", "", step.content);
     }
     case "ban": {
-      const journal = journalOf(session, act.partner);
-      // All of a partner's in one entry, before the first of them.
-      if (journal.room(room)?.bans.get(act.user)?.actor !== acting.userId) {
-        const users = plan.acts
-          .filter((one) => one.kind === "ban" && one.partner === act.partner)
-          .map((one) => (one as Extract<RoomAct, { kind: "ban" }>).user)
+      const journal = journalOf(session, step.partner);
+      // One entry holds all bans of a partner, written before the first of them.
+      if (journal.room(room)?.bans.get(step.user)?.actor !== acting.userId) {
+        const users = plan.steps
+          .filter((one) => one.kind === "ban" && one.partner === step.partner)
+          .map((one) => (one as Extract<RoomStep, { kind: "ban" }>).user)
           .map((user) => ({ user, before: presenceOf(state, user) }));
         await journal.append({ act: "bans", room, actor: acting.userId, users });
       }
-      const event = await acting.setMembership(room, act.user, "ban");
-      await journal.append({ act: "banned", room, user: act.user, event });
+      const event = await acting.setMembership(room, step.user, "ban");
+      await journal.append({ act: "banned", room, user: step.user, event });
       return event;
     }
     case "set_acl": {
-      const partners = aclPartners(session, state, act.content, concerned);
+      const partners = aclPartners(session, state, step.content, concerned);
       const before = state.acl === undefined ? null : aclNames(state.acl.content);
       await announce(session, partners, () => ({ act: "acl", room, before }));
-      const event = await acting.putState(room, "m.room.server_acl", "", { ...act.content });
+      const event = await acting.putState(room, "m.room.server_acl", "", { ...step.content });
       await announce(session, partners, () => ({ act: "acl_set", room, event }));
       return event;
     }
@@ -162,9 +158,9 @@ async function perform(
         act: "read_only",
         room,
         before: inheritedLevels(session, partner, room) ?? levelsOf(state),
-        level: act.level,
+        level: step.level,
       }));
-      return acting.putState(room, "m.room.power_levels", "", act.content);
+      return acting.putState(room, "m.room.power_levels", "", step.content);
     }
   }
 }
@@ -177,7 +173,7 @@ async function announce(
   await Promise.all(partners.map((partner) => journalOf(session, partner).append(entry(partner))));
 }
 
-/** In a room of ours the registry says what the ACL is; elsewhere it must be known whose denial is ours. */
+/** In a room of ours the registry says what the ACL is; elsewhere the journal must say which denials are ours. */
 function aclPartners(
   { intent }: RoomsSession,
   state: RoomState,
@@ -192,7 +188,7 @@ function aclPartners(
   return [...new Set([...concerned, ...newly])];
 }
 
-/** What stood there before another partner was closed in the same room: that is what is to come back. */
+/** The invite level before any partner was closed in this room: the one that reopening restores. */
 function inheritedInvite(
   session: RoomsSession,
   partner: ServerName,

@@ -1,27 +1,27 @@
-// Invites again whom this plane took out of a room, once everything else is taken back: a ban that is lifted
-// leaves its user outside, and into a private room nobody comes without an invitation.
-// Invariants: only those who were in the room, or invited, are invited, and nobody whose membership somebody
-// has changed since; nobody after a removal; what a partner's server refuses is its own decision.
+// Invites again the users whom this plane took out of a room, once everything else is taken back: a ban that is lifted
+// leaves its user outside, and nobody comes into a private room without an invitation.
+// Invariants: only users who were in the room, or invited, are invited, and nobody whose membership somebody has
+// changed since; nobody after a removal; what a partner's server refuses is its own decision.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { ServerName, UserId } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
 import { deniedByEnforcement } from "./acl.ts";
-import type { RoomRecord } from "./journal.ts";
-import type { Obstacle } from "./plan.ts";
-import { inviteLevel, levelOf } from "./power.ts";
+import type { Obstacle } from "./plan-room.ts";
+import { inviteLevel, levelOf } from "./power-levels.ts";
 import type { RoomState } from "./room-state.ts";
 import { actingAs, planFor, type RoomsSession, readRoom } from "./session.ts";
+import type { RoomRecord } from "./undo-journal.ts";
 
 export interface InvitationCounts {
   invited: number;
-  /** Invitations that the homeserver, or the partner's, would not have. */
+  /** Invitations that the homeserver, or the partner's, refused. */
   refused: number;
 }
 
 /**
  * Invites into the room, or into the one that replaces it.
  * @param state of the room as it is now, its bans lifted
- * @returns why somebody is left to be invited; undefined when nobody is
+ * @returns why some users could not be invited; undefined when none is left
  */
 export async function inviteAgain(
   session: RoomsSession,
@@ -83,7 +83,7 @@ function whoToInvite(
     .filter((user) => {
       const member = state.members.get(user);
       if (isElsewhere) return member === undefined;
-      // Whoever left by itself, or was kicked by somebody else since, is not asked back.
+      // A user who left, or was kicked by somebody else since, is not invited.
       const liftedBy: readonly (string | undefined)[] = [bans.get(user)?.actor, actor];
       return member?.membership === "leave" && liftedBy.includes(member.sender);
     })

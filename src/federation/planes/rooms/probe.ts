@@ -1,5 +1,5 @@
-// Operator evidence of one partner's rooms: what the state says, what is enforced, at home and elsewhere, and
-// how many of its users are left.
+// Operator evidence of one partner's rooms: what the state says, what is enforced, at home and elsewhere, and how many
+// of its users are left.
 import type { ServerName } from "../../../domain/identifiers.ts";
 import {
   type EvidenceItem,
@@ -8,12 +8,12 @@ import {
 } from "../../../records/format/evidence-item.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { deniedByEnforcement } from "./acl.ts";
-import { hasEvent, isToBeShown, retainedServers } from "./enforcement.ts";
-import { listRooms } from "./inventory.ts";
-import type { RoomRecord } from "./journal.ts";
-import { isOurs } from "./plan.ts";
+import { hasEvent, mustBeProven, retainedServers } from "./acl-enforcement.ts";
+import { listRooms } from "./find-rooms.ts";
+import { isOurs } from "./plan-room.ts";
 import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 import { ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
+import type { RoomRecord } from "./undo-journal.ts";
 
 const RETAINED_TIMEOUT_MS = 5_000;
 
@@ -73,8 +73,8 @@ async function roomFindings(
     membersFinding(state, partner),
     aclFinding(state, partner),
     await homeFinding(session, state, partner),
-    // Another's ACL that lets the partner in is not ours to prove; whoever made that room may have put us out.
-    ...(isToBeShown(state, [{ serverName: partner }], isGoverned || record !== undefined)
+    // An ACL of others that lets the partner in is not ours to prove; the room's owner may have put us out.
+    ...(mustBeProven(state, [{ serverName: partner }], isGoverned || record !== undefined)
       ? await retainedFindings(session, state, partner)
       : []),
   ];

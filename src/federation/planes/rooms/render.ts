@@ -7,7 +7,7 @@ import { admittedServers, openPartners } from "../admitted.ts";
 import { jsonFile } from "../emit-yaml.ts";
 import type { PlaneRender } from "../plane.ts";
 import { aclAllow } from "./acl.ts";
-import type { RoomsIntent } from "./intent.ts";
+import type { RoomsIntent } from "./rooms-intent.ts";
 
 export const ROOMS_INTENT = "rooms/rooms.json";
 

@@ -4,13 +4,12 @@
 // still needs stays.
 import type { ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
-import { aclAllow, deniedByEnforcement, type ServerAcl } from "./acl.ts";
-import { aclNames, isSameAcl } from "./acl-content.ts";
-import type { BanRecord, RoomRecord } from "./journal.ts";
-import { deniedRetained, isOurs, type Obstacle } from "./plan.ts";
-import { mayBan, maySend, type PowerContent, record as recordOfValue } from "./power.ts";
+import { aclAllow, aclNames, deniedByEnforcement, isSameAcl, type ServerAcl } from "./acl.ts";
+import { deniedRetained, isOurs, type Obstacle } from "./plan-room.ts";
+import { mayBan, maySend, type PowerContent, record as recordOfValue } from "./power-levels.ts";
 import type { Member, RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, journalOf, planFor, type RoomsSession, readRoom } from "./session.ts";
+import type { BanRecord, RoomRecord } from "./undo-journal.ts";
 
 export interface ReopenedRoom {
   /** As it is now; undefined when the homeserver does not know it any more. */
@@ -38,7 +37,7 @@ export async function reopenAcl(
   });
 }
 
-/** The second half: bans, invite level, read-only. Whoever was banned is outside then. */
+/** The second half: bans, invite level, read-only. Users who were banned are outside the room afterwards. */
 export async function reopenMembers(
   session: RoomsSession,
   partner: ServerName,
@@ -106,7 +105,7 @@ function isOurBan(member: Member, ban: BanRecord): boolean {
   return ban.event === undefined ? member.sender === ban.actor : member.eventId === ban.event;
 }
 
-/** In a room of ours the registry says what the ACL is, and that has been set before. */
+/** In a room of ours the registry decides the ACL, and closing has set it already. */
 function restoredAcl(
   { intent }: RoomsSession,
   state: RoomState,
@@ -125,7 +124,7 @@ function restoredAcl(
   return isSameAcl(found, content) ? undefined : content;
 }
 
-/** What stands there less the denial of one partner, unless it was denied before us. */
+/** The room's ACL less the denial of one partner, unless it was denied before us. */
 function without(
   found: NonNullable<RoomState["acl"]>["content"],
   partner: ServerName,
@@ -136,7 +135,7 @@ function without(
   return { ...names, deny: names.deny.filter((name) => !ours.has(name)) };
 }
 
-/** The levels as they were, where they are still what we made of them and nobody else needs them so. */
+/** The former levels, where the present ones are ours and no other closing partner needs them. */
 function restoredLevels(
   session: RoomsSession,
   state: RoomState,

@@ -1,16 +1,16 @@
 // Ends a room for us: replaces it by a new one of ours, or retires it.
-// Invariants: the new room has its ACL before anybody is in it and admits invited users only; nobody of the
-// partner is invited; the old room is left only when everybody whom we can move has been moved; each step is in
-// the journal, so that a second run goes on where the first was killed and never makes a second new room.
+// Invariants: the new room has its ACL before anybody is in it and admits invited users only; no user of the partner is
+// invited; the old room is left only when everybody whom we can move has been moved; each step is in the journal, so
+// that a second run continues where the first was killed and never makes a second new room.
 import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { serverAcl } from "./acl.ts";
-import type { ClosingPartner } from "./intent.ts";
-import type { JournalEntry, RoomRecord } from "./journal.ts";
-import type { Obstacle } from "./plan.ts";
-import { levelOf } from "./power.ts";
+import type { Obstacle } from "./plan-room.ts";
+import { levelOf } from "./power-levels.ts";
 import { joinedByServer, presencesOf, type RoomState } from "./room-state.ts";
+import type { ClosingPartner } from "./rooms-intent.ts";
 import { isRefusal, journalOf, type RoomsSession, recordOf } from "./session.ts";
+import type { JournalEntry, RoomRecord } from "./undo-journal.ts";
 
 export interface EndedRoom {
   readonly obstacles: readonly Obstacle[];
@@ -140,7 +140,7 @@ async function makeRoom(
       if (closing.has(server)) return false;
       return membership === "invite" || (membership === "join" && server !== intent.own);
     })
-    // An ACL that admits the registry's servers alone would refuse others, so they are not asked.
+    // The new room's ACL would refuse users of servers that the registry does not admit.
     .filter(([user]) => serverOf(user) === intent.own || intent.retained.includes(serverOf(user)))
     .map(([user]) => user)
     .sort();
@@ -208,9 +208,9 @@ async function moveEverybody(
   { room, to, aliases, members, invited }: Replacement,
 ): Promise<{ moved: number; invited: number } | undefined> {
   const isIn = await membershipIn(session, to);
-  const asked = [...members, ...invited].filter((user) => user !== creator && !isIn.has(user));
+  const toInvite = [...members, ...invited].filter((user) => user !== creator && !isIn.has(user));
   const done = await session.tokens.once(creator, async (acting) => {
-    await mapConcurrent(asked, MOVES_AT_ONCE, (user) => acting.invite(to, user));
+    await mapConcurrent(toInvite, MOVES_AT_ONCE, (user) => acting.invite(to, user));
     for (const alias of aliases) {
       const leadsTo = await session.operator.roomOfAlias(alias);
       if (leadsTo === to) continue;
@@ -249,7 +249,7 @@ async function membershipIn(session: RoomsSession, room: RoomId): Promise<Readon
   );
 }
 
-/** Nobody of ours in the room, the room blocked and, with `purge`, gone; whether that came about. */
+/** Takes our users out of the room, blocks it and, with `purge`, deletes it; whether that succeeded. */
 async function takeAway(session: RoomsSession, room: RoomId, purge: boolean): Promise<boolean> {
   const { operator, clock } = session;
   if ((await operator.roomState(room)) === undefined && (await operator.isBlocked(room))) return true;

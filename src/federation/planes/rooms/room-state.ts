@@ -1,4 +1,4 @@
-// What the rooms plane reads out of a room's current state. Pure.
+// A room's current state as the rooms plane reads it. Pure.
 // Invariants: a user whose ID is malformed is nobody; a server is named with its port, exactly as in the ID.
 import {
   type EventId,
@@ -11,7 +11,7 @@ import {
 } from "../../../domain/identifiers.ts";
 import type { StateEvent } from "../../homeserver/operator.ts";
 import type { FoundAcl } from "./acl.ts";
-import type { Power, PowerContent } from "./power.ts";
+import type { Power, PowerContent } from "./power-levels.ts";
 
 export type Membership = "join" | "invite" | "knock" | "leave" | "ban";
 

@@ -1,14 +1,14 @@
-// Plane 2 on a homeserver: which rooms there are is found, and each is brought to the intent and verified.
+// Plane 2 on a homeserver: finds the rooms, brings each to the intent, and verifies it.
 // What is closed and how it is taken back: docs/reference/rooms-plane.md.
 import type { Clock } from "../../../domain/clock.ts";
 import type { ServerName } from "../../../domain/identifiers.ts";
 import type { FederationConfig } from "../../config.ts";
 import type { PlaneRuntime } from "../plane.ts";
+import { closeRooms } from "./close-rooms.ts";
 import { type DriftCursor, roomsDrift } from "./drift.ts";
-import { withSession } from "./open-session.ts";
-import { closeRooms } from "./pass.ts";
 import { roomsEvidence } from "./probe.ts";
-import { noteRemovals, reopenRooms } from "./reopen.ts";
+import { markRemoved, reopenRooms } from "./reopen-rooms.ts";
+import { withSession } from "./session.ts";
 
 interface Dependencies {
   readonly clock: Clock;
@@ -27,7 +27,7 @@ export function roomsRuntime(config: FederationConfig, { clock }: Dependencies):
         { clock, note: (text) => progress.note(text), writes: true },
         async (session) => {
           const closed = await closeRooms(session);
-          await noteRemovals(session);
+          await markRemoved(session);
           const closing = new Set<string>(session.intent.closing.map(({ serverName }) => serverName));
           const reopening = [...session.journals.keys()].filter((server) => !closing.has(server));
           const reopened = await reopenRooms(session, reopening as ServerName[]);

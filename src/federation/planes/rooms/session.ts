@@ -1,17 +1,31 @@
-// All that one pass over the rooms works with: the homeserver, whoever acts there, the journals, the intent.
+// What one pass over the rooms works with: the homeserver, the users who act there, the journals, the intent.
+// Invariant: tokens are given back and journals are closed however the pass ends.
+import { readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { RoomId, ServerName, UserId } from "../../../domain/identifiers.ts";
-import type { LentTokens } from "../../homeserver/lent-tokens.ts";
-import type { HomeserverOperator } from "../../homeserver/operator.ts";
-import type { SignedRequests } from "../../homeserver/signed-request.ts";
-import type { BorderStatusClient } from "../border/status.ts";
-import type { RoomsIntent } from "./intent.ts";
-import type { Journal, RoomRecord, RoomRecords } from "./journal.ts";
-import { type PlanContext, planRoom, type RoomPlan } from "./plan.ts";
+import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { readSecret } from "../../../runtime/secrets.ts";
+import type { FederationConfig } from "../../config.ts";
+import { HomeserverApi, Pacer } from "../../homeserver/api.ts";
+import { LentTokens } from "../../homeserver/lent-tokens.ts";
+import { HomeserverOperator } from "../../homeserver/operator.ts";
+import { SignedRequests } from "../../homeserver/signed-request.ts";
+import { type BorderStatusClient, borderStatus } from "../border/status.ts";
+import type { DesiredPlane } from "../plane.ts";
+import { type PlanContext, planRoom, type RoomPlan } from "./plan-room.ts";
+import { ROOMS_INTENT } from "./render.ts";
 import { type RoomState, readRoomState } from "./room-state.ts";
+import { RoomsIntent } from "./rooms-intent.ts";
+import {
+  Journal,
+  journaledPartners,
+  type RoomRecord,
+  type RoomRecords,
+  readJournal,
+} from "./undo-journal.ts";
 
-/** What the homeserver enforces at home, as the border module says it. */
+/** Which ACL this homeserver enforces, by the border module's answer. */
 export type HomeEnforcement = Pick<BorderStatusClient, "enforcement" | "refresh">;
 
 export interface RoomsSession {
@@ -19,9 +33,9 @@ export interface RoomsSession {
   readonly operator: HomeserverOperator;
   readonly operatorId: UserId;
   readonly tokens: LentTokens;
-  /** What was done about each partner that is closing, or was. */
+  /** The journal of each partner that is closing, or was. */
   readonly journals: ReadonlyMap<string, RoomRecords>;
-  /** The same, open for more; empty for whoever only looks. */
+  /** The same, open for writing; empty for a drift check or a probe. */
   readonly writable: ReadonlyMap<string, Journal>;
   readonly home: HomeEnforcement;
   readonly signed: SignedRequests;
@@ -44,7 +58,7 @@ export function recordOf(session: RoomsSession, partner: string, room: RoomId): 
   return session.journals.get(partner)?.room(room);
 }
 
-/** What is to be done in a room in this state. */
+/** The steps that are left to do in a room in this state. */
 export function planFor(session: RoomsSession, room: RoomState): RoomPlan {
   const context: PlanContext = {
     intent: session.intent,
@@ -64,8 +78,8 @@ export function planFor(session: RoomsSession, room: RoomState): RoomPlan {
 }
 
 /**
- * Who acts as a local user.
- * @returns undefined when the homeserver lends no token; the user is then passed over
+ * Acts as a local user.
+ * @returns undefined when the homeserver lends no token; the next plan then chooses another user
  */
 export function actingAs(session: RoomsSession, user: UserId) {
   return session.tokens.as(user);
@@ -78,7 +92,102 @@ export function journalOf(session: RoomsSession, partner: ServerName): Journal {
   return journal;
 }
 
-/** Whether an error is the homeserver's no to one step: the room is then reported, others go on. */
+/** Whether the homeserver refused one step: the room is then reported, and the others go on. */
 export function isRefusal(error: unknown): boolean {
   return error instanceof DrawbridgeError && error.code === "homeserver_refused";
+}
+
+export interface SessionOptions {
+  readonly clock: Clock;
+  readonly note: (text: string) => void;
+  /** Whether anything will be changed: then the journals are opened for writing. */
+  readonly writes: boolean;
+}
+
+/** Runs `work` with a session and ends it, tokens given back, however `work` ends. */
+export async function withSession<T>(
+  config: FederationConfig,
+  desired: DesiredPlane,
+  { clock, note, writes }: SessionOptions,
+  work: (session: RoomsSession) => Promise<T>,
+): Promise<T> {
+  const intent = intentOf(desired);
+  const { homeserver, rooms } = config;
+  const inside = (path: string) => resolve(config.directory, path);
+  const folder = join(inside(config.state), "rooms");
+  const api = new HomeserverApi({ url: homeserver.url, clock, pacer: new Pacer(clock, rooms.pace) });
+  const operator = new HomeserverOperator(api, readSecret(homeserver.operatorToken, config.directory));
+  const signed = new SignedRequests({
+    name: intent.own as ServerName,
+    signingKey: readPath(inside(homeserver.signingKeyFile)),
+    proxyUrl: homeserver.federationProxy,
+    ca: homeserver.federationCaFile === undefined ? undefined : readPath(inside(homeserver.federationCaFile)),
+  });
+  const writable = new Map<string, Journal>();
+  let tokens: LentTokens | undefined;
+  try {
+    const operatorId = await operator.whoami();
+    if (serverOf(operatorId) !== intent.own) {
+      throw new DrawbridgeError(
+        "config_invalid",
+        `the registry is of ${intent.own}, and the operator's token of ${serverOf(operatorId)}`,
+        { hint: "Correct homeserver.url and homeserver.operatorToken, or the registry's serverName." },
+      );
+    }
+    tokens = new LentTokens(operator, operatorId, clock);
+    const partners = new Set<ServerName>([
+      ...intent.closing.map(({ serverName }) => serverName as ServerName),
+      ...(await journaledPartners(folder)),
+    ]);
+    if (writes) for (const one of partners) writable.set(one, await Journal.open(folder, one));
+    const journals: ReadonlyMap<string, RoomRecords> = writes
+      ? writable
+      : new Map([...partners].map((one) => [one, readJournal(folder, one)]));
+    return await work({
+      intent,
+      operator,
+      operatorId,
+      tokens,
+      journals,
+      writable,
+      home: borderStatus(config),
+      signed,
+      clock,
+      enforcementTimeoutMs: rooms.enforcementTimeout,
+      note,
+    });
+  } finally {
+    await tokens?.release().catch(() => undefined);
+    for (const journal of writable.values()) await journal.finish(folder);
+    await signed.close();
+    await api.close();
+  }
+}
+
+function intentOf(desired: DesiredPlane): RoomsIntent {
+  const text = desired.files.get(ROOMS_INTENT);
+  const parsed = text === undefined ? undefined : RoomsIntent.safeParse(parseJson(text));
+  if (parsed?.success === true) return parsed.data;
+  throw new DrawbridgeError("head_refused", `rendered/${ROOMS_INTENT} is no valid intent`, {
+    hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
+  });
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function readPath(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new DrawbridgeError("config_unreadable", `cannot read ${path}`, {
+      hint: "Correct homeserver.signingKeyFile and homeserver.federationCaFile.",
+      cause,
+    });
+  }
 }

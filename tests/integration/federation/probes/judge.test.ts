@@ -9,7 +9,7 @@ import { CARD_AGENTS, cardRender } from "../../../../src/federation/planes/card/
 import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { judge } from "../../../../src/federation/probes/judge.ts";
 import { probeRows, probeSummary } from "../../../../src/federation/probes/report.ts";
-import { desiredState } from "../../../../src/federation/reconcile/desired.ts";
+import { desiredState } from "../../../../src/federation/reconcile/desired-state.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { parseRevision } from "../../../../src/federation/repository/repository.ts";
 import {

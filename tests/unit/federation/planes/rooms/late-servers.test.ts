@@ -2,12 +2,14 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { EventId, RoomId, UserId } from "../../../../../src/domain/identifiers.ts";
-import { aclAllow, type ServerAcl } from "../../../../../src/federation/planes/rooms/acl.ts";
-import { isSameAcl } from "../../../../../src/federation/planes/rooms/acl-content.ts";
-import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/intent.ts";
-import { cameAfterAcl, inAnotherOrder } from "../../../../../src/federation/planes/rooms/newcomers.ts";
-import { planRoom } from "../../../../../src/federation/planes/rooms/plan.ts";
+import { aclAllow, isSameAcl, type ServerAcl } from "../../../../../src/federation/planes/rooms/acl.ts";
+import {
+  joinedAfterAcl,
+  planRoom,
+  reorderedAcl,
+} from "../../../../../src/federation/planes/rooms/plan-room.ts";
 import { readRoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
+import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/rooms-intent.ts";
 
 const OWN = "a.test:1";
 const PARTNER = "b.test:2";
@@ -49,19 +51,19 @@ function room(joined: readonly Joined[]) {
 const plan = (joined: readonly Joined[], now = NOW, intent = INTENT) =>
   planRoom(room(joined), {
     ...{ intent, operator: OPERATOR, journaled: new Set<string>(), unusable: new Set<UserId>(), now },
-  }).acts;
+  }).steps;
 
-describe("rooms newcomers", () => {
+describe("rooms lateServers", () => {
   it("a server that joined after the ACL is sent it once more, as another event that says the same [PLN-2]", () => {
-    const acts = plan([{ user: `@dora:${RETAINED}`, at: 2_000 }]);
+    const steps = plan([{ user: `@dora:${RETAINED}`, at: 2_000 }]);
     assert.deepEqual(
-      acts.map((act) => act.kind === "set_acl" && act.newcomers),
+      steps.map((step) => step.kind === "set_acl" && step.lateServers),
       [[RETAINED]],
     );
-    const [act] = acts;
-    assert.ok(act?.kind === "set_acl");
-    assert.ok(isSameAcl(act.content, { allow: INTENT.allow, deny: [], allow_ip_literals: false }));
-    assert.notDeepEqual(act.content.allow, INTENT.allow);
+    const [step] = steps;
+    assert.ok(step?.kind === "set_acl");
+    assert.ok(isSameAcl(step.content, { allow: INTENT.allow, deny: [], allow_ip_literals: false }));
+    assert.notDeepEqual(step.content.allow, INTENT.allow);
   });
 
   it("nobody is sent an ACL again who was there before it, is only invited, or is ahead of our clock [PLN-2]", () => {
@@ -88,7 +90,7 @@ describe("rooms newcomers", () => {
         const { acl } = state;
         assert.ok(acl !== undefined);
         const resent = { ...state, acl: { ...acl, eventId: "$again" as EventId, at: NOW } };
-        assert.deepEqual(cameAfterAcl(resent, INTENT, NOW), []);
+        assert.deepEqual(joinedAfterAcl(resent, INTENT, NOW), []);
       }),
     );
   });
@@ -98,7 +100,7 @@ describe("rooms newcomers", () => {
     fc.assert(
       fc.property(names, names, fc.boolean(), (allow, deny, allow_ip_literals) => {
         const acl: ServerAcl = { allow, deny, allow_ip_literals };
-        const other = inAnotherOrder(acl);
+        const other = reorderedAcl(acl);
         if (other === undefined) return assert.ok(allow.length < 2 && deny.length < 2);
         assert.ok(isSameAcl(other, acl));
         assert.notDeepEqual(other, acl);

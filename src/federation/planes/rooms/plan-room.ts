@@ -1,24 +1,30 @@
-// What must be done in one room, in which order, and what cannot be done there. Pure.
+// Which steps close one room, in which order, what cannot be done there, and the state that a step leaves. Pure.
 // Invariants: the order is invite level, bans, ACL, read-only; a ban comes before the ACL, because a member
 // who was never banned goes on receiving; nothing is planned that the acting user has no power for; an ACL
-// that denies a server whose users stay is never planned; what is so already is not planned again.
-import { type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
-import { aclAllow, deniedByEnforcement, type ServerAcl, serverAcl } from "./acl.ts";
-import { isSameAcl } from "./acl-content.ts";
-import type { ClosingPartner, RoomsIntent } from "./intent.ts";
-import { cameAfterAcl, inAnotherOrder } from "./newcomers.ts";
-import { banLevel, inviteLevel, levelOf, mayBan, maySend, type PowerContent, readOnly } from "./power.ts";
-import type { RoomReason } from "./reasons.ts";
+// that denies a server whose users stay is never planned; what holds already is not planned again.
+import { type EventId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { aclAllow, deniedByEnforcement, isSameAcl, type ServerAcl, serverAcl } from "./acl.ts";
+import type { RoomReason } from "./obstacles.ts";
+import {
+  banLevel,
+  inviteLevel,
+  levelOf,
+  mayBan,
+  maySend,
+  type PowerContent,
+  readOnly,
+} from "./power-levels.ts";
 import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
+import type { ClosingPartner, RoomsIntent } from "./rooms-intent.ts";
 
-export type RoomAct =
+export type RoomStep =
   | { readonly kind: "raise_invite"; readonly level: number; readonly content: PowerContent }
   | { readonly kind: "ban"; readonly partner: ServerName; readonly user: UserId }
   | {
       readonly kind: "set_acl";
       readonly content: ServerAcl;
-      /** It stands there already; only these servers are to be told of it. */
-      readonly newcomers?: readonly ServerName[];
+      /** The room has this ACL already; it is sent anew for these servers alone. */
+      readonly lateServers?: readonly ServerName[];
     }
   | { readonly kind: "read_only"; readonly level: number; readonly content: PowerContent };
 
@@ -28,10 +34,10 @@ export interface Obstacle {
 }
 
 export interface RoomPlan {
-  /** Whoever acts; undefined when nobody can. */
+  /** The local user who takes the steps; undefined when nobody can. */
   readonly actor: UserId | undefined;
-  /** In order. Behind bans the room is read again before anything else is planned. */
-  readonly acts: readonly RoomAct[];
+  /** In order. After bans the room is read again before anything else is planned. */
+  readonly steps: readonly RoomStep[];
   readonly obstacles: readonly Obstacle[];
   /** Closing partners that the room concerns: now present, or banned from it by us. */
   readonly concerned: readonly ClosingPartner[];
@@ -40,11 +46,11 @@ export interface RoomPlan {
 export interface PlanContext {
   readonly intent: RoomsIntent;
   readonly operator: UserId;
-  /** Closing partners that something was done about in this room before. */
+  /** Closing partners on whose account this plane has changed the room before. */
   readonly journaled: ReadonlySet<string>;
   /** Users for whom the homeserver lends no token. */
   readonly unusable: ReadonlySet<UserId>;
-  /** Unix time in milliseconds. Absent: nobody is looked for who came after an ACL. */
+  /** Unix time in milliseconds. Absent: servers that joined after an ACL are not searched for. */
   readonly now?: number;
 }
 
@@ -53,7 +59,7 @@ const LEVEL_MAX = 2 ** 53 - 1;
 const MODERATOR = 50;
 const ADMINISTRATOR = 100;
 
-/** Whether a room is ours: made by a user of this homeserver. */
+/** Whether a room was created by a user of this homeserver. */
 export function isOurs(room: RoomState, own: string): boolean {
   return room.creator !== undefined && serverOf(room.creator) === own;
 }
@@ -65,7 +71,7 @@ export function planRoom(room: RoomState, context: PlanContext): RoomPlan {
     ({ serverName }) => (present.get(serverName)?.length ?? 0) > 0 || context.journaled.has(serverName),
   );
   const { actor, reason: absence } = chooseActor(room, context);
-  const acts: RoomAct[] = [];
+  const steps: RoomStep[] = [];
   const obstacles: Obstacle[] = [];
   const block = (partner: string, reason: RoomReason) => {
     obstacles.push({ partner: partner as ServerName, reason });
@@ -74,42 +80,40 @@ export function planRoom(room: RoomState, context: PlanContext): RoomPlan {
   if (actor === undefined) {
     const isOpen = (server: string) => (present.get(server)?.length ?? 0) > 0 || !isDenied(room, server);
     for (const { serverName } of concerned) if (isOpen(serverName)) block(serverName, absence ?? "left");
-    return { actor, acts, obstacles, concerned };
+    return { actor, steps, obstacles, concerned };
   }
 
   if (concerned.length > 0) {
     const raised = raiseInvite(room, actor, intent);
-    if (raised !== undefined) acts.push(raised);
+    if (raised !== undefined) steps.push(raised);
   }
   for (const { serverName } of concerned) {
     const kept = new Set<RoomReason>();
     for (const user of present.get(serverName) ?? []) {
       if (mayBan(room.power, actor, user)) {
-        acts.push({ kind: "ban", partner: serverName as ServerName, user });
+        steps.push({ kind: "ban", partner: serverName as ServerName, user });
       } else kept.add(whyNotBanned(room, actor, user));
     }
     for (const reason of kept) block(serverName, reason);
   }
-  if (acts.some(({ kind }) => kind === "ban")) return { actor, acts, obstacles, concerned };
+  if (steps.some(({ kind }) => kind === "ban")) return { actor, steps, obstacles, concerned };
 
   const acl = planAcl(room, actor, context, concerned);
-  if ("content" in acl) acts.push({ kind: "set_acl", ...acl });
+  if ("content" in acl) steps.push({ kind: "set_acl", ...acl });
   else for (const one of acl.obstacles) block(one.partner, one.reason);
 
   const ending = concerned.filter(({ after }) => after === "read_only" || after === "retire");
-  const act = ending.length === 0 ? undefined : makeReadOnly(room, actor);
-  if (act !== undefined && maySend(room.power, actor, "m.room.power_levels")) acts.push(act);
-  else if (act !== undefined) for (const { serverName } of ending) block(serverName, "not_read_only");
-  return { actor, acts, obstacles, concerned };
+  const step = ending.length === 0 ? undefined : makeReadOnly(room, actor);
+  if (step !== undefined && maySend(room.power, actor, "m.room.power_levels")) steps.push(step);
+  else if (step !== undefined) for (const { serverName } of ending) block(serverName, "not_read_only");
+  return { actor, steps, obstacles, concerned };
 }
 
 function isDenied(room: RoomState, server: string): boolean {
   return room.acl !== undefined && deniedByEnforcement(room.acl.content, server);
 }
 
-/**
- * The local user with the most power, the operator before others who have enough; why there is none.
- */
+/** The local user with the most power, the operator before others with the same; or why there is none. */
 function chooseActor(
   room: RoomState,
   { intent, operator, unusable }: PlanContext,
@@ -124,7 +128,7 @@ function chooseActor(
   return { actor: best };
 }
 
-function raiseInvite(room: RoomState, actor: UserId, { own, closing }: RoomsIntent): RoomAct | undefined {
+function raiseInvite(room: RoomState, actor: UserId, { own, closing }: RoomsIntent): RoomStep | undefined {
   const { content } = room.power;
   if (content === undefined || !maySend(room.power, actor, "m.room.power_levels")) return undefined;
   const closed = new Set<string>(closing.map(({ serverName }) => serverName));
@@ -155,16 +159,16 @@ function planAcl(
   { intent, now }: PlanContext,
   concerned: readonly ClosingPartner[],
 ):
-  | { readonly content: ServerAcl; readonly newcomers?: readonly ServerName[] }
+  | { readonly content: ServerAcl; readonly lateServers?: readonly ServerName[] }
   | { readonly obstacles: readonly Obstacle[] } {
   const closing = intent.closing.map(({ serverName }) => serverName);
   const desired = desiredAcl(room, intent);
   if (desired === undefined) return { obstacles: [] };
   if (isSameAcl(room.acl?.content, desired)) {
-    const newcomers = now === undefined ? [] : cameAfterAcl(room, intent, now);
-    const content = newcomers.length === 0 ? undefined : inAnotherOrder(namesOf(room));
+    const lateServers = now === undefined ? [] : joinedAfterAcl(room, intent, now);
+    const content = lateServers.length === 0 ? undefined : reorderedAcl(namesOf(room));
     return content !== undefined && maySend(room.power, actor, "m.room.server_acl")
-      ? { content, newcomers }
+      ? { content, lateServers }
       : { obstacles: [] };
   }
   const isOwnRoom = isOurs(room, intent.own);
@@ -177,7 +181,7 @@ function planAcl(
   const cut = deniedRetained(room, desired, intent);
   if (cut.length === 0) return { content: desired };
   if (stillOpen.length > 0) return obstacle("would_deny_retained");
-  // Nobody is closing: whoever the registry does not know is named instead.
+  // No partner is closing: the servers that the registry does not know are named instead.
   return {
     obstacles: cut.map((server) => ({ partner: server as ServerName, reason: "would_deny_retained" })),
   };
@@ -191,13 +195,13 @@ export function deniedRetained(room: RoomState, acl: ServerAcl, intent: RoomsInt
   return (
     [...new Set([intent.own, ...ours, ...joined])]
       .filter((server) => deniedByEnforcement(acl, server))
-      // What denies it already is not made worse, unless it is ourselves.
+      // A server that the present ACL denies already loses nothing, unless it is our own.
       .filter((server) => server === intent.own || !isDenied(room, server))
       .sort()
   );
 }
 
-/** Ours: exactly whom the registry admits. Somebody else's: what stands there, less the closing partners. */
+/** In a room of ours, exactly whom the registry admits; elsewhere, the present ACL less the closing partners. */
 function desiredAcl(room: RoomState, intent: RoomsIntent): ServerAcl | undefined {
   if (!isFederated(room, intent.own)) return undefined;
   if (isOurs(room, intent.own)) return serverAcl(intent.allow);
@@ -228,10 +232,65 @@ function namesOf(room: RoomState): ServerAcl {
   return { allow: names(allow), deny: names(deny), allow_ip_literals: allow_ip_literals !== false };
 }
 
-function makeReadOnly(room: RoomState, actor: UserId): RoomAct | undefined {
+function makeReadOnly(room: RoomState, actor: UserId): RoomStep | undefined {
   const { content } = room.power;
   if (content === undefined) return undefined;
   const level = Math.min(levelOf(room.power, actor), ADMINISTRATOR);
   const raised = readOnly(content, level);
   return raised === undefined ? undefined : { kind: "read_only", level, content: raised };
+}
+
+/**
+ * A room's state after one step of ours, if nobody else has changed the room since it was read: whoever relies on it
+ * reads the room once more at the end.
+ * @param event the event that the step has made
+ */
+export function stateAfter(state: RoomState, step: RoomStep, actor: UserId, event: EventId): RoomState {
+  switch (step.kind) {
+    case "ban": {
+      const banned = { membership: "ban", sender: actor, eventId: event } as const;
+      return { ...state, members: new Map(state.members).set(step.user, banned) };
+    }
+    case "set_acl": {
+      const content = { ...step.content };
+      const single = new Map(state.single).set("m.room.server_acl", content);
+      return { ...state, single, acl: { content, eventId: event } };
+    }
+    case "raise_invite":
+    case "read_only": {
+      const single = new Map(state.single).set("m.room.power_levels", step.content);
+      return { ...state, single, power: { ...state.power, content: step.content } };
+    }
+  }
+}
+
+/**
+ * Servers that joined a room after its ACL was set, and so may not enforce it. A homeserver that is invited looks up
+ * the ACL of a room of which it has no state, caches that there is none, and keeps that answer when the ACL comes with
+ * the join: Synapse drops it only with the next ACL event. Times are other servers' claims: one that lies in the
+ * future is ignored, so that a server whose clock is ahead is not sent the ACL again and again.
+ * @param now Unix time in milliseconds
+ */
+export function joinedAfterAcl(room: RoomState, { own, closing }: RoomsIntent, now: number): ServerName[] {
+  const setAt = room.acl?.at;
+  if (setAt === undefined || closing.length === 0) return [];
+  const passedOver = new Set([own, ...closing.map(({ serverName }) => serverName)]);
+  const isLate = new Map<ServerName, boolean>();
+  for (const [user, { membership, at }] of room.members) {
+    const server = serverOf(user);
+    if (membership !== "join" || passedOver.has(server)) continue;
+    // A user of it who was there before had every ACL since sent to that server.
+    const joinedLater = at !== undefined && at > setAt && at <= now;
+    isLate.set(server, joinedLater && isLate.get(server) !== false);
+  }
+  return [...isLate].flatMap(([server, late]) => (late ? [server] : [])).sort();
+}
+
+/** The same ACL in another order: a homeserver makes no event of content that the room has already. */
+export function reorderedAcl({ allow, deny, ...rest }: ServerAcl): ServerAcl | undefined {
+  const [first, ...others] = allow;
+  if (first !== undefined && others.length > 0) return { ...rest, allow: [...others, first], deny };
+  const [denied, ...more] = deny;
+  if (denied !== undefined && more.length > 0) return { ...rest, allow, deny: [...more, denied] };
+  return undefined;
 }

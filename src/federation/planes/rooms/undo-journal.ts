@@ -1,6 +1,6 @@
-// What was done to rooms because of one partner, and what stood there before: the only way back.
+// What was done to rooms because of one partner, and their state before: what reopening works from.
 // One file a partner, a JSON line an entry. Invariants: an entry is flushed to disk before the act that it
-// announces; what stood there before is written once and never overwritten; a last line that was cut off by a
+// announces; the state before is written once and never overwritten; a last line that was cut off by a
 // crash is dropped; nothing here is content: room, user, event and server names, levels.
 import { mkdirSync } from "node:fs";
 import { type FileHandle, open, readdir, rm } from "node:fs/promises";
@@ -94,7 +94,7 @@ type EntryOf<Act extends JournalEntry["act"]> = Extract<JournalEntry, { act: Act
 
 export interface BanRecord {
   readonly before: "join" | "invite" | "knock";
-  /** Undefined when a crash came between the ban and its entry; then whoever was to ban is looked at. */
+  /** Undefined when a crash came between the ban and its entry; then the user who was to ban identifies it. */
   readonly event: EventId | undefined;
   readonly actor: UserId;
 }
@@ -155,9 +155,9 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
   }
 }
 
-/** What a journal says, for whoever only looks. */
+/** What a journal says, for reading. */
 export interface RoomRecords {
-  /** What is known of a room; undefined when nothing of it is to be taken back. */
+  /** The record of a room; undefined when nothing of it is to be taken back. */
   room(room: RoomId): RoomRecord | undefined;
   readonly rooms: readonly RoomRecord[];
 }
@@ -179,7 +179,7 @@ export async function journaledPartners(folder: string): Promise<readonly Server
     .sort();
 }
 
-/** The journal of one partner, open for more. */
+/** The journal of one partner, open for writing. */
 export class Journal implements RoomRecords {
   readonly server: ServerName;
   readonly #file: FileHandle;
@@ -202,7 +202,7 @@ export class Journal implements RoomRecords {
     const path = fileOf(folder, server);
     const text = readIfPresent(path);
     const rooms = replay(text ?? "", path);
-    // Behind a line that was cut off, another would be unreadable.
+    // A line that follows one that was cut off would be unreadable.
     if (text !== undefined && text !== "" && !text.endsWith("\n")) {
       writeWhole(path, text.slice(0, text.lastIndexOf("\n") + 1), PRIVATE);
     }
@@ -234,7 +234,7 @@ export class Journal implements RoomRecords {
       });
       return this.#flushing;
     }
-    // What is written just now may not hold these entries: whoever comes first after it writes them.
+    // The flush under way may not hold these entries; the first caller after it starts another.
     await before;
     if (this.#waiting.length > 0 || this.#flushing !== undefined) await this.append();
   }
@@ -244,7 +244,7 @@ export class Journal implements RoomRecords {
     await this.#file.close();
   }
 
-  /** Closes it, and removes the file when nothing in it can be taken back any more. */
+  /** Closes it, and removes the file when nothing in it is left to be taken back. */
   async finish(folder: string): Promise<void> {
     await this.close();
     if (this.#rooms.size > 0) return;

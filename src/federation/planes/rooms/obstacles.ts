@@ -1,6 +1,5 @@
-// Why a room is not where it should be: the closed set of reasons that the rooms plane names, and what an
-// operator does about each. Published in docs/reference/rooms-plane.md.
-
+// Why a room is not where it should be: the closed set of reasons that the rooms plane names, and what an operator
+// does about each. Published in docs/reference/rooms-plane.md.
 export const ROOM_REASONS = {
   no_power:
     "Have somebody with the power in the room raise one of our users, or set whenUnclosable to replace.",

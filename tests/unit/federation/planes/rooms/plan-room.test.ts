@@ -3,14 +3,14 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { EventId, RoomId, UserId } from "../../../../../src/domain/identifiers.ts";
 import { aclAllow, deniedByEnforcement } from "../../../../../src/federation/planes/rooms/acl.ts";
-import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/intent.ts";
-import { planRoom, type RoomAct } from "../../../../../src/federation/planes/rooms/plan.ts";
-import { levelOf } from "../../../../../src/federation/planes/rooms/power.ts";
+import { planRoom, type RoomStep } from "../../../../../src/federation/planes/rooms/plan-room.ts";
+import { levelOf } from "../../../../../src/federation/planes/rooms/power-levels.ts";
 import {
   type Member,
   presentOf,
   type RoomState,
 } from "../../../../../src/federation/planes/rooms/room-state.ts";
+import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/rooms-intent.ts";
 
 const OWN = "a.test:1";
 const PARTNER = "b.test:2";
@@ -29,7 +29,7 @@ const INTENT: RoomsIntent = {
 const USERS = [OWN, PARTNER, RETAINED, STRANGER].flatMap((server) =>
   ["one", "two"].map((name) => `@${name}:${server}` as UserId),
 );
-const ORDER: Readonly<Record<RoomAct["kind"], number>> = {
+const ORDER: Readonly<Record<RoomStep["kind"], number>> = {
   raise_invite: 0,
   ban: 1,
   set_acl: 2,
@@ -74,64 +74,65 @@ const plan = (room: RoomState) =>
     unusable: new Set(),
   });
 
-/** What a homeserver would make of the acts. */
-function afterActs(room: RoomState, acts: readonly RoomAct[], by: UserId): RoomState {
-  const one = (state: RoomState, act: RoomAct): RoomState => {
-    switch (act.kind) {
+/** What a homeserver would make of the steps. */
+function afterSteps(room: RoomState, steps: readonly RoomStep[], by: UserId): RoomState {
+  const one = (state: RoomState, step: RoomStep): RoomState => {
+    switch (step.kind) {
       case "ban":
         return {
           ...state,
-          members: new Map(state.members).set(act.user, {
+          members: new Map(state.members).set(step.user, {
             membership: "ban",
             sender: by,
             eventId: "$b" as EventId,
           }),
         };
       case "set_acl":
-        return { ...state, acl: { content: act.content, eventId: "$n" as EventId } };
+        return { ...state, acl: { content: step.content, eventId: "$n" as EventId } };
       default:
         return {
           ...state,
-          power: { ...state.power, content: { ...act.content, invite: Math.max(...invites(state, act)) } },
+          power: { ...state.power, content: { ...step.content, invite: Math.max(...invites(state, step)) } },
         };
     }
   };
   let state = room;
-  for (const act of acts) state = one(state, act);
+  for (const step of steps) state = one(state, step);
   return state;
 }
 
-function invites(state: RoomState, act: Extract<RoomAct, { content: object }>): number[] {
-  return [state.power.content, act.content as Record<string, unknown>].map((one) =>
+function invites(state: RoomState, step: Extract<RoomStep, { content: object }>): number[] {
+  return [state.power.content, step.content as Record<string, unknown>].map((one) =>
     Number(one?.["invite"] ?? 0),
   );
 }
 
 describe("rooms plan", () => {
-  it("in any room acts come in order, within power, and never against a server that stays [PLN-2]", () => {
+  it("in any room steps come in order, within power, and never against a server that stays [PLN-2]", () => {
     fc.assert(
       fc.property(rooms, (room) => {
-        const { acts, actor } = plan(room);
-        const kinds = acts.map(({ kind }) => ORDER[kind]);
+        const { steps, actor } = plan(room);
+        const kinds = steps.map(({ kind }) => ORDER[kind]);
         assert.deepEqual(
           kinds,
           [...kinds].sort((one, other) => one - other),
         );
-        if (acts.some(({ kind }) => kind === "ban")) assert.ok(!acts.some(({ kind }) => kind === "set_acl"));
-        for (const act of acts) {
+        if (steps.some(({ kind }) => kind === "ban"))
+          assert.ok(!steps.some(({ kind }) => kind === "set_acl"));
+        for (const step of steps) {
           assert.ok(actor !== undefined);
-          if (act.kind === "ban") {
-            assert.ok(act.user.endsWith(`:${PARTNER}`));
-            assert.ok(levelOf(room.power, actor) > levelOf(room.power, act.user));
+          if (step.kind === "ban") {
+            assert.ok(step.user.endsWith(`:${PARTNER}`));
+            assert.ok(levelOf(room.power, actor) > levelOf(room.power, step.user));
           }
-          if (act.kind === "set_acl") {
+          if (step.kind === "set_acl") {
             const joined = [...room.members].filter(([, { membership }]) => membership === "join");
             for (const [user] of joined) {
               const server = user.slice(user.indexOf(":") + 1);
-              if (server !== PARTNER) assert.ok(!deniedByEnforcement(act.content, server), server);
+              if (server !== PARTNER) assert.ok(!deniedByEnforcement(step.content, server), server);
             }
-            assert.ok(!deniedByEnforcement(act.content, OWN));
-            assert.ok(deniedByEnforcement(act.content, PARTNER));
+            assert.ok(!deniedByEnforcement(step.content, OWN));
+            assert.ok(deniedByEnforcement(step.content, PARTNER));
           }
         }
       }),
@@ -143,11 +144,11 @@ describe("rooms plan", () => {
       fc.property(rooms, (room) => {
         let state = room;
         for (let round = 0; round < 3; round++) {
-          const { acts, actor } = plan(state);
-          if (actor !== undefined) state = afterActs(state, acts, actor);
+          const { steps, actor } = plan(state);
+          if (actor !== undefined) state = afterSteps(state, steps, actor);
         }
-        const { acts, obstacles } = plan(state);
-        assert.deepEqual(acts, []);
+        const { steps, obstacles } = plan(state);
+        assert.deepEqual(steps, []);
         if (obstacles.length === 0) assert.deepEqual(presentOf(state, PARTNER), []);
       }),
     );

@@ -5,8 +5,8 @@ import { deniedByEnforcement, type FoundAcl } from "../../../../../src/federatio
 import {
   enforceAtHome,
   enforceAtRetained,
-  isToBeShown,
-} from "../../../../../src/federation/planes/rooms/enforcement.ts";
+  mustBeProven,
+} from "../../../../../src/federation/planes/rooms/acl-enforcement.ts";
 import type { RoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 
@@ -64,12 +64,12 @@ describe("rooms enforcement", () => {
 
   it("other servers are asked for an ACL that keeps somebody out or was set now, for no other [PLN-2]", () => {
     const closing = [{ serverName: "b.test" }];
-    assert.equal(isToBeShown(STATE, closing, false), true);
+    assert.equal(mustBeProven(STATE, closing, false), true);
     // The partner's own room, whose ACL is not ours to set: nobody is waited for there.
     const theirs = { acl: { content: CLOSING, eventId: "$theirs" as EventId } };
-    assert.equal(isToBeShown(theirs, closing, false), false);
-    assert.equal(isToBeShown(theirs, closing, true), true);
-    assert.equal(isToBeShown({ acl: undefined }, closing, true), false);
+    assert.equal(mustBeProven(theirs, closing, false), false);
+    assert.equal(mustBeProven(theirs, closing, true), true);
+    assert.equal(mustBeProven({ acl: undefined }, closing, true), false);
   });
 
   const CAROL = "@carol:c.test" as UserId;

@@ -3,8 +3,7 @@ import { describe, it } from "node:test";
 import type { EventId, RoomId, ServerName, UserId } from "../../../../../src/domain/identifiers.ts";
 import type { StateEvent } from "../../../../../src/federation/homeserver/operator.ts";
 import { serverAcl } from "../../../../../src/federation/planes/rooms/acl.ts";
-import { afterAct } from "../../../../../src/federation/planes/rooms/after-act.ts";
-import type { RoomAct } from "../../../../../src/federation/planes/rooms/plan.ts";
+import { type RoomStep, stateAfter } from "../../../../../src/federation/planes/rooms/plan-room.ts";
 import { readRoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
 
 const ROOM = "!room" as RoomId;
@@ -24,7 +23,7 @@ const ROOM_EVENTS = [
 const levels = { users: { [ALICE]: 100 }, invite: 50 };
 const acl = serverAcl(["a.test", "c.test"]);
 
-const ACTS: readonly (readonly [RoomAct, StateEvent])[] = [
+const ACTS: readonly (readonly [RoomStep, StateEvent])[] = [
   [{ kind: "raise_invite", level: 50, content: levels }, event("m.room.power_levels", "", levels, NEW)],
   [
     { kind: "read_only", level: 100, content: { ...levels, events_default: 100 } },
@@ -44,7 +43,7 @@ describe("rooms after act", () => {
         ({ type, state_key }) => type !== made.type || state_key !== made.state_key,
       );
       const shown = readRoomState(ROOM, [...others, made]);
-      const taken = afterAct(readRoomState(ROOM, ROOM_EVENTS), act, ALICE, NEW);
+      const taken = stateAfter(readRoomState(ROOM, ROOM_EVENTS), act, ALICE, NEW);
       assert.deepEqual(
         JSON.parse(JSON.stringify(plain(taken))),
         JSON.parse(JSON.stringify(plain(shown))),

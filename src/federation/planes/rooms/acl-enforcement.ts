@@ -1,15 +1,15 @@
-// Whether an ACL is enforced, which its state event does not prove: by the homeserver's own enforcing cache,
-// and at each retained server by its having the event.
-// Invariants: a room counts as enforced only by an answer that was received after its last change; a stale
-// entry is repaired and asked for again; nobody is waited for beyond the time-out.
+// Whether an ACL is enforced, which its state event does not prove: by the homeserver's own enforcing cache, and at
+// each retained server by its having the event.
+// Invariants: a room counts as enforced only by an answer that was received after its last change; a stale entry is
+// repaired and queried again; no server is waited for beyond the time-out.
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { deniedByEnforcement, type FoundAcl } from "./acl.ts";
-import type { RoomReason } from "./reasons.ts";
+import type { RoomReason } from "./obstacles.ts";
 import { joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
 
-/** Not enforced, where and why. */
+/** Where an ACL is not enforced, and why. */
 export interface EnforcementGap {
   readonly room: RoomId;
   /** Own server, or the retained one. */
@@ -17,7 +17,7 @@ export interface EnforcementGap {
   readonly reason: Extract<RoomReason, "stale_at_home" | "unproven_at_home" | "unproven_at_retained">;
 }
 
-/** What was seen of the homeserver's cache. */
+/** What one pass found in the homeserver's cache. */
 export interface EnforcementCounts {
   checked: number;
   stale: number;
@@ -27,15 +27,15 @@ export interface EnforcementCounts {
 
 const HOME_POLL_MS = 25;
 const RETAINED_POLL_FIRST_MS = 25;
-/** While a server goes on showing events. */
+/** While a server still shows further events. */
 const RETAINED_POLL_BEHIND_MS = 200;
 const RETAINED_POLL_MAX_MS = 1_000;
 const RETAINED_AT_ONCE = 8;
-/** A server that has shown no event for so long is sent new ones, which have it look for what it lacks. */
+/** A server that has shown no event for so long is sent new ones, which make it fetch what it lacks. */
 const RESEND_AFTER_MS = 3_000;
 
 /**
- * Asks the homeserver what it enforces, repairs what is stale, and asks again.
+ * Queries what the homeserver enforces, repairs a stale entry, and queries again.
  * @param before the ACL that stood there before the last change of it; undefined where there was none
  * @returns undefined once it enforces what the state says
  */
@@ -51,43 +51,43 @@ export async function enforceAtHome(
   const deadline = clock.now() + session.enforcementTimeoutMs;
   counts.checked += 1;
   let isStale = false;
-  for (const server of serversToAskOf(session, state, before)) {
+  for (const server of serversToQuery(session, state, before)) {
     const expected = state.acl === undefined || !deniedByEnforcement(state.acl.content, server);
     for (;;) {
-      const seen = await home.enforcement(state.roomId, server).catch((error: unknown) => {
+      const observed = await home.enforcement(state.roomId, server).catch((error: unknown) => {
         if (isRefusal(error)) return null;
         return undefined;
       });
-      if (seen === null) return gap("unproven_at_home");
-      if (seen === undefined && clock.now() >= deadline) return gap("unproven_at_home");
+      if (observed === null) return gap("unproven_at_home");
+      if (observed === undefined && clock.now() >= deadline) return gap("unproven_at_home");
       const isEnforced =
-        seen?.enforces_state === true &&
-        seen.allowed === expected &&
-        seen.state_event_id === (state.acl?.eventId ?? null);
+        observed?.enforces_state === true &&
+        observed.allowed === expected &&
+        observed.state_event_id === (state.acl?.eventId ?? null);
       if (isEnforced) break;
-      // Somebody has set another ACL since: what it says is looked at when the room is read again.
-      if (seen !== undefined && seen.state_event_id !== (state.acl?.eventId ?? null)) break;
-      if (seen !== undefined && !isStale) {
+      // Somebody has set another ACL since, which counts when the room is read again.
+      if (observed !== undefined && observed.state_event_id !== (state.acl?.eventId ?? null)) break;
+      if (observed !== undefined && !isStale) {
         isStale = true;
         counts.stale += 1;
       }
       if (clock.now() >= deadline) return gap("stale_at_home");
       await home.refresh(state.roomId).catch(() => undefined);
-      if (seen === undefined) await clock.sleep(HOME_POLL_MS);
+      if (observed === undefined) await clock.sleep(HOME_POLL_MS);
     }
   }
   if (isStale) counts.repaired += 1;
   return undefined;
 }
 
-/** How many partners are asked about in a room that concerns none of them in particular. */
-const ASKED_MAX = 4;
+/** How many partners are queried for in a room that concerns none of them in particular. */
+const QUERIED_MAX = 4;
 
 /**
- * Servers of which the homeserver's answer tells whether its cache is the last ACL or the one before: whoever
- * is treated otherwise by it, and whoever the room concerns.
+ * Servers whose answer shows whether the homeserver's cache holds the last ACL or the one before: one that the two
+ * treat differently, and those that the room concerns.
  */
-function serversToAskOf(
+function serversToQuery(
   session: RoomsSession,
   state: RoomState,
   before: FoundAcl | undefined,
@@ -103,17 +103,17 @@ function serversToAskOf(
   const changed = [...partners, ...retained].find(
     (server) => isDenied(before, server) !== isDenied(state.acl?.content, server),
   );
-  const asked = new Set(changed === undefined ? here : [changed, ...here]);
-  if (asked.size > 0) return [...asked];
-  return partners.length > 0 ? partners.slice(0, ASKED_MAX) : [own];
+  const queried = new Set(changed === undefined ? here : [changed, ...here]);
+  if (queried.size > 0) return [...queried];
+  return partners.length > 0 ? partners.slice(0, QUERIED_MAX) : [own];
 }
 
 /**
- * Whether other servers are to show a room's ACL: one that is of our making, or keeps somebody out whom it
- * concerns. One of others' that lets them all in proves nothing by being there; and whoever was put out of that
- * room meanwhile would be shown nothing of it.
+ * Whether other servers must show a room's ACL: one that is of our making, or that denies a partner whom the room
+ * concerns. An ACL of others that denies none of them proves nothing, and a server that was put out of the room
+ * meanwhile would not be shown it.
  */
-export function isToBeShown(
+export function mustBeProven(
   { acl }: Pick<RoomState, "acl">,
   concerned: readonly { readonly serverName: string }[],
   isOfOurs: boolean,
@@ -132,8 +132,8 @@ export function retainedServers(session: RoomsSession, state: RoomState): readon
 }
 
 /**
- * Asks every retained server for the ACL event of every room, server by server within one time-out each, and
- * sends the ACL anew where a server does not show it.
+ * Requests the ACL event of every room from every retained server, within one time-out a server, and sends the ACL
+ * anew where a server does not show it.
  */
 export async function enforceAtRetained(
   session: RoomsSession,
@@ -141,7 +141,7 @@ export async function enforceAtRetained(
   counts: EnforcementCounts,
 ): Promise<readonly EnforcementGap[]> {
   const waiting = new Map<ServerName, RoomId[]>();
-  /** Of each room, every ACL event of ours that proves it: the last, or one sent again. */
+  /** The ACL event of each room whose presence proves it: the last, or the one sent again. */
   const proofs = new Map<RoomId, Proof>();
   for (const state of rooms) {
     if (state.acl === undefined) continue;
@@ -151,7 +151,7 @@ export async function enforceAtRetained(
     }
   }
   const gaps = await Promise.all(
-    [...waiting].map(([server, waitingRooms]) => askServer(session, server, waitingRooms, proofs, counts)),
+    [...waiting].map(([server, waitingRooms]) => awaitServer(session, server, waitingRooms, proofs, counts)),
   );
   return gaps.flat();
 }
@@ -161,7 +161,7 @@ interface Proof {
   resending: Promise<void> | undefined;
 }
 
-async function askServer(
+async function awaitServer(
   session: RoomsSession,
   server: ServerName,
   rooms: readonly RoomId[],
@@ -177,7 +177,7 @@ async function askServer(
   let progressAt = startedAt;
   let isResent = false;
   for (;;) {
-    const { shown, asked } = await askUntilNone(missing, from, async (room) => {
+    const { shown, asked } = await requestUntilNoneShown(missing, from, async (room) => {
       const remainingMs = deadline - clock.now();
       const event = proofs.get(room)?.event;
       if (event === undefined || remainingMs <= 0) return false;
@@ -203,12 +203,12 @@ async function askServer(
 }
 
 /**
- * Asks about few rooms at a time, and stops at the first few of which none is shown, so that a server that is
- * behind is not kept busy with questions. Half of them are the longest missing, because a server takes events
- * in about the order in which they were made; half are others, because some it may never show.
+ * Requests few rooms at a time, and stops at the first few of which none is shown, so that a server that is behind is
+ * not kept busy with requests. Half of them are missing the longest, because a server takes events in about the order
+ * in which they were made; half are others, because it may never show some.
  * @param from where the others begin
  */
-async function askUntilNone(
+async function requestUntilNoneShown(
   rooms: readonly RoomId[],
   from: number,
   ask: (room: RoomId) => Promise<boolean>,
@@ -267,7 +267,7 @@ function resendOnce(
 }
 
 /**
- * Sends a room's ACL once more. A homeserver makes no event of what stands there already, so the same names
+ * Sends a room's ACL once more. A homeserver makes no event of content that the room has already, so the same names
  * are written in another order.
  */
 async function resend(
@@ -278,9 +278,9 @@ async function resend(
 ): Promise<void> {
   const state = await readRoom(session, room);
   if (state?.acl === undefined) return;
-  const { actor, acts } = planFor(session, state);
+  const { actor, steps } = planFor(session, state);
   const [first, ...others] = Array.isArray(state.acl.content.allow) ? state.acl.content.allow : [];
-  if (actor === undefined || acts.length > 0 || others.length === 0) return;
+  if (actor === undefined || steps.length > 0 || others.length === 0) return;
   const acting = await actingAs(session, actor);
   if (acting === undefined) return;
   const content = { ...state.acl.content, allow: [...others, first] };

@@ -1,6 +1,6 @@
 // Which rooms there are, found from the homeserver and from no list that somebody keeps.
-// Invariant: a room is found by its listing, by what was sent to a partner's server, and by the partner's own
-// users, because each alone has gaps: the listing lags behind, and not every server was ever sent something.
+// Invariant: a room is found by its listing, by events sent to a partner's server, and by the partner's own users,
+// because each alone has gaps: the listing lags behind, and not every server was sent an event.
 import type { RoomId, ServerName, UserId } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { presentOf, type RoomState } from "./room-state.ts";
@@ -18,7 +18,7 @@ export async function listRooms(
   return [...new Set([...listed.map(({ roomId }) => roomId), ...sentTo.flat()])];
 }
 
-/** Further rooms that the partners' users seen so far are in, or invited to. */
+/** Further rooms that the partners' users found so far are in, or invited to. */
 export async function roomsOfUsers(
   { operator }: Pick<RoomsSession, "operator">,
   users: readonly UserId[],

@@ -1,17 +1,17 @@
 // Lets partners back into the rooms that they were taken out of, from the journals.
-// Invariants: in each room the ACL is restored and seen to be enforced, stale entries repaired, before a ban is
-// lifted; people are invited when all bans are; a record ends only when everything that can be taken back was;
+// Invariants: in each room the ACL is restored and observed to be enforced, stale entries repaired, before a ban is
+// lifted; people are invited when all bans are lifted; a record ends only when everything that can be taken back is;
 // what cannot come back is named.
 import type { ServerName } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { OutOfReach } from "../plane.ts";
-import { type EnforcementCounts, enforceAtHome, enforceAtRetained } from "./enforcement.ts";
+import { type EnforcementCounts, enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
 import { type InvitationCounts, inviteAgain, replacementOf } from "./invite-again.ts";
-import type { RoomRecord } from "./journal.ts";
-import { ROOM_REASONS, type RoomReason } from "./reasons.ts";
+import { ROOM_REASONS, type RoomReason } from "./obstacles.ts";
 import { reopenAcl, reopenMembers } from "./reopen-room.ts";
 import type { RoomState } from "./room-state.ts";
 import { journalOf, ROOMS_AT_ONCE, type RoomsSession } from "./session.ts";
+import type { RoomRecord } from "./undo-journal.ts";
 
 export interface Reopened {
   readonly changed: boolean;
@@ -75,10 +75,10 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
 }
 
 /**
- * Notes of every room of a partner that is removed for good that it is: whoever admits it again makes a new
- * partnership, and invites whom that is meant for.
+ * Marks every room of a partner that is removed for good: a later re-admission is a new partnership, whose operator
+ * chooses whom to invite.
  */
-export async function noteRemovals(session: RoomsSession): Promise<void> {
+export async function markRemoved(session: RoomsSession): Promise<void> {
   for (const { serverName, mode } of session.intent.closing) {
     if (mode !== "removed") continue;
     const journal = journalOf(session, serverName as ServerName);

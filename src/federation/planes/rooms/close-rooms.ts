@@ -1,0 +1,285 @@
+// One pass over all rooms that closes them to the closing partners.
+// Invariants: a room is reported closed only after its state, its enforcement at home and at every retained
+// server were observed to be right; one room's failure does not keep others from being closed; every room that is
+// not where it should be is named with its reason.
+import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
+import type { OutOfReach } from "../plane.ts";
+import {
+  type EnforcementCounts,
+  type EnforcementGap,
+  enforceAtHome,
+  enforceAtRetained,
+  mustBeProven,
+} from "./acl-enforcement.ts";
+import { closeRoom, type SettledRoom, verifyRoom } from "./close-room.ts";
+import { listRooms, roomsOfUsers, usersOf } from "./find-rooms.ts";
+import { ROOM_REASONS, type RoomReason } from "./obstacles.ts";
+import type { Obstacle } from "./plan-room.ts";
+import { replaceRoom, retireRoom } from "./replace-room.ts";
+import { joinedByServer, type RoomState } from "./room-state.ts";
+import type { ClosingPartner } from "./rooms-intent.ts";
+import { journalOf, ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
+
+export interface PassResult {
+  readonly changed: boolean;
+  readonly outOfReach: readonly OutOfReach[];
+}
+
+/** How many times rooms that appear while the pass is under way are included. */
+const WAVES_MAX = 4;
+/** Rooms replaced or retired at once: each costs a homeserver a new room and many invitations. */
+const ENDED_AT_ONCE = 4;
+const NOTE_EVERY = 25;
+const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
+  "no_power",
+  "partner_holds_power",
+  "partner_created",
+  "left",
+]);
+
+/** Brings every room to the intent. */
+export async function closeRooms(session: RoomsSession): Promise<PassResult> {
+  const partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
+  const pass = new ClosingPass(session, partners);
+  await pass.closeAll();
+  // Before rooms are replaced: the new ones are proven when they are made.
+  const touched = pass.touched();
+  const firstGaps = await pass.proveAtRetained(touched);
+  const ended = await endRooms(session, pass);
+  const overtaken = await pass.verify(touched.filter((one) => one.changed && !ended.rooms.has(one.room)));
+  const retainedGaps = [
+    ...firstGaps.filter(({ room }) => !overtaken.some((one) => one.room === room)),
+    ...(await pass.proveAtRetained(overtaken)),
+  ];
+  const gaps = [...pass.homeGaps.values(), ...retainedGaps].filter(({ room }) => !ended.rooms.has(room));
+  pass.noteCounts();
+  const obstacles = [...pass.settled.values()]
+    .filter(({ room }) => !ended.rooms.has(room))
+    .flatMap(({ room, obstacles: some }) => some.map((one) => ({ room, ...one })));
+  return {
+    changed: pass.changed || ended.rooms.size > 0,
+    outOfReach: outOfReach(session, [...obstacles, ...ended.obstacles], gaps, pass.settled),
+  };
+}
+
+/** What one pass has found and done so far. */
+class ClosingPass {
+  /** Every room that the homeserver knows, as the pass has left it. */
+  readonly settled = new Map<RoomId, SettledRoom>();
+  readonly homeGaps = new Map<RoomId, EnforcementGap>();
+  changed = false;
+  readonly #session: RoomsSession;
+  readonly #partners: readonly ServerName[];
+  readonly #counts: EnforcementCounts = { checked: 0, stale: 0, repaired: 0, resent: 0 };
+  readonly #begun = new Set<RoomId>();
+
+  constructor(session: RoomsSession, partners: readonly ServerName[]) {
+    this.#session = session;
+    this.#partners = partners;
+  }
+
+  /** Closes the rooms that are known, then those that appear or are found by the partners' users meanwhile. */
+  async closeAll(): Promise<void> {
+    const session = this.#session;
+    const listed = await listRooms(session, this.#partners);
+    const journaled = [...session.journals.values()].flatMap(({ rooms }) => rooms.map(({ room }) => room));
+    let wave: readonly RoomId[] = [...new Set([...listed, ...journaled])];
+    const count = this.#partners.length;
+    session.note(
+      `${counted(wave.length, "room")} known; ${counted(count, "partner")} ${count === 1 ? "is" : "are"} to be out of them`,
+    );
+    for (let waves = 0; wave.length > 0 && waves < WAVES_MAX; waves++) {
+      await this.#closeWave(wave);
+      const users = new Set([
+        ...usersOf(this.states(), this.#partners),
+        ...bannedUsers(session, this.#partners),
+      ]);
+      const more = await roomsOfUsers(session, [...users], this.#begun);
+      const listedNow = await listRooms(session, this.#partners);
+      wave = [...new Set([...more, ...listedNow])].filter((room) => !this.#begun.has(room));
+    }
+  }
+
+  async #closeWave(rooms: readonly RoomId[]): Promise<void> {
+    for (const room of rooms) this.#begun.add(room);
+    let done = 0;
+    await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
+      await this.close(room);
+      done += 1;
+      if (done % NOTE_EVERY === 0) this.#session.note(`${done} of ${rooms.length} rooms checked`);
+    });
+  }
+
+  async close(room: RoomId): Promise<void> {
+    const one = await closeUnlessGone(this.#session, room);
+    if (one === undefined) return;
+    // A pass that was killed after it set an ACL may have left the homeserver's cache stale.
+    if (isTouched(one) || (this.#session.journals.size > 0 && one.state.acl !== undefined)) {
+      await this.#proveAtHome(one);
+    } else this.settled.set(room, one);
+  }
+
+  async #proveAtHome(one: SettledRoom): Promise<void> {
+    this.settled.set(one.room, one);
+    if (one.changed) this.changed = true;
+    const gap = await enforceAtHome(this.#session, one.state, one.aclBefore, this.#counts);
+    if (gap === undefined) this.homeGaps.delete(one.room);
+    else this.homeGaps.set(one.room, gap);
+  }
+
+  /** Whether retained servers show the ACLs of these rooms, of those at least that are to be kept. */
+  proveAtRetained(rooms: readonly SettledRoom[]): Promise<readonly EnforcementGap[]> {
+    const states = rooms
+      .filter((one) => endOf(one) !== "replace")
+      .filter(({ state, plan, aclChanged }) => mustBeProven(state, plan.concerned, aclChanged))
+      .map(({ state }) => state);
+    return enforceAtRetained(this.#session, states, this.#counts);
+  }
+
+  /**
+   * Reads rooms again: somebody may have come, or set another ACL, since the room was read.
+   * @returns the rooms whose ACL had to be set again
+   */
+  async verify(rooms: readonly SettledRoom[]): Promise<readonly SettledRoom[]> {
+    const overtaken: SettledRoom[] = [];
+    await mapConcurrent(rooms, ROOMS_AT_ONCE, async ({ room }) => {
+      const one = await verifyRoom(this.#session, room);
+      if (one === undefined) return;
+      await this.#proveAtHome(one);
+      if (one.aclChanged) overtaken.push(one);
+    });
+    return overtaken;
+  }
+
+  touched(): readonly SettledRoom[] {
+    return [...this.settled.values()].filter(isTouched);
+  }
+
+  states(): readonly RoomState[] {
+    return [...this.settled.values()].map(({ state }) => state);
+  }
+
+  noteCounts(): void {
+    const { checked, stale, repaired, resent } = this.#counts;
+    if (checked === 0) return;
+    this.#session.note(
+      `asked the own homeserver ${counted(checked, "time")} whether it enforces a room's ACL: ` +
+        `${counted(stale, "time")} it did not yet, ${counted(repaired, "room")} put right` +
+        (resent === 0 ? "" : `; ${counted(resent, "ACL")} sent again to servers that stay in the rooms`),
+    );
+  }
+}
+
+function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? "" : "s"}`;
+}
+
+/** Whether this pass has to prove that the room's state is enforced. */
+function isTouched({ aclChanged, plan }: SettledRoom): boolean {
+  return aclChanged || plan.concerned.length > 0;
+}
+
+/** Users of the partners whom this plane banned: they may be in rooms that no listing names. */
+function bannedUsers({ journals }: RoomsSession, partners: readonly ServerName[]) {
+  return partners.flatMap((partner) =>
+    (journals.get(partner)?.rooms ?? []).flatMap(({ bans }) => [...bans.keys()]),
+  );
+}
+
+async function closeUnlessGone(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
+  const records = session.intent.closing.map(({ serverName }) => recordOf(session, serverName, room));
+  if (records.some((record) => record?.gone !== undefined)) {
+    const state = await readRoom(session, room);
+    // A user of ours may have come back to a room that was left for good.
+    if (state === undefined || !joinedByServer(state).has(session.intent.own)) return undefined;
+  }
+  return closeRoom(session, room);
+}
+
+interface Ended {
+  readonly rooms: ReadonlySet<RoomId>;
+  readonly obstacles: readonly (Obstacle & { readonly room: RoomId })[];
+}
+
+/** Replaces and retires the rooms of which the intent says so. */
+async function endRooms(session: RoomsSession, pass: ClosingPass): Promise<Ended> {
+  const rooms = new Set<RoomId>();
+  const obstacles: (Obstacle & { room: RoomId })[] = [];
+  const made: RoomId[] = [];
+  const states = pass.states();
+  await mapConcurrent([...pass.settled.values()], ENDED_AT_ONCE, async (one) => {
+    const { room, state, plan } = one;
+    const end = endOf(one);
+    if (end === undefined) return;
+    const done =
+      end === "replace"
+        ? await replaceRoom(session, state, plan.concerned, states)
+        : await retireRoom(session, state, plan.concerned);
+    rooms.add(room);
+    obstacles.push(...done.obstacles.map((obstacle) => ({ room, ...obstacle })));
+    if (done.replacement !== undefined) made.push(done.replacement);
+    if (done.obstacles.length === 0) {
+      session.note(
+        done.replacement === undefined ? `${room} is left` : `${room} is replaced by ${done.replacement}`,
+      );
+    }
+  });
+  await finishGone(session);
+  await mapConcurrent(made, ROOMS_AT_ONCE, (room) => pass.close(room));
+  return { rooms, obstacles };
+}
+
+function endOf({ plan, obstacles }: SettledRoom): "replace" | "retire" | undefined {
+  const { concerned } = plan;
+  const blocked = concerned.filter(({ serverName }) =>
+    obstacles.some(({ partner, reason }) => partner === serverName && UNCLOSABLE.has(reason)),
+  );
+  if (blocked.some(({ unclosable }) => unclosable === "replace")) return "replace";
+  if (blocked.length > 0) return undefined;
+  const wants = (after: ClosingPartner["after"]) => concerned.some((partner) => partner.after === after);
+  if (wants("replace")) return "replace";
+  return wants("retire") && obstacles.length === 0 ? "retire" : undefined;
+}
+
+/** Writes the missing entry of a pass that was killed when the old room was gone already. */
+async function finishGone(session: RoomsSession): Promise<void> {
+  for (const [partner, { rooms }] of session.journals) {
+    for (const { room, replace, replacement, gone } of rooms) {
+      if (replace === undefined || gone !== undefined || !session.writable.has(partner)) continue;
+      if ((await readRoom(session, room)) !== undefined || !(await session.operator.isBlocked(room)))
+        continue;
+      await journalOf(session, partner as ServerName).append({
+        act: "gone",
+        room,
+        how: replacement === undefined ? "left" : "replaced",
+        purged: true,
+        moved: replacement?.members.length ?? 0,
+        invited: replacement?.invited.length ?? 0,
+      });
+    }
+  }
+}
+
+function outOfReach(
+  session: RoomsSession,
+  obstacles: readonly (Obstacle & { readonly room: RoomId })[],
+  gaps: readonly EnforcementGap[],
+  settled: ReadonlyMap<RoomId, SettledRoom>,
+): readonly OutOfReach[] {
+  const { closing, own } = session.intent;
+  const found = new Map<string, OutOfReach>();
+  const add = (partner: string, subject: string, reason: RoomReason) => {
+    found.set(`${partner} ${subject} ${reason}`, { partner, subject, reason, hint: ROOM_REASONS[reason] });
+  };
+  for (const { room, partner, reason } of obstacles) add(partner, room, reason);
+  for (const { room, server, reason } of gaps) {
+    const concerned = settled.get(room)?.plan.concerned ?? [];
+    const partners = concerned.length > 0 ? concerned : closing;
+    const subject =
+      reason === "unproven_at_home" ? own : reason === "stale_at_home" ? room : `${room} at ${server}`;
+    const named = partners.length > 0 ? partners.map(({ serverName }) => serverName) : [server];
+    for (const partner of named) add(partner, subject, reason);
+  }
+  return [...found.values()];
+}
