@@ -28,8 +28,8 @@ async function redact({ asker, room, event }: Question): Promise<void> {
   await asker.call("PUT", `/rooms/${path.join("/")}`, {});
 }
 
-describe("content", () => {
-  it("the 65th waiting question of a room is refused with one notice; the others go to the agent in order [INT-4]", async (t) => {
+describe("content of questions and answers", () => {
+  it("the 65th waiting question of a room is refused with one notice, and the others reach the agent in order [INT-4]", async (t) => {
     const [room] = await questions.rooms(1, "org-b");
     assert.ok(room !== undefined);
     const thaw = await lab.freeze(t, "org-a/agent");
@@ -58,7 +58,7 @@ describe("content", () => {
     assert.match(notices[0] ?? "", /could not take this question.*waiting in this room/);
   });
 
-  it("a question that is redacted while it waits or is at the agent gets neither answer nor notice [INT-6]", async (t) => {
+  it("a question redacted while it waits, or while its agent works, gets neither answer nor notice [INT-6]", async (t) => {
     const rooms = await questions.rooms(3, "org-b");
     const thaw = await lab.freeze(t, "org-a/agent");
     const heads = await questions.ask(rooms, "org-b");
@@ -99,7 +99,7 @@ describe("content", () => {
     }
   });
 
-  it("of questions that were answered, failed, denied, refused or redacted no trace is left [AUD-2]", async (t) => {
+  it("no trace is left of questions that were answered, failed, denied, refused or redacted [AUD-2]", async (t) => {
     const failing = await questions.rooms(2, "org-a");
     await lab.stop(t, "org-b/gateway");
     await questions.refusedWithNotice(await questions.ask(failing, "org-a"), /could not get an answer/);

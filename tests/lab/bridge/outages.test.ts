@@ -40,8 +40,8 @@ async function transact(organisation: CompleteOrganisation, id: string): Promise
   return response.status;
 }
 
-describe("outages", () => {
-  it("while the bridge's database is closed transactions get 503, and all is answered afterwards [INT-5]", async (t) => {
+describe("outages of the bridge's neighbours", () => {
+  it("transactions get 503 while the database is down, and every question is answered afterwards [INT-5]", async (t) => {
     const rooms = await questions.rooms(2, "org-b");
     const bridge = await lab.processOf("org-b/bridge");
     const refused = { outcome: "not_recorded" };
@@ -68,7 +68,7 @@ describe("outages", () => {
     });
   });
 
-  it("questions that wait survive a restart of PostgreSQL, and the bridge goes on by itself [DEL-3]", async (t) => {
+  it("waiting questions survive a restart of PostgreSQL, and the bridge continues by itself [DEL-3]", async (t) => {
     const rooms = await questions.rooms(3, "org-b");
     const bridges = [await lab.processOf("org-a/bridge"), await lab.processOf("org-b/bridge")];
     await lab.stop(t, "org-a/gateway");
@@ -81,7 +81,7 @@ describe("outages", () => {
     assert.deepEqual([await lab.processOf("org-a/bridge"), await lab.processOf("org-b/bridge")], bridges);
   });
 
-  it("with Synapse stopped before the reply could be sent, it is there once when Synapse is back [DEL-4]", async (t) => {
+  it("a reply arrives once when Synapse was stopped before it could be sent [DEL-4]", async (t) => {
     const rooms = await questions.rooms(3, "org-b");
     const bridge = await lab.processOf("org-b/bridge");
     const thaw = await lab.freeze(t, "org-a/agent");
@@ -107,7 +107,7 @@ describe("outages", () => {
     await questions.answeredOnce(await questions.ask(rooms, "org-b"));
   });
 
-  it("a Synapse that hangs with the reply in hand, and is sent it again, has it once [DEL-4]", async (t) => {
+  it("a reply that is repeated because Synapse hung arrives once [DEL-4]", async (t) => {
     const rooms = await questions.rooms(3, "org-b");
     const thawAgent = await lab.freeze(t, "org-a/agent");
     const asked = await questions.ask(rooms, "org-b");
@@ -120,7 +120,7 @@ describe("outages", () => {
     await questions.answeredOnce(asked);
   });
 
-  it("a bridge killed while the agent works takes each question up again, as the same task [DEL-7]", async (t) => {
+  it("a bridge that was killed while the agent works continues each question as the same task [DEL-7]", async (t) => {
     const rooms = await questions.rooms(3, "org-b");
     const { restarts } = await lab.unitStatus("org-b/bridge");
     const thaw = await lab.freeze(t, "org-a/agent");
@@ -155,7 +155,7 @@ describe("outages", () => {
     }
   }
 
-  it("with the issuers away questions wait, or end token_refused at the deadline, each with a notice [DEL-8]", async (t) => {
+  it("questions wait, or end token_refused with a notice at their deadline, while the issuers are away [DEL-8]", async (t) => {
     const rooms = await askDuring(t, ["org-a/issuer", "org-b/issuer"]);
     // Tokens are kept in memory alone.
     await Promise.all([lab.unit("restart", "org-a/bridge"), lab.unit("restart", "org-b/bridge")]);
@@ -180,7 +180,7 @@ describe("outages", () => {
     await questions.answeredOnce(waiting);
   });
 
-  it("with the gateways away questions wait, or end agent_unavailable at the deadline, each with a notice [DEL-7]", async (t) => {
+  it("questions wait, or end agent_unavailable with a notice at their deadline, while the gateways are away [DEL-7]", async (t) => {
     const rooms = await askDuring(t, ["org-a/gateway", "org-b/gateway"]);
     const waiting = await questions.ask(rooms.waiting, "org-b");
     const ending = await questions.ask(rooms.ending, "org-a");
@@ -196,7 +196,7 @@ describe("outages", () => {
     await questions.answeredOnce(waiting);
   });
 
-  it("with the agents away questions wait, or end at the deadline once the agent has none of them [DEL-7]", async (t) => {
+  it("questions wait, or end at their deadline once the agent is known to have none, while the agents are away [DEL-7]", async (t) => {
     const rooms = await askDuring(t, ["org-a/agent", "org-b/agent"]);
     const accesses = () =>
       readFileSync(lab.lab.paths.organisation("org-b").accessLog, "utf8").split("\n").length;
@@ -228,7 +228,7 @@ describe("outages", () => {
     await questions.answeredOnce(waiting);
   });
 
-  it("after all outages no question has a second answer [DEL-4]", async () => {
+  it("no question has a second answer after all outages [DEL-4]", async () => {
     const rows = await questions.ended(questions.asked);
     for (const [index, row] of rows.entries()) {
       const question = questions.asked[index];
@@ -237,7 +237,7 @@ describe("outages", () => {
     }
   });
 
-  it("outages of every part have left no trace of questions and answers [AUD-2]", async () => {
+  it("outages leave no trace of questions and answers [AUD-2]", async () => {
     await assertNoTrace(lab, questions);
   });
 });

@@ -61,8 +61,8 @@ async function onlyNotice(asked: readonly Question[], notice: RegExp): Promise<v
   for (const question of asked) assert.deepEqual(await questions.repliesTo(question), []);
 }
 
-describe("policy", () => {
-  it("questions that wait when the pin is removed end agent_card_untrusted, and spend nothing [AGT-1]", async (t) => {
+describe("policy of agents.yaml in force", () => {
+  it("waiting questions end agent_card_untrusted, without a limiter token, when the pin is removed [AGT-1]", async (t) => {
     const rooms = await questions.rooms(3, "org-b");
     await lab.stop(t, "org-a/gateway");
     const heads = await questions.ask(rooms, "org-b");
@@ -126,7 +126,7 @@ describe("policy", () => {
     await questions.answeredOnce(await questions.ask([...rooms, ...rooms, ...rooms], "org-b"));
   });
 
-  it("a broken agents.yaml is told with its line, and the last good one goes on [AGT-1]", async (t) => {
+  it("a broken agents.yaml is logged with its line, and the last good one stays in force [AGT-1]", async (t) => {
     const rooms = await questions.rooms(3, "org-b");
     const rejected = () => lab.metric("org-b", "drawbridge_agents_file_rejected_total");
     const before = await rejected();
@@ -145,7 +145,7 @@ describe("policy", () => {
     await questions.answeredOnce(await questions.ask(rooms, "org-b"));
   });
 
-  it("when the agent's rate is used up the rest is refused before any call, with one notice [DEL-2]", async (t) => {
+  it("questions beyond the agent's rate are refused before any call, with one notice [DEL-2]", async (t) => {
     const rooms = await questions.rooms(1, "org-b");
     lab.editAgents(t, "org-b", (agents) => {
       entryOf(agents)["rate"] = { perMinute: 0.001, burst: 1 };
@@ -164,7 +164,7 @@ describe("policy", () => {
     await onlyNotice(refused, /did not pass this question on: there are too many/);
   });
 
-  it("a partner's person who may not ask is refused with one notice; others go on [DEL-2]", async (t) => {
+  it("a partner's user who may not ask is refused with one notice, and others are answered [DEL-2]", async (t) => {
     const room = roomOf(lab.seed, "org-b")?.roomId as RoomId;
     const stranger = questions.personOf("org-a");
     const { serverName } = lab.status.organisations["org-b"];
@@ -192,7 +192,7 @@ describe("policy", () => {
     await questions.answeredOnce(answered);
   });
 
-  it("with the link to the partner cut a question is answered; healed, the partner sees it once [DEL-4]", async (t) => {
+  it("an answer reaches the partner once when the link, cut meanwhile, is restored [DEL-4]", async (t) => {
     const room = roomOf(lab.seed, "org-b")?.roomId as RoomId;
     const partner = questions.personOf("org-a");
     const heal = await lab.cutLink(t);
@@ -210,7 +210,7 @@ describe("policy", () => {
     }
   });
 
-  it("refusals by trust, policy and rate leave no trace of what was asked [AUD-2]", async () => {
+  it("refusals by trust, policy and rate leave no trace of the questions [AUD-2]", async () => {
     await assertNoTrace(lab, questions);
   });
 });

@@ -97,7 +97,7 @@ const LABEL_VALUES: Readonly<Record<string, readonly string[]>> = {
 };
 
 describe("alarms", () => {
-  it("every alarm is an expression of Prometheus' over metrics, labels and values that there are", async () => {
+  it("every alarm is a valid Prometheus expression over existing metrics, labels and values", async () => {
     const metrics = await counted();
     assert.ok(rules.length >= 12);
     assert.equal(new Set(rules.map(({ alert }) => alert)).size, rules.length);
@@ -124,7 +124,7 @@ describe("alarms", () => {
     }
   });
 
-  it("the alarm on keys that never came counts these alone, and every reason is there to be counted [ENC-6]", async () => {
+  it("the alarm on missing keys counts only these, and every reason has a series [ENC-6]", async () => {
     const rule = rules.find(({ alert }) => alert === "DrawbridgeKeysNeverCame");
     const [selector] = parsed(rule?.expr ?? "").selectors;
     assert.equal(selector?.metric, "drawbridge_encrypted_events_expired_total");
@@ -147,7 +147,7 @@ describe("alarms", () => {
     );
   });
 
-  it("a bridge that stands by tells nothing that raises an alarm, whatever it told while it served", async () => {
+  it("a standby exports nothing that raises an alarm, whatever it exported as leader", async () => {
     const metrics = createMetrics();
     const told = async () =>
       [
@@ -169,13 +169,13 @@ describe("alarms", () => {
     assert.deepEqual(await told(), [], "after it has handed over");
   });
 
-  it("the operating guide says of every alarm what to do, and of no other", () => {
+  it("the operating guide says what to do for every alarm, and for no other", () => {
     const guide = read("docs/operating/encrypted-rooms.md");
     const told = [...guide.matchAll(/^\| `(Drawbridge[A-Za-z]+)` \|/gm)].map(([, name]) => name);
     assert.deepEqual(told.toSorted(), rules.map(({ alert }) => alert).toSorted());
   });
 
-  it("the reference lists every metric of the bridge with its labels, and no other", async () => {
+  it("the reference lists exactly the bridge's metrics with their labels", async () => {
     const listed = [
       ...read("docs/reference/metrics.md").matchAll(/^\| `(drawbridge_[a-z_]+)(?:\{([a-z_,]+)\})?` \|/gm),
     ];

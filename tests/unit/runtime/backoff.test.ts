@@ -7,7 +7,7 @@ const BACKOFF = { firstMs: 500, maxMs: 30_000 };
 const random = (bytes: Uint8Array) => ({ bytes: (length: number) => Buffer.from(bytes.subarray(0, length)) });
 
 describe("backoff", () => {
-  it("a back-off is never shorter than half a second nor longer than half a minute", () => {
+  it("a jittered back-off stays within its bounds", () => {
     fc.assert(
       fc.property(fc.nat(), fc.uint8Array({ minLength: 4, maxLength: 4 }), (attempts, bytes) => {
         const wait = jitteredBackoffMs(BACKOFF, attempts, random(bytes));

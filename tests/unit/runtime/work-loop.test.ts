@@ -11,7 +11,7 @@ function loop(round: () => Promise<boolean>) {
 }
 
 describe("work loop", () => {
-  it("a work loop polls once a second, and again at once while there is more", async () => {
+  it("a work loop polls once a second, and at once while more is due", async () => {
     let rounds = 0;
     const more = [true, true, false, false];
     const { clock, loop: running } = loop(async () => more[rounds++] ?? false);
@@ -53,7 +53,7 @@ describe("work loop", () => {
     await running.drain();
   });
 
-  it("a round that throws is reported and retried ever later, whatever wakes come", async () => {
+  it("a round that throws is reported and retried with growing waits, even when woken", async () => {
     let rounds = 0;
     const {
       clock,
@@ -76,7 +76,7 @@ describe("work loop", () => {
     await running.drain();
   });
 
-  it("draining waits for the round in flight and starts no other", async () => {
+  it("a drain waits for the round in flight and starts no other", async () => {
     let rounds = 0;
     let release: (() => void) | undefined;
     const { loop: running } = loop(
@@ -98,7 +98,7 @@ describe("work loop", () => {
     assert.equal(rounds, 1);
   });
 
-  it("a round's work all ends before its first failure is told", async () => {
+  it("all work of a round ends before its first failure is reported", async () => {
     let ended = false;
     const slow = settled().then(() => {
       ended = true;

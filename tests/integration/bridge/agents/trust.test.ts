@@ -39,7 +39,7 @@ async function gateFixture(t: TestContext) {
 
 const reasons = (records: readonly Record<string, unknown>[]) => records.map((record) => record["reason"]);
 
-describe("trust", () => {
+describe("card trust gate", () => {
   it("a verified card is recorded, audited and cached for five minutes [AGT-2]", async (t) => {
     const { ledger, server, clock, gate, target, audits, changes } = await gateFixture(t);
     const decision = await gate.check(target);
@@ -67,7 +67,7 @@ describe("trust", () => {
     assert.deepEqual(changes, ["verified"]);
   });
 
-  it("an agent-card audit record holds identifiers and codes, and nothing of the card's words [AUD-1]", async (t) => {
+  it("an agent-card audit record contains identifiers and codes, and no text of the card [AUD-1]", async (t) => {
     const { server, gate, target, audits, told } = await gateFixture(t);
     const card = {
       ...fullCard(),
@@ -86,7 +86,7 @@ describe("trust", () => {
     ["http://[::1]/card", "[::1]:80"],
     ["https://agents.example.net:8443/card?a=b", "agents.example.net:8443"],
   ] as const) {
-    it(`an agent-card record names where the card is from: ${origin} [AUD-1]`, async (t) => {
+    it(`an agent-card audit record names the card's origin: ${origin} [AUD-1]`, async (t) => {
       const { gate, audits } = await gateFixture(t);
       await gate.check(agentTarget(undefined, { cardUrl }));
       const [audit] = await audits();
@@ -124,7 +124,7 @@ describe("trust", () => {
     assert.equal(server.requests.length, 1);
   });
 
-  it("a refused card is not fetched for each question, and a repaired one is noticed [AGT-2]", async (t) => {
+  it("a refused card is fetched again after a while, not for each question, and a repaired one is accepted [AGT-2]", async (t) => {
     const { server, clock, gate, target, audits } = await gateFixture(t);
     server.answer = json(FORGED);
     for (let ask = 0; ask < 5; ask++) assert.deepEqual(await gate.check(target), QUARANTINED);
@@ -135,7 +135,7 @@ describe("trust", () => {
     assert.deepEqual(reasons(await audits()), ["agent_card_untrusted", "agent_card_verified"]);
   });
 
-  it("without a pin the target is quarantined at once and nothing is fetched; put back, it is verified [AGT-1]", async (t) => {
+  it("a target is quarantined without a fetch when its pin is removed, and verified when the pin is put back [AGT-1]", async (t) => {
     const { server, gate, target, audits } = await gateFixture(t);
     assert.equal((await gate.check(target)).trust, "verified");
     const { cardUrl } = target.entry;
@@ -155,13 +155,13 @@ describe("trust", () => {
     assert.deepEqual(reasons(await audits()), ["agent_card_verified", ...both, ...both, ...both]);
   });
 
-  it("a rotated pin does not use the decision of the old one [AGT-1]", async (t) => {
+  it("a rotated pin does not use the decision about the old one [AGT-1]", async (t) => {
     const { gate, target } = await gateFixture(t);
     assert.equal((await gate.check(target)).trust, "verified");
     assert.deepEqual(await gate.check(agentTarget(other, { cardUrl: target.entry.cardUrl })), QUARANTINED);
   });
 
-  it("an entry that is gone is recorded as quarantined [AGT-1]", async (t) => {
+  it("a target is recorded as quarantined when its entry is removed [AGT-1]", async (t) => {
     const { ledger, gate, target, audits } = await gateFixture(t);
     await gate.check(target);
     await gate.revoke(target);
@@ -169,7 +169,7 @@ describe("trust", () => {
     assert.deepEqual(reasons(await audits()), ["agent_card_verified", "agent_card_untrusted"]);
   });
 
-  it("an entry that went while the bridge was down is revoked at its start, once [AGT-1]", async (t) => {
+  it("a target whose entry was removed while the bridge was down is revoked once at the start [AGT-1]", async (t) => {
     const { ledger, gate, options, target, audits, changes } = await gateFixture(t);
     await gate.check(target);
     const restarted = () =>
@@ -192,7 +192,7 @@ describe("trust", () => {
     assert.deepEqual(changes, ["verified", "quarantined"]);
   });
 
-  it("at the start a target that is still named, and one that is quarantined, are left alone [AGT-1]", async (t) => {
+  it("a target that is still configured, or already quarantined, is left unchanged at the start [AGT-1]", async (t) => {
     const { ledger, gate, target, audits } = await gateFixture(t);
     await gate.check(target);
     await gate.revokeMissing(new Map([[target.ghost, target]]));
@@ -201,7 +201,7 @@ describe("trust", () => {
   });
 
   for (const status of [404, 429, 500, 503]) {
-    it(`a card that cannot be fetched (${status}) is no decision, and is asked for less and less [AGT-2]`, async (t) => {
+    it(`a card that cannot be fetched (${status}) leads to no decision, and is fetched with growing waits [AGT-2]`, async (t) => {
       const { ledger, server, clock, gate, target, audits } = await gateFixture(t);
       server.answer = (_request, response) => response.writeHead(status).end();
       const waits: number[] = [];
@@ -222,7 +222,7 @@ describe("trust", () => {
     });
   }
 
-  it("a refresh that cannot fetch leaves the verified decision until it expires", async (t) => {
+  it("a verified decision stays until it expires when a refresh cannot fetch the card", async (t) => {
     const { server, clock, gate, target } = await gateFixture(t);
     await gate.check(target);
     server.answer = (_request, response) => response.writeHead(503).end();
@@ -233,7 +233,7 @@ describe("trust", () => {
     assert.equal((await gate.check(target)).trust, "unknown");
   });
 
-  it("a refresh that finds a forged card ends the verified decision at once", async (t) => {
+  it("a verified decision ends at once when a refresh finds a forged card", async (t) => {
     const { server, gate, target } = await gateFixture(t);
     await gate.check(target);
     server.answer = json(FORGED);
@@ -241,14 +241,14 @@ describe("trust", () => {
     assert.deepEqual(await gate.check(target), QUARANTINED);
   });
 
-  it("many questions at once fetch the card once", async (t) => {
+  it("concurrent questions fetch the card once", async (t) => {
     const { server, gate, target } = await gateFixture(t);
     const decisions = await Promise.all(Array.from({ length: 20 }, () => gate.check(target)));
     assert.ok(decisions.every(({ trust }) => trust === "verified"));
     assert.equal(server.requests.length, 1);
   });
 
-  it("a decision that a revoked pin overtook is neither used nor recorded [AGT-1]", async (t) => {
+  it("a decision is neither used nor recorded when the pin was revoked meanwhile [AGT-1]", async (t) => {
     const { ledger, server, gate, target, audits } = await gateFixture(t);
     const asked = Promise.withResolvers<() => void>();
     server.answer = (request, response) => asked.resolve(() => json(GOOD)(request, response));
@@ -264,7 +264,7 @@ describe("trust", () => {
     assert.deepEqual(reasons(await audits()), ["agent_card_untrusted"]);
   });
 
-  it("a ledger that is down fails the question, and the next one asks anew", async (t) => {
+  it("a check fails when the ledger is down, and the next check decides anew", async (t) => {
     const { ledger, options, target } = await gateFixture(t);
     let down = true;
     const flaky = {

@@ -6,13 +6,13 @@ import { BUCKET, T0 } from "../../../support/ledger.ts";
 
 const SLOW = { kind: "slow", text: "at last" } as const;
 
-describe("follow", () => {
+describe("following a task", () => {
   const setUpDelegation = delegationSuite();
 
   for (const streaming of [true, false]) {
     const how = streaming ? "a stream" : "polling";
 
-    it(`trust lost while following by ${how} stops it with agent_card_untrusted [DEL-5]`, async (t) => {
+    it(`following by ${how} stops with agent_card_untrusted when trust is lost [DEL-5]`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming });
       agent.behaviour.plan = SLOW;
       const row = await admit();
@@ -35,7 +35,7 @@ describe("follow", () => {
       assert.deepEqual(harness.sent, []);
     });
 
-    it(`an agent that is removed while it is followed by ${how} is stopped alike [DEL-5]`, async (t) => {
+    it(`following by ${how} stops with agent_card_untrusted when the agent is removed [DEL-5]`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming });
       agent.behaviour.plan = SLOW;
       const row = await admit();
@@ -47,7 +47,7 @@ describe("follow", () => {
       assert.equal(row.outcome?.notice, "delegation_stopped");
     });
 
-    it(`a sender whose right ends while the task is followed by ${how} gets no answer`, async (t) => {
+    it(`a sender gets no answer when the policy excludes them while the task is followed by ${how}`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming });
       agent.behaviour.plan = SLOW;
       const row = await admit();
@@ -61,7 +61,7 @@ describe("follow", () => {
       assert.deepEqual(harness.sent, []);
     });
 
-    it(`an answer that takes too long is given up, and its task canceled (${how})`, async (t) => {
+    it(`a task is canceled, and the answer given up, when it takes too long (${how})`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, {
         streaming,
         harness: { limits: { answerDeadline: 60_000 } },
@@ -79,7 +79,7 @@ describe("follow", () => {
       assert.equal(agent.behaviour.canceled.length, 1);
     });
 
-    it(`a redaction while the task is followed by ${how} cancels it at the agent, silently [INT-6]`, async (t) => {
+    it(`a redaction while the task is followed by ${how} cancels it at the agent, without a notice [INT-6]`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming });
       agent.behaviour.plan = SLOW;
       const row = await admit();
@@ -94,7 +94,7 @@ describe("follow", () => {
     });
   }
 
-  it("a redaction told by the lease's renewal cancels as well", async (t) => {
+  it("a redaction that the lease's renewal reports cancels the task as well", async (t) => {
     const { agent, harness, admit, redact } = await setUpDelegation(t, { streaming: true });
     agent.behaviour.plan = SLOW;
     const row = await admit();
@@ -133,7 +133,7 @@ describe("follow", () => {
     assert.equal(harness.sent[0]?.content["body"], "at last");
   });
 
-  it("what was said between a cut stream and the next is not missing from the answer [DEL-7]", async (t) => {
+  it("an answer contains what the agent produced between a cut stream and the next [DEL-7]", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
     agent.behaviour.plan = SLOW;
     agent.fault("stream", { kind: "cut", afterEvents: 1 });
@@ -146,7 +146,7 @@ describe("follow", () => {
     assert.equal(harness.sent[0]?.content["body"], "first of all\n\nat last");
   });
 
-  it("an agent that cuts every stream is polled in the end, without a loop", async (t) => {
+  it("a task is polled, without a busy loop, when the agent cuts every stream", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
     agent.behaviour.plan = SLOW;
     agent.fault("stream", { kind: "cut", afterEvents: 1 });
@@ -182,7 +182,7 @@ describe("follow", () => {
     ["garbage again and again", { kind: "garbage" }, "agent_protocol_error"],
     ["50 MB", { kind: "huge" }, "answer_too_large"],
   ] as const) {
-    it(`${name} while polling ends the delegation as ${reason}`, async (t) => {
+    it(`a delegation ends as ${reason} when a poll is answered with ${name}`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t);
       agent.behaviour.plan = SLOW;
       const row = await admit();
@@ -199,7 +199,7 @@ describe("follow", () => {
     });
   }
 
-  it("a task that the agent has forgotten ends as agent_failed", async (t) => {
+  it("a delegation ends as agent_failed when the agent has forgotten the task", async (t) => {
     const { fixture, harness, admit } = await setUpDelegation(t);
     const row = await admit();
     const { delegations } = fixture.ledger;
@@ -218,7 +218,7 @@ describe("follow", () => {
     assert.equal(row.outcome?.stage, "follow");
   });
 
-  it("an answer over the bound is refused as it streams in", async (t) => {
+  it("a streamed answer is refused as soon as it exceeds the bound", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, {
       streaming: true,
       harness: { limits: { answerBytes: 4_096 } },

@@ -4,10 +4,10 @@ import { describe, it } from "node:test";
 import { REASONS } from "../../../../src/bridge/notices/texts.ts";
 import { delegationSuite } from "../../../support/delegation.ts";
 
-describe("rotation", () => {
+describe("rotation of an agent's key", () => {
   const setUpDelegation = delegationSuite();
 
-  it("what is asked during a rotation is refused visibly, and what is asked after the new pin is answered [PRT-1]", async (t) => {
+  it("questions during a rotation are refused with a notice, and those after the new pin are answered [PRT-1]", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     const verified = harness.trust;
 
@@ -32,7 +32,7 @@ describe("rotation", () => {
     assert.equal(during.outcome?.state, "denied", "what was refused is not asked again by itself");
   });
 
-  it("a question that waits while the card cannot be fetched is answered once it is served again [PRT-1]", async (t) => {
+  it("a question waits while the card cannot be fetched, and is answered once it can [PRT-1]", async (t) => {
     const { harness, admit } = await setUpDelegation(t);
     const verified = harness.trust;
     harness.trust = { trust: "unknown", retryAfterMs: 1_000 };
@@ -46,7 +46,7 @@ describe("rotation", () => {
     assert.equal(row.outcome?.reason, "answered");
   });
 
-  it("a question asked of the old identity is refused visibly when the pin has changed before it is dispatched [PRT-1]", async (t) => {
+  it("a question to the old identity is refused with a notice when the pin changes before its dispatch [PRT-1]", async (t) => {
     const { harness, admit } = await setUpDelegation(t);
     const { target } = harness;
     assert.ok(target !== undefined);

@@ -3,7 +3,7 @@ import { describe, it, type TestContext } from "node:test";
 import { delegationSuite } from "../../../support/delegation.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 
-describe("worker", () => {
+describe("delegation worker", () => {
   const setUpDelegation = delegationSuite();
 
   async function setUp(t: TestContext, options: { streaming?: boolean; concurrency?: number } = {}) {
@@ -19,7 +19,7 @@ describe("worker", () => {
     return { ...made, count };
   }
 
-  it("the questions of a room reach the agent in order, those of other rooms meanwhile [DEL-1]", async (t) => {
+  it("questions of one room reach the agent in order, and those of other rooms meanwhile [DEL-1]", async (t) => {
     const { agent, harness, admit, count } = await setUp(t);
     agent.behaviour.plan = completes("ok");
     for (let index = 0; index < 8; index++) {
@@ -38,7 +38,7 @@ describe("worker", () => {
     }
   });
 
-  it("a task that runs long does not hold its room", async (t) => {
+  it("a long task does not hold its room", async (t) => {
     const { agent, harness, admit, count } = await setUp(t);
     agent.behaviour.plan = { kind: "slow", text: "late" };
     await admit("slow");
@@ -52,7 +52,7 @@ describe("worker", () => {
     await harness.until(async () => (await count("terminal_reason = 'answered'")) === 2);
   });
 
-  it("two processes share the work, and each question is asked once [DEL-9]", async (t) => {
+  it("two processes share the work, and each question makes one task [DEL-9]", async (t) => {
     const { agent, harness, fixture, admit, count } = await setUp(t);
     agent.behaviour.plan = completes("ok");
     for (let index = 0; index < 40; index++) await admit(`q${index}`, `room ${index % 13}`);
@@ -65,7 +65,7 @@ describe("worker", () => {
     assert.deepEqual(await fixture.rows("SELECT count(*)::int AS n FROM bridge_audit"), [{ n: 40 }]);
   });
 
-  it("never more delegations are in hand than the concurrency allows", async (t) => {
+  it("no more delegations are in progress than the concurrency allows", async (t) => {
     const { agent, harness, admit, count } = await setUp(t, { concurrency: 3 });
     agent.behaviour.plan = { kind: "slow", text: "ok" };
     for (let index = 0; index < 9; index++) await admit(`q${index}`, `room ${index}`);
@@ -76,7 +76,7 @@ describe("worker", () => {
     assert.equal(await count("lease_holder IS NOT NULL"), 3);
   });
 
-  it("tasks that run long give their slots to questions that wait, and are answered in the end", async (t) => {
+  it("long tasks yield their slots to waiting questions, and are answered in the end", async (t) => {
     const { agent, harness, admit, count } = await setUp(t, { concurrency: 2 });
     agent.behaviour.plan = { kind: "slow", text: "late" };
     await admit("slow1", "one");
@@ -91,7 +91,7 @@ describe("worker", () => {
     await harness.until(async () => (await count("terminal_reason = 'answered'")) === 3, 500);
   });
 
-  it("a drain lets a call end, gives back what is only polled, and loses nothing", async (t) => {
+  it("a drain lets a call end, releases tasks that are only polled, and loses nothing", async (t) => {
     const { agent, harness, admit, count } = await setUp(t);
     agent.behaviour.plan = { kind: "slow", text: "late" };
     await admit("polled", "one");
@@ -111,7 +111,7 @@ describe("worker", () => {
     assert.equal(agent.behaviour.started.length, 1);
   });
 
-  it("a drain gives a polled task back while another's call still runs", async (t) => {
+  it("a drain releases a polled task while the call of another still runs", async (t) => {
     const { agent, harness, admit, count } = await setUp(t);
     agent.behaviour.plan = { kind: "slow", text: "late" };
     await admit("polled", "one");
@@ -135,7 +135,7 @@ describe("worker", () => {
   });
 
   for (const method of ["claim", "release", "finish"]) {
-    it(`a drain ends in its time though the database never answers a ${method}`, async (t) => {
+    it(`a drain ends in its time even when the database never answers a ${method}`, async (t) => {
       const { agent, harness, admit, count } = await setUp(t, { streaming: method === "finish" });
       agent.behaviour.plan = method === "finish" ? completes("ok") : { kind: "slow", text: "late" };
       await admit("one", "one");
@@ -166,7 +166,7 @@ describe("worker", () => {
     });
   }
 
-  it("a drain ends a call that hangs when its time is up; the next process looks for the task", async (t) => {
+  it("a drain ends a hanging call when its time is up, and the next process searches for the task", async (t) => {
     const { agent, harness, admit, count } = await setUp(t);
     agent.fault("send", { kind: "hang" });
     await admit("q1");
@@ -191,7 +191,7 @@ describe("worker", () => {
     assert.equal(agent.behaviour.started.length, 1);
   });
 
-  it("a database that is away while the agent accepts: nothing is lost and nothing asked twice", async (t) => {
+  it("nothing is lost or sent twice when the database is away while the agent accepts", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { lists: false });
     const row = await admit();
     let isAway = false;
@@ -210,7 +210,7 @@ describe("worker", () => {
   });
 
   for (const binding of ["JSONRPC", "HTTP+JSON"] as const) {
-    it(`nothing of a question, an answer or an agent's words is logged (${binding}) [AUD-2]`, async (t) => {
+    it(`no text of a question, an answer or an agent is logged (${binding}) [AUD-2]`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming: true, card: { binding } });
       agent.behaviour.plan = completes("canary-answer");
       const undecodable = '{"task":{"id":"canary-garbage","artifacts":[{"parts":[null]}]}}';

@@ -81,7 +81,7 @@ describe("doctor", () => {
     );
   });
 
-  it("each thing that is wrong is named with its hint, and does not hide the others", async (t) => {
+  it("each problem is reported with its hint, and hides no other", async (t) => {
     const { server, directory, problems } = await fixture(t);
     writeFile(join(directory, "registration.yaml"), "as_token: old\n");
     writeFile(
@@ -110,7 +110,7 @@ describe("doctor", () => {
     );
   });
 
-  it("an agent counts as well only when its card is served now and signed by its pin; one that fails hides no other", async (t) => {
+  it("an agent counts as ok only when its card is served now and signed by its pin, and hides no failing one", async (t) => {
     const { directory, config, cards } = await fixture(t);
     const file = join(directory, "agents.yaml");
     const agents = async () =>
@@ -137,7 +137,7 @@ describe("doctor", () => {
     assert.deepEqual(await agents(), [["agents", "not_known", "none in the file: nobody can be asked"]]);
   });
 
-  it("what a running bridge says of itself is passed on", async (t) => {
+  it("findings of a running bridge's /readyz are passed on", async (t) => {
     const bridge = await scriptedHomeserver(t, () => ({
       status: 503,
       body: { checks: [{ name: "database", ok: false, hint: "Start PostgreSQL." }] },
@@ -157,7 +157,7 @@ describe("doctor", () => {
     return { ...made, doctor };
   }
 
-  it("keys: each link that the running bridge tells of is shown, and what is not found out is no ok", async (t) => {
+  it("each check of keys that the running bridge reports is shown, and an unknown one is not ok", async (t) => {
     const published = { name: "device_keys_published", ok: true, blocking: false, found: "yes, of 2 ghosts" };
     const delivery = { name: "keys_by_transaction", blocking: false };
     let checks: readonly object[] = [
@@ -191,7 +191,7 @@ describe("doctor", () => {
     assert.match(other.stdout, /^PROBLEM {2}bridge: encryption: it runs in another mode$/m);
   });
 
-  it("without a copy of the registration the homeserver's own behaviour counts, and else it is not known", async (t) => {
+  it("a missing registration file counts as ok only when the homeserver works with both tokens", async (t) => {
     const { server, doctor } = await runningFixture(t, () => [{ name: "database", ok: true }]);
     const seen = await doctor();
     assert.equal(seen.code, ExitCode.ok, seen.stdout);
@@ -201,7 +201,7 @@ describe("doctor", () => {
     assert.match((await doctor()).stdout, /^\? {8}registration: no copy at /m);
   });
 
-  it("with no configuration named or there, the error names the default and how to name one", async (t) => {
+  it("the error names the default file and the option when no configuration exists", async (t) => {
     const cwd = temporaryFolder(t);
     for (const words of [["doctor"], ["ghost", "device", "status"], ["bridge", "registration"], ["bridge"]]) {
       const ended = await run(join(ROOT, "bin", "drawbridge"), words, { cwd });

@@ -36,12 +36,12 @@ async function hintOf(t: TestContext, script: (path: string) => ReturnType<Scrip
   return checks.find(({ ok }) => !ok);
 }
 
-describe("self check faults", () => {
-  it("a homeserver that is well has nothing to hint", async (t) => {
+describe("self-check against a faulty homeserver", () => {
+  it("every check passes, without a hint, when the homeserver is well", async (t) => {
     assert.equal(await hintOf(t, () => undefined), undefined);
   });
 
-  it("a homeserver without the management of devices is named with the flag that is missing", async (t) => {
+  it("a hint names the missing flag when the homeserver has no device management", async (t) => {
     const failure = await hintOf(t, (path) =>
       path.includes("/devices/") ? { status: 404, body: { errcode: "M_UNRECOGNIZED" } } : undefined,
     );
@@ -49,7 +49,7 @@ describe("self check faults", () => {
     assert.match(failure?.hint ?? "", /M_UNRECOGNIZED.*io\.element\.msc4190: true/);
   });
 
-  it("a homeserver that ignores the device a ghost acts as is found out", async (t) => {
+  it("a check fails when the homeserver ignores the device that a ghost acts as", async (t) => {
     const failure = await hintOf(t, (path) =>
       path.endsWith("/whoami") ? { body: { ...WHOAMI, device_id: "OTHER" } } : undefined,
     );
@@ -57,7 +57,7 @@ describe("self check faults", () => {
     assert.match(failure?.hint ?? "", /ignores the device/);
   });
 
-  it("a homeserver that cannot ping is told from one that reached nobody", async (t) => {
+  it("a homeserver that cannot ping is distinguished from one that cannot reach the bridge", async (t) => {
     const ping = (status: number, errcode: string) =>
       hintOf(t, (path) => (path.endsWith("/ping") ? { status, body: { errcode } } : undefined));
     assert.match((await ping(404, "M_UNRECOGNIZED"))?.hint ?? "", /may be too old/);

@@ -62,8 +62,8 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
 const calls = (seen: readonly { path: string }[], part: string) =>
   seen.filter(({ path }) => path.includes(part)).length;
 
-describe("worker faults", () => {
-  it("a join that fails is retried ever more rarely, and the invitation refused in the end", async (t) => {
+describe("memberships and notices with a faulty homeserver", () => {
+  it("a failing join is retried with growing waits, and the invitation refused in the end", async (t) => {
     const { server, clock, rows, memberships } = await fixture(t, ({ path }) =>
       path.includes("/join/") ? { status: 502, body: { errcode: "M_UNKNOWN" } } : {},
     );
@@ -85,7 +85,7 @@ describe("worker faults", () => {
     ]);
   });
 
-  it("a homeserver that says when to come back is not asked before", async (t) => {
+  it("no request is made before the time that the homeserver asked to wait", async (t) => {
     const busy = {
       status: 429,
       body: { errcode: "M_LIMIT_EXCEEDED", retry_after_ms: 90_000, error: "secret words" },
@@ -103,7 +103,7 @@ describe("worker faults", () => {
     assert.doesNotMatch(logged.join(""), /secret/);
   });
 
-  it("a homeserver that hangs holds a notice for one time-out, and the notice is said later under the same ID", async (t) => {
+  it("a notice waits for one time-out of a hanging homeserver, and is sent later under the same ID", async (t) => {
     const { server, clock, rows, notices } = await fixture(t, ({ path }) =>
       path.includes("/send/") ? "hang" : {},
     );
@@ -120,7 +120,7 @@ describe("worker faults", () => {
     ]);
   });
 
-  it("a ghost that was put out of a room before it settled is out", async (t) => {
+  it("a ghost that was removed before it read its room counts as out", async (t) => {
     const { server, rows, memberships } = await fixture(t, () => ({ body: { room_id: "!r" } }));
     await memberships.round();
     assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
@@ -133,7 +133,7 @@ describe("worker faults", () => {
     ]);
   });
 
-  it("a ghost is out of a room that another ghost alone may still look into, and in where it is listed", async (t) => {
+  it("a ghost counts as in a room only when it is listed there, even if another ghost of the bridge can read it", async (t) => {
     const { server, rows, memberships, common } = await fixture(t, () => ({ body: { room_id: "!r" } }));
     await memberships.round();
     const listed: Script = ({ path }) =>
@@ -170,7 +170,7 @@ describe("worker faults", () => {
     ["that has come ahead of the room's events, to a room that the homeserver is in,", 403, "M_FORBIDDEN"],
   ] as const;
   for (const [which, status, errcode] of NOT_YET) {
-    it(`an invitation ${which} is accepted once it can be`, async (t) => {
+    it(`an invitation ${which} is accepted as soon as it can be`, async (t) => {
       const { server, clock, rows, memberships } = await fixture(t, ({ path }) =>
         path.includes("/join/") ? { status, body: { errcode } } : {},
       );
@@ -217,7 +217,7 @@ describe("worker faults", () => {
     ],
   ];
   for (const [what, refusal] of REFUSALS) {
-    it(`a homeserver that refuses the ghost (${what}) refuses no room: invitation and place are kept`, async (t) => {
+    it(`an invitation and a membership are kept when the homeserver refuses the ghost itself (${what})`, async (t) => {
       const { server, clock, rows, memberships, restarted } = await fixture(t, refusal);
       const state = () => rows("SELECT membership, task, due_at FROM bridge_ghost_rooms");
       const inAMinute = () => new Date(clock.now() + 60_000);
@@ -235,7 +235,7 @@ describe("worker faults", () => {
   }
 
   for (const hanging of ["/register", "/devices/", "/join/", "/send/"]) {
-    it(`draining does not wait for a homeserver that hangs at ${hanging}; what is not done is due at once`, async (t) => {
+    it(`a drain does not wait for a homeserver that hangs at ${hanging}, and unfinished work is due at once`, async (t) => {
       const asked = Promise.withResolvers<void>();
       const script: Script = ({ path }) => {
         if (!path.includes(hanging)) return {};
@@ -254,14 +254,14 @@ describe("worker faults", () => {
     });
   }
 
-  it("a round that is stopped before its work begins asks the homeserver nothing", async (t) => {
+  it("a round that is stopped before its work begins makes no request", async (t) => {
     const { server, memberships, notices } = await fixture(t, () => ({}));
     await memberships.round(AbortSignal.abort());
     await notices.round(AbortSignal.abort());
     assert.equal(server.seen.length, 0);
   });
 
-  it("a notice that another process has by now is left to it, and the others of the round are said", async (t) => {
+  it("a notice that another process holds is left to it, and the others of the round are sent", async (t) => {
     const { server, common, logged } = await fixture(t, ({ path }) =>
       path.includes("/send/") ? { body: { event_id: "$said" } } : {},
     );

@@ -34,7 +34,7 @@ async function fixture(t: TestContext, script: Script = WELL) {
   return { server, side, attempts, outgoing, requests };
 }
 
-describe("send", () => {
+describe("sending an event", () => {
   it("a reply is sent under its stored transaction ID, as the ghost's device, marked with the ID [DEL-4]", async (t) => {
     const { side, attempts, outgoing, requests } = await fixture(t);
     assert.deepEqual(await sendOnce(side, outgoing), { kind: "sent", eventId: "$sent" });
@@ -46,7 +46,7 @@ describe("send", () => {
     assert.deepEqual(attempts, [side.clock.now()]);
   });
 
-  it("the attempt is recorded before the request, and none is made when it cannot be [DEL-4]", async (t) => {
+  it("an attempt is recorded before the request, and no request is made when it cannot be recorded [DEL-4]", async (t) => {
     const { side, outgoing, requests } = await fixture(t);
     const recordAttempt = async () => {
       assert.equal(requests("/send/").length, 0);
@@ -56,7 +56,7 @@ describe("send", () => {
     assert.equal(requests("/send/").length, 0);
   });
 
-  it("a homeserver that answers badly, late or not at all makes a retry, never an end [DEL-4]", async (t) => {
+  it("a malformed, late or missing answer leads to a retry, never to an end [DEL-4]", async (t) => {
     const { server, side, outgoing } = await fixture(t);
     const ill: readonly [ReturnType<Script>, number][] = [
       [{ status: 502 }, 1_000],
@@ -72,7 +72,7 @@ describe("send", () => {
     }
   });
 
-  it("a room that may not be written to and an event that is not taken are told apart", async (t) => {
+  it("a room that may not be written to is distinguished from an event that is refused", async (t) => {
     const { server, side, outgoing } = await fixture(t);
     for (const [status, errcode, reason] of [
       [403, "M_FORBIDDEN", "room_unreachable"],
@@ -85,7 +85,7 @@ describe("send", () => {
     }
   });
 
-  it("a ghost the homeserver refuses to make keeps the reply waiting for the operator", async (t) => {
+  it("a reply waits when the homeserver refuses to register the ghost", async (t) => {
     const { side, outgoing, attempts } = await fixture(t, ({ path }) =>
       path.endsWith("/register") ? { status: 400, body: { errcode: "M_EXCLUSIVE" } } : {},
     );
@@ -93,7 +93,7 @@ describe("send", () => {
     assert.deepEqual(attempts, []);
   });
 
-  it("a device the homeserver has lost is put again under the same ID, and the event sent once", async (t) => {
+  it("a device that the homeserver has lost is put again under the same ID, and the event sent once", async (t) => {
     const { server, side, outgoing, requests } = await fixture(t);
     let known = true;
     server.script = ({ path, method }) => {
@@ -114,7 +114,7 @@ describe("send", () => {
     assert.equal(requests("/send/").length, before + 2, "it repairs once, and does not loop");
   });
 
-  it("a stopped sender begins no request, ends the one in flight, and says that it may be sent at once", async (t) => {
+  it("a stopped sender begins no request, ends the one in flight, and allows a repetition at once", async (t) => {
     const { server, side, outgoing, attempts } = await fixture(t);
     const sender = createEventSender({
       ...side,
@@ -166,7 +166,7 @@ describe("send", () => {
 
   const old = (side: { clock: { now(): number } }) => side.clock.now() - TRANSACTION_MEMORY_MS;
 
-  it("past the homeserver's memory a reply that is there is found and not sent again [DEL-4]", async (t) => {
+  it("a sent reply is found, and not sent again, past the homeserver's memory of transaction IDs [DEL-4]", async (t) => {
     const { side, outgoing, attempts, requests } = await fixture(
       t,
       timeline(["db1.other", undefined, TRANSACTION]),
@@ -181,7 +181,7 @@ describe("send", () => {
     });
   });
 
-  it("past the homeserver's memory a reply that is not there is sent; before, nobody looks [DEL-4]", async (t) => {
+  it("an unsent reply is sent past the homeserver's memory, and not searched for before [DEL-4]", async (t) => {
     const { side, outgoing, requests } = await fixture(t, timeline(["db1.other", "db1.more"]));
     assert.equal((await sendOnce(side, { ...outgoing, firstAttemptedAt: old(side) + 1 })).kind, "sent");
     assert.equal(requests("/context/").length, 0);
@@ -190,7 +190,7 @@ describe("send", () => {
     assert.equal(requests("/send/").length, 2);
   });
 
-  it("where the timeline cannot be read the reply waits or is given up, and is never sent twice [DEL-4]", async (t) => {
+  it("a reply waits or is given up, and is never sent twice, when the timeline cannot be read [DEL-4]", async (t) => {
     const { server, side, outgoing, requests } = await fixture(t);
     const late: OutgoingEvent = { ...outgoing, firstAttemptedAt: old(side) };
     server.script = ({ path }) => (path.includes("/context/") ? { status: 504 } : {});
@@ -211,7 +211,7 @@ describe("send", () => {
     assert.equal(requests("/send/").length, 0);
   });
 
-  it("where ghosts take no part in encrypted rooms, nothing goes out in plain text to one known as such [ENC-1]", async (t) => {
+  it("no plain text is sent to a room known as encrypted when ghosts take no part in such rooms [ENC-1]", async (t) => {
     const { side, outgoing, attempts, requests } = await fixture(t);
     const encrypted = new Set([room("secret")]);
     const encryptEvent = plainRoomsOnly({ isRoomEncrypted: async (where) => encrypted.has(where) });

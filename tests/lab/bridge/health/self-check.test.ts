@@ -34,8 +34,8 @@ async function listen(t: TestContext, hsToken: string): Promise<void> {
 const failures = async (dependencies: SelfCheckDependencies) =>
   (await selfCheck(dependencies)).filter(({ ok }) => !ok);
 
-describe("self check", () => {
-  it("with the registration the bridge renders, every check of the homeserver is well", async (t) => {
+describe("self-check against Synapse", () => {
+  it("every check passes with the registration that the bridge renders", async (t) => {
     await listen(t, synapse.hsToken);
     assert.deepEqual(
       await selfCheck(deps(t)),
@@ -45,7 +45,7 @@ describe("self check", () => {
     );
   });
 
-  it("each thing that can be wrong is found by doing it, and has its hint", async (t) => {
+  it("each fault is found, with its hint", async (t) => {
     await t.test("no bridge listens", async (t) => {
       const [failure, ...more] = await failures(deps(t));
       assert.deepEqual(more, []);

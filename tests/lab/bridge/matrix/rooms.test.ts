@@ -69,8 +69,8 @@ async function ask(user: TestUser, room: RoomId, body: string): Promise<EventId>
   return (await user.call("PUT", `/${path}`, { msgtype: "m.text", body }))["event_id"] as EventId;
 }
 
-describe("rooms", () => {
-  it("a ghost joins where one invites it who may ask it, and reads who is there", async (t) => {
+describe("ghosts' rooms", () => {
+  it("a ghost accepts the invitation of a user who may ask it, and reads the members", async (t) => {
     const { ghosts, memberships, roomState, rows } = await bridge(t);
     await ghosts.ensureGhost(ghost());
     const room = await alice.createRoom({ invite: [ghost()] });
@@ -86,7 +86,7 @@ describe("rooms", () => {
     assert.deepEqual(await noticesIn(alice, room), []);
   });
 
-  it("a ghost refuses the invitation of one who may not ask it, and of an agent that is not offered", async (t) => {
+  it("a ghost refuses the invitation of a user who may not ask it, or for an agent that is not configured", async (t) => {
     const { ghosts, memberships, roomState, rows } = await bridge(t);
     for (const who of [ghost(), ghost("gone")]) {
       await ghosts.ensureGhost(who);
@@ -100,7 +100,7 @@ describe("rooms", () => {
     ]);
   });
 
-  it("an invitation that was withdrawn, and a room nobody has, end without a join", async (t) => {
+  it("a withdrawn invitation, and one to a room that no server has, end without a join", async (t) => {
     const { clock, ghosts, memberships, roomState, rows } = await bridge(t);
     await ghosts.ensureGhost(ghost());
     const room = await alice.createRoom({ invite: [ghost()] });
@@ -115,7 +115,7 @@ describe("rooms", () => {
     ]);
   });
 
-  it("an encrypted room is refused with one notice, however many ghosts and events it has [ENC-1]", async (t) => {
+  it("an encrypted room gets one notice, however many ghosts and events it has [ENC-1]", async (t) => {
     const { ghosts, memberships, notices, roomState, rows } = await bridge(t);
     const both = [ghost(), ghost("other")];
     for (const who of both) await ghosts.ensureGhost(who);
@@ -138,7 +138,7 @@ describe("rooms", () => {
     assert.deepEqual(await rows("SELECT state FROM bridge_notices"), [{ state: "sent" }]);
   });
 
-  it("a ghost leaves a room with nobody left to serve", async (t) => {
+  it("a ghost leaves a room when no person is left", async (t) => {
     const { homeserver, ghosts, memberships, roomState, rows } = await bridge(t);
     await ghosts.ensureGhost(ghost());
     const members = () => ghosts.acting(ghost(), (actor) => homeserver.joinedMembers(actor, room));
@@ -168,7 +168,7 @@ describe("rooms", () => {
     return room;
   }
 
-  it("!agents is answered once, in its thread, with the agents and whether they can be asked [NOT-1]", async (t) => {
+  it("!agents is answered once, in its thread, with each agent's availability [NOT-1]", async (t) => {
     const made = await bridge(t);
     const room = await joinedRoom(made);
     const source = await ask(alice, room, "!agents");
@@ -185,7 +185,7 @@ describe("rooms", () => {
     assert.partialDeepStrictEqual(said?.content["m.relates_to"], { rel_type: "m.thread", event_id: source });
   });
 
-  it("a notice whose process died after it was sent is not said again [NOT-1]", async (t) => {
+  it("a notice is not sent again when its process died after the first send [NOT-1]", async (t) => {
     const made = await bridge(t);
     const room = await joinedRoom(made);
     const source = await ask(alice, room, "!agents");
@@ -209,7 +209,7 @@ describe("rooms", () => {
     assert.deepEqual(await made.rows("SELECT state FROM bridge_notices"), [{ state: "sent" }]);
   });
 
-  it("while the homeserver is away a notice and an invitation wait, and are done when it is back [NOT-1]", async (t) => {
+  it("notices and invitations wait while the homeserver is away [NOT-1]", async (t) => {
     const made = await bridge(t);
     const room = await joinedRoom(made);
     const second = await alice.createRoom({ invite: [ghost()] });

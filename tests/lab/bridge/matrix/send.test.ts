@@ -84,8 +84,8 @@ const says = (body: string): ReplyPart => ({
 const bodiesOf = async (room: RoomId, speaker: GhostMxid) =>
   (await alice.messages(room)).filter((one) => one.sender === speaker).map((one) => one.content["body"]);
 
-describe("send", () => {
-  it("sent again under its transaction ID, before and after a restart of the homeserver, a reply is one event [DEL-4]", async (t) => {
+describe("sending an event", () => {
+  it("a reply sent again under its transaction ID, even after a restart of the homeserver, is one event [DEL-4]", async (t) => {
     const bridge = side(t);
     const talk = await conversation(bridge, ghost());
     const reply = pending(talk, ghost(), says("once"));
@@ -111,7 +111,7 @@ describe("send", () => {
     assert.deepEqual(await bodiesOf(talk.room, ghost("two")), ["two, first"]);
   });
 
-  it("past the homeserver's memory a reply is found in the timeline, in and out of a thread [DEL-4]", async (t) => {
+  it("a sent reply is found in the timeline, in and out of a thread, past the homeserver's memory [DEL-4]", async (t) => {
     const bridge = side(t);
     const talk = await conversation(bridge, ghost());
     const inThread = answerParts(
@@ -158,7 +158,7 @@ describe("send", () => {
     });
   });
 
-  it("a ghost registers and gets its device again and again, with the same result", async (t) => {
+  it("registering a ghost and its device again has the same result", async (t) => {
     const bridge = side(t);
     const first = await bridge.ghosts.ensureGhost(ghost("again"));
     assert.equal(first.kind, "ok");
@@ -189,7 +189,7 @@ describe("send", () => {
     assert.equal((await bodiesOf(talk.room, ghost())).join(""), text);
   });
 
-  it("the largest part the bridge makes is taken, whatever characters it has", async (t) => {
+  it("the homeserver accepts the largest part of an answer, whatever its characters", async (t) => {
     const bridge = side(t);
     const talk = await conversation(bridge, ghost());
     const source = {
@@ -206,7 +206,7 @@ describe("send", () => {
     }
   });
 
-  it("a ghost that may not write in a room gives the reply up", async (t) => {
+  it("a reply is given up when the ghost may not write in the room", async (t) => {
     const bridge = side(t);
     const talk = await conversation(bridge, ghost());
     await alice.call("POST", `/rooms/${encodeURIComponent(talk.room)}/kick`, { user_id: ghost() });

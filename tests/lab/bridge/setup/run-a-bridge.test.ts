@@ -40,7 +40,7 @@ async function until<T>(what: string, look: () => Promise<T | undefined>): Promi
   throw new Error(`waited in vain: ${what}`);
 }
 
-describe("run a bridge", () => {
+describe("the guide to running a bridge", () => {
   it("a bridge set up as the operating guide says joins, answers !agents, and ends in order", async (t) => {
     const directory = join(temporaryFolder(t), "bridge");
     const { url } = await testDatabase(t, { migrated: false });

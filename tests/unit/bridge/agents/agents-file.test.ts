@@ -29,15 +29,15 @@ function otherSpelling(coordinate: string): string {
   return other;
 }
 
-describe("agents file", () => {
-  it("a pinned entry parses; without identity, or with an empty list, it parses and is no pin [AGT-1]", () => {
+describe("agents.yaml entries", () => {
+  it("an entry without identity, or with an empty list, parses and is not pinned [AGT-1]", () => {
     assert.equal(isPinned(agentEntry(key)), true);
     assert.equal(isPinned(agentEntry(undefined)), false);
     assert.equal(isPinned(agentEntry(key, { allowedServers: [] })), false);
     assert.equal(isPinned(agentEntry(key, { allowedSenders: [] })), false);
   });
 
-  it("a problem is told with its line and path [AGT-1]", () => {
+  it("a problem is reported with its line and path [AGT-1]", () => {
     const good = agentsYaml({ docs: { key } });
     assert.equal(problemOf(good), "none");
     const line = (needle: string) => good.split("\n").findIndex((one) => one.includes(needle)) + 1;
@@ -74,7 +74,7 @@ describe("agents file", () => {
     assert.match(problemOf(good.replace("kty: EC", "kty: RSA")), new RegExp(`^${line("kty: EC")} `));
   });
 
-  it("who may ask is compared exactly: the server, and the user or all users of that server [AGT-1]", () => {
+  it("the sender policy compares server and user exactly [AGT-1]", () => {
     const entry = agentEntry(key, {
       allowedServers: ["a.test", "b.test:8448"],
       allowedSenders: ["*:a.test", "@bob:b.test:8448", "@eve:c.test", "*:d.test"],

@@ -36,8 +36,8 @@ function followed(t: TestContext, text: string | Buffer = GOOD) {
   return { put };
 }
 
-describe("agents fuzz", () => {
-  it("a hostile agents.yaml leaves the last good one in force, and none is taken at the start [AGT-1]", async (t) => {
+describe("hostile agents.yaml", () => {
+  it("a hostile agents.yaml leaves the last good one in force, and is refused at the start [AGT-1]", async (t) => {
     const { put } = followed(t);
     for (const [name, content] of HOSTILE) {
       assert.deepEqual([...(await put(content)).byGhost.keys()], [ONE], name);
@@ -49,7 +49,7 @@ describe("agents fuzz", () => {
     }
   });
 
-  it("random bytes and mangled files never let anybody in whom they do not name [AGT-1]", async (t) => {
+  it("random bytes and mangled files never admit an unnamed sender [AGT-1]", async (t) => {
     const { put } = followed(t);
     const mangled = fc
       .tuple(fc.nat(GOOD.length - 1), fc.nat(40), fc.string({ maxLength: 12 }))

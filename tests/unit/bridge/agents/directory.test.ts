@@ -54,7 +54,7 @@ function replace(file: string, text: string): void {
   renameSync(`${file}.new`, file);
 }
 
-describe("watched directory", () => {
+describe("agent directory", () => {
   it("agents are found by their ghost, and an unchanged file keeps its snapshot [AGT-1]", async (t) => {
     const { directory } = open(t, temporaryFile(t));
     const first = await directory.current();
@@ -62,7 +62,7 @@ describe("watched directory", () => {
     assert.equal(await directory.current(), first);
   });
 
-  it("a rewrite in place and a replacement by rename are taken up at the next look [AGT-1]", async (t) => {
+  it("a rewrite in place, and a replacement by rename, take effect at the next check [AGT-1]", async (t) => {
     const file = temporaryFile(t);
     const { directory } = open(t, file);
     writeFileSync(file, TWO);
@@ -71,7 +71,7 @@ describe("watched directory", () => {
     assert.deepEqual(await names(directory), ["@agent_one:a.test"]);
   });
 
-  it("a hundred quick rewrites are each taken up, the last one stays [AGT-1]", async (t) => {
+  it("a hundred quick rewrites each take effect, and the last one stays [AGT-1]", async (t) => {
     const file = temporaryFile(t);
     const { directory } = open(t, file);
     for (let round = 0; round < 50; round++) {
@@ -82,7 +82,7 @@ describe("watched directory", () => {
     }
   });
 
-  it("rewrites of the same size, quicker than the file system's clock ticks, are each noticed [AGT-1]", async (t) => {
+  it("rewrites of the same size within one tick of the file system's clock each take effect [AGT-1]", async (t) => {
     const file = temporaryFile(t);
     const { directory } = open(t, file, systemClock);
     for (let round = 0; round < 500; round++) {
@@ -92,7 +92,7 @@ describe("watched directory", () => {
     }
   });
 
-  it("a broken version leaves the last good one, and is told once with line, path and hint [AGT-1]", async (t) => {
+  it("a broken version leaves the last good one in force, and is logged once with line, path and hint [AGT-1]", async (t) => {
     const file = temporaryFile(t, TWO);
     const { directory, told, rejected } = open(t, file);
     replace(file, ONE.replace("allowedServers", "allowedServer"));
@@ -122,14 +122,14 @@ describe("watched directory", () => {
     assert.equal((await names(directory)).length, 2);
   });
 
-  it("a file without agents takes them all away [AGT-1]", async (t) => {
+  it("a file without agents removes them all [AGT-1]", async (t) => {
     const file = temporaryFile(t);
     const { directory } = open(t, file);
     replace(file, agentsYaml({}));
     assert.deepEqual(await names(directory), []);
   });
 
-  it("listeners hear of each change without anybody asking, and one that throws harms nobody", async (t) => {
+  it("listeners are called for each change without a reader, and one that throws affects no other", async (t) => {
     const file = temporaryFile(t);
     const clock = new ManualClock(Date.UTC(2100, 0));
     const { directory, told } = open(t, file, clock);
@@ -150,7 +150,7 @@ describe("watched directory", () => {
     assert.equal((await names(directory)).length, 1);
   });
 
-  it("a file that cannot be used at the start is an error with its hint", (t) => {
+  it("a file that cannot be used at the start leads to an error with a hint", (t) => {
     const file = temporaryFile(t, "version: 2\n");
     assert.throws(() => open(t, file), ConfigError);
     assert.throws(

@@ -79,7 +79,7 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
 const NAMED = ["check docs", "@agent_docs:a.test is Docs"];
 
 describe("profile sync", () => {
-  it("each ghost is named by its verified card, and looked at again before the decision expires [AGT-2]", async (t) => {
+  it("each ghost is named by its verified card, which is verified again before the decision expires [AGT-2]", async (t) => {
     const { clock, sync, taken } = fixture(t, [agentTarget(key)]);
     await sync.syncDue();
     assert.deepEqual(taken(), NAMED);
@@ -91,14 +91,14 @@ describe("profile sync", () => {
     assert.deepEqual(taken(), NAMED);
   });
 
-  it("a quarantined target's card names nobody [AGT-2]", async (t) => {
+  it("a quarantined target's card names no ghost [AGT-2]", async (t) => {
     const { sync, state, taken } = fixture(t, [agentTarget(key)]);
     state.decide = async () => ({ trust: "quarantined", reason: "agent_card_untrusted" });
     await sync.syncDue();
     assert.deepEqual(taken(), ["check docs"]);
   });
 
-  it("a changed, emptied or removed entry is acted on as soon as the directory tells of it [AGT-1]", async (t) => {
+  it("a changed, emptied or removed entry takes effect as soon as the directory reports it [AGT-1]", async (t) => {
     const { sync, clock, taken, change } = fixture(t, [agentTarget(key)]);
     sync.start();
     await clock.advance(0);
@@ -123,7 +123,7 @@ describe("profile sync", () => {
     assert.deepEqual(taken(), NAMED);
   });
 
-  it("what was recorded before is compared with agents.yaml once, and again if that failed [AGT-1]", async (t) => {
+  it("recorded targets are compared with agents.yaml once, and again if that failed [AGT-1]", async (t) => {
     const { sync, state, compared } = fixture(t, [agentTarget(key)]);
     state.missing = () => Promise.reject(new Error("down"));
     await assert.rejects(sync.syncDue(), /down/);
@@ -133,7 +133,7 @@ describe("profile sync", () => {
     assert.deepEqual(compared(), ["named @agent_docs:a.test", "named @agent_docs:a.test"]);
   });
 
-  it("a card that cannot be fetched, a homeserver that refuses and an error are tried again soon", async (t) => {
+  it("synchronisation is repeated soon after a missing card, a refusing homeserver or an error", async (t) => {
     const { sync, state, clock, taken } = fixture(t, [agentTarget(key)]);
     state.decide = async () => ({ trust: "unknown", retryAfterMs: 2_000 });
     await sync.syncDue();
@@ -151,7 +151,7 @@ describe("profile sync", () => {
     assert.deepEqual(taken(), ["check docs", ...NAMED, "check docs", "error down", ...NAMED]);
   });
 
-  it("a name is cleaned of what could mislead a reader, bounded, and never empty", () => {
+  it("a name is stripped of misleading characters, bounded, and never empty", () => {
     const target = agentTarget(key);
     assert.equal(ghostName(target, card("Straße 🚦 東京")), "Straße 🚦 東京");
     assert.equal(ghostName(target, card(" Docs\n\u202e\u200b of\tA\u2028 ")), "Docs of A");

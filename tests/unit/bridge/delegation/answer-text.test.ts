@@ -41,7 +41,7 @@ function assembled(...updates: Update[]) {
 }
 
 describe("answer text", () => {
-  it("the chunks of an artifact make one text, however it is cut", () => {
+  it("the chunks of an artifact make one text, wherever they are cut", () => {
     fc.assert(
       fc.property(fc.array(fc.string({ unit: "grapheme" }), { minLength: 1 }), (chunks) => {
         const whole = chunks.join("");
@@ -68,7 +68,7 @@ describe("answer text", () => {
     assert.equal(assembled(artifact("a", [text("draft")]), artifact("a", [text("final")])).text, "final");
   });
 
-  it("a whole task replaces what was seen before; a streaming agent's parts are its chunks", () => {
+  it("a whole task replaces earlier updates, and a streaming agent's parts are its chunks", () => {
     const assembly = new AnswerAssembly(10_000);
     assembly.take(artifact("gone", [text("x")]), true);
     assert.equal(assembly.take(task([["a", [text("the "), text("answer")]]]), true), "completed");
@@ -77,13 +77,13 @@ describe("answer text", () => {
     assert.equal(assembly.answer().text, "one\n\ntwo");
   });
 
-  it("without artifacts the last status speaks; without either the answer is empty", () => {
+  it("the last status is the answer when there is no artifact, and the answer is empty without either", () => {
     assert.equal(assembled(completed(text("said"))).text, "said");
     assert.equal(assembled(artifact("a", [text("  ")]), completed(text("said"))).text, "said");
     assert.equal(assembled(completed()).text, "");
   });
 
-  it("what is not text is told in text", () => {
+  it("parts that are not text are described in text", () => {
     const answer = answerOf([
       { kind: "data", json: '{\n  "a": 1\n}' },
       { kind: "link", name: "plan.pdf", mediaType: "application/pdf", url: "https://b.test/plan.pdf" },
@@ -96,13 +96,13 @@ describe("answer text", () => {
     );
   });
 
-  it("a media type is passed on only when the whole answer has it", () => {
+  it("a media type is kept only when the whole answer has it", () => {
     assert.equal(answerOf([text("a", "text/plain"), text("b", "text/plain")]).mediaType, "text/plain");
     assert.equal(answerOf([text("a", "text/plain"), text("b", "text/markdown")]).mediaType, undefined);
     assert.equal(answerOf([text("a", "text/plain"), { kind: "data", json: "1" }]).mediaType, undefined);
   });
 
-  it("what no event may hold is replaced", () => {
+  it("characters that no event may contain are replaced", () => {
     assert.equal(answerOf([text("a\0b\ud800c")]).text, "a\u{fffd}b\u{fffd}c");
   });
 
@@ -115,7 +115,7 @@ describe("answer text", () => {
     assert.throws(() => assembly.take(artifact("b", [text("x")]), true), tooLarge);
   });
 
-  it("replacing an artifact gives its room back", () => {
+  it("a replaced artifact no longer counts against the bound", () => {
     const assembly = new AnswerAssembly(10_000);
     for (let index = 0; index < 10; index++) assembly.take(artifact("a", [text("x".repeat(9_000))]), true);
     assert.equal(assembly.answer().text.length, 9_000);

@@ -35,7 +35,7 @@ function keeper() {
 }
 
 describe("lease keeper", () => {
-  it("leases in hand are renewed together at a third of their life [DEL-9]", async () => {
+  it("leases are renewed together at a third of their length [DEL-9]", async () => {
     const { subject, clock, asked, hold } = keeper();
     const stop = new AbortController();
     const running = subject.run(stop.signal);
@@ -52,7 +52,7 @@ describe("lease keeper", () => {
     await running;
   });
 
-  it("a lease that is no longer granted is told once and not asked for again [DEL-9]", async () => {
+  it("a lease that is no longer granted is reported once and not renewed again [DEL-9]", async () => {
     const { subject, answers, asked, told, hold } = keeper();
     hold("1");
     hold("2");
@@ -63,7 +63,7 @@ describe("lease keeper", () => {
     assert.deepEqual(asked.at(-1), ["2"]);
   });
 
-  it("a redacted question is told with the renewal", async () => {
+  it("a redacted question is reported with the renewal", async () => {
     const { subject, answers, told, hold } = keeper();
     hold("1");
     answers.canceled.add("1");
@@ -88,7 +88,7 @@ describe("lease keeper", () => {
     assert.equal(held.isFresh(), true);
   });
 
-  it("a flow that ended while the ledger was asked is not told that its lease is lost", async () => {
+  it("a flow that ended during the renewal is not told that its lease is lost", async () => {
     const { subject, answers, told, hold } = keeper();
     const held = hold("1");
     answers.lost.add("1");

@@ -40,13 +40,13 @@ async function check(target: AgentTarget | undefined, trust: TrustDecision, send
   return { result, trustChecks };
 }
 
-describe("recheck", () => {
+describe("policy before each call", () => {
   it("an agent that is configured, trusted and open to the sender is cleared [DEL-2]", async () => {
     const { result } = await check(TARGET, VERIFIED);
     assert.equal(result.kind, "cleared");
   });
 
-  it("a mapping that is gone denies with agent_removed [DEL-2]", async () => {
+  it("an agent that was removed is denied with agent_removed [DEL-2]", async () => {
     const { result, trustChecks } = await check(undefined, VERIFIED);
     assert.deepEqual(result, {
       kind: "stopped",
@@ -65,7 +65,7 @@ describe("recheck", () => {
     assert.deepEqual((await check(TARGET, QUARANTINED)).result, { kind: "stopped", outcome });
   });
 
-  it("a target with another identity than at intake is untrusted, and its card is not asked for [DEL-2]", async () => {
+  it("a target with another identity than at intake is untrusted, and its card is not fetched [DEL-2]", async () => {
     const { result, trustChecks } = await check({ ...TARGET, fingerprint: "sha256:other" }, VERIFIED);
     assert.equal(result.kind === "stopped" && result.outcome.reason, "agent_card_untrusted");
     assert.equal(trustChecks, 0);
@@ -87,7 +87,7 @@ describe("recheck", () => {
     }
   });
 
-  it("a card that cannot be fetched just now decides nothing", async () => {
+  it("a card that cannot be fetched leads to no decision", async () => {
     assert.deepEqual((await check(TARGET, UNKNOWN)).result, { kind: "unknown", retryAfterMs: 1_234 });
   });
 });

@@ -27,7 +27,7 @@ const message = (changes: Record<string, unknown> = {}) => ({
   ...changes,
 });
 
-describe("device part", () => {
+describe("device part of a transaction", () => {
   it("to-device messages reach their ghost in order, under either name of the field", () => {
     for (const field of ["de.sorunome.msc2409.to_device", "to_device"]) {
       const { changes, ignored } = read({
@@ -52,7 +52,7 @@ describe("device part", () => {
     }
   });
 
-  it("what is for a person, another device or nobody is left out and counted", () => {
+  it("messages for a person, another device or nobody are left out and counted", () => {
     const { changes, ignored } = read({
       "de.sorunome.msc2409.to_device": [
         message({ to_user_id: "@alice:a.test" }),
@@ -67,7 +67,7 @@ describe("device part", () => {
     assert.equal(changes.get(DOCS)?.toDevice.length ?? 0, 0);
   });
 
-  it("counts of keys are taken under either spelling; that a device has none yet says nothing", () => {
+  it("key counts are read under either name, and an empty count is ignored", () => {
     for (const field of ["device_one_time_keys_count", "device_one_time_key_counts"]) {
       const { changes } = read({
         [`org.matrix.msc3202.${field}`]: {
@@ -83,7 +83,7 @@ describe("device part", () => {
     }
   });
 
-  it("changed device lists concern every ghost's device", () => {
+  it("changed device lists apply to every ghost's device", () => {
     const { changes } = read({
       "org.matrix.msc3202.device_lists": {
         changed: ["@alice:a.test", "@alice:a.test", 7],
@@ -96,7 +96,7 @@ describe("device part", () => {
     }
   });
 
-  it("whatever stands in these fields, reading it throws nothing", () => {
+  it("reading never throws, whatever the fields contain", () => {
     const fields = [
       "to_device",
       "de.sorunome.msc2409.to_device",

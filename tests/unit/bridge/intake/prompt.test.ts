@@ -10,7 +10,7 @@ const reply = (body: string) =>
   promptOf({ body, inReplyTo: "$e" as EventId, threadRoot: undefined }, GHOST, undefined);
 
 describe("prompt", () => {
-  it("the mention a question begins with is not part of it", () => {
+  it("a leading mention is not part of the prompt", () => {
     assert.equal(plain("@agent_docs:a.test: when?"), "when?");
     assert.equal(plain("agent_docs, when?"), "when?");
     assert.equal(plain("Docs of A when?"), "when?");
@@ -19,7 +19,7 @@ describe("prompt", () => {
     assert.equal(plain("Docs of A"), "Docs of A", "nothing but the mention asks the mention");
   });
 
-  it("a reply's quoted fallback is dropped; a person's own quotation stays", () => {
+  it("a reply's quoted fallback is dropped, and a person's own quotation stays", () => {
     assert.equal(reply("> <@bob:a.test> earlier\n> more\n\nand now?"), "and now?");
     assert.equal(reply("> * <@bob:a.test> waves\n\nand now?"), "and now?");
     assert.equal(

@@ -26,8 +26,8 @@ const anyText = fc
 
 const bodies = (parts: ReturnType<typeof answerParts>) => parts.map((part) => String(part.content["body"]));
 
-describe("answer", () => {
-  it("no code unit of an answer is lost, and its parts are in order [DEL-4]", () => {
+describe("events of an answer", () => {
+  it("no code unit of an answer is lost, and its parts keep their order [DEL-4]", () => {
     fc.assert(
       fc.property(anyText, fc.integer({ min: 6, max: 100 }), (raw, bytesMax) => {
         const text = raw.toWellFormed();
@@ -58,7 +58,7 @@ describe("answer", () => {
     );
   });
 
-  it("an answer as long as one may be stays within some sixty events", () => {
+  it("the longest answer takes about sixty events", () => {
     const text = "A line of an answer that is quite long.\n".repeat(26_000).slice(0, 1024 * 1024);
     const parts = answerParts({ text }, SOURCE);
     assert.ok(parts.length <= 68, `${parts.length} events`);
@@ -66,7 +66,7 @@ describe("answer", () => {
     assert.ok(parts.every((part) => part.content["formatted_body"] !== undefined));
   });
 
-  it("a text is cut at a blank line if one is near, else at a line, a space, or between code points", () => {
+  it("a text is cut at a blank line when one is near, else at a line, a space, or between code points", () => {
     assert.deepEqual(splitText("one\n\ntwo two\nthree", 16), ["one\n\ntwo two\n", "three"]);
     assert.deepEqual(splitText("aaaaaaa\n\nbbb\ncccccc", 16), ["aaaaaaa\n\n", "bbb\ncccccc"]);
     assert.deepEqual(splitText("aaaa bbbb cccc", 10), ["aaaa bbbb ", "cccc"]);
@@ -74,7 +74,7 @@ describe("answer", () => {
     assert.deepEqual(splitText("\u{1F600}\u{1F600}", 6), ["\u{1F600}", "\u{1F600}"]);
   });
 
-  it("an answer replies to its question and mentions the asker once", () => {
+  it("an answer replies to its question and mentions the sender once", () => {
     const parts = answerParts({ text: "x".repeat(50_000) }, SOURCE);
     assert.equal(parts.length, 4);
     assert.deepEqual(
@@ -96,7 +96,7 @@ describe("answer", () => {
     assert.deepEqual(second?.content["m.relates_to"], { ...relation, is_falling_back: true });
   });
 
-  it("an answer without text says so", () => {
+  it("an answer without text has a text that says so", () => {
     for (const text of ["", " \n"]) {
       assert.deepEqual(bodies(answerParts({ text }, SOURCE)), [
         "(The agent finished without a text answer.)",

@@ -6,7 +6,7 @@ import { renderMarkdownPieces } from "../../../../src/bridge/matrix/markdown.ts"
 const render = (text: string) => renderMarkdownPieces([text])[0] ?? "";
 
 describe("markdown", () => {
-  it("Markdown becomes what a person reads in a chat client", () => {
+  it("Markdown becomes the HTML that chat clients show", () => {
     assert.equal(
       render("# Title\n\nSee `code` and [docs](https://example.org/a?b=c&d)."),
       [
@@ -17,7 +17,7 @@ describe("markdown", () => {
     assert.equal(render("one\ntwo"), "<p>one<br>\ntwo</p>");
   });
 
-  it("HTML in an answer is shown, never passed on", () => {
+  it("HTML in an answer is escaped", () => {
     assert.equal(render("<script>alert(1)</script>"), "<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>");
     assert.equal(
       render('<img src="https://example.org/x.png">'),
@@ -45,7 +45,7 @@ describe("markdown", () => {
     assert.doesNotMatch(render("![x](https://example.org/x.png)"), /<img/);
   });
 
-  it("whatever the text, only known elements come out, with only a link's target and a code's language", () => {
+  it("any text becomes known elements alone, with a link's target and a code's language as the only attributes", () => {
     const element = /<\/?([a-z0-9]+)((?: [a-z]+="[^"]*")*)(?: ?\/)?>/g;
     const known = new Set(
       "p br h1 h2 h3 h4 h5 h6 strong em s code pre a ul ol li blockquote hr table thead tbody tr th td".split(
@@ -98,7 +98,7 @@ describe("markdown", () => {
     );
   });
 
-  it("a code block that a cut divides is one in both pieces", () => {
+  it("a code block that is cut stays a code block in both pieces", () => {
     assert.deepEqual(renderMarkdownPieces(["before\n```ts\none\n", "two\n```\nafter **x**"]), [
       '<p>before</p>\n<pre><code class="language-ts">one\n</code></pre>',
       '<pre><code class="language-ts">two\n</code></pre>\n<p>after <strong>x</strong></p>',

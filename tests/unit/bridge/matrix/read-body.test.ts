@@ -24,8 +24,8 @@ const thinned = (value: unknown, bounds: Partial<ThinBounds>, lengths: readonly 
 
 const lengths = fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 5 });
 
-describe("read body", () => {
-  it("an answer below the bounds is read as it is, however it comes", async () => {
+describe("bounded reading of long lists", () => {
+  it("an answer within the bounds is read unchanged, however it is chunked", async () => {
     const anything = fc.oneof(
       fc.jsonValue(),
       fc.record({ next_batch: fc.string(), to_device: fc.record({ events: fc.array(fc.jsonValue()) }) }),
@@ -37,7 +37,7 @@ describe("read body", () => {
     );
   });
 
-  it("of a list's objects those that are too large are left out, and no other [ENC-8]", async () => {
+  it("only the objects of a list that are too large are left out [ENC-8]", async () => {
     const message = fc.record({ type: fc.string(), content: fc.dictionary(fc.string(), fc.jsonValue()) });
     await fc.assert(
       fc.asyncProperty(
@@ -59,7 +59,7 @@ describe("read body", () => {
 
   const many = { next_batch: "s1", to_device: { events: Array.from({ length: 50 }, (_, n) => ({ n })) } };
 
-  it("what finds no more room is left out, and the answer stays one", async () => {
+  it("objects beyond the total bound are left out, and the answer stays valid JSON", async () => {
     const text = await thinned(many, { bytesMax: 300 });
     const read = JSON.parse(text ?? "") as typeof many;
     assert.equal(read.to_device.events.length, 50);
@@ -67,7 +67,7 @@ describe("read body", () => {
     assert.equal(read.to_device.events.at(-1), null);
   });
 
-  it("a list that never ends is given up, with what was read of it", async () => {
+  it("an endless list is cut, and what was read of it is kept", async () => {
     const read = JSON.parse((await thinned(many, { readBytesMax: 100 })) ?? "") as typeof many;
     assert.equal(read.next_batch, "s1");
     assert.ok(read.to_device.events.length < 20);
@@ -75,7 +75,7 @@ describe("read body", () => {
     assert.equal(read.to_device.events.at(-1), null);
   });
 
-  it("what is longer than the bound without any list is not read", async () => {
+  it("an answer without a list is not read beyond the bound", async () => {
     assert.equal(await thinned({ a: "x".repeat(1_000) }, { bytesMax: 100 }), undefined);
     assert.equal(await thinned("[".repeat(1_000), { bytesMax: 100 }), undefined);
   });

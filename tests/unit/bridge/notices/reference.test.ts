@@ -8,7 +8,7 @@ import { NO_LONGER_READ, OPENINGS, REASONS } from "../../../../src/bridge/notice
 const FILE = new URL("../../../../docs/reference/notices.md", import.meta.url);
 const REASONS_TABLE = /(?<=<!-- reasons -->\n)[\s\S]*(?=<!-- \/reasons -->)/;
 
-describe("reference", () => {
+describe("reference of notices", () => {
   it("the reference lists every kind with its words, and every reason with its text [NOT-1]", () => {
     const text = readFileSync(FILE, "utf8");
     for (const kind of NOTICE_KINDS) assert.match(text, new RegExp(`^\\| \`${kind}\` \\|`, "m"));

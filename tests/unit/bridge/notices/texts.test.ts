@@ -7,8 +7,8 @@ import { event, ghost } from "../../../support/ledger.ts";
 
 const facts = { reason: undefined, sourceEventId: undefined, threadRoot: undefined } as const;
 
-describe("texts", () => {
-  it("every kind, with every reason, is an m.notice that pings nobody and says a whole sentence [NOT-1]", () => {
+describe("texts of notices", () => {
+  it("every kind with every reason is an m.notice of whole sentences that mentions nobody [NOT-1]", () => {
     for (const kind of NOTICE_KINDS) {
       for (const reason of [undefined, ...NOTICE_REASONS]) {
         for (const reads of [true, false]) {
@@ -36,7 +36,7 @@ describe("texts", () => {
     });
   });
 
-  it("what is said of missing keys fits whether encrypted rooms are read at all [NOT-1]", () => {
+  it("the notice on missing keys depends on whether encrypted rooms are read [NOT-1]", () => {
     const said = (readsEncrypted: boolean) =>
       String(noticeContent({ ...facts, kind: "keys_missing" }, [], readsEncrypted)["body"]);
     assert.match(said(true), /invite me again/);

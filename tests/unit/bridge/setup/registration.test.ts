@@ -37,14 +37,14 @@ function config(serverName = "org-a.test:18448", ghostPrefix = "agent_") {
   };
 }
 
-describe("registration", () => {
-  it("the registration is rendered as the golden has it", () => {
+describe("starting folder and registration", () => {
+  it("the registration matches its golden", () => {
     const rendered = renderRegistration(config(), { asToken: "as-secret", hsToken: "hs-secret" });
     assertGolden("bridge/registration.yaml", rendered);
     assert.equal((parse(rendered) as { rate_limited: boolean }).rate_limited, false);
   });
 
-  it("the namespace is exactly this server's ghosts, whatever characters names have", () => {
+  it("the namespace matches exactly this server's ghosts, whatever the characters of names", () => {
     const matches = (server: string, prefix: string, user: string) =>
       new RegExp(ghostNamespace(config(server, prefix))).test(user);
     assert.equal(matches("a.test", "agent_", "@agent_docs:a.test"), true);
@@ -84,12 +84,12 @@ describe("registration", () => {
     databaseUrlVariable: "DATABASE_URL",
   };
 
-  it("a new bridge's folder is rendered as the goldens have it", () => {
+  it("a new bridge's folder matches its goldens", () => {
     const files = renderStartingFolder(OPTIONS, countingRandom());
     for (const name of ["bridge.yaml", "agents.yaml"]) assertGolden(`bridge/init/${name}`, files[name] ?? "");
   });
 
-  it("a new bridge's folder loads as it is, with three different secrets", (t) => {
+  it("a new bridge's folder loads unchanged, with three different secrets", (t) => {
     const directory = temporaryFolder(t);
     const files = renderStartingFolder(OPTIONS, countingRandom());
     for (const [name, text] of Object.entries(files)) {

@@ -35,10 +35,10 @@ async function source(t: TestContext) {
   return { issuer, tokens, credentials, clock, directory, writeSecret };
 }
 
-describe("tokens", () => {
+describe("token source", () => {
   const setUpDelegation = delegationSuite();
 
-  it("a token is asked for by client credentials, with resource and scope, and kept [DEL-8]", async (t) => {
+  it("a token is requested by client credentials, with resource and scope, and cached [DEL-8]", async (t) => {
     const { issuer, tokens, credentials } = await source(t);
     assert.deepEqual(await tokens.token(credentials), { value: "token-1", fetched: true });
     assert.deepEqual(await tokens.token(credentials), { value: "token-1", fetched: false });
@@ -52,7 +52,7 @@ describe("tokens", () => {
     });
   });
 
-  it("a token is renewed half a minute before it expires [DEL-8]", async (t) => {
+  it("a token is renewed 30 seconds before it expires [DEL-8]", async (t) => {
     const { tokens, credentials, clock } = await source(t);
     await tokens.token(credentials);
     await clock.advance(269_999);
@@ -65,7 +65,7 @@ describe("tokens", () => {
     [40, 20_000],
     [undefined, 30_000],
   ] as const) {
-    it(`a token of ${expiresIn ?? "unsaid"} seconds is used for ${goodMs} ms`, async (t) => {
+    it(`a token of ${expiresIn ?? "unstated"} seconds is used for ${goodMs} ms`, async (t) => {
       const { issuer, tokens, credentials, clock } = await source(t);
       issuer.expiresIn = expiresIn;
       await tokens.token(credentials);
@@ -76,7 +76,7 @@ describe("tokens", () => {
     });
   }
 
-  it("many who need a token at once make one request; another resource makes its own [DEL-8]", async (t) => {
+  it("concurrent callers share one token request; another resource makes its own [DEL-8]", async (t) => {
     const { issuer, tokens, credentials } = await source(t);
     const values = await Promise.all(Array.from({ length: 50 }, () => tokens.token(credentials)));
     assert.deepEqual(new Set(values.map(({ value }) => value)), new Set(["token-1"]));
@@ -85,7 +85,7 @@ describe("tokens", () => {
     assert.equal(issuer.requests.length, 2);
   });
 
-  it("many whose token was rejected renew it once [DEL-8]", async (t) => {
+  it("concurrent callers whose token was rejected renew it once [DEL-8]", async (t) => {
     const { issuer, tokens, credentials } = await source(t);
     await tokens.token(credentials);
     const values = await Promise.all(Array.from({ length: 20 }, () => tokens.token(credentials, "token-1")));
@@ -94,7 +94,7 @@ describe("tokens", () => {
     assert.equal(issuer.requests.length, 2);
   });
 
-  it("a rotated secret is taken up at the next request, without a restart [DEL-8]", async (t) => {
+  it("a rotated secret is used at the next request, without a restart [DEL-8]", async (t) => {
     const { issuer, tokens, credentials, writeSecret } = await source(t);
     await tokens.token(credentials);
     issuer.secret = "rotated";
@@ -121,7 +121,7 @@ describe("tokens", () => {
     ["another token type", 200, `{"token_type":"mac","access_token":"${CANARY}"}`, "token_unavailable"],
     ["a megabyte", 200, " ".repeat(1024 * 1024), "token_unavailable"],
   ] as const) {
-    it(`an issuer that answers ${name} is ${code}, and nothing it said is in the error`, async (t) => {
+    it(`the error is ${code}, without the issuer's text, when the issuer answers ${name}`, async (t) => {
       const { issuer, tokens, credentials } = await source(t);
       issuer.answer = { status, body, headers: { location: "http://127.0.0.1:1/" } };
       const error = await tokens.token(credentials).then(
@@ -135,7 +135,7 @@ describe("tokens", () => {
     });
   }
 
-  it("a secret that cannot be read is said so, without its path's content", async (t) => {
+  it("the error is secret_unavailable when the secret cannot be read", async (t) => {
     const { tokens, credentials, issuer } = await source(t);
     await assert.rejects(tokens.token({ ...credentials, clientSecret: { file: "nowhere" } }), {
       code: "secret_unavailable",
@@ -146,7 +146,7 @@ describe("tokens", () => {
   process.env["DELEGATION_TEST_SECRET"] = "s3cret:with/odd+signs";
 
   for (const streaming of [true, false]) {
-    it(`a 401 of the agent refreshes the token once and asks again (streaming ${streaming}) [DEL-8]`, async (t) => {
+    it(`a 401 of the agent renews the token once and repeats the request (streaming ${streaming}) [DEL-8]`, async (t) => {
       const issuer = await startTestIssuer(t);
       const credentials: Credentials = {
         tokenEndpoint: issuer.tokenEndpoint,
@@ -168,7 +168,7 @@ describe("tokens", () => {
       assert.equal(issuer.requests.length, 2);
     });
 
-    it(`a 401 that stays is retried with a back-off, then token_refused (streaming ${streaming}) [DEL-8]`, async (t) => {
+    it(`a delegation ends token_refused, after retries with a back-off, when the 401 persists (streaming ${streaming}) [DEL-8]`, async (t) => {
       const issuer = await startTestIssuer(t);
       const credentials: Credentials = {
         tokenEndpoint: issuer.tokenEndpoint,
@@ -194,7 +194,7 @@ describe("tokens", () => {
     });
   }
 
-  it("an issuer that is away makes the question wait; no limiter token is spent meanwhile [DEL-8]", async (t) => {
+  it("a question waits, and spends no limiter token, while the issuer is away [DEL-8]", async (t) => {
     const issuer = await startTestIssuer(t);
     const credentials: Credentials = {
       tokenEndpoint: issuer.tokenEndpoint,

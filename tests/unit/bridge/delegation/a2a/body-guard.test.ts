@@ -43,7 +43,7 @@ function cut(text: string, positions: readonly number[]): Uint8Array[] {
   return [0, ...at].map((start, index) => whole.subarray(start, at[index] ?? whole.length));
 }
 
-describe("body guard", () => {
+describe("bounds on an agent's body", () => {
   it("a body passes whole up to its bound, and not one byte more", async () => {
     const chunks = [bytes("12345"), bytes("67890")];
     assert.deepEqual(await outcome((on) => boundedBody(streamOf(chunks).stream, 10, on)), {
@@ -58,7 +58,7 @@ describe("body guard", () => {
     assert.equal(source.isCanceled(), true);
   });
 
-  it("a connection that is lost is told from an answer that is wrong", async () => {
+  it("a lost connection is distinguished from a malformed answer", async () => {
     const lost = await outcome((on) => boundedBody(streamOf([bytes("{")], true).stream, 10, on));
     assert.deepEqual(lost.faults, ["broken"]);
   });
@@ -116,7 +116,7 @@ describe("body guard", () => {
     assert.deepEqual(seen.faults, ["broken"]);
   });
 
-  it("a reader that has seen enough is no fault of the body", async () => {
+  it("a reader that cancels causes no fault", async () => {
     const faults: BodyFault[] = [];
     const source = new ReadableStream<Uint8Array>({
       start: (controller) => controller.enqueue(bytes("data: {}\n\n")),

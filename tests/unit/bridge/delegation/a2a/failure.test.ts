@@ -81,7 +81,7 @@ const TABLE: readonly [string, unknown, Partial<ExchangeFacts>, A2aFailureKind][
   ["REST malformed", restError(400, "INVALID_PARAMS"), { status: 400 }, "protocol"],
 ];
 
-describe("outcome table", () => {
+describe("classification of failed calls", () => {
   it("the table of HTTP, JSON-RPC and network outcomes [DEL-7]", async (t) => {
     for (const [name, error, known, kind] of TABLE) {
       await t.test(`${name}: ${kind}`, () => {

@@ -32,7 +32,7 @@ function find(pages: (TaskView[] | A2aFailure)[], next = (page: number) => `page
 }
 
 describe("find task", () => {
-  it("the task whose history has the messageId is found, on any page [DEL-7]", async () => {
+  it("a task whose history has the messageId is found on any page [DEL-7]", async () => {
     const mine = task("t9", ["other", "mine"]);
     assert.deepEqual(await find([[task("t1", ["a"])], [task("t2", ["b"]), mine]]), {
       result: { kind: "found", task: mine },
@@ -40,24 +40,24 @@ describe("find task", () => {
     });
   });
 
-  it("a list that was read to its end without it says absent", async () => {
+  it("the result is absent when the list was read to its end", async () => {
     assert.deepEqual((await find([[task("t1", ["a"])], [task("t2", ["b"])]])).result, { kind: "absent" });
     assert.deepEqual((await find([[]])).result, { kind: "absent" });
   });
 
-  it("the list is read back to the question's time and no further", async () => {
+  it("the list is read back to the question's time, and no further", async () => {
     const old = task("t3", ["c"], ASKED_AT - 2 * HOUR_MS);
     const pages = [[task("t1", ["a"])], [old], [task("t4", ["mine"])]];
     assert.deepEqual(await find(pages), { result: { kind: "absent" }, pages: 2 });
   });
 
-  it("a recent task without a history leaves it open whose it is", async () => {
+  it("the result is unusable when a recent task has no history", async () => {
     assert.deepEqual((await find([[task("t1", [])]])).result, { kind: "unusable" });
     const oldOnly = await find([[task("t1", [], ASKED_AT - 2 * HOUR_MS)]]);
     assert.deepEqual(oldOnly.result, { kind: "absent" });
   });
 
-  it("a list without end, or that goes in circles, is unusable", async () => {
+  it("the result is unusable when the list is endless or circular", async () => {
     const many = Array.from({ length: 40 }, (_, index) => [task(`t${index}`, ["a"])]);
     assert.deepEqual(await find(many), { result: { kind: "unusable" }, pages: 20 });
     const circle = await find(many, () => "again");
@@ -65,13 +65,13 @@ describe("find task", () => {
   });
 
   for (const kind of ["unsupported", "protocol", "too_large", "agent_error"] as const) {
-    it(`an agent that answers the list with ${kind} cannot list`, async () => {
+    it(`the result is unusable when the list fails with ${kind}`, async () => {
       assert.deepEqual((await find([new A2aFailure(kind)])).result, { kind: "unusable" });
     });
   }
 
   for (const kind of ["ambiguous", "throttled", "not_delivered", "unauthenticated", "forbidden"] as const) {
-    it(`${kind} says nothing about the task: the look is to be repeated`, async () => {
+    it(`the search is to be repeated when the list fails with ${kind}`, async () => {
       await assert.rejects(find([new A2aFailure(kind)]), { kind });
     });
   }

@@ -12,8 +12,8 @@ const offer = (url: string, protocolBinding = "JSONRPC", protocolVersion = "1.0"
 const choose = (offers: ReturnType<typeof offer>[], cardUrl = CARD_URL) =>
   chooseInterface({ supportedInterfaces: offers, capabilities: {} }, cardUrl);
 
-describe("interfaces", () => {
-  it("1.0 comes before 0.3, and the card's order decides otherwise [DEL-7]", () => {
+describe("choice of an agent's interface", () => {
+  it("protocol 1.0 is preferred to 0.3, and the card's order decides otherwise [DEL-7]", () => {
     const chosen = choose([
       offer("https://b.test/old", "JSONRPC", "0.3"),
       offer("https://b.test/grpc", "GRPC"),
@@ -42,11 +42,11 @@ describe("interfaces", () => {
     it(`an interface with ${why} is not called`, () => assert.equal(choose([offer(url)]), undefined));
   }
 
-  it("plain HTTP is called only where the card came by it", () => {
+  it("plain HTTP is called only when the card came by plain HTTP", () => {
     assert.ok(choose([offer("http://127.0.0.1:9/rpc")], "http://127.0.0.1:9/card"));
   });
 
-  it("versions and bindings that the bridge does not speak are passed over", () => {
+  it("versions and bindings that the bridge does not speak are skipped", () => {
     for (const version of ["2.0", "0.2", "", "1.0-beta", "10"]) {
       assert.equal(choose([offer("https://b.test/rpc", "JSONRPC", version)]), undefined, version);
     }

@@ -26,7 +26,7 @@ const AGENTS: readonly [string, FaultAgentOptions][] = [
   ["streams and dedupes", { streaming: true, dedupe: true, lists: false }],
 ];
 
-describe("recovery", () => {
+describe("takeover of a dead worker's delegations", () => {
   const setUpDelegation = delegationSuite();
 
   async function setUp(t: TestContext, options: FaultAgentOptions = {}) {
@@ -39,7 +39,7 @@ describe("recovery", () => {
 
   for (const [what, options] of AGENTS) {
     for (const [method, when] of BOUNDARIES) {
-      it(`a process killed ${when} ${method}, with an agent that ${what}: one task, one answer [DEL-7]`, async (t) => {
+      it(`one task and one answer result when a process is killed ${when} ${method} and the agent ${what} [DEL-7]`, async (t) => {
         const { agent, harness, row, isTerminal } = await setUp(t, options);
         agent.behaviour.plan = completes("the answer");
         const first = harness.mortal("first");
@@ -73,7 +73,7 @@ describe("recovery", () => {
     ["beginDispatch", "after", 0],
     ["recordAccepted", "before", 1],
   ] as const) {
-    it(`killed ${when} ${method}, with an agent that offers neither, ends outcome_unknown [DEL-7]`, async (t) => {
+    it(`a delegation ends outcome_unknown when its process is killed ${when} ${method} and the agent neither lists nor dedupes [DEL-7]`, async (t) => {
       const { agent, harness, row, isTerminal, fixture } = await setUp(t, { lists: false });
       const first = harness.mortal("first");
       let isKilled = false;
@@ -94,7 +94,7 @@ describe("recovery", () => {
     });
   }
 
-  it("a holder that was stopped past its lease is refused, and its answer is not sent [DEL-9]", async (t) => {
+  it("a holder that was paused past its lease is refused, and its answer is not sent [DEL-9]", async (t) => {
     const { agent, harness, isTerminal, row } = await setUp(t, { streaming: true });
     agent.behaviour.plan = { kind: "slow", text: "the answer" };
     const first = harness.mortal("first");
@@ -118,7 +118,7 @@ describe("recovery", () => {
     await first.kill();
   });
 
-  it("a holder whose limiter write was slow past its lease does not call the agent [DEL-9]", async (t) => {
+  it("a holder does not call the agent when its limiter write outlasted its lease [DEL-9]", async (t) => {
     const { agent, harness, isTerminal } = await setUp(t, { streaming: true });
     const first = harness.mortal("first");
     let resume = () => {};
@@ -143,7 +143,7 @@ describe("recovery", () => {
     await first.worker.drain();
   });
 
-  it("a process killed between two parts of an answer: the next one sends only the rest [DEL-3]", async (t) => {
+  it("the next process sends only the rest when one is killed between two parts of an answer [DEL-3]", async (t) => {
     const { agent, harness, isTerminal, fixture } = await setUp(t, { streaming: true });
     const long = "A paragraph of the answer.\n\n".repeat(3_000);
     agent.behaviour.plan = completes(long);
@@ -165,7 +165,7 @@ describe("recovery", () => {
     assert.ok(sends.every((send) => send["state"] === "sent" && send["content"] === null));
   });
 
-  it("a sender whose lease ran out between two parts sends none of the rest [DEL-9]", async (t) => {
+  it("a holder sends no further part once its lease has run out [DEL-9]", async (t) => {
     const { agent, harness, isTerminal, row } = await setUp(t, { streaming: true });
     const long = "A paragraph of the answer.\n\n".repeat(3_000);
     agent.behaviour.plan = completes(long);
@@ -192,7 +192,7 @@ describe("recovery", () => {
     await first.kill();
   });
 
-  it("a bridge that was away for an hour still finds the answer that the agent has", async (t) => {
+  it("a bridge that was down for an hour still delivers the agent's answer", async (t) => {
     const { agent, harness, isTerminal, row } = await setUp(t, { lists: true });
     const first = harness.mortal("first");
     let isKilled = false;

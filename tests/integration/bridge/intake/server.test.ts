@@ -13,8 +13,8 @@ async function tables(fixture: IntakeFixture): Promise<unknown> {
 }
 const nothing = { transactions: 0, delegations: 0, malformed: 0, notices: 0 };
 
-describe("transactions", () => {
-  it("no token is 401, a wrong one 403, and nothing is written [INT-1]", async (t) => {
+describe("intake server", () => {
+  it("a request without the token gets 401, one with a wrong token 403, and nothing is written [INT-1]", async (t) => {
     const fixture = await intakeFixture(t);
     const body = JSON.stringify({ events: [question("q1")] });
     const send = (headers: Record<string, string>) =>
@@ -45,7 +45,7 @@ describe("transactions", () => {
     assert.deepEqual(await tables(fixture), nothing);
   });
 
-  it("all jobs and the body's hash are there when 200 is answered [INT-2]", async (t) => {
+  it("delegations and the body's digest are durable when 200 is answered [INT-2]", async (t) => {
     const fixture = await intakeFixture(t, { agents: ["docs", "other"] });
     const both = question(
       "q2",
@@ -78,7 +78,7 @@ describe("transactions", () => {
     assert.deepEqual(transaction, { events: 3, admitted: 4, octet_length: 32 });
   });
 
-  it("the same transaction again writes no row [INT-3]", async (t) => {
+  it("a repeated transaction writes no row [INT-3]", async (t) => {
     const fixture = await intakeFixture(t);
     const body = JSON.stringify({ events: [question("q1"), { broken: true }] });
     assert.equal((await fixture.put("t1", body)).status, 200);
@@ -89,7 +89,7 @@ describe("transactions", () => {
     assert.equal(fixture.committed.at(-1)?.replayed, true);
   });
 
-  it("the same ID with another body admits the new events only [INT-3]", async (t) => {
+  it("a transaction ID with another body admits only the new events [INT-3]", async (t) => {
     const fixture = await intakeFixture(t);
     await fixture.events("t1", question("q1"));
     assert.equal((await fixture.events("t1", question("q1"), question("q2"))).status, 200);
@@ -99,7 +99,7 @@ describe("transactions", () => {
     ]);
   });
 
-  it("two bodies of one ID at the same moment on two connections give each pair once [INT-3]", async (t) => {
+  it("two bodies of one ID at the same moment admit each event and ghost once [INT-3]", async (t) => {
     const fixture = await intakeFixture(t);
     for (let round = 0; round < 20; round++) {
       const names = [1, 2, 3].map((n) => `round${round}-${n}`);
@@ -122,7 +122,7 @@ describe("transactions", () => {
     );
   });
 
-  it("the 65th waiting event of a room ends in a denied row, with one notice [INT-4]", async (t) => {
+  it("the 65th waiting event of a room is denied, with one notice [INT-4]", async (t) => {
     const fixture = await intakeFixture(t);
     const questions = Array.from({ length: 70 }, (_, index) => question(`q${index}`));
     assert.equal((await fixture.events("t1", ...questions.slice(0, 60))).status, 200);
@@ -156,7 +156,7 @@ describe("transactions", () => {
     );
   });
 
-  it("the global bound counts all rooms, and freed capacity admits again [INT-4]", async (t) => {
+  it("the global capacity counts all rooms, and admits again when some is freed [INT-4]", async (t) => {
     const fixture = await intakeFixture(t, { global: 2 });
     await fixture.events(
       "t1",
@@ -182,7 +182,7 @@ describe("transactions", () => {
     );
   });
 
-  it("a body that is no transaction is refused, and nothing is written [INT-5]", async (t) => {
+  it("a body that is not a transaction is refused, and nothing is written [INT-5]", async (t) => {
     const fixture = await intakeFixture(t, { bodyBytesMax: 2_048 });
     const cases: [string | Uint8Array, number, string][] = [
       ["", 400, "M_NOT_JSON"],
@@ -207,7 +207,7 @@ describe("transactions", () => {
     assert.equal((await fixture.put("t1", '{"events":[]}', { "content-type": "text/plain" })).status, 200);
   });
 
-  it("a database that cannot commit is 503, and the same transaction is taken afterwards [INT-5]", async (t) => {
+  it("a transaction gets 503 when the database cannot commit, and is recorded when it comes again [INT-5]", async (t) => {
     const fixture = await intakeFixture(t);
     await fixture.pool.query("ALTER TABLE bridge_delegations RENAME TO hidden");
     const response = await fixture.events("t1", question("q1"));
@@ -218,7 +218,7 @@ describe("transactions", () => {
     assert.deepEqual(await tables(fixture), { transactions: 1, delegations: 1, malformed: 0, notices: 0 });
   });
 
-  it("the homeserver may ask for a ghost's user, and pings", async (t) => {
+  it("queries for a ghost's user, and pings, are answered", async (t) => {
     const fixture = await intakeFixture(t);
     const headers = { authorization: `Bearer ${HS_TOKEN}` };
     const user = (id: string) =>

@@ -55,8 +55,8 @@ const ids = (file: string) =>
     .filter((line) => line !== "")
     .map((line) => (JSON.parse(line) as { audit_id: string }).audit_id);
 
-describe("audit", () => {
-  it("what the ledger writes fits the published schemas [AUD-1]", async (t) => {
+describe("audit records and their export", () => {
+  it("audit records of the ledger match the published schemas [AUD-1]", async (t) => {
     const fixture = await ledgerFixture(t);
     await someDelegations(fixture, 2);
     await fixture.admit([job("denied", { targetFingerprint: DIGEST })], { capacity: { room: 0, global: 0 } });
@@ -116,7 +116,7 @@ describe("audit", () => {
     assert.equal(AgentCardAudit.safeParse({ note: sentence }).success, false);
   });
 
-  it("each record is in the file once, also after a crash between writing and marking [AUD-1]", async (t) => {
+  it("each record is in the file once, even after a crash between writing and marking [AUD-1]", async (t) => {
     const fixture = await ledgerFixture(t);
     const file = auditFile(t);
     await someDelegations(fixture, 5);
@@ -134,7 +134,7 @@ describe("audit", () => {
     assert.deepEqual(await fixture.rows("SELECT 1 FROM bridge_audit WHERE exported_at IS NULL"), []);
   });
 
-  it("a line that was cut off by a crash is cut away and written whole [AUD-1]", async (t) => {
+  it("a line that a crash cut off is removed and written whole [AUD-1]", async (t) => {
     const fixture = await ledgerFixture(t);
     const file = auditFile(t);
     await someDelegations(fixture, 2);
@@ -153,7 +153,7 @@ describe("audit", () => {
     assert.equal(ids(file).length, 3);
   });
 
-  it("a file that cannot be written leaves the records waiting in the database [AUD-1]", async (t) => {
+  it("records wait in the database when the file cannot be written [AUD-1]", async (t) => {
     const fixture = await ledgerFixture(t);
     await someDelegations(fixture, 1);
     const folder = auditFile(t);

@@ -13,8 +13,8 @@ const jobs = async (fixture: IntakeFixture) =>
     (row) => row["event"],
   );
 
-describe("eligibility", () => {
-  it("edits, notices, redacted messages and the bridge's own users never trigger [INT-6]", async (t) => {
+describe("which events ask a ghost", () => {
+  it("edits, notices, redacted messages and messages of the bridge's own users never trigger [INT-6]", async (t) => {
     const fixture = await intakeFixture(t);
     await fixture.events(
       "t1",
@@ -40,7 +40,7 @@ describe("eligibility", () => {
     assert.equal((await fixture.rows("SELECT 1 FROM bridge_malformed_events")).length, 0);
   });
 
-  it("a mention triggers; in a direct room every message does, in a shared one it does not [INT-6]", async (t) => {
+  it("a mention triggers everywhere, and any message in a direct room [INT-6]", async (t) => {
     const fixture = await intakeFixture(t);
     const plain = (id: string, changes = {}) => question(id, changes, { "m.mentions": undefined });
     const direct = { room_id: "!dm" };
@@ -58,7 +58,7 @@ describe("eligibility", () => {
     assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned"]);
   });
 
-  it("a reply to a ghost's answer triggers it, and so does its thread [INT-6]", async (t) => {
+  it("a reply to a ghost's answer, or a message in its thread, triggers [INT-6]", async (t) => {
     const fixture = await intakeFixture(t);
     await fixture.events("t1", question("q1"));
     const [claimed] = await fixture.claim({ now: Date.now() });
@@ -105,7 +105,7 @@ describe("eligibility", () => {
     );
   });
 
-  it("with encryption off, an encrypted room is not served and gets one notice [ENC-1]", async (t) => {
+  it("an encrypted room gets one notice and no answers when encryption is refused [ENC-1]", async (t) => {
     const fixture = await intakeFixture(t);
     await fixture.events("t1", member(ghost("docs"), "join"), member("@alice:a.test", "join"));
     const state = {
@@ -128,7 +128,7 @@ describe("eligibility", () => {
     ]);
   });
 
-  it("!agents asks for the directory once an event, by one ghost of the room [NOT-1]", async (t) => {
+  it("!agents requests one directory notice for each event, from one ghost of the room [NOT-1]", async (t) => {
     const fixture = await intakeFixture(t, { agents: ["docs", "other"] });
     await fixture.events("t1", member(ghost("other"), "join"), member(ghost("docs"), "join"));
     const command = question("cmd", {}, { body: " !agents ", "m.mentions": undefined });
@@ -139,7 +139,7 @@ describe("eligibility", () => {
     ]);
   });
 
-  it("a ghost answers invitations, settles after joining, and leaves when the last person has left", async (t) => {
+  it("a ghost answers invitations, reads the room after joining, and leaves when the last person has left", async (t) => {
     const fixture = await intakeFixture(t);
     const tasks = () => fixture.rows("SELECT membership, task FROM bridge_ghost_rooms");
     await fixture.events("t1", member(ghost("docs"), "invite", { sender: "@alice:a.test" }));
@@ -169,7 +169,7 @@ describe("eligibility", () => {
     assert.deepEqual(await tasks(), [{ membership: "join", task: "leave" }]);
   });
 
-  it("that a ghost has left a room it was in counts, and it asks whether that is still so [INT-8]", async (t) => {
+  it("a ghost's reported leave counts, and is verified with the homeserver [INT-8]", async (t) => {
     const fixture = await intakeFixture(t);
     const tasks = () => fixture.rows("SELECT membership, task FROM bridge_ghost_rooms");
     const claim = async () => {
@@ -190,7 +190,7 @@ describe("eligibility", () => {
     assert.deepEqual(await tasks(), [{ membership: "leave", task: null }]);
   });
 
-  it("a ghost that is told twice to have left, before it has asked, asks all the same [INT-8]", async (t) => {
+  it("a ghost's leave that is reported twice is still verified with the homeserver [INT-8]", async (t) => {
     const fixture = await intakeFixture(t);
     const sender = "@alice:a.test";
     await fixture.events("t1", member(ghost("docs"), "join"));
@@ -201,7 +201,7 @@ describe("eligibility", () => {
     ]);
   });
 
-  it("a ghost asks again about the rooms it is in, when not all of them was told [INT-8]", async (t) => {
+  it("a ghost reads its rooms again when events may have been missed [INT-8]", async (t) => {
     const fixture = await intakeFixture(t);
     const tasks = () => fixture.rows("SELECT room_id, task FROM bridge_ghost_rooms ORDER BY room_id");
     const rooms = ["!a", "!b", "!c"];
@@ -223,7 +223,7 @@ describe("eligibility", () => {
     assert.deepEqual(await tasks(), told("settle"));
   });
 
-  it("an answer to an old invitation never overwrites what happened since", async (t) => {
+  it("an answer to an old invitation never overwrites later membership changes", async (t) => {
     const fixture = await intakeFixture(t);
     await fixture.events("t1", member(ghost("docs"), "invite", { sender: "@alice:a.test" }));
     const now = Date.now() + 1_000;
@@ -274,7 +274,7 @@ describe("eligibility", () => {
     ];
   }
 
-  it("of 100 events 30 are malformed in thirty ways; the others become jobs, nothing is logged [INT-7]", async (t) => {
+  it("seventy of 100 events become delegations when 30 are malformed in thirty ways, and nothing is logged [INT-7]", async (t) => {
     const fixture = await intakeFixture(t, { room: 100 });
     const good = Array.from({ length: 70 }, (_, index) => question(`good${index}`));
     const bad = malformedEvents();
@@ -292,7 +292,7 @@ describe("eligibility", () => {
     assert.ok(!fixture.logged.join("").includes(CANARY));
   });
 
-  it("an event nested too deep to be written down is recorded and poisons nothing [INT-7]", async (t) => {
+  it("an event nested too deep to serialise is recorded as malformed, and affects no other [INT-7]", async (t) => {
     const fixture = await intakeFixture(t);
     const deep = `{"event_id":"$deep","content":${"[".repeat(200_000)}${"]".repeat(200_000)}}`;
     const body = `{"events":[${deep},${JSON.stringify(question("good"))}]}`;
@@ -301,7 +301,7 @@ describe("eligibility", () => {
     assert.equal((await fixture.rows("SELECT 1 FROM bridge_malformed_events")).length, 1);
   });
 
-  it("reading never throws and accounts for every event, whatever comes [INT-7]", () => {
+  it("reading never throws, and accounts for every event, whatever is sent [INT-7]", () => {
     const hostile = fc.oneof(
       fc.jsonValue(),
       fc.record(
@@ -344,7 +344,7 @@ describe("eligibility", () => {
     );
   });
 
-  it("nothing goes to an agent that nobody addressed, or that is not in the room [INT-6]", async (t) => {
+  it("no event goes to an agent that is not addressed or not in the room [INT-6]", async (t) => {
     const fixture = await intakeFixture(t, { agents: ["docs", "other"] });
     await fixture.events("t1", member(ghost("docs"), "join"), member("@alice:a.test", "join"));
     await fixture.events("t2", question("q1"));
@@ -359,7 +359,7 @@ describe("eligibility", () => {
     assert.deepEqual(await jobs(fixture), ["$q1"]);
   });
 
-  it("!agents is bounded, and says nothing to somebody who may ask no agent [NOT-1]", async (t) => {
+  it("!agents is answered a bounded number of times, and not to a sender who may ask no agent [NOT-1]", async (t) => {
     const fixture = await intakeFixture(t);
     await fixture.events("t1", member(ghost("docs"), "join"));
     const command = (n: number, sender: string) => question(`c${n}`, { sender }, { body: "!agents" });

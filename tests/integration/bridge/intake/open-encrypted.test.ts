@@ -37,8 +37,8 @@ const delegations = (fixture: Pick<IntakeFixture, "rows">) =>
     "SELECT matrix_event_id AS event, state, room_seq AS seq FROM bridge_delegations ORDER BY room_seq",
   );
 
-describe("encrypted", () => {
-  it("what cannot be opened is recorded before it is acknowledged, in its place, without content [ENC-3]", async (t) => {
+describe("encrypted events at intake", () => {
+  it("an event that cannot be opened is recorded in its position, without content, before it is acknowledged [ENC-3]", async (t) => {
     const fixture = await setUp(t);
     const answer = await fixture.events("t1", question("q1"), sealed("e1"), question("q2"), sealed("e2"));
     assert.equal(answer.status, 200);
@@ -58,7 +58,7 @@ describe("encrypted", () => {
       assert.ok(!dump.includes(secret));
   });
 
-  it("keys that come with the transaction open its events at once, in the homeserver's order", async (t) => {
+  it("keys in a transaction open its events at once, in the homeserver's order", async (t) => {
     const fixture = await setUp(t);
     const body = { events: [sealed("e1"), question("q1"), sealed("e2")], ...keyFor() };
     assert.equal((await fixture.put("t1", JSON.stringify(body))).status, 200);
@@ -71,7 +71,7 @@ describe("encrypted", () => {
     assert.match(metrics, /^drawbridge_encrypted_events_total\{outcome="at_once"\} 2$/m);
   });
 
-  it("keys that cannot be made durable are not acknowledged; the events come again without them [INT-5]", async (t) => {
+  it("a transaction is not acknowledged when its keys cannot be made durable [INT-5]", async (t) => {
     const fixture = await setUp(t);
     fixture.devices.onReceive = () => Promise.reject(new Error("the database is away"));
     const body = JSON.stringify({ events: [sealed("e1")], ...keyFor() });
@@ -81,7 +81,7 @@ describe("encrypted", () => {
     assert.equal((await envelopes(fixture)).length, 1);
   });
 
-  it("a machine that does not answer holds no transaction open [INT-5]", async (t) => {
+  it("a machine that does not answer keeps no transaction open [INT-5]", async (t) => {
     const clock = new ManualClock(Date.UTC(2026, 0, 1));
     const fixture = await setUp(t, { clock });
     fixture.devices.onReceive = () => new Promise(() => {});
@@ -106,7 +106,7 @@ describe("encrypted", () => {
     assert.equal((await delegations(fixture)).length, 1);
   });
 
-  it("of 1,000 undecryptable events at once the bound refuses the rest before 200, with one notice [ENC-4]", async (t) => {
+  it("undecryptable events beyond the capacity are refused before the 200, with one notice [ENC-4]", async (t) => {
     const fixture = await setUp(t);
     const many = Array.from({ length: 1_000 }, (_, index) => sealed(`e${String(index).padStart(4, "0")}`));
     assert.equal((await fixture.events("t1", ...many)).status, 200);
@@ -128,7 +128,7 @@ describe("encrypted", () => {
     ]);
   });
 
-  it("nobody who may ask no ghost of the room can hold it up, nor an edit, a ghost, or what was redacted", async (t) => {
+  it("a room is not held up by senders who may ask none of its ghosts, nor by edits, ghosts or redacted events", async (t) => {
     const fixture = await setUp(t);
     await fixture.events(
       "t1",
@@ -148,7 +148,7 @@ describe("encrypted", () => {
     assert.deepEqual(held, ["$elsewhere"]);
   });
 
-  it("what opens is treated as in a plain room: edits, notices and unreadable messages ask nothing", async (t) => {
+  it("opened events are treated as in a plain room: edits, notices and malformed messages trigger nothing", async (t) => {
     const fixture = await setUp(t);
     fixture.devices.sessions.add("session-1");
     await fixture.events(
@@ -170,7 +170,7 @@ describe("encrypted", () => {
     assert.deepEqual(await envelopes(fixture), []);
   });
 
-  it("the same ciphertext under another event ID is refused as a replay [ENC-9]", async (t) => {
+  it("a ciphertext under another event ID is refused as a replay [ENC-9]", async (t) => {
     const fixture = await setUp(t);
     fixture.devices.sessions.add("session-1");
     await fixture.events("t1", sealed("e1"));
@@ -186,7 +186,7 @@ describe("encrypted", () => {
     );
   });
 
-  it("an event that became an intake envelope becomes nothing else when it comes again", async (t) => {
+  it("an event that became an intake envelope becomes nothing else when it arrives again", async (t) => {
     const fixture = await setUp(t);
     await fixture.events("t1", sealed("e1"));
     fixture.devices.sessions.add("session-1");
@@ -201,7 +201,7 @@ describe("encrypted", () => {
     );
   });
 
-  it("in mode `devices` keys are taken in, and encrypted events are not looked into [ENC-2]", async (t) => {
+  it("keys are taken in, and encrypted events are not opened, in mode `devices` [ENC-2]", async (t) => {
     const fixture = await setUp(t, { takesPart: false });
     const body = { events: [sealed("e1")], ...keyFor() };
     assert.equal((await fixture.put("t1", JSON.stringify(body))).status, 200);
@@ -210,7 +210,7 @@ describe("encrypted", () => {
     assert.deepEqual(await delegations(fixture), []);
   });
 
-  it("plain text in an encrypted room is answered only where devices need not be trusted", async (t) => {
+  it("plain text in an encrypted room is answered only when devices need not be trusted", async (t) => {
     const encryption = { ...question("e"), type: "m.room.encryption", state_key: "", content: {} };
     for (const plainInEncrypted of [true, false]) {
       const fixture = await setUp(t, { plainInEncrypted });
@@ -224,7 +224,7 @@ describe("encrypted", () => {
     }
   });
 
-  it("a ghost whose agent is gone lets nobody hold up the others of its room", async (t) => {
+  it("a ghost whose agent was removed lets nobody hold up the other ghosts of its room", async (t) => {
     const fixture = await setUp(t);
     const alone = { room_id: "!alone" };
     await fixture.events("t1", member(ghost("gone"), "join"), {

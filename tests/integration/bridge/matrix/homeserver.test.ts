@@ -6,10 +6,10 @@ import { type Script, scriptedHomeserver } from "../../../support/scripted-homes
 
 const TIMEOUT_MS = 300;
 
-describe("homeserver faults", () => {
-  it("an answer of the homeserver is sorted into ok, retry and refused", async (t) => {
+describe("requests to a faulty homeserver", () => {
+  it("an answer is classified as ok, retry or refused", async (t) => {
     const server = await scriptedHomeserver(t);
-    const { homeserver, clock } = ghostSide(t, server.url, { requestTimeoutMs: TIMEOUT_MS });
+    const { homeserver, clock } = ghostSide(t, server.url, { requestTimeoutMs: 1_000 });
     const date = new Date(clock.now() + 20_000).toUTCString();
     const matrix = (errcode: string, more = {}) => ({ errcode, error: "secret words", ...more });
     const cases: readonly [ReturnType<Script>, object][] = [
@@ -91,18 +91,18 @@ describe("homeserver faults", () => {
     );
   });
 
-  it("a homeserver that drips its answer does not hold a request beyond its deadline", async (t) => {
+  it("a request ends at its deadline when the answer drips", async (t) => {
     const server = await scriptedHomeserver(t, () => ({ headers: { "content-length": "1000" }, body: "{" }));
     const { homeserver } = ghostSide(t, server.url, { requestTimeoutMs: TIMEOUT_MS });
     assert.partialDeepStrictEqual(await homeserver.whoami(), { kind: "retry", cause: "timeout" });
   });
 
-  it("a homeserver that is not there is a retry", async (t) => {
+  it("a request to a homeserver that is away is a retry", async (t) => {
     const { homeserver } = ghostSide(t, "http://127.0.0.1:9", { requestTimeoutMs: TIMEOUT_MS });
     assert.partialDeepStrictEqual(await homeserver.whoami(), { kind: "retry", cause: "network" });
   });
 
-  it("a ghost is registered once, on one device that never changes, however many ask at once", async (t) => {
+  it("a ghost is registered once, with one device that never changes, for concurrent callers", async (t) => {
     const server = await scriptedHomeserver(t);
     const side = ghostSide(t, server.url);
     const asked = await Promise.all(Array.from({ length: 10 }, () => side.ghosts.ensureGhost(ghost())));
@@ -131,7 +131,7 @@ describe("homeserver faults", () => {
     );
   });
 
-  it("a ghost that could not be made is made at the next call", async (t) => {
+  it("a ghost that could not be registered is registered at the next call", async (t) => {
     const server = await scriptedHomeserver(t, ({ path }) =>
       path.includes("/devices/") ? { status: 502 } : {},
     );
@@ -141,7 +141,7 @@ describe("homeserver faults", () => {
     assert.equal((await side.ghosts.ensureGhost(ghost())).kind, "ok");
   });
 
-  it("a display name is set once, and again when it changes or was not taken", async (t) => {
+  it("a display name is set once, and again when it changes or was refused", async (t) => {
     const server = await scriptedHomeserver(t);
     const side = ghostSide(t, server.url);
     const names = () =>

@@ -6,7 +6,7 @@ import { agentTarget } from "../../../support/agent-target.ts";
 import { delegationSuite } from "../../../support/delegation.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 
-describe("answers", () => {
+describe("replies", () => {
   const setUpDelegation = delegationSuite();
 
   for (const [binding, version] of [
@@ -16,7 +16,7 @@ describe("answers", () => {
   ] as const) {
     for (const streaming of [true, false]) {
       const how = streaming ? "a stream" : "polling";
-      it(`an answer comes back by ${binding} ${version} and ${how} [DEL-7]`, async (t) => {
+      it(`an answer arrives by ${binding} ${version} and ${how} [DEL-7]`, async (t) => {
         const { agent, harness, admit, limiterTokens } = await setUpDelegation(t, {
           streaming,
           card: { binding, version },
@@ -42,7 +42,7 @@ describe("answers", () => {
   }
 
   for (const streaming of [true, false]) {
-    it(`a message instead of a task is the whole answer (streaming ${streaming})`, async (t) => {
+    it(`a message is the whole answer when the agent makes no task (streaming ${streaming})`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming });
       agent.behaviour.plan = { kind: "message", text: "at once" };
       const row = await admit();
@@ -54,7 +54,7 @@ describe("answers", () => {
     });
   }
 
-  it("an answer is persisted part by part before the first part is sent [DEL-3]", async (t) => {
+  it("every part of an answer is persisted before the first is sent [DEL-3]", async (t) => {
     const { agent, fixture, harness, admit } = await setUpDelegation(t, { streaming: true });
     const long = "A paragraph of the answer.\n\n".repeat(4_000);
     agent.behaviour.plan = completes(long);
@@ -73,7 +73,7 @@ describe("answers", () => {
     assert.equal(calls.filter((call) => call === "recordSent").length, harness.sent.length - 1);
   });
 
-  it("a completed task that says nothing is answered all the same", async (t) => {
+  it("a delegation is answered even when the completed task has no text", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
     agent.behaviour.plan = { kind: "status", state: TaskState.TASK_STATE_COMPLETED };
     const row = await admit();
@@ -91,7 +91,7 @@ describe("answers", () => {
       [TaskState.TASK_STATE_INPUT_REQUIRED, "input_required"],
       [TaskState.TASK_STATE_AUTH_REQUIRED, "auth_required"],
     ] as const) {
-      it(`${TaskState[state]} ends as ${reason}, without a word of the agent's (streaming ${streaming})`, async (t) => {
+      it(`${TaskState[state]} ends as ${reason}, without the agent's text in the room (streaming ${streaming})`, async (t) => {
         const { agent, harness, admit } = await setUpDelegation(t, { streaming });
         agent.behaviour.plan = { kind: "status", state, text: "the agent's own words" };
         const row = await admit();
@@ -106,7 +106,7 @@ describe("answers", () => {
     }
   }
 
-  it("a homeserver that is away is tried again with the same transaction, and the answer is not asked for again [DEL-4]", async (t) => {
+  it("a reply is retried under the same transaction ID, without another call of the agent, when the homeserver is away [DEL-4]", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
     harness.sendResults.push({ kind: "retry", afterMs: 5_000 }, { kind: "retry", afterMs: 5_000 });
     const row = await admit();
@@ -121,7 +121,7 @@ describe("answers", () => {
     assert.equal(agent.seen.length, 1);
   });
 
-  it("a room that cannot be reached ends the delegation without a notice that nobody could read", async (t) => {
+  it("a delegation ends without a notice when its room cannot be reached", async (t) => {
     const { harness, admit } = await setUpDelegation(t, { streaming: true });
     harness.sendResults.push({ kind: "refused", reason: "room_unreachable" });
     const row = await admit();

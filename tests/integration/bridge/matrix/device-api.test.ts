@@ -26,8 +26,8 @@ async function fixture(t: TestContext, hadKeys: boolean, script: Script = WELL) 
   return { homeserver, side, ghosts, deleted, puts };
 }
 
-describe("devices", () => {
-  it("a device that had keys is never put again, not by a new process and not when it is unknown [ENC-2]", async (t) => {
+describe("ghosts' devices at the homeserver", () => {
+  it("a device that had keys is never put again, neither by a new process nor when the homeserver does not know it [ENC-2]", async (t) => {
     const { ghosts, side, deleted, puts } = await fixture(t, true, ({ path }) =>
       path.endsWith("/whoami") ? UNKNOWN_DEVICE : { body: {} },
     );
@@ -53,7 +53,7 @@ describe("devices", () => {
     assert.deepEqual(deleted, []);
   });
 
-  it("after a reset the old device is not put again by what was under way [ENC-2]", async (t) => {
+  it("a request under way does not put the old device again after a reset [ENC-2]", async (t) => {
     const { ghosts, side, puts } = await fixture(t, false);
     const made = await ghosts.ensureGhost(ghost());
     assert.ok(made.kind === "ok");
@@ -66,7 +66,7 @@ describe("devices", () => {
     assert.equal(next.kind === "ok" && next.value.deviceId, "NEW");
   });
 
-  it("what a homeserver answers about devices is read, or counts as no answer", async (t) => {
+  it("answers about devices are parsed, or count as no answer", async (t) => {
     const answers = new Map<string, unknown>();
     const { side } = await fixture(t, false, ({ path }) => {
       const found = [...answers].find(([end]) => path.endsWith(end));
@@ -116,7 +116,7 @@ describe("devices", () => {
     assert.deepEqual(await devices.publishedDevice(ghost(), "DEVICE"), { kind: "ok", value: undefined });
   });
 
-  it("no two catchups ask the same: a homeserver repeats its answer to the same question", async (t) => {
+  it("each catchup request differs, because a homeserver repeats its answer to an identical one", async (t) => {
     const { side, homeserver } = await fixture(t, false, () => ({ body: { next_batch: "s1" } }));
     const actor = { ghost: ghost(), deviceId: "DEVICE" };
     for (let read = 0; read < 3; read++) await side.homeserver.devices.toDeviceSince(actor, "s0");

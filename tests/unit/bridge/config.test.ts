@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { BridgeConfigFile } from "../../../../src/bridge/config.ts";
-import { durationMs } from "../../../../src/domain/duration.ts";
-import { ConfigError, parseYaml } from "../../../../src/runtime/load-yaml.ts";
+import { BridgeConfigFile } from "../../../src/bridge/config.ts";
+import { durationMs } from "../../../src/domain/duration.ts";
+import { ConfigError, parseYaml } from "../../../src/runtime/load-yaml.ts";
 
 const yaml = (requestTimeout: string, limits: string) => `version: 1
 homeserver: {serverName: a.test, url: http://127.0.0.1:1, requestTimeout: ${requestTimeout}}
@@ -24,8 +24,8 @@ function problems(text: string): readonly string[] {
   }
 }
 
-describe("bridge durations", () => {
-  it("a duration too short to work with is refused, with the shortest that is taken", () => {
+describe("durations in the configuration", () => {
+  it("a duration below the minimum is refused, and the error names the minimum", () => {
     assert.deepEqual(problems(yaml("1s", "lease: 3s, drain: 1s, noticeInterval: 0s")), []);
     assert.deepEqual(problems(yaml("999ms", "")), ["homeserver.requestTimeout must be at least 1s"]);
     for (const name of ["dispatchDeadline", "answerDeadline", "agentRequestTimeout", "drain"]) {
@@ -34,7 +34,7 @@ describe("bridge durations", () => {
     assert.deepEqual(problems(yaml("30s", "lease: 2999ms")), ["limits.lease must be at least 3s"]);
   });
 
-  it("what is no duration is told once, and a default is read like any other value", () => {
+  it("a malformed duration is reported once, and a default is parsed like any other value", () => {
     const told = durationMs("2s", { min: "1s" })
       .safeParse("soon")
       .error?.issues.map(({ message }) => message);

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import fc from "fast-check";
-import { AgentClient } from "../../../../src/bridge/delegation/a2a/agent-client.ts";
-import { A2aFailure } from "../../../../src/bridge/delegation/a2a/failure.ts";
-import type { AgentUpdate } from "../../../../src/bridge/delegation/a2a/protocol.ts";
-import { AnswerAssembly, answerOf } from "../../../../src/bridge/delegation/answer-text.ts";
-import { systemClock } from "../../../../src/domain/clock.ts";
-import { cardOf } from "../../../support/delegation.ts";
+import { AgentClient } from "../../../../../src/bridge/delegation/a2a/agent-client.ts";
+import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/failure.ts";
+import type { AgentUpdate } from "../../../../../src/bridge/delegation/a2a/protocol.ts";
+import { AnswerAssembly, answerOf } from "../../../../../src/bridge/delegation/answer-text.ts";
+import { systemClock } from "../../../../../src/domain/clock.ts";
+import { cardOf } from "../../../../support/delegation.ts";
 
 const BINDINGS = [
   ["JSONRPC", "1.0"],
@@ -131,9 +131,9 @@ function silenced(t: TestContext): unknown[] {
   return printed;
 }
 
-describe("agent fuzz", () => {
+describe("agent client with hostile answers", () => {
   for (const binding of BINDINGS) {
-    it(`whatever an agent answers by ${binding.join(" ")}, it is an update or a failure, and is not printed`, async (t) => {
+    it(`any answer by ${binding.join(" ")} becomes an update or a failure, and is not printed`, async (t) => {
       const printed = silenced(t);
       await fc.assert(
         fc.asyncProperty(answer, fc.constantFrom(200, 200, 200, 400, 404, 500), async (value, status) => {
@@ -150,7 +150,7 @@ describe("agent fuzz", () => {
       assert.deepEqual(printed, []);
     });
 
-    it(`whatever an agent streams by ${binding.join(" ")}, it is updates or a failure, and is not printed`, async (t) => {
+    it(`any stream by ${binding.join(" ")} becomes updates or a failure, and is not printed`, async (t) => {
       const printed = silenced(t);
       const events = fc.array(answer, { maxLength: 4 });
       await fc.assert(

@@ -8,10 +8,10 @@ import { startTestIssuer } from "../../../support/test-issuer.ts";
 process.env["DELEGATION_TEST_SECRET"] = "s3cret:with/odd+signs";
 const SECRET = { env: "DELEGATION_TEST_SECRET" };
 
-describe("checks", () => {
+describe("dispatch", () => {
   const setUpDelegation = delegationSuite();
 
-  it("a changed sender policy denies the waiting question, which never reaches issuer or agent [DEL-2]", async (t) => {
+  it("a waiting question is denied, without a request to issuer or agent, when the sender policy has changed [DEL-2]", async (t) => {
     const issuer = await startTestIssuer(t);
     const credentials = { tokenEndpoint: issuer.tokenEndpoint, clientId: "a", clientSecret: SECRET };
     const { agent, harness, admit, limiterTokens } = await setUpDelegation(t, {
@@ -30,7 +30,7 @@ describe("checks", () => {
     assert.deepEqual([agent.seen.length, issuer.requests.length, await limiterTokens()], [0, 0, undefined]);
   });
 
-  it("an untrusted card denies, and spends neither a limiter token nor one of the issuer [DEL-2]", async (t) => {
+  it("a question is denied, without a limiter token or a token request, when the card is untrusted [DEL-2]", async (t) => {
     const issuer = await startTestIssuer(t);
     const credentials = { tokenEndpoint: issuer.tokenEndpoint, clientId: "a", clientSecret: SECRET };
     const { agent, harness, admit, limiterTokens } = await setUpDelegation(t, {
@@ -50,7 +50,7 @@ describe("checks", () => {
     assert.deepEqual([agent.seen.length, issuer.requests.length, await limiterTokens()], [0, 0, undefined]);
   });
 
-  it("trust that is lost while the issuer answers stops the question before the limiter [DEL-2]", async (t) => {
+  it("a question stops before the limiter when trust is lost while the issuer answers [DEL-2]", async (t) => {
     const issuer = await startTestIssuer(t);
     const credentials = { tokenEndpoint: issuer.tokenEndpoint, clientId: "a", clientSecret: SECRET };
     const { agent, harness, admit, limiterTokens } = await setUpDelegation(t, {
@@ -97,7 +97,7 @@ describe("checks", () => {
   ];
 
   for (const [what, reason, stop] of STOPS) {
-    it(`${what} is lost while the agent's list is read: the question is not sent again [DEL-2]`, async (t) => {
+    it(`a question is not sent again when ${what} is lost while the agent's list is read [DEL-2]`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t);
       agent.fault("send", { kind: "reset" });
       agent.fault("list", { kind: "skip", before: () => stop(harness) });
@@ -109,7 +109,7 @@ describe("checks", () => {
     });
   }
 
-  it("a question whose deadline comes while the agent's list is read is not sent again", async (t) => {
+  it("a question is not sent again when its deadline passes while the agent's list is read", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, {
       harness: { limits: { dispatchDeadline: 30_000, agentRequestTimeout: 60_000 } },
     });
@@ -122,7 +122,7 @@ describe("checks", () => {
     assert.equal(agent.seenOf("send").length, 1);
   });
 
-  it("with every check passed, nothing stands between the limiter and the call [DEL-2]", async (t) => {
+  it("no check stands between the limiter and the call [DEL-2]", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { streaming: true });
     await admit();
     const checksBefore: number[] = [];
@@ -135,7 +135,7 @@ describe("checks", () => {
     assert.deepEqual(harness.calls.slice(0, 2), ["claim", "beginDispatch"]);
   });
 
-  it("an empty bucket denies with rate_limited, and the agent is not called", async (t) => {
+  it("a question is denied with rate_limited, without a call, when the bucket is empty", async (t) => {
     const { agent, fixture, harness, admit } = await setUpDelegation(t);
     await fixture.pool.query(
       "INSERT INTO bridge_limiter (bucket, tokens, refilled_at) VALUES ('agent:docs', 0, to_timestamp($1))",
@@ -153,7 +153,7 @@ describe("checks", () => {
     assert.equal(agent.seen.length, 0);
   });
 
-  it("a card that cannot be fetched makes the question wait, until it can or the deadline comes", async (t) => {
+  it("a question waits, until its deadline at most, while the card cannot be fetched", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     const good = harness.trust;
     harness.trust = { trust: "unknown", retryAfterMs: 4_000 };
@@ -173,7 +173,7 @@ describe("checks", () => {
     assert.equal(agent.tasksOf(second.a2aMessageId), 0);
   });
 
-  it("a question that waited past its deadline is not asked any more", async (t) => {
+  it("a question past its deadline is not sent to the agent", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     const row = await admit("q1", "r", T0 - 600_000);
     harness.worker().start();
@@ -187,7 +187,7 @@ describe("checks", () => {
     assert.equal(agent.seen.length, 0);
   });
 
-  it("a question redacted before its claim ends canceled, silently, and is never asked [INT-6]", async (t) => {
+  it("a question redacted before its claim ends canceled, without a notice or a call [INT-6]", async (t) => {
     const { agent, fixture, harness, admit, redact } = await setUpDelegation(t);
     const row = await admit();
     const claimed = await fixture.claim({ holder: "dead" });

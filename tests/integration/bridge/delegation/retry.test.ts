@@ -49,12 +49,12 @@ const FINAL: readonly [string, Fault, TerminalReason][] = [
   ["50 MB", { kind: "huge" }, "answer_too_large"],
 ];
 
-describe("faults", () => {
+describe("retries of a dispatch", () => {
   const setUpDelegation = delegationSuite();
 
   for (const streaming of [true, false]) {
     for (const [name, fault, reason] of FINAL) {
-      it(`an agent that answers ${name} ends as ${reason} at once (streaming ${streaming})`, async (t) => {
+      it(`a delegation ends as ${reason} at once when the agent answers ${name} (streaming ${streaming})`, async (t) => {
         const { agent, harness, admit } = await setUpDelegation(t, { streaming });
         agent.fault(streaming ? "stream" : "send", fault, 100);
         const row = await admit();
@@ -73,7 +73,7 @@ describe("faults", () => {
     }
   }
 
-  it("of 50 MB little more than the bound is read before the connection is dropped", async (t) => {
+  it("the connection is dropped soon after the bound when the agent sends 50 MB", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.fault("send", { kind: "huge" });
     const row = await admit();
@@ -90,7 +90,7 @@ describe("faults", () => {
   ];
 
   for (const [name, fault, reason, notice] of UNDELIVERED) {
-    it(`${name} that passes: the question is asked again, once`, async (t) => {
+    it(`a question is sent again, and makes one task, after a passing ${name}`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { lists: false });
       agent.fault("send", fault, 3);
       const row = await admit();
@@ -102,7 +102,7 @@ describe("faults", () => {
       assert.equal(agent.tasksOf(row.a2aMessageId), 1);
     });
 
-    it(`${name} that lasts: given up as ${reason} by the deadline, after few requests`, async (t) => {
+    it(`a question is given up as ${reason} by its deadline, after few requests, when ${name} persists`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t);
       agent.fault("send", fault, 1_000);
       const row = await admit();
@@ -116,7 +116,7 @@ describe("faults", () => {
     });
   }
 
-  it("an agent that refuses connections is unavailable, and is asked when it comes back", async (t) => {
+  it("a question waits while the agent refuses connections, and is sent when it is back", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { lists: false });
     const good = harness.trust;
     assert.ok(good.trust === "verified");
@@ -135,7 +135,7 @@ describe("faults", () => {
     assert.equal(agent.seen.filter(({ operation }) => operation === "send").length, 1);
   });
 
-  it("Retry-After is kept to the second", async (t) => {
+  it("a Retry-After is honoured to the second", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.fault("send", status(429, { "retry-after": "90" }));
     const row = await admit();
@@ -146,7 +146,7 @@ describe("faults", () => {
     assert.ok(harness.clock.now() - askedAt >= 90_000 - 100, String(harness.clock.now() - askedAt));
   });
 
-  it("a Retry-After beyond the deadline ends the wait at once", async (t) => {
+  it("a question is given up at once when Retry-After is beyond its deadline", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.fault("send", status(429, { "retry-after": "86400" }), 10);
     const row = await admit();
@@ -160,7 +160,7 @@ describe("faults", () => {
     [500, "999999999"],
     [502, "3600"],
   ] as const) {
-    it(`an ambiguous ${code} that asks to wait ${wait} s is looked into after five minutes`, async (t) => {
+    it(`an ambiguous ${code} with Retry-After ${wait} is followed by a search for the task within five minutes`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t);
       agent.fault("send", status(code, { "retry-after": wait }));
       const row = await admit();
@@ -174,7 +174,7 @@ describe("faults", () => {
     });
   }
 
-  it("a wait never goes past the deadline: the last look is made when it comes", async (t) => {
+  it("a wait ends at the deadline, when the task is searched for once more", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, {
       harness: { limits: { dispatchDeadline: 100_000 } },
     });
@@ -213,7 +213,7 @@ describe("faults", () => {
   for (const streaming of [true, false]) {
     const operation = streaming ? "stream" : "send";
     for (const [name, fault, tasksMade] of AMBIGUOUS) {
-      it(`after ${name} the task is looked for, and one task is made (streaming ${streaming}) [DEL-7]`, async (t) => {
+      it(`the task is searched for, and one task is made, after ${name} (streaming ${streaming}) [DEL-7]`, async (t) => {
         const { agent, harness, admit } = await setUpDelegation(t, { streaming });
         agent.fault(operation, fault);
         const row = await admit();
@@ -225,7 +225,7 @@ describe("faults", () => {
         assert.equal(agent.seenOf(operation).length, tasksMade === 1 ? 1 : 2);
       });
 
-      it(`after ${name} a deduping agent is sent the same messageId (streaming ${streaming}) [DEL-7]`, async (t) => {
+      it(`a deduping agent gets the same messageId again after ${name} (streaming ${streaming}) [DEL-7]`, async (t) => {
         const { agent, harness, admit } = await setUpDelegation(t, { streaming, dedupe: true });
         agent.fault(operation, fault);
         const row = await admit();
@@ -240,7 +240,7 @@ describe("faults", () => {
         );
       });
 
-      it(`after ${name} an agent that offers neither ends outcome_unknown (streaming ${streaming}) [DEL-7]`, async (t) => {
+      it(`a delegation ends outcome_unknown after ${name} when the agent neither lists nor dedupes (streaming ${streaming}) [DEL-7]`, async (t) => {
         const { agent, harness, admit } = await setUpDelegation(t, { streaming, lists: false });
         agent.fault(operation, fault);
         const row = await admit();
@@ -259,7 +259,7 @@ describe("faults", () => {
     }
   }
 
-  it("a 404 to the repetition does not unsay that the first request may have arrived [DEL-7]", async (t) => {
+  it("a first request still counts as possibly delivered after a 404 to its repetition [DEL-7]", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { dedupe: true });
     agent.fault("send", { kind: "accept_then_drop" });
     agent.fault("send", status(404));
@@ -274,7 +274,7 @@ describe("faults", () => {
     assert.equal(row.outcome?.reason, "agent_card_untrusted");
   });
 
-  it("an agent that answers 404 ever after an unanswered request is looked into at the deadline [DEL-7]", async (t) => {
+  it("the task is searched for at the deadline when the agent answers only 404 after an unanswered request [DEL-7]", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { dedupe: true });
     agent.fault("send", { kind: "accept_then_drop" });
     agent.fault("send", status(404), 1_000);
@@ -285,7 +285,7 @@ describe("faults", () => {
     assert.equal(agent.tasksOf(row.a2aMessageId), 1);
   });
 
-  it("once the list shows that there is no task, a 404 is a 404 again [DEL-7]", async (t) => {
+  it("a 404 counts as undelivered again once the list has shown that there is no task [DEL-7]", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.fault("send", { kind: "reset" });
     agent.fault("send", status(404));
@@ -298,7 +298,7 @@ describe("faults", () => {
     assert.equal(agent.seenOf("list").length, 1);
   });
 
-  it("an agent that answers 500 for ever is asked a few dozen times, then given up", async (t) => {
+  it("a question is given up after a few dozen tries when the agent answers 500 for ever", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { dedupe: true });
     agent.fault("send", status(500), 1_000);
     const row = await admit();
@@ -309,7 +309,7 @@ describe("faults", () => {
     assert.ok(agent.seenOf("send").length < 45);
   });
 
-  it("a 0.3 agent, which cannot list its tasks, ends outcome_unknown after an unanswered request", async (t) => {
+  it("a delegation to a 0.3 agent, which cannot list tasks, ends outcome_unknown after an unanswered request", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { card: { version: "0.3" } });
     agent.fault("send", { kind: "accept_then_drop" });
     const row = await admit();
@@ -319,7 +319,7 @@ describe("faults", () => {
     assert.equal(agent.tasksOf(row.a2aMessageId), 1);
   });
 
-  it("a card without an interface that the bridge speaks ends without a call", async (t) => {
+  it("a delegation ends without a call when the card has no interface that the bridge speaks", async (t) => {
     const { agent, harness, admit, limiterTokens } = await setUpDelegation(t);
     assert.ok(harness.trust.trust === "verified");
     const grpc = [{ url: agent.url, protocolBinding: "GRPC", protocolVersion: "1.0" }];
@@ -332,7 +332,7 @@ describe("faults", () => {
     assert.equal(await limiterTokens(), undefined);
   });
 
-  it("a fault in the flow itself puts the delegation back, is logged by its code, and loses nothing", async (t) => {
+  it("an unexpected error puts the delegation back, is logged by its code alone, and loses nothing", async (t) => {
     const { harness, admit } = await setUpDelegation(t, { streaming: true });
     const row = await admit();
     let faults = 3;
