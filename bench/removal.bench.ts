@@ -2,7 +2,7 @@
 // everybody else notices. Its reference is the same run: what a stage took beside what was waited for until then,
 // and the slowest message of others beside their usual one.
 import type { Offboarded } from "../lab/offboard/offboard.ts";
-import { Fed } from "../tests/support/fed.ts";
+import { Fed } from "../tests/support/lab-session.ts";
 import type { Bench, BenchContext, BenchRow } from "./bench.ts";
 
 const CLOSED_BAR_MS = 5_000;

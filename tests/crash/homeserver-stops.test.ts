@@ -1,6 +1,7 @@
 // The homeserver ends, by SIGKILL and SIGTERM in turn, while people ask and transactions are in flight and
 // queued: every question that a client saw accepted is answered once.
 import assert from "node:assert/strict";
+import { createServer, request } from "node:http";
 import { describe, it, type TestContext } from "node:test";
 import { freePort } from "../../lab/ports.ts";
 import { systemClock } from "../../src/domain/clock.ts";
@@ -14,8 +15,35 @@ import {
 } from "../support/encrypted-bridge.ts";
 import { EncryptingClient, encryptedRoom, repliesTo } from "../support/encrypting-client.ts";
 import { stopsOf } from "../support/kills.ts";
-import { slowTransactions } from "../support/slow-transactions.ts";
 import { type RoomMessage, startSynapse, type TestSynapse, type TestUser } from "../support/synapse.ts";
+
+/** Listens on `port` and passes everything on to `target`, `delayMs` later. */
+export async function slowTransactions(
+  t: Pick<TestContext, "after">,
+  port: number,
+  target: number,
+  delayMs: number,
+): Promise<void> {
+  const server = createServer((incoming, outgoing) => {
+    const chunks: Buffer[] = [];
+    incoming.on("data", (chunk: Buffer) => chunks.push(chunk));
+    incoming.on("end", async () => {
+      await systemClock.sleep(delayMs);
+      const { method, url: path, headers } = incoming;
+      const passed = request({ host: "127.0.0.1", port: target, method, path, headers }, (answer) => {
+        outgoing.writeHead(answer.statusCode ?? 502, answer.headers);
+        answer.pipe(outgoing);
+      });
+      passed.on("error", () => outgoing.destroy());
+      passed.end(Buffer.concat(chunks));
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+}
 
 const ROOMS = 4;
 /** In each room, at each stop. */
@@ -179,10 +207,10 @@ async function stopAndAsk(
   }
 }
 
-describe("homeserver stops", () => {
-  it("each question is answered once, however often the homeserver stops, in plain rooms [INT-8]", (t) =>
+describe("a homeserver that stops", () => {
+  it("each question in a plain room is answered once, however often the homeserver stops [INT-8]", (t) =>
     stopAndAsk(t, { stops: stopsOf(100), encryption: { mode: "refuse" }, askers: [plainAsker] }));
 
-  it("each question is answered once, however often the homeserver stops, in encrypted rooms [INT-8]", (t) =>
+  it("each question in an encrypted room is answered once, however often the homeserver stops [INT-8]", (t) =>
     stopAndAsk(t, { stops: stopsOf(100), encryption: { mode: "on" }, askers: [encryptedAsker, plainAsker] }));
 });

@@ -1,24 +1,81 @@
-// A lab of a test file's own, and what an operator can do to it: stop, freeze, kill and configure programs,
-// look into databases and metrics. Invariants: whatever a test breaks is repaired when that test ends; the
-// lab's processes and data are gone when the file ends; only this lab's processes are signalled.
+// A lab of a test file's own, run by its tasks as a person does, and what an operator can do to it: stop,
+// freeze, kill and configure programs, query databases and metrics.
+// Invariants: whatever a test breaks is repaired when that test ends; the lab's processes and data are gone
+// when the file ends; only this lab's processes are signalled.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import pg from "pg";
 import { parse, stringify } from "yaml";
+import type { AskResult } from "../../lab/ask/ask.ts";
 import { bridgeDatabaseName } from "../../lab/configuration/databases.ts";
 import { type Lab, readLab } from "../../lab/lab.ts";
-import { labPaths } from "../../lab/layout.ts";
+import { labPaths, STATE_VARIABLE } from "../../lab/layout.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../../lab/organisations.ts";
 import { identityOf, type ProcessIdentity, signalProcess } from "../../lab/processes.ts";
+import type { Proof } from "../../lab/proof/proof.ts";
 import { readSeed, type Seed } from "../../lab/seed/seed-file.ts";
-import type { FedStatus } from "../../lab/status/schema.ts";
-import type { UnitStatus } from "../../lab/supervisor/client.ts";
-import { supervisorClient } from "../../lab/supervisor/client.ts";
+import { FedStatus } from "../../lab/status/schema.ts";
+import { supervisorClient, type UnitStatus } from "../../lab/supervisor/client.ts";
 import type { ProgramName } from "../../lab/supervisor/unit-specs.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import { PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
-import { Fed } from "./fed.ts";
+import { type Finished, ROOT, run } from "./temporary.ts";
+
+export interface ProofOutput extends Proof {
+  readonly found: "running" | "repaired" | "started";
+  readonly tookMs: number;
+}
+
+export class Fed {
+  /** With a space in its name, and closed to other users. */
+  readonly state: string;
+
+  constructor() {
+    this.state = mkdtempSync(join(tmpdir(), "drawbridge lab "));
+  }
+
+  task(name: string, ...args: string[]): Promise<Finished> {
+    return run(process.execPath, [join(ROOT, "tasks", "main.ts"), name, ...args], {
+      env: { ...process.env, [STATE_VARIABLE]: this.state },
+    });
+  }
+
+  /** Runs a task that must succeed. */
+  async good(name: string, ...args: string[]): Promise<string> {
+    const { code, stdout, stderr } = await this.task(name, ...args);
+    assert.equal(code, 0, `${name} ${args.join(" ")} ended with ${code}:\n${stderr}\n${stdout}`);
+    return stdout;
+  }
+
+  async up(...args: string[]): Promise<ProofOutput> {
+    return JSON.parse(await this.good("fed:up", "--json", ...args));
+  }
+
+  async ask(...args: string[]): Promise<AskResult> {
+    return JSON.parse(await this.good("fed:ask", "--json", ...args));
+  }
+
+  async status(...args: string[]): Promise<FedStatus> {
+    return FedStatus.parse(JSON.parse((await this.task("fed:status", "--json", ...args)).stdout));
+  }
+
+  /** Waits until the status is as wanted. */
+  async until(isSo: (status: FedStatus) => boolean, timeoutMs = 60_000): Promise<FedStatus> {
+    const deadline = systemClock.now() + timeoutMs;
+    for (;;) {
+      const status = await this.status();
+      if (isSo(status)) return status;
+      assert.ok(systemClock.now() < deadline, `it did not become so: ${JSON.stringify(status, null, 1)}`);
+      await systemClock.sleep(200);
+    }
+  }
+
+  remove(): void {
+    rmSync(this.state, { recursive: true, force: true });
+  }
+}
 
 /** What a test hands over so that its damage is repaired after it. */
 export interface Fixes {

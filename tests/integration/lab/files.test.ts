@@ -7,8 +7,8 @@ import { tailOf } from "../../../lab/ask/logs.ts";
 import { keepSecret, readJson, writeConfiguration, writeJson } from "../../../lab/files.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
-describe("files", () => {
-  it("configuration follows the lab until somebody edits it; then it is kept and reported", (t) => {
+describe("the files of a lab", () => {
+  it("configuration follows the lab until it is edited by hand; then it is kept and reported", (t) => {
     const folder = temporaryFolder(t);
     const [file, manifest] = [join(folder, "bridge.yaml"), join(folder, "manifest.json")];
     const write = (text: string) => writeConfiguration([{ file, text, mode: 0o644 }], manifest);
@@ -31,7 +31,7 @@ describe("files", () => {
     assert.equal(statSync(file).mode & 0o777, 0o600);
   });
 
-  it("a damaged state file is an error with a hint, a missing one is none", (t) => {
+  it("a damaged state file is an error with a hint, and a missing one is not", (t) => {
     const file = join(temporaryFolder(t), "state.json");
     const schema = z.strictObject({ version: z.literal(1) });
     assert.equal(readJson(schema, file), undefined);
@@ -43,7 +43,7 @@ describe("files", () => {
     }
   });
 
-  it("a tail gives whole lines only, each once, and begins anew with a new file", (t) => {
+  it("a tail gives whole lines only, each once, and starts over with a new file", (t) => {
     const file = join(temporaryFolder(t), "log");
     writeFileSync(file, "old\n");
     const tail = tailOf(file);

@@ -24,7 +24,7 @@ async function occupy(t: TestContext, port: number): Promise<void> {
   t.after(() => server.close());
 }
 
-describe("ports", () => {
+describe("the ports of a lab", () => {
   it("no two programs of a lab share a port, and a block holds them all", () => {
     const ports = allPorts(portsOfBlock(20_000));
     assert.equal(ports.length, 26);
@@ -50,7 +50,7 @@ describe("ports", () => {
     await Promise.all(chosen.map(({ lock }) => lock.release()));
   });
 
-  it("the block of a lab that runs is not given away, though nothing listens on it yet", async () => {
+  it("the block of a running lab is not given to another, even before anything listens on it", async () => {
     const free = await chooseBlock(undefined, systemRandom);
     await free.lock.release();
     const running = await blockLock(free.base, "running");

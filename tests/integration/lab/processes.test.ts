@@ -42,8 +42,8 @@ async function program(
   return { child, identity };
 }
 
-describe("processes", () => {
-  it("a process is known by its start as well as its ID, so that a reused ID is nobody's", async (t) => {
+describe("processes and locks", () => {
+  it("a process is identified by its start as well as its ID, so that a reused ID is another process", async (t) => {
     const { child, identity } = await program(t, WAIT_FOR_EVER);
     assert.equal(isAlive(identity), true);
     for (const other of [
@@ -59,7 +59,7 @@ describe("processes", () => {
     assert.equal(isAlive(identity), false);
   });
 
-  it("a lab's processes are those that carry its ID, however alike another looks", async (t) => {
+  it("a lab's processes are those that carry its ID, however similar another one is", async (t) => {
     const id = "f".repeat(32);
     const own = await program(t, WAIT_FOR_EVER, { [LAB_ID_VARIABLE]: id });
     await program(t, `${WAIT_FOR_EVER} /* ${LAB_ID_VARIABLE}=${id} */`);
@@ -115,7 +115,7 @@ describe("processes", () => {
     assert.equal(await namedLockHolder(name), undefined);
   });
 
-  it("who waits for a lock in vain is told", async () => {
+  it("waiting for a lock fails with an error when it is not released in time", async () => {
     const name = `test ${process.pid} busy`;
     const held = await tryNamedLock(name);
     await assert.rejects(namedLock(name, { clock: systemClock, timeoutMs: 50, holder: "a test" }), {

@@ -3,9 +3,8 @@
 import assert from "node:assert/strict";
 import { after, describe, it } from "node:test";
 import { systemRandom } from "../../../src/domain/clock.ts";
-import { type Question, Questions } from "../../support/lab-questions.ts";
+import { assertNoTrace, type Question, Questions } from "../../support/lab-questions.ts";
 import { eventually, LabSession } from "../../support/lab-session.ts";
-import { assertNoTrace } from "../../support/lab-traces.ts";
 
 /** The default of `limits.roomQueue`. */
 const ROOM_QUEUE = 64;

@@ -6,9 +6,8 @@ import { readFileSync } from "node:fs";
 import { after, describe, it } from "node:test";
 import { synapseDatabaseName } from "../../../lab/configuration/databases.ts";
 import type { CompleteOrganisation } from "../../../lab/organisations.ts";
-import { type Question, Questions } from "../../support/lab-questions.ts";
+import { assertNoTrace, type Question, Questions } from "../../support/lab-questions.ts";
 import { eventually, type Fixes, LabSession, type UnitName } from "../../support/lab-session.ts";
-import { assertNoTrace } from "../../support/lab-traces.ts";
 
 const DISPATCH_DEADLINE_MS = 6_000;
 /** The waits are at least 0.5, 0.5, 1, 2, 4, 8 and 16 s: no more attempts fit into half a minute. */

@@ -8,9 +8,8 @@ import type { z } from "zod";
 import { roomOf } from "../../../lab/seed/seed-file.ts";
 import type { AgentCardAudit, DelegationAudit } from "../../../src/bridge/audit/records.ts";
 import type { RoomId } from "../../../src/domain/identifiers.ts";
-import { type Question, Questions, timeline } from "../../support/lab-questions.ts";
+import { assertNoTrace, type Question, Questions, timeline } from "../../support/lab-questions.ts";
 import { type AgentEntries, eventually, LabSession } from "../../support/lab-session.ts";
-import { assertNoTrace } from "../../support/lab-traces.ts";
 
 const lab = await LabSession.start();
 after(() => lab.end());

@@ -12,7 +12,7 @@ import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import type { RoomId, UserId } from "../../../src/domain/identifiers.ts";
 import { CLOSING_ORDER, type PlaneName } from "../../../src/federation/plane-order.ts";
 import type { EvidenceItem } from "../../../src/records/format/evidence-item.ts";
-import { Fed } from "../../support/fed.ts";
+import { Fed } from "../../support/lab-session.ts";
 
 interface Walked {
   readonly planes: readonly { readonly plane: PlaneName; readonly done: boolean; readonly triedAt: string }[];
@@ -62,7 +62,7 @@ after(async () => {
   fed.remove();
 });
 
-describe("break glass", () => {
+describe("containing and restoring a partner", () => {
   it("planes 5, 4, 2 and 3 close in this order under traffic, each seen from outside [CON-1]", () => {
     const { planes } = contained.acted as unknown as Walked;
     assert.deepEqual(

@@ -16,7 +16,7 @@ import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../../src/domain/identifiers.ts";
 import { signedRequest } from "../../../src/federation/homeserver/signed-request.ts";
 import { PLANE_NAMES } from "../../../src/federation/plane-order.ts";
-import { Fed } from "../../support/fed.ts";
+import { Fed } from "../../support/lab-session.ts";
 
 const fed = new Fed();
 after(async () => {
@@ -47,8 +47,8 @@ function personOf(status: FedStatus, organisation: "org-a" | "org-b" | "org-c"):
   });
 }
 
-describe("lab", () => {
-  it("from nothing, fed:up brings up three organisations and its proof holds [LAB-1]", async () => {
+describe("the lab", () => {
+  it("fed:up brings up three organisations from nothing, and its proof holds [LAB-1]", async () => {
     const proof = await fed.up();
     assert.equal(proof.found, "started");
     assert.deepEqual(proof.failures, []);
@@ -66,7 +66,7 @@ describe("lab", () => {
     assert.match(proof.asked["org-a"].views["org-a"].text ?? "", /VHF channel 12/);
   });
 
-  it("the status names everything that a foreign client needs, and its tokens are good [LAB-1]", async () => {
+  it("the status names everything that a foreign client needs, and its tokens are valid [LAB-1]", async () => {
     const status = await fed.status();
     assert.equal(status.healthy, true);
     for (const organisation of ["org-a", "org-b", "org-c"] as const) {
@@ -132,7 +132,7 @@ describe("lab", () => {
     unadmitted_client: [403],
   };
 
-  it("org-c is refused at every door of A and of B, each with the code received [NEG-1]", async () => {
+  it("org-c is refused on every plane of A and of B, and the received code is shown [NEG-1]", async () => {
     const { refusals } = await fed.up();
     assert.equal(refusals.length, 16);
     for (const { attempt, received, code } of refusals) {
@@ -152,7 +152,7 @@ describe("lab", () => {
     }
   });
 
-  it("the very request that org-c is refused is accepted when a partner signs it [NEG-1]", async () => {
+  it("the request that org-c is refused is accepted when a partner signs it [NEG-1]", async () => {
     const { organisations } = await fed.status();
     const [from, to] = [organisations["org-b"], organisations["org-a"]];
     const answer = await signedRequest(
@@ -205,7 +205,7 @@ describe("lab", () => {
     }
   });
 
-  it("a cut link lets nothing cross; healed, what was said meanwhile arrives", async () => {
+  it("no message crosses a cut link, and messages sent meanwhile arrive when it is healed", async () => {
     await fed.good("fed:link", "cut", "org-a", "org-b");
     const status = await fed.until((now) => now.cutLinks.length === 1);
     const roomId = (status.organisations["org-b"].rooms[0]?.roomId ?? "") as RoomId;
@@ -229,7 +229,7 @@ describe("lab", () => {
     assert.deepEqual((await fed.status()).cutLinks, []);
   });
 
-  it("a running lab gains the witness, whom A and B know already, and keeps it [LAB-1]", async () => {
+  it("a running lab gains the witness, whom the registries of A and B name already, and keeps it [LAB-1]", async () => {
     const before = pidsOf(await fed.status());
     const proof = await fed.up("--with-witness");
     assert.equal(proof.found, "running");
@@ -275,7 +275,7 @@ describe("lab", () => {
     });
   }
 
-  it("after the supervisor was killed, fed:up ends what it left and repairs the lab [LAB-1]", async () => {
+  it("fed:up ends the programs that a killed supervisor left, and repairs the lab [LAB-1]", async () => {
     const before = await fed.status();
     const old = [...pidsOf(before).values()].map(identityOf);
     assert.ok(before.supervisor.pid !== null);
@@ -289,7 +289,7 @@ describe("lab", () => {
     }
   });
 
-  it("fed:down ends exactly its own: a second lab and a look-alike live on [LAB-1]", async (t) => {
+  it("fed:down ends only its own programs: a second lab and a look-alike go on [LAB-1]", async (t) => {
     const second = await fed.up("--name", "two");
     assert.deepEqual(second.failures, []);
     const first = await fed.status();
@@ -312,7 +312,7 @@ describe("lab", () => {
     assert.equal(lookAlike.signalCode, null);
   });
 
-  it("the data outlive fed:down; what was edited is kept, unless the registry says it [LAB-1]", async () => {
+  it("data outlive fed:down, and an edited file is kept unless the registry renders it [LAB-1]", async () => {
     const before = await fed.status();
     const { agentsFile = "", configFile = "" } = before.organisations["org-a"].bridge ?? {};
     for (const file of [agentsFile, configFile]) appendFileSync(file, "# edited by hand\n");

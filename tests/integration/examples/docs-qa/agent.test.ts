@@ -65,7 +65,7 @@ function held() {
   };
 }
 
-describe("agent", () => {
+describe("the sample agent", () => {
   for (const binding of ["JSONRPC", "HTTP+JSON"] as const) {
     it(`${binding}: a blocking message comes back completed, with the quote, its file and its heading`, async (t) => {
       const agent = await testAgent(t);
@@ -120,7 +120,7 @@ describe("agent", () => {
     });
   }
 
-  it("what is not in the documents is answered by not found", async (t) => {
+  it("a question that the documents do not answer is answered by not found", async (t) => {
     const agent = await testAgent(t);
     const client = await agent.client("org-b-client");
     const task = asTask(await client.sendMessage(ask("How tall is the Eiffel tower?", "m1")));
@@ -161,7 +161,7 @@ describe("agent", () => {
     assert.equal(totalSize, 1);
   });
 
-  it("a repeated messageId with another text is refused, and the first task stays", async (t) => {
+  it("a repeated messageId with another text is refused, and the first task is kept", async (t) => {
     const agent = await testAgent(t);
     const client = await agent.client("org-b-client");
     await client.sendMessage(ask("green tea", "m1"));
@@ -199,7 +199,7 @@ describe("agent", () => {
     assert.equal(answerOf(task), "second life");
   });
 
-  it("a stream whose reader goes away is run to its end all the same", async (t) => {
+  it("a stream is run to its end when its reader goes away", async (t) => {
     const work = held();
     const agent = await testAgent(t, { answer: work.answer });
     const client = await agent.client("org-b-client");
@@ -211,7 +211,7 @@ describe("agent", () => {
     assert.equal(answerOf(task), "done");
   });
 
-  it("what goes wrong inside reaches neither the caller nor the log as text", async (t) => {
+  it("the text of an internal error reaches neither the caller nor the log", async (t) => {
     const agent = await testAgent(t, {
       answer: async () => {
         throw new Error("canary-inside");

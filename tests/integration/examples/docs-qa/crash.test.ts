@@ -12,8 +12,8 @@ interface Task {
   readonly status: { readonly state: string };
 }
 
-describe("crash", () => {
-  it("an agent killed amid twenty messages has each once, finished, after its next start", async (t) => {
+describe("a crash of the sample agent", () => {
+  it("an agent that is killed amid twenty messages has each once, finished, after its next start", async (t) => {
     // The helper writes the folder; its own agent makes room for one that can be killed.
     const { url, folder, stop } = await testAgent(t);
     await stop();

@@ -24,7 +24,7 @@ async function setUp(t: TestContext) {
   return { clock, sources, ca, server, authority, read };
 }
 
-describe("authority", () => {
+describe("the lab's certificate authority", () => {
   it("a server's certificate names its host and 127.0.0.1, and comes from the lab's authority", async (t) => {
     const { ca, read } = await setUp(t);
     const issuer = new X509Certificate(readFileSync(ca.certificate));

@@ -6,8 +6,8 @@ import { labPaths } from "../../../../lab/layout.ts";
 import { signedRecords } from "../../../../lab/offboard/record.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
-describe("records", () => {
-  it("the signed removal records of a lab are found at both organisations, and no removal that is open", (t) => {
+describe("the signed records of a lab", () => {
+  it("the records are found at both organisations, and a removal that is open has none", (t) => {
     const paths = labPaths(temporaryFolder(t));
     assert.deepEqual(signedRecords(paths), []);
     const record = (name: "org-a" | "org-b", run: string) =>

@@ -70,7 +70,7 @@ function starter(directory: string, detached: boolean) {
   return start(process.execPath, ["--input-type=module", "-e", code]);
 }
 
-describe("embedded postgres", () => {
+describe("the embedded PostgreSQL", () => {
   it("in a folder of mode 0700 with a space in its path the server starts, as nobody when we are root", async (t) => {
     const told: string[] = [];
     const directory = join(temporaryFolder(t), "post gres");
@@ -89,7 +89,7 @@ describe("embedded postgres", () => {
     assert.equal(statSync(server.dataDirectory).mode & 0o777, 0o700);
   });
 
-  it("commits are durable, passwords are asked for, and only loopback TCP is served", async (t) => {
+  it("commits are durable, passwords are required, and only loopback TCP is served", async (t) => {
     const server = await startIn(t, temporaryFolder(t));
     const row = await query(
       server.url,
@@ -181,7 +181,7 @@ describe("embedded postgres", () => {
     assert.equal(other.exitCode ?? other.signalCode, null, "the other program was left alone");
   });
 
-  it("what a killed initdb has left behind is swept away", async (t) => {
+  it("files that a killed initdb has left are removed", async (t) => {
     const first = await startIn(t, temporaryFolder(t));
     const home = dirname(first.dataDirectory);
     await first.stop();

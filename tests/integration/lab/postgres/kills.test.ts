@@ -6,7 +6,7 @@ import { describe, it } from "node:test";
 import { runUntilKilled } from "../../../support/kills.ts";
 import { ROOT, temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
-describe("kills", () => {
+describe("a program that a test kills", () => {
   it("a program that is killed at work leaves nothing in the temporary directory", async (t) => {
     const program = join(temporaryFolder(t), "program.ts");
     writeFile(

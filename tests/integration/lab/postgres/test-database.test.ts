@@ -16,7 +16,7 @@ function deferred() {
   };
 }
 
-describe("test database", () => {
+describe("a test database", () => {
   it("two test databases are migrated and do not see each other's tables", async (t) => {
     const [one, other] = await Promise.all([testDatabase(t), testDatabase(t)]);
     await one.pool.query("CREATE TABLE only_here (id int)");

@@ -52,7 +52,7 @@ const connectTo = (target: string) => `CONNECT ${target} HTTP/1.0\r\n\r\n`;
 const ESTABLISHED = /^HTTP\/1\.0 200 /;
 const REFUSED = /^HTTP\/1\.0 502 /;
 
-describe("proxy", () => {
+describe("the CONNECT proxy", () => {
   it("a tunnel by name reaches the server wherever it listens", async (t) => {
     const { ports } = await network(t);
     const { socket, answer } = await dial(t, ports["org-a"], connectTo(NAME_B));
@@ -61,7 +61,7 @@ describe("proxy", () => {
     assert.equal(String((await once(socket, "data"))[0]), "b:hello");
   });
 
-  it("what a client sends right behind its request is not lost", async (t) => {
+  it("bytes that a client sends right behind its request are not lost", async (t) => {
     const { ports } = await network(t);
     const { socket, answer } = await dial(t, ports["org-a"], `${connectTo(NAME_B)}early`);
     const rest = answer.includes("b:early") ? answer : String((await once(socket, "data"))[0]);

@@ -50,7 +50,7 @@ async function until(condition: () => boolean): Promise<void> {
   }
 }
 
-describe("unit", () => {
+describe("the runner of a unit", () => {
   it("a program that is killed is started again, as another process", async (t) => {
     const { unit, processes } = unitOf(t, WAIT_FOR_EVER);
     unit.start();

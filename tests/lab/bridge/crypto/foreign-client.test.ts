@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { after, describe, it } from "node:test";
-import { Fed } from "../../../support/fed.ts";
+import { Fed } from "../../../support/lab-session.ts";
 import { ROOT, run, temporaryFolder } from "../../../support/temporary.ts";
 
 interface Answered {

@@ -27,7 +27,7 @@ import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
 import type { TouchedRoom } from "../../../../src/federation/readmission/readmission.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
-import { Fed } from "../../../support/fed.ts";
+import { Fed } from "../../../support/lab-session.ts";
 
 const progress = progressOn(process.stderr, systemClock);
 const ENTRY = "registry/partners/org-b.yaml";

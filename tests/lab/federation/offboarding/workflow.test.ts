@@ -9,7 +9,7 @@ import type { Readmitted } from "../../../../lab/readmit/readmit.ts";
 import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
 import { loadTrust } from "../../../../src/records/format/trust.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
-import { Fed } from "../../../support/fed.ts";
+import { Fed } from "../../../support/lab-session.ts";
 
 /** In the order of the record. */
 const STAGES = STAGE_NAMES.flatMap((stage) => [`org-a ${stage}`, `org-b ${stage}`]);

@@ -28,7 +28,7 @@ describe("splitting Markdown into sections", () => {
     ]);
   });
 
-  it("what looks like a heading inside fenced code is text", () => {
+  it("a line inside fenced code that looks like a heading is text", () => {
     assert.deepEqual(split("# A\n```sh\n# not a heading\n~~~\n```\n~~~~\n# nor this\n~~~\n~~~~\n# B\nx"), [
       ["A", "```sh\n# not a heading\n~~~\n```\n~~~~\n# nor this\n~~~\n~~~~"],
       ["B", "x"],

@@ -44,8 +44,8 @@ function setUp(t: TestContext, inner: Partial<A2ARequestHandler>) {
   return { handler, save };
 }
 
-describe("idempotent handler", () => {
-  it("of copies that arrive at the same instant one is worked on, by whatever method they come", async (t) => {
+describe("the idempotent request handler", () => {
+  it("copies that arrive at the same instant, by whatever method, are worked on once", async (t) => {
     let worked = 0;
     const { handler, save } = setUp(t, {
       sendMessage: async (params) => {
@@ -71,7 +71,7 @@ describe("idempotent handler", () => {
     assert.equal(worked, 1);
   });
 
-  it("when the first copy fails before it is stored, the next is worked on", async (t) => {
+  it("the next copy is worked on when the first fails before it is stored", async (t) => {
     let worked = 0;
     const { handler, save } = setUp(t, {
       sendMessage: async (params) => {
@@ -89,7 +89,7 @@ describe("idempotent handler", () => {
     assert.equal(worked, 2);
   });
 
-  it("an error from inside is told without its text, the protocol's own with it", async (t) => {
+  it("an internal error is answered without its text, and one of the protocol with it", async (t) => {
     async function* failing(): AsyncGenerator<StreamResponse, void, undefined> {
       yield* [];
       throw new Error("canary /var/lib/secret");

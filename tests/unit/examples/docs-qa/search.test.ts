@@ -24,7 +24,7 @@ const search = new DocumentSearch(
 );
 const headingsFor = (question: string) => search.find(question).map(({ section }) => section.headings.at(-1));
 
-describe("search", () => {
+describe("searching the documents", () => {
   for (const [question, heading] of [
     ["How do I rotate the secret of a client?", "Rotating a client's secret"],
     ["what's in the access log", "Reading the access log"],

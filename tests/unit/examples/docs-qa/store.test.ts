@@ -52,7 +52,7 @@ describe("the task store", () => {
     assert.equal(open().findByMessage(SCOPE, "m1")?.status?.state, CANCELED);
   });
 
-  it("what was saved is found after a restart by its message, as it was", async (t) => {
+  it("a saved task is found after a restart by its message, unchanged", async (t) => {
     const { open, task } = setUp(t);
     await open().saveFor(SCOPE, task(1, WORKING));
     const again = open();
@@ -86,7 +86,7 @@ describe("the task store", () => {
     assert.deepEqual(readdirSync(folder), []);
   });
 
-  it("a stored file that is no task is named, not guessed at", (t) => {
+  it("a stored file that is no task is an error that names it", (t) => {
     const { folder, open } = setUp(t);
     writeFile(join(folder, `${id(1)}.json`), '{"format":2}');
     assert.throws(
@@ -96,7 +96,7 @@ describe("the task store", () => {
     );
   });
 
-  it("who waits for a task is told when it is final, and at once when it is not there", async (t) => {
+  it("waiting for a task ends when it is final, and at once when it does not exist", async (t) => {
     const { open, task } = setUp(t);
     const store = open();
     await store.whenTerminal(id(9));
@@ -160,7 +160,7 @@ describe("ListTasks", () => {
     assert.equal(listTasks(tasks, request({ includeArtifacts: true })).tasks[0]?.artifacts.length, 1);
   });
 
-  it("a page token that is not ours gives no error and no task of before", () => {
+  it("a foreign page token gives no error and no earlier task", () => {
     fc.assert(
       fc.property(fc.string(), (pageToken) => {
         assert.ok(listTasks([task("a", 1)], request({ pageToken })).tasks.length <= 1);

@@ -10,8 +10,8 @@ const line = (azp: string | null, code: number) =>
     ...{ details: null, duration_ms: 3 },
   });
 
-describe("access log", () => {
-  it("of those who call at the same moment the one who was asked through is found [LAB-1]", async () => {
+describe("finding an invocation in the access log", () => {
+  it("the invocation of the asker's bridge is found among callers of the same moment [LAB-1]", async () => {
     const record = {
       a2a_attempted: true,
       admitted_at: "2026-01-02T03:04:05.000Z",

@@ -4,8 +4,8 @@ import { parseOptions } from "../../../../lab/commands/options.ts";
 import { labDirectory } from "../../../../lab/layout.ts";
 import { parseOrganisation } from "../../../../lab/organisations.ts";
 
-describe("options", () => {
-  it("an unknown option or one word too many is refused with the usage", () => {
+describe("command-line options of the lab", () => {
+  it("an unknown option or an extra argument is refused with the usage", () => {
     for (const args of [["--nmae", "x"], ["word"], ["--name"]]) {
       assert.throws(
         () => parseOptions(args, "Usage: it"),
@@ -15,7 +15,7 @@ describe("options", () => {
     }
   });
 
-  it("a lab's name is part of its folder's path, and cannot lead out of it", () => {
+  it("a lab's name is part of its folder's path, and cannot point outside it", () => {
     assert.equal(labDirectory("two", { DRAWBRIDGE_STATE: "/srv/state" }), "/srv/state/lab/two");
     for (const name of ["..", "a/b", "", "A", "x".repeat(40)]) {
       assert.throws(() => labDirectory(name, {}), { code: "usage" });

@@ -27,7 +27,7 @@ import { AgentsFile } from "../../../../src/rendered-files/agents-file.ts";
 import { InvocationFile } from "../../../../src/rendered-files/gateway-files.ts";
 import { parseYaml } from "../../../../src/runtime/load-yaml.ts";
 import { assertGolden } from "../../../support/golden.ts";
-import { paperLab } from "../../../support/lab.ts";
+import { paperLab } from "../../../support/paper-lab.ts";
 
 const lab = paperLab();
 // The public key of RFC 7515, appendix A.3.
@@ -65,7 +65,7 @@ const FILES: readonly {
   { name: "docs-qa.yaml", schema: DocsQaConfigFile, of: (name) => agentConfig(lab, name, "org-a-card-1") },
 ];
 
-describe("configuration", () => {
+describe("the configuration of an organisation", () => {
   for (const { name, schema, of } of FILES) {
     it(`the lab writes ${name} as an operator would, and the program itself accepts it`, () => {
       for (const organisation of COMPLETE_ORGANISATIONS) {
@@ -76,7 +76,7 @@ describe("configuration", () => {
     });
   }
 
-  it("federation.yaml names no place of this clone but the program that restarts a homeserver", () => {
+  it("federation.yaml names no path of this clone but the program that restarts a homeserver", () => {
     for (const organisation of COMPLETE_ORGANISATIONS) {
       const config = federationConfig(lab, organisation, programs);
       const { text } = yamlFile("federation.yaml", `federation.yaml of ${organisation}`, config);
@@ -90,7 +90,7 @@ describe("configuration", () => {
     }
   });
 
-  it("a probe file says how the organisation is looked at from outside, and by whom", () => {
+  it("a probe file says how an organisation is probed from outside, and as which one", () => {
     const config = probeConfig(lab, "org-a", "org-b");
     const { text } = yamlFile("probe-org-b.yaml", "How org-a is looked at from outside, as org-b", config);
     assertGolden("lab/org-a/probe-org-b.yaml", text);
@@ -110,7 +110,7 @@ describe("configuration", () => {
     }
   });
 
-  it("when the lab gets other ports, its own addresses follow, and names of servers do not", () => {
+  it("the lab's own addresses follow when it gets other ports, and server names do not", () => {
     const text =
       "cardUrl: http://127.0.0.1:20010/a\nserver: org-b.test:20012\nother: http://127.0.0.1:20032/\n";
     assert.equal(

@@ -32,7 +32,7 @@ const OPTIONS: HomeserverOptions = {
 
 const yamlOf = (options: HomeserverOptions) => parse(renderHomeserver(options)["homeserver.yaml"] ?? "");
 
-describe("homeserver", () => {
+describe("Synapse's configuration", () => {
   it("a homeserver's configuration is rendered as the golden file says", () => {
     for (const [name, text] of Object.entries(renderHomeserver(OPTIONS))) {
       assertGolden(`lab/org-a/${name}`, text);
@@ -50,7 +50,7 @@ describe("homeserver", () => {
     );
   });
 
-  it("an open federation has no list, a closed one an empty list, and without federation nobody is admitted", () => {
+  it("an open federation has no list, a closed one an empty list, and nobody is admitted without federation", () => {
     assert.ok(OPTIONS.federation !== undefined);
     const listOf = (federation: HomeserverOptions["federation"]) =>
       yamlOf({ ...OPTIONS, federation }).federation_domain_whitelist;

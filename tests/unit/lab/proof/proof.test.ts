@@ -14,7 +14,7 @@ import { renderProof } from "../../../../lab/proof/render.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { type EvidenceItem, evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 import { assertGolden } from "../../../support/golden.ts";
-import { paperLab } from "../../../support/lab.ts";
+import { paperLab } from "../../../support/paper-lab.ts";
 
 const SENT_AT = Date.UTC(2026, 10, 21, 9, 0, 0);
 const at = (ms: number) => new Date(SENT_AT + ms).toISOString();
@@ -111,12 +111,12 @@ const FOUND = { asked: ASKED, encrypted: ENCRYPTED, passages: PASSAGES, refusals
 const PROOF: Proof = { ...FOUND, failures: [] };
 const OPENING = { headline: 'The lab "default" is running.', tookMs: 12_345 };
 
-describe("proof", () => {
+describe("the proof of fed:up", () => {
   it("the summary of fed:up reads as the golden file says", () => {
     assertGolden("lab/summary.txt", renderProof(paperLab(), PROOF, OPENING, NO_COLOURS));
   });
 
-  it("hops are told in the order in which they happened", () => {
+  it("hops are listed in the order in which they happened", () => {
     const hops = timelineOf(ASKED["org-b"], "org-b", "org-a");
     const times = hops.map((hop) => hop.atMs);
     assert.deepEqual(
@@ -126,7 +126,7 @@ describe("proof", () => {
     assert.deepEqual(times, [0, 20, 30, 60, 70, 105, 110, 150, 180, 200, 260]);
   });
 
-  it("of hops at one moment the cause comes first, whatever the programs' clocks say", () => {
+  it("a cause is listed before its effect when both happened at one moment, whatever the programs' clocks say", () => {
     const result = ASKED["org-b"];
     const { audit, gateway } = result;
     assert.ok(gateway !== null);
@@ -169,7 +169,7 @@ describe("proof", () => {
     }
   });
 
-  it("org-c being stopped by another layer than the summary says is a failure of the proof [NEG-1]", () => {
+  it("org-c being refused by another layer than the summary says is a failure of the proof [NEG-1]", () => {
     for (const [index, refusal] of REFUSALS.entries()) {
       if (refusal.layer === undefined) continue;
       for (const answered of ["room_acl", undefined] as const) {
@@ -184,7 +184,7 @@ describe("proof", () => {
     assert.deepEqual([...new Set(Object.values(ATTEMPT_PLANES))].sort(), [...PLANE_NAMES].sort());
   });
 
-  it("a plane that the partner does not pass, or was not seen to pass, is a failure of the proof [LAB-1]", () => {
+  it("a plane that the partner does not pass, or for which there is no observation, is a failure of the proof [LAB-1]", () => {
     for (const plane of PLANE_NAMES) {
       const unseen = PASSAGES["org-a"].filter((item) => item.plane !== plane);
       const closed = PASSAGES["org-a"].map((item) =>
@@ -227,7 +227,7 @@ describe("proof", () => {
     assert.deepEqual(sealed, ["the answer to org-b came encrypted to org-a"]);
   });
 
-  it("colours are for terminals only, and not for those who refuse them", () => {
+  it("colours are for terminals only, and not when NO_COLOR is set", () => {
     assert.equal(paletteFor({ isTTY: false }, {}).bold("x"), "x");
     assert.equal(paletteFor({ isTTY: true }, { NO_COLOR: "1" }).bold("x"), "x");
     assert.notEqual(paletteFor({ isTTY: true }, {}).bold("x"), "x");

@@ -47,7 +47,7 @@ async function moveUntil(brought: Promise<void>, clock: ManualClock): Promise<vo
 }
 
 describe("bringing a ghost into a room", () => {
-  it("a guest's ghost is invited by the guest, and by nobody where it is there already", async (t) => {
+  it("a guest's ghost is invited by the guest, and by nobody when it is in the room already", async (t) => {
     const gone = await room(t, "leave", { guest: true, host: true });
     await moveUntil(gone.brought, gone.clock);
     assert.deepEqual([gone.invited("guest").length, gone.invited("host").length], [1, 0]);
@@ -65,7 +65,7 @@ describe("bringing a ghost into a room", () => {
     );
   });
 
-  it("a ghost that the guest's homeserver still shows as banned is waited for, and not for ever", async (t) => {
+  it("a ghost that the guest's homeserver shows as banned is waited for until a deadline", async (t) => {
     const { brought, clock } = await room(t, "ban", { guest: false, host: false });
     await assert.rejects(
       moveUntil(brought, clock),
@@ -95,12 +95,12 @@ describe("rooms that replace others", () => {
     assert.equal(await replacementOf("!other:a.test", member), undefined);
   });
 
-  it("of a room that was replaced twice, the last one stands for it", async (t) => {
+  it("the last replacement is found when a room was replaced twice", async (t) => {
     const member = await memberOf(t, { [NEXT]: "!middle:a.test", "!middle:a.test": "!old:b.test" });
     assert.equal(await replacementOf("!old:b.test", member), NEXT);
   });
 
-  it("what stands for a shared room is opened as one, and keeps its other power levels", async (t) => {
+  it("a replacement of a shared room is opened as one, and keeps its other power levels", async (t) => {
     const { url, seen } = await scriptedHomeserver(t, ({ method }) =>
       method === "GET" ? { body: { users: { "@alice:a.test": 100 }, invite: 50 } } : { body: {} },
     );

@@ -43,7 +43,7 @@ describe("closed partners", () => {
     assert.equal(error.hint, undefined);
   });
 
-  it("a question that is refused where nothing is closed names what brings people back after a restore", () => {
+  it("a question that is refused where nothing is closed names the task that brings people back after a restore", () => {
     assert.match(
       hintOf(explainRefusal("default", REFUSED, closedPartnersIn("default", [["org-a", OPEN]]))) ?? "",
       /^\.\/task fed:up /,

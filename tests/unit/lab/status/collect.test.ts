@@ -6,10 +6,10 @@ import { collectStatus } from "../../../../lab/status/collect.ts";
 import { renderStatus } from "../../../../lab/status/render.ts";
 import { FedStatus } from "../../../../lab/status/schema.ts";
 import { assertGolden } from "../../../support/golden.ts";
-import { paperLab } from "../../../support/lab.ts";
+import { paperLab } from "../../../support/paper-lab.ts";
 import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
-describe("status", () => {
+describe("the status of a lab", () => {
   it("the status of a lab that does not run says so, and keeps to its schema", async () => {
     const status = FedStatus.parse(await collectStatus(paperLab("/nonexistent/lab/default")));
     assert.equal(status.healthy, false);
@@ -28,7 +28,7 @@ describe("status", () => {
     for (const [, path] of paths) assert.match(path ?? "", /^\/nonexistent\/a folder\//);
   });
 
-  it("the clients of an organisation are those that its issuer has in force, also after a re-admission", async (t) => {
+  it("the clients of an organisation are those that its issuer has in force, even after a re-admission", async (t) => {
     const folder = temporaryFolder(t);
     const lab = paperLab(folder);
     const { clientsFile, clientSecret } = lab.paths.organisation("org-a");
@@ -52,7 +52,7 @@ describe("status", () => {
     assert.deepEqual(await listed(), [], "which of them the issuer goes on with, nobody else knows");
   });
 
-  it("a room that a containment has left is listed with the one that took its place", async (t) => {
+  it("a room that a containment has left is listed with the one that has replaced it", async (t) => {
     const lab = paperLab(temporaryFolder(t));
     const room = (createdBy: "org-a" | "org-b", roomId: string) => ({
       ...{ roomId, alias: `#shared:${lab.serverNames[createdBy]}`, encrypted: false, createdBy },
