@@ -12,11 +12,11 @@ import { type NewCardKey, rotateCardKey, writeNewIdentities } from "./identities
 /** The part of `drawbridge readmission status` that the lab reads. */
 export const ReadmissionStatus = z.object({
   readmission: z.object({
-    gate: z.string(),
+    approval: z.string(),
     done: z.boolean(),
     /** Null before plane 2. */
     touched: z.array(z.object({ room: z.string(), state: z.string() })).nullable(),
-    stages: z.array(z.object({ plane: z.string(), provedAt: z.string().nullable() })),
+    stages: z.array(z.object({ plane: z.string(), proved_at: z.string().nullable() })),
     completion: z.object({ at: z.string() }).nullable(),
   }),
 });
@@ -67,7 +67,7 @@ export async function openBoth(
     });
   }
   const generation = Math.max(...sides.map((side) => side.generation));
-  const gate = known?.last?.gate ?? `CONTRACT-77-${generation}`;
+  const gate = known?.last?.approval ?? `CONTRACT-77-${generation}`;
   const waiting = sides.filter((side) => side.isRemoved && !side.isOpen);
   const completeSince = completeSinceOf(sides);
   if (completeSince !== null) return { gate, completeSince };

@@ -88,7 +88,7 @@ export async function readmit(
     await Promise.all(
       operators.map(async (operator) => {
         // An interrupted re-admission has opened some planes already.
-        if (states.get(operator)?.stages.some((one) => one.plane === plane && one.provedAt !== null)) return;
+        if (states.get(operator)?.stages.some((one) => one.plane === plane && one.proved_at !== null)) return;
         const { organisation } = operator;
         const title = `plane ${PLANE_NUMBERS[plane]} ${plane}`;
         const startedAt = SOURCES.clock.now();

@@ -19,7 +19,7 @@ import { AT } from "./repository.ts";
 import { temporaryFolder } from "./temporary.ts";
 
 export const SERVER = "matrix.lighthouse.example:8448";
-export const GATE = "CHG-2041";
+export const APPROVAL = "CHG-2041";
 const ALL_CLOSED = {
   transport: "closed",
   rooms: "closed",
@@ -105,7 +105,7 @@ export function scriptedRooms(...touched: readonly TouchedRoom[]): ScriptedRooms
   const rooms: ScriptedRooms = {
     touched: [...touched],
     replaced,
-    look: async () => rooms.touched,
+    observe: async () => rooms.touched,
     replace: async (_desired, _partner, names) => {
       replaced.push(...names);
       rooms.touched = rooms.touched.map((one) =>

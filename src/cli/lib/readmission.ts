@@ -45,8 +45,8 @@ export async function openReadmission(options: {
 
 /** Where it stands, for a person. */
 export function textOf(readmission: Readmission): string {
-  const { partner, id, gate, openedAt, rooms, stages } = readmission;
-  const rows = stages.map(({ plane, revision, provedAt, evidence }) => [
+  const { partner, id, approval, opened_at: openedAt, rooms, stages } = readmission;
+  const rows = stages.map(({ plane, revision, proved_at: provedAt, evidence }) => [
     planeLabel(plane),
     provedAt !== null ? "open" : revision !== null ? "opened, not seen yet" : "closed",
     provedAt ?? "-",
@@ -54,7 +54,7 @@ export function textOf(readmission: Readmission): string {
     String(evidence.length),
   ]);
   return [
-    `Re-admission ${short(id)} of ${partner}, gate ${gate}, since ${openedAt}; rooms: ${rooms ?? "not chosen (new by default)"}\n`,
+    `Re-admission ${short(id)} of ${partner}, approval ${approval}, since ${openedAt}; rooms: ${rooms ?? "not chosen (new by default)"}\n`,
     renderTable(["plane", "state", "seen at", "commit", "evidence"], rows),
   ].join("");
 }

@@ -32,9 +32,9 @@ Exit codes:
   4  a guard refused, named in brackets (not_removed, removal_open, retired_key, retired_client, fresh_secret,
      unknown_agent), or the head is refused; nothing was changed`,
   async run([partner], options) {
-    const fresh = loadYaml(NewIdentities, resolve(options.newIdentities));
+    const identities = loadYaml(NewIdentities, resolve(options.newIdentities));
     const context = await openReadmission(options);
-    const { readmission, isNew } = await open(context, { partner, gate: options.approval, fresh });
+    const { readmission, isNew } = await open(context, { partner, approval: options.approval, identities });
     const next = nextCommand(readmission, partner, options.config);
     print(
       options,

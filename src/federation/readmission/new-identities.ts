@@ -43,46 +43,52 @@ export const NewIdentities = z.strictObject({
 export type NewIdentities = z.output<typeof NewIdentities>;
 
 /** Of everything that stands in it. */
-export function newIdentitiesDigest(fresh: NewIdentities): string {
-  return sha256Tagged(canonicalize(plain(fresh) as Json));
+export function newIdentitiesDigest(identities: NewIdentities): string {
+  return sha256Tagged(canonicalize(plain(identities) as Json));
 }
 
 /**
- * What becomes of a partner's file: everything that it pinned is retired, and only what is fresh stands in it.
+ * What becomes of a partner's file: everything that it pinned is retired, and only the new identities stand in it.
  * @throws DrawbridgeError `guard_refused`
  */
-export function newIdentityEdits(registry: Registry, entry: PartnerEntry, fresh: NewIdentities): YamlEdit[] {
+export function newIdentityEdits(
+  registry: Registry,
+  entry: PartnerEntry,
+  identities: NewIdentities,
+): YamlEdit[] {
   const { partner } = entry;
   const retired = retireAll(partner);
-  if (retired.clients.includes(fresh.azp)) {
-    throw refuse("retired_client", `${fresh.azp} is a client of before`);
+  if (retired.clients.includes(identities.azp)) {
+    throw refuse("retired_client", `${identities.azp} is a client of before`);
   }
-  if (partner.gateway !== undefined && fresh.clientSecret === undefined) {
+  if (partner.gateway !== undefined && identities.clientSecret === undefined) {
     throw refuse("fresh_secret", `${entry.name} may invoke agents here, and its new client names no secret`);
   }
-  if (isSameSecret(partner.gateway?.clientSecret, fresh.clientSecret)) {
+  if (isSameSecret(partner.gateway?.clientSecret, identities.clientSecret)) {
     throw refuse("fresh_secret", `the new client of ${entry.name} names the secret of the one before`);
   }
-  for (const id of fresh.serverKeys) {
+  for (const id of identities.serverKeys) {
     if (retired.serverKeys.includes(id)) throw refuse("retired_key", `${id} is a server's key of before`);
   }
   const edits: YamlEdit[] = [
     { path: ["retired"], value: plain(retired) },
-    { path: ["azp"], value: fresh.azp },
+    { path: ["azp"], value: identities.azp },
   ];
   if (partner.contained) edits.push({ path: ["contained"], value: false });
   const { server, card } = partner.keyIds;
-  if (server.length > 0 || fresh.serverKeys.length > 0) {
-    edits.push({ path: ["keyIds", "server"], value: fresh.serverKeys });
+  if (server.length > 0 || identities.serverKeys.length > 0) {
+    edits.push({ path: ["keyIds", "server"], value: identities.serverKeys });
   }
-  const signers = [...new Set(Object.values(fresh.agents).map(({ cardIdentity }) => cardIdentity.keyId))];
+  const signers = [
+    ...new Set(Object.values(identities.agents).map(({ cardIdentity }) => cardIdentity.keyId)),
+  ];
   if (card.length > 0) edits.push({ path: ["keyIds", "card"], value: signers });
   if (partner.gateway !== undefined) {
-    edits.push({ path: ["gateway", "clientSecret"], value: fresh.clientSecret });
+    edits.push({ path: ["gateway", "clientSecret"], value: identities.clientSecret });
   }
   for (const [agent, entryOfAgent] of Object.entries(partner.card.consumes)) {
     const path = ["card", "consumes", agent];
-    const given = Object.hasOwn(fresh.agents, agent) ? fresh.agents[agent] : undefined;
+    const given = Object.hasOwn(identities.agents, agent) ? identities.agents[agent] : undefined;
     if (given === undefined) {
       edits.push({ path: [...path, "cardIdentity"], value: undefined });
       continue;
@@ -103,7 +109,9 @@ export function newIdentityEdits(registry: Registry, entry: PartnerEntry, fresh:
     if (clientId !== undefined) edits.push({ path: [...at, "clientId"], value: clientId });
     if (clientSecret !== undefined) edits.push({ path: [...at, "clientSecret"], value: clientSecret });
   }
-  const unknown = Object.keys(fresh.agents).find((agent) => !Object.hasOwn(partner.card.consumes, agent));
+  const unknown = Object.keys(identities.agents).find(
+    (agent) => !Object.hasOwn(partner.card.consumes, agent),
+  );
   if (unknown !== undefined) throw refuse("unknown_agent", `${entry.name} consumes no agent ${unknown}`);
   return edits;
 }

@@ -1,19 +1,19 @@
-// Opens a re-admission: the partnership is new. What was pinned is retired, what is fresh stands in its place,
-// and the contractual gate is recorded, in one commit that opens no plane.
-// Invariants: only who is wholly out comes back so; one re-admission of a partner at a time; a kill between
-// two writes is understood, and never leads to a second commit.
+// Opens a re-admission: the partnership is new. What was pinned is retired, the new identities come in its place, and
+// the contractual approval is recorded, in one commit that opens no plane.
+// Invariants: only a partner whose planes are all closed is re-admitted; one re-admission of a partner at a time; a kill
+// between two writes never leads to a second commit.
 import type { Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { Identifier } from "../../records/format/fields.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import { refuse } from "../agents/guards.ts";
-import { type ChangeBase, changeBase, commitChange } from "../change/commit-change.ts";
+import { changeBase, commitChange } from "../change/commit-change.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import { retireAll } from "../registry/retired.ts";
-import { parseRevision } from "../repository/repository.ts";
+import { parseRevision, type Revision } from "../repository/repository.ts";
 import { type NewIdentities, newIdentitiesDigest, newIdentityEdits } from "./new-identities.ts";
 import {
   isOvertaken,
@@ -23,6 +23,7 @@ import {
   type Readmission,
   refuseWhileRemoving,
   saveReadmission,
+  unprovedStage,
 } from "./readmission.ts";
 import { type ReadmissionRecord, recordPath, renderRecord } from "./readmission-record.ts";
 
@@ -33,44 +34,44 @@ export interface ReadmissionContext extends Federation {
 
 export interface OpenOptions {
   readonly partner: string;
-  readonly gate: string;
-  readonly fresh: NewIdentities;
+  /** Where the contractual approval is filed. */
+  readonly approval: string;
+  readonly identities: NewIdentities;
 }
 
 export interface Opened {
   readonly readmission: Readmission;
-  /** Whether this run opened it. */
+  /** Whether this call opened it. */
   readonly isNew: boolean;
 }
 
 /** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
 export async function openReadmission(context: ReadmissionContext, options: OpenOptions): Promise<Opened> {
-  const { state, clock, repository } = context;
-  if (!Identifier.safeParse(options.gate).success) {
-    throw new DrawbridgeError("usage", "the gate is no reference", {
+  const { state, clock } = context;
+  if (!Identifier.safeParse(options.approval).success) {
+    throw new DrawbridgeError("usage", "the approval is no reference", {
       hint: "Name where the approval is filed, such as CHG-2041: visible characters, at most 512.",
     });
   }
   const lock = await state.lock("readmission", clock, context.onWait);
   try {
-    const { registry } = await changeBase(context);
+    const { registry, head } = await changeBase(context);
     const entry = findPartner(registry, options.partner);
-    const { serverName } = entry.partner;
-    const last = lastReadmission(state, serverName);
-    // One that is complete is another's past once all planes are closed again; so is one that a removal ended.
-    const isPast =
+    const last = lastReadmission(state, entry.partner.serverName);
+    // A complete one is over once all planes are closed again; so is one that a later removal has ended.
+    const isOver =
       last !== undefined && ((last.done && isRemoved(entry.partner)) || isOvertaken(state, last, entry));
-    const known = isPast ? undefined : last;
-    if (known !== undefined) {
-      const opened = parseRevision(known.opened);
-      const head = await repository.requireHead();
-      if (opened !== undefined && (await repository.isAncestor(opened, head))) {
-        if (known.gate === options.gate) {
-          if (known.fresh !== null && known.fresh !== newIdentitiesDigest(options.fresh))
-            throw otherFresh(known, options);
-          return { readmission: known, isNew: false };
-        }
-        if (!known.done) throw otherGate(serverName, options.partner);
+    const known = isOver ? undefined : last;
+    if (known !== undefined && (await isOnBranch(context, known.opened, head))) {
+      const isSame = known.approval === options.approval;
+      if (isSame && known.new_identities !== newIdentitiesDigest(options.identities)) {
+        throw otherIdentities(known, options);
+      }
+      if (isSame) return { readmission: known, isNew: false };
+      if (!known.done) {
+        const what = `a re-admission of ${known.partner} is open, with another approval`;
+        const hint = `Go on with it: drawbridge readmission next ${options.partner}. Nothing was changed.`;
+        throw new DrawbridgeError("usage", what, { hint });
       }
     }
     return await commitOpening(context, options, known?.done === false ? known.id : undefined);
@@ -79,13 +80,17 @@ export async function openReadmission(context: ReadmissionContext, options: Open
   }
 }
 
-function otherGate(serverName: string, named: string): DrawbridgeError {
-  return new DrawbridgeError("usage", `a re-admission of ${serverName} is open, with another gate`, {
-    hint: `Go on with it: drawbridge readmission next ${named}. Nothing was changed.`,
-  });
+/** Whether the branch holds a commit. */
+export async function isOnBranch(
+  { repository }: Pick<ReadmissionContext, "repository">,
+  commit: string | undefined,
+  head: Revision,
+): Promise<boolean> {
+  const revision = parseRevision(commit);
+  return revision !== undefined && (await repository.isAncestor(revision, head));
 }
 
-function otherFresh({ partner, done }: Readmission, { partner: named }: OpenOptions): DrawbridgeError {
+function otherIdentities({ partner, done }: Readmission, { partner: named }: OpenOptions): DrawbridgeError {
   const what = `the re-admission of ${partner} was opened with other identities`;
   const hint = done
     ? "Pin another key with drawbridge agent pin."
@@ -95,20 +100,32 @@ function otherFresh({ partner, done }: Readmission, { partner: named }: OpenOpti
 
 async function commitOpening(
   context: ReadmissionContext,
-  options: OpenOptions,
+  { partner: named, approval, identities }: OpenOptions,
   pending: string | undefined,
 ): Promise<Opened> {
   const { state, clock } = context;
   const id = pending ?? context.random.bytes(16).toString("hex");
   const at = timestamp(clock.now());
+  const openingOf = (partner: PartnerEntry["partner"]): Omit<Readmission, "opened"> => {
+    const { cardKeys, clients, serverKeys } = retireAll(partner);
+    return {
+      ...{ version: 1, id, partner: partner.serverName, approval, opened_at: at },
+      new_identities: newIdentitiesDigest(identities),
+      retired: { card_keys: cardKeys.map(({ keyId }) => keyId), clients, server_keys: serverKeys },
+      ...{ rooms: null, touched: null },
+      stages: READMISSION_ORDER.map((plane) => unprovedStage(plane, null)),
+      ...{ completion: null, done: false },
+    };
+  };
   let readmission: Readmission | undefined;
   await commitChange(context, {
     reason: "drawbridge: readmission",
     propose: (base) => {
-      const entry = findPartner(base.registry, options.partner);
+      const entry = findPartner(base.registry, named);
       requireRemoved(context, entry);
-      const text = editYaml(base.textOf(entry.file), newIdentityEdits(base.registry, entry, options.fresh));
-      const record = recordOf(base, entry, { id, at, options });
+      const text = editYaml(base.textOf(entry.file), newIdentityEdits(base.registry, entry, identities));
+      const { azp } = identities;
+      const record = readmissionRecord("opened", openingOf(entry.partner), { azp, head: base.head, at });
       return {
         edits: new Map([[entry.file, text]]),
         records: new Map([[recordPath(record), renderRecord(record)]]),
@@ -116,20 +133,8 @@ async function commitOpening(
       };
     },
     intend: (revision, { before }) => {
-      const { partner } = findPartner(before.registry, options.partner);
-      readmission = saveReadmission(state, {
-        ...{ version: 1, id, partner: partner.serverName, gate: options.gate, openedAt: at },
-        opened: revision,
-        fresh: newIdentitiesDigest(options.fresh),
-        retired: retiredNames(partner),
-        rooms: null,
-        touched: null,
-        stages: READMISSION_ORDER.map((plane) => ({
-          ...{ plane, revision: null, provedAt: null, evidence: [], notApplicable: [] },
-        })),
-        completion: null,
-        done: false,
-      });
+      const opening = openingOf(findPartner(before.registry, named).partner);
+      readmission = saveReadmission(state, { ...opening, opened: revision });
     },
   });
   if (readmission === undefined) throw new DrawbridgeError("internal", "a re-admission was not committed");
@@ -149,28 +154,22 @@ function requireRemoved({ state }: ReadmissionContext, entry: PartnerEntry): voi
   refuseWhileRemoving(state, entry);
 }
 
-function retiredNames(partner: PartnerEntry["partner"]): Readmission["retired"] {
-  const { cardKeys, clients, serverKeys } = retireAll(partner);
-  return { card_keys: cardKeys.map(({ keyId }) => keyId), clients, server_keys: serverKeys };
-}
-
-function recordOf(
-  base: ChangeBase,
-  { partner }: PartnerEntry,
-  { id, at, options }: { readonly id: string; readonly at: string; readonly options: OpenOptions },
+/** The record of one act, from the re-admission as it is then. */
+export function readmissionRecord(
+  act: ReadmissionRecord["act"],
+  readmission: Omit<Readmission, "opened">,
+  { azp, head, at }: { readonly azp: string; readonly head: string; readonly at: string },
 ): ReadmissionRecord {
+  const { id, partner, approval, retired, rooms, touched, stages } = readmission;
   return {
     schema: "svc.federation.readmission.v1",
-    act: "opened",
-    readmission: id,
-    server_name: partner.serverName,
-    azp: options.fresh.azp,
-    gate: options.gate,
-    git_revision: base.head,
-    timestamp: at,
-    retired: retiredNames(partner),
-    rooms: null,
-    rooms_replaced: 0,
-    planes: [],
+    ...{ act, readmission: id, server_name: partner, azp, approval, git_revision: head, timestamp: at },
+    ...{ retired, rooms },
+    rooms_replaced: (touched ?? []).filter(({ state }) => state === "replaced").length,
+    planes: stages
+      .filter(({ proved_at }) => proved_at !== null)
+      .map(({ plane, revision, evidence, not_applicable }) => ({
+        ...{ plane, revision: revision ?? head, evidence, not_applicable },
+      })),
   };
 }

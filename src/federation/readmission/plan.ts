@@ -35,9 +35,9 @@ export interface ReadmissionPlan {
 const INTERRUPTS: Readonly<Record<PlaneName, string>> = {
   transport: "the homeserver restarts once: nobody loses an event, sending waits some seconds",
   rooms: "nothing restarts; kept rooms that are replaced end for their people, who are moved",
-  border: "nothing restarts; the policy is taken up at the next event",
-  card: "nothing restarts; the bridge looks at the partner's cards anew",
-  gateway: "nothing restarts; the gateway takes up its routes",
+  border: "nothing restarts; the policy applies from the next event on",
+  card: "nothing restarts; the bridge checks the partner's cards again",
+  gateway: "nothing restarts; the gateway reloads its routes",
 };
 
 /** @throws DrawbridgeError `usage`, `head_refused`; RegistryError when a step's result would be refused */
@@ -52,7 +52,7 @@ export async function planReadmission(
   const steps: PlannedStep[] = [];
   let text = base.textOf(file);
   let rendered = renderAll(base.registry);
-  for (const { plane, revision, provedAt } of readmission.stages) {
+  for (const { plane, revision, proved_at: provedAt } of readmission.stages) {
     let files: readonly FileDifference[] = [];
     if (partner.planes[plane] === "closed") {
       text = setPlane(text, plane, "open");
@@ -67,7 +67,7 @@ export async function planReadmission(
   const isBefore = partner.planes.rooms === "closed";
   const { desired } = await currentState(context);
   const touched = isBefore
-    ? await context.rooms.look(desired, partner.serverName)
+    ? await context.rooms.observe(desired, partner.serverName)
     : (readmission.touched ?? []);
   const rooms = choice ?? readmission.rooms ?? "new";
   return { partner: partner.serverName, id: readmission.id, steps, rooms, touched };

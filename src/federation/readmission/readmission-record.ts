@@ -19,7 +19,7 @@ export const ReadmissionRecord = z.strictObject({
   /** The partner's new client. */
   azp: Identifier,
   /** Where the contractual approval is filed. */
-  gate: Identifier,
+  approval: Identifier,
   /** The commit that this one was made on. */
   git_revision: GitRevision,
   timestamp: Instant,
@@ -33,13 +33,13 @@ export const ReadmissionRecord = z.strictObject({
   rooms: RoomsChoice.nullable(),
   /** Shared rooms that a new one stands for, since the removal or by the re-admission. */
   rooms_replaced: z.int().min(0),
-  /** Planes that are in force open, in order, with all that was seen. */
+  /** Planes that are open and in force, in order, with the digests of what was observed. */
   planes: z.array(
     z.strictObject({
       plane: z.enum(PLANE_NAMES),
       revision: GitRevision,
       evidence: z.array(Sha256Digest),
-      /** Conditions of which there was nothing to see, by name. */
+      /** Conditions that did not apply, by name. */
       not_applicable: z.array(Identifier).default([]),
     }),
   ),

@@ -1,7 +1,7 @@
-// One re-admission as this organisation remembers it, in a folder of its own below the state folder.
-// Invariants: a file is whole or absent; a commit is remembered before the branch moves to it; a plane is
-// proved once, and only after the planes before it.
-
+// One re-admission as this organisation runs it, in a folder of its own below the state folder; and what removals of the
+// same partner mean for it. Invariants: a file is whole or absent; a commit is written here before the branch moves to
+// it; a plane is proved once, and only after the planes before it; no plane is opened while a removal runs; a removal
+// that was begun after a re-admission was opened ends that re-admission, with its approval and its identities.
 import { z } from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -23,13 +23,18 @@ const Stage = z.strictObject({
   plane: z.enum(PLANE_NAMES),
   /** The commit that opens it; null before. */
   revision: GitRevision.nullable(),
-  /** When it was seen to be open, with all that was seen; null before. */
-  provedAt: Instant.nullable(),
+  /** When it was observed to be open; null before. */
+  proved_at: Instant.nullable(),
   evidence: z.array(Sha256Digest),
-  /** Conditions of which there was nothing to see, by name. */
-  notApplicable: z.array(Identifier).default([]),
+  /** Conditions that did not apply, by name. */
+  not_applicable: z.array(Identifier).default([]),
 });
 export type Stage = z.output<typeof Stage>;
+
+/** A stage that is not proved yet. */
+export function unprovedStage(plane: PlaneName, revision: string | null): Stage {
+  return { plane, revision, proved_at: null, evidence: [], not_applicable: [] };
+}
 
 const TouchedRoom = z.strictObject({
   room: Identifier,
@@ -48,12 +53,12 @@ export const Readmission = z.strictObject({
   id: RunId,
   partner: OrganisationName,
   /** Where the contractual approval is filed. */
-  gate: Identifier,
-  openedAt: Instant,
-  /** The commit that retires what was pinned and holds what is fresh. */
+  approval: Identifier,
+  opened_at: Instant,
+  /** The commit that retires what was pinned and holds the new identities. */
   opened: GitRevision,
-  /** Of what the partner brings anew; null where it was opened before this was kept. */
-  fresh: Sha256Digest.nullable().default(null),
+  /** Digest of the new identities. */
+  new_identities: Sha256Digest,
   retired: z.strictObject({
     card_keys: z.array(Identifier),
     clients: z.array(Identifier),
@@ -80,7 +85,7 @@ export function saveReadmission(state: StateFolder, readmission: Readmission): R
   return readmission;
 }
 
-/** Keeps what was last seen of a plane. */
+/** Writes what was last observed of a plane. */
 export function saveEvidence(
   state: StateFolder,
   { id }: Readmission,
@@ -95,7 +100,7 @@ function listReadmissions(state: StateFolder): readonly Readmission[] {
   return state
     .folders(FOLDER)
     .flatMap((id) => state.read(Readmission, fileOf(id, "readmission.json")) ?? [])
-    .sort((left, right) => (left.openedAt < right.openedAt ? -1 : 1));
+    .sort((left, right) => (left.opened_at < right.opened_at ? -1 : 1));
 }
 
 /** The last one of a partner. */
@@ -112,18 +117,15 @@ export function requireReadmission(state: StateFolder, partner: string): Readmis
   });
 }
 
-/** The first plane that was not seen to be open yet; undefined after the last. */
+/** The first plane that is not proved to be open yet; undefined after the last. */
 export function currentStage({ stages }: Readmission): Stage | undefined {
-  return stages.find(({ provedAt }) => provedAt === null);
+  return stages.find(({ proved_at: at }) => at === null);
 }
 
 export function withStage(readmission: Readmission, stage: Stage): Readmission {
   const stages = readmission.stages.map((one) => (one.plane === stage.plane ? stage : one));
   return { ...readmission, stages };
 }
-
-// What removals of the same partner mean for its re-admission. Invariants: no plane is opened while a removal is
-// walked; a removal that was begun after a re-admission was opened ends that, with its gate and its identities.
 
 /** @throws DrawbridgeError `guard_refused` while a removal of the partner has not ended */
 export function refuseWhileRemoving(state: StateFolder, { name, partner }: PartnerEntry): void {
@@ -139,7 +141,7 @@ export function isRemoved({ planes }: PartnerEntry["partner"]): boolean {
 /** Whether the partner is out again by a removal that was begun since. */
 export function isOvertaken(
   state: StateFolder,
-  { openedAt }: Readmission,
+  { opened_at: openedAt }: Readmission,
   { partner }: PartnerEntry,
 ): boolean {
   return (

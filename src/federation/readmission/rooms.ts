@@ -27,7 +27,7 @@ import type { RoomsChoice } from "./readmission-record.ts";
 
 export interface ReadmissionRooms {
   /** Rooms that the partner was closed out of. @throws DrawbridgeError */
-  look(desired: DesiredState, partner: string): Promise<readonly TouchedRoom[]>;
+  observe(desired: DesiredState, partner: string): Promise<readonly TouchedRoom[]>;
   /**
    * Puts new rooms in the place of these, while the partner is still closed out.
    * @returns them as they are now
@@ -49,7 +49,7 @@ export function readmissionRooms(
   const work = <T>(desired: DesiredState, writes: boolean, act: (session: RoomsSession) => Promise<T>) =>
     withSession(config, desiredPlane(desired, "rooms"), { clock, note, writes }, act);
   return {
-    async look(desired, partner) {
+    async observe(desired, partner) {
       const server = partner as ServerName;
       const { rooms } = readJournal(folder, server);
       if (rooms.length === 0) return [];
@@ -136,7 +136,7 @@ export async function prepareRooms(
   const { state, say } = context;
   const rooms = choice ?? found.rooms ?? "new";
   const { desired } = await currentState(context);
-  const touched = withRepairable(found.touched ?? [], await context.rooms.look(desired, found.partner));
+  const touched = withRepairable(found.touched ?? [], await context.rooms.observe(desired, found.partner));
   const kept = touched.filter((one) => one.state === "kept");
   const replaced = rooms === "new" ? kept : kept.filter(({ repairable }) => repairable === "no");
   for (const line of roomLines(rooms, touched)) say(line);

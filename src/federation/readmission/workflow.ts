@@ -1,6 +1,6 @@
-// The next step of a re-admission: one plane is opened, brought into force, and seen to be open.
-// Invariants: in the specification's order 1, 2, 3, 4, 5, each after the one before was proved; a commit that was
-// made is found again after a kill and never made twice; evidence of this partnership alone counts.
+// The next step of a re-admission: one plane is opened, brought into force, and observed to be open; after the last, the
+// end is recorded. Invariants: in the specification's order 1, 2, 3, 4, 5, each after the one before was proved; a commit
+// that was made is found again after a kill and never made twice; evidence of this partnership alone counts.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { targetFingerprint } from "../../rendered-files/agents-file.ts";
@@ -15,9 +15,8 @@ import { judge } from "../probes/judge.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
-import { parseRevision } from "../repository/repository.ts";
 import { isMet, judgeOpen, type OpenCondition } from "./conditions.ts";
-import type { ReadmissionContext } from "./open.ts";
+import { isOnBranch, type ReadmissionContext, readmissionRecord } from "./open.ts";
 import {
   currentStage,
   isOvertaken,
@@ -27,15 +26,16 @@ import {
   type Stage,
   saveEvidence,
   saveReadmission,
+  unprovedStage,
   withStage,
 } from "./readmission.ts";
-import { type ReadmissionRecord, type RoomsChoice, recordPath, renderRecord } from "./readmission-record.ts";
+import { type RoomsChoice, recordPath, renderRecord } from "./readmission-record.ts";
 import { blockedRooms, prepareRooms, type ReadmissionRooms } from "./rooms.ts";
 
 export interface WorkflowContext extends ReadmissionContext {
   readonly config: Pick<FederationConfig, "card" | "gateway">;
   readonly rooms: ReadmissionRooms;
-  /** Looks as the partner; undefined: nobody looks from outside. */
+  /** Probes as the partner; undefined: nobody probes from outside. */
   readonly outside?:
     | ((
         partner: PartnerEntry,
@@ -52,7 +52,7 @@ export interface StepResult {
   /** The plane that was worked on; null when there was nothing left to do. */
   readonly plane: PlaneName | null;
   readonly conditions: readonly OpenCondition[];
-  /** Whether the plane was seen to be open. */
+  /** Whether the plane was observed to be open. */
   readonly proved: boolean;
   readonly done: boolean;
 }
@@ -91,18 +91,17 @@ export async function nextStep(context: WorkflowContext, options: StepOptions): 
 
 /** The opening is on the branch, and what was proved open still is declared so. */
 async function requireOpened(
-  { repository }: WorkflowContext,
+  context: WorkflowContext,
   base: ChangeBase,
   readmission: Readmission,
 ): Promise<void> {
-  const opened = parseRevision(readmission.opened);
-  if (opened === undefined || !(await repository.isAncestor(opened, base.head))) {
+  if (!(await isOnBranch(context, readmission.opened, base.head))) {
     throw new DrawbridgeError("usage", "the re-admission was not opened to its end", {
       hint: "Run the same drawbridge readmission open again.",
     });
   }
   const { name, partner } = findPartner(base.registry, readmission.partner);
-  const before = readmission.stages.filter(({ provedAt }) => provedAt !== null);
+  const before = readmission.stages.filter(({ proved_at }) => proved_at !== null);
   const closed = before.find(({ plane }) => partner.planes[plane] === "closed");
   if (closed !== undefined) throw refuse("closed_again", `${closed.plane} of ${name} was closed again`);
   if (partner.contained) throw refuse("closed_again", `${name} is contained`);
@@ -121,9 +120,7 @@ async function workOnStage(
     readmission = await prepareRooms(context, readmission, options.rooms);
     const blocked = blockedRooms(readmission);
     if (blocked !== undefined) {
-      return {
-        ...{ readmission, plane, conditions: [blocked], proved: false, done: false },
-      };
+      return { readmission, plane, conditions: [blocked], proved: false, done: false };
     }
   }
   const committed = await openPlane(context, readmission, plane);
@@ -138,9 +135,9 @@ async function workOnStage(
       withStage(readmission, {
         plane,
         revision,
-        provedAt: timestamp(context.clock.now()),
+        proved_at: timestamp(context.clock.now()),
         evidence: items.map(({ digest }) => digest),
-        notApplicable: conditions.flatMap(({ condition, verdict }) =>
+        not_applicable: conditions.flatMap(({ condition, verdict }) =>
           verdict === "not_applicable" ? [condition] : [],
         ),
       }),
@@ -169,15 +166,12 @@ async function openPlane(
       };
     },
     intend: (revision) => {
-      saveReadmission(
-        state,
-        withStage(readmission, { plane, revision, provedAt: null, evidence: [], notApplicable: [] }),
-      );
+      saveReadmission(state, withStage(readmission, unprovedStage(plane, revision)));
     },
   });
 }
 
-/** Applies until it is in force, and looks until it is seen or the time is over. */
+/** Applies the plane, and observes it until it is open or the time is over. */
 async function prove(
   context: WorkflowContext,
   readmission: Readmission,
@@ -218,23 +212,18 @@ function targetsOf({ partner }: PartnerEntry): ReadonlyMap<string, string | unde
   );
 }
 
-// The end of a re-admission: one record, committed, with the digests of all that was seen.
-
-/** Records the end, with the digests of all that was seen. */
-export async function complete(context: ReadmissionContext, found: Readmission): Promise<Readmission> {
+/** Commits the record of the end, with the digests of everything that was observed. */
+async function complete(context: ReadmissionContext, found: Readmission): Promise<Readmission> {
   if (found.done) return found;
   const { state, clock, repository } = context;
-  const pending = parseRevision(found.completion?.revision);
-  const isThere =
-    pending !== undefined && (await repository.isAncestor(pending, await repository.requireHead()));
   let readmission = found;
-  if (!isThere) {
+  if (!(await isOnBranch(context, found.completion?.revision, await repository.requireHead()))) {
     const at = timestamp(clock.now());
     await commitChange(context, {
       reason: "drawbridge: readmission",
       propose: (base) => {
         const { azp, serverName } = findPartner(base.registry, found.partner).partner;
-        const record = recordOfEnd(found, { azp, head: base.head, at });
+        const record = readmissionRecord("completed", found, { azp, head: base.head, at });
         return {
           edits: new Map(),
           records: new Map([[recordPath(record), renderRecord(record)]]),
@@ -249,33 +238,10 @@ export async function complete(context: ReadmissionContext, found: Readmission):
   return saveReadmission(state, { ...readmission, done: true });
 }
 
-function recordOfEnd(
-  found: Readmission,
-  { azp, head, at }: { readonly azp: string; readonly head: string; readonly at: string },
-): ReadmissionRecord {
-  const { id, partner, gate, retired, rooms, touched, stages } = found;
-  return {
-    schema: "svc.federation.readmission.v1",
-    act: "completed",
-    readmission: id,
-    server_name: partner,
-    azp,
-    gate,
-    git_revision: head,
-    timestamp: at,
-    retired,
-    rooms,
-    rooms_replaced: (touched ?? []).filter(({ state }) => state === "replaced").length,
-    planes: stages.map(({ plane, revision, evidence, notApplicable }) => ({
-      ...{ plane, revision: revision ?? head, evidence, not_applicable: notApplicable },
-    })),
-  };
-}
-
-/** What was seen, and of what there was nothing to see. */
+/** What was observed, and which conditions did not apply. */
 function summaryOf({ stages }: Readmission): string {
-  const left = stages.flatMap(({ plane, notApplicable }) =>
-    notApplicable.map((name) => `  ${plane} ${name}`),
+  const left = stages.flatMap(({ plane, not_applicable }) =>
+    not_applicable.map((name) => `  ${plane} ${name}`),
   );
   return left.length === 0
     ? "All five planes were seen to be open."

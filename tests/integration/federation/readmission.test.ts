@@ -18,10 +18,10 @@ import type { Repository } from "../../../src/federation/repository/repository.t
 import { evidenceItem } from "../../../src/records/format/evidence-item.ts";
 import { commitRegistry, LIGHTHOUSE } from "../../support/control-repository.ts";
 import {
+  APPROVAL,
   begunRemoval,
   FRESH,
   FRESHER,
-  GATE,
   kept,
   readmission,
   SERVER,
@@ -30,7 +30,7 @@ import {
 import { operatorGit } from "../../support/repository.ts";
 
 const PARTNER = { partner: "lighthouse" } as const;
-const OPEN = { ...PARTNER, gate: GATE, fresh: FRESH };
+const OPEN = { ...PARTNER, approval: APPROVAL, identities: FRESH };
 
 async function entryOf(repository: Repository) {
   const files = await repository.read(await repository.requireHead(), ["registry", "rendered", "kubernetes"]);
@@ -89,20 +89,23 @@ describe("readmission", () => {
     assert.equal((await openReadmission(context, OPEN)).isNew, false, "nor is it opened a second time");
   });
 
-  it("the gate, what is retired and every item's digest are recorded [RDM-1]", async (t) => {
+  it("the approval, what is retired and every item's digest are recorded [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     await openReadmission(context, OPEN);
     const steps = await walkAll(context);
     const [opened, completed] = await records(repository);
-    assert.deepEqual([opened?.act, opened?.gate, opened?.azp], ["opened", GATE, "lighthouse-bridge-2"]);
+    assert.deepEqual(
+      [opened?.act, opened?.approval, opened?.azp],
+      ["opened", APPROVAL, "lighthouse-bridge-2"],
+    );
     assert.deepEqual(opened?.retired, {
       card_keys: ["lighthouse-card-3"],
       clients: ["lighthouse-bridge"],
       server_keys: ["ed25519:a_Lh7Q"],
     });
     assert.deepEqual([completed?.act, completed?.rooms], ["completed", "new"]);
-    const seen = steps.at(-1)?.readmission.stages.map(({ plane, revision, evidence, notApplicable }) => ({
-      ...{ plane, revision, evidence, not_applicable: notApplicable },
+    const seen = steps.at(-1)?.readmission.stages.map(({ plane, revision, evidence, not_applicable }) => ({
+      ...{ plane, revision, evidence, not_applicable },
     }));
     assert.deepEqual(completed?.planes, seen);
     assert.ok(completed?.planes.every(({ evidence }) => evidence.length > 0));
@@ -111,7 +114,7 @@ describe("readmission", () => {
   it("as a new partnership, old pins and keys are retired and refused [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     const fresh = (changes: object) => NewIdentities.parse({ ...structuredClone(FRESH), ...changes });
-    const open = (changes: object) => openReadmission(context, { ...OPEN, fresh: fresh(changes) });
+    const open = (changes: object) => openReadmission(context, { ...OPEN, identities: fresh(changes) });
     await refusedBy("retired_client", open({ azp: "lighthouse-bridge" }));
     await refusedBy("retired_key", open({ serverKeys: ["ed25519:a_Lh7Q"] }));
     const old =
@@ -148,7 +151,7 @@ describe("readmission", () => {
     const open = (fresh: object) =>
       openReadmission(context, {
         ...OPEN,
-        fresh: NewIdentities.parse({ ...structuredClone(FRESH), ...fresh }),
+        identities: NewIdentities.parse({ ...structuredClone(FRESH), ...fresh }),
       });
     await refusedBy("fresh_secret", open({ clientSecret: again }));
     const [given] = Object.values(FRESH.agents);
@@ -164,11 +167,11 @@ describe("readmission", () => {
     const { context, repository } = await readmission(t);
     await openReadmission(context, OPEN);
     const head = await repository.head();
-    const changed = openReadmission(context, { ...OPEN, fresh: FRESHER });
+    const changed = openReadmission(context, { ...OPEN, identities: FRESHER });
     await assert.rejects(changed, /was opened with other identities/);
     assert.equal(await repository.head(), head);
     await walkAll(context);
-    await assert.rejects(openReadmission(context, { ...OPEN, fresh: FRESHER }), /with other identities/);
+    await assert.rejects(openReadmission(context, { ...OPEN, identities: FRESHER }), /with other identities/);
     assert.equal((await openReadmission(context, OPEN)).isNew, false);
   });
 
@@ -194,20 +197,23 @@ describe("readmission", () => {
     );
   });
 
-  it("who is not wholly out is not re-admitted, and a gate is no sentence [RDM-1]", async (t) => {
+  it("who is not wholly out is not re-admitted, and an approval is no sentence [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     const before = await repository.requireHead();
     await refusedBy("not_removed", openReadmission(context, { ...OPEN, partner: "pilot-station" }));
-    await assert.rejects(openReadmission(context, { ...OPEN, gate: "approved by legal" }), /no reference/);
+    await assert.rejects(
+      openReadmission(context, { ...OPEN, approval: "approved by legal" }),
+      /no reference/,
+    );
     assert.equal(await repository.head(), before);
   });
 
-  it("opening it again with the same gate changes nothing; with another one it is refused [RDM-1]", async (t) => {
+  it("opening it again with the same approval changes nothing; with another one it is refused [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     await openReadmission(context, OPEN);
     const head = await repository.head();
     assert.equal((await openReadmission(context, OPEN)).isNew, false);
-    await assert.rejects(openReadmission(context, { ...OPEN, gate: "CHG-1" }), /with another gate/);
+    await assert.rejects(openReadmission(context, { ...OPEN, approval: "CHG-1" }), /with another approval/);
     assert.equal(await repository.head(), head);
   });
 
@@ -343,10 +349,10 @@ describe("readmission", () => {
     endRun(removal, { how: "completed", reason: null, at: now() });
     await refusedBy("removed_since", nextStep(context, PARTNER));
     assert.equal((await entryOf(repository)).planes.transport, "closed");
-    await refusedBy("retired_client", openReadmission(context, { ...OPEN, gate: "CHG-2099" }));
+    await refusedBy("retired_client", openReadmission(context, { ...OPEN, approval: "CHG-2099" }));
     await clock.sleep(1_000);
-    const again = await openReadmission(context, { ...PARTNER, gate: "CHG-2099", fresh: FRESHER });
-    assert.deepEqual([again.isNew, again.readmission.gate], [true, "CHG-2099"]);
+    const again = await openReadmission(context, { ...PARTNER, approval: "CHG-2099", identities: FRESHER });
+    assert.deepEqual([again.isNew, again.readmission.approval], [true, "CHG-2099"]);
     const retired = (await entryOf(repository)).retired.clients;
     assert.deepEqual(retired, ["lighthouse-bridge", "lighthouse-bridge-2"]);
     assert.equal((await nextStep(context, PARTNER)).plane, "transport");
@@ -393,7 +399,7 @@ describe("readmission", () => {
       azp: "lighthouse-bridge-3",
       clientSecret: { file: "secrets/lighthouse-bridge-3" },
     });
-    const { isNew, readmission: again } = await openReadmission(context, { ...OPEN, fresh: second });
+    const { isNew, readmission: again } = await openReadmission(context, { ...OPEN, identities: second });
     assert.equal(isNew, true);
     assert.deepEqual(again.retired.clients, ["lighthouse-bridge", "lighthouse-bridge-2"]);
     assert.deepEqual(again.retired.card_keys, ["lighthouse-card-3", "lighthouse-card-4"]);
