@@ -1,7 +1,6 @@
-// A person who takes part in encrypted rooms: as MatrixUser, but what is sent is encrypted, and what is read
-// is opened. Invariants: each run of the lab's programs has a device of its own, logged in at its start and
-// logged out at its end, so no key has to outlive it; what cannot be opened yet is tried again with each sync.
-
+// A person who takes part in encrypted rooms: as MatrixUser, but what is sent is encrypted, and what is read is
+// decrypted. Invariants: each run of the lab's programs has a device of its own, logged in at its start and logged out at
+// its end, so no key has to outlive it; what cannot be decrypted yet is tried again with each sync.
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import {
   type EventId,
@@ -15,7 +14,7 @@ import type { Lab, Sources } from "../lab.ts";
 import { callHomeserver, MatrixUser, type RoomEvent } from "../matrix-user.ts";
 import type { OrganisationName } from "../organisations.ts";
 import type { Seed } from "../seed/seed-file.ts";
-import { UserMachine } from "./machine.ts";
+import { OlmClient } from "./olm-client.ts";
 
 const TIMEOUT_MS = 60_000;
 
@@ -23,19 +22,19 @@ export class EncryptingUser {
   readonly userId: UserId;
   readonly deviceId: string;
   readonly #user: MatrixUser;
-  readonly #machine: UserMachine;
+  readonly #olm: OlmClient;
   readonly #sources: Sources;
   #since: string | undefined;
-  /** Events that came and cannot be opened yet. */
-  #sealed: RoomEvent[] = [];
+  /** Events that came and cannot be decrypted yet. */
+  #undecrypted: RoomEvent[] = [];
   /** Of every message that was sent to this device, its type and who sent it. */
   readonly toDevice: { readonly type: string; readonly sender: string }[] = [];
 
-  private constructor(user: MatrixUser, deviceId: string, machine: UserMachine, sources: Sources) {
+  private constructor(user: MatrixUser, deviceId: string, olm: OlmClient, sources: Sources) {
     this.userId = user.userId;
     this.deviceId = deviceId;
     this.#user = user;
-    this.#machine = machine;
+    this.#olm = olm;
     this.#sources = sources;
   }
 
@@ -69,12 +68,7 @@ export class EncryptingUser {
     }
     const user = new MatrixUser(clientUrl, userId, token, sources);
     const call = (method: string, path: string, content?: unknown) => user.call(method, path, content);
-    const opened = new EncryptingUser(
-      user,
-      deviceId,
-      await UserMachine.open(userId, deviceId, call),
-      sources,
-    );
+    const opened = new EncryptingUser(user, deviceId, await OlmClient.open(userId, deviceId, call), sources);
     await opened.#sync(undefined, 0);
     return opened;
   }
@@ -82,21 +76,22 @@ export class EncryptingUser {
   /** Ends the device: nobody encrypts for it any more. */
   async logOut(): Promise<void> {
     await this.#user.request("POST", "/logout", {});
-    this.#machine.close();
+    this.#olm.close();
   }
 
   /** Whether this person's machine knows a device of somebody. */
   async knows(user: UserId, deviceId: string): Promise<boolean> {
     await this.#sync(undefined, 0);
-    return (await this.#machine.devicesOf(user)).includes(deviceId);
+    return (await this.#olm.devicesOf(user)).includes(deviceId);
   }
 
   /** Sends a message, encrypted for everybody in the room. */
   async send(room: RoomId, content: Readonly<Record<string, unknown>>): Promise<EventId> {
     const members = await this.#user.members(room);
-    const sealed = await this.#machine.encrypt(room, members, content);
+    await this.#olm.shareKey(room, members);
+    const encrypted = await this.#olm.encrypt(room, "m.room.message", content);
     const path = ["rooms", room, "send", "m.room.encrypted", this.#sources.random.bytes(12).toString("hex")];
-    const body = await this.#user.call("PUT", `/${path.map(encodeURIComponent).join("/")}`, sealed);
+    const body = await this.#user.call("PUT", `/${path.map(encodeURIComponent).join("/")}`, encrypted);
     const event = parseEventId(body["event_id"]);
     if (event === undefined) throw new DrawbridgeError("homeserver_refused", "the homeserver names no event");
     return event;
@@ -116,19 +111,24 @@ export class EncryptingUser {
     if (since === undefined) return { next, events: [] };
     const events: RoomEvent[] = [];
     const still: RoomEvent[] = [];
-    for (const event of [...this.#sealed, ...came]) {
-      const opened = event.type === "m.room.encrypted" ? await this.#machine.decrypt(room, event) : event;
+    for (const event of [...this.#undecrypted, ...came]) {
+      const opened = event.type === "m.room.encrypted" ? await this.#decrypt(room, event) : event;
       if (opened === undefined) still.push(event);
       else events.push(opened);
     }
-    this.#sealed = still;
+    this.#undecrypted = still;
     return { next, events };
   }
 
   /** An event that came by another way, opened; undefined without its key. */
   async open(room: RoomId, event: RoomEvent): Promise<RoomEvent | undefined> {
     await this.#sync(undefined, 0);
-    return this.#machine.decrypt(room, event);
+    return this.#decrypt(room, event);
+  }
+
+  async #decrypt(room: RoomId, event: RoomEvent): Promise<RoomEvent | undefined> {
+    const decrypted = await this.#olm.tryDecrypt(room, event);
+    return decrypted && { ...decrypted, encrypted: true };
   }
 
   async #sync(room: RoomId | undefined, waitMs: number): Promise<readonly RoomEvent[]> {
@@ -142,7 +142,7 @@ export class EncryptingUser {
     const body = await this.#user.call("GET", `/sync?${query}`, undefined, waitMs + TIMEOUT_MS);
     const sent = body["to_device"] as { events?: { type: string; sender: string }[] } | undefined;
     this.toDevice.push(...(sent?.events ?? []).map(({ type, sender }) => ({ type, sender })));
-    await this.#machine.receive(body);
+    await this.#olm.receive(body);
     this.#since = String(body["next_batch"]);
     const rooms = body["rooms"] as
       | { join?: Record<string, { timeline?: { events?: RoomEvent[] } }> }

@@ -1,20 +1,13 @@
-// A homeserver of keys and to-device messages, in memory, and people's machines on it: what a ghost's machine
-// talks to in tests. Invariants: as on a homeserver, a one-time key is handed out once, and to-device messages
-// of a device keep their order.
+// A homeserver of keys and to-device messages, in memory, and people's clients on it: what a ghost's machine talks to in
+// tests. Invariants: as on a homeserver, a one-time key is handed out once, and to-device messages of a device keep their
+// order.
 import {
-  CollectStrategy,
   RoomId as CryptoRoomId,
   UserId as CryptoUserId,
-  DecryptionSettings,
-  DeviceId,
   DeviceLists,
-  EncryptionSettings,
-  initAsync,
-  OlmMachine,
-  type RequestType,
   type StoreHandle,
-  TrustRequirement,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
+import { type Call, OlmClient } from "../../lab/encrypting-user/olm-client.ts";
 import type { EncryptedRoomEvent } from "../../src/bridge/crypto/decrypt-event.ts";
 import type { Machines } from "../../src/bridge/crypto/machines.ts";
 import type { OutgoingRequest } from "../../src/bridge/matrix/device-api.ts";
@@ -23,15 +16,13 @@ import type { EventId, GhostMxid, RoomId, UserId } from "../../src/domain/identi
 type Json = Record<string, unknown>;
 type ByDevice = Record<string, Record<string, Json>>;
 
-const KINDS: readonly OutgoingRequest["kind"][] = [
-  "keys_upload",
-  "keys_query",
-  "keys_claim",
-  "to_device",
-  "signature_upload",
-];
-
-const ids = (users: readonly string[]) => users.map((user) => new CryptoUserId(user));
+const KINDS: Readonly<Record<string, OutgoingRequest["kind"]>> = {
+  "/keys/upload": "keys_upload",
+  "/keys/query": "keys_query",
+  "/keys/claim": "keys_claim",
+  "/keys/signatures/upload": "signature_upload",
+  "/keys/device_signing/upload": "signing_keys_upload",
+};
 
 /** Adds signatures to those that are there. */
 function merge(known: Json, signed: Json): void {
@@ -78,6 +69,19 @@ export class KeyServer {
         }
         return JSON.stringify({ failures: {} });
     }
+  }
+
+  /** The client-server API as this user's device calls it. */
+  callOf(user: string, device: string): Call {
+    return async (_method, path, body) => {
+      const kind = KINDS[path];
+      const [, eventType] = /^\/sendToDevice\/([^/]+)\//.exec(path) ?? [];
+      const request =
+        kind === undefined
+          ? ({ kind: "to_device", eventType: decodeURIComponent(eventType ?? "") } as const)
+          : { kind };
+      return JSON.parse(this.answer(user, device, { ...request, body: JSON.stringify(body) })) as Json;
+    };
   }
 
   #upload(user: string, device: string, body: Json) {
@@ -139,14 +143,14 @@ let events = 0;
 export class Person {
   readonly user: UserId;
   readonly device: string;
-  readonly machine: OlmMachine;
+  readonly #olm: OlmClient;
   readonly #server: KeyServer;
 
-  private constructor(server: KeyServer, user: UserId, device: string, machine: OlmMachine) {
+  private constructor(server: KeyServer, user: UserId, device: string, olm: OlmClient) {
     this.#server = server;
     this.user = user;
     this.device = device;
-    this.machine = machine;
+    this.#olm = olm;
   }
 
   /** Its store is in memory, unless a handle of another is given. */
@@ -156,49 +160,30 @@ export class Person {
     device = "PHONE",
     openStore?: () => Promise<StoreHandle>,
   ): Promise<Person> {
-    await initAsync();
-    const names = [new CryptoUserId(user), new DeviceId(device)] as const;
-    const machine =
-      openStore === undefined
-        ? await OlmMachine.initialize(...names)
-        : await OlmMachine.initFromStore(...names, await openStore());
-    const person = new Person(server, user as UserId, device, machine);
-    await person.work();
-    return person;
+    const olm = await OlmClient.open(user, device, server.callOf(user, device), openStore);
+    await olm.makeRequests();
+    return new Person(server, user as UserId, device, olm);
+  }
+
+  get machine(): OlmClient["machine"] {
+    return this.#olm.machine;
   }
 
   readonly id = (user: string): CryptoUserId => new CryptoUserId(user);
   readonly room = (room: string): CryptoRoomId => new CryptoRoomId(room);
 
-  /** Makes the requests that the machine wants made. */
-  async work(): Promise<void> {
-    for (const request of (await this.machine.outgoingRequests()) as Request[]) await this.#perform(request);
+  crossSign(): Promise<string> {
+    return this.#olm.crossSign();
   }
 
-  async #perform(request: Request): Promise<void> {
-    const answer = this.#server.answer(this.user, this.device, asOutgoing(request));
-    await this.machine.markRequestAsSent(request.id, request.type, answer);
-  }
-
-  async crossSign(): Promise<string> {
-    const made = await this.machine.bootstrapCrossSigning(true);
-    const signing = { kind: "signing_keys_upload", body: made.uploadSigningKeysRequest.body } as const;
-    this.#server.answer(this.user, this.device, signing);
-    const signatures = { kind: "signature_upload", body: made.uploadSignaturesRequest.body } as const;
-    this.#server.answer(this.user, this.device, signatures);
-    const { master_key } = JSON.parse(signing.body) as { master_key: { keys: Record<string, string> } };
-    return Object.values(master_key.keys)[0] ?? "";
-  }
-
-  async track(...users: string[]): Promise<void> {
-    await this.machine.updateTrackedUsers(ids(users));
-    await this.work();
+  track(...users: string[]): Promise<void> {
+    return this.#olm.track(users);
   }
 
   /** Takes in what waits for this device. */
   async sync(): Promise<void> {
     await this.receive(this.#server.take(this.user, this.device));
-    await this.work();
+    await this.#olm.makeRequests();
   }
 
   async receive(messages: readonly Json[]): Promise<void> {
@@ -206,46 +191,21 @@ export class Person {
   }
 
   /** Shares the room's key with these users' devices. */
-  async share(room: string, ...users: string[]): Promise<void> {
-    await this.track(...users);
-    const claim = await this.machine.getMissingSessions(ids(users));
-    if (claim) await this.#perform(claim as unknown as Request);
-    const settings = new EncryptionSettings();
-    settings.sharingStrategy = CollectStrategy.allDevices();
-    const shared = await this.machine.shareRoomKey(new CryptoRoomId(room), ids(users), settings);
-    for (const request of shared) await this.#perform(request as unknown as Request);
+  share(room: string, ...users: string[]): Promise<void> {
+    return this.#olm.shareKey(room, users);
   }
 
   /** An encrypted event as a homeserver would give it. */
   async say(room: string, body: string, more: Json = {}): Promise<EncryptedRoomEvent> {
-    const content = JSON.stringify({ msgtype: "m.text", body, ...more });
-    const sealed = await this.machine.encryptRoomEvent(new CryptoRoomId(room), "m.room.message", content);
-    return asEvent(room, this.user, { ...(JSON.parse(sealed) as Json), ...more });
+    const content = await this.#olm.encrypt(room, "m.room.message", { msgtype: "m.text", body, ...more });
+    return asEvent(room, this.user, { ...content, ...more });
   }
 
-  /** What an event holds; rejects when this device cannot open it. */
+  /** What an event holds; rejects when this device cannot decrypt it. */
   async read(room: string, sender: string, content: unknown): Promise<Json> {
     const { raw } = asEvent(room, sender, content as Json);
-    const opened = await this.machine.decryptRoomEvent(
-      JSON.stringify(raw),
-      new CryptoRoomId(room),
-      new DecryptionSettings(TrustRequirement.Untrusted),
-    );
-    return JSON.parse(opened.event) as Json;
+    return await this.#olm.decrypt(room, raw as { content: Json });
   }
-}
-
-interface Request {
-  readonly id: string;
-  readonly type: RequestType;
-  readonly body: string;
-  readonly event_type?: string;
-}
-
-function asOutgoing(request: Request): Omit<OutgoingRequest, "id"> {
-  const kind = KINDS[request.type];
-  if (kind === undefined) throw new Error(`a request of type ${request.type}`);
-  return { kind, body: request.body, ...(request.event_type && { eventType: request.event_type }) };
 }
 
 /** An event of a room, whoever is said to have sent it. */
