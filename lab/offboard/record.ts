@@ -47,11 +47,11 @@ export function signersOf(lab: Lab, recordFile: string): readonly Signer[] {
 
 const Statement = z.object({
   predicate: z.object({
-    outOfReach: z.array(OutOfReachEntry),
+    out_of_reach: z.array(OutOfReachEntry),
     organisation: z.string(),
     stage: z.string(),
-    openedAt: z.string(),
-    closedAt: z.string(),
+    opened_at: z.string(),
+    closed_at: z.string(),
   }),
 });
 
@@ -68,9 +68,9 @@ export function stagesIn(recordFile: string, lab: Lab): readonly RecordedStage[]
     );
     if (organisation === undefined) throw new TypeError("the record is about another organisation");
     return {
-      ...{ organisation, stage: predicate.stage, outOfReach: predicate.outOfReach },
-      openedAt: Date.parse(predicate.openedAt),
-      closedAt: Date.parse(predicate.closedAt),
+      ...{ organisation, stage: predicate.stage, outOfReach: predicate.out_of_reach },
+      openedAt: Date.parse(predicate.opened_at),
+      closedAt: Date.parse(predicate.closed_at),
     };
   });
 }
@@ -91,7 +91,7 @@ export function waivedIn(
 ): readonly Waived[] {
   const found = new Map<string, Waived>();
   for (const { organisation, outOfReach } of stages) {
-    for (const { subject, reason, waivedBy: by, waiver } of outOfReach) {
+    for (const { subject, reason, waived_by: by, waiver } of outOfReach) {
       if (by === null) continue;
       const entry = { organisation, subject, found: reason, by, reason: waiver ?? "no reason" };
       found.set(JSON.stringify(entry), entry);

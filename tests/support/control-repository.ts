@@ -93,7 +93,7 @@ export function filePlanes(folder: string): FilePlanes {
       evidenceItem({
         ...{ schema: "svc.federation.evidence_item.v1", plane: name, partner: partner.serverName },
         ...{ probe: "file", vantage: "operator", subject: null, layer: "file", status: null, reason: null },
-        ...{ references: [desired.revision], at: "2026-01-02T03:04:05.000Z", durationMs: null },
+        ...{ references: [desired.revision], at: "2026-01-02T03:04:05.000Z", duration_ms: null },
         verdict: planeState(partner, name),
       }),
     ],

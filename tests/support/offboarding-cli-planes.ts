@@ -31,5 +31,5 @@ export async function probeFromOutside(
 }
 
 export async function residualStatement() {
-  return { rooms: [], deviceKeys: null, tokensLiveUntil: null, thirdServers: [] };
+  return { rooms: [], device_keys: null, tokens_live_until: null, third_servers: [] };
 }

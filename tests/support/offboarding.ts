@@ -207,7 +207,7 @@ export async function openSide(directory: string, own: string, options: SideOpti
     config,
     random: systemRandom,
     facts: () => facts,
-    residual: async () => ({ rooms: [], deviceKeys: null, tokensLiveUntil: null, thirdServers: [] }),
+    residual: async () => ({ rooms: [], device_keys: null, tokens_live_until: null, third_servers: [] }),
     outside: fromOutside
       ? async (_own, entry, wanted) => fromOutsideOf(world, entry.partner, wanted)
       : undefined,
@@ -256,7 +256,7 @@ function itemOf(world: World, plane: PlaneName, found: Found, admits: boolean): 
     reason: null,
     references: [],
     at: new Date(world.clock.now()).toISOString(),
-    durationMs: 1,
+    duration_ms: 1,
     ...found,
     ...world.answers.get(found.probe),
   });

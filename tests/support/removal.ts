@@ -116,7 +116,7 @@ export function itemsOf(
               reason: "M_FORBIDDEN",
               references: ["$event:a.test"],
               at: minute(from + 1),
-              durationMs: 12.5,
+              duration_ms: 12.5,
             },
             organisation,
             stage,
@@ -153,10 +153,10 @@ export function stageInput(
       verdict: "met" as const,
       evidence: seen.map(({ digest }) => digest),
     })),
-    outOfReach: [],
+    out_of_reach: [],
     attested: stage === "data_duties" ? ["backups_expire", `${OWNER_WORD}change-owner-7`] : [],
-    openedAt: minute(from),
-    closedAt: minute(from + 5),
+    opened_at: minute(from),
+    closed_at: minute(from + 5),
   };
 }
 
@@ -173,11 +173,11 @@ export function completionInput(run: string, first: Party, second: Party, purged
     attestations: [first, second].map(({ name, signer }) => ({
       organisation: name,
       owner: "change-owner-7",
-      keyId: signer.keyId,
-      attestedAt: minute(70),
+      key_id: signer.keyId,
+      attested_at: minute(70),
     })),
     references: { change: "CHG-2026-118", rollback: "CHG-2026-118/rollback" },
-    staticTests: both.map((organisation) => ({
+    static_tests: both.map((organisation) => ({
       organisation,
       command: "check:federation",
       passed: true as const,
@@ -186,18 +186,18 @@ export function completionInput(run: string, first: Party, second: Party, purged
     duties: {
       purge: { state: "done", evidence: [...purged], waiver: null },
       retention: { state: "kept", until: "2033-11-21" },
-      backupExpiry: { state: "attested", by: "2027-02-21" },
-      replicatedHistory: "not_retracted",
+      backup_expiry: { state: "attested", by: "2027-02-21" },
+      replicated_history: "not_retracted",
     },
     residual: {
       rooms: [{ room: "!room:a.test", events: 118 }],
-      deviceKeys: null,
-      tokensLiveUntil: minute(20),
-      thirdServers: [{ server: "w.test", rooms: 1 }],
+      device_keys: null,
+      tokens_live_until: minute(20),
+      third_servers: [{ server: "w.test", rooms: 1 }],
     },
-    outOfReach: [],
+    out_of_reach: [],
     readmission: { possible: true, owner: "partner-manager", conditions: ["new_contract"] },
-    completedAt: minute(80),
+    completed_at: minute(80),
   } satisfies Omit<CompletionPredicate, "schema" | "revisions" | "stages" | "evidence">;
 }
 

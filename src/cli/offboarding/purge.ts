@@ -149,15 +149,15 @@ function resultText(state: PurgeState): string {
 }
 
 function residualText({ statement, unknown }: ResidualReport): string {
-  const { rooms, deviceKeys, tokensLiveUntil, thirdServers } = statement;
+  const { rooms, device_keys, tokens_live_until, third_servers } = statement;
   const why = (field: string) => `not known (${unknown[field] ?? "unknown"})`;
   const lines = [
     `Events of the partner that are here: ${rooms.reduce((sum, { events }) => sum + events, 0)} in ${rooms.length} rooms.`,
     "What its server has of those rooms, ours among it, is not retracted.",
-    `Device keys of its users that are cached here: ${deviceKeys ?? why("deviceKeys")}.`,
-    `Tokens of its client end at: ${tokensLiveUntil ?? why("tokensLiveUntil")}.`,
+    `Device keys of its users that are cached here: ${device_keys ?? why("device_keys")}.`,
+    `Tokens of its client end at: ${tokens_live_until ?? why("tokens_live_until")}.`,
     `Streams still open: ${why("streams")}.`,
-    ...thirdServers.map(({ server, rooms: n }) => `Shares ${n} rooms with us and the partner: ${server}.`),
+    ...third_servers.map(({ server, rooms: n }) => `Shares ${n} rooms with us and the partner: ${server}.`),
   ];
   return `${lines.join("\n")}\n`;
 }

@@ -134,6 +134,6 @@ export async function observe(
     reason: finding.reason,
     references: (finding.references ?? []).filter((reference) => IDENTIFIER.test(reference)),
     at: new Date(startedAt).toISOString(),
-    durationMs: wasTried ? Math.max(0, clock.now() - startedAt) : null,
+    duration_ms: wasTried ? Math.max(0, clock.now() - startedAt) : null,
   });
 }

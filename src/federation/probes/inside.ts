@@ -46,6 +46,6 @@ function failed(
     reason: error.code,
     references: [],
     at: new Date(clock.now()).toISOString(),
-    durationMs: null,
+    duration_ms: null,
   });
 }

@@ -35,7 +35,7 @@ export const EvidenceItemBody = z.strictObject({
   references: z.array(Identifier).max(256),
   /** UTC, ISO 8601 with milliseconds. */
   at: z.iso.datetime(),
-  durationMs: z.number().min(0).nullable(),
+  duration_ms: z.number().min(0).nullable(),
 });
 export type EvidenceItemBody = z.output<typeof EvidenceItemBody>;
 
@@ -75,7 +75,7 @@ export function operatorItem(
     reason: null,
     references: [],
     at: new Date(atMs).toISOString(),
-    durationMs: null,
+    duration_ms: null,
     ...body,
   });
 }

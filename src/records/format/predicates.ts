@@ -25,7 +25,7 @@ export const OutOfReachEntry = z.strictObject({
   subject: Identifier,
   reason: Word,
   /** Role or staff number of who waives it; null while nobody has. */
-  waivedBy: Identifier.nullable(),
+  waived_by: Identifier.nullable(),
   /** Why it may be waived, as a code or a reference to where the reason stands. */
   waiver: Word.nullable(),
 });
@@ -64,11 +64,11 @@ export const StagePredicate = z.strictObject({
   /** Digest over the plane's rendered files at that revision. */
   render: Sha256Digest.nullable(),
   exit: z.array(ExitCondition).min(1).max(64),
-  outOfReach: z.array(OutOfReachEntry).max(10_000),
+  out_of_reach: z.array(OutOfReachEntry).max(10_000),
   /** What is only attested, such as `backups_expire`. */
   attested: z.array(Word).max(256),
-  openedAt: Instant,
-  closedAt: Instant,
+  opened_at: Instant,
+  closed_at: Instant,
   /** Digest of the same organisation's statement about the stage before; null for the first. */
   previous: Sha256Digest.nullable(),
 });
@@ -88,8 +88,8 @@ const Attestation = z.strictObject({
    * The key that this organisation signs the completion with. Both sign everything, so nothing else says
    * whose key is whose.
    */
-  keyId: KeyId,
-  attestedAt: Instant,
+  key_id: KeyId,
+  attested_at: Instant,
 });
 
 /** Part 3: the reviewed state of one plane. */
@@ -129,20 +129,20 @@ const Duties = z.strictObject({
     state: z.enum(["ended", "kept"]),
     until: Day.nullable(),
   }),
-  backupExpiry: z.strictObject({ state: z.literal("attested"), by: Day }),
+  backup_expiry: z.strictObject({ state: z.literal("attested"), by: Day }),
   /** What the other organisation's server has already, it keeps. */
-  replicatedHistory: z.literal("not_retracted"),
+  replicated_history: z.literal("not_retracted"),
 });
 
 /** What remains although everything is closed: counts, never content. */
 const Residual = z.strictObject({
   rooms: z.array(z.strictObject({ room: Identifier, events: z.int().min(0) })).max(100_000),
   /** Room keys' devices of the partner that still hold keys; null where it cannot be counted. */
-  deviceKeys: z.int().min(0).nullable(),
+  device_keys: z.int().min(0).nullable(),
   /** The last moment at which a token issued before the stop is accepted. */
-  tokensLiveUntil: Instant.nullable(),
+  tokens_live_until: Instant.nullable(),
   /** Servers that still share rooms with the partner and with us. */
-  thirdServers: z.array(z.strictObject({ server: OrganisationName, rooms: z.int().min(1) })).max(100_000),
+  third_servers: z.array(z.strictObject({ server: OrganisationName, rooms: z.int().min(1) })).max(100_000),
 });
 
 /** Part 6: whether and how the partnership may resume. */
@@ -161,15 +161,15 @@ export const CompletionPredicate = z.strictObject({
   /** Part 2: the change, and how it would be rolled back. */
   references: z.strictObject({ change: Identifier, rollback: Identifier }),
   revisions: z.array(PlaneRevision).max(64),
-  staticTests: z.array(StaticTest).max(256),
+  static_tests: z.array(StaticTest).max(256),
   stages: z.array(BoundStage).max(RECORD_STAGES_MAX),
   /** Every item of every stage, ascending. */
   evidence: z.array(Sha256Digest).max(RECORD_EVIDENCE_MAX),
   duties: Duties,
   residual: Residual,
-  outOfReach: z.array(OutOfReachEntry).max(100_000),
+  out_of_reach: z.array(OutOfReachEntry).max(100_000),
   readmission: Readmission,
-  completedAt: Instant,
+  completed_at: Instant,
 });
 export type CompletionPredicate = z.output<typeof CompletionPredicate>;
 

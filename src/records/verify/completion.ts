@@ -28,8 +28,8 @@ export function completionProblems({ subject, predicate }: Statement<CompletionP
     checkOrganisations(predicate, report);
     checkOrder(predicate, report);
     checkDuties(predicate, report);
-    for (const entry of predicate.outOfReach) {
-      if (entry.waivedBy === null || entry.waiver === null) report("out_of_reach_not_waived", entry.subject);
+    for (const entry of predicate.out_of_reach) {
+      if (entry.waived_by === null || entry.waiver === null) report("out_of_reach_not_waived", entry.subject);
     }
     const { possible, owner, conditions } = predicate.readmission;
     if (possible && (owner === null || conditions.length === 0)) report("readmission_undecided");
@@ -41,7 +41,7 @@ export function keyProblems({ attestations }: CompletionPredicate, signers: read
   return collect((report) => {
     for (const { organisation, keyId } of signers) {
       const own = attestations.find((attestation) => attestation.organisation === organisation);
-      if (own !== undefined && own.keyId !== keyId) report("key_not_attested", organisation);
+      if (own !== undefined && own.key_id !== keyId) report("key_not_attested", organisation);
     }
   });
 }
@@ -79,9 +79,9 @@ function collect(check: (report: Report) => void): Problem[] {
 }
 
 function checkOrganisations(predicate: CompletionPredicate, report: Report): void {
-  const { remover, partner, attestations, staticTests, revisions, stages } = predicate;
+  const { remover, partner, attestations, static_tests, revisions, stages } = predicate;
   const parties = [remover, partner];
-  const named = [...attestations, ...staticTests, ...revisions, ...stages].map(
+  const named = [...attestations, ...static_tests, ...revisions, ...stages].map(
     ({ organisation }) => organisation,
   );
   for (const name of new Set(named)) {
@@ -91,7 +91,7 @@ function checkOrganisations(predicate: CompletionPredicate, report: Report): voi
     const owners = attestations.filter(({ organisation }) => organisation === party);
     if (owners.length === 0) report("attestation_missing", party);
     if (owners.length > 1) report("attestation_repeated", party);
-    if (!staticTests.some(({ organisation }) => organisation === party))
+    if (!static_tests.some(({ organisation }) => organisation === party))
       report("static_tests_missing", party);
   }
 }
@@ -179,35 +179,35 @@ function inOrder(stages: readonly StageStatement[]): StageStatement[] {
 }
 
 function checkOutOfReach(
-  { outOfReach }: CompletionPredicate,
+  { out_of_reach }: CompletionPredicate,
   stages: readonly StageStatement[],
   report: Report,
 ): void {
-  const listed = new Set(outOfReach.map(({ subject, reason }) => `${subject} ${reason}`));
+  const listed = new Set(out_of_reach.map(({ subject, reason }) => `${subject} ${reason}`));
   for (const { predicate } of stages) {
-    for (const { subject, reason } of predicate.outOfReach) {
+    for (const { subject, reason } of predicate.out_of_reach) {
       if (!listed.has(`${subject} ${reason}`)) report("out_of_reach_dropped", subject, placeOf(predicate));
     }
   }
 }
 
 function checkTimes(
-  { attestations, staticTests, completedAt }: CompletionPredicate,
+  { attestations, static_tests, completed_at }: CompletionPredicate,
   stages: readonly StageStatement[],
   report: Report,
 ): void {
-  for (const { organisation, attestedAt } of attestations) {
+  for (const { organisation, attested_at } of attestations) {
     const own = stages.filter(({ predicate }) => predicate.organisation === organisation);
-    if (own.some(({ predicate }) => predicate.closedAt > attestedAt)) {
-      report("times_out_of_order", `attestedAt of ${organisation}`);
+    if (own.some(({ predicate }) => predicate.closed_at > attested_at)) {
+      report("times_out_of_order", `attested_at of ${organisation}`);
     }
   }
   const before = [
-    ...stages.map(({ predicate }) => predicate.closedAt),
-    ...attestations.map(({ attestedAt }) => attestedAt),
-    ...staticTests.map(({ at }) => at),
+    ...stages.map(({ predicate }) => predicate.closed_at),
+    ...attestations.map(({ attested_at }) => attested_at),
+    ...static_tests.map(({ at }) => at),
   ];
-  if (before.some((time) => time > completedAt)) report("times_out_of_order", "completedAt");
+  if (before.some((time) => time > completed_at)) report("times_out_of_order", "completed_at");
 }
 
 /** The remover writes down who attests for the partner, and the partner alone can have said so. */

@@ -99,7 +99,7 @@ export function reportOf(found: Found): RecordReport {
             trigger: completion?.predicate.trigger ?? null,
             remover: removal.remover,
             partner: removal.partner,
-            completedAt: completion?.predicate.completedAt ?? null,
+            completedAt: completion?.predicate.completed_at ?? null,
           },
     signers: countSigners(signers),
     statements: stages.length + (completion === undefined ? 0 : 1),
@@ -155,16 +155,16 @@ function attestedByStage({ organisation, stage, exit, attested }: StagePredicate
 
 function attestedAtTheEnd(completion: CompletionPredicate | undefined): Attested[] {
   if (completion === undefined) return [];
-  const { attestations, staticTests, duties, residual } = completion;
+  const { attestations, static_tests, duties, residual } = completion;
   const both = (what: string): Attested => ({ organisation: null, what });
-  const { purge, retention, backupExpiry } = duties;
+  const { purge, retention, backup_expiry } = duties;
   const events = residual.rooms.reduce((sum, room) => sum + room.events, 0);
   return [
-    ...attestations.map(({ organisation, owner, attestedAt }) => ({
+    ...attestations.map(({ organisation, owner, attested_at }) => ({
       organisation,
-      what: `${owner} attests completion at ${attestedAt}`,
+      what: `${owner} attests completion at ${attested_at}`,
     })),
-    ...staticTests.map(({ organisation, command, at }) => ({
+    ...static_tests.map(({ organisation, command, at }) => ({
       organisation,
       what: `${command} passed at ${at}`,
     })),
@@ -173,19 +173,19 @@ function attestedAtTheEnd(completion: CompletionPredicate | undefined): Attested
         ? `data is kept until ${retention.until ?? "nobody knows when"}`
         : "no data is kept any more",
     ),
-    both(`backups have expired by ${backupExpiry.by}`),
+    both(`backups have expired by ${backup_expiry.by}`),
     ...(purge.state === "waived" ? [both(`nothing is purged: ${purge.waiver ?? "no reason"}`)] : []),
     both(`${events} events in ${residual.rooms.length} rooms stay with the other organisation's server`),
-    both(`device keys that stay: ${residual.deviceKeys ?? "not counted"}`),
-    ...(residual.tokensLiveUntil === null ? [] : [both(`tokens live until ${residual.tokensLiveUntil}`)]),
-    ...residual.thirdServers.map(({ server, rooms }) => both(`${server} shares ${rooms} rooms with both`)),
+    both(`device keys that stay: ${residual.device_keys ?? "not counted"}`),
+    ...(residual.tokens_live_until === null ? [] : [both(`tokens live until ${residual.tokens_live_until}`)]),
+    ...residual.third_servers.map(({ server, rooms }) => both(`${server} shares ${rooms} rooms with both`)),
   ];
 }
 
 function notReached(completion: CompletionPredicate | undefined): Missing[] {
-  return (completion?.outOfReach ?? []).map(({ subject, reason, waivedBy, waiver }) => ({
+  return (completion?.out_of_reach ?? []).map(({ subject, reason, waived_by, waiver }) => ({
     where: subject,
-    what: `out of reach (${reason}); ${waivedBy === null ? "waived by nobody" : `waived by ${waivedBy}: ${waiver ?? "no reason"}`}`,
+    what: `out of reach (${reason}); ${waived_by === null ? "waived by nobody" : `waived by ${waived_by}: ${waiver ?? "no reason"}`}`,
   }));
 }
 

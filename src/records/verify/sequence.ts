@@ -84,8 +84,8 @@ export function successionProblems({ predicate }: StageStatement, before: StageS
   // That there is none named at all is told of the statement by itself.
   const isNamed = predicate.previous === null || predicate.previous === statementDigest(before);
   if (!isBefore || !isNamed) problems.push({ reason: "chain_broken", where });
-  if (predicate.closedAt < before.predicate.closedAt) {
-    problems.push({ reason: "times_out_of_order", where, detail: "closedAt" });
+  if (predicate.closed_at < before.predicate.closed_at) {
+    problems.push({ reason: "times_out_of_order", where, detail: "closed_at" });
   }
   return problems;
 }

@@ -60,7 +60,7 @@ export function stageProblems(
   checkPlace(predicate, report);
   checkRevision(predicate, report);
   if (!sameSubjects(subject, stageSubjects(predicate))) report("subjects_differ");
-  if (predicate.openedAt > predicate.closedAt) report("times_out_of_order", "openedAt, closedAt");
+  if (predicate.opened_at > predicate.closed_at) report("times_out_of_order", "opened_at, closed_at");
   checkConditions(predicate, report);
   for (const exit of predicate.exit) checkCondition(predicate, exit, evidence, unusable, report);
   checkTiers(predicate, evidence, report);
@@ -107,7 +107,7 @@ function checkCondition(
 ): void {
   let seen = false;
   let wholly = true;
-  const listed = new Set(predicate.outOfReach.map(({ subject }) => subject));
+  const listed = new Set(predicate.out_of_reach.map(({ subject }) => subject));
   for (const digest of new Set(digests)) {
     const item = evidence.get(digest);
     if (item === undefined) {
@@ -145,7 +145,7 @@ function checkItem(
   // Duties are about what each of the planes has left behind.
   if (plane !== null && item.plane !== plane) report("evidence_of_another_plane", item.digest);
   const at = Date.parse(item.at);
-  if (at < Date.parse(predicate.openedAt) || at > Date.parse(predicate.closedAt)) {
+  if (at < Date.parse(predicate.opened_at) || at > Date.parse(predicate.closed_at)) {
     report("evidence_out_of_time", item.digest);
   }
   if (item.verdict === "open") report("evidence_says_open", item.digest);

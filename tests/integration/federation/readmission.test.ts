@@ -235,7 +235,7 @@ describe("readmission", () => {
         status: 200,
         reason: "not_in_whitelist",
       },
-      ...{ references: [], at: "2026-01-02T03:04:05.000Z", durationMs: null, verdict: "closed" },
+      ...{ references: [], at: "2026-01-02T03:04:05.000Z", duration_ms: null, verdict: "closed" },
     });
     const stale: WorkflowContext = {
       ...context,

@@ -51,15 +51,15 @@ function steady(text: string): string {
 
 describe("verify", () => {
   it("a verified record is told on one screen, with exit code 0 [OFF-3]", async (t) => {
-    const entry = { subject: "!old:a.test", reason: "no_power", waivedBy: null, waiver: null };
+    const entry = { subject: "!old:a.test", reason: "no_power", waived_by: null, waiver: null };
     const folder = await folderOf(t, {
       stage: (predicate) =>
         predicate.organisation === "a.test" && predicate.stage === "room"
-          ? { ...predicate, outOfReach: [entry] }
+          ? { ...predicate, out_of_reach: [entry] }
           : predicate,
       completion: (predicate) => ({
         ...predicate,
-        outOfReach: [{ ...entry, waivedBy: "security-owner", waiver: "room_is_empty" }],
+        out_of_reach: [{ ...entry, waived_by: "security-owner", waiver: "room_is_empty" }],
       }),
     });
     const { code, stdout, stderr } = await verify(folder);
@@ -70,7 +70,7 @@ describe("verify", () => {
 
   it("a record that does not verify is told with every reason and its hint, with exit code 1 [OFF-3]", async (t) => {
     const folder = await folderOf(t, {
-      completion: (predicate) => ({ ...predicate, attestations: [], completedAt: minute(2) }),
+      completion: (predicate) => ({ ...predicate, attestations: [], completed_at: minute(2) }),
       file: (file) => ({ ...file, evidence: file.evidence.slice(4) }),
     });
     const { code, stdout, stderr } = await verify(folder);

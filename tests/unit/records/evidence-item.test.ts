@@ -27,7 +27,7 @@ describe("evidence item", () => {
           at: fc
             .date({ min: new Date(0), max: new Date("2100-01-01"), noInvalidDate: true })
             .map((date) => date.toISOString()),
-          durationMs: fc.option(fc.double({ min: 0, max: 1e9, noNaN: true })),
+          duration_ms: fc.option(fc.double({ min: 0, max: 1e9, noNaN: true })),
         }),
         (body) => {
           const item = EvidenceItem.parse(evidenceItem(body));

@@ -217,7 +217,7 @@ describe("mutations", () => {
       ["stage_missing", asFile({ ...file, stages: rest })],
       ["attestation_missing", (await lacking({ attestations: [] })).bytes],
       ["kind_contradicts_trigger", (await lacking({ kind: "emergency" })).bytes],
-      ["static_tests_missing", (await lacking({ staticTests: [] })).bytes],
+      ["static_tests_missing", (await lacking({ static_tests: [] })).bytes],
       ["evidence_missing", asFile({ ...file, evidence: file.evidence.slice(1) })],
       [
         "purge_not_shown",

@@ -325,7 +325,7 @@ describe("passing on", () => {
     );
     await refusedWith(() => stageStatement({ ...input, previous: null }, evidence), "chain_broken");
     const after = (changes: object) => ({ ...previous, predicate: { ...previous.predicate, ...changes } });
-    const later = after({ closedAt: minute(59) });
+    const later = after({ closed_at: minute(59) });
     await refusedWith(() => stageStatement({ ...input, previous: later }, evidence), "times_out_of_order");
     const otherRun = after({ run: "f".repeat(32) });
     await refusedWith(() => stageStatement({ ...input, previous: otherRun }, evidence), "other_run");
@@ -354,7 +354,8 @@ describe("passing on", () => {
     const evidence = byDigest(a.evidence);
     await refusedWith(() => completionStatement(input, ordered(a), evidence), "purge_not_shown");
     await refusedWith(
-      () => completionStatement({ ...input, attestations: [], completedAt: minute(1) }, ordered(a), evidence),
+      () =>
+        completionStatement({ ...input, attestations: [], completed_at: minute(1) }, ordered(a), evidence),
       "purge_not_shown",
       "attestation_missing",
       "times_out_of_order",

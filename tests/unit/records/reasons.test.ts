@@ -113,11 +113,11 @@ describe("reasons", () => {
   });
 
   it("what was out of reach may be waived by a signed reason, and is told [OFF-3]", async () => {
-    const entry = { subject: "!old:a.test", reason: "no_power", waivedBy: null, waiver: null };
-    const waived = { ...entry, waivedBy: "security-owner", waiver: "room_is_empty" };
+    const entry = { subject: "!old:a.test", reason: "no_power", waived_by: null, waiver: null };
+    const waived = { ...entry, waived_by: "security-owner", waiver: "room_is_empty" };
     const { bytes, trust } = await removalOf(A, B, {
-      stage: only("a.test", "room", () => ({ outOfReach: [entry] })),
-      ...completion(() => ({ outOfReach: [waived] })),
+      stage: only("a.test", "room", () => ({ out_of_reach: [entry] })),
+      ...completion(() => ({ out_of_reach: [waived] })),
     });
     const report = verifyRecord(bytes, trust);
     assert.equal(report.verified, true);
@@ -383,20 +383,22 @@ describe("reasons", () => {
       "not in the completion",
       {
         stage: only("a.test", "room", () => ({
-          outOfReach: [{ subject: "!old:a.test", reason: "no_power", waivedBy: "owner", waiver: "empty" }],
+          out_of_reach: [{ subject: "!old:a.test", reason: "no_power", waived_by: "owner", waiver: "empty" }],
         })),
       },
     ],
     [
       "out_of_reach_not_waived",
       "nobody answers for it",
-      completion(() => ({ outOfReach: [{ subject: "!x", reason: "gone", waivedBy: null, waiver: null }] })),
+      completion(() => ({
+        out_of_reach: [{ subject: "!x", reason: "gone", waived_by: null, waiver: null }],
+      })),
     ],
     [
       "out_of_reach_not_waived",
       "no reason",
       completion(() => ({
-        outOfReach: [{ subject: "!x", reason: "gone", waivedBy: "owner", waiver: null }],
+        out_of_reach: [{ subject: "!x", reason: "gone", waived_by: "owner", waiver: null }],
       })),
     ],
     ["stage_not_bound", "not named", completion(({ stages }) => ({ stages: stages.slice(1) }))],
@@ -437,7 +439,7 @@ describe("reasons", () => {
     [
       "static_tests_missing",
       "one tested",
-      completion(({ staticTests }) => ({ staticTests: staticTests.slice(1) })),
+      completion(({ static_tests }) => ({ static_tests: static_tests.slice(1) })),
     ],
     [
       "purge_not_shown",
@@ -487,12 +489,12 @@ describe("reasons", () => {
       "on no condition",
       completion(({ readmission }) => ({ readmission: { ...readmission, conditions: [] } })),
     ],
-    ["times_out_of_order", "completed first", completion(() => ({ completedAt: minute(1) }))],
+    ["times_out_of_order", "completed first", completion(() => ({ completed_at: minute(1) }))],
     [
       "times_out_of_order",
       "attested before the end",
       completion(({ attestations }) => ({
-        attestations: attestations.map((one) => ({ ...one, attestedAt: minute(3) })),
+        attestations: attestations.map((one) => ({ ...one, attested_at: minute(3) })),
       })),
     ],
     [
@@ -501,7 +503,7 @@ describe("reasons", () => {
       {
         item: (item, organisation, stage) =>
           organisation === "a.test" && stage === "room" ? { ...item, at: minute(2) } : item,
-        stage: only("a.test", "room", () => ({ openedAt: minute(1), closedAt: minute(3) })),
+        stage: only("a.test", "room", () => ({ opened_at: minute(1), closed_at: minute(3) })),
       },
     ],
   ];
@@ -558,7 +560,7 @@ describe("reasons", () => {
       ],
       [
         ["times_out_of_order", "evidence_out_of_time"],
-        { stage: only("a.test", "room", ({ closedAt }) => ({ openedAt: minute(36), closedAt })) },
+        { stage: only("a.test", "room", ({ closed_at }) => ({ opened_at: minute(36), closed_at })) },
       ],
       [
         ["evidence_malformed"],
@@ -775,7 +777,7 @@ describe("reasons", () => {
   it("several faults are told at once [OFF-3]", async () => {
     const reasons = await changed({
       stage: only("a.test", "room", () => ({ revision: null })),
-      completion: (predicate) => ({ ...predicate, attestations: [], staticTests: [] }),
+      completion: (predicate) => ({ ...predicate, attestations: [], static_tests: [] }),
       file: (record) => ({ ...record, evidence: record.evidence.slice(1) }),
     });
     assert.deepEqual(reasons.toSorted(), [

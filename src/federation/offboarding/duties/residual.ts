@@ -49,15 +49,15 @@ export async function residualOf(
   const unknown: Record<string, string> = {
     // The gateway counts calls, and forgets whose a stream was once the client is gone.
     streams: "not_told_by_gateway",
-    ...(counts === undefined && { deviceKeys: "database_not_read" }),
-    ...("reason" in tokensUntil && { tokensLiveUntil: tokensUntil.reason }),
+    ...(counts === undefined && { device_keys: "database_not_read" }),
+    ...("reason" in tokensUntil && { tokens_live_until: tokensUntil.reason }),
   };
   return {
     statement: {
       rooms,
-      deviceKeys: counts?.["device_lists_remote_cache"] ?? null,
-      tokensLiveUntil: "until" in tokensUntil ? tokensUntil.until : null,
-      thirdServers: [...thirds]
+      device_keys: counts?.["device_lists_remote_cache"] ?? null,
+      tokens_live_until: "until" in tokensUntil ? tokensUntil.until : null,
+      third_servers: [...thirds]
         .map(([server, n]) => ({ server, rooms: n }))
         .sort((left, right) => (left.server < right.server ? -1 : 1)),
     },

@@ -96,7 +96,7 @@ function statementOf(
   const theirs = stages.find(({ predicate }) => predicate.organisation === other && isDuties(predicate));
   if (theirs === undefined) throw new RangeError("the other organisation has not stated its duties");
   const theirEnvelope = envelopeAt(statements, placeOf({ organisation: other, stage: "data_duties" }));
-  const ends = stages.map(({ predicate }) => predicate.closedAt);
+  const ends = stages.map(({ predicate }) => predicate.closed_at);
   const now = [timestamp(context.federation.clock.now()), ...ends].sort().at(-1) ?? "";
   const { run: id, kind, trigger, remover, partner } = run;
   const testedAt = (organisation: string, at: string) => ({
@@ -106,26 +106,26 @@ function statementOf(
     {
       ...{ run: id, kind, trigger, remover, partner },
       attestations: [
-        { organisation: run.self, owner: facts.owner, keyId: signer.keyId, attestedAt: now },
+        { organisation: run.self, owner: facts.owner, key_id: signer.keyId, attested_at: now },
         {
           organisation: other,
           owner: ownerIn(theirs.predicate),
-          keyId: signingKeyOf(theirEnvelope, other, removal.parties) ?? "",
-          attestedAt: theirs.predicate.closedAt,
+          key_id: signingKeyOf(theirEnvelope, other, removal.parties) ?? "",
+          attested_at: theirs.predicate.closed_at,
         },
       ],
       references: facts.references,
-      staticTests: [testedAt(run.self, now), testedAt(other, testedIn(theirs.predicate))],
+      static_tests: [testedAt(run.self, now), testedAt(other, testedIn(theirs.predicate))],
       duties: {
         purge: purgeOf(run, stages, statements, facts.purgeWaiver),
         retention: facts.retention,
-        backupExpiry: { state: "attested", by: facts.backupsExpireBy },
-        replicatedHistory: "not_retracted",
+        backup_expiry: { state: "attested", by: facts.backupsExpireBy },
+        replicated_history: "not_retracted",
       },
       residual,
-      outOfReach: outOfReachOf(stages),
+      out_of_reach: outOfReachOf(stages),
       readmission: facts.readmission,
-      completedAt: now,
+      completed_at: now,
     },
     stages,
     byDigest(statements.evidence),
@@ -148,8 +148,8 @@ function ownerIn({ organisation, attested }: StagePredicate): string {
 }
 
 /** When the other organisation's static tests passed, as it has signed itself. */
-function testedIn({ organisation, attested, closedAt }: StagePredicate): string {
-  if (attested.includes(STATIC_TESTS_COMMAND)) return closedAt;
+function testedIn({ organisation, attested, closed_at }: StagePredicate): string {
+  if (attested.includes(STATIC_TESTS_COMMAND)) return closed_at;
   throw unsaid(
     "static_tests_pass",
     `${organisation} has not said that its static tests pass`,
@@ -176,8 +176,8 @@ function purgeOf(
     : { state: "waived", evidence: [], waiver };
 }
 
-function outOfReachOf(stages: readonly StageStatement[]): CompletionPredicate["outOfReach"] {
-  const all = stages.flatMap(({ predicate }) => predicate.outOfReach);
+function outOfReachOf(stages: readonly StageStatement[]): CompletionPredicate["out_of_reach"] {
+  const all = stages.flatMap(({ predicate }) => predicate.out_of_reach);
   return [...new Map(all.map((entry) => [`${entry.subject} ${entry.reason}`, entry])).values()];
 }
 

@@ -100,7 +100,7 @@ function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): Stage
     before === undefined
       ? null
       : (stagesIn(statements.envelopes).get(placeOf({ organisation: own, stage: before })) ?? null);
-  const closedAt = [proof.at, previous?.predicate.closedAt ?? proof.at].sort().at(-1) ?? proof.at;
+  const closedAt = [proof.at, previous?.predicate.closed_at ?? proof.at].sort().at(-1) ?? proof.at;
   const { run: id, kind, remover, partner } = run;
   return stageStatement(
     {
@@ -112,13 +112,13 @@ function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): Stage
         verdict: verdict === "not_applicable" ? "not_applicable" : "met",
         evidence,
       })),
-      outOfReach: proof.out_of_reach.map(({ subject, reason }) => {
+      out_of_reach: proof.out_of_reach.map(({ subject, reason }) => {
         const waiver = waivers.get(subject);
-        return { subject, reason, waivedBy: waiver?.by ?? null, waiver: waiver?.reason ?? null };
+        return { subject, reason, waived_by: waiver?.by ?? null, waiver: waiver?.reason ?? null };
       }),
       attested: proof.attested,
-      openedAt,
-      closedAt,
+      opened_at: openedAt,
+      closed_at: closedAt,
       previous,
     },
     byDigest(proof.items),

@@ -71,7 +71,7 @@ export function borderRuntime(config: FederationConfig, { clock }: Dependencies)
           layer: "border",
           status: found === undefined ? null : 200,
           at: new Date(startedAt).toISOString(),
-          durationMs: clock.now() - startedAt,
+          duration_ms: clock.now() - startedAt,
           ...(found ?? { verdict: "unknown", reason: "homeserver_unavailable", references: [] }),
         });
       };

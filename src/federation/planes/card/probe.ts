@@ -53,7 +53,7 @@ export async function probePlane(options: ProbeOptions): Promise<readonly Eviden
       status,
       ...finding,
       at: new Date(begun).toISOString(),
-      durationMs: clock.now() - begun,
+      duration_ms: clock.now() - begun,
     });
   };
   return [

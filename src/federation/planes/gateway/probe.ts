@@ -44,7 +44,7 @@ export async function probePlane(options: ProbeOptions): Promise<readonly Eviden
       status: null,
       ...(await look()),
       at: new Date(begun).toISOString(),
-      durationMs: clock.now() - begun,
+      duration_ms: clock.now() - begun,
     });
   };
   const client = await clientOf(options.issuer, azp);

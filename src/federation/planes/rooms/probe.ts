@@ -43,7 +43,7 @@ export async function roomsEvidence(
         reason: null,
         references: [],
         at: new Date(startedAt).toISOString(),
-        durationMs: session.clock.now() - startedAt,
+        duration_ms: session.clock.now() - startedAt,
         ...one,
       }),
     );

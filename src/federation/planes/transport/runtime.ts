@@ -94,7 +94,7 @@ export function transportRuntime(config: FederationConfig, { clock }: Dependenci
           reason: running === undefined ? "homeserver_unavailable" : admits ? null : "not_in_whitelist",
           references: running === undefined ? [] : [running.digest],
           at: new Date(startedAt).toISOString(),
-          durationMs: clock.now() - startedAt,
+          duration_ms: clock.now() - startedAt,
         }),
       ];
     },

@@ -250,8 +250,8 @@ describe("walk", () => {
     const completion = JSON.parse(
       Buffer.from(JSON.parse(text).completion.payload, "base64").toString("utf8"),
     );
-    assert.deepEqual(completion.predicate.outOfReach, [
-      { subject: room, reason: "no_power", waivedBy: "a-change-owner", waiver: "room_is_abandoned" },
+    assert.deepEqual(completion.predicate.out_of_reach, [
+      { subject: room, reason: "no_power", waived_by: "a-change-owner", waiver: "room_is_abandoned" },
     ]);
   });
 

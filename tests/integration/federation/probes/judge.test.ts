@@ -38,7 +38,7 @@ function sample(closed: readonly PlaneName[] = []) {
 function item(found: Pick<EvidenceItemBody, "layer" | "plane" | "probe" | "verdict"> & { reason?: string }) {
   return evidenceItem({
     ...{ schema: "svc.federation.evidence_item.v1", partner: "pilots.example", vantage: "operator" },
-    ...{ subject: "!room", status: 200, reason: null, references: [], durationMs: 1 },
+    ...{ subject: "!room", status: 200, reason: null, references: [], duration_ms: 1 },
     ...{ at: "2026-01-02T03:04:05.000Z", ...found },
   });
 }

@@ -210,10 +210,10 @@ describe("duties", () => {
       // A join, and what was said.
       assert.equal(events.get(rooms.whole), 3);
       assert.equal(events.get(rooms.history), 4);
-      assert.deepEqual(statement.thirdServers, [{ server: c.name, rooms: 1 }]);
-      assert.equal(statement.tokensLiveUntil, null);
-      assert.equal(unknown["tokensLiveUntil"], "no_gateway");
-      assert.equal(statement.deviceKeys === null, !countsRows);
+      assert.deepEqual(statement.third_servers, [{ server: c.name, rooms: 1 }]);
+      assert.equal(statement.tokens_live_until, null);
+      assert.equal(unknown["tokens_live_until"], "no_gateway");
+      assert.equal(statement.device_keys === null, !countsRows);
       assert.ok(!JSON.stringify(statement).includes("berth"), b.name);
     }
   });

@@ -178,7 +178,7 @@ describe("evidence", () => {
         status: 403,
         reason: "federation_denied",
       },
-      ...{ references: [], at: AT, durationMs: 3 },
+      ...{ references: [], at: AT, duration_ms: 3 },
     } as Parameters<typeof evidenceItem>[0]);
     const pack = sealPack({ ...body(), outside: [item] });
     assert.deepEqual(packProblems(JSON.parse(JSON.stringify(pack))), []);
@@ -207,7 +207,7 @@ describe("evidence", () => {
       evidenceItem({
         schema: "svc.federation.evidence_item.v1",
         ...{ plane: "rooms", partner: PARTNER.serverName, probe, vantage: "partner", subject: "!r" },
-        ...{ verdict, layer, status: null, reason: null, references: [], at: AT, durationMs: null },
+        ...{ verdict, layer, status: null, reason: null, references: [], at: AT, duration_ms: null },
       } as Parameters<typeof evidenceItem>[0]);
     const cells = leakCells([
       found("event_at_target", "closed"),

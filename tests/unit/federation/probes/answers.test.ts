@@ -139,7 +139,7 @@ describe("probe answers", () => {
       reason: "server_banned",
       references: [] as string[],
       at: "2026-01-01T00:00:00.000Z",
-      durationMs: 1,
+      duration_ms: 1,
     } as const;
     assert.ok(evidenceItem(item).digest.startsWith("sha256:"));
     const sentence = "meet me at the harbour";

@@ -21,7 +21,7 @@ function item(
   return evidenceItem({
     ...{ schema: "svc.federation.evidence_item.v1", plane, partner: "b.test", probe, vantage: "operator" },
     ...{ subject: null, layer: "homeserver", status: null, reason: null, references: [], verdict },
-    ...{ at: "2026-01-02T03:04:05.000Z", durationMs: null, ...more },
+    ...{ at: "2026-01-02T03:04:05.000Z", duration_ms: null, ...more },
   });
 }
 

@@ -4,8 +4,8 @@ import { waivedIn } from "../../../../lab/offboard/record.ts";
 
 describe("waived entries of a record", () => {
   it("waived entries are listed once for each organisation, and blocking ones are not [OFF-2]", () => {
-    const rows = { subject: "rows", reason: "no_interface", waivedBy: "duty", waiver: "server_keeps_it" };
-    const blocking = { subject: "!room:c.test", reason: "no_power", waivedBy: null, waiver: null };
+    const rows = { subject: "rows", reason: "no_interface", waived_by: "duty", waiver: "server_keeps_it" };
+    const blocking = { subject: "!room:c.test", reason: "no_power", waived_by: null, waiver: null };
     const told = { subject: "rows", found: "no_interface", by: "duty", reason: "server_keeps_it" };
     assert.deepEqual(
       waivedIn([

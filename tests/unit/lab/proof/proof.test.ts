@@ -101,7 +101,7 @@ const passed = (partner: string): EvidenceItem[] =>
     evidenceItem({
       ...{ schema: "svc.federation.evidence_item.v1", plane, partner, probe, layer },
       ...{ vantage: "partner", subject: null, verdict: "open", status: 200, reason: null },
-      ...{ references: [], at: at(0), durationMs: 5 },
+      ...{ references: [], at: at(0), duration_ms: 5 },
     }),
   );
 const PASSAGES = { "org-a": passed("org-b.test:20012"), "org-b": passed("org-a.test:20003") };

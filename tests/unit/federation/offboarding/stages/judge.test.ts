@@ -33,7 +33,7 @@ function item(probe: string, more: Partial<EvidenceItemBody> = {}): EvidenceItem
     reason: null,
     references: [],
     at: STARTED,
-    durationMs: null,
+    duration_ms: null,
     ...more,
   });
 }

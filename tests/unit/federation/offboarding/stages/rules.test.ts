@@ -9,7 +9,7 @@ function item(probe: string, more: Partial<EvidenceItemBody> = {}) {
   return evidenceItem({
     ...{ schema: "svc.federation.evidence_item.v1", plane: "border", partner: "b.test", probe },
     ...{ vantage: "operator", subject: null, verdict: "closed", layer: "border", status: null, reason: null },
-    ...{ references: [], at: "2026-01-01T00:00:00.000Z", durationMs: null, ...more },
+    ...{ references: [], at: "2026-01-01T00:00:00.000Z", duration_ms: null, ...more },
   });
 }
 
