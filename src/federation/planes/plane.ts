@@ -2,7 +2,15 @@
 // of the reconciler or of an operator's command.
 // Invariants: `render` reads nothing but the registry; `apply` is idempotent and ends in a verified state or
 // says what it could not reach; nothing reported here holds content.
-import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import type { z } from "zod";
+import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import {
+  type EvidenceItem,
+  type EvidenceItemBody,
+  operatorItem,
+} from "../../records/format/evidence-item.ts";
+import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
 
@@ -24,6 +32,43 @@ export interface DesiredPlane {
   readonly registry: Registry;
   /** The rendered one-machine files of this plane, as committed. */
   readonly files: RenderedFiles;
+}
+
+/**
+ * The text of a rendered file of a revision.
+ * @throws DrawbridgeError `head_refused` when it is missing
+ */
+export function renderedText({ files }: DesiredPlane, path: string): string {
+  const text = files.get(path);
+  if (text === undefined) throw refusedFile(path, "is missing");
+  return text;
+}
+
+/**
+ * A rendered file of a revision, as its schema reads it.
+ * @throws DrawbridgeError `head_refused` when it is missing or not valid
+ */
+export function renderedFile<Schema extends z.ZodType>(
+  desired: DesiredPlane,
+  path: string,
+  schema: Schema,
+): { readonly text: string; readonly value: z.output<Schema> } {
+  const text = renderedText(desired, path);
+  try {
+    const value = path.endsWith(".json")
+      ? schema.parse(JSON.parse(text))
+      : parseYaml(schema, text, `rendered/${path}`);
+    return { text, value };
+  } catch (cause) {
+    throw refusedFile(path, "is not valid", cause);
+  }
+}
+
+function refusedFile(path: string, what: string, cause?: unknown): DrawbridgeError {
+  return new DrawbridgeError("head_refused", `rendered/${path} ${what}`, {
+    hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
+    cause,
+  });
 }
 
 export interface PlaneProgress {
@@ -72,6 +117,20 @@ export interface PlaneRuntime {
   drift(desired: DesiredPlane): Promise<readonly Drift[]>;
   /** Operator evidence: what the real parts say of one partner, from inside. */
   probe(desired: DesiredPlane, partner: PartnerEntry): Promise<readonly EvidenceItem[]>;
+}
+
+/** What an observation found; fields that are left out say nothing. */
+export type Finding = Pick<EvidenceItemBody, "verdict"> & Partial<EvidenceItemBody>;
+
+/** Makes an observation as the operator, from inside, and seals it with when it began and how long it took. */
+export async function observeInside(
+  clock: Clock,
+  about: Pick<EvidenceItemBody, "plane" | "partner" | "probe" | "layer"> & Partial<EvidenceItemBody>,
+  observe: () => Promise<Finding> | Finding,
+): Promise<EvidenceItem> {
+  const startedAt = clock.now();
+  const found = await observe();
+  return operatorItem(startedAt, { duration_ms: clock.now() - startedAt, ...about, ...found });
 }
 
 /** A plane whose part this organisation does not run: nothing is applied, and nobody can come in by it. */

@@ -4,13 +4,20 @@
 import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { type EvidenceItem, evidenceItem } from "../../../records/format/evidence-item.ts";
+import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { assertAdmits } from "../admitted.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
-import type { DesiredPlane, Drift, PlaneOutcome, PlaneRuntime } from "../plane.ts";
+import {
+  type Drift,
+  type Finding,
+  observeInside,
+  type PlaneOutcome,
+  type PlaneRuntime,
+  renderedFile,
+} from "../plane.ts";
 import { BORDER_POLICY } from "./render.ts";
 import { type BorderStatus, type BorderStatusClient, borderStatus } from "./status.ts";
 
@@ -31,7 +38,7 @@ export function borderRuntime(config: FederationConfig, { clock }: Dependencies)
     name: "border",
 
     async apply(desired, progress): Promise<PlaneOutcome> {
-      const { text, policy } = policyOf(desired);
+      const { text, value: policy } = renderedFile(desired, BORDER_POLICY, PolicyFile);
       assertAdmits(desired.registry, "border", BORDER_POLICY, policy.allowed_servers);
       const changed = applyFile(target, text, PUBLIC);
       const status = await whenInForce(module, policyDigest(policy), clock);
@@ -44,7 +51,7 @@ export function borderRuntime(config: FederationConfig, { clock }: Dependencies)
     },
 
     async drift(desired): Promise<readonly Drift[]> {
-      const { text, policy } = policyOf(desired);
+      const { text, value: policy } = renderedFile(desired, BORDER_POLICY, PolicyFile);
       const drift = fileDrift(target, text);
       if (drift !== undefined) return [{ plane: "border", ...drift }];
       const status = await module.status();
@@ -54,29 +61,16 @@ export function borderRuntime(config: FederationConfig, { clock }: Dependencies)
     },
 
     async probe(desired, { partner }): Promise<readonly EvidenceItem[]> {
-      const observed = async (
-        probe: string,
-        subject: string | null,
-        look: () => Promise<Pick<EvidenceItem, "reason" | "references" | "verdict">>,
-      ) => {
-        const startedAt = clock.now();
-        const found = await unlessDown(look());
-        return evidenceItem({
-          schema: "svc.federation.evidence_item.v1",
-          plane: "border",
-          partner: partner.serverName,
-          probe,
-          vantage: "operator",
-          subject,
-          layer: "border",
-          status: found === undefined ? null : 200,
-          at: new Date(startedAt).toISOString(),
-          duration_ms: clock.now() - startedAt,
-          ...(found ?? { verdict: "unknown", reason: "homeserver_unavailable", references: [] }),
+      const about = { plane: "border", partner: partner.serverName, layer: "border" } as const;
+      const observe = (probe: string, subject: string | null, look: () => Promise<Finding>) =>
+        observeInside(clock, { ...about, probe, subject }, async () => {
+          const found = await unlessDown(look());
+          return found === undefined
+            ? { verdict: "unknown", reason: "homeserver_unavailable" }
+            : { status: 200, ...found };
         });
-      };
       return [
-        await observed("policy_check", partner.serverName, async () => {
+        await observe("policy_check", partner.serverName, async () => {
           const { allowed, policy_digest } = await module.check(partner.serverName);
           return {
             verdict: allowed ? "open" : "closed",
@@ -84,8 +78,8 @@ export function borderRuntime(config: FederationConfig, { clock }: Dependencies)
             references: policy_digest === null ? [] : [policy_digest],
           };
         }),
-        await observed("policy_in_force", null, async () => {
-          const { policy } = policyOf(desired);
+        await observe("policy_in_force", null, async () => {
+          const { value: policy } = renderedFile(desired, BORDER_POLICY, PolicyFile);
           const wanted = policyDigest(policy);
           const status = await module.status();
           const { server_not_allowed, invite_rule_denied } = status.counts;
@@ -104,23 +98,6 @@ export function borderRuntime(config: FederationConfig, { clock }: Dependencies)
       ];
     },
   };
-}
-
-function policyOf(desired: DesiredPlane): { readonly text: string; readonly policy: PolicyFile } {
-  const text = desired.files.get(BORDER_POLICY);
-  const parsed = text === undefined ? undefined : PolicyFile.safeParse(parseJson(text));
-  if (text !== undefined && parsed?.success === true) return { text, policy: parsed.data };
-  throw new DrawbridgeError("head_refused", `rendered/${BORDER_POLICY} is no valid policy`, {
-    hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
-  });
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 function isInForce(status: BorderStatus, digest: string): boolean {

@@ -2,13 +2,12 @@
 // Invariants: the token goes to the configured homeserver alone and is read anew for each request, so that it
 // can be rotated; an answer that is not in the documented form is an error, never a guess.
 
-import { request } from "undici";
 import { z } from "zod";
 import { Sha256Digest } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { readBoundedJson } from "../../../runtime/http.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
+import { callResource } from "../../homeserver/resource.ts";
 
 const Status = z.object({
   /** Of the policy in force, or that denies all; null when no file could be read. */
@@ -54,8 +53,6 @@ export interface BorderStatusClient {
 }
 
 const PREFIX = "/_synapse/client/drawbridge/v1";
-const TIMEOUT_MS = 10_000;
-const BODY_BYTES_MAX = 64 * 1024;
 
 type Where = Pick<FederationConfig, "border" | "directory" | "homeserver">;
 
@@ -86,11 +83,7 @@ async function call<Schema extends z.ZodType>(
   body?: Readonly<Record<string, string>>,
 ): Promise<z.output<Schema>> {
   const token = readSecret(config.border.statusToken, config.directory);
-  const answer = await exchange(`${config.homeserver.url.replace(/\/+$/, "")}${PREFIX}${path}`, {
-    method,
-    token,
-    body,
-  });
+  const answer = await callResource(config.homeserver.url, { method, path: `${PREFIX}${path}`, token, body });
   if (answer === undefined || answer.status >= 500) {
     throw new DrawbridgeError(
       "homeserver_unavailable",
@@ -116,30 +109,5 @@ function hintOf(status: number): string {
       return "Load drawbridge_border.BorderModule in homeserver.yaml (docs/operating/border-module.md).";
     default:
       return "Install the border module of this version of Drawbridge.";
-  }
-}
-
-async function exchange(
-  url: string,
-  {
-    method,
-    token,
-    body,
-  }: { method: "GET" | "POST"; token: string; body: Readonly<Record<string, string>> | undefined },
-): Promise<{ status: number; body: unknown } | undefined> {
-  try {
-    const response = await request(url, {
-      method,
-      headers: {
-        authorization: `Bearer ${token}`,
-        accept: "application/json",
-        ...(body !== undefined && { "content-type": "application/json" }),
-      },
-      body: body === undefined ? null : JSON.stringify(body),
-      signal: AbortSignal.timeout(TIMEOUT_MS),
-    });
-    return { status: response.statusCode, body: await readBoundedJson(response.body, BODY_BYTES_MAX) };
-  } catch {
-    return undefined;
   }
 }

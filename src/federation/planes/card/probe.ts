@@ -6,14 +6,14 @@ import { resolve } from "node:path";
 import { request } from "undici";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
-import { type EvidenceItem, evidenceItem } from "../../../records/format/evidence-item.ts";
+import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { AgentsFile } from "../../../rendered-files/agents-file.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../../config.ts";
 import { serverOfSender } from "../../registry/cross-checks.ts";
 import { type PartnerEntry, planeState } from "../../registry/partner.ts";
 import { openPartners } from "../admitted.ts";
-import type { DesiredPlane } from "../plane.ts";
+import { type DesiredPlane, type Finding, observeInside } from "../plane.ts";
 import { bridgeAgentsDigest } from "./bridge-health.ts";
 import { CardAudit, type CardDecision } from "./card-audit.ts";
 import { CARD_AGENTS } from "./render.ts";
@@ -29,8 +29,7 @@ export interface ProbeOptions {
   readonly clock: Clock;
 }
 
-type Finding = Pick<EvidenceItem, "verdict" | "reason" | "references"> & { readonly status?: number | null };
-type Seal = (
+type Observe = (
   probe: string,
   layer: string,
   subject: string,
@@ -38,33 +37,21 @@ type Seal = (
 ) => Promise<EvidenceItem>;
 
 export async function probePlane(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
-  const { clock, partner } = options;
-  const seal: Seal = async (probe, layer, subject, look) => {
-    const begun = clock.now();
-    const { status = null, ...finding } = await look();
-    return evidenceItem({
-      schema: "svc.federation.evidence_item.v1",
-      plane: "card",
-      partner: partner.partner.serverName,
-      probe,
-      vantage: "operator",
-      subject,
-      layer,
-      status,
-      ...finding,
-      at: new Date(begun).toISOString(),
-      duration_ms: clock.now() - begun,
-    });
-  };
+  const partner = options.partner.partner.serverName;
+  const observe: Observe = (probe, layer, subject, look) =>
+    observeInside(options.clock, { plane: "card", partner, probe, layer, subject }, look);
   return [
-    ...(await ourCards(options, seal)),
-    ...(await theirCards(options, seal)),
-    ...(await whoMayAsk(options, seal)),
+    ...(await ourCards(options, observe)),
+    ...(await theirCards(options, observe)),
+    ...(await whoMayAsk(options, observe)),
   ];
 }
 
 /** Each agent of ours that the partner could invoke. */
-async function ourCards({ config, desired, partner }: ProbeOptions, seal: Seal): Promise<EvidenceItem[]> {
+async function ourCards(
+  { config, desired, partner }: ProbeOptions,
+  observe: Observe,
+): Promise<EvidenceItem[]> {
   const { gateway } = config;
   if (gateway === undefined) return [];
   const { registry } = desired;
@@ -79,14 +66,13 @@ async function ourCards({ config, desired, partner }: ProbeOptions, seal: Seal):
       return consumed && offered.publish === "while_consumed" ? "consumed_by_others" : "card_public";
     };
     items.push(
-      await seal("card_fetch", "gateway", agent, async () => {
+      await observe("card_fetch", "gateway", agent, async () => {
         const status = await statusOf(`${gateway.url.replace(/\/+$/, "")}${offered.cardPath}`);
-        if (status === undefined)
-          return { verdict: "unknown", reason: "gateway_unavailable", references: [] };
-        if (status === 404) return { status, verdict: "closed", reason: "card_withdrawn", references: [] };
+        if (status === undefined) return { verdict: "unknown", reason: "gateway_unavailable" };
+        if (status === 404) return { status, verdict: "closed", reason: "card_withdrawn" };
         return status === 200
-          ? { status, verdict: "open", reason: stays(), references: [] }
-          : { status, verdict: "unknown", reason: "unexpected_status", references: [] };
+          ? { status, verdict: "open", reason: stays() }
+          : { status, verdict: "unknown", reason: "unexpected_status" };
       }),
     );
   }
@@ -104,7 +90,7 @@ async function statusOf(url: string): Promise<number | undefined> {
 }
 
 /** Each agent of the partner that our bridge carries, or has carried. */
-async function theirCards(options: ProbeOptions, seal: Seal): Promise<EvidenceItem[]> {
+async function theirCards(options: ProbeOptions, observe: Observe): Promise<EvidenceItem[]> {
   const { config, desired, partner } = options;
   const agents = Object.keys(partner.partner.card.consumes);
   if (config.card === undefined || agents.length === 0) return [];
@@ -119,9 +105,8 @@ async function theirCards(options: ProbeOptions, seal: Seal): Promise<EvidenceIt
   const items: EvidenceItem[] = [];
   for (const agent of agents) {
     items.push(
-      await seal("card_trust", "bridge", agent, () => {
-        if (decisions === undefined)
-          return { verdict: "unknown", reason: "audit_unreadable", references: [] };
+      await observe("card_trust", "bridge", agent, () => {
+        if (decisions === undefined) return { verdict: "unknown", reason: "audit_unreadable" };
         const decision = decisions.get(agent);
         const references = inForce !== undefined && isDesired ? [inForce] : [];
         if (decision !== undefined) return trustOf(decision, references);
@@ -136,7 +121,10 @@ async function theirCards(options: ProbeOptions, seal: Seal): Promise<EvidenceIt
 }
 
 /** Whether the agents.yaml that the bridge has in force lets the partner's people ask anybody. */
-async function whoMayAsk({ config, desired, partner }: ProbeOptions, seal: Seal): Promise<EvidenceItem[]> {
+async function whoMayAsk(
+  { config, desired, partner }: ProbeOptions,
+  observe: Observe,
+): Promise<EvidenceItem[]> {
   const { serverName } = partner.partner;
   const text = desired.files.get(CARD_AGENTS);
   if (config.card === undefined || text === undefined) return [];
@@ -148,8 +136,8 @@ async function whoMayAsk({ config, desired, partner }: ProbeOptions, seal: Seal)
   // An open plane admits nobody by itself: the lists of each agent may leave the partner out.
   if (!mayAsk && planeState(partner.partner, "card") === "open") return [];
   const inForce = await bridgeAgentsDigest(config.card.bridgeHealthUrl);
-  const item = await seal("may_ask", "bridge", serverName, () => {
-    if (inForce === undefined) return { verdict: "unknown", reason: "bridge_not_running", references: [] };
+  const item = await observe("may_ask", "bridge", serverName, () => {
+    if (inForce === undefined) return { verdict: "unknown", reason: "bridge_not_running" };
     if (inForce !== sha256Tagged(text)) {
       return { verdict: "unknown", reason: "not_in_force", references: [inForce] };
     }

@@ -11,11 +11,11 @@ import { applyFile, fileDrift } from "../file-target.ts";
 import { readGatewayState, untilInForce } from "../gateway-state.ts";
 import {
   absentPlane,
-  type DesiredPlane,
   type Drift,
   type PlaneOutcome,
   type PlaneProgress,
   type PlaneRuntime,
+  renderedText,
 } from "../plane.ts";
 import { bridgeAgentsDigest, untilAgentsInForce } from "./bridge-health.ts";
 import { probePlane } from "./probe.ts";
@@ -52,7 +52,7 @@ export function cardRuntime(config: FederationConfig, { clock }: Dependencies): 
     name: "card",
 
     async apply(desired, progress): Promise<PlaneOutcome> {
-      const texts = parts.map((part) => ({ part, text: textOf(desired, part.path) }));
+      const texts = parts.map((part) => ({ part, text: renderedText(desired, part.path) }));
       // Written first, all of them: each program takes up its own while the other is waited for.
       const changes = texts.map(({ part, text }) => applyFile(part.target, text, PUBLIC));
       const waits = await Promise.allSettled(texts.map(({ part, text }) => wait(part, text, progress)));
@@ -68,7 +68,7 @@ export function cardRuntime(config: FederationConfig, { clock }: Dependencies): 
       const found: Drift[] = [];
       const unseen: Part[] = [];
       for (const part of parts) {
-        const text = textOf(desired, part.path);
+        const text = renderedText(desired, part.path);
         const file = fileDrift(part.target, text);
         if (file !== undefined) {
           found.push({ plane: "card", ...file });
@@ -131,13 +131,4 @@ function bridgePart({ card, directory }: FederationConfig, clock: Clock): Part[]
       absent: "bridge_not_running",
     },
   ];
-}
-
-/** @throws DrawbridgeError `head_refused` */
-function textOf({ files }: DesiredPlane, path: string): string {
-  const text = files.get(path);
-  if (text !== undefined) return text;
-  throw new DrawbridgeError("head_refused", `rendered/${path} is not there`, {
-    hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
-  });
 }

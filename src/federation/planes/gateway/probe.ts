@@ -4,13 +4,14 @@
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { type EvidenceItem, evidenceItem } from "../../../records/format/evidence-item.ts";
+import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { InvocationFile } from "../../../rendered-files/gateway-files.ts";
 import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { PartnerEntry } from "../../registry/partner.ts";
 import { standingText } from "../file-target.ts";
 import { readGatewayState } from "../gateway-state.ts";
+import { type Finding, observeInside } from "../plane.ts";
 import type { IssuerAdapter } from "./issuer-adapter.ts";
 
 /** Envoy takes a token up to two seconds past its end. */
@@ -26,36 +27,21 @@ export interface ProbeOptions {
   readonly clock: Clock;
 }
 
-type Finding = Pick<EvidenceItem, "verdict" | "reason" | "references">;
-
 export async function probePlane(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
   const { clock, partner } = options;
   const { serverName, azp } = partner.partner;
-  const seal = async (probe: string, layer: string, look: () => Promise<Finding> | Finding) => {
-    const begun = clock.now();
-    return evidenceItem({
-      schema: "svc.federation.evidence_item.v1",
-      plane: "gateway",
-      partner: serverName,
-      probe,
-      vantage: "operator",
-      subject: azp,
-      layer,
-      status: null,
-      ...(await look()),
-      at: new Date(begun).toISOString(),
-      duration_ms: clock.now() - begun,
-    });
-  };
+  const about = { plane: "gateway", partner: serverName, subject: azp } as const;
+  const observe = (probe: string, layer: string, look: () => Finding) =>
+    observeInside(clock, { ...about, probe, layer }, look);
   const client = await clientOf(options.issuer, azp);
   return [
-    await seal("callers_in_force", "gateway", () => callersInForce(options)),
-    await seal("issuer_client", "issuer", () => ({
+    await observe("callers_in_force", "gateway", () => callersInForce(options)),
+    await observe("issuer_client", "issuer", () => ({
       verdict: VERDICTS[client],
       reason: client,
       references: [],
     })),
-    await seal("live_tokens", "issuer", () => liveTokens(client, clock)),
+    await observe("live_tokens", "issuer", () => liveTokens(client, clock)),
   ];
 }
 

@@ -20,9 +20,12 @@ import {
   type PlaneOutcome,
   type PlaneProgress,
   type PlaneRuntime,
+  renderedFile,
+  renderedText,
 } from "../plane.ts";
 import type { IssuerAdapter, IssuerIntent } from "./issuer-adapter.ts";
-import { issuerAdapter } from "./issuers.ts";
+import { declaredClientsAdapter } from "./issuer-declared.ts";
+import { keycloakAdapter } from "./issuer-keycloak.ts";
 import { probePlane } from "./probe.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "./render.ts";
 
@@ -166,22 +169,21 @@ function callers(text: string): Set<string> {
   );
 }
 
-/** @throws DrawbridgeError `head_refused` when a rendered file is not there or not valid */
-function desiredOf({ files, registry }: DesiredPlane): {
-  readonly invocation: string;
-  readonly intent: IssuerIntent;
-} {
-  const [invocation, text] = [files.get(GATEWAY_INVOCATION), files.get(GATEWAY_CLIENTS)];
-  const unusable = (cause?: unknown) =>
-    new DrawbridgeError("head_refused", "what is rendered for the gateway plane cannot be used", {
-      hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
-      cause,
-    });
-  if (invocation === undefined || text === undefined) throw unusable();
-  try {
-    const { clients } = parseYaml(ClientsFile, text, `rendered/${GATEWAY_CLIENTS}`);
-    return { invocation, intent: { owner: registry.organisation.serverName, clients, text } };
-  } catch (cause) {
-    throw unusable(cause);
-  }
+/** @throws DrawbridgeError `head_refused` when a rendered file is missing or not valid */
+function desiredOf(desired: DesiredPlane): { readonly invocation: string; readonly intent: IssuerIntent } {
+  const invocation = renderedText(desired, GATEWAY_INVOCATION);
+  const { text, value } = renderedFile(desired, GATEWAY_CLIENTS, ClientsFile);
+  const owner = desired.registry.organisation.serverName;
+  return { invocation, intent: { owner, clients: value.clients, text } };
+}
+
+/** @param directory where relative paths of the configuration start */
+function issuerAdapter(
+  issuer: NonNullable<FederationConfig["gateway"]>["issuer"],
+  directory: string,
+  clock: Clock,
+): IssuerAdapter {
+  return issuer.adapter === "keycloak"
+    ? keycloakAdapter(issuer, directory, clock)
+    : declaredClientsAdapter(issuer, directory);
 }

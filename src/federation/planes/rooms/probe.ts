@@ -4,7 +4,7 @@ import type { ServerName } from "../../../domain/identifiers.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
-  evidenceItem,
+  operatorItem,
 } from "../../../records/format/evidence-item.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { deniedByEnforcement } from "./acl.ts";
@@ -33,16 +33,8 @@ export async function roomsEvidence(
     const record = recordOf(session, partner, room);
     const found = await roomFindings(session, partner, state, record);
     return found.map((one) =>
-      evidenceItem({
-        schema: "svc.federation.evidence_item.v1",
-        plane: "rooms",
-        partner,
-        vantage: "operator",
-        subject: room,
-        status: 200,
-        reason: null,
-        references: [],
-        at: new Date(startedAt).toISOString(),
+      operatorItem(startedAt, {
+        ...{ plane: "rooms", partner, subject: room, status: 200 },
         duration_ms: session.clock.now() - startedAt,
         ...one,
       }),

@@ -12,7 +12,7 @@ import { LentTokens } from "../../homeserver/lent-tokens.ts";
 import { HomeserverOperator } from "../../homeserver/operator.ts";
 import { SignedRequests } from "../../homeserver/signed-request.ts";
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
-import type { DesiredPlane } from "../plane.ts";
+import { type DesiredPlane, renderedFile } from "../plane.ts";
 import { type PlanContext, planRoom, type RoomPlan } from "./plan-room.ts";
 import { ROOMS_INTENT } from "./render.ts";
 import { type RoomState, readRoomState } from "./room-state.ts";
@@ -111,7 +111,7 @@ export async function withSession<T>(
   { clock, note, writes }: SessionOptions,
   work: (session: RoomsSession) => Promise<T>,
 ): Promise<T> {
-  const intent = intentOf(desired);
+  const { value: intent } = renderedFile(desired, ROOMS_INTENT, RoomsIntent);
   const { homeserver, rooms } = config;
   const inside = (path: string) => resolve(config.directory, path);
   const folder = join(inside(config.state), "rooms");
@@ -161,23 +161,6 @@ export async function withSession<T>(
     for (const journal of writable.values()) await journal.finish(folder);
     await signed.close();
     await api.close();
-  }
-}
-
-function intentOf(desired: DesiredPlane): RoomsIntent {
-  const text = desired.files.get(ROOMS_INTENT);
-  const parsed = text === undefined ? undefined : RoomsIntent.safeParse(parseJson(text));
-  if (parsed?.success === true) return parsed.data;
-  throw new DrawbridgeError("head_refused", `rendered/${ROOMS_INTENT} is no valid intent`, {
-    hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
-  });
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
   }
 }
 

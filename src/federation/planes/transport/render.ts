@@ -1,9 +1,11 @@
-// Plane 1 as files: the homeserver's include with its whitelist and key servers.
+// Plane 1 as a file: the homeserver's include with its whitelist and key servers, rendered and read back.
 // Invariant: containment never changes it, so that it never costs a restart at night.
+import { z } from "zod";
+import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { admittedServers, oncePerRegistry, openPartners } from "../admitted.ts";
 import { yamlFile } from "../emit-yaml.ts";
 import { configMapFile } from "../kubernetes.ts";
-import type { PlaneRender } from "../plane.ts";
+import { type DesiredPlane, type PlaneRender, renderedText } from "../plane.ts";
 
 export const TRANSPORT_INCLUDE = "transport/homeserver.yaml";
 
@@ -35,3 +37,24 @@ export const transportRender: PlaneRender = {
       "homeserver.yaml": includeOf(registry),
     }),
 };
+
+/** What may stand in it: another key would be a setting of the homeserver that nobody reviewed. */
+const Include = z.strictObject({
+  federation_domain_whitelist: z.array(z.string()),
+  federation_whitelist_endpoint_enabled: z.literal(true),
+  trusted_key_servers: z.array(z.strictObject({ server_name: z.string() })),
+  suppress_key_server_warning: z.literal(true).optional(),
+});
+
+export interface DesiredInclude {
+  readonly text: string;
+  /** Sorted. */
+  readonly whitelist: readonly string[];
+}
+
+/** @throws ConfigError, DrawbridgeError `head_refused` */
+export function desiredInclude(desired: DesiredPlane): DesiredInclude {
+  const text = renderedText(desired, TRANSPORT_INCLUDE);
+  const include = parseYaml(Include, text, `rendered/${TRANSPORT_INCLUDE}`);
+  return { text, whitelist: [...new Set(include.federation_domain_whitelist)].sort() };
+}

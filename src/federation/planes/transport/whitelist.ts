@@ -1,16 +1,14 @@
 // What the homeserver really admits to federation: its own answer, not its configuration file.
 // Invariants: an answer in another form is an error; the operator's token goes to the homeserver alone.
-import { request } from "undici";
 import { z } from "zod";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { readBoundedJson } from "../../../runtime/http.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
+import { callResource } from "../../homeserver/resource.ts";
+import type { DesiredInclude } from "./render.ts";
 
 const PATH = "/_synapse/client/v1/config/federation_whitelist";
-const TIMEOUT_MS = 10_000;
-const BODY_BYTES_MAX = 16 * 1024 * 1024;
 
 const Answer = z.object({ whitelist_enabled: z.boolean(), whitelist: z.array(z.string()) });
 
@@ -32,7 +30,7 @@ export async function runningWhitelist(
   config: Pick<FederationConfig, "directory" | "homeserver">,
 ): Promise<RunningWhitelist | undefined> {
   const token = readSecret(config.homeserver.operatorToken, config.directory);
-  const answer = await exchange(`${config.homeserver.url.replace(/\/+$/, "")}${PATH}`, token);
+  const answer = await callResource(config.homeserver.url, { method: "GET", path: PATH, token });
   if (answer === undefined || answer.status >= 500) return undefined;
   const parsed = Answer.safeParse(answer.body);
   if (answer.status !== 200 || !parsed.success) {
@@ -51,19 +49,12 @@ export async function runningWhitelist(
   return { enabled: parsed.data.whitelist_enabled, servers, digest: whitelistDigest(servers) };
 }
 
-/** The digest of sorted server names. */
-export function whitelistDigest(servers: readonly string[]): string {
-  return sha256Tagged(servers.map((server) => `${server}\n`).join(""));
+/** Whether the running homeserver admits exactly the declared servers. */
+export function isInForce(running: RunningWhitelist | undefined, include: DesiredInclude): boolean {
+  return running?.enabled === true && running.digest === whitelistDigest(include.whitelist);
 }
 
-async function exchange(url: string, token: string): Promise<{ status: number; body: unknown } | undefined> {
-  try {
-    const response = await request(url, {
-      headers: { authorization: `Bearer ${token}`, accept: "application/json" },
-      signal: AbortSignal.timeout(TIMEOUT_MS),
-    });
-    return { status: response.statusCode, body: await readBoundedJson(response.body, BODY_BYTES_MAX) };
-  } catch {
-    return undefined;
-  }
+/** The digest of sorted server names. */
+function whitelistDigest(servers: readonly string[]): string {
+  return sha256Tagged(servers.map((server) => `${server}\n`).join(""));
 }
