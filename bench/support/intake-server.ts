@@ -11,7 +11,7 @@ import { createLedgerPool } from "../../src/bridge/ledger/postgres.ts";
 import { createMetrics, intakeMetrics } from "../../src/bridge/metrics.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { ServerName } from "../../src/domain/identifiers.ts";
-import { agentTarget } from "../../tests/support/agent-target.ts";
+import { namedTarget } from "../../tests/support/agents-yaml.ts";
 
 const pool = createLedgerPool({ connectionString: process.argv[2] ?? "", max: 4 });
 const namespace = createNamespace({
@@ -23,7 +23,7 @@ const ledger = createLedger(pool, ContentKeys.parse(Buffer.alloc(32, 1).toString
   noticeIntervalMs: 600_000,
   isGhost: namespace.isGhost,
 });
-const target = agentTarget("docs");
+const target = namedTarget("docs");
 const byGhost = new Map([[target.ghost, target]]);
 const unbounded = Number.MAX_SAFE_INTEGER;
 const server = createIntakeServer({

@@ -1,7 +1,6 @@
 // agents.yaml and its entries for tests.
-
 import type { AgentTarget } from "../../src/bridge/agents/directory.ts";
-import { type AgentId, ghostOf, type ServerName } from "../../src/domain/identifiers.ts";
+import { type AgentId, type GhostMxid, ghostOf, type ServerName } from "../../src/domain/identifiers.ts";
 import { type AgentEntry, AgentsFile, targetFingerprint } from "../../src/rendered-files/agents-file.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import type { TestKey } from "./cards.ts";
@@ -47,4 +46,20 @@ export function agentTarget(key: TestKey | undefined, changes: Partial<AgentEntr
   const entry = agentEntry(key, changes);
   const ghost = ghostOf("agent_", agentId, "a.test" as ServerName);
   return { agentId, ghost, entry, fingerprint: targetFingerprint(agentId, entry) };
+}
+
+/** An agent as agents.yaml would configure it, without a pin of its own. */
+export function namedTarget(name: string): AgentTarget {
+  return {
+    agentId: name as AgentId,
+    ghost: `@agent_${name}:a.test` as GhostMxid,
+    fingerprint: `sha256:${"0".repeat(64)}`,
+    entry: {
+      cardUrl: "http://127.0.0.1:1/card",
+      allowedServers: ["a.test"],
+      allowedSenders: ["*:a.test"],
+      rate: { perMinute: 60, burst: 20 },
+      pollInterval: 2_000,
+    },
+  };
 }

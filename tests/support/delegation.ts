@@ -20,7 +20,7 @@ import type { PendingSend } from "../../src/bridge/ledger/replies.ts";
 import type { SendResult } from "../../src/bridge/matrix/send.ts";
 import { type AgentCard, MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/agent-card.ts";
 import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
-import { agentTarget } from "./agent-target.ts";
+import { namedTarget } from "./agents-yaml.ts";
 import { type FaultAgent, type FaultAgentOptions, startFaultAgent } from "./fault-agent.ts";
 import { job, type LedgerFixture, ledgerFixture, room as roomOf, T0 } from "./ledger.ts";
 import { ManualClock } from "./manual-clock.ts";
@@ -192,7 +192,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
     logged,
     sent: [],
     sendResults: [],
-    target: { ...agentTarget("docs"), entry: { ...agentTarget("docs").entry, ...options.entry } },
+    target: { ...namedTarget("docs"), entry: { ...namedTarget("docs").entry, ...options.entry } },
     trust: { trust: "verified", card: options.card, agentVersion: "1.0.0" },
     trustChecks: 0,
     calls: [],
@@ -387,7 +387,7 @@ async function setUpDelegation(
   options: DelegationSetUpOptions,
 ): Promise<DelegationSetUp> {
   const agent = await startFaultAgent(t, options);
-  const { agentId, ghost, fingerprint } = agentTarget("docs");
+  const { agentId, ghost, fingerprint } = namedTarget("docs");
   const { streaming = false, dedupe = false } = options;
   const questions = new Map<string, Question>();
   let known = -1;

@@ -20,8 +20,7 @@ import {
   JsonRpcTransportHandler,
   ServerCallContext,
 } from "@a2a-js/sdk/server";
-import { Behaviour } from "./fault-agent-behaviour.ts";
-import { DedupingHandler, sdkCard } from "./fault-agent-handler.ts";
+import { Behaviour, DedupingHandler, sdkCard } from "./fault-agent-behaviour.ts";
 
 /** What happens to one request instead of, or around, its proper answer. */
 export type Fault =

@@ -11,7 +11,7 @@ import { createIntakeServer } from "../../src/bridge/intake/server.ts";
 import { createMetrics, intakeMetrics } from "../../src/bridge/metrics.ts";
 import { type Clock, systemClock } from "../../src/domain/clock.ts";
 import type { GhostMxid, ServerName } from "../../src/domain/identifiers.ts";
-import { agentTarget } from "./agent-target.ts";
+import { namedTarget } from "./agents-yaml.ts";
 import { ghost, type LedgerFixture, ledgerFixture } from "./ledger.ts";
 
 export const HS_TOKEN = "the-homeserver-token";
@@ -42,7 +42,7 @@ export async function intakeFixture(
   const base = await ledgerFixture(t);
   const clock = options.clock ?? systemClock;
   const byGhost = new Map(
-    (options.agents ?? ["docs"]).map((name) => [ghost(name) as GhostMxid, agentTarget(name)]),
+    (options.agents ?? ["docs"]).map((name) => [ghost(name) as GhostMxid, namedTarget(name)]),
   );
   const metrics = createMetrics();
   const logged: string[] = [];

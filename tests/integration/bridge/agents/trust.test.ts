@@ -10,8 +10,8 @@ import { agentTarget } from "../../../support/agents-yaml.ts";
 import { bytesOf, fullCard, signedCard, testKey } from "../../../support/cards.ts";
 import { httpServer, json } from "../../../support/http-server.ts";
 import { ledgerFixture, T0 } from "../../../support/ledger.ts";
-import { logLines } from "../../../support/log-lines.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
+import { recordedLog } from "../../../support/recorded-log.ts";
 
 const key = await testKey("k1");
 const other = await testKey("k1");
@@ -25,7 +25,7 @@ async function gateFixture(t: TestContext) {
   const server = await httpServer(t);
   server.answer = json(GOOD);
   const clock = new ManualClock(T0);
-  const told = logLines();
+  const told = recordedLog();
   const changes: string[] = [];
   const options = { ledger, clock, log: told.log, onChange: (trust: string) => changes.push(trust) };
   const gate = new CardTrustGate(options);

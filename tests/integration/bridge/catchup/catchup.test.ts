@@ -5,12 +5,12 @@ import { setTimeout as realPause } from "node:timers/promises";
 import { pino } from "pino";
 import { type CatchupOptions, createCatchup } from "../../../../src/bridge/catchup/catchup.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
-import { agentTarget } from "../../../support/agent-target.ts";
+import { namedTarget } from "../../../support/agents-yaml.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 import { type Script, scriptedHomeserver, WELL } from "../../../support/scripted-homeserver.ts";
 
-const { ghost } = agentTarget("docs");
+const { ghost } = namedTarget("docs");
 const QUESTION = { event_id: "$q", type: "m.room.message", sender: "@alice:a.test", content: { body: "?" } };
 
 async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {}) {
@@ -40,7 +40,7 @@ async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {})
   const catchup = createCatchup({
     homeserver: { url: homeserver.url, asToken: "t", requestTimeoutMs: 5_000, clock },
     ghosts: side.ghosts,
-    agents: { current: async () => ({ byGhost: new Map([[ghost, agentTarget("docs")]]), revision: 1 }) },
+    agents: { current: async () => ({ byGhost: new Map([[ghost, namedTarget("docs")]]), revision: 1 }) },
     positions: {
       get: async (of) => positions.get(of),
       set: async (of, since) => void positions.set(of, String(since)),
@@ -177,14 +177,14 @@ describe("catchup after the homeserver was away", () => {
     const { catchup, state, positions, taken, until, watching, seen } = await catchingUp(t, {
       agents: {
         current: async () => ({
-          byGhost: new Map(["bad", "docs"].map((name) => [agentTarget(name).ghost, agentTarget(name)])),
+          byGhost: new Map(["bad", "docs"].map((name) => [namedTarget(name).ghost, namedTarget(name)])),
           revision: 1,
         }),
       },
     });
     positions.set(ghost, "s0");
     state.lost = [QUESTION];
-    state.refused = agentTarget("bad").ghost;
+    state.refused = namedTarget("bad").ghost;
     catchup.start();
     await until("it watches as the other", () => watching() === 1, 1_000);
     assert.deepEqual([seen.slice(0, 2), taken], [["up", "start true 1"], [["$q"]]]);

@@ -8,11 +8,11 @@ import { RoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
 import { leaseLost } from "../../../../src/bridge/ledger/postgres.ts";
 import type { EventId, GhostMxid } from "../../../../src/domain/identifiers.ts";
-import { agentTarget } from "../../../support/agent-target.ts";
+import { namedTarget } from "../../../support/agents-yaml.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type ScriptedAnswer, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
 
-const { ghost } = agentTarget("docs");
+const { ghost } = namedTarget("docs");
 const signal = new AbortController().signal;
 const ROOMS = ["!a", "!b"];
 const EVENTS = 250;

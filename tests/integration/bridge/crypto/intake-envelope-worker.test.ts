@@ -12,7 +12,7 @@ import { createTransactionHandler } from "../../../../src/bridge/intake/handle-t
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/outcome.ts";
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
-import { agentTarget } from "../../../support/agent-target.ts";
+import { namedTarget } from "../../../support/agents-yaml.ts";
 import { FakeDevices, sealed } from "../../../support/fake-devices.ts";
 import { member, question } from "../../../support/intake.ts";
 import { ghost, ledgerFixture, T0 } from "../../../support/ledger.ts";
@@ -32,7 +32,7 @@ async function setUp(t: TestContext) {
   const base = await ledgerFixture(t);
   const clock = new ManualClock(T0);
   const devices = new FakeDevices();
-  const byGhost = new Map([[ghost("docs") as GhostMxid, agentTarget("docs")]]);
+  const byGhost = new Map([[ghost("docs") as GhostMxid, namedTarget("docs")]]);
   const agents = {
     current: async () => ({ byGhost, revision: 1 }),
     onChange: () => () => {},

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { TaskState } from "@a2a-js/sdk";
 import { replyTransactionId } from "../../../../src/bridge/ledger/transaction-ids.ts";
-import { agentTarget } from "../../../support/agent-target.ts";
+import { namedTarget } from "../../../support/agents-yaml.ts";
 import { delegationSuite } from "../../../support/delegation.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 
@@ -116,7 +116,7 @@ describe("replies", () => {
     assert.equal(row.attempts, 2);
     assert.equal(
       harness.sent[0]?.transactionId,
-      replyTransactionId(row.event, agentTarget("docs").ghost, "reply", 0),
+      replyTransactionId(row.event, namedTarget("docs").ghost, "reply", 0),
     );
     assert.equal(agent.seen.length, 1);
   });

@@ -12,8 +12,8 @@ import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import { agentsYaml } from "../../../support/agents-yaml.ts";
 import { testKey } from "../../../support/cards.ts";
 import { anyFile, HOSTILE } from "../../../support/hostile-yaml.ts";
-import { logLines } from "../../../support/log-lines.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
+import { recordedLog } from "../../../support/recorded-log.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 const GOOD = agentsYaml({ one: { key: await testKey("k1") } });
@@ -23,7 +23,7 @@ function followed(t: TestContext, text: string | Buffer = GOOD) {
   const file = join(temporaryFolder(t), "agents.yaml");
   writeFileSync(file, text);
   const directory = openAgentDirectory({
-    ...{ file, serverName: "a.test" as ServerName, ghostPrefix: "agent_", log: logLines().log },
+    ...{ file, serverName: "a.test" as ServerName, ghostPrefix: "agent_", log: recordedLog().log },
     ...{ clock: new ManualClock(Date.UTC(2100, 0)), onRejected: () => undefined },
   });
   t.after(() => directory.close());

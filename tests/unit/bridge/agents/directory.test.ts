@@ -12,8 +12,8 @@ import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import { ConfigError } from "../../../../src/runtime/load-yaml.ts";
 import { agentsYaml } from "../../../support/agents-yaml.ts";
 import { testKey } from "../../../support/cards.ts";
-import { logLines } from "../../../support/log-lines.ts";
 import { ManualClock, settled } from "../../../support/manual-clock.ts";
+import { recordedLog } from "../../../support/recorded-log.ts";
 
 const key = await testKey("k1");
 const ONE = agentsYaml({ one: { key } });
@@ -28,7 +28,7 @@ function temporaryFile(t: TestContext, text = ONE): string {
 }
 
 function open(t: TestContext, file: string, clock: Clock = new ManualClock(Date.UTC(2100, 0))) {
-  const told = logLines();
+  const told = recordedLog();
   let rejected = 0;
   const directory = openAgentDirectory({
     file,

@@ -6,8 +6,8 @@ import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
 import type { AgentCard } from "../../../../src/cards/agent-card.ts";
 import { agentTarget } from "../../../support/agents-yaml.ts";
 import { fullCard, testKey } from "../../../support/cards.ts";
-import { logLines } from "../../../support/log-lines.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
+import { recordedLog } from "../../../support/recorded-log.ts";
 
 const key = await testKey("k1");
 const MINUTE = 60_000;
@@ -63,7 +63,7 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
       return await state.profile();
     },
     clock,
-    log: logLines().log,
+    log: recordedLog().log,
     onError: (error) => asked.push(`error ${(error as Error).message}`),
   });
   t.after(() => sync.drain());

@@ -4,10 +4,10 @@ import type { AgentTarget } from "../../../../src/bridge/agents/directory.ts";
 import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
 import { recheck } from "../../../../src/bridge/delegation/recheck.ts";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
-import { agentTarget } from "../../../support/agent-target.ts";
+import { namedTarget } from "../../../support/agents-yaml.ts";
 import { cardOf } from "../../../support/delegation.ts";
 
-const TARGET = agentTarget("docs");
+const TARGET = namedTarget("docs");
 const VERIFIED: TrustDecision = {
   trust: "verified",
   card: cardOf("http://127.0.0.1:1"),
