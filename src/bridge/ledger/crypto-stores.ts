@@ -45,9 +45,11 @@ export interface CryptoWrite {
   readonly records: readonly CryptoRecord[];
 }
 
-const STORE = `device_id AS "deviceId", sealed_key AS "sealedKey", databases AS layout,
-  CASE WHEN curve25519 IS NOT NULL
-    THEN json_build_object('curve25519', curve25519, 'ed25519', ed25519) END AS identity`;
+/** The store's identity keys as one column; NULL until the store is finished. */
+export const IDENTITY = `CASE WHEN curve25519 IS NOT NULL
+  THEN json_build_object('curve25519', curve25519, 'ed25519', ed25519) END AS identity`;
+
+const STORE = `device_id AS "deviceId", sealed_key AS "sealedKey", databases AS layout, ${IDENTITY}`;
 
 const FIND: Statement = {
   name: "crypto_store_find",

@@ -8,7 +8,6 @@ import { noticeBound } from "./notices.ts";
 import { leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { NoticeKind, TerminalReason, TerminalStage, TerminalState } from "./states.ts";
-import { noticeTransactionId } from "./transaction-ids.ts";
 
 /** The token bucket of one target. A question spends one token before its first call; its retries spend none. */
 export interface LimiterBucket {
@@ -175,12 +174,7 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
         const source = await sourceOf(pool, lease);
         const about = { kind: outcome.notice, ...source, source: source.event };
         const bound = noticeBound(about, outcome.stage, now, noticeIntervalMs);
-        notice = [
-          bound.marker,
-          outcome.notice,
-          noticeTransactionId(bound.marker),
-          bound.since === undefined ? null : toTime(bound.since),
-        ];
+        notice = [bound.marker, outcome.notice, bound.transactionId, bound.since];
       }
       const row = await oneRow<{ touched: number }>(pool, FINISH, [
         ...heldBy(lease),

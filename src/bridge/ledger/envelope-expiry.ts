@@ -20,7 +20,6 @@ import {
 } from "./postgres.ts";
 import { settlePlaces } from "./room-order.ts";
 import type { ExpiryReason, NoticeKind, NoticeReason } from "./states.ts";
-import { noticeTransactionId } from "./transaction-ids.ts";
 
 /** The lowest place in the room of `o` whose intake envelope still awaits its key, apart from those that end now. */
 const GATE = `(SELECT min(e.room_seq) FROM bridge_encrypted_intake e
@@ -95,9 +94,8 @@ function noticeValues(
 ) {
   // Missing keys concern the whole room; an untrusted device concerns the sender of this event.
   const source = kind === "keys_missing" ? undefined : event;
-  const { marker, since } = noticeBound({ kind, room, ghost, source }, "intake", now, intervalMs);
-  const after = since === undefined ? null : toTime(since);
-  return [marker, kind, ghost, source ?? null, reason ?? null, noticeTransactionId(marker), after];
+  const bound = noticeBound({ kind, room, ghost, source }, "intake", now, intervalMs);
+  return [bound.marker, kind, ghost, source ?? null, reason ?? null, bound.transactionId, bound.since];
 }
 
 /** Ends the intake envelopes of redacted events, whoever holds them. Only under the admission lock. */

@@ -3,12 +3,12 @@
 // same transaction; every write about a device names it, so that it never touches a newer device; an epoch only grows;
 // a read position is moved only from the position that the caller has read.
 import type { Pool } from "pg";
-import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
-import type { DeviceIdentity } from "./crypto-stores.ts";
-import { inTransaction, leaseLost, oneRow, rows, type Statement, toEpochMs, toTime } from "./postgres.ts";
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import { type DeviceIdentity, IDENTITY } from "./crypto-stores.ts";
+import { entities, inTransaction, leaseLost, oneRow, rows, type Statement, toTime } from "./postgres.ts";
 import type { DeviceStopReason } from "./states.ts";
 
-/** A ghost's managed device. The device ID is made once and never changes. */
+/** A ghost's managed device. Its ID changes only by a reset. */
 export interface GhostDevice {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
@@ -51,8 +51,9 @@ const PROFILE: Statement = {
 };
 
 const RECORDED = `
-  SELECT g.ghost_mxid, g.device_id, g.device_stopped_reason AS reason, g.device_stopped_at AS stopped_at,
-         s.device_id AS store_device_id, s.epoch, s.published_at, s.curve25519, s.ed25519
+  SELECT g.ghost_mxid AS ghost, g.device_id AS "deviceId", g.device_stopped_reason AS reason,
+    g.device_stopped_at AS "stoppedAt", s.device_id AS "storeDeviceId", s.epoch, s.published_at AS "publishedAt",
+    ${IDENTITY}
   FROM bridge_ghosts g LEFT JOIN bridge_crypto_stores s ON s.ghost_mxid = g.ghost_mxid`;
 
 const RECORDED_DEVICE: Statement = {
@@ -127,40 +128,25 @@ function resetDevice(pool: Pool, ghost: GhostMxid, deviceId: string, fresh: stri
   });
 }
 
-interface Row {
-  readonly ghost_mxid: string;
-  readonly device_id: string;
-  readonly reason: DeviceStopReason | null;
-  readonly stopped_at: Date | null;
-  readonly store_device_id: string | null;
-  readonly epoch: string | null;
-  readonly published_at: Date | null;
-  readonly curve25519: string | null;
-  readonly ed25519: string | null;
+interface DeviceRow {
+  readonly ghost: GhostMxid;
+  readonly deviceId: string;
+  readonly reason: DeviceStopReason | undefined;
+  readonly stoppedAt: number | undefined;
+  readonly storeDeviceId: string | undefined;
+  readonly epoch: string | undefined;
+  readonly publishedAt: number | undefined;
+  readonly identity: DeviceIdentity | undefined;
 }
 
-function deviceOf(row: Row): RecordedDevice | undefined {
-  const ghost = parseUserId(row.ghost_mxid);
-  if (ghost === undefined) return undefined;
+function toDevice(row: DeviceRow): RecordedDevice {
+  const { ghost, deviceId, reason, stoppedAt, storeDeviceId, epoch, publishedAt, identity } = row;
+  const hasStore = storeDeviceId !== undefined && epoch !== undefined;
   return {
-    ghost: ghost as GhostMxid,
-    deviceId: row.device_id,
-    store:
-      row.store_device_id === null || row.epoch === null
-        ? undefined
-        : {
-            deviceId: row.store_device_id,
-            epoch: BigInt(row.epoch),
-            publishedAt: row.published_at === null ? undefined : toEpochMs(row.published_at),
-            identity:
-              row.curve25519 === null || row.ed25519 === null
-                ? undefined
-                : { curve25519: row.curve25519, ed25519: row.ed25519 },
-          },
-    stopped:
-      row.reason === null || row.stopped_at === null
-        ? undefined
-        : { reason: row.reason, at: toEpochMs(row.stopped_at) },
+    ghost,
+    deviceId,
+    store: hasStore ? { deviceId: storeDeviceId, epoch: BigInt(epoch), publishedAt, identity } : undefined,
+    stopped: reason !== undefined && stoppedAt !== undefined ? { reason, at: stoppedAt } : undefined,
   };
 }
 
@@ -181,14 +167,11 @@ export function createGhosts(pool: Pool) {
 
     /** Undefined when the ghost has no device yet. */
     async recordedDevice(ghost: GhostMxid): Promise<RecordedDevice | undefined> {
-      const [row] = await rows<Row>(pool, RECORDED_DEVICE, [ghost]);
-      return row === undefined ? undefined : deviceOf(row);
+      return (await entities<DeviceRow>(pool, RECORDED_DEVICE, [ghost])).map(toDevice)[0];
     },
 
     async recordedDevices(): Promise<readonly RecordedDevice[]> {
-      return (await rows<Row>(pool, RECORDED_DEVICES, []))
-        .map(deviceOf)
-        .filter((device) => device !== undefined);
+      return (await entities<DeviceRow>(pool, RECORDED_DEVICES, [])).map(toDevice);
     },
 
     /** Whether the homeserver ever had keys of this device. Such a device is never created again. */

@@ -23,8 +23,9 @@ const DIRECTORY_INTERVAL_MS = 10_000;
 
 export interface NoticeBound {
   readonly marker: string;
-  /** None of its kind by that ghost in that room may be newer than this, milliseconds since the Unix epoch. */
-  readonly since: number | undefined;
+  readonly transactionId: TransactionId;
+  /** The notice is suppressed when one of its kind by that ghost in that room is newer than this. */
+  readonly since: Date | null;
 }
 
 interface NoticeSubject {
@@ -72,12 +73,17 @@ export function noticeBound(
   configuredMs: number,
 ): NoticeBound {
   const { kind, room, ghost, source } = subject;
-  if (kind === "encrypted_room_refused") return { marker: encryptedRoomMarker(room), since: undefined };
-  const bound = minimumIntervalMs(kind, stage, configuredMs);
-  if (bound === undefined) return { marker: `${kind} ${room} ${ghost} ${source ?? ""}`, since: undefined };
+  const bounded = (marker: string, since: Date | null = null) => ({
+    marker,
+    transactionId: noticeTransactionId(marker),
+    since,
+  });
+  if (kind === "encrypted_room_refused") return bounded(encryptedRoomMarker(room));
+  const interval = minimumIntervalMs(kind, stage, configuredMs);
+  if (interval === undefined) return bounded(`${kind} ${room} ${ghost} ${source ?? ""}`);
   // Missing keys concern the room, whichever ghost sends the notice.
   const scope = kind === "keys_missing" ? room : `${room} ${ghost}`;
-  return { marker: `${kind} ${scope} ${Math.floor(now / bound)}`, since: now - bound };
+  return bounded(`${kind} ${scope} ${Math.floor(now / interval)}`, toTime(now - interval));
 }
 
 const WRITE_NOTICE: Statement = {
@@ -151,9 +157,9 @@ export async function writeNotices(
       notice.source,
       notice.threadRoot ?? null,
       "reason" in notice ? notice.reason : null,
-      noticeTransactionId(bound.marker),
+      bound.transactionId,
       time,
-      bound.since === undefined ? null : toTime(bound.since),
+      bound.since,
     ]);
   }
 }

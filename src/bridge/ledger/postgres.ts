@@ -99,7 +99,7 @@ export function leaseLost(what: string): DrawbridgeError {
 export const toTime = (epochMs: number): Date => new Date(epochMs);
 export const toEpochMs = (time: Date): number => time.getTime();
 
-/** What a worker asks for when it claims rows that are due. */
+/** Which rows a worker claims: at most `limit` that are due at `now`. */
 export interface ClaimRequest {
   readonly limit: number;
   readonly now: number;

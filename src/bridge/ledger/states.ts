@@ -100,7 +100,7 @@ export const DEVICE_STOP_REASONS = [
   "store_lost",
   /** The store belongs to another device, or no configured key opens it. */
   "store_foreign",
-  /** The homeserver has seen a later state of this device than the store holds: a backup was restored. */
+  /** The homeserver knows a later state of this device than the store holds: a backup was restored. */
   "store_behind",
   /** The device was deleted on the homeserver. */
   "device_deleted",

@@ -19,8 +19,8 @@ function derive(purpose: SendPurpose, key: readonly (string | number)[]): Transa
 
 /**
  * The transaction ID of one event that belongs to a delegation.
- * @param source the event that was asked in
- * @param ghost the ghost that was asked; with `source` it is the delegation's unique key
+ * @param source the event of the question
+ * @param ghost the ghost that the question addresses; with `source` it is the delegation's unique key
  * @param ordinal place among the delegation's events of this purpose, from 0
  */
 export function replyTransactionId(

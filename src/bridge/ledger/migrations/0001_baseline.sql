@@ -202,7 +202,7 @@ CREATE TABLE bridge_delegations (
   lease_holder text,
   lease_until timestamptz,
   fence bigint NOT NULL DEFAULT 0,
-  -- When an accepted delegation may be claimed again. The time of a head stands in bridge_rooms.head_at.
+  -- When an accepted delegation may be claimed again. The time of a head is bridge_rooms.head_at.
   due_at timestamptz,
   attempts integer NOT NULL DEFAULT 0,
   cancel_requested_at timestamptz,

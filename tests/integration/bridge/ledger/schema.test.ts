@@ -37,6 +37,8 @@ describe("schema", () => {
     assert.deepEqual(sends.get("purpose"), sorted(states.SEND_PURPOSES.filter((one) => one !== "notice")));
     const targets = await checkedSets(pool, "bridge_targets");
     assert.deepEqual(targets.get("trust"), sorted(states.TARGET_TRUST));
+    const ghosts = await checkedSets(pool, "bridge_ghosts");
+    assert.deepEqual(ghosts.get("device_stopped_reason"), sorted(states.DEVICE_STOP_REASONS));
   });
 
   it("accepts the reasons of each state of an intake envelope, and no others [ENC-3]", async (t) => {

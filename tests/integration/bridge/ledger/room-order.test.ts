@@ -1,4 +1,4 @@
-// The order of a room in which some events await their keys, whatever happens in whatever order.
+// The order of rooms under random histories and concurrent holders, with and without intake envelopes.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
@@ -15,12 +15,20 @@ import {
   LEASE_MS,
   type LedgerFixture,
   ledgerFixture,
+  PART,
   room,
   T0,
 } from "../../../support/ledger.ts";
 
 const MANY = { ...BUCKET, burst: 99_999 };
-const FAILED = { state: "failed", stage: "dispatch", reason: "agent_failed" } as const;
+const FAILED = {
+  state: "failed",
+  stage: "dispatch",
+  reason: "agent_failed",
+  notice: "delegation_failed",
+} as const;
+/** In this room no event is encrypted. */
+const PLAIN_ROOM = 2;
 const CAPACITY = { room: 8, global: 12 };
 
 /** A lease lost, or a transition the state does not have: refused by the statement, nothing written. */
@@ -51,7 +59,9 @@ async function assertSettled({ rows }: Pick<LedgerFixture, "rows">): Promise<voi
     (SELECT count(*)::int FROM bridge_encrypted_intake WHERE state = 'expired') - (SELECT count(*)::int FROM bridge_audit
       WHERE schema = 'svc.encrypted_intake.v1') AS unaudited_envelopes,
     (SELECT count(*)::int FROM bridge_encrypted_intake e WHERE e.jobs <> (SELECT count(*) FROM bridge_delegations d
-      WHERE d.matrix_event_id = e.matrix_event_id AND d.room_seq IS NOT NULL)) AS miscounted`);
+      WHERE d.matrix_event_id = e.matrix_event_id AND d.room_seq IS NOT NULL)) AS miscounted,
+    (SELECT count(*)::int FROM bridge_delegations WHERE prompt IS NOT NULL)
+      + (SELECT count(*)::int FROM bridge_sends WHERE content IS NOT NULL) AS content`);
   assert.deepEqual(sum, {
     open: 0,
     awaiting: 0,
@@ -60,6 +70,7 @@ async function assertSettled({ rows }: Pick<LedgerFixture, "rows">): Promise<voi
     unaudited: 0,
     unaudited_envelopes: 0,
     miscounted: 0,
+    content: 0,
   });
 }
 
@@ -110,8 +121,8 @@ async function assertCounted({ rows }: Pick<LedgerFixture, "rows">): Promise<voi
 
 type Action =
   | { kind: "admit"; room: number; what: readonly number[] }
-  | { kind: "claim" | "claim_envelopes"; limit: number }
-  | { kind: "begin" | "accept" | "finish" | "defer" | "release"; which: number }
+  | { kind: "claim" | "claim_envelopes"; holder: number; limit: number }
+  | { kind: "begin" | "accept" | "reply" | "finish" | "defer" | "release"; which: number }
   | { kind: "derive"; which: number; jobs: number }
   | { kind: "expire" | "put_off"; which: number }
   | { kind: "wake"; room: number }
@@ -125,17 +136,24 @@ const actions = fc.oneof(
     // 0: an intake envelope; n: an event that n ghosts are asked by.
     arbitrary: fc.record({
       kind: record("admit"),
-      room: fc.nat(1),
+      room: fc.nat(PLAIN_ROOM),
       what: fc.array(fc.constantFrom(0, 0, 1, 2), { minLength: 1, maxLength: 4 }),
     }),
   },
   {
     weight: 5,
-    arbitrary: fc.record({ kind: record("claim", "claim_envelopes"), limit: fc.integer({ min: 1, max: 4 }) }),
+    arbitrary: fc.record({
+      kind: record("claim", "claim_envelopes"),
+      holder: fc.nat(2),
+      limit: fc.integer({ min: 1, max: 4 }),
+    }),
   },
   {
-    weight: 4,
-    arbitrary: fc.record({ kind: record("begin", "accept", "finish", "defer", "release"), which: fc.nat(9) }),
+    weight: 6,
+    arbitrary: fc.record({
+      kind: record("begin", "accept", "reply", "finish", "defer", "release"),
+      which: fc.nat(9),
+    }),
   },
   { weight: 6, arbitrary: fc.record({ kind: record("derive"), which: fc.nat(9), jobs: fc.nat(3) }) },
   { weight: 2, arbitrary: fc.record({ kind: record("expire", "put_off"), which: fc.nat(9) }) },
@@ -144,8 +162,8 @@ const actions = fc.oneof(
   { weight: 2, arbitrary: fc.record({ kind: record("wait"), ms: fc.constantFrom(1, 5_000, LEASE_MS) }) },
 ) as fc.Arbitrary<Action>;
 
-describe("a room with intake envelopes", () => {
-  it("keeps its order and its slots under random histories [ENC-10]", async (t) => {
+describe("rooms", () => {
+  it("lose nothing, and keep their order and their slots, under random histories [ENC-10]", async (t) => {
     const fixture = await ledgerFixture(t);
     const { ledger, delegations, pool, admit, claim } = fixture;
     let run = 0;
@@ -175,8 +193,9 @@ describe("a room with intake envelopes", () => {
           switch (step.kind) {
             case "admit": {
               const options = { room: room(`r${step.room}`) };
-              const events = step.what.flatMap((ghosts): (NewDelegation | NewIntakeEnvelope)[] => {
+              const events = step.what.flatMap((count): (NewDelegation | NewIntakeEnvelope)[] => {
                 const name = nameOf(arrived++);
+                const ghosts = step.room === PLAIN_ROOM ? Math.max(1, count) : count;
                 if (ghosts === 0) return [envelope(name, { ...options, deadline: now + 9 * LEASE_MS })];
                 return Array.from({ length: ghosts }, (_, g) =>
                   job(name, { ...options, ghost: ghost(`g${g}`) }),
@@ -186,7 +205,7 @@ describe("a room with intake envelopes", () => {
               break;
             }
             case "claim":
-              held.push(...(await claim({ limit: step.limit, now })));
+              held.push(...(await claim({ holder: `h${step.holder}`, limit: step.limit, now })));
               break;
             case "claim_envelopes":
               envelopes.push(...(await claimEnvelopes(ledger, now, step.limit)));
@@ -194,9 +213,12 @@ describe("a room with intake envelopes", () => {
             case "begin":
               if (one !== undefined) await begin(one);
               break;
-            case "accept": {
-              const accepted = ACCEPTED;
-              if (one !== undefined) await attempt(delegations.recordAccepted(one.lease, accepted, now));
+            case "accept":
+              if (one !== undefined) await attempt(delegations.recordAccepted(one.lease, ACCEPTED, now));
+              break;
+            case "reply": {
+              const reply = { parts: [PART, PART], agentVersion: undefined };
+              if (one !== undefined) await attempt(delegations.recordReply(one.lease, reply, now));
               break;
             }
             case "finish":
@@ -227,7 +249,10 @@ describe("a room with intake envelopes", () => {
               await ledger.envelopes.wake([room(`r${step.room}`)], now);
               break;
             case "redact": {
-              const where = [0, 1].map((r) => ({ room: room(`r${r}`), event: event(nameOf(step.event)) }));
+              const where = [0, 1, PLAIN_ROOM].map((r) => ({
+                room: room(`r${r}`),
+                event: event(nameOf(step.event)),
+              }));
               await admit([], { redacted: where, receivedAt: now });
               break;
             }
@@ -255,11 +280,11 @@ describe("a room with intake envelopes", () => {
         await assertSettled(fixture);
         await assertOrder(fixture, begun);
       }),
-      { numRuns: 40 },
+      { numRuns: 60 },
     );
   });
 
-  it("keeps its order with concurrent holders of delegations and intake envelopes, without deadlocks [ENC-10]", async (t) => {
+  it("keep their order with concurrent holders of delegations and intake envelopes, without deadlocks [ENC-10]", async (t) => {
     const fixture = await ledgerFixture(t, 16);
     const { ledger, delegations, admit, claim } = fixture;
     const ROOMS = 6;

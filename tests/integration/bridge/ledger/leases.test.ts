@@ -1,0 +1,75 @@
+// Several holders and admissions at once, on one database.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
+import {
+  ACCEPTED,
+  BUCKET,
+  event,
+  job,
+  LEASE_MS,
+  ledgerFixture,
+  PART,
+  room,
+  T0,
+} from "../../../support/ledger.ts";
+
+describe("leases", () => {
+  it("let eight holders drain rooms side by side: each delegation once, each room in order [DEL-9]", async (t) => {
+    const { delegations, admit, claim, rows } = await ledgerFixture(t, 16);
+    const ROOMS = 12;
+    const EACH = 10;
+    const wanted = ROOMS * EACH;
+    const finished: ClaimedDelegation[] = [];
+    const admitting = (async () => {
+      for (let n = 0; n < EACH; n++) {
+        await admit(Array.from({ length: ROOMS }, (_, r) => job(`r${r}-${n}`, { room: room(`r${r}`) })));
+      }
+    })();
+    const worker = async (holder: string) => {
+      while (finished.length < wanted) {
+        for (const one of await claim({ holder, limit: 3 })) {
+          await delegations.beginDispatch(one.lease, { ...BUCKET, burst: 1_000 }, T0);
+          finished.push(one);
+          await delegations.recordAccepted(one.lease, ACCEPTED, T0);
+          await delegations.recordReply(one.lease, { parts: [PART], agentVersion: undefined }, T0);
+          await delegations.finish(one.lease, { state: "completed", stage: "reply", reason: "answered" }, T0);
+        }
+      }
+    };
+    await Promise.all([admitting, ...Array.from({ length: 8 }, (_, index) => worker(`holder-${index}`))]);
+    assert.equal(finished.length, wanted);
+    for (let r = 0; r < ROOMS; r++) {
+      const order = finished.filter((one) => one.roomId === room(`r${r}`)).map((one) => one.sourceEventId);
+      assert.deepEqual(
+        order,
+        Array.from({ length: EACH }, (_, n) => event(`r${r}-${n}`)),
+      );
+    }
+    assert.deepEqual(
+      await rows(`SELECT sum(open_count)::int AS open, count(head_at)::int AS heads,
+      (SELECT count(*)::int FROM bridge_audit) AS audits FROM bridge_rooms`),
+      [{ open: 0, heads: 0, audits: wanted }],
+    );
+  });
+
+  it("are renewed while admissions run, without deadlocks [DEL-9]", async (t) => {
+    const { delegations, admit, claim } = await ledgerFixture(t, 12);
+    const names = Array.from({ length: 40 }, (_, n) => `r${(n * 17) % 40}`);
+    await admit(names.map((name) => job(`first-${name}`, { room: room(name) })));
+    const held = await claim({ limit: 40 });
+    assert.equal(held.length, 40);
+    const leases = held.map((one) => one.lease);
+    const renewing = Array.from({ length: 60 }, (_, n) => delegations.renew(leases, T0 + LEASE_MS + n));
+    const admitting = Array.from({ length: 60 }, (_, n) =>
+      admit(
+        [...names].reverse().map((name) => job(`${n}-${name}`, { room: room(name) })),
+        {
+          capacity: { room: 1_000, global: 100_000 },
+        },
+      ),
+    );
+    const results = await Promise.all([...renewing, ...admitting]);
+    assert.equal(results.length, 120);
+  });
+});
