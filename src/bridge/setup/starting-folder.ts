@@ -73,7 +73,7 @@ audit:
 }
 
 const AGENTS_YAML = `# Which agents have a ghost here, and who may ask them. Reloaded when it changes.
-# Every setting: docs/reference/schemas/agents.schema.json
+# Every setting: docs/reference/schemas/bridge-agents.schema.json
 version: 1
 agents: {}
 

@@ -47,7 +47,6 @@ const TouchedRoom = z.strictObject({
 });
 export type TouchedRoom = z.output<typeof TouchedRoom>;
 
-/** Published as docs/reference/schemas/readmission.schema.json. */
 export const Readmission = z.strictObject({
   version: z.literal(1),
   id: RunId,
