@@ -88,7 +88,7 @@ async function killOver(t: TestContext, kills: number): Promise<void> {
   assert.ok(kills < 20 ? late < kills : late < kills / 2, "kills met it at work");
 }
 
-describe("containment", () => {
-  it("kills of one containment and its walk lead to one end and one record [CON-1]", (t) =>
+describe("contain killed at random instants", () => {
+  it("a containment killed at random instants ends with every plane closed and one record [CON-1]", (t) =>
     killOver(t, killsOf(20)));
 });

@@ -52,8 +52,8 @@ async function killOver(
   assert.ok(killed >= 2, "kills met it at work");
 }
 
-describe("identities", () => {
-  it("a re-admission killed at random instants ends complete, with one commit a step [RDM-1]", async (t) => {
+describe("identity changes killed at random instants", () => {
+  it("a re-admission ends complete, with one commit per step, however often it is killed [RDM-1]", async (t) => {
     const directory = join(temporaryFolder(t), "start");
     const before = await (await removedPartner(directory, systemClock)).requireHead();
     await killOver(t, "readmission-process.ts", directory, 5, async (folder) => {
@@ -71,7 +71,7 @@ describe("identities", () => {
     });
   });
 
-  it("a rotation killed at random instants ends with one new key, one commit and no old key [PRT-1]", async (t) => {
+  it("a rotation ends with one new key, one commit and no old key, however often it is killed [PRT-1]", async (t) => {
     const directory = join(temporaryFolder(t), "start");
     const { repository: origin, own } = await identitiesIn(directory);
     const before = await origin.requireHead();

@@ -63,8 +63,8 @@ const moves = fc.array(
   { minLength: 10, maxLength: 40 },
 );
 
-describe("offboarding faults", () => {
-  it("steps in any order on both sides, cut off at any write, end in one record [OFF-2]", async (t) => {
+describe("removal with faults", () => {
+  it("a removal ends in one record when both sides step in any order and are cut off at any write [OFF-2]", async (t) => {
     const folder = temporaryFolder(t);
     const seed = join(folder, "seed");
     await makeParties(seed);

@@ -17,8 +17,8 @@ const KILLS_MIN = killsOf(50);
 const drive = (directory: string, killAfterMs?: number) =>
   runUntilKilled("offboarding-process.ts", [directory], killAfterMs);
 
-describe("offboarding", () => {
-  it("kills of a removal at random instants lead to one end, each statement signed once [OFF-2]", async (t) => {
+describe("removal killed at random instants", () => {
+  it("a removal ends in one record with each statement signed once, however often it is killed [OFF-2]", async (t) => {
     const folder = temporaryFolder(t);
     const seed = join(folder, "seed");
     await makeParties(seed);

@@ -61,8 +61,8 @@ function containedIn(registry: ReturnType<typeof loadRegistry>): string[] {
   return registry.partners.filter(({ partner }) => partner.contained).map(({ name }) => name);
 }
 
-describe("containment", () => {
-  it("containment is one commit of flag, re-render and record, and restore takes it back [CON-1]", async (t) => {
+describe("containing and restoring a partner", () => {
+  it("contain makes one commit of flag, re-render and record, and restore reverts flag and render [CON-1]", async (t) => {
     const { repository, contain, restore, records, assertWhole, clock } = await control(t);
     const before = await repository.requireHead();
     const rendered = await repository.read(before, ["rendered", "kubernetes"]);
@@ -101,7 +101,7 @@ describe("containment", () => {
     );
   });
 
-  it("who is contained already stays so, without a second record [CON-1]", async (t) => {
+  it("contain writes no second record when the partner is contained already [CON-1]", async (t) => {
     const { contain, restore, records, repository } = await control(t);
     await restore();
     assert.deepEqual(await records(), []);
@@ -113,7 +113,7 @@ describe("containment", () => {
     assert.equal((await records()).length, 1);
   });
 
-  it("an unknown partner is told with close names, and the own server is no partner [CON-1]", async (t) => {
+  it("contain refuses an unknown partner with similar names, and the own server [CON-1]", async (t) => {
     const { contain, repository } = await control(t);
     const head = await repository.head();
     const hintOf = async (name: string) => {
@@ -136,7 +136,7 @@ describe("containment", () => {
     assert.equal(await repository.head(), head);
   });
 
-  it("two containments at once of one partner make one record, of two partners both [CON-1]", async (t) => {
+  it("concurrent containments make one record for one partner, and one for each of two [CON-1]", async (t) => {
     const one = await control(t);
     const other = await openControl(join(one.directory, "other state"), one.repository, one.clock);
     const act = (name: string, federation = one.federation) => performAct(federation, "contain", name);
@@ -151,7 +151,7 @@ describe("containment", () => {
     assert.equal((await one.records()).length, 4);
   });
 
-  it("another partner's broken file goes back to the last good revision and blocks nothing [CON-1]", async (t) => {
+  it("contain puts another partner's broken file back to the last good revision [CON-1]", async (t) => {
     const { contain, restore, repository, federation, assertWhole } = await control(t);
     await runPass(federation);
     const good = await repository.requireHead();
@@ -177,7 +177,7 @@ describe("containment", () => {
     assert.equal((await runPass(federation)).refusal, undefined);
   });
 
-  it("a partner whose own file is broken is contained as it was last good [CON-1]", async (t) => {
+  it("contain uses the last good revision of the partner's own file when that is broken [CON-1]", async (t) => {
     const { contain, repository, federation, assertWhole } = await control(t);
     await runPass(federation);
     await commitOnTop(repository, new Map([[LIGHTHOUSE, "version: 1\n"]]));
@@ -185,7 +185,7 @@ describe("containment", () => {
     assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
   });
 
-  it("files that are each valid and contradict one another all go back [CON-1]", async (t) => {
+  it("contain puts all files back that are each valid and contradict one another [CON-1]", async (t) => {
     const { contain, repository, assertWhole } = await control(t);
     const twin = (registryFiles().get(PILOTS) ?? "").replace("azp: ", "azp: lighthouse-bridge # ");
     await commitOnTop(repository, new Map([["registry/partners/twin.yaml", twin]]));
@@ -194,7 +194,7 @@ describe("containment", () => {
     assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
   });
 
-  it("a flag that somebody set without rendering is no containment, and is made one [CON-1]", async (t) => {
+  it("contain renders and records when somebody has set the flag without rendering [CON-1]", async (t) => {
     const { contain, repository, assertWhole } = await control(t);
     const text = `${registryFiles().get(LIGHTHOUSE)}contained: true\n`;
     await commitRegistry(repository, new Map([[LIGHTHOUSE, text]]), { render: false });
@@ -203,7 +203,7 @@ describe("containment", () => {
     assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
   });
 
-  it("what a head holds that may not be taken up does not come in with a containment [CON-1]", async (t) => {
+  it("contain leaves out what a head holds that may not be taken up [CON-1]", async (t) => {
     const keys = temporaryFolder(t);
     const mine = signingKey(keys, "mine");
     const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
@@ -226,7 +226,7 @@ describe("containment", () => {
     assert.equal((await runPass(federation)).refusal, undefined);
   });
 
-  it("an act that the reconciler would refuse for its signature is not committed, and says why [CON-1]", async (t) => {
+  it("contain refuses to commit what the reconciler would refuse for its signature [CON-1]", async (t) => {
     const keys = temporaryFolder(t);
     const [mine, other] = [signingKey(keys, "mine"), signingKey(keys, "other")];
     const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
@@ -245,7 +245,7 @@ describe("containment", () => {
     await refused({ signingKeyFile: other.file }, /the key of repository\.signingKeyFile is not among them/);
   });
 
-  it("a branch that was put somewhere else does not keep a partner in [CON-1]", async (t) => {
+  it("contain works when the branch was moved to another history [CON-1]", async (t) => {
     const { contain, repository, federation, assertWhole } = await control(t);
     await runPass(federation);
     const good = await repository.requireHead();
@@ -261,7 +261,7 @@ describe("containment", () => {
     assert.equal((await runPass(federation)).refusal, undefined);
   });
 
-  it("the walk closes planes 5, 4, 2 and 3 and opens them in reverse, each looked at from inside [CON-1]", async (t) => {
+  it("applyPlanes closes planes 5, 4, 2 and 3, opens them in reverse, and probes each from inside [CON-1]", async (t) => {
     const { contain, restore, federation, parts, clock } = await control(t);
     await runPass(federation);
     const walk = async (result: ActResult) => {
@@ -280,7 +280,7 @@ describe("containment", () => {
     assert.deepEqual(parts.applied, ["border", "rooms", "card", "gateway"]);
   });
 
-  it("a plane is closed since it was first closed; what a later look puts right is told beside it [CON-1]", async (t) => {
+  it("applyPlanes keeps the time at which a plane was first closed, and reports a later repair beside it [CON-1]", async (t) => {
     const { contain, restore, federation, parts, folder, clock } = await control(t);
     await runPass(federation);
     parts.onApply = () => clock.advance(5);
@@ -338,7 +338,7 @@ describe("containment", () => {
     assert.deepEqual(times(await walk())[2], ["rooms", 2_015, 2_025, null]);
   });
 
-  it("a walk over what is contained already closes what somebody opened by hand since [CON-1]", async (t) => {
+  it("applyPlanes closes again what somebody has opened by hand since [CON-1]", async (t) => {
     const { contain, federation, parts, folder, events } = await control(t);
     await runPass(federation);
     const policy = join(folder, "border/policy.json");
@@ -369,7 +369,7 @@ describe("containment", () => {
     assert.equal(parts.applied[0], "gateway");
   });
 
-  it("a plane in force by its record alone, and not to be seen, is not called closed [CON-1]", async (t) => {
+  it("applyPlanes does not report a plane as closed when its record says so and a probe does not [CON-1]", async (t) => {
     const { contain, federation, parts } = await control(t);
     await runPass(federation);
     const { partner } = await contain();
@@ -385,7 +385,7 @@ describe("containment", () => {
     assert.deepEqual([border?.done, border?.reason], [false, "homeserver_unavailable"]);
   });
 
-  it("what somebody pushes on top of an act, and may not stand, is worked around by the same command [CON-1]", async (t) => {
+  it("contain works around a refused commit that was pushed on top of the act when it is run again [CON-1]", async (t) => {
     const { contain, repository, federation } = await control(t);
     await runPass(federation);
     const { partner } = await contain();
@@ -401,7 +401,7 @@ describe("containment", () => {
     assert.ok((await applyPlanes(federation, "contain", again.partner)).every(({ done }) => done));
   });
 
-  it("a plane that does not close is named, and the others close [CON-1]", async (t) => {
+  it("applyPlanes names a plane that does not close, and closes the others [CON-1]", async (t) => {
     const { contain, federation, parts } = await control(t);
     await runPass(federation);
     const left = { partner: SERVER, subject: "!room", reason: "no_power", hint: "Get it." };

@@ -60,8 +60,8 @@ async function walkAll(context: WorkflowContext, rooms?: "new" | "reopen") {
   return steps;
 }
 
-describe("readmission", () => {
-  it("the five planes open in the specification's order, one commit each, seen before the next [RDM-1]", async (t) => {
+describe("re-admission workflow", () => {
+  it("nextStep opens the five planes in the specification's order, one commit each, each proved before the next [RDM-1]", async (t) => {
     const { context, repository, parts } = await readmission(t);
     const before = await repository.requireHead();
     await openReadmission(context, OPEN);
@@ -89,7 +89,7 @@ describe("readmission", () => {
     assert.equal((await openReadmission(context, OPEN)).isNew, false, "nor is it opened a second time");
   });
 
-  it("the approval, what is retired and every item's digest are recorded [RDM-1]", async (t) => {
+  it("the records hold the approval, the retired identities and every item's digest [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     await openReadmission(context, OPEN);
     const steps = await walkAll(context);
@@ -111,7 +111,7 @@ describe("readmission", () => {
     assert.ok(completed?.planes.every(({ evidence }) => evidence.length > 0));
   });
 
-  it("as a new partnership, old pins and keys are retired and refused [RDM-1]", async (t) => {
+  it("openReadmission retires old pins and keys, and refuses them as new identities [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     const fresh = (changes: object) => NewIdentities.parse({ ...structuredClone(FRESH), ...changes });
     const open = (changes: object) => openReadmission(context, { ...OPEN, identities: fresh(changes) });
@@ -142,7 +142,7 @@ describe("readmission", () => {
     );
   });
 
-  it("a new client never names the secret of the one before [RDM-1]", async (t) => {
+  it("openReadmission refuses a new client that names the secret of the old one [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     const { card, gateway } = await entryOf(repository);
     const file = (secret: unknown) => (secret as { file: string }).file;
@@ -163,7 +163,7 @@ describe("readmission", () => {
     await open(ours({ clientId: "harbour-2", clientSecret: { file: "secrets/harbour-2" } }));
   });
 
-  it("opened again with other identities it says so, and keeps those it was opened with [RDM-1]", async (t) => {
+  it("openReadmission refuses other identities for an open re-admission, and keeps the first [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     await openReadmission(context, OPEN);
     const head = await repository.head();
@@ -175,7 +175,7 @@ describe("readmission", () => {
     assert.equal((await openReadmission(context, OPEN)).isNew, false);
   });
 
-  it("the end says of which conditions there was nothing to see [RDM-1]", async (t) => {
+  it("the record of the end names the conditions that did not apply [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     await openReadmission(context, OPEN);
     await walkAll(context);
@@ -197,7 +197,7 @@ describe("readmission", () => {
     );
   });
 
-  it("who is not wholly out is not re-admitted, and an approval is no sentence [RDM-1]", async (t) => {
+  it("openReadmission refuses a partner with an open plane, and an approval that is no reference [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     const before = await repository.requireHead();
     await refusedBy("not_removed", openReadmission(context, { ...OPEN, partner: "pilot-station" }));
@@ -208,7 +208,7 @@ describe("readmission", () => {
     assert.equal(await repository.head(), before);
   });
 
-  it("opening it again with the same approval changes nothing; with another one it is refused [RDM-1]", async (t) => {
+  it("openReadmission changes nothing with the same approval, and refuses another one [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     await openReadmission(context, OPEN);
     const head = await repository.head();
@@ -217,7 +217,7 @@ describe("readmission", () => {
     assert.equal(await repository.head(), head);
   });
 
-  it("a plane that is in force as state, and enforced otherwise, is not open, and nothing goes on [RDM-1]", async (t) => {
+  it("nextStep does not prove a plane that is in force as state and enforced otherwise [RDM-1]", async (t) => {
     const { context, repository, parts } = await readmission(t);
     await openReadmission(context, OPEN);
     const runtime = parts.planes.transport;
@@ -261,7 +261,7 @@ describe("readmission", () => {
     assert.equal((await nextStep(context, PARTNER)).proved, true, "and on, once it is enforced");
   });
 
-  it("rooms that were kept are replaced by new ones, before plane 2 opens [RDM-1]", async (t) => {
+  it("nextStep replaces kept rooms by new ones before plane 2 opens [RDM-1]", async (t) => {
     const rooms = scriptedRooms(kept("!a"), kept("!b", "no"), {
       ...kept("!c"),
       state: "replaced",
@@ -281,7 +281,7 @@ describe("readmission", () => {
     assert.match(said.join("\n"), /Rooms \(new\): 2 kept, 1 gone before\.\n {2}!a is replaced by a new room/);
   });
 
-  it("with --rooms reopen only rooms whose memberships cannot be repaired are replaced, and named [RDM-1]", async (t) => {
+  it("nextStep with rooms reopen replaces and names only rooms whose memberships cannot be repaired [RDM-1]", async (t) => {
     const rooms = scriptedRooms(kept("!a"), kept("!b", "no"));
     const { context, said, repository } = await readmission(t, rooms);
     await openReadmission(context, OPEN);
@@ -311,7 +311,7 @@ describe("readmission", () => {
     assert.equal((await entryOf(repository)).planes.border, "closed");
   });
 
-  it("where the partner's server does not say what it holds, no room is opened again [RDM-1]", async (t) => {
+  it("nextStep with rooms reopen opens no room when the partner's server does not say which bans it has [RDM-1]", async (t) => {
     const rooms = scriptedRooms(kept("!a", "unknown"));
     const { context, repository } = await readmission(t, rooms);
     await openReadmission(context, OPEN);
@@ -323,7 +323,7 @@ describe("readmission", () => {
     assert.deepEqual([other.proved, rooms.replaced], [true, ["!a"]]);
   });
 
-  it("a plane that was closed again, or a containment, stops the walk until somebody has looked [RDM-1]", async (t) => {
+  it("nextStep refuses when a proved plane was closed again, or the partner is contained [RDM-1]", async (t) => {
     const { context, repository, federation } = await readmission(t);
     await openReadmission(context, OPEN);
     await nextStep(context, PARTNER);
@@ -339,7 +339,7 @@ describe("readmission", () => {
     await refusedBy("closed_again", nextStep(context, PARTNER));
   });
 
-  it("no plane opens while a removal is walked, and after it another re-admission is opened [RDM-1]", async (t) => {
+  it("nextStep opens no plane while a removal runs, and after it another re-admission is needed [RDM-1]", async (t) => {
     const { context, repository, clock } = await readmission(t);
     const now = () => new Date(clock.now()).toISOString();
     await openReadmission(context, OPEN);
@@ -358,7 +358,7 @@ describe("readmission", () => {
     assert.equal((await nextStep(context, PARTNER)).plane, "transport");
   });
 
-  it("a removal that was ended before it began leaves a re-admission as it was [RDM-1]", async (t) => {
+  it("a removal that was aborted before its first stage leaves a re-admission as it was [RDM-1]", async (t) => {
     const { context, clock } = await readmission(t);
     await openReadmission(context, OPEN);
     await clock.sleep(1_000);
@@ -369,7 +369,7 @@ describe("readmission", () => {
     assert.equal((await nextStep(context, PARTNER)).plane, "transport");
   });
 
-  it("the plan shows each step's difference and its rooms, and changes nothing [RDM-1]", async (t) => {
+  it("planReadmission shows each step's difference and its rooms, and changes nothing [RDM-1]", async (t) => {
     const { context, repository, parts } = await readmission(t, scriptedRooms(kept("!a")));
     await openReadmission(context, OPEN);
     await nextStep(context, PARTNER);
@@ -387,7 +387,7 @@ describe("readmission", () => {
     assert.deepEqual([await repository.head(), parts.applied], [head, []]);
   });
 
-  it("after a second removal the partner comes back again, and what was pinned in between is retired too [RDM-1]", async (t) => {
+  it("openReadmission after a second removal retires what was pinned in between as well [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     await openReadmission(context, OPEN);
     await walkAll(context);

@@ -63,7 +63,7 @@ after(async () => {
 });
 
 describe("containing and restoring a partner", () => {
-  it("planes 5, 4, 2 and 3 close in this order under traffic, each seen from outside [CON-1]", () => {
+  it("contain closes planes 5, 4, 2 and 3 in this order under traffic, as observed from outside [CON-1]", () => {
     const { planes } = contained.acted as unknown as Walked;
     assert.deepEqual(
       planes.map(({ plane, done }) => [plane, done]),
@@ -93,7 +93,7 @@ describe("containing and restoring a partner", () => {
     );
   });
 
-  it("nothing gets through once its plane is closed, what people do neither [CON-1]", () => {
+  it("no attempt passes once its plane is closed, made by a program or by a person [CON-1]", () => {
     const watched = contained.observed.filter(({ plane }) => plane !== null && plane !== "transport");
     assert.equal(watched.length, 8);
     for (const { kind: name, lastRefusal, lastPass } of watched) {
@@ -102,7 +102,7 @@ describe("containing and restoring a partner", () => {
     }
   });
 
-  it("each refusal has the code that it is specified to have [CON-1]", () => {
+  it("each refusal has the code that the specification names [CON-1]", () => {
     const code = (name: string) => {
       const { firstRefusal } = kind(name);
       return [firstRefusal?.layer, firstRefusal?.status];
@@ -123,7 +123,7 @@ describe("containing and restoring a partner", () => {
       assert.ok(outside.some((item) => item.plane === plane && item.verdict === "closed"));
   });
 
-  it("no program of A is restarted, and the transport stays open so that bans still arrive [CON-1]", () => {
+  it("contain restarts no program of A, and leaves the transport open so that bans arrive [CON-1]", () => {
     assert.deepEqual(contained.programs.restarted, []);
     for (const program of ["homeserver", "gateway", "envoy"]) {
       assert.ok(contained.programs.after[program] !== null, program);
@@ -133,7 +133,7 @@ describe("containing and restoring a partner", () => {
     assert.ok(passed > 0 && refused === 0);
   });
 
-  it("B's own federation with others is untouched: messages with D cross both ways, to the end [CON-1]", () => {
+  it("contain leaves B's federation with D untouched [CON-1]", () => {
     for (const name of ["message to org-d", "message from org-d"]) {
       const { lastPass, refused, unclear } = kind(name);
       assert.deepEqual([refused, unclear], [0, 0], name);
@@ -142,13 +142,13 @@ describe("containing and restoring a partner", () => {
     }
   });
 
-  it("while B is contained its people are out of private rooms as well, and the status says so [CON-1]", async () => {
+  it("the status reports B's people out of private rooms while B is contained [CON-1]", async () => {
     assert.equal(await membership(person("org-b", 1).userId), "ban");
     assert.equal(await membership(person("org-b", 2).userId), "ban");
     assert.match(await fed.good("fed:break-glass", "status"), /^org-b +org-b\.test:\d+ +/m);
   });
 
-  it("a restore invites B's people again; they accept, and a question is answered again [CON-1]", async () => {
+  it("restore invites B's people again, and a question is answered once they accept [CON-1]", async () => {
     const restored: Restored = JSON.parse(await fed.good("fed:break-glass", "restore", "org-b", "--json"));
     assert.deepEqual(restored.problems, []);
     assert.deepEqual(restored.programs.restarted, []);
@@ -179,7 +179,7 @@ describe("containing and restoring a partner", () => {
     );
   });
 
-  it("fed:evidence-pack writes a pack of the night, and every digest of it is right [EVD-1]", async () => {
+  it("fed:evidence-pack writes a pack whose digests are all right [EVD-1]", async () => {
     const lines = (await fed.good("fed:evidence-pack", "org-b", "--since", "1h")).trimEnd().split("\n");
     assert.equal(lines.at(-1), "Every digest is that of what it stands for.");
     assert.deepEqual(lines.slice(0, 2).map(existsSync), [true, true]);

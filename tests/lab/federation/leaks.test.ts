@@ -388,12 +388,12 @@ function tableOf(measured: readonly Row[]): string {
   return `${lines.join("\n")}\n`;
 }
 
-describe("what crosses through a neutral third server", () => {
+describe("leaks through a neutral third server", () => {
   before(async () => {
     rows = await Measurement.run();
   });
 
-  it("without any measure everything crosses [OFF-4]", () => {
+  it("every event crosses when no plane is closed [OFF-4]", () => {
     for (const column of [
       "partner_to_target",
       "target_to_partner",
@@ -414,7 +414,7 @@ describe("what crosses through a neutral third server", () => {
     each("border", "history_from_target", "yes");
   });
 
-  it("the whitelist alone stops what comes directly, and lets everything through by way of a third server [OFF-4]", () => {
+  it("the whitelist alone stops direct events, and lets relayed ones through [OFF-4]", () => {
     each("transport", "partner_to_target", "no");
     each("transport", "target_to_partner", "no");
     each("transport", "partner_to_target_via_third", "yes");
@@ -424,7 +424,7 @@ describe("what crosses through a neutral third server", () => {
     each("transport", "history_from_third", "yes");
   });
 
-  it("an ACL without bans goes on sending to the partner, and single events are given to it [OFF-4]", () => {
+  it("an ACL without bans lets events go to the partner, and serves it single events [OFF-4]", () => {
     each("acl", "partner_to_target", "no");
     each("acl", "partner_state_via_third", "no");
     each("acl", "target_to_partner", "yes");
@@ -432,27 +432,27 @@ describe("what crosses through a neutral third server", () => {
     each("acl", "history_from_third", "yes");
   });
 
-  it("a ban and then an ACL close a room whole, unless the partner's user has made it [OFF-4]", () => {
+  it("a ban and then an ACL close a room, unless the partner's user has made it [OFF-4]", () => {
     for (const column of COLUMNS) each("ban_acl", column, "no", ["target", "witness"]);
     each("ban_acl", "target_to_partner", "yes", ["partner"]);
   });
 
-  it("without an ACL the partner's other people join through a third server [OFF-4]", () => {
+  it("a ban without an ACL lets the partner's other people join through a third server [OFF-4]", () => {
     each("no_acl", "join_via_third", "yes");
     each("no_acl", "history_from_third", "yes");
   });
 
-  it("the rooms plane alone closes every room, those that the partner's user made by new ones [OFF-4] [PLN-2]", () => {
+  it("the rooms plane alone closes every room, and replaces those that the partner's user made [OFF-4] [PLN-2]", () => {
     for (const column of COLUMNS) each("rooms", column, "no");
   });
 
-  it("nothing crosses in any room once the partner is contained or removed [OFF-4]", () => {
+  it("no event crosses in any room when the partner is contained or removed [OFF-4]", () => {
     for (const measure of ["contained", "all"] as const) {
       for (const column of COLUMNS) each(measure, column, "no");
     }
   });
 
-  it("the table in docs/reference/federation.md is what was measured [OFF-4]", () => {
+  it("the table in docs/reference/federation.md equals the measurement [OFF-4]", () => {
     const page = readFileSync(join(ROOT, "docs", "reference", "federation.md"), "utf8");
     const table = tableOf(rows);
     assert.ok(page.includes(table), `the page should show:\n${table}`);

@@ -36,14 +36,14 @@ async function control(t: TestContext, settings = {}) {
   return { ...opened, repository, file: () => fileReport(REPORT, DIGEST, opened.federation) };
 }
 
-describe("file report", () => {
-  it("a report is filed once [ABU-1]", async (t) => {
+describe("fileReport", () => {
+  it("fileReport commits a report once when it is filed twice [ABU-1]", async (t) => {
     const { file, repository } = await control(t);
     assert.deepEqual([(await file()).isNew, (await file()).isNew], [true, false]);
     assert.equal((await repository.list(await repository.requireHead(), ["records/abuse"])).length, 1);
   });
 
-  it("filing a report never signs what somebody pushed who may not [ABU-1]", async (t) => {
+  it("fileReport refuses to build on a head that may not be taken up [ABU-1]", async (t) => {
     const keys = temporaryFolder(t);
     const mine = signingKey(keys, "mine");
     const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
@@ -61,7 +61,7 @@ describe("file report", () => {
     assert.ok(desired?.registry.partners.every(({ name }) => name !== "evil"));
   });
 
-  it("a report whose commit would be refused is not filed, and says what to hint [ABU-1]", async (t) => {
+  it("fileReport refuses a commit that the reconciler would refuse, with a hint [ABU-1]", async (t) => {
     const keys = temporaryFolder(t);
     const mine = signingKey(keys, "mine");
     const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);

@@ -36,8 +36,8 @@ async function deployment(t: TestContext) {
   return { directory, repository, drawbridge };
 }
 
-describe("identity commands", () => {
-  it("the commands say by exit code and text where a re-admission stands [RDM-1]", async (t) => {
+describe("readmission and agent commands", () => {
+  it("the readmission commands report the state of a re-admission by exit code and text [RDM-1]", async (t) => {
     const { directory, drawbridge } = await deployment(t);
     const fresh = join(directory, "fresh.yaml");
     assert.equal((await drawbridge("readmission", "status", "lighthouse")).code, 2, "none was opened");
@@ -75,7 +75,7 @@ describe("identity commands", () => {
     assert.match(readmission.stages[0].revision, /^[0-9a-f]{40}$/);
   });
 
-  it("pin and withdraw say by exit code what kind of no it is [PRT-1]", async (t) => {
+  it("agent pin and agent withdraw report the kind of refusal by exit code [PRT-1]", async (t) => {
     const { directory, drawbridge } = await deployment(t);
     const { identity } = await cardKey("harbour-card-9");
     const jwk = join(directory, "new.jwk");
@@ -101,7 +101,7 @@ describe("identity commands", () => {
     );
   });
 
-  it("a card without a signature is refused as --old-card, and nothing is changed [PRT-1]", async (t) => {
+  it("agent pin refuses an --old-card without a signature, and changes nothing [PRT-1]", async (t) => {
     const { directory, repository, drawbridge } = await deployment(t);
     const head = await repository.requireHead();
     const card = join(directory, "card.json");

@@ -35,8 +35,8 @@ async function refusedBy(guard: Guard, work: () => Promise<unknown> | unknown): 
   );
 }
 
-describe("agent identity", () => {
-  it("a rotation clears the old key, signs by the new one alone, and proves both [PRT-1]", async (t) => {
+describe("changing an agent's identity", () => {
+  it("a rotation deletes the old key, signs by the new one alone, and proves both [PRT-1]", async (t) => {
     const { federation, parts, rotation, own, card, keyFile, repository, registryText } = await identities(t);
     const before = await repository.requireHead();
     const result = await rotateAgent(federation, parts, rotation);
@@ -90,7 +90,7 @@ describe("agent identity", () => {
     assert.ok(result.items.every(isIntact));
   });
 
-  it("planes 1 to 3 are the same before and after, by digest, and are said so in evidence [PRT-1]", async (t) => {
+  it("a change of identity leaves planes 1 to 3 unchanged and states their digests in evidence [PRT-1]", async (t) => {
     const { federation, parts, rotation, repository } = await identities(t);
     const before = await repository.requireHead();
     const result = await rotateAgent(federation, parts, rotation);
@@ -116,7 +116,7 @@ describe("agent identity", () => {
     );
   });
 
-  it("guard missing_key: a missing private key is refused while its public key is published [PRT-1]", async (t) => {
+  it("guard missing_key refuses a rotation without the private key while its public key is published [PRT-1]", async (t) => {
     const { federation, parts, rotation, keyFile, repository } = await identities(t);
     const before = await repository.requireHead();
     rmSync(keyFile);
@@ -128,7 +128,7 @@ describe("agent identity", () => {
     assert.equal(result.complete, true, "unless it is said to be lost");
   });
 
-  it("guard pinned_jwk: a key that is pinned already is never written over, nor its ID taken [PRT-1]", async (t) => {
+  it("guard pinned_jwk refuses a new key that is pinned already, or whose ID is in use [PRT-1]", async (t) => {
     const { federation, parts, rotation, own, weather, directory, card } = await identities(t);
     const before = card();
     for (const [name, text] of [
@@ -144,20 +144,20 @@ describe("agent identity", () => {
     assert.deepEqual(card(), before);
   });
 
-  it("guard other_key: a private key that is not the published one is not rotated [PRT-1]", async (t) => {
+  it("guard other_key refuses to rotate a private key that is not the published one [PRT-1]", async (t) => {
     const { federation, parts, rotation, keyFile } = await identities(t);
     writeFile(keyFile, (await cardKey("stranger")).text, 0o600);
     await refusedBy("other_key", () => rotateAgent(federation, parts, rotation));
   });
 
-  it("guard nothing_to_rotate: an agent without a public key has nothing to rotate [PRT-1]", async (t) => {
+  it("guard nothing_to_rotate refuses an agent without a public key [PRT-1]", async (t) => {
     const { federation, parts, rotation } = await identities(t);
     await refusedBy("nothing_to_rotate", () =>
       rotateAgent(federation, parts, { ...rotation, agent: "tide-tables" }),
     );
   });
 
-  it("guard staged_key: what lies where the new key is staged is never written over [PRT-1]", async (t) => {
+  it("guard staged_key refuses to overwrite another key where the new key is staged [PRT-1]", async (t) => {
     const { federation, parts, rotation, keyFile, repository, own } = await identities(t);
     const before = await repository.requireHead();
     const stranger = await cardKey("stranger");
@@ -176,7 +176,7 @@ describe("agent identity", () => {
     assert.match(readFileSync(keyFile, "utf8"), new RegExp(stranger.identity.jwk.x));
   });
 
-  it("a rotation cut off as its new key was staged goes on with that very key [PRT-1]", async (t) => {
+  it("a rotation that was cut off as its new key was staged continues with that key [PRT-1]", async (t) => {
     const { federation, parts, rotation, keyFile, card, own } = await identities(t);
     const begun = async (key: Key) =>
       writeRotation(federation.state, {
@@ -195,7 +195,7 @@ describe("agent identity", () => {
     assert.match(readFileSync(keyFile, "utf8"), new RegExp(cut.identity.jwk.x), "the key that was staged");
   });
 
-  it("a lost key of which no card is at hand leaves a rotation incomplete until one is shown [PRT-1]", async (t) => {
+  it("a rotation of a lost key stays incomplete until a card of the old key is given [PRT-1]", async (t) => {
     const { federation, parts, rotation, keyFile, cardFile, own } = await identities(t);
     rmSync(keyFile);
     const signed = await cardBy(own, "Handbook");
@@ -216,13 +216,13 @@ describe("agent identity", () => {
     assert.deepEqual([shown.complete, shown.notes], [true, []]);
   });
 
-  it("guard in_version_control: a private key below a work tree is refused [PRT-1]", async (t) => {
+  it("guard in_version_control refuses a private key below a work tree [PRT-1]", async (t) => {
     const { federation, parts, rotation, keyFile } = await identities(t);
     mkdirSync(join(dirname(keyFile), ".git"));
     await refusedBy("in_version_control", () => rotateAgent(federation, parts, rotation));
   });
 
-  it("guard retired_key: a key that was given up is refused at rotation, at pinning and by the registry [PRT-1]", async (t) => {
+  it("guard retired_key refuses a retired key at rotation, at pinning and in the registry [PRT-1]", async (t) => {
     const { federation, parts, rotation, own, weather, keyFile, directory, repository } = await identities(t);
     await rotateAgent(federation, parts, rotation);
     const again = join(directory, "secrets", "again.jwk");
@@ -245,7 +245,7 @@ describe("agent identity", () => {
     assert.ok(await repository.head());
   });
 
-  it("guard pinned_jwk: a pin is replaced only by the name of what stands there [PRT-1]", async (t) => {
+  it("guard pinned_jwk refuses to replace a pin unless --replaces names the present key [PRT-1]", async (t) => {
     const { federation, parts, repository } = await identities(t);
     const before = await repository.requireHead();
     const { identity } = await cardKey("lighthouse-card-2");
@@ -257,7 +257,7 @@ describe("agent identity", () => {
     assert.equal(await repository.head(), before);
   });
 
-  it("guard private_jwk: a file with a private key is no public identity [PRT-1]", async (t) => {
+  it("guard private_jwk refuses a file that holds a private key [PRT-1]", async (t) => {
     const { directory } = await identities(t);
     const { text } = await cardKey("careless");
     const file = join(directory, "careless.jwk");
@@ -267,7 +267,7 @@ describe("agent identity", () => {
     await refusedBy("private_jwk", () => readPublicIdentity(file, undefined));
   });
 
-  it("a new pin is one commit; the target counts only when the bridge has verified that very pin [PRT-1]", async (t) => {
+  it("a pin is one commit, and is proved only when the bridge has verified that pin [PRT-1]", async (t) => {
     const { federation, parts, weather, serve, decide, repository, registryText } = await identities(t);
     const before = await repository.requireHead();
     const fresh = await cardKey("lighthouse-card-2");
@@ -313,7 +313,7 @@ describe("agent identity", () => {
     return targetFingerprint(WEATHER, { cardUrl: CARD_URL, cardIdentity });
   }
 
-  it("a pin after the publisher's rotation is incomplete until a card of the old key is seen failing [PRT-1]", async (t) => {
+  it("a pin after the publisher's rotation stays incomplete until a card of the old key is observed to fail [PRT-1]", async (t) => {
     const { federation, parts, weather, serve, decide } = await identities(t);
     let told = "";
     const pin = async (key: Key, replaces: string, oldCard?: Buffer) => {
@@ -361,7 +361,7 @@ describe("agent identity", () => {
     assert.equal(result.items.find(({ probe }) => probe === "new_identity")?.verdict, "unknown");
   });
 
-  it("one agent is withdrawn alone, its pin retired, and the bridge must trust it no more [PRT-1]", async (t) => {
+  it("a withdrawal removes one pinned agent, retires its pin, and requires that the bridge trusts it no more [PRT-1]", async (t) => {
     const { federation, parts, weather, decide, repository } = await identities(t);
     const fingerprint = fingerprintOf(weather.identity);
     decide({ accepted: true, fingerprint });
@@ -379,7 +379,7 @@ describe("agent identity", () => {
     assert.deepEqual(partner.gateway?.invokes, ["docs-qa", "berth_planner"], "nothing else of it");
   });
 
-  it("an agent of ours is withdrawn from one partner on planes 5 and 4 alone [PRT-1]", async (t) => {
+  it("a withdrawal takes an agent of ours from one partner on planes 5 and 4 alone [PRT-1]", async (t) => {
     const { federation, parts, repository, folder } = await identities(t);
     const before = await repository.requireHead();
     const result = await withdrawAgent(federation, parts, { partner: "lighthouse", agent: "berth_planner" });

@@ -21,8 +21,8 @@ async function signedOnce(t: TestContext, partnersTrigger?: Trigger) {
   return { ...parties, text: readFileSync(file, "utf8") };
 }
 
-describe("passing on", () => {
-  it("a file of another run, of a stranger, or a forged one is refused by name, and changes nothing [OFF-3]", async (t) => {
+describe("exchange of statements", () => {
+  it("importStatements refuses a file of another run, of a stranger or a forged one by rule, and changes nothing [OFF-3]", async (t) => {
     const { a, b, text } = await signedOnce(t);
     const stranger = await signedOnce(t);
     const edited = (change: (file: Record<string, unknown>) => unknown) => {
@@ -69,7 +69,7 @@ describe("passing on", () => {
     await assert.rejects(importStatements(a.context, Buffer.from(text, "utf8")), RecordRefused);
   });
 
-  it("two runs that were opened for different reasons are told apart at the first file [OFF-3]", async (t) => {
+  it("importStatements refuses the first file when the two runs have different triggers [OFF-3]", async (t) => {
     const { directory, a, b, text } = await signedOnce(t, "planned_departure");
     const before = JSON.stringify(viewAt(b).statements);
     await assert.rejects(importStatements(b.context, Buffer.from(text, "utf8")), {
@@ -84,7 +84,7 @@ describe("passing on", () => {
     await assert.rejects(importStatements(a.context, readFileSync(back)), { code: "offboarding_blocked" });
   });
 
-  it("nothing is passed on before something is signed [OFF-3]", async (t) => {
+  it("exportStatements refuses when this organisation has signed nothing [OFF-3]", async (t) => {
     const { a } = await openParties(t);
     await assert.rejects(exportStatements(a.context), { code: "offboarding_blocked" });
   });

@@ -33,8 +33,8 @@ async function deployment(t: TestContext) {
   return { record, drawbridge, open };
 }
 
-describe("offboarding record", () => {
-  it("a record is begun, filled in field by field, and opens one run, however often [OFF-1]", async (t) => {
+describe("private record commands", () => {
+  it("offboarding open begins a record, and opens one run once every field is set, however often it is run [OFF-1]", async (t) => {
     const { record, drawbridge, open } = await deployment(t);
     const begun = await open("--kind", "full");
     assert.equal(begun.code, 5, begun.stderr);
@@ -73,7 +73,7 @@ describe("offboarding record", () => {
     assert.match(changed.stderr, /record\.classified/);
   });
 
-  it("a mail address and an unknown field are refused with exit code 2, and never printed [OFF-1]", async (t) => {
+  it("offboarding set refuses a mail address and an unknown field with exit code 2, and never prints the value [OFF-1]", async (t) => {
     const { record, drawbridge, open } = await deployment(t);
     await open();
     const before = readFileSync(record, "utf8");

@@ -8,8 +8,8 @@ import { openParties } from "../../../support/offboarding-parties.ts";
 
 const THEIRS = "!harbour:d.test";
 
-describe("rooms of others", () => {
-  it("a third party's room that lets the counterparty in is out of reach, and waived by name [OFF-2]", async (t) => {
+describe("rooms of third parties", () => {
+  it("a third party's room that lets the counterparty in is out of reach, and can be waived by name [OFF-2]", async (t) => {
     const { a, walk } = await openParties(t);
     await walk(2);
     a.answers.set("make_join", { subject: THEIRS, verdict: "open", status: 200, reason: "accepted" });
@@ -19,7 +19,7 @@ describe("rooms of others", () => {
     assert.deepEqual((await sign(a.context)).signed, ["room"]);
   });
 
-  it("a room of our own that lets the counterparty in is no matter of a waiver [OFF-2]", async (t) => {
+  it("a room of our own that lets the counterparty in cannot be waived [OFF-2]", async (t) => {
     const { a, walk } = await openParties(t);
     await walk(2);
     a.answers.set("make_join", { verdict: "open", status: 200, reason: "accepted" });

@@ -18,8 +18,8 @@ import { assertOneEnd } from "../../../support/offboarding-end.ts";
 import { openParties } from "../../../support/offboarding-parties.ts";
 import { driveToEnd, movesAt, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
 
-describe("walk", () => {
-  it("both walk the six stages in order, sign each other's, and hold one record that verifies [OFF-2]", async (t) => {
+describe("removal workflow", () => {
+  it("both organisations close six stages in order, countersign, and have one record that verifies [OFF-2]", async (t) => {
     const { directory, a, b, pass } = await openParties(t);
     for (const stage of STAGE_NAMES) {
       for (const side of [a, b]) {
@@ -48,7 +48,7 @@ describe("walk", () => {
     await assertOneEnd(directory, [a, b]);
   });
 
-  it("a plan shows what each remaining stage changes and restarts, and changes nothing [OFF-2]", async (t) => {
+  it("plan shows what each remaining stage changes and restarts, and changes nothing [OFF-2]", async (t) => {
     const { a, walk } = await openParties(t);
     const head = await a.federation.repository.head();
     const { stages } = await plan(a.context);
@@ -68,7 +68,7 @@ describe("walk", () => {
     assert.equal((await plan(a.context)).stages.length, 5);
   });
 
-  it("a step whose exit condition does not hold is not signed, and names probe, finding and hint [OFF-2]", async (t) => {
+  it("sign refuses a stage whose exit condition does not hold, with probe, finding and hint [OFF-2]", async (t) => {
     const { a } = await openParties(t);
     a.answers.set("invoke", { verdict: "open", status: 200, reason: "answered" });
     assert.equal((await next(a.context)).did, "not_proved");
@@ -93,7 +93,7 @@ describe("walk", () => {
     assert.deepEqual((await sign(a.context)).signed, ["a2a_stop"]);
   });
 
-  it("a plane that a commit opens between its proof and the signature is not signed for [OFF-2]", async (t) => {
+  it("sign refuses a stage when a commit has opened its plane since the proof [OFF-2]", async (t) => {
     const { a } = await openParties(t);
     await next(a.context);
     const { repository } = a.federation;
@@ -108,7 +108,7 @@ describe("walk", () => {
     assert.equal(viewAt(a).statements.envelopes.length, 0);
   });
 
-  it("what nobody has tried as the counterparty is not shown closed [OFF-2]", async (t) => {
+  it("next does not prove a stage that nobody has probed as the counterparty [OFF-2]", async (t) => {
     const { a } = await openParties(t, { fromOutside: false });
     const { did, progress } = await next(a.context);
     assert.equal(did, "not_proved");
@@ -123,7 +123,7 @@ describe("walk", () => {
     assert.match(open[0]?.hint ?? "", /--probe-config/);
   });
 
-  it("a border whose homeserver was restarted is measured anew [OFF-2]", async (t) => {
+  it("next measures from the new process when the homeserver was restarted during stage 4 [OFF-2]", async (t) => {
     const { a, walk } = await openParties(t);
     await walk(3);
     const { federation } = a;
@@ -143,7 +143,7 @@ describe("walk", () => {
     assert.equal((await next(a.context)).did, "proved");
   });
 
-  it("a plane that is opened by hand after its sign-off blocks completion, and is named [OFF-2]", async (t) => {
+  it("complete refuses, and names the plane, when a signed plane was opened by hand [OFF-2]", async (t) => {
     const { a, walk } = await openParties(t);
     await walk(6);
     assert.ok(movesAt(a).complete);
@@ -164,7 +164,7 @@ describe("walk", () => {
     );
   });
 
-  it("a stage that is signed and of which nothing is remembered blocks completion [OFF-2]", async (t) => {
+  it("complete refuses when the progress of a signed stage is gone [OFF-2]", async (t) => {
     const { a, walk } = await openParties(t);
     await walk(6);
     const run = findRun(a.federation.state);
@@ -173,7 +173,7 @@ describe("walk", () => {
     assert.equal(viewAt(a).completion.state, "none");
   });
 
-  it("of the other organisation nothing is stated that it has not signed [OFF-2]", async (t) => {
+  it("complete states nothing of the other organisation that it has not signed [OFF-2]", async (t) => {
     for (const [word, condition] of [
       ["check:federation", "static_tests_pass"],
       ["owner:", "owner_named"],
@@ -195,7 +195,7 @@ describe("walk", () => {
     }
   });
 
-  it("a plane that a commit has opened again blocks the completion of either side [OFF-2]", async (t) => {
+  it("complete and its countersignature refuse when a commit has opened a plane again [OFF-2]", async (t) => {
     const { a, b, pass, walk } = await openParties(t);
     await walk(6);
     const reopened = async (side: typeof a, other: string) => {
@@ -226,7 +226,7 @@ describe("walk", () => {
     assert.equal(viewAt(b).completion.state, "signed");
   });
 
-  it("what is out of reach blocks the signature until it is waived by name, and the waiver is signed [OFF-2]", async (t) => {
+  it("sign refuses a subject out of reach until it is waived by name, and the statement holds the waiver [OFF-2]", async (t) => {
     const { directory, a, b, walk } = await openParties(t);
     await walk(2);
     const room = "!lost:a.test";
@@ -255,7 +255,7 @@ describe("walk", () => {
     ]);
   });
 
-  it("an emergency contains planes 5, 4, 2 and 3 at once, then walks every stage [OFF-2]", async (t) => {
+  it("an emergency closes planes 5, 4, 2 and 3 at once, then proves every stage [OFF-2]", async (t) => {
     const { directory, a, b } = await openParties(t, { kind: "emergency" });
     const order = () =>
       readFileSync(join(a.parts, "order"), "utf8")
@@ -279,7 +279,7 @@ describe("walk", () => {
     await assertOneEnd(directory, [a, b]);
   });
 
-  it("an organisation goes ahead of the other's signatures only with a reason, which is signed [OFF-2]", async (t) => {
+  it("next skips a missing countersignature only for a reason, which the statement holds [OFF-2]", async (t) => {
     const { directory, a, b } = await openParties(t);
     assert.equal((await next(a.context)).stage, "a2a_stop");
     assert.equal((await next(a.context)).did, "idle");
@@ -299,7 +299,7 @@ describe("walk", () => {
     );
   });
 
-  it("a reason to go ahead that no statement can hold is refused, and the run stays as it was [OFF-2]", async (t) => {
+  it("next refuses a reason that no statement can hold, and leaves the run as it was [OFF-2]", async (t) => {
     const { a } = await openParties(t);
     await next(a.context);
     const head = await a.federation.repository.head();
@@ -315,7 +315,7 @@ describe("walk", () => {
     assert.deepEqual((await sign(a.context)).signed, ["a2a_stop", "a2a_discovery"]);
   });
 
-  it("what an organisation does not have is stated as that, with what shows it [OFF-2]", async (t) => {
+  it("a stage states a part that the organisation does not have, with its evidence [OFF-2]", async (t) => {
     const { directory, a, b } = await openParties(t, { lacks: { [B]: ["card", "gateway"] } });
     await driveToEnd(directory, [a, b]);
     await assertOneEnd(directory, [a, b]);
@@ -345,7 +345,7 @@ describe("walk", () => {
     assert.equal(findRun(a.federation.state).ended?.how, "completed");
   });
 
-  it("a partial removal closes nothing that the private record does not name [PRT-1]", async (t) => {
+  it("a partial removal refuses to close an agent that the private record does not name [PRT-1]", async (t) => {
     const { a } = await openParties(t, { kind: "partial" });
     const named = a.facts.agents;
     const files = ["gateway/invocation.yaml", "card/agents.yaml"];
@@ -366,7 +366,7 @@ describe("walk", () => {
     assert.equal((await next(a.context)).did, "proved");
   });
 
-  it("an agent that a commit adds while a partial removal waits to commit is not closed unnamed [PRT-1]", async (t) => {
+  it("a partial removal refuses an agent that a commit has added while it waited to commit [PRT-1]", async (t) => {
     const { a } = await openParties(t, { kind: "partial" });
     const { repository, state } = a.federation;
     const file = "registry/partners/b.yaml";
@@ -390,7 +390,7 @@ describe("walk", () => {
     assert.equal(await repository.head(), head, "nothing was committed");
   });
 
-  it("an aborted run leaves closed what it closed, says so, and makes room for another [OFF-2]", async (t) => {
+  it("abort leaves planes closed, reports them, and allows another run [OFF-2]", async (t) => {
     const { a, walk } = await openParties(t);
     await walk(2);
     await assert.rejects(openRunAt(a), { code: "usage" });

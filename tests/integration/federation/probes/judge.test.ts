@@ -55,8 +55,8 @@ const REFUSED = item({
   ...{ layer: "room_acl", reason: "server_banned" },
 });
 
-describe("judge", () => {
-  it("a room that the partner's own server has given up contradicts no open plane [OFF-4]", () => {
+describe("judge and its report", () => {
+  it("judge accepts a room that the partner's own server has given up when the plane is open [OFF-4]", () => {
     const { entry, desired } = sample();
     const givenUp = item({
       ...{ plane: "rooms", probe: "remote_join_via_witness", verdict: "closed" },
@@ -67,7 +67,7 @@ describe("judge", () => {
     assert.equal(found.items[0]?.outcome, "nobody_there");
   });
 
-  it("nobody being in a room contradicts no open plane, and a refusal does [OFF-4]", () => {
+  it("judge accepts a room without members when the plane is open, and no refusal [OFF-4]", () => {
     const { entry, desired } = sample();
     const found = judge(NOBODY, desired, entry, ["rooms"]);
     assert.equal(found.holds, true);
@@ -91,7 +91,7 @@ describe("judge", () => {
     );
   });
 
-  it("what was not tried is told in a line for each reason, with the rooms where it was not tried [OFF-4]", () => {
+  it("probeSummary lists what was not tried in one line per reason, with the rooms [OFF-4]", () => {
     const { entry, desired } = sample(["rooms"]);
     const untried = (probe: string, subject: string | null, reason = "not_configured:witness") =>
       item({ ...{ plane: "rooms", probe, subject, verdict: "unknown", layer: "none" }, reason });
@@ -112,7 +112,7 @@ describe("judge", () => {
     );
   });
 
-  it("a closed plane needs an item that shows it closed, and one that is open contradicts it [OFF-4]", () => {
+  it("judge requires an item that shows a closed plane closed, and none that shows it open [OFF-4]", () => {
     const { entry, desired } = sample(["rooms", "border"]);
     const closed = judge(NOBODY, desired, entry, ["rooms"]);
     assert.deepEqual(
@@ -151,7 +151,7 @@ describe("judge", () => {
     return items.filter(({ probe }) => probe === "may_ask").map(({ verdict, reason }) => [verdict, reason]);
   }
 
-  it("whether a partner's people may ask is told by the file that the bridge has in force [PLN-4]", async (t) => {
+  it("the card plane's probe reports whether a partner may ask by the file that the bridge has in force [PLN-4]", async (t) => {
     assert.deepEqual(await mayAsk(t, [], "right"), [["open", "in_agents_file"]]);
     assert.deepEqual(await mayAsk(t, ["card"], "right"), [["closed", "not_in_agents_file"]]);
     assert.deepEqual(await mayAsk(t, ["card"], "behind"), [["unknown", "not_in_force"]]);

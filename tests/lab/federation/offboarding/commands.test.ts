@@ -39,8 +39,8 @@ const FILLED: Readonly<Record<string, unknown>> = {
   "readmission.conditions": [],
 };
 
-describe("commands", () => {
-  it("two operators walk a removal by their command lines, and status says whose turn it is [OFF-2]", async (t) => {
+describe("offboarding commands", () => {
+  it("two operators complete a removal on the command line, and status reports whose turn it is [OFF-2]", async (t) => {
     const directory = temporaryFolder(t);
     await makeParties(directory);
     const transcript: string[] = [];

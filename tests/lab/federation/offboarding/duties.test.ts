@@ -199,7 +199,7 @@ const everything = () => ({
   ],
 });
 
-describe("duties", () => {
+describe("data duties on a real homeserver", () => {
   it("the residual statement counts the partner's events by room, its keys, and who still shares rooms [OFF-4]", async () => {
     const { b, c } = federation.servers;
     for (const countsRows of [false, true]) {
@@ -218,7 +218,7 @@ describe("duties", () => {
     }
   });
 
-  it("a dry run shows what would go, and deletes nothing [OFF-2]", async () => {
+  it("a dry run shows what would be purged, and deletes nothing [OFF-2]", async () => {
     const { context, run } = deployment("dry", { ...everything(), quarantinedMedia: "keep" }, false);
     const plan = await dryRun(context, run);
     assert.deepEqual(plan.media.files, [{ mediaId: files.plain, quarantined: false }]);
@@ -261,7 +261,7 @@ describe("duties", () => {
     assert.deepEqual(readDutiesEvidence(run), []);
   });
 
-  it("a purge deletes what was shown and nothing else, goes on after a cut, and proves it by counts [OFF-2]", async () => {
+  it("a purge deletes exactly what was shown, continues after an interruption, and proves it by counts [OFF-2]", async () => {
     const { a, b } = federation.servers;
     const { context, run } = deployment("purge", everything(), true);
     const plan = await dryRun(context, run);
@@ -324,7 +324,7 @@ describe("duties", () => {
     assert.deepEqual(readDutiesEvidence(run), items);
   });
 
-  it("a purge killed by SIGKILL at each of its steps goes on, ends the same, and is evidenced once [OFF-2]", async (t) => {
+  it("a purge killed at each of its steps continues, ends the same, and states its evidence once [OFF-2]", async (t) => {
     const { b } = federation.servers;
     const { shared, media } = await sharedWithB(4);
     const [whole, history, second, kept] = shared;

@@ -152,7 +152,7 @@ describe("kept rooms", () => {
       assert.deepEqual(came, [], "the ghost has sent its device something");
     }
 
-    it("while the partner is removed its rooms are kept read-only, it is out of them, and its device gets no key of what a ghost says there [ENC-7] [RDM-1]", async () => {
+    it("a removed partner is out of the kept read-only rooms, and its device gets no key of what a ghost says there [ENC-7] [RDM-1]", async () => {
       const [ours, theirs] = [person("org-a"), person("org-b")];
       unclosable = await ours.createRoom({
         ...{
@@ -206,7 +206,7 @@ describe("kept rooms", () => {
       }
     });
 
-    it("reopened, its rooms give back what was said meanwhile, counted truthfully, and a question is answered [RDM-1]", async () => {
+    it("a reopened room returns what was said meanwhile, counted exactly, and a question is answered [RDM-1]", async () => {
       const { code, stdout, stderr } = await fed.task("fed:readmit", "--rooms", "reopen", "--json");
       assert.equal(code, 0, stderr);
       const { answered, reopened, rooms, choice } = JSON.parse(stdout) as Readmitted;
@@ -252,7 +252,7 @@ describe("kept rooms", () => {
       assert.ok(counted.cameIn >= 2 && counted.readBack >= 1, JSON.stringify(counted));
     });
 
-    it("cut in the wrong order and signed to its end by both, rooms whose memberships cannot be repaired are named, and replaced [RDM-1]", async () => {
+    it("a re-admission names and replaces rooms whose memberships cannot be repaired after planes were closed in the wrong order [RDM-1]", async () => {
       const operator = new Operator(lab, "org-a");
       const [ours, theirs] = [person("org-a"), person("org-b")];
       await declareRooms(lab, "keep");

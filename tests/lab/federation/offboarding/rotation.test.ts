@@ -174,8 +174,8 @@ class Asking {
   }
 }
 
-describe("rotation", () => {
-  it("the publisher rotates, the consumer pins, and no question is lost meanwhile [PRT-1]", async (t) => {
+describe("rotation of an agent's key", () => {
+  it("a rotation and the consumer's pin lose no question meanwhile [PRT-1]", async (t) => {
     const before = await planesOneToThree();
     writeFileSync(cardFile, await served());
     writeFileSync(oldCard, await served());
@@ -219,7 +219,7 @@ describe("rotation", () => {
     assert.deepEqual(await planesOneToThree(), before);
   });
 
-  it("whoever still has the old key is believed neither under its name nor under the new one's [PRT-1]", async () => {
+  it("a card by the old key is refused under its own key ID and under the new one [PRT-1]", async () => {
     const key = readFileSync(keyFile, "utf8");
     for (const [keyId, reason] of [
       ["org-b-card-1", "key_not_pinned"],
@@ -240,7 +240,7 @@ describe("rotation", () => {
     }
   });
 
-  it("a second rotation is pinned by what the first pin has kept [PRT-1]", async () => {
+  it("a second rotation is proved by the card that the first pin has kept [PRT-1]", async () => {
     await ends(5, B, ...rotate("org-b-card-3"));
     await signWith("org-b-card-3");
     await ends(0, B, ...rotate("org-b-card-3"));
@@ -252,7 +252,7 @@ describe("rotation", () => {
     );
   });
 
-  it("every guard of a rotation refuses by its name, and nothing is changed [PRT-1]", async () => {
+  it("every guard of a rotation refuses by its name, and changes nothing [PRT-1]", async () => {
     const repositories = COMPLETE_ORGANISATIONS.map((name) => paths(name).controlRepository);
     await changeRegistry(lab.lab, B, "Offer an agent that has no key yet", (registry) => {
       const file = "registry/organisation.yaml";
@@ -308,7 +308,7 @@ describe("rotation", () => {
     assert.equal(readFileSync(keyFile, "utf8"), key);
   });
 
-  it("an agent is withdrawn from one partner, and no other agent stops [PRT-1]", async () => {
+  it("a withdrawal from one partner stops no other agent [PRT-1]", async () => {
     const before = await planesOneToThree();
     const roomsOf = (from: CompleteOrganisation, publisher: CompleteOrganisation) =>
       questions.rooms(1, from, publisher);

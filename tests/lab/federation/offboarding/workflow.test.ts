@@ -14,7 +14,7 @@ import { Fed } from "../../../support/lab-session.ts";
 /** In the order of the record. */
 const STAGES = STAGE_NAMES.flatMap((stage) => [`org-a ${stage}`, `org-b ${stage}`]);
 
-describe("walk", () => {
+describe("removal and re-admission in the lab", () => {
   describe("two operators", () => {
     let fed: Fed;
     const removals: Offboarded[] = [];
@@ -34,7 +34,7 @@ describe("walk", () => {
       return seen;
     }
 
-    it("a removal closes every plane on both sides, in order, while nobody else loses a message [OFF-2]", async () => {
+    it("a removal closes every plane on both sides in order, and nobody else loses a message [OFF-2]", async () => {
       const { stages, attempts, neighbours, programs } = await remove("PARTNER=org-b");
       assert.deepEqual(
         stages.map(({ organisation, stage }) => `${organisation} ${stage}`),
@@ -58,7 +58,7 @@ describe("walk", () => {
       for (const { restarted } of Object.values(programs)) assert.deepEqual(restarted, ["homeserver"]);
     });
 
-    it("both organisations signed the record, and two verifiers accept it [OFF-3]", () => {
+    it("the record is signed by both organisations, and two verifiers accept it [OFF-3]", () => {
       const [removal] = removals;
       assert.ok(removal !== undefined);
       const { record, verified } = removal;
@@ -82,13 +82,13 @@ describe("walk", () => {
       assert.equal(verifyRecord(altered, trust).verified, false);
     });
 
-    it("who is removed is not removed again [OFF-2]", async () => {
+    it("fed:offboard refuses a partner that is removed already [OFF-2]", async () => {
       const { code, stderr } = await fed.task("fed:offboard");
       assert.equal(code, 2, stderr);
       assert.match(stderr, /org-b is removed already/);
     });
 
-    it("a partner comes back plane by plane, and its people's questions are answered again [RDM-1]", async () => {
+    it("a re-admission opens plane by plane, and questions are answered again [RDM-1]", async () => {
       const { planes, answered } = JSON.parse(await fed.good("fed:readmit", "--json")) as Readmitted;
       assert.equal(planes.length, 10);
       assert.deepEqual(
@@ -104,7 +104,7 @@ describe("walk", () => {
       assert.deepEqual(again.planes, []);
     });
 
-    it("the partner that came back is removed again, in an emergency [OFF-2]", async () => {
+    it("an emergency removes the re-admitted partner again [OFF-2]", async () => {
       const { record, verified, run } = await remove("PARTNER=org-b", "--emergency");
       assert.ok(verified.drawbridge && verified.foreign);
       assert.notEqual(run, removals[0]?.run);

@@ -22,8 +22,8 @@ const REPORT = {
 
 const bytes = (value: unknown) => Buffer.from(typeof value === "string" ? value : JSON.stringify(value));
 
-describe("abuse report", () => {
-  it("a report of references is taken, and has one digest however it is written [ABU-1]", () => {
+describe("readReport", () => {
+  it("readReport accepts a report of references, with one digest however it is written [ABU-1]", () => {
     const one = readReport(bytes(REPORT));
     const other = readReport(
       bytes(JSON.stringify(Object.fromEntries(Object.entries(REPORT).reverse()), null, 4)),
@@ -33,7 +33,7 @@ describe("abuse report", () => {
     assert.notEqual(one.digest, readReport(bytes({ ...REPORT, severity: "low" })).digest);
   });
 
-  it("content is refused wherever it stands, and the refusal does not repeat it [ABU-1]", () => {
+  it("readReport refuses content in any field, and does not repeat it [ABU-1]", () => {
     const canary = "harbour-canary";
     const spoiled = [
       { ...REPORT, evidence_refs: [canary] },
@@ -56,7 +56,7 @@ describe("abuse report", () => {
     }
   });
 
-  it("nobody reports himself, nothing may be missing, and all problems come at once [ABU-1]", () => {
+  it("readReport refuses a report about the reporter, and lists every missing field at once [ABU-1]", () => {
     const own = readReport(bytes({ ...REPORT, subject: REPORT.reporter }));
     assert.deepEqual(own.problems, ["subject.server_name: is the reporter's own"]);
     for (const field of Object.keys(REPORT)) {
@@ -70,7 +70,7 @@ describe("abuse report", () => {
     ]);
   });
 
-  it("random bytes and hostile JSON neither fail nor pass [ABU-1]", () => {
+  it("readReport refuses random bytes and hostile JSON without throwing [ABU-1]", () => {
     fc.assert(
       fc.property(fc.uint8Array(), (random) => {
         assert.ok(readReport(random).problems !== undefined);
@@ -86,7 +86,7 @@ describe("abuse report", () => {
     assert.ok(readReport(Buffer.alloc(300_000, "[")).problems !== undefined);
   });
 
-  it("the schema in the registry says what is taken [ABU-1]", () => {
+  it("the schema in the registry accepts what readReport accepts [ABU-1]", () => {
     const schema = JSON.parse(abuseReportSchema());
     assert.equal(schema.$id, "svc.federation.abuse-report.v1");
     assert.equal(schema.additionalProperties, false);

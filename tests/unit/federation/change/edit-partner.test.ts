@@ -5,8 +5,8 @@ import fc from "fast-check";
 import { parse } from "yaml";
 import { setContained, setPlane } from "../../../../src/federation/change/edit-partner.ts";
 
-describe("edit partner", () => {
-  it("the flag is set in place, and every other byte stays [CON-1]", () => {
+describe("setContained and setPlane", () => {
+  it("setContained sets the flag in place, and leaves every other byte [CON-1]", () => {
     const cases: readonly (readonly [string, string])[] = [
       [
         "# Ours.\nversion: 1\ncontained:   false   # until when?\nazp: 'b'\n",
@@ -34,12 +34,12 @@ describe("edit partner", () => {
     for (const [before, after] of cases) assert.equal(setContained(before, true), after);
   });
 
-  it("containing and restoring gives back what was there [CON-1]", () => {
+  it("setContained restores the text when it is set and reset [CON-1]", () => {
     const text = "# a\nversion: 1\nclassification: internal   # b\ncontained: false # c\nazp: b\n";
     assert.equal(setContained(setContained(text, true), false), text);
   });
 
-  it("whatever else a file holds means the same afterwards [CON-1]", () => {
+  it("setContained leaves the meaning of everything else, whatever a file holds [CON-1]", () => {
     const line = fc.constantFrom(
       "azp: b",
       "issuer: https://b.test # x",
@@ -73,7 +73,7 @@ describe("edit partner", () => {
     );
   });
 
-  it("a plane is closed in place, and every other byte stays [OFF-2]", () => {
+  it("setPlane closes a plane in place, and leaves every other byte [OFF-2]", () => {
     const cases: readonly (readonly [string, string])[] = [
       [
         "# Ours.\nplanes:\n    gateway:  open  # since May\n    card: open\nazp: 'b'\n",
@@ -100,7 +100,7 @@ describe("edit partner", () => {
     for (const [before, after] of cases) assert.equal(setPlane(before, "gateway", "closed"), after);
   });
 
-  it("closing and opening a plane means that one plane alone, however the file is laid out [OFF-2]", () => {
+  it("setPlane changes one plane alone, whatever the layout of the file [OFF-2]", () => {
     const layouts = fc.constantFrom(
       "",
       "planes: {}\n",

@@ -90,8 +90,8 @@ function body(): EvidencePackBody {
   };
 }
 
-describe("evidence", () => {
-  it("of each stream the partner's lines in the window are taken, each with the digest of the line [EVD-1]", async (t) => {
+describe("evidence packs and record streams", () => {
+  it("collectStream takes the partner's lines in the window, each with the digest of the line [EVD-1]", async (t) => {
     const folder = temporaryFolder(t);
     for (const stream of STREAM_NAMES) {
       const line = LINES[stream];
@@ -121,7 +121,7 @@ describe("evidence", () => {
     }
   });
 
-  it("a stream that is not there, or not this deployment's, is said to be so [EVD-1]", async (t) => {
+  it("collectStream reports a stream that is absent or not operated [EVD-1]", async (t) => {
     const folder = temporaryFolder(t);
     const absent = await collectStream("bridge_audit", join(folder, "none.jsonl"), PARTNER, WINDOW);
     assert.equal(absent.summary.state, "absent");
@@ -132,7 +132,7 @@ describe("evidence", () => {
     assert.equal((await collectStream("bridge_audit", folder, PARTNER, WINDOW)).summary.state, "unreadable");
   });
 
-  it("a line with anything outside its schema is counted and nothing of it is included [EVD-1] [AUD-2]", async (t) => {
+  it("collectStream counts a line outside its schema, and includes nothing of it [EVD-1] [AUD-2]", async (t) => {
     const folder = temporaryFolder(t);
     const canary = "the tide table of the harbour";
     for (const stream of STREAM_NAMES) {
@@ -152,7 +152,7 @@ describe("evidence", () => {
     }
   });
 
-  it("whatever bytes a stream holds, reading it neither fails nor lets a line in that does not fit [EVD-1]", async (t) => {
+  it("collectStream neither fails on random bytes nor includes a line that does not fit [EVD-1]", async (t) => {
     const file = join(temporaryFolder(t), "stream.jsonl");
     const piece = fc.oneof(fc.string(), fc.json(), fc.constant(JSON.stringify(violation)), fc.constant("\n"));
     await fc.assert(
@@ -167,7 +167,7 @@ describe("evidence", () => {
     );
   });
 
-  it("a change anywhere in a pack is told by a digest, and an unknown member by the schema [EVD-1]", () => {
+  it("packProblems finds a change anywhere in a pack by a digest, and an unknown member by the schema [EVD-1]", () => {
     const item = evidenceItem({
       schema: "svc.federation.evidence_item.v1",
       ...{ plane: "transport", partner: PARTNER.serverName, probe: "federation_send", vantage: "partner" },
@@ -192,7 +192,7 @@ describe("evidence", () => {
     assert.ok(packProblems("nothing").length > 0);
   });
 
-  it("both limits stand in every pack and on its page, and cannot be left out or reworded [EVD-1]", () => {
+  it("every pack and its page hold both limits, which cannot be left out or reworded [EVD-1]", () => {
     const pack = sealPack(body());
     const page = renderPage(pack);
     assert.match(page, /does not retract history that was replicated/);
@@ -202,7 +202,7 @@ describe("evidence", () => {
     assert.throws(() => sealPack({ ...body(), limits }), RangeError);
   });
 
-  it("a leak is denied only where every attempt was refused, and never where nobody tried [OFF-4]", () => {
+  it("leakRows denies a leak only where every attempt was refused, and never where nobody tried [OFF-4]", () => {
     const found = (probe: string, verdict: "open" | "closed" | "unknown", layer = "homeserver") =>
       evidenceItem({
         schema: "svc.federation.evidence_item.v1",
@@ -227,7 +227,7 @@ describe("evidence", () => {
     assert.deepEqual([cells.partner_to_target, cells.target_to_partner], ["not_tried", "not_tried"]);
   });
 
-  it("what the rows say together names what crosses, what nobody could tell and what nobody tried [OFF-4]", () => {
+  it("leakSummary names what crosses, what is unknown and what nobody tried [OFF-4]", () => {
     const closed = Object.fromEntries(
       Object.keys(leakCells([])).map((column) => [column, "no"]),
     ) as ReturnType<typeof leakCells>;

@@ -25,8 +25,8 @@ const matrix = (status: number, errcode?: string, error?: string) => ({
   body: { ...(errcode === undefined ? {} : { errcode }), ...(error === undefined ? {} : { error }) },
 });
 
-describe("probe answers", () => {
-  it("a token endpoint that refuses the client is closed, one that refuses the request is unknown [OFF-4]", () => {
+describe("answers of real parts", () => {
+  it("readTokenAnswer says closed when the client is refused, and unknown when the request is [OFF-4]", () => {
     const verdicts = [
       [json(200, { access_token: "t" }), "open", "token_issued"],
       [json(401, { error: "invalid_client" }), "closed", "invalid_client"],
@@ -42,7 +42,7 @@ describe("probe answers", () => {
     }
   });
 
-  it("an invocation is closed by the gateway's own refusals, and open once the agent or the quota answers [OFF-4]", () => {
+  it("readInvokeAnswer says closed for the gateway's refusals, and open when the agent or the quota answers [OFF-4]", () => {
     const verdicts = [
       [plain(403, "RBAC: access denied"), "closed", "gateway", "rbac_access_denied"],
       [plain(401, "Jwt is missing"), "closed", "gateway", "jwt_missing"],
@@ -64,7 +64,7 @@ describe("probe answers", () => {
     assert.equal(readCardAnswer(plain(503)).verdict, "unknown");
   });
 
-  it("transport, border, room ACL, ban and the room's own rules are told apart [OFF-4]", () => {
+  it("homeserverRefusal distinguishes transport, border, room ACL, ban and the room's own rules [OFF-4]", () => {
     const answers = [
       [matrix(403, "M_FORBIDDEN", "Federation denied with b.test."), "closed", "transport"],
       [matrix(403, "M_FORBIDDEN", "Server is banned from room"), "closed", "room_acl"],
@@ -86,7 +86,7 @@ describe("probe answers", () => {
     }
   });
 
-  it("whatever an answer holds, only a refusing status is closed and no text of it goes on [OFF-4]", () => {
+  it("the readers say closed only for a refusing status, and pass on no text of an answer [OFF-4]", () => {
     const status = fc.integer({ min: 100, max: 599 });
     fc.assert(
       fc.property(status, fc.string(), fc.string(), (code, text, contentType) => {
@@ -105,7 +105,7 @@ describe("probe answers", () => {
     );
   });
 
-  it("what was not answered, or not tried, is unknown with its reason [OFF-4]", async () => {
+  it("observe says unknown with the reason when there was no answer or no attempt [OFF-4]", async () => {
     const clock = new ManualClock(0);
     const about = {
       plane: "gateway",
@@ -125,7 +125,7 @@ describe("probe answers", () => {
     assert.ok(wasNotTried(skipped) && !wasNotTried(silent));
   });
 
-  it("an evidence item cannot hold a sentence in any of its fields [EVD-1]", () => {
+  it("evidenceItem refuses a sentence in any field [EVD-1]", () => {
     const item = {
       schema: "svc.federation.evidence_item.v1",
       plane: "rooms",

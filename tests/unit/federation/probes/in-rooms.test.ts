@@ -60,8 +60,8 @@ async function probe(people: RoomPeople) {
   return await running;
 }
 
-describe("room doors", () => {
-  it("history is asked for while the one who came in is in, who then leaves [OFF-4]", async () => {
+describe("RoomProbes", () => {
+  it("RoomProbes asks for history while the user who joined is in the room, and then leaves [OFF-4]", async () => {
     const { people, said } = room({ leaves: () => 200 });
     const items = await probe(people);
     const history = items.filter(({ probe }) => /^(event|backfill)_/.test(probe));
@@ -83,7 +83,7 @@ describe("room doors", () => {
     assert.deepEqual(said, [...visit("a.test"), ...visit("d.test")]);
   });
 
-  it("who could not leave at once tries again [OFF-4]", async () => {
+  it("RoomProbes leaves again when the first attempt fails [OFF-4]", async () => {
     const answers = [502, 429, 200];
     const { people, said } = room({ leaves: () => answers.shift() ?? 200 });
     await probe(people);
@@ -93,7 +93,7 @@ describe("room doors", () => {
     );
   });
 
-  it("who cannot leave is named, and the probe does not go on [OFF-4]", async () => {
+  it("RoomProbes names the user who cannot leave, and stops [OFF-4]", async () => {
     const { people } = room({ leaves: () => 503 });
     await assert.rejects(probe(people), /@bea:b\.test came into !room to probe it, and cannot leave/);
   });

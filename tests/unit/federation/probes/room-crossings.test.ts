@@ -63,8 +63,8 @@ async function cross(
   return { items: (await crossing).items, writes, tookMs: clock.now() };
 }
 
-describe("room crossings", () => {
-  it("what cannot come directly is waited for in both directions, and through the witness, at the same time [EVD-1]", async () => {
+describe("RoomCrossings", () => {
+  it("both directions, direct and relayed, are waited for at the same time [EVD-1]", async () => {
     const { items, writes, tookMs } = await cross(DENIED, []);
     assert.deepEqual(
       items.map(({ probe, verdict, reason }) => [probe, verdict, reason]),
@@ -82,7 +82,7 @@ describe("room crossings", () => {
     );
   });
 
-  it("what the witness passed on is never taken for what came directly [OFF-4]", async () => {
+  it("an event that the witness relayed is never taken for a direct one [OFF-4]", async () => {
     for (const transport of [DENIED, undefined]) {
       const { items } = await cross(transport, ["@bob:b.test"], (found) => {
         let hasWritten = false;
@@ -112,7 +112,7 @@ describe("room crossings", () => {
     }
   });
 
-  it("what comes directly although something speaks against it is seen as direct [OFF-4]", async () => {
+  it("an event that arrives directly counts as direct, although an explanation speaks against it [OFF-4]", async () => {
     const { items } = await cross(DENIED, ["@bob:b.test"], (found) => {
       const arrives = async () => true;
       return {
@@ -130,7 +130,7 @@ describe("room crossings", () => {
     );
   });
 
-  it("while nothing explains an absence the witness writes only when every direction was waited for [EVD-1]", async () => {
+  it("the witness writes only when every direction was waited for, while nothing explains an absence [EVD-1]", async () => {
     const { items, writes, tookMs } = await cross(undefined, ["@bob:b.test"]);
     assert.ok(items.every(({ verdict }) => verdict === "unknown"));
     assert.equal(writes.length, 2);
@@ -141,7 +141,7 @@ describe("room crossings", () => {
     assert.ok(tookMs >= 2 * TIMEOUT_MS && tookMs < 2.5 * TIMEOUT_MS, `${tookMs} ms`);
   });
 
-  it("what comes a moment after the witness has it came directly, whatever speaks against it [OFF-4]", async () => {
+  it("an event that arrives a moment after the witness has it counts as direct [OFF-4]", async () => {
     for (const later of ["$later", undefined]) {
       const { items } = await cross(DENIED, ["@bob:b.test"], (found, clock) => {
         const arrives = async () => clock.now() >= 200;
@@ -162,7 +162,7 @@ describe("room crossings", () => {
     }
   });
 
-  it("what comes late, and before any witness has written, came directly [OFF-4]", async () => {
+  it("an event that arrives late and before any witness writes counts as direct [OFF-4]", async () => {
     const { items, writes } = await cross(undefined, ["@bob:b.test"], (found, clock) => {
       const arrives = async () => clock.now() >= 1.5 * TIMEOUT_MS;
       return {
@@ -182,7 +182,7 @@ describe("room crossings", () => {
     assert.deepEqual(writes, []);
   });
 
-  it("what never got to the witness is not called closed, unless its server refuses it [OFF-4]", async () => {
+  it("an event that never reached the witness is not closed, unless the witness's server refuses it [OFF-4]", async () => {
     const late = (found: RoomPeople, refusing: readonly string[]) =>
       ({
         ...found,
@@ -213,7 +213,7 @@ describe("room crossings", () => {
     ]);
   });
 
-  it("what cannot be asked tells nothing of either way, and hides nothing that came [EVD-1]", async () => {
+  it("a failed request says nothing of either way, and hides no event that arrived [EVD-1]", async () => {
     const down = async () => {
       throw new TypeError("fetch failed");
     };
@@ -231,7 +231,7 @@ describe("room crossings", () => {
     );
   });
 
-  it("what nobody would be shown is not waited for, if it is known why it cannot come [EVD-1]", async () => {
+  it("an event that nobody would be shown is not waited for when its absence is explained [EVD-1]", async () => {
     const yes = async () => true;
     const blind = (found: RoomPeople) =>
       ({
@@ -267,7 +267,7 @@ describe("room crossings", () => {
     return { ...found, partner } as unknown as RoomPeople;
   }
 
-  it("of a room that the partner's person is not in, while its server is, an absence says nothing [EVD-1]", async () => {
+  it("an absence says nothing when the partner's user is not in the room and its server is [EVD-1]", async () => {
     const { items } = await cross(undefined, BUT_A_GHOST, outside);
     assert.deepEqual(
       items.map(({ probe, verdict, reason }) => [probe, verdict, reason]),
@@ -286,7 +286,7 @@ describe("room crossings", () => {
     );
   });
 
-  it("without a witness nothing is said from where one would stand [EVD-1]", async () => {
+  it("no finding is made at the witness when there is none [EVD-1]", async () => {
     const { items } = await cross(undefined, [], (found) => outside({ ...found, witness: undefined }));
     assert.deepEqual(
       items.filter(({ vantage }) => vantage === "witness").map(({ verdict, reason }) => [verdict, reason]),

@@ -7,8 +7,8 @@ import { httpServer } from "../../../support/http-server.ts";
 
 type Answer = readonly [status: number, body: Readonly<Record<string, unknown>>];
 
-describe("probe user", () => {
-  it("only an answer that says so shuts a user out of a room [EVD-1]", async (t) => {
+describe("Person", () => {
+  it("isShutOut is true only when an answer says so [EVD-1]", async (t) => {
     const server = await httpServer(t);
     const answers = new Map<string, Answer>();
     server.answer = ({ url }, response) => {

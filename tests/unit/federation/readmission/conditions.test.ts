@@ -44,8 +44,8 @@ const isOpen = (what: OpenObservation) => judgeOpen(what).every(isMet);
 const verdictOf = (what: OpenObservation, name: string) =>
   judgeOpen(what).find(({ condition }) => condition === name)?.verdict;
 
-describe("readmission conditions", () => {
-  it("a plane that nobody saw is not open, whatever the reconciler says [RDM-1]", () => {
+describe("judgeOpen", () => {
+  it("judgeOpen says unknown for a plane that nobody observed, whatever the reconciler says [RDM-1]", () => {
     for (const plane of PLANE_NAMES) {
       const bare = seen(plane);
       assert.equal(isOpen(bare), plane === "rooms", `${plane}: without any room there is nothing to see`);
@@ -53,7 +53,7 @@ describe("readmission conditions", () => {
     }
   });
 
-  it("one part that says closed, or does not answer, is enough to say no [RDM-1]", () => {
+  it("judgeOpen refuses when one part says closed or does not answer [RDM-1]", () => {
     const probes = { transport: "whitelist", border: "policy", gateway: "callers_in_force" } as const;
     for (const [plane, probe] of Object.entries(probes) as [keyof typeof probes, string][]) {
       const good = item(plane, probe, "open");
@@ -64,7 +64,7 @@ describe("readmission conditions", () => {
     }
   });
 
-  it("a lifted ACL that the homeserver goes on enforcing is not open [RDM-1]", () => {
+  it("judgeOpen refuses a lifted ACL that the homeserver still enforces [RDM-1]", () => {
     const room = (probe: string, verdict: EvidenceItem["verdict"], more: Partial<EvidenceItemBody> = {}) =>
       item("rooms", probe, verdict, { subject: "!a", ...more });
     const touched = [kept("!a")];
@@ -92,7 +92,7 @@ describe("readmission conditions", () => {
     );
   });
 
-  it("a card counts only when the bridge has verified it by the new pin [RDM-1]", () => {
+  it("judgeOpen accepts a card only when the bridge has verified it by the new pin [RDM-1]", () => {
     const trust = (fingerprint: string, verdict: EvidenceItem["verdict"]) =>
       item("card", "card_trust", verdict, {
         subject: "b-docs",
@@ -113,7 +113,7 @@ describe("readmission conditions", () => {
     assert.equal(condition([], { hasBridge: false }), "not_applicable");
   });
 
-  it("what was tried from outside must have been found as the registry wants it [RDM-1]", () => {
+  it("judgeOpen requires that outside probes found what the registry declares [RDM-1]", () => {
     const inside = [item("transport", "whitelist", "open")];
     const tried = (outcome: "as_wanted" | "otherwise" | "unclear" | "left_out") => [
       { item: item("transport", "federation_send", "open"), wanted: "open" as const, outcome },
@@ -125,7 +125,7 @@ describe("readmission conditions", () => {
     assert.equal(verdict(tried("unclear")), "unknown");
   });
 
-  it("more that says closed never makes a plane open [RDM-1]", () => {
+  it("judgeOpen never opens a plane when more items say closed [RDM-1]", () => {
     const any = fc.record({
       probe: fc.constantFrom(
         "whitelist",
@@ -149,7 +149,7 @@ describe("readmission conditions", () => {
     );
   });
 
-  it("what the partner's own planes may still refuse is not waited for, and is said [RDM-1]", () => {
+  it("judgeOpen names, and does not wait for, what the partner's own planes may still refuse [RDM-1]", () => {
     const touched = [] as const;
     const judged = (outcome: Judged["outcome"], layer: EvidenceItemBody["layer"], probe: string): Judged => ({
       item: item("rooms", probe, "closed", { subject: "!c", layer, reason: "not_arrived" }),

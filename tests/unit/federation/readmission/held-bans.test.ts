@@ -26,8 +26,8 @@ function server(
   };
 }
 
-describe("readmission held bans", () => {
-  it("a server in the room shows the bans it holds, and one that it never got is not found [RDM-1]", async () => {
+describe("holdsBans", () => {
+  it("holdsBans says no when a server in the room does not find a ban [RDM-1]", async () => {
     const all = server({ "$ban-of-one": 200, "$ban-of-two": 200 });
     assert.equal(await holdsBans(all, PARTNER, BANS), "yes");
     assert.deepEqual(all.asked.sort(), BANS, "no control question is needed");
@@ -35,7 +35,7 @@ describe("readmission held bans", () => {
     assert.equal(await holdsBans(server({}), PARTNER, []), "yes", "nobody of it was banned");
   });
 
-  it("a server whose last user was banned shows no event of the room, and holds the bans all the same [RDM-1]", async () => {
+  it("holdsBans says yes when a server whose last user was banned shows no event of the room [RDM-1]", async () => {
     const left = server({ "$ban-of-one": 403, "$ban-of-two": 403 });
     assert.equal(await holdsBans(left, PARTNER, BANS), "yes");
     assert.equal(left.asked.length, 3, "each ban, and one control question");
@@ -45,7 +45,7 @@ describe("readmission held bans", () => {
     assert.equal(await holdsBans(server({ "$ban-of-one": 403 }, "silent"), PARTNER, BANS), "unknown");
   });
 
-  it("a server that refuses whatever it is asked, or does not answer, tells nothing [RDM-1]", async () => {
+  it("holdsBans says unknown when a server refuses every request or does not answer [RDM-1]", async () => {
     const refuses = server({ "$ban-of-one": 403, "$ban-of-two": 403 }, 403);
     assert.equal(await holdsBans(refuses, PARTNER, BANS), "unknown");
     const halfway = server({ "$ban-of-one": 403, "$ban-of-two": 403 }, "silent");
@@ -59,7 +59,7 @@ describe("readmission held bans", () => {
     );
   });
 
-  it("not found counts as a homeserver's own, not as a proxy's or as that of one who knows no such question [RDM-1]", async () => {
+  it("holdsBans counts a not found of a homeserver alone, not of a proxy or of an unknown endpoint [RDM-1]", async () => {
     assert.equal(await holdsBans(server({}, 404, { errcode: "M_NOT_FOUND" }), PARTNER, BANS), "no");
     assert.equal(await holdsBans(server({}, 404, { errcode: "M_UNRECOGNIZED" }), PARTNER, BANS), "unknown");
     assert.equal(await holdsBans(server({}, 404, { isJson: false }), PARTNER, BANS), "unknown");

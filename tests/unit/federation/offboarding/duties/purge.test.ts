@@ -131,8 +131,8 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
   };
 }
 
-describe("purge", () => {
-  it("a file that does not go is told, nothing is stated, and the next run ends it [OFF-2]", async (t) => {
+describe("runPurge", () => {
+  it("runPurge reports a file that stays and states no evidence, and the next run ends it [OFF-2]", async (t) => {
     const { homeserver, run, context } = await purging(t);
     const { digest, media } = await dryRun(context, run);
     assert.deepEqual(media.files, [{ mediaId: "blob", quarantined: false }]);
@@ -149,7 +149,7 @@ describe("purge", () => {
     assert.ok(readDutiesEvidence(run).length > 0);
   });
 
-  it("what is in quarantine is released first, and only where the record says so [OFF-2]", async (t) => {
+  it("runPurge releases a file from quarantine first, and only where the record says so [OFF-2]", async (t) => {
     for (const quarantinedMedia of ["purge", "keep"]) {
       const { homeserver, run, context } = await purging(t, { quarantinedMedia });
       homeserver.files.set("blob", { quarantined: true });
@@ -164,7 +164,7 @@ describe("purge", () => {
     }
   });
 
-  it("a homeserver that fails in the middle leaves a purge that goes on, and does nothing twice [OFF-2]", async (t) => {
+  it("runPurge continues after a failure of the homeserver, and repeats no step [OFF-2]", async (t) => {
     const { homeserver, run, context } = await purging(t);
     const { digest } = await dryRun(context, run);
     homeserver.instead = ({ method, path }) =>
@@ -183,7 +183,7 @@ describe("purge", () => {
     assert.deepEqual([readDutiesEvidence(run), homeserver.seen], [items, []]);
   });
 
-  it("what was said since the dry run in a room that would go with it is more than was shown [OFF-2]", async (t) => {
+  it("runPurge refuses a room in which more was said since the dry run [OFF-2]", async (t) => {
     const later = Date.parse(AT) + 60_000;
     const { homeserver, run, context } = await purging(t);
     const { digest } = await dryRun(context, run);
@@ -199,7 +199,7 @@ describe("purge", () => {
     assert.ok(!homeserver.isRoomThere);
   });
 
-  it("what is younger than the dry run stays when only a room's history goes, and is no obstacle [OFF-2]", async (t) => {
+  it("runPurge leaves events that are younger than the dry run when only a room's history is purged [OFF-2]", async (t) => {
     const { homeserver, run, context } = await purging(t, { rooms: [{ room: ROOM, how: "history" }] });
     const { digest } = await dryRun(context, run);
     homeserver.later.push(Date.parse(AT) + 60_000);
@@ -207,7 +207,7 @@ describe("purge", () => {
     assert.ok(homeserver.isRoomThere);
   });
 
-  it("what the record keeps since the dry run is not purged by the dry run's digest [OFF-2]", async (t) => {
+  it("runPurge refuses the dry run's digest when the record has been changed to keep more [OFF-2]", async (t) => {
     const changes = [
       { rooms: [{ room: ROOM, how: "keep" }] },
       { rooms: [{ room: ROOM, how: "history" }] },
@@ -227,7 +227,7 @@ describe("purge", () => {
     }
   });
 
-  it("more of anything than was shown is refused, and less is not [OFF-2]", () => {
+  it("beyondWhatWasShown refuses more of anything, and accepts less [OFF-2]", () => {
     const plan = (change: (plan: PurgePlan) => void = () => undefined): PurgePlan => {
       const made: PurgePlan = {
         ...{ schema: "svc.federation.purge_plan.v1", run: "0".repeat(32), partner: PARTNER, at: AT },

@@ -14,8 +14,8 @@ import { temporaryFolder } from "../../../../support/temporary.ts";
 const REVISION = parseRevision("0".repeat(40)) ?? assert.fail();
 const at = (minute: string) => `2026-01-01T00:${minute}:00.000Z`;
 
-describe("residual", () => {
-  it("tokens live on from the last time that their client is known to have been disabled [OFF-3]", (t) => {
+describe("tokensLiveUntil", () => {
+  it("tokensLiveUntil counts a token's life from the last time that the client is known to have been disabled [OFF-3]", (t) => {
     const state = StateFolder.open(temporaryFolder(t), systemRandom);
     const run = writeRun(state, {
       ...{ version: 1, run: "1".repeat(32), kind: "full", trigger: "contract_end", self: "a.test" },

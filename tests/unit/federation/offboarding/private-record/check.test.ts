@@ -25,8 +25,8 @@ const privateKey = generateKeyPairSync("ec", { namedCurve: "P-256" }).privateKey
 const jwt = `eyJhbGciOiJFUzI1NiJ9.${Buffer.from('{"azp":"b"}').toString("base64url")}.c2lnbmF0dXJl`;
 const random = Buffer.alloc(32, "b7Q!x").toString("base64url");
 
-describe("private record", () => {
-  it("a record of the specification's fields is complete, as YAML and as JSON [OFF-1]", () => {
+describe("checkRecordText and setField", () => {
+  it("checkRecordText accepts a record of the specification's fields, as YAML and as JSON [OFF-1]", () => {
     for (const text of [COMPLETE_RECORD, recordJson()]) {
       const { record, missing, problems } = checkRecordText(text);
       assert.deepEqual({ missing, problems }, { missing: [], problems: [] });
@@ -34,7 +34,7 @@ describe("private record", () => {
     }
   });
 
-  it("the listed fields are exactly those of the schema, in its order [OFF-1]", () => {
+  it("RECORD_FIELDS lists exactly the fields of the schema, in its order [OFF-1]", () => {
     const paths = (schema: z.ZodType, prefix: string): string[] => {
       if (schema instanceof z.ZodObject) {
         return Object.entries(schema.shape).flatMap(([key, below]) =>
@@ -50,7 +50,7 @@ describe("private record", () => {
     );
   });
 
-  it("record.closes_more: a partial removal is refused while it would close agents that are not named [PRT-1]", () => {
+  it("record.closes_more refuses a partial removal that would close agents which are not named [PRT-1]", () => {
     const registry = loadRegistry(registryFiles());
     const entry = registry.partners.find(({ name }) => name === "lighthouse") ?? assert.fail();
     const refused = (kind: string, agents: readonly string[]) => {
@@ -66,7 +66,7 @@ describe("private record", () => {
     assert.deepEqual(refused("full", ["docs-qa"]), [], "a full one closes everything, as its name says");
   });
 
-  it("a new record names everything that is missing, and each field that is filled in goes [OFF-1]", () => {
+  it("checkRecordText lists every missing field of a new record, until it is filled in [OFF-1]", () => {
     let text = renderTemplate(new Map([["partner.serverName", "b.test"]]));
     const wanted = RECORD_FIELDS.filter((field) => !field.isOptional && field.path !== "partner.serverName");
     assert.deepEqual(
@@ -86,7 +86,7 @@ describe("private record", () => {
     assert.match(text, /^# Private offboarding record/);
   });
 
-  it("empty sections and an absent field are missing, and none is wrong [OFF-1]", () => {
+  it("checkRecordText reports empty sections and absent fields as missing, not as wrong [OFF-1]", () => {
     const { missing, problems } = checkRecordText("version: 1\npartner: {serverName: b.test}\nsecurity:\n");
     assert.deepEqual(problems, []);
     assert.ok(missing.includes("security.incidentOwner") && missing.includes("attestation.partner"));
@@ -157,7 +157,7 @@ describe("private record", () => {
     at[last] = value;
   }
 
-  it("what may not stand in a value may not stand in a comment, in a key or in broken YAML [OFF-1]", () => {
+  it("checkRecordText applies the content rules to comments, keys and broken YAML [OFF-1]", () => {
     const lines: readonly (readonly [rule: string, line: string])[] = [
       ["personal.mail_address", "# ask anna@harbour.example"],
       ["personal.matrix_user", "# @anna:harbour.example"],
@@ -179,7 +179,7 @@ describe("private record", () => {
     }
   });
 
-  it("a comment is searched whatever ends its line, and nothing else can hold words unseen [OFF-1]", () => {
+  it("checkRecordText searches a comment whatever ends its line, and refuses other places for words [OFF-1]", () => {
     const mail = "anna@harbour.example";
     const ends = ["\r\n", "\u2028\n", "\r \n"];
     for (const end of ends) {
@@ -215,7 +215,7 @@ describe("private record", () => {
     }
   });
 
-  it("record.unknown_field refuses what is no field, and record.value what is no value of one [OFF-1]", () => {
+  it("record.unknown_field refuses an unknown field, and record.value a wrong value [OFF-1]", () => {
     const wrong = recordJson((record) => {
       record["password"] = "hunter2";
       record["notes"] = "x";
@@ -239,7 +239,7 @@ describe("private record", () => {
     assert.ok(!JSON.stringify(problems).includes("hunter2"));
   });
 
-  it("fields that contradict each other are refused, each by its rule [OFF-1]", () => {
+  it("checkRecordText refuses fields that contradict each other, each by its rule [OFF-1]", () => {
     const cases: readonly (readonly [rule: string, text: string])[] = [
       ["record.kind_contradicts_trigger", recordWith("revocation.kind", "emergency")],
       ["record.window", recordWith("maintenance.until", "2026-01-31T03:00:00Z")],
@@ -274,7 +274,7 @@ describe("private record", () => {
     }
   });
 
-  it("what a role, a ticket, a room or a company is called is not refused [OFF-1]", () => {
+  it("checkRecordText accepts the names of roles, tickets, rooms and companies [OFF-1]", () => {
     const fine: readonly (readonly [field: string, value: unknown])[] = [
       ["partner.legalEntity", "Société Générale des Ports de l'Atlantique S.A."],
       ["partner.legalEntity", "Hafen Hamburg 4711 AöR & Co. KG"],
@@ -293,7 +293,7 @@ describe("private record", () => {
     }
   });
 
-  it("a day, a waiver and an owner are missing where other fields make them so [OFF-1]", () => {
+  it("checkRecordText requires a day, a waiver and an owner where other fields do [OFF-1]", () => {
     const keepAll = { remoteMedia: "keep", quarantinedMedia: "keep", rooms: [{ room: "!a:b", how: "keep" }] };
     for (const [missing, text] of [
       ["duties.retention.until", recordWith("duties.retention", { state: "kept" })],
@@ -306,7 +306,7 @@ describe("private record", () => {
     assert.ok(checkRecordText(recordWith("duties.purge", { ...keepAll, waiver: "contract_14" })).record);
   });
 
-  it("setting a field changes nothing else, and keeps comments [OFF-1]", () => {
+  it("setField changes one field alone, and keeps comments [OFF-1]", () => {
     const changed = setField(COMPLETE_RECORD, "technical.rollbackOwner", "S-9");
     assert.match(changed, /# the on-call engineer of that night/);
     const before = parse(COMPLETE_RECORD) as Record<string, unknown>;
@@ -320,7 +320,7 @@ describe("private record", () => {
     );
   });
 
-  it("a field's words are read as the field wants them, or refused [OFF-1]", () => {
+  it("fieldValue reads the words of a field by its type, or refuses them [OFF-1]", () => {
     assert.deepEqual(fieldValue(requireField("duties.purge.rooms"), ["!a=b:c=room", "!d=keep"]), [
       { room: "!a=b:c", how: "room" },
       { room: "!d", how: "keep" },
@@ -339,7 +339,7 @@ describe("private record", () => {
     }
   });
 
-  it("random texts and mangled records never crash, hang, or yield a record that the schema refuses [OFF-1]", () => {
+  it("checkRecordText never throws, hangs or returns an invalid record for random texts [OFF-1]", () => {
     fc.assert(
       fc.property(
         fc.oneof(
@@ -375,7 +375,7 @@ describe("private record", () => {
     );
   });
 
-  it("a mail address, a Matrix user ID or a token in any field of a record, anywhere in its text, is refused [OFF-1]", () => {
+  it("checkRecordText refuses a mail address, a Matrix user ID or a token in any field [OFF-1]", () => {
     const fields = RECORD_FIELDS.filter(({ holds }) => holds === "word");
     const word = fc.stringMatching(/^[a-z]{1,12}$/);
     fc.assert(

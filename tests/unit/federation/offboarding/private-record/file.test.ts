@@ -36,8 +36,8 @@ function place(t: TestContext): { readonly folder: string; readonly file: string
 
 const rulesOf = (file: string) => inspectLocation(file).problems.map(({ rule }) => `record.${rule}`);
 
-describe("private record file", () => {
-  it("a record of mode 0600 in a folder of its owner's is read [OFF-1]", (t) => {
+describe("private record file and its location", () => {
+  it("requireRecord reads a record of mode 0600 in a folder of its owner's [OFF-1]", (t) => {
     const { file } = place(t);
     assert.deepEqual(rulesOf(file), []);
     assert.equal(requireRecord(file).change.rollback, "CHG-0012345#rollback");
@@ -55,7 +55,7 @@ describe("private record file", () => {
     });
   }
 
-  it("record.in_work_tree looks through symbolic links, of the file and of its folders, both ways [OFF-1]", (t) => {
+  it("record.in_work_tree follows symbolic links of the file and of its folders [OFF-1]", (t) => {
     const { folder, file } = place(t);
     const outside = place(t);
     // A linked work tree has a file of that name.
@@ -119,7 +119,7 @@ describe("private record file", () => {
     }
   });
 
-  it("all that is wrong with place and content is told at once [OFF-1]", (t) => {
+  it("readRecordFile reports every problem of location and content at once [OFF-1]", (t) => {
     const { folder, file } = place(t);
     writeFileSync(file, recordWith("technical.owner", "anna@harbour.example"));
     chmodSync(file, 0o644);
@@ -141,7 +141,7 @@ describe("private record file", () => {
     );
   });
 
-  it("a change is written whole with mode 0600, and what is refused changes nothing [OFF-1]", async (t) => {
+  it("changeRecordFile writes a whole file of mode 0600, and changes nothing when it is refused [OFF-1]", async (t) => {
     const { folder, file } = place(t);
     await changeRecordFile(file, new Map([["technical.owner", "S-9"]]), clock);
     assert.equal(requireRecord(file).technical.owner, "S-9");
@@ -154,7 +154,7 @@ describe("private record file", () => {
     assert.deepEqual(readdirSync(folder), ["record.yaml"]);
   });
 
-  it("two changes at once are both kept [OFF-1]", async (t) => {
+  it("changeRecordFile keeps two concurrent changes [OFF-1]", async (t) => {
     const { file } = place(t);
     const { systemClock } = await import("../../../../../src/domain/clock.ts");
     await Promise.all(

@@ -23,8 +23,8 @@ function record(digit: string, other: string, isRemover: boolean): RunFile {
   };
 }
 
-describe("runs with", () => {
-  it("a removal is found by its counterparty, whoever has begun it, until it has ended [OFF-2]", (t) => {
+describe("runsWith", () => {
+  it("openRunWith finds a run by its counterparty, whoever has begun it, until it has ended [OFF-2]", (t) => {
     const state = StateFolder.open(temporaryFolder(t), systemRandom);
     const first = writeRun(state, record("1", "b.test", true));
     writeRun(state, record("2", "c.test", true));

@@ -110,7 +110,7 @@ function seen(stage: StageName, change: Partial<Observation> = {}): Observation 
   };
 }
 
-describe("judge", () => {
+describe("judgeStage", () => {
   for (const stage of STAGE_NAMES) {
     it(`${stage} holds by what it needs, and by nothing less [OFF-2]`, () => {
       const judged = judgeStage(seen(stage));
@@ -133,7 +133,7 @@ describe("judge", () => {
     });
   }
 
-  it("what does not hold names the probe, what it got, and what to do [OFF-2]", () => {
+  it("judgeStage names the probe, the finding and the hint of a condition that does not hold [OFF-2]", () => {
     for (const stage of STAGE_NAMES) {
       for (const items of [
         [],
@@ -147,7 +147,7 @@ describe("judge", () => {
     }
   });
 
-  it("a card that others lawfully consume may stay, if its use was seen refused [OFF-2]", () => {
+  it("judgeStage accepts a card that stays for others when its use was observed to be refused [OFF-2]", () => {
     const staying = [
       item("reconciled"),
       item("card_trust"),
@@ -167,7 +167,7 @@ describe("judge", () => {
     assert.equal(verdicts(leak).get("card_gone"), "not_met");
   });
 
-  it("a purge that is waived stays waived when one is run that has nothing to delete [OFF-2]", () => {
+  it("judgeStage keeps a waiver when a purge had nothing to delete [OFF-2]", () => {
     const waiver = item("purge_waived", { reason: "no_data_kept" });
     const kept = [
       item("purge_media", { reason: "kept_by_contract" }),
@@ -186,7 +186,7 @@ describe("judge", () => {
     assert.equal(deletion(kept, false)[0], "not_met", "what is kept was not deleted");
   });
 
-  it("a plane counts only as declared: not reopened, not changed by hand, not left behind [OFF-2]", () => {
+  it("judgeStage refuses a plane that was reopened, changed by hand or not applied [OFF-2]", () => {
     const inForce = (change: Partial<Observation>) =>
       judgeStage(seen("transport", change)).find(({ condition }) => condition === "in_force");
     const { partner } = seen("transport");
@@ -209,7 +209,7 @@ describe("judge", () => {
     assert.equal(judged.find(({ condition }) => condition === "in_force")?.verdict, "not_met");
   });
 
-  it("an unchanged policy digest is no new policy, unless the old one kept the partner out already [OFF-2]", () => {
+  it("judgeStage refuses an unchanged policy digest, unless the old policy excluded the partner already [OFF-2]", () => {
     const changed = (excluded: boolean) =>
       judgeStage(seen("policy_border", { policyBefore: { digest: POLICY, excluded } })).find(
         ({ condition }) => condition === "policy_digest_changed",

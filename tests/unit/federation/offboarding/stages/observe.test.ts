@@ -5,8 +5,8 @@ import fc from "fast-check";
 import { subjectWord } from "../../../../../src/federation/offboarding/stages/observe.ts";
 import { Identifier } from "../../../../../src/records/format/fields.ts";
 
-describe("subject word", () => {
-  it("a server that has not shown a room's ACL is named by a word that can be signed and waived [OFF-2]", () => {
+describe("subjectWord", () => {
+  it("subjectWord makes an identifier that can be signed and waived from any name of a plane [OFF-2]", () => {
     assert.equal(subjectWord("!r:a.test at d.test:8448"), "!r:a.test@d.test:8448");
     assert.equal(subjectWord("!r:a.test"), "!r:a.test");
     fc.assert(

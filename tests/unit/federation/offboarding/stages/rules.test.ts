@@ -22,8 +22,8 @@ function needed(...items: Observation["items"]) {
   return borderRules(seen).find(({ condition }) => condition === "server_not_allowed")?.needs;
 }
 
-describe("policy border", () => {
-  it("with the transport cut before, what the border answers stands for a denial that nobody can cause [OFF-2]", () => {
+describe("borderRules", () => {
+  it("borderRules accept the border's answer for a denial when the transport was closed first [OFF-2]", () => {
     const byTransport = item("invite", { layer: "transport", reason: "federation_denied" });
     assert.deepEqual(needed(item("policy_check"), byTransport), ["policy_check", "invite"]);
     assert.deepEqual(needed(item("policy_check"), byTransport, item("violation")), ["violation"]);
