@@ -17,8 +17,8 @@ export interface WorkQueueOptions<Item> {
   /** Told of a claim, or an item, that failed. */
   readonly onError: (error: unknown) => void;
   readonly pollIntervalMs?: number | undefined;
-  /** Runs after a round's items have ended well; told how many there were. */
-  readonly afterRound?: (worked: number) => Promise<void>;
+  /** Runs after all items of a round have ended without an error. */
+  readonly afterRound?: (items: readonly Item[]) => Promise<void>;
   /**
    * For items that take long: a slot is filled again as soon as it is free, instead of when all claimed items have
    * ended. Items that are claimed while the queue drains are given back by this.
@@ -68,7 +68,7 @@ export class WorkQueue<Item> {
     const { claim, concurrency, work, afterRound } = this.#options;
     const claimed = await claim(concurrency);
     await allEnded(claimed.map((item) => unlessLost(work(item, draining))));
-    await afterRound?.(claimed.length);
+    await afterRound?.(claimed);
     return claimed.length === concurrency;
   }
 

@@ -8,10 +8,11 @@
 // - however the wait ended, requested keys are requested no more, unless another event waits for them.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
-import { DrawbridgeError } from "../../domain/errors.ts";
+import { errorName } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { allEnded, WorkLoop } from "../../runtime/work-loop.ts";
+import { allEnded } from "../../runtime/work-loop.ts";
+import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
 import { aboutOf, couldAsk, derive } from "../intake/derive.ts";
 import type { Namespace } from "../intake/namespace.ts";
@@ -69,9 +70,17 @@ export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependenci
   readonly pollIntervalMs?: number;
 }
 
+/** A claimed intake envelope, and the ghosts of its room. */
+interface Claim {
+  readonly envelope: ClaimedIntakeEnvelope;
+  readonly ghosts: readonly GhostMxid[];
+  /** The catchups that were made for this and the other claims of the round: one for each ghost. */
+  readonly catchups: Map<GhostMxid, Promise<Outcome<KeyCatchupResult>>>;
+}
+
 export class IntakeEnvelopeWorker {
   readonly #deps: IntakeEnvelopeWorkerDependencies;
-  readonly #loop: WorkLoop;
+  readonly #queue: WorkQueue<Claim>;
   readonly #requests: KeyRequests;
   #countedAt = Number.NEGATIVE_INFINITY;
 
@@ -81,23 +90,26 @@ export class IntakeEnvelopeWorker {
       devices: deps.devices,
       observe: (outcome) => deps.observe.keyRequest(outcome),
     });
-    this.#loop = new WorkLoop({
+    this.#queue = new WorkQueue({
       clock: deps.clock,
-      round: (signal) => this.round(signal),
+      concurrency: BATCH,
+      claim: (limit) => this.#claim(limit),
+      work: (claim, draining) => this.#work(claim, draining),
+      afterRound: (claims) => this.#afterRound(claims),
       onError: (error) => {
         deps.observe.failed();
         deps.log.warn({ err: errorName(error) }, "encrypted events that wait could not be worked on");
       },
-      ...(deps.pollIntervalMs !== undefined && { pollIntervalMs: deps.pollIntervalMs }),
+      pollIntervalMs: deps.pollIntervalMs,
     });
   }
 
   start(): void {
-    this.#loop.start();
+    this.#queue.start();
   }
 
   wake(): void {
-    this.#loop.wake();
+    this.#queue.wake();
   }
 
   /** Keys came for these rooms: what waits there is looked at now. */
@@ -112,65 +124,47 @@ export class IntakeEnvelopeWorker {
   }
 
   drain(): Promise<void> {
-    return this.#loop.drain();
+    return this.#queue.drain();
   }
 
-  /**
-   * Looks once at what is due; true when more may be due.
-   * @param signal aborts when draining: what was not looked at to the end is due again at once
-   */
-  async round(signal?: AbortSignal): Promise<boolean> {
-    const { ledger, clock, devices } = this.#deps;
+  /** Works once on what is due; true when more may be due. */
+  round(draining?: AbortSignal): Promise<boolean> {
+    return this.#queue.round(draining);
+  }
+
+  async #claim(limit: number): Promise<readonly Claim[]> {
+    const { ledger, clock, agents } = this.#deps;
     const now = clock.now();
-    const claimed = await ledger.envelopes.claim({ limit: BATCH, now, leaseUntil: now + LEASE_MS });
-    if (claimed.length > 0) {
-      const [joined, { byGhost }] = await Promise.all([
-        ledger.memberships.joinedGhosts([...new Set(claimed.map(({ room }) => room))]),
-        this.#deps.agents.current(),
-      ]);
-      const reads = new Map<GhostMxid, Promise<Outcome<KeyCatchupResult>>>();
-      const catchup = (ghost: GhostMxid) => {
-        const read = reads.get(ghost) ?? devices.catchup(ghost, signal);
-        reads.set(ghost, read);
-        return read;
-      };
-      await allEnded(
-        claimed.map((envelope) => {
-          const ghosts = ghostsOf(envelope.room, joined, [], byGhost);
-          return this.#workIfHeld(envelope, ghosts, catchup, signal);
-        }),
-      );
-      const found = await Promise.all([...reads.values()]);
-      await this.keysCame(found.flatMap((one) => (one.kind === "ok" ? one.value.roomsWithNewKeys : [])));
-    }
-    await this.#count(claimed.length > 0);
-    return claimed.length === BATCH;
+    const claimed = await ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS });
+    if (claimed.length === 0) return [];
+    const [joined, { byGhost }] = await Promise.all([
+      ledger.memberships.joinedGhosts([...new Set(claimed.map(({ room }) => room))]),
+      agents.current(),
+    ]);
+    const catchups: Claim["catchups"] = new Map();
+    return claimed.map((envelope) => ({
+      envelope,
+      ghosts: ghostsOf(envelope.room, joined, [], byGhost),
+      catchups,
+    }));
   }
 
-  /** An intake envelope that another has by now, or that was redacted, is no longer ours. */
-  async #workIfHeld(
-    envelope: ClaimedIntakeEnvelope,
-    ghosts: readonly GhostMxid[],
-    catchup: OpeningDependencies["catchup"],
-    signal: AbortSignal | undefined,
-  ): Promise<void> {
-    try {
-      await this.#work(envelope, ghosts, catchup, signal);
-    } catch (error) {
-      if (!(error instanceof DrawbridgeError) || error.code !== "lease_lost") throw error;
-    }
+  async #afterRound(claims: readonly Claim[]): Promise<void> {
+    const found = await Promise.all(claims[0]?.catchups.values() ?? []);
+    await this.keysCame(found.flatMap((one) => (one.kind === "ok" ? one.value.roomsWithNewKeys : [])));
+    await this.#count(claims.length > 0);
   }
 
-  async #work(
-    envelope: ClaimedIntakeEnvelope,
-    ghosts: readonly GhostMxid[],
-    catchup: OpeningDependencies["catchup"],
-    signal: AbortSignal | undefined,
-  ): Promise<void> {
+  async #work({ envelope, ghosts, catchups }: Claim, draining: AbortSignal | undefined): Promise<void> {
     // Every ghost has left: nobody may read it any more.
     if (ghosts.length === 0) return this.#expire(envelope, "event_unavailable");
     const { devices, fetchEvent } = this.#deps;
-    const opening = await openIntakeEnvelope({ devices, fetchEvent, catchup }, envelope, ghosts, signal);
+    const catchup = (ghost: GhostMxid) => {
+      const made = catchups.get(ghost) ?? devices.catchup(ghost, draining);
+      catchups.set(ghost, made);
+      return made;
+    };
+    const opening = await openIntakeEnvelope({ devices, fetchEvent, catchup }, envelope, ghosts, draining);
     switch (opening.kind) {
       case "opened":
         return this.#derive(envelope, ghosts, opening);
@@ -298,9 +292,4 @@ export class IntakeEnvelopeWorker {
     const eventId: EventId = event;
     this.#deps.log.info({ roomId: room, eventId, attempts, keyRequests, ...more }, `encrypted event ${what}`);
   }
-}
-
-/** A database error's message can carry a row's values, so only its name is logged. */
-function errorName(error: unknown): string {
-  return error instanceof Error ? error.name : "unknown";
 }

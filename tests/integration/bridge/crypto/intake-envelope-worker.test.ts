@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import { expireIntakeEnvelopes } from "../../../../src/bridge/crypto/expire-intake-envelopes.ts";
+import { createIntakeEnvelopeExpiry } from "../../../../src/bridge/crypto/expire-intake-envelopes.ts";
 import {
   type IntakeEnvelopeObserver,
   IntakeEnvelopeWorker,
@@ -414,12 +414,12 @@ describe("intake envelope worker", () => {
       log: pino({ level: "silent" }),
       observe: { ended: () => {}, expired: () => {}, failed: () => {} },
     };
-    await expireIntakeEnvelopes(deps);
+    await createIntakeEnvelopeExpiry(deps).round();
     await bridge.clock.advance(KEY_WAIT_MS - 1);
-    await expireIntakeEnvelopes(deps);
+    await createIntakeEnvelopeExpiry(deps).round();
     assert.deepEqual(await bridge.states(), { $e1: "awaiting_key", $e2: "awaiting_key" });
     await bridge.clock.advance(1);
-    await expireIntakeEnvelopes(deps);
+    await createIntakeEnvelopeExpiry(deps).round();
     assert.deepEqual(await bridge.states(), { $e1: "key_wait_elapsed", $e2: "key_wait_elapsed" });
     assert.deepEqual(await bridge.order(), ["$behind"]);
   });
