@@ -67,14 +67,14 @@ async function runOf(federation: Federation, name: string): Promise<Run> {
 }
 
 function planText({ media, rooms, staying }: PurgePlan): string {
-  const others = media.otherFiles === null ? "an unknown number" : String(media.otherFiles);
+  const others = media.other_files === null ? "an unknown number" : String(media.other_files);
   const lines = media.purge
     ? [
-        `Cached files of the partner: ${media.files.length} go, of them ${media.files.filter(({ quarantined }) => quarantined).length} out of quarantine; ${media.keptInQuarantine} stay in it.`,
+        `Cached files of the partner: ${media.files.length} go, of them ${media.files.filter(({ quarantined }) => quarantined).length} out of quarantine; ${media.kept_in_quarantine} stay in it.`,
         ...(media.files.length === 0
           ? []
           : [`Files of other servers that go with them, and come again when used: ${others}.`]),
-        ...(media.isWhole
+        ...(media.is_whole
           ? []
           : ["Files in encrypted rooms are not known: homeserver.databaseUrl is not set."]),
       ]
@@ -84,11 +84,11 @@ function planText({ media, rooms, staying }: PurgePlan): string {
       ? ""
       : renderTable(
           ["ROOM", "WHAT GOES", "OWN", "PARTNER", "OTHERS", "OWN MEMBERS", "OTHER SERVERS"],
-          rooms.map(({ room, how, events, localMembers, otherServers }) => [
+          rooms.map(({ room, how, events, local_members, other_servers }) => [
             room,
             how === "room" ? "all of it" : "others' events",
-            ...[events.own, events.partner, events.others, localMembers].map(String),
-            otherServers.join(" ") || "-",
+            ...[events.own, events.partner, events.others, local_members].map(String),
+            other_servers.join(" ") || "-",
           ]),
         );
   const kept = staying.map(

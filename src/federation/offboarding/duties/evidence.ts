@@ -61,8 +61,8 @@ export function purgeEvidence(outcome: PurgeOutcome): readonly EvidenceItem[] {
         plan.digest,
         `files=${media.files.length}`,
         `released_from_quarantine=${media.files.filter(({ quarantined }) => quarantined).length}`,
-        `kept_in_quarantine=${media.keptInQuarantine}`,
-        `other_servers_files=${media.otherFiles ?? "unknown"}`,
+        `kept_in_quarantine=${media.kept_in_quarantine}`,
+        `other_servers_files=${media.other_files ?? "unknown"}`,
       ],
     }),
     ...begun.rooms.map((room) => item(roomPart(room, plan))),
@@ -140,7 +140,7 @@ function leftOver({ plan, begun, after, isDestination }: PurgeOutcome): string[]
   const history = begun.rooms.filter(({ how, after: n }) => how === "history" && n > 0);
   const found = history.map(({ room, after: n }) => `${room}=${n}`).slice(0, 200);
   if (after === null) {
-    const unseen = plan.media.purge && !plan.media.isWhole ? ["media_of_encrypted_rooms=unknown"] : [];
+    const unseen = plan.media.purge && !plan.media.is_whole ? ["media_of_encrypted_rooms=unknown"] : [];
     return [
       ...found,
       ...unseen,
@@ -151,7 +151,7 @@ function leftOver({ plan, begun, after, isDestination }: PurgeOutcome): string[]
   const roomsStay = plan.staying.some(({ events }) => events !== null) || history.length > 0;
   for (const [table, n] of Object.entries(after)) {
     if (n === 0 || (GONE_WITH_ROOMS.has(table) && roomsStay)) continue;
-    const isKept = MEDIA_TABLES.has(table) && (!plan.media.purge || plan.media.keptInQuarantine > 0);
+    const isKept = MEDIA_TABLES.has(table) && (!plan.media.purge || plan.media.kept_in_quarantine > 0);
     if (!isKept) found.push(`${table}=${n}`);
   }
   return found;

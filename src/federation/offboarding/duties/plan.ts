@@ -15,16 +15,16 @@ import { mediaIdIn } from "./homeserver.ts";
 import { countEvents, type DutiesSession, type PartnerRoom, partnerRooms } from "./session.ts";
 
 const Count = z.int().min(0);
-const PlannedFile = z.strictObject({ mediaId: Identifier, quarantined: z.boolean() });
+const PlannedFile = z.strictObject({ media_id: Identifier, quarantined: z.boolean() });
 const PlannedRoom = z.strictObject({
   room: Identifier,
   how: RoomPurge.exclude(["keep"]),
   /** Of a history: up to the time of the plan. A room that goes as a whole is counted as a whole. */
   events: z.strictObject({ own: Count, partner: Count, others: Count }),
   /** Users of ours who are still in it; a purge of the whole room takes them out. */
-  localMembers: Count,
+  local_members: Count,
   /** Other servers than the partner's and ours whose users are in it. */
-  otherServers: z.array(OrganisationName),
+  other_servers: z.array(OrganisationName),
 });
 export type PlannedRoom = z.output<typeof PlannedRoom>;
 
@@ -39,13 +39,13 @@ export const PurgePlan = z.strictObject({
     /** Cached files of the partner that would go. */
     files: z.array(PlannedFile),
     /** Those that stay, because the record keeps what is in quarantine. */
-    keptInQuarantine: Count,
+    kept_in_quarantine: Count,
     /** Everything cached from anybody and last used before goes: the homeserver cannot purge one server's. */
-    beforeMs: z.int().nullable(),
+    before_ms: z.int().nullable(),
     /** Files of other servers that go with them, and are fetched again when used; null where unknown. */
-    otherFiles: Count.nullable(),
+    other_files: Count.nullable(),
     /** Whether files in encrypted rooms are known too, which only the database tells. */
-    isWhole: z.boolean(),
+    is_whole: z.boolean(),
   }),
   rooms: z.array(PlannedRoom),
   /** What stays, and why. */
@@ -104,8 +104,8 @@ export async function planPurge(
 function whoIsIn({ state }: PartnerRoom, { own, partner }: DutiesSession) {
   const joined = joinedByServer(state);
   return {
-    localMembers: joined.get(own)?.length ?? 0,
-    otherServers: [...joined.keys()].filter((server) => server !== own && server !== partner),
+    local_members: joined.get(own)?.length ?? 0,
+    other_servers: [...joined.keys()].filter((server) => server !== own && server !== partner),
   };
 }
 
@@ -117,21 +117,21 @@ async function planMedia(
 ): Promise<PurgePlan["media"]> {
   const { tables, partner } = session;
   const isWhole = tables !== undefined;
-  const nothing = { files: [], keptInQuarantine: 0, beforeMs: null, otherFiles: null, isWhole };
+  const nothing = { files: [], kept_in_quarantine: 0, before_ms: null, other_files: null, is_whole: isWhole };
   if (remoteMedia === "keep") return { purge: false, ...nothing };
   session.say("looking for the partner's cached files");
   const all = tables === undefined ? await filesInRooms(session, rooms) : await tables.files(partner);
   const going = all.filter(({ isQuarantined }) => !isQuarantined || quarantinedMedia === "purge");
   const keptInQuarantine = all.length - going.length;
-  if (going.length === 0) return { purge: true, ...nothing, keptInQuarantine };
+  if (going.length === 0) return { purge: true, ...nothing, kept_in_quarantine: keptInQuarantine };
   const beforeMs = shownBeforeMs ?? Math.max(...going.map(({ lastAccessMs }) => lastAccessMs)) + 1;
   return {
     purge: true,
-    files: going.map(({ mediaId, isQuarantined }) => ({ mediaId, quarantined: isQuarantined })),
-    keptInQuarantine,
-    beforeMs,
-    otherFiles: (await tables?.otherFiles(partner, beforeMs)) ?? null,
-    isWhole,
+    files: going.map(({ mediaId, isQuarantined }) => ({ media_id: mediaId, quarantined: isQuarantined })),
+    kept_in_quarantine: keptInQuarantine,
+    before_ms: beforeMs,
+    other_files: (await tables?.otherFiles(partner, beforeMs)) ?? null,
+    is_whole: isWhole,
   };
 }
 
@@ -158,14 +158,16 @@ async function filesInRooms(session: DutiesSession, rooms: readonly PartnerRoom[
 
 /** What would go now and was not shown, as words for a person; empty when nothing. */
 export function beyondWhatWasShown(shown: PurgePlan, now: PurgePlan): readonly string[] {
-  const files = new Map(shown.media.files.map((file) => [file.mediaId, file.quarantined]));
+  const files = new Map(shown.media.files.map((file) => [file.media_id, file.quarantined]));
   const newFiles = now.media.files.filter(
-    ({ mediaId, quarantined }) => !files.has(mediaId) || (quarantined && files.get(mediaId) === false),
+    ({ media_id, quarantined }) => !files.has(media_id) || (quarantined && files.get(media_id) === false),
   );
   const rooms = new Map(shown.rooms.map((room) => [room.room, room]));
   return [
     ...(newFiles.length > 0 ? [`${newFiles.length} cached files more, or newly in quarantine`] : []),
-    ...((now.media.otherFiles ?? 0) > (shown.media.otherFiles ?? 0) ? ["cached files of other servers"] : []),
+    ...((now.media.other_files ?? 0) > (shown.media.other_files ?? 0)
+      ? ["cached files of other servers"]
+      : []),
     ...now.rooms
       .filter((room) => {
         const before = rooms.get(room.room);
@@ -191,8 +193,8 @@ function isMore(shown: PlannedRoom, now: PlannedRoom): boolean {
   return (
     now.how !== shown.how ||
     (["own", "partner", "others"] as const).some((whose) => now.events[whose] > shown.events[whose]) ||
-    now.localMembers > shown.localMembers ||
-    now.otherServers.some((server) => !shown.otherServers.includes(server))
+    now.local_members > shown.local_members ||
+    now.other_servers.some((server) => !shown.other_servers.includes(server))
   );
 }
 

@@ -141,7 +141,7 @@ async function begin(
   }
   const now = await planPurge(session, run.run, record, {
     atMs: Date.parse(plan.at),
-    beforeMs: plan.media.beforeMs,
+    beforeMs: plan.media.before_ms,
   });
   const more = beyondWhatWasShown(plan, now);
   if (more.length > 0) {
@@ -191,10 +191,10 @@ async function goOn(
 }
 
 async function purgeMedia({ homeserver, partner, say }: DutiesSession, { media }: PurgePlan): Promise<void> {
-  const { files, beforeMs } = media;
+  const { files, before_ms: beforeMs } = media;
   if (!media.purge || beforeMs === null) return;
   say(`${files.length} cached files`);
-  for (const { mediaId, quarantined } of files) {
+  for (const { media_id: mediaId, quarantined } of files) {
     // Quarantined again in the meantime, or released before a crash: both are looked at.
     if (quarantined && (await homeserver.media(partner, mediaId))?.isQuarantined === true) {
       await homeserver.releaseFromQuarantine(partner, mediaId);
@@ -202,7 +202,8 @@ async function purgeMedia({ homeserver, partner, say }: DutiesSession, { media }
   }
   await homeserver.purgeMediaCache(beforeMs);
   let left = 0;
-  for (const { mediaId } of files) if ((await homeserver.media(partner, mediaId)) !== undefined) left += 1;
+  for (const { media_id: mediaId } of files)
+    if ((await homeserver.media(partner, mediaId)) !== undefined) left += 1;
   if (left === 0) return;
   throw notGone(
     `${left} of ${files.length} cached files`,

@@ -71,7 +71,7 @@ describe("readmission and agent commands", () => {
     const status = await drawbridge("readmission", "status", "lighthouse", "--json");
     assert.equal(status.code, 5);
     const { readmission } = JSON.parse(status.stdout);
-    assert.equal(readmission.stages[0].provedAt, null);
+    assert.equal(readmission.stages[0].proved_at, null);
     assert.match(readmission.stages[0].revision, /^[0-9a-f]{40}$/);
   });
 

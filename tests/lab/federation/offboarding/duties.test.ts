@@ -221,8 +221,8 @@ describe("data duties on a real homeserver", () => {
   it("a dry run shows what would be purged, and deletes nothing [OFF-2]", async () => {
     const { context, run } = deployment("dry", { ...everything(), quarantinedMedia: "keep" }, false);
     const plan = await dryRun(context, run);
-    assert.deepEqual(plan.media.files, [{ mediaId: files.plain, quarantined: false }]);
-    assert.equal(plan.media.keptInQuarantine, 1);
+    assert.deepEqual(plan.media.files, [{ media_id: files.plain, quarantined: false }]);
+    assert.equal(plan.media.kept_in_quarantine, 1);
     assert.deepEqual(
       plan.rooms.map(({ room, how }) => [room, how]).sort(),
       [
@@ -232,7 +232,7 @@ describe("data duties on a real homeserver", () => {
     );
     const whole = plan.rooms.find(({ room }) => room === rooms.whole);
     assert.equal(whole?.events.partner, 3);
-    assert.deepEqual(whole?.otherServers, [federation.servers.c.name]);
+    assert.deepEqual(whole?.other_servers, [federation.servers.c.name]);
     // A room that was never the partner's stays, whatever the record says.
     assert.deepEqual(
       plan.staying.find(({ subject }) => subject === rooms.theirs),
@@ -266,7 +266,7 @@ describe("data duties on a real homeserver", () => {
     const { context, run } = deployment("purge", everything(), true);
     const plan = await dryRun(context, run);
     assert.equal(plan.media.files.length, 2);
-    assert.equal(plan.media.otherFiles, 0);
+    assert.equal(plan.media.other_files, 0);
     openStage(run);
     // Cut off as the first room begins: the files are gone, and that is remembered.
     const cut = { ...context, say: (line: string) => assert.ok(!line.startsWith("room 1"), "cut") };

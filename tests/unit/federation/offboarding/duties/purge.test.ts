@@ -135,7 +135,7 @@ describe("runPurge", () => {
   it("runPurge reports a file that stays and states no evidence, and the next run ends it [OFF-2]", async (t) => {
     const { homeserver, run, context } = await purging(t);
     const { digest, media } = await dryRun(context, run);
-    assert.deepEqual(media.files, [{ mediaId: "blob", quarantined: false }]);
+    assert.deepEqual(media.files, [{ media_id: "blob", quarantined: false }]);
     homeserver.purges = false;
     await assert.rejects(runPurge(context, run, digest), {
       code: "program_failed",
@@ -154,7 +154,7 @@ describe("runPurge", () => {
       const { homeserver, run, context } = await purging(t, { quarantinedMedia });
       homeserver.files.set("blob", { quarantined: true });
       const { digest, media } = await dryRun(context, run);
-      assert.equal(media.keptInQuarantine, quarantinedMedia === "keep" ? 1 : 0);
+      assert.equal(media.kept_in_quarantine, quarantinedMedia === "keep" ? 1 : 0);
       await runPurge(context, run, digest);
       assert.equal(
         homeserver.seen.some((one) => one.includes("unquarantine")),
@@ -232,12 +232,12 @@ describe("runPurge", () => {
       const made: PurgePlan = {
         ...{ schema: "svc.federation.purge_plan.v1", run: "0".repeat(32), partner: PARTNER, at: AT },
         media: {
-          ...{ purge: true, keptInQuarantine: 0, beforeMs: 6, otherFiles: 3, isWhole: true },
-          files: [{ mediaId: "one", quarantined: false }],
+          ...{ purge: true, kept_in_quarantine: 0, before_ms: 6, other_files: 3, is_whole: true },
+          files: [{ media_id: "one", quarantined: false }],
         },
         rooms: [
           {
-            ...{ room: ROOM, how: "history", localMembers: 1, otherServers: [] },
+            ...{ room: ROOM, how: "history", local_members: 1, other_servers: [] },
             events: { own: 1, partner: 2, others: 3 },
           },
         ],
@@ -249,14 +249,14 @@ describe("runPurge", () => {
     };
     const room = (made: PurgePlan) => made.rooms[0] as PurgePlan["rooms"][number];
     const more: ((made: PurgePlan) => void)[] = [
-      (made) => made.media.files.push({ mediaId: "two", quarantined: false }),
-      (made) => made.media.files.splice(0, 1, { mediaId: "one", quarantined: true }),
-      (made) => Object.assign(made.media, { otherFiles: 4 }),
+      (made) => made.media.files.push({ media_id: "two", quarantined: false }),
+      (made) => made.media.files.splice(0, 1, { media_id: "one", quarantined: true }),
+      (made) => Object.assign(made.media, { other_files: 4 }),
       (made) => Object.assign(room(made), { how: "room" }),
       (made) => Object.assign(room(made).events, { own: 2 }),
       (made) => Object.assign(room(made).events, { others: 4 }),
-      (made) => Object.assign(room(made), { localMembers: 2 }),
-      (made) => room(made).otherServers.push("third.example"),
+      (made) => Object.assign(room(made), { local_members: 2 }),
+      (made) => room(made).other_servers.push("third.example"),
       (made) => made.rooms.push({ ...room(made), room: "!other:harbour.example" }),
     ];
     for (const [index, change] of more.entries()) {
