@@ -100,10 +100,10 @@ async function partnersIn(repository: Repository, revisions: readonly Revision[]
 }
 
 function planeStatus(state: StateFolder, plane: PlaneName): BranchStatus["planes"][PlaneName] {
-  const { applied, looked } = readPlane(state, plane);
+  const { applied, driftCheck } = readPlane(state, plane);
   if (applied === null) return null;
   const { revision, digest, outcome, reason, at } = applied;
-  return { revision, digest, outcome, reason, at, drift: looked?.drift ?? null };
+  return { revision, digest, outcome, reason, at, drift: driftCheck?.differences ?? null };
 }
 
 /** Whether every plane of a partner is declared closed. */

@@ -43,9 +43,9 @@ async function once(options: Options): Promise<ExitCode> {
   const { federation } = await openForCommand(options.config);
   const result = await runPass(federation, {
     plane: options.plane,
-    allowRewind: options.allowNonFastForward === true,
+    allowNonFastForward: options.allowNonFastForward === true,
     force: true,
-    lookForDrift: true,
+    checkDrift: true,
   });
   print(options, jsonOf(result), () => tableOf(result));
   return exitCodeOfPass(result);

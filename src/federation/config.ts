@@ -1,5 +1,5 @@
-// federation.yaml: where the parts of one deployment stand that the registry's planes are applied to.
-// It is this machine's own and lies outside the repository; what is admitted is said in the registry alone.
+// federation.yaml: where the parts of one deployment are that the registry's planes are applied to.
+// It is this machine's own and lies outside the repository; only the registry says who is admitted.
 // Invariants: unknown keys are refused; secrets are references; relative paths start at the file's folder.
 // Published as docs/reference/schemas/federation.schema.json.
 import { dirname, resolve } from "node:path";
@@ -27,7 +27,7 @@ const Homeserver = z.strictObject({
 });
 
 const Restart = z.strictObject({
-  /** Program and arguments, run without a shell. It ends when the homeserver has been told to restart. */
+  /** Program and arguments, run without a shell. It ends when the restart has begun. */
   command: z.array(z.string().min(1)).min(1),
   /** Restarts beyond this wait; the transport plane is then reported as deferred. */
   maxPerHour: z.int().min(1).max(60).default(6),
@@ -72,13 +72,13 @@ export const FederationConfigFile = z.strictObject({
       .strictObject({ name: z.string().min(1), email: z.string().min(3) })
       .default({ name: "Drawbridge", email: "drawbridge@localhost" }),
   }),
-  /** Folder for what the reconciler remembers, mode 0700. */
+  /** Folder for the reconciler's records, mode 0700. */
   state: Path.default("state"),
   reconcile: z
     .strictObject({
-      /** How often the branch is looked at. */
+      /** How often the branch is read. */
       interval: durationMs("1s", { min: "100ms" }),
-      /** How often every plane is looked at for drift. */
+      /** How often every plane is checked for drift. */
       driftInterval: durationMs("30s", { min: "1s" }),
     })
     .prefault({}),

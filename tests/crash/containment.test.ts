@@ -51,7 +51,7 @@ async function assertSameEnd(directory: string, before: string): Promise<void> {
   const order = readFileSync(join(folder, "order"), "utf8").trim().split("\n");
   const closing = order.filter((line) => line.endsWith(head)).map((line) => line.split(" ")[0]);
   assert.deepEqual([...new Set(closing)], CONTAINMENT_ORDER, "the safe order, however often it was cut");
-  assert.equal((await runPass(federation, { lookForDrift: true })).refusal, undefined);
+  assert.equal((await runPass(federation, { checkDrift: true })).refusal, undefined);
   assert.deepEqual(
     events.filter(({ event }) => event === "drift"),
     [],

@@ -46,7 +46,7 @@ async function tryFile(
   if ((await repository.list(head, [path])).length > 0) return { path, revision: head, isNew: false };
   const accepted = readHead(state).accepted?.revision;
   const refusal = await assessOrigin(head, {
-    ...{ repository, cache, accepted, allowedSignersFile, allowRewind: false },
+    ...{ repository, cache, accepted, allowedSignersFile, allowNonFastForward: false },
   });
   if (refusal !== undefined) {
     throw new DrawbridgeError("head_refused", `${refusal.detail}; nothing was filed`, {

@@ -1,6 +1,6 @@
 // One change of the registry in one commit: the files, everything that they render, and what is recorded of
-// it. Invariants: all of it or nothing; what comes out is a valid registry, or every problem is told and
-// nothing changes; a head that may not be taken up is never built on; nobody else commits meanwhile.
+// it. Invariants: all of it or nothing; what comes out is a valid registry, or every problem is reported and
+// nothing changes; a head that is refused is never built on; nobody else commits meanwhile.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import { assess } from "../reconcile/assess.ts";
@@ -45,11 +45,11 @@ export interface Change {
 export interface ChangeOptions {
   /** Said in the branch's log. */
   readonly reason: string;
-  /** Undefined: nothing is to be done on this base. May be asked again on another one. */
+  /** Undefined: nothing is to be done on this base. May be called again on another one. */
   readonly propose: (base: ChangeBase) => Proposal | undefined;
-  /** Looks at what would be committed, and throws to have nothing happen. */
+  /** Checks what would be committed, and throws to have nothing happen. */
   readonly examine?: (change: Change) => void;
-  /** Told the commit before the branch moves to it, so that a kill in between can be understood. */
+  /** Called with the commit before the branch moves to it, so that a kill in between can be understood. */
   readonly intend?: (revision: Revision, change: Change) => void;
 }
 
@@ -85,12 +85,18 @@ async function tryChange(context: CommitContext, options: ChangeOptions): Promis
   return revision === undefined ? undefined : { revision, change, base };
 }
 
-/** The branch's head, if it may be taken up. @throws DrawbridgeError `head_refused` */
+/** The branch's head, if it may be accepted. @throws DrawbridgeError `head_refused` */
 export async function changeBase(context: BaseContext): Promise<ChangeBase> {
   const { repository, cache, state, allowedSignersFile } = context;
   const head = await repository.requireHead();
   const accepted = readHead(state).accepted?.revision;
-  const found = await assess(head, { repository, cache, accepted, allowedSignersFile, allowRewind: false });
+  const found = await assess(head, {
+    repository,
+    cache,
+    accepted,
+    allowedSignersFile,
+    allowNonFastForward: false,
+  });
   if (!found.good) {
     throw new DrawbridgeError("head_refused", `${found.detail}; nothing was changed`, { hint: found.hint });
   }

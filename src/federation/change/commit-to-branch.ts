@@ -21,16 +21,16 @@ export interface BranchContext {
   readonly clock: Clock;
   readonly author: CommitAuthor;
   readonly signingKeyFile?: string | undefined;
-  /** OpenSSH allowed signers; absent: any commit is taken up. */
+  /** OpenSSH allowed signers; absent: any commit is accepted. */
   readonly allowedSignersFile?: string | undefined;
-  /** Told once, when another change of this machine is waited for. */
+  /** Called once, when another change of this machine is waited for. */
   readonly onWait?: () => void;
 }
 
 interface BranchChange extends Pick<NewCommit, "parents" | "base" | "changes" | "message"> {
   /** What the branch's log says. */
   readonly reason: string;
-  /** Told the commit before the branch moves to it, so that a kill in between can be understood. */
+  /** Called with the commit before the branch moves to it, so that a kill in between can be understood. */
   readonly intend?: ((revision: Revision) => void) | undefined;
 }
 
@@ -69,13 +69,13 @@ export async function commitToBranch(
 ): Promise<Revision | undefined> {
   const { repository, clock, author, signingKeyFile } = context;
   const revision = await writeCommit(repository, { ...change, at: clock.now(), author, signingKeyFile });
-  await requireTakenUp(context, revision);
+  await requireAccepted(context, revision);
   intend?.(revision);
   return (await repository.advance(change.parents[0], revision, reason)) ? revision : undefined;
 }
 
 /** A commit without an allowed signature would be a head that is refused, and keep everything else out as well. */
-async function requireTakenUp(
+async function requireAccepted(
   { repository, signingKeyFile, allowedSignersFile }: BranchContext,
   revision: Revision,
 ): Promise<void> {
@@ -88,7 +88,7 @@ async function requireTakenUp(
       : "the key of repository.signingKeyFile is not among them";
   throw new DrawbridgeError(
     "config_invalid",
-    `only commits signed by a key of ${allowedSignersFile} are taken up, and ${what}; nothing was changed`,
+    `only commits signed by a key of ${allowedSignersFile} are accepted, and ${what}; nothing was changed`,
     {
       hint: "Name a private key in `repository.signingKeyFile` whose public half stands in `repository.allowedSignersFile`, and run the command again.",
     },

@@ -43,7 +43,7 @@ export async function containmentBase(context: BaseContext, lenient: boolean): P
   const head = await repository.requireHead();
   const accepted = readHead(state).accepted?.revision;
   const refusal = await assessOrigin(head, {
-    ...{ repository, cache, accepted, allowedSignersFile, allowRewind: false },
+    ...{ repository, cache, accepted, allowedSignersFile, allowNonFastForward: false },
   });
   if (refusal !== undefined) {
     if (!lenient || accepted === undefined) {

@@ -26,7 +26,7 @@ export interface PlaneStatus {
   readonly reason: string | null;
   readonly retryAt: string | null;
   readonly outOfReach: readonly OutOfReach[];
-  /** Differences at the last look; null when nobody has looked, or could. */
+  /** Differences that the last drift check found; null when there was none, or it could not be made. */
   readonly drift: number | null;
   readonly lookedAt: string | null;
 }
@@ -54,7 +54,7 @@ export async function federationStatus(context: ReconcileContext): Promise<Feder
   const assessment =
     head === undefined
       ? undefined
-      : await assess(head, { repository, cache, accepted, allowedSignersFile, allowRewind: false });
+      : await assess(head, { repository, cache, accepted, allowedSignersFile, allowNonFastForward: false });
   const registry = assessment?.good
     ? assessment.desired.registry
     : accepted === undefined
@@ -102,7 +102,7 @@ function containedPartners(registry: Registry | undefined): FederationStatus["co
 }
 
 function planeStatus({ state }: ReconcileContext, plane: PlaneName): PlaneStatus {
-  const { applying, applied, inForce, looked } = readPlane(state, plane);
+  const { applying, applied, inForce, driftCheck } = readPlane(state, plane);
   const isInForce = applying === null && applied?.outcome === "in_force";
   const mark = isInForce ? inForce : (applying ?? applied);
   return {
@@ -116,7 +116,7 @@ function planeStatus({ state }: ReconcileContext, plane: PlaneName): PlaneStatus
     reason: applied?.reason ?? null,
     retryAt: applied?.retryAt ?? null,
     outOfReach: applied?.outOfReach ?? [],
-    drift: looked?.drift ?? null,
-    lookedAt: looked?.at ?? null,
+    drift: driftCheck?.differences ?? null,
+    lookedAt: driftCheck?.at ?? null,
   };
 }

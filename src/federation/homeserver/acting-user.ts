@@ -48,7 +48,7 @@ export class ActingUser {
     return this.putState(room, "m.room.member", user, { membership });
   }
 
-  /** Makes a room. It is not repeated when no answer comes: look for it first. */
+  /** Makes a room. It is not repeated when no answer comes; the caller searches for the room first. */
   async createRoom(body: Readonly<Record<string, unknown>>): Promise<RoomId> {
     const operation = "to make a room";
     const answer = await this.#post(operation, [...CLIENT, "createRoom"], body);

@@ -50,7 +50,7 @@ export class HomeserverApi {
   }
 
   /**
-   * Makes one request, again as often as is safe and asked for.
+   * Makes one request, repeated as far as that is safe.
    * @returns the answer, whatever its status
    * @throws DrawbridgeError `homeserver_unavailable` when none came, or only 5xx
    */
@@ -61,8 +61,8 @@ export class HomeserverApi {
       if (call.method !== "GET") await pacer.turn();
       const answer = await this.#exchange(token, call);
       if (answer !== undefined && answer.status === 429 && limitedMs < LIMITED_MAX_MS) {
-        const askedMs = Math.max(answer.retryAfterMs ?? 1_000, LIMITED_STEP_MIN_MS);
-        const waitMs = Math.min(askedMs, LIMITED_MAX_MS - limitedMs);
+        const requestedMs = Math.max(answer.retryAfterMs ?? 1_000, LIMITED_STEP_MIN_MS);
+        const waitMs = Math.min(requestedMs, LIMITED_MAX_MS - limitedMs);
         limitedMs += waitMs;
         await clock.sleep(waitMs);
         continue;
@@ -96,7 +96,7 @@ export class HomeserverApi {
         body: call.body === undefined ? null : JSON.stringify(call.body),
       });
       const body = await readBoundedJson(response.body);
-      const { errcode, retry_after_ms: asked } = body;
+      const { errcode, retry_after_ms: retryAfter } = body;
       const header = response.headers["retry-after"];
       return {
         status: response.statusCode,
@@ -104,7 +104,7 @@ export class HomeserverApi {
         body,
         retryAfterMs:
           retryAfterMs(Array.isArray(header) ? header[0] : header, this.#options.clock.now()) ??
-          (typeof asked === "number" ? asked : undefined),
+          (typeof retryAfter === "number" ? retryAfter : undefined),
       };
     } catch {
       return undefined;
@@ -145,7 +145,7 @@ function unavailable(call: ApiCall, status: number | undefined): DrawbridgeError
   return new DrawbridgeError(
     "homeserver_unavailable",
     `the homeserver did not answer ${call.operation}${status === undefined ? "" : `: HTTP ${status}`}`,
-    { hint: "Start the homeserver, or hint its address in the configuration; the work is then resumed." },
+    { hint: "Start the homeserver, or correct its address in the configuration; the work is then resumed." },
   );
 }
 

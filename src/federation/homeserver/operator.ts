@@ -1,6 +1,5 @@
-// The homeserver as its administrator sees it: the Synapse admin API, which answers for every room and user
-// whether or not the administrator takes part.
-// Invariants: what is read is checked where it comes in; a room or user that is not there is a value.
+// The homeserver's admin API (Synapse), which answers for every room and user whether or not the administrator takes
+// part. Invariants: every answer is checked where it comes in; a room or user that does not exist is a value.
 import { z } from "zod";
 import {
   parseRoomId,
@@ -146,9 +145,9 @@ export class HomeserverOperator {
 
   /** What the homeserver knows of a local user; undefined when there is none of this name. */
   async localUser(user: UserId): Promise<LocalUser | undefined> {
-    const answer = await this.#call("look at a user", [...ADMIN, "v2", "users", user]);
+    const answer = await this.#call("read a user", [...ADMIN, "v2", "users", user]);
     if (answer.status === 404) return undefined;
-    const body = expectSuccess(answer, "look at a user");
+    const body = expectSuccess(answer, "read a user");
     return {
       isAppservice: typeof body["appservice_id"] === "string",
       isDeactivated: body["deactivated"] === true,

@@ -1,6 +1,6 @@
 // A rendered file at the place where a real part reads it: put there, and compared with what was put there.
 // Invariants: the file is whole at every instant; one that says the right thing already is not touched, so
-// that nobody who watches it reloads for nothing; what differs is told by digest, never by text; a pipe or a
+// that nobody who watches it reloads for nothing; a difference is reported by digest, never by text; a pipe or a
 // device in its place is replaced and never waited for.
 import { chmodSync, statSync } from "node:fs";
 import { sha256Tagged } from "../../domain/digest.ts";

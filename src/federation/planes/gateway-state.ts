@@ -9,7 +9,7 @@ import { type FollowedFile, GatewayState } from "../../rendered-files/gateway-st
 import { readIfPresent } from "../../runtime/write-file.ts";
 
 const POLL_MS = 20;
-/** Envoy validates, then takes up three files one after the other, and waits for the issuer's keys at most once. */
+/** Envoy validates, then loads three files one after the other, and waits for the issuer's keys at most once. */
 const IN_FORCE_WITHIN_MS = 20_000;
 /** A gateway that has not written its state for so long does not run. */
 const RUNNING_WITHIN_MS = 3_000;
@@ -30,7 +30,7 @@ export interface Awaited {
   /** Path of state.json. */
   readonly stateFile: string;
   readonly file: Exclude<FollowedFile, "gateway">;
-  /** What was written for the gateway to take up. */
+  /** What was written for the gateway to load. */
   readonly text: string;
 }
 
@@ -51,12 +51,12 @@ export async function untilInForce({ stateFile, file, text }: Awaited, clock: Cl
     }
     const waited = clock.now() - begun;
     if (state === undefined && waited >= RUNNING_WITHIN_MS) return false;
-    if (waited >= IN_FORCE_WITHIN_MS) throw refusal(`the gateway does not take up its ${file} file`);
+    if (waited >= IN_FORCE_WITHIN_MS) throw refusal(`the gateway does not load its ${file} file`);
     await clock.sleep(POLL_MS);
   }
 }
 
-/** For a look that needs a gateway. */
+/** For a drift check that needs a running gateway. */
 export function gatewayNotRunning(): DrawbridgeError {
   return new DrawbridgeError("not_running", "no gateway runs that says what it has in force", {
     hint: "Start the gateway.",

@@ -112,7 +112,7 @@ export interface PlaneRuntime {
   /**
    * What stands on the real parts that this plane did not put there.
    * @param desired what was applied last, or is being applied
-   * @throws DrawbridgeError when a real part cannot be asked, and nothing is seen without it
+   * @throws DrawbridgeError when a real part does not answer without which nothing is known
    */
   drift(desired: DesiredPlane): Promise<readonly Drift[]>;
   /** Operator evidence: what the real parts say of one partner, from inside. */

@@ -1,4 +1,4 @@
-// Whether the branch's head may be taken up, and the state by which the planes are judged.
+// Whether the branch's head may be accepted, and the state by which the planes are judged.
 // Invariant: a head that is not wholly good is refused as a whole; what was accepted before stays in force, and the
 // reason is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -34,16 +34,16 @@ export interface AssessOptions {
   /** The last revision that was found good. */
   readonly accepted: Revision | undefined;
   readonly allowedSignersFile: string | undefined;
-  readonly allowRewind: boolean;
+  readonly allowNonFastForward: boolean;
 }
 
 /** Whether somebody who may change the branch has put this revision there, on top of what was accepted. */
 export async function assessOrigin(revision: Revision, options: AssessOptions): Promise<Refusal | undefined> {
-  const { repository, accepted, allowedSignersFile, allowRewind } = options;
-  if (accepted !== undefined && !allowRewind && !(await repository.isAncestor(accepted, revision))) {
+  const { repository, accepted, allowedSignersFile, allowNonFastForward } = options;
+  if (accepted !== undefined && !allowNonFastForward && !(await repository.isAncestor(accepted, revision))) {
     return {
       reason: "not_descendant",
-      detail: `${revision} does not come after ${accepted}, which was taken up before`,
+      detail: `${revision} does not come after ${accepted}, which was accepted before`,
       hint: "Put the branch back on top of it; or, if the rewind is meant, run drawbridge reconcile --once --allow-non-fast-forward.",
     };
   }
@@ -54,7 +54,7 @@ export async function assessOrigin(revision: Revision, options: AssessOptions): 
     if (!canReadSigners(allowedSignersFile)) {
       return {
         reason: "signature_not_allowed",
-        detail: `${allowedSignersFile} cannot be read, so that no signature can be told`,
+        detail: `${allowedSignersFile} cannot be read, so that no signature can be checked`,
         hint: "Put the allowed signers file there, readable by this user, or correct `repository.allowedSignersFile`.",
       };
     }
@@ -112,15 +112,21 @@ export interface AcceptedState extends CurrentState {
 }
 
 /**
- * The head's state if it may be taken up, else that of the last good revision: what is probed is judged
- * by what the reconciler has brought about, or is about to; never by what it refuses.
- * @throws DrawbridgeError `head_refused` when nothing was ever taken up; `repository_unusable`
+ * The head's state if it may be accepted, else that of the last good revision: probes are judged by what the
+ * reconciler applies, never by what it refuses.
+ * @throws DrawbridgeError `head_refused` when nothing was ever accepted; `repository_unusable`
  */
 export async function acceptedState(context: ReconcileContext): Promise<AcceptedState> {
   const { repository, cache, state, allowedSignersFile } = context;
   const head = await repository.requireHead();
   const accepted = readHead(state).accepted?.revision;
-  const found = await assess(head, { repository, cache, accepted, allowedSignersFile, allowRewind: false });
+  const found = await assess(head, {
+    repository,
+    cache,
+    accepted,
+    allowedSignersFile,
+    allowNonFastForward: false,
+  });
   if (found.good) return { repository, desired: found.desired, refusal: undefined };
   const { reason, detail, hint } = found;
   if (accepted === undefined) throw new DrawbridgeError("head_refused", detail, { hint });

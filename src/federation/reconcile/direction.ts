@@ -1,5 +1,6 @@
-// In which order the planes are walked. Invariants: what closes anything for anybody goes in closing order,
-// also when it opens something else; where it is unknown what was in force, everybody counts as let in.
+// Whether a change closes or opens, and so the order of its planes. Invariants: a change that closes anything for
+// anybody is applied in closing order, also when it opens something else; where it is unknown what was in force,
+// everybody counts as admitted.
 import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { type Partner, planeState, type Registry } from "../registry/partner.ts";
 

@@ -1,4 +1,4 @@
-// What the reconciler tells while it works: to a log, or to a person who waits.
+// What the reconciler reports while it works: to a log, or to a person who waits.
 // Invariant: content-free: revisions, digests, planes, reasons, codes, identifiers.
 import type { PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
@@ -9,10 +9,10 @@ export type ReconcileEvent =
   | {
       readonly event: "head_accepted";
       readonly revision: string;
-      /** In which the planes are walked; null where one plane alone is applied. */
+      /** Of the planes; null where one plane alone is applied. */
       readonly order: "closing" | "opening" | null;
     }
-  /** The branch holds what is not taken up; the last good revision stays in force. */
+  /** The branch's head is not accepted; the last good revision stays in force. */
   | {
       readonly event: "head_refused";
       readonly revision: string | null;
@@ -41,7 +41,7 @@ export type ReconcileEvent =
   | { readonly event: "drift_unknown"; readonly plane: PlaneName; readonly code: string }
   | { readonly event: "state_damaged"; readonly file: string };
 
-/** Who is at work on a plane: the service that follows the branch, or a command that was given beside it. */
+/** Who is at work on a plane: the service that follows the branch, or a command that runs beside it. */
 export type LockHolder = "reconciler" | "command" | "unknown";
 
 export interface Reporter {

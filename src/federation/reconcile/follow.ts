@@ -1,6 +1,6 @@
-// The service: follows the branch, retries what was left, and looks for drift. Invariants: a round that fails
-// is told and tried again, it never ends the service; the service may end at any instant, because everything
-// it does can be taken up from its records; one service a state folder.
+// The service: follows the branch, retries what is left over, and checks for drift. Invariants: a round that fails is
+// reported and tried again, it never ends the service; the service may end at any instant, because its records say
+// where to continue; one service a state folder.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
@@ -9,14 +9,14 @@ import { readPlane } from "../state/records.ts";
 import { type ReconcileContext, SERVICE_LOCK } from "./context.ts";
 import { type PassResult, runPass } from "./pass.ts";
 
-/** How long a plane that is being applied may take to end once the service is told to. */
+/** How long a plane that is being applied may take once the service is to end. */
 const GRACE_MS = 10_000;
 
 export interface FollowOptions {
   readonly intervalMs: number;
   readonly driftIntervalMs: number;
   readonly stop: AbortSignal;
-  /** Told once, after the first pass. */
+  /** Called once, after the first pass. */
   readonly onReady: (result: PassResult | undefined) => void;
   readonly onError: (error: unknown) => void;
 }
@@ -43,16 +43,16 @@ export async function follow(context: ReconcileContext, options: FollowOptions):
 async function followRounds(context: ReconcileContext, options: FollowOptions): Promise<void> {
   const { clock } = context;
   let ready = false;
-  let seen: Revision | undefined | null = null;
+  let applied: Revision | undefined | null = null;
   let nextDrift = 0;
   while (!options.stop.aborted) {
     try {
       const head = await context.repository.head();
-      const lookForDrift = clock.now() >= nextDrift;
-      if (head !== seen || lookForDrift || isDue(context)) {
-        const result = await runPass(context, { lookForDrift, signal: options.stop });
-        seen = result.head;
-        if (lookForDrift) nextDrift = clock.now() + options.driftIntervalMs;
+      const checkDrift = clock.now() >= nextDrift;
+      if (head !== applied || checkDrift || isDue(context)) {
+        const result = await runPass(context, { checkDrift, signal: options.stop });
+        applied = result.head;
+        if (checkDrift) nextDrift = clock.now() + options.driftIntervalMs;
         if (!ready) options.onReady(result);
         ready = true;
       }
@@ -60,7 +60,7 @@ async function followRounds(context: ReconcileContext, options: FollowOptions): 
       options.onError(error);
       if (!ready) options.onReady(undefined);
       ready = true;
-      // Not at once: what fails every time would fill the log.
+      // A failure that repeats would fill the log if the next round began at once.
       await clock.sleep(options.driftIntervalMs / 10, options.stop).catch(() => undefined);
     }
     // An abort ends the wait, and so the loop.
@@ -68,7 +68,7 @@ async function followRounds(context: ReconcileContext, options: FollowOptions): 
   }
 }
 
-/** Whether a plane was left over and it is time to try it again. */
+/** Whether a plane is left over and due. */
 function isDue({ state, clock }: ReconcileContext): boolean {
   return PLANE_NAMES.some((plane) => {
     const { applied, applying } = readPlane(state, plane);

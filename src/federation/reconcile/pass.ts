@@ -1,9 +1,8 @@
-// One pass: what the branch says is taken up if it is good, and every plane is brought to it, in closing or
-// opening order. Invariants: a bad head changes nothing and is told; planes that fail, wait or reach not
-// everything do not keep the others from being applied, except that the transport is not cut before the
-// rooms have been told to close, because what they say would not arrive any more. What a closing partner's
-// server sent before the border closed may still have been worked off after the rooms were closed: they are
-// looked at once more then.
+// One pass: the branch's head is accepted if it is good, and every plane is brought to it, in closing or opening order.
+// Invariants: a bad head changes nothing and is reported; planes that fail, wait or stay incomplete do not keep the
+// others from being applied, except that the transport is not cut before the rooms have sent their bans and ACLs, which
+// would not arrive any more. The homeserver may process events that a closing partner sent before the border closed
+// after the rooms were closed, so the rooms are applied once more then.
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { planeState, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
@@ -14,18 +13,18 @@ import { type DesiredState, desiredState, readRevision, registryOf } from "./des
 import { type Direction, directionOf, orderOf } from "./direction.ts";
 import { type StepResult, stepPlane } from "./plane-step.ts";
 
-/** A branch that is changed faster than planes are applied is followed from step to step, this often. */
+/** How often one pass restarts for a branch that changes faster than planes are applied. */
 const RESTARTS_MAX = 20;
 
 export interface PassOptions {
   /** Only this plane. */
   readonly plane?: PlaneName | undefined;
-  readonly allowRewind?: boolean;
-  /** Tries again what was left, whether it is time or not. */
+  readonly allowNonFastForward?: boolean;
+  /** Retries what is left over, due or not. */
   readonly force?: boolean;
   /** Applies also what is in force. */
   readonly again?: boolean;
-  readonly lookForDrift?: boolean;
+  readonly checkDrift?: boolean;
   /** Aborts between two planes. */
   readonly signal?: AbortSignal;
 }
@@ -42,11 +41,11 @@ export interface PlaneReport {
 export interface PassResult {
   /** What the branch points at. */
   readonly head: Revision | undefined;
-  /** Why it is not taken up. */
+  /** Why it is not accepted. */
   readonly refusal: Refusal | undefined;
-  /** What the planes were brought to: the head, or the last good revision; undefined when there is none. */
+  /** The revision that was applied: the head, or the last good one; undefined when there is none. */
   readonly revision: Revision | undefined;
-  /** Undefined where nothing is walked: no good revision, or one plane alone. */
+  /** Undefined when there is no good revision, or one plane alone is applied. */
   readonly direction: Direction | undefined;
   readonly desired: DesiredState | undefined;
   readonly planes: readonly PlaneReport[];
@@ -70,7 +69,7 @@ async function onePass(
     return states.get(revision);
   };
   const head = await context.repository.head();
-  const { desired, refusal, isNew } = await takeUp(context, head, options, stateOf);
+  const { desired, refusal, isNew } = await acceptHead(context, head, options, stateOf);
   if (desired === "superseded") return "superseded";
   if (desired === undefined)
     return { head, refusal, revision: undefined, direction: undefined, desired, planes: [] };
@@ -92,7 +91,7 @@ async function onePass(
     reports.push(report);
     if (plane === "border" && direction === "closing" && roomsPrecedeBorder(context, desired)) {
       const again = await stepPlane(context, context.planes.rooms, desired, {
-        ...{ force: true, again: true, lookForDrift: false, stateOf },
+        ...{ force: true, again: true, checkDrift: false, stateOf },
       });
       if (again.step === "superseded" && mayRestart) return "superseded";
       const known = reports.findIndex((one) => one.plane === "rooms");
@@ -104,28 +103,28 @@ async function onePass(
 
 type StateOf = (revision: Revision) => Promise<DesiredState | undefined>;
 
-interface TakenUp {
+interface AcceptedHead {
   readonly desired: DesiredState | undefined | "superseded";
   readonly refusal: Refusal | undefined;
-  /** Whether this pass has taken up a revision that was not accepted before. */
+  /** Whether this pass has accepted a revision that was not accepted before. */
   readonly isNew: boolean;
 }
 
 /** The state that is to be in force: the head's, or the last good one's. */
-async function takeUp(
+async function acceptHead(
   context: ReconcileContext,
   head: Revision | undefined,
   options: PassOptions,
   stateOf: StateOf,
-): Promise<TakenUp> {
+): Promise<AcceptedHead> {
   const { state, clock, reporter } = context;
   const before = readHead(state);
   const accepted = before.accepted?.revision;
-  const assessment = await assessHead(context, head, accepted, options.allowRewind === true);
+  const assessment = await assessHead(context, head, accepted, options.allowNonFastForward === true);
   const at = timestamp(clock.now());
   const lock = await state.lock("head", clock);
   try {
-    // Somebody else may have taken up a newer revision while this one was being read.
+    // Another process may have accepted a newer revision while this one was being read.
     if (readHead(state).accepted?.revision !== accepted) {
       return { desired: "superseded", refusal: undefined, isNew: false };
     }
@@ -158,11 +157,11 @@ async function assessHead(
   context: ReconcileContext,
   head: Revision | undefined,
   accepted: Revision | undefined,
-  allowRewind: boolean,
+  allowNonFastForward: boolean,
 ): Promise<Assessment> {
   const { repository, cache, allowedSignersFile } = context;
   if (head !== undefined) {
-    return assess(head, { repository, cache, accepted, allowedSignersFile, allowRewind });
+    return assess(head, { repository, cache, accepted, allowedSignersFile, allowNonFastForward });
   }
   return {
     good: false,
@@ -172,7 +171,7 @@ async function assessHead(
   };
 }
 
-/** The state of a revision that was good when it was taken up; undefined when it cannot be read any more. */
+/** The state of a revision that was good when it was accepted; undefined when it cannot be read any more. */
 async function storedState(context: ReconcileContext, revision: Revision): Promise<DesiredState | undefined> {
   const { repository, cache } = context;
   try {
@@ -184,8 +183,8 @@ async function storedState(context: ReconcileContext, revision: Revision): Promi
 }
 
 /**
- * Closing, if any plane still shows something to anybody that is to go; and where no plane changes, because
- * what was done by hand may have let somebody in.
+ * Closing, if any plane still admits somebody whom the revision does not; and where no plane changes, because an edit
+ * by hand may have let somebody in.
  */
 async function directionTo(
   context: ReconcileContext,
@@ -222,17 +221,17 @@ async function stepOrHold(
   const runtime = context.planes[plane];
   const record = readPlane(context.state, plane);
   if (plane === "transport" && direction === "closing" && options.plane === undefined) {
-    if (record.applied?.digest !== desired.planes.transport.digest && !roomsWereTold(context, desired)) {
+    if (record.applied?.digest !== desired.planes.transport.digest && !roomsWereSent(context, desired)) {
       context.reporter.note(plane, "waits until the rooms plane has been applied");
       return { plane, step: "held", record, drift: 0, changed: false };
     }
   }
-  const { force = false, again = false, lookForDrift = false } = options;
-  const result = await stepPlane(context, runtime, desired, { force, again, lookForDrift, stateOf });
+  const { force = false, again = false, checkDrift = false } = options;
+  const result = await stepPlane(context, runtime, desired, { force, again, checkDrift, stateOf });
   return { plane, ...result };
 }
 
-/** Whether the rooms were closed to somebody before the border had closed, and not looked at since. */
+/** Whether the rooms were closed to somebody before the border had closed, and not applied since. */
 function roomsPrecedeBorder(context: ReconcileContext, desired: DesiredState): boolean {
   if (desired.registry.partners.every(({ partner }) => planeState(partner, "rooms") === "open")) return false;
   const rooms = readPlane(context.state, "rooms").applied;
@@ -245,8 +244,8 @@ function roomsPrecedeBorder(context: ReconcileContext, desired: DesiredState): b
   );
 }
 
-/** Whether this revision's bans and ACLs were sent as far as they go. */
-function roomsWereTold(context: ReconcileContext, desired: DesiredState): boolean {
+/** Whether this revision's bans and ACLs were sent, as far as they could be. */
+function roomsWereSent(context: ReconcileContext, desired: DesiredState): boolean {
   const { applied, applying } = readPlane(context.state, "rooms");
   return (
     applying === null &&

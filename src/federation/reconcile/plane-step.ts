@@ -1,6 +1,6 @@
 // One plane brought to what one revision wants. Invariants: nobody else works on the plane meanwhile; what is
 // about to be applied is recorded before, and what was reached is recorded after, so that a kill at any
-// instant leads to the same end; what somebody changed by hand is kept and told before it is put right.
+// instant leads to the same end; what somebody changed by hand is kept and reported before it is undone.
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
@@ -21,25 +21,25 @@ const BACKOFF: Readonly<Record<"failed" | "incomplete" | "deferred", Backoff>> =
 };
 
 /**
- * Planes whose drift is looked at even before a new revision is applied. Not the rooms: looking at every room
- * takes as long as closing it, and its apply reads each room anyway.
+ * Planes that are checked for drift even before a new revision is applied. Not the rooms: checking every room takes
+ * as long as closing it, and its apply reads each room anyway.
  */
-const LOOKED_AT_FIRST: ReadonlySet<PlaneName> = new Set(["gateway", "card", "border", "transport"]);
+const DRIFT_CHECKED_FIRST: ReadonlySet<PlaneName> = new Set(["gateway", "card", "border", "transport"]);
 
 export interface StepOptions {
-  /** Tries again what was left, whether it is time or not, and takes nothing for in force that was not looked at. */
+  /** Retries what is left over, due or not, and counts nothing as in force without a drift check. */
   readonly force: boolean;
   /** Applies also what is in force. */
   readonly again?: boolean;
-  readonly lookForDrift: boolean;
-  /** The desired state of an older revision, for what may still stand there; undefined when it is gone. */
+  readonly checkDrift: boolean;
+  /** The desired state of an older revision that may still be in force; undefined when it is gone. */
   readonly stateOf: (revision: Revision) => Promise<DesiredState | undefined>;
 }
 
 export interface StepResult {
-  /** `superseded`: another process has taken up a newer revision. `waiting`: it is not time to try again. */
+  /** `superseded`: another process has accepted a newer revision. `waiting`: the next attempt is not due. */
   readonly step: "applied" | "current" | "waiting" | "superseded";
-  /** Nothing is said of a revision that is superseded. */
+  /** Says nothing where the revision is superseded. */
   readonly record: PlaneRecord;
   /** Differences found and kept in this step. */
   readonly drift: number;
@@ -61,7 +61,7 @@ export async function stepPlane(
   try {
     const record = readPlane(state, plane, (file) => reporter.event({ event: "state_damaged", file }));
     if (readHead(state).accepted?.revision !== desired.revision) {
-      // What is recorded is about another revision, and says nothing about this one.
+      // The record is about another revision, and says nothing about this one.
       const unsaid = { ...record, applied: null, inForce: null };
       return { step: "superseded", record: unsaid, drift: 0, changed: false };
     }
@@ -91,13 +91,13 @@ async function stepLocked(
   const settled = record.applying === null && record.applied?.digest === digest;
   const inForce = settled && record.applied?.outcome === "in_force";
   const { force, again = false } = options;
-  const looks = options.lookForDrift || (settled ? force && !again : LOOKED_AT_FIRST.has(plane));
-  const looked = looks ? await look(context, runtime, desired, record, options) : undefined;
-  const drift = looked?.drift?.length ?? 0;
-  const known: PlaneRecord = looked === undefined ? record : { ...record, looked: looked.mark };
+  const checks = options.checkDrift || (settled ? force && !again : DRIFT_CHECKED_FIRST.has(plane));
+  const found = checks ? await findDrift(context, runtime, desired, record, options) : undefined;
+  const drift = found?.drift?.length ?? 0;
+  const known: PlaneRecord = found === undefined ? record : { ...record, driftCheck: found.check };
 
-  const isUnseen = force && looked !== undefined && looked.drift === undefined;
-  if (inForce && drift === 0 && !isUnseen && !again) {
+  const isUnknown = force && found !== undefined && found.drift === undefined;
+  if (inForce && drift === 0 && !isUnknown && !again) {
     const current = known.applied === null ? known : withRevision(known, desired.revision);
     if (current !== record) writePlane(state, current);
     return { step: "current", record: current, drift, changed: false };
@@ -117,18 +117,18 @@ async function stepLocked(
 }
 
 /**
- * What is remembered behind an attempt: one more at the state that stood there does not make it younger.
- * @param repaired whether something stood there otherwise: it was found so, or this attempt has changed it
+ * The record after an attempt: another attempt at the state in force does not make that state younger.
+ * @param repaired whether the real part differed: drift was found, or this attempt has changed it
  */
 function afterAttempt(before: PlaneRecord, applied: Applied, repaired: boolean): PlaneRecord {
   const { revision, digest, at } = applied;
-  // Not where another state was tried in between, whether or not that attempt is known to have ended.
+  // An attempt at another state in between, ended or not, makes this one a new state.
   const isSame =
     before.applied?.digest === digest && (before.applying === null || before.applying.digest === digest);
   const firstAt = isSame ? (before.applied?.firstAt ?? at) : at;
   const isStanding = before.inForce?.digest === digest && before.inForce.at >= firstAt;
   const standing = isSame && isStanding ? before.inForce : null;
-  // What an attempt has changed that did not end in force, the next one finds in its place already.
+  // An attempt that did not end in force may have changed what this one finds in place.
   const isAfterFailure = before.applying !== null || before.applied?.outcome !== "in_force";
   return {
     ...before,
@@ -148,7 +148,7 @@ function afterAttempt(before: PlaneRecord, applied: Applied, repaired: boolean):
   };
 }
 
-/** The same files in a newer revision: nothing to do on the real parts. */
+/** The record where a newer revision holds the same files, so that nothing is to be applied. */
 function withRevision(record: PlaneRecord, revision: Revision): PlaneRecord {
   if (record.applied === null || record.applied.revision === revision) return record;
   return {
@@ -159,16 +159,16 @@ function withRevision(record: PlaneRecord, revision: Revision): PlaneRecord {
 }
 
 /**
- * What stands on the real parts that no attempt of ours has put there: after an attempt that ended nobody
- * knows how, it must differ from what stood before as well as from what was being applied.
+ * Differences on the real parts that no attempt of ours has made: after an attempt whose end is unknown, they must
+ * differ from the state before as well as from the one that was being applied.
  */
-async function look(
+async function findDrift(
   context: ReconcileContext,
   runtime: PlaneRuntime,
   desired: DesiredState,
   record: PlaneRecord,
   options: StepOptions,
-): Promise<{ drift: readonly Drift[] | undefined; mark: PlaneRecord["looked"] } | undefined> {
+): Promise<{ drift: readonly Drift[] | undefined; check: PlaneRecord["driftCheck"] } | undefined> {
   const { state, clock, reporter } = context;
   const candidates = new Map(
     [record.inForce, record.applied, record.applying].flatMap((mark) =>
@@ -193,11 +193,11 @@ async function look(
       const record = keepDrift(state, drift, desired.revision, at);
       reporter.event({ event: "drift", record });
     }
-    return { drift: found, mark: { at, drift: found?.length ?? null } };
+    return { drift: found, check: { at, differences: found?.length ?? null } };
   } catch (error) {
-    // It cannot be looked at now; the attempt to apply will tell more, and nothing is taken as clean.
+    // The attempt to apply will say more; until then the plane does not count as free of drift.
     reporter.event({ event: "drift_unknown", plane, code: codeOf(error) });
-    return { drift: undefined, mark: { at, drift: null } };
+    return { drift: undefined, check: { at, differences: null } };
   }
 }
 

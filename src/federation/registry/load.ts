@@ -1,6 +1,6 @@
 // Loads a registry from the files of one revision or one work tree, whichever way they were read.
 // Invariants: all problems of all files are reported at once; a registry with any problem is no registry;
-// a file below registry/ that would be ignored is a problem, because it looks as if it admitted somebody.
+// a file below registry/ that would be ignored is a problem, because it seems to admit somebody.
 import { crossCheck, ORGANISATION_FILE } from "./cross-checks.ts";
 import { Organisation } from "./organisation.ts";
 import { Partner, type PartnerEntry, type Registry } from "./partner.ts";

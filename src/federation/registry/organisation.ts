@@ -88,7 +88,7 @@ export type KubernetesTarget = z.output<typeof KubernetesTarget>;
 
 /**
  * How this organisation's bridge consumes one agent: what becomes an entry of its agents.yaml. Where the lists of
- * servers and senders are left out, everybody in this organisation and in every admitted partner may ask.
+ * servers and senders are left out, all users of this organisation and of every admitted partner may ask it.
  */
 export const AgentConsumption = AgentEntry.partial({ allowedServers: true, allowedSenders: true });
 

@@ -48,7 +48,7 @@ export const Partner = z.strictObject({
     .prefault({}),
   transport: z
     .strictObject({
-      /** Whether its server is asked for other servers' signing keys (trusted_key_servers). */
+      /** Whether its server is a notary for other servers' signing keys (trusted_key_servers). */
       keyServer: z.boolean().default(false),
     })
     .prefault({}),

@@ -1,4 +1,4 @@
-// What can be wrong in a registry, told all at once.
+// What can be wrong in a registry, reported all at once.
 // Invariants: every problem names its file, line, rule and hint; a value that may be a secret is never
 // repeated in one.
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -15,7 +15,7 @@ export interface RegistryProblem {
   readonly hint: string;
 }
 
-/** A problem between files, whose line is still to be looked up. */
+/** A problem between files, whose line is still to be found. */
 export interface CrossProblem {
   readonly file: string;
   readonly path: readonly (string | number)[];

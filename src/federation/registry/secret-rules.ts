@@ -1,4 +1,4 @@
-// What may not stand in a file of the registry, because it is a secret or looks like one.
+// What a file of the registry may not hold, because it is a secret or resembles one.
 // Invariants: each rule has a name; a finding says the rule and the line and never the value; the raw text is
 // searched, comments and broken YAML included, and the parsed values besides.
 import { isMap, isNode, isScalar, isSeq, type LineCounter } from "yaml";
@@ -147,7 +147,7 @@ function secretProblem({ name, holds }: SecretRule, file: string, line: number):
   };
 }
 
-/** Shorter ones cannot be told from abbreviations and version numbers. */
+/** Shorter words resemble abbreviations and version numbers. */
 const LENGTH_MIN = 20;
 const HEX_LENGTH_MIN = 32;
 /** The mean length of runs of one kind of character: about 1.7 in base64, 5 in words. */

@@ -1,7 +1,7 @@
 // The organisation's repository: one branch of it says what is meant to be in force.
 // Invariants: a revision is read as a whole and never from a work tree; the branch moves only from the commit
 // that a change was built on to the commit that holds it (compare and swap). What an ID names never changes,
-// so what was read of it is kept, within bounds; where a branch points is asked each time.
+// so what was read of it is cached, within bounds; where a branch points is read each time.
 import { createHash } from "node:crypto";
 import { realpathSync } from "node:fs";
 import { dirname } from "node:path";

@@ -1,4 +1,4 @@
-// What somebody changed by hand, kept before it is put right. Invariants: a record names and never quotes; a
+// Changes that somebody made by hand, recorded before they are undone. Invariants: a record names and never quotes; a
 // drifted file's text is kept beside it, for this user alone, under its own digest; the newest are kept.
 import { readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";

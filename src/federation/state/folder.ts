@@ -1,4 +1,4 @@
-// The folder in which federation control remembers what it did. Invariants: mode 0700; every file is whole
+// The folder in which federation control keeps its records and locks. Invariants: mode 0700; every file is whole
 // and flushed before the next step begins; a lock is freed by the kernel when its holder ends, however it ends.
 import { chmodSync, linkSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -39,8 +39,8 @@ export class StateFolder {
   }
 
   /**
-   * A file of this folder, checked; undefined when there is none, or when it is damaged and `damaged` was told.
-   * @throws DrawbridgeError `config_invalid` when it is damaged and nobody is to be told
+   * A file of this folder, checked; undefined when there is none, or when it is damaged and `damaged` was called.
+   * @throws DrawbridgeError `config_invalid` when it is damaged and `damaged` is not given
    */
   read<Schema extends z.ZodType>(
     schema: Schema,
@@ -117,7 +117,7 @@ export class StateFolder {
     return tryNamedLock(this.#lockName(what));
   }
 
-  /** The process that holds a lock; undefined when nobody does, or when it cannot be told. */
+  /** The process that holds a lock; undefined when none does, or when that is unknown. */
   lockHolder(what: string): Promise<number | undefined> {
     return namedLockHolder(this.#lockName(what));
   }

@@ -1,4 +1,4 @@
-// What is remembered of a branch and of each plane. Invariants: what is about to be done is written before it
+// The records of the branch's head and of each plane. Invariants: what is about to be done is written before it
 // is done; what was reached is written before the next plane begins; no field holds content.
 
 import { z } from "zod";
@@ -13,7 +13,7 @@ const RevisionField = z
   .transform((value) => value as Revision);
 const Time = z.iso.datetime();
 
-/** A state of a plane: the revision that asked for it and the digest of its rendered files. */
+/** A state of a plane: its revision and the digest of its rendered files. */
 const Mark = z.strictObject({ revision: RevisionField, digest: Sha256Digest, at: Time });
 export type Mark = z.output<typeof Mark>;
 
@@ -28,7 +28,7 @@ const LeftOver = z.strictObject({
 
 /** `at` is when the last attempt ended, whatever it changed. */
 const Applied = Mark.extend({
-  /** When the first attempt at this state ended: in this order the planes were told of it. */
+  /** When the first attempt at this state ended, which gives the order in which the planes received it. */
   firstAt: Time.nullable().default(null),
   outcome: OutcomeName,
   /** Why it was deferred, or the code of the error that it failed with. */
@@ -41,26 +41,23 @@ const Applied = Mark.extend({
 });
 export type Applied = z.output<typeof Applied>;
 
-/** `at` is since when it has been so, however often it was looked at and applied again since. */
+/** `at` is since when the state has been in force, however often it was checked and applied again since. */
 const InForce = Mark.extend({
-  /**
-   * When it was last so again, behind what was put right or an attempt that did not end so; null when it was
-   * never known to be otherwise.
-   */
+  /** When the state was last restored, after drift or a failed attempt; null when it was never known to be lost. */
   repairedAt: Time.nullable().default(null),
 });
 
 const PlaneRecord = z.strictObject({
   version: z.literal(1),
   plane: z.enum(PLANE_NAMES),
-  /** Begun and not known to have ended: the real parts may show it wholly, partly or not at all. */
+  /** An attempt that began and is not known to have ended: it may be applied wholly, partly or not at all. */
   applying: Mark.nullable(),
   /** How the last attempt ended. */
   applied: Applied.nullable(),
   /** What was last wholly in force. */
   inForce: InForce.nullable(),
-  /** The last look for drift: when, and how many differences it found; null where it could not look. */
-  looked: z.strictObject({ at: Time, drift: z.int().min(0).nullable() }).nullable(),
+  /** The last drift check; `differences` is null where it could not be made. */
+  driftCheck: z.strictObject({ at: Time, differences: z.int().min(0).nullable() }).nullable(),
 });
 export type PlaneRecord = z.output<typeof PlaneRecord>;
 
@@ -71,14 +68,14 @@ export const RefusalReason = z.enum([
   "registry_invalid",
   "render_differs",
 ]);
-/** Why a revision of the branch is not taken up. */
+/** Why a revision of the branch is not accepted. */
 export type RefusalReason = z.output<typeof RefusalReason>;
 
 const HeadRecord = z.strictObject({
   version: z.literal(1),
-  /** The last revision that was found good; what is in force comes from it. */
+  /** The last revision that was found good, from which the planes are applied. */
   accepted: Mark.pick({ revision: true, at: true }).nullable(),
-  /** What stands on the branch instead, and why it is not taken up. */
+  /** The branch's head where it is another revision, and why it is not accepted. */
   refused: z.strictObject({ revision: RevisionField.nullable(), reason: RefusalReason, at: Time }).nullable(),
 });
 export type HeadRecord = z.output<typeof HeadRecord>;
@@ -107,7 +104,7 @@ export function readPlane(
       applying: null,
       applied: null,
       inForce: null,
-      looked: null,
+      driftCheck: null,
     }
   );
 }

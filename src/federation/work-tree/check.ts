@@ -119,7 +119,7 @@ function checkAbuseSchema(text: string | undefined): readonly string[] {
   try {
     if (isDeepStrictEqual(JSON.parse(text), JSON.parse(abuseReportSchema()))) return [];
   } catch {
-    // Told below.
+    // Reported below.
   }
   return [`${ABUSE_SCHEMA} is not the schema that reports are read by`];
 }
@@ -131,7 +131,10 @@ function checkWhitelist(registry: Registry, text: string | undefined): readonly 
   const cut = closedServers(registry, "transport");
   return include.trusted_key_servers
     .filter(({ server_name }) => cut.has(server_name))
-    .map(({ server_name }) => `rendered/${TRANSPORT_INCLUDE} asks ${server_name} for keys, which is closed`);
+    .map(
+      ({ server_name }) =>
+        `rendered/${TRANSPORT_INCLUDE} names ${server_name} as a key server, which is closed`,
+    );
 }
 
 function checkPolicy(registry: Registry, text: string | undefined): readonly string[] {

@@ -22,7 +22,7 @@ import { BORDER_POLICY } from "./render.ts";
 import { type BorderStatus, type BorderStatusClient, borderStatus } from "./status.ts";
 
 const POLL_MS = 50;
-// The module looks at its file whenever it is asked, so more than one look is needed only when it is stuck.
+// The module reads its file at every request, so a second request is needed only when it is stuck.
 const IN_FORCE_WITHIN_MS = 5_000;
 const RETRY_MS = 5_000;
 
@@ -62,9 +62,9 @@ export function borderRuntime(config: FederationConfig, { clock }: Dependencies)
 
     async probe(desired, { partner }): Promise<readonly EvidenceItem[]> {
       const about = { plane: "border", partner: partner.serverName, layer: "border" } as const;
-      const observe = (probe: string, subject: string | null, look: () => Promise<Finding>) =>
+      const observe = (probe: string, subject: string | null, find: () => Promise<Finding>) =>
         observeInside(clock, { ...about, probe, subject }, async () => {
-          const found = await unlessDown(look());
+          const found = await unlessDown(find());
           return found === undefined
             ? { verdict: "unknown", reason: "homeserver_unavailable" }
             : { status: 200, ...found };
@@ -126,9 +126,9 @@ async function whenInForce(
 }
 
 /** Undefined when the homeserver does not answer; other errors stay errors. */
-async function unlessDown<Value>(asked: Promise<Value>): Promise<Value | undefined> {
+async function unlessDown<Value>(answer: Promise<Value>): Promise<Value | undefined> {
   try {
-    return await asked;
+    return await answer;
   } catch (error) {
     if (error instanceof DrawbridgeError && error.code === "homeserver_unavailable") return undefined;
     throw error;

@@ -1,4 +1,4 @@
-// Which agents.yaml the bridge has in force, by its own word (/readyz).
+// Which agents.yaml the bridge has in force, as its health resource says (/readyz).
 import { request } from "undici";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
@@ -6,7 +6,7 @@ import { readBoundedValue } from "../../../runtime/http.ts";
 
 const TIMEOUT_MS = 2_000;
 const POLL_MS = 50;
-/** The bridge looks at its file whenever it is asked; more than one look is needed only when it just starts. */
+/** The bridge reads its file at every request; a second request is needed only when it is just starting. */
 const IN_FORCE_WITHIN_MS = 5_000;
 
 const Health = z.object({ agents: z.object({ digest: z.string() }) });

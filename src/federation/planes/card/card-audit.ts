@@ -1,5 +1,5 @@
 // The bridge's last word on each agent's card, from its audit file (svc.agent_card.v1, one JSON line each).
-// Invariants: however often it is asked, a line is read once; a line counts once it is whole; a file that was
+// Invariants: a line is read once, however often decisions are requested; a line counts once it is whole; a file that was
 // replaced, or is shorter than what was read of it, is read from its start.
 import { type FileHandle, open } from "node:fs/promises";
 import { z } from "zod";

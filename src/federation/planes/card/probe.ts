@@ -1,7 +1,6 @@
-// What an operator sees of plane 4 from inside, for one partner: are our cards still public, does our bridge
-// still trust the partner's, and may its people ask any ghost.
-// Invariant: a card is public or not for everybody; one that stays because another partner consumes it is told
-// as open, with that reason.
+// Operator evidence of plane 4 for one partner: are our cards still public, does our bridge still trust the partner's,
+// and may its users ask any ghost. Invariant: a card is public or not for everybody; one that stays because another
+// partner consumes it is reported as open, with that reason.
 import { resolve } from "node:path";
 import { request } from "undici";
 import type { Clock } from "../../../domain/clock.ts";
@@ -33,13 +32,13 @@ type Observe = (
   probe: string,
   layer: string,
   subject: string,
-  look: () => Promise<Finding> | Finding,
+  find: () => Promise<Finding> | Finding,
 ) => Promise<EvidenceItem>;
 
 export async function probePlane(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
   const partner = options.partner.partner.serverName;
-  const observe: Observe = (probe, layer, subject, look) =>
-    observeInside(options.clock, { plane: "card", partner, probe, layer, subject }, look);
+  const observe: Observe = (probe, layer, subject, find) =>
+    observeInside(options.clock, { plane: "card", partner, probe, layer, subject }, find);
   return [
     ...(await ourCards(options, observe)),
     ...(await theirCards(options, observe)),
@@ -110,7 +109,7 @@ async function theirCards(options: ProbeOptions, observe: Observe): Promise<Evid
         const decision = decisions.get(agent);
         const references = inForce !== undefined && isDesired ? [inForce] : [];
         if (decision !== undefined) return trustOf(decision, references);
-        // The bridge has never looked at this card, and by its file in force it never will.
+        // The bridge has never checked this card, and by its file in force it never will.
         return isClosed && isDesired
           ? { verdict: "closed", reason: "not_in_agents_file", references }
           : { verdict: "unknown", reason: "never_decided", references };
@@ -120,7 +119,7 @@ async function theirCards(options: ProbeOptions, observe: Observe): Promise<Evid
   return items;
 }
 
-/** Whether the agents.yaml that the bridge has in force lets the partner's people ask anybody. */
+/** Whether the agents.yaml that the bridge has in force lets the partner's users ask any agent. */
 async function whoMayAsk(
   { config, desired, partner }: ProbeOptions,
   observe: Observe,
@@ -148,7 +147,7 @@ async function whoMayAsk(
   return [item];
 }
 
-/** The bridge writes its audit a moment after it has taken up the file. */
+/** The bridge writes its audit a moment after it has loaded the file. */
 async function decisionsOnceRejected(audit: CardAudit, agents: readonly string[], clock: Clock) {
   for (const deadline = clock.now() + AUDITED_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
     const decisions = await audit.lastDecisions();

@@ -42,7 +42,7 @@ const agentsOf = oncePerRegistry((registry): string => {
     entryOf(entry, admitted, among),
   ]);
   for (const { partner } of openPartners(registry, "card")) {
-    // A partner's agent is asked by its own people and by ours unless more are named: no other partner acts
+    // A partner's agent may be asked by its own users and by ours unless more are named: no other partner acts
     // with our client's access.
     const both = [own, partner.serverName].sort();
     for (const [name, entry] of Object.entries(partner.card.consumes)) {

@@ -53,7 +53,7 @@ export function cardRuntime(config: FederationConfig, { clock }: Dependencies): 
 
     async apply(desired, progress): Promise<PlaneOutcome> {
       const texts = parts.map((part) => ({ part, text: renderedText(desired, part.path) }));
-      // Written first, all of them: each program takes up its own while the other is waited for.
+      // All files are written first: each program loads its own while the other is waited for.
       const changes = texts.map(({ part, text }) => applyFile(part.target, text, PUBLIC));
       const waits = await Promise.allSettled(texts.map(({ part, text }) => wait(part, text, progress)));
       const failed = waits.find((result) => result.status === "rejected");
@@ -66,7 +66,7 @@ export function cardRuntime(config: FederationConfig, { clock }: Dependencies): 
 
     async drift(desired): Promise<readonly Drift[]> {
       const found: Drift[] = [];
-      const unseen: Part[] = [];
+      const unknown: Part[] = [];
       for (const part of parts) {
         const text = renderedText(desired, part.path);
         const file = fileDrift(part.target, text);
@@ -75,12 +75,12 @@ export function cardRuntime(config: FederationConfig, { clock }: Dependencies): 
           continue;
         }
         const digest = await part.digest();
-        if (digest === undefined) unseen.push(part);
+        if (digest === undefined) unknown.push(part);
         else if (digest !== sha256Tagged(text)) {
           found.push({ plane: "card", subject: part.name, kind: "not_in_force", found: digest });
         }
       }
-      const [absent] = unseen;
+      const [absent] = unknown;
       if (found.length > 0 || absent === undefined) return found;
       throw new DrawbridgeError("not_running", `nobody says which ${absent.name} file is in force`, {
         hint: `Start the program that reads ${absent.target}.`,

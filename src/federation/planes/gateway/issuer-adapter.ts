@@ -26,7 +26,7 @@ export interface IssuerFailure {
 
 export interface IssuerAdapter {
   /**
-   * Brings the issuer to these clients and looks again.
+   * Brings the issuer to these clients and reads them back.
    * @throws DrawbridgeError `issuer_unavailable` when the issuer cannot be reached or denies us
    */
   apply(

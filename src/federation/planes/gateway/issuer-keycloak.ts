@@ -1,7 +1,7 @@
 // Keycloak as the issuer of declared clients, by its Admin REST API.
 // Invariants: clients are closed before anything else is done; a client is enabled only together with its
 // declared secret and settings, never before; closing needs no secret; a client that this organisation did not
-// make is never deleted; what was done is looked at again.
+// make is never deleted; what was done is read back.
 import { resolve } from "node:path";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
@@ -58,7 +58,7 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string, clock
   return new Keycloak(admin, {
     audience: target.audience,
     secretOf: (reference) => readSecret(reference, secrets),
-    // The client that we act as stands among the others when it is of the same realm.
+    // The client that we act as is listed among the others when it belongs to the same realm.
     foreign: new Set([
       ...KEYCLOAKS_OWN,
       ...(target.realm === target.adminRealm ? [target.adminClientId] : []),

@@ -1,5 +1,5 @@
 // Keycloak's Admin REST API (26): the few requests that clients need, as a service account.
-// Invariants: its token is had by client credentials, kept until shortly before it ends and asked for anew once
+// Invariants: its token comes by client credentials, is kept until shortly before it ends and requested anew once
 // when it is refused; no redirect is followed, so that it goes to the configured address alone; every exchange
 // has a deadline; neither token, secret nor body reaches an error.
 import { readFileSync } from "node:fs";

@@ -1,7 +1,7 @@
 // What a declared client is in Keycloak, and how one that stands there differs from it.
 // Invariants: client credentials alone; tokens of five minutes, signed ES256, for one audience; no mapper or
 // scope but those that bring this about, because each could put another claim into a token; the secret takes
-// part in a comparison and in nothing that is told.
+// part in a comparison and is in no output.
 import { z } from "zod";
 import { canonicalize } from "../../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";

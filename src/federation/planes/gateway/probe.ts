@@ -1,5 +1,5 @@
-// What an operator sees of plane 5 from inside, for one partner: does the gateway still know its `azp`, can it
-// have a token, and until when one that it has lives.
+// Operator evidence of plane 5 for one partner: does the gateway still admit its `azp`, can it get a token, and until
+// when does a token live that it holds.
 
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
@@ -31,8 +31,8 @@ export async function probePlane(options: ProbeOptions): Promise<readonly Eviden
   const { clock, partner } = options;
   const { serverName, azp } = partner.partner;
   const about = { plane: "gateway", partner: serverName, subject: azp } as const;
-  const observe = (probe: string, layer: string, look: () => Finding) =>
-    observeInside(clock, { ...about, probe, layer }, look);
+  const observe = (probe: string, layer: string, find: () => Finding) =>
+    observeInside(clock, { ...about, probe, layer }, find);
   const client = await clientOf(options.issuer, azp);
   return [
     await observe("callers_in_force", "gateway", () => callersInForce(options)),
@@ -50,7 +50,7 @@ function callersInForce({ stateFile, invocationFile, invocation, partner }: Prob
   if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running", references: [] };
   const references = [state.invocation];
   const text = standingText(invocationFile);
-  // Who may call can be told of a file in force alone.
+  // Only the file in force says who may call.
   const inForce = [invocation, text].find(
     (one) => one !== undefined && sha256Tagged(one) === state.invocation,
   );
@@ -86,7 +86,7 @@ async function clientOf(issuer: IssuerAdapter, azp: string): Promise<ClientState
   }
 }
 
-/** Nothing remembers when the last token was given; it was before this look, so the bound holds whenever it was. */
+/** When the last token was issued is unknown; it was before this observation, so the bound holds. */
 function liveTokens(client: ClientState, clock: Clock): Finding {
   if (VERDICTS[client] !== "closed") return { verdict: VERDICTS[client], reason: client, references: [] };
   const until = new Date(clock.now() + (TOKEN_LIFE_S + SKEW_S) * 1_000).toISOString();

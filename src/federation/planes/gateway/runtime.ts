@@ -77,7 +77,7 @@ export function gatewayRuntime(config: FederationConfig, { clock }: Dependencies
       try {
         found.push(...(await issuer.drift(intent)));
       } catch (error) {
-        // What the gateway has is put right, whether or not the issuer can be asked.
+        // Drift of the gateway is undone whether or not the issuer answers.
         if (found.length === 0) throw error;
       }
       if (found.length === 0 && state === undefined) throw gatewayNotRunning();
@@ -151,7 +151,7 @@ function outcomeOf(halves: readonly Half[]): PlaneOutcome {
     : { state: "incomplete", changed, outOfReach };
 }
 
-/** Whether somebody could invoke something that nobody declares any more. What cannot be read may hide one. */
+/** Whether the standing file admits a caller whom the desired one does not. One that cannot be read may. */
 export function closesAnybody(standing: string | undefined, desired: string): boolean {
   if (standing === undefined) return false;
   try {

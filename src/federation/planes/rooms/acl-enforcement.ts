@@ -177,13 +177,13 @@ async function awaitServer(
   let progressAt = startedAt;
   let isResent = false;
   for (;;) {
-    const { shown, asked } = await requestUntilNoneShown(missing, from, async (room) => {
+    const { shown, requested } = await requestUntilNoneShown(missing, from, async (room) => {
       const remainingMs = deadline - clock.now();
       const event = proofs.get(room)?.event;
       if (event === undefined || remainingMs <= 0) return false;
       return hasEvent(session, server, event, Math.max(remainingMs, RETAINED_POLL_FIRST_MS));
     });
-    from = (from + asked) % missing.length;
+    from = (from + requested) % missing.length;
     missing = missing.filter((room) => !shown.has(room));
     if (missing.length === 0) return [];
     if (clock.now() >= deadline) {
@@ -211,12 +211,12 @@ async function awaitServer(
 async function requestUntilNoneShown(
   rooms: readonly RoomId[],
   from: number,
-  ask: (room: RoomId) => Promise<boolean>,
-): Promise<{ readonly shown: ReadonlySet<RoomId>; readonly asked: number }> {
+  request: (room: RoomId) => Promise<boolean>,
+): Promise<{ readonly shown: ReadonlySet<RoomId>; readonly requested: number }> {
   const shown = new Set<RoomId>();
   const inOrder = new Set(rooms);
   const others = new Set([...rooms.slice(from), ...rooms.slice(0, from)]);
-  let asked = 0;
+  let requested = 0;
   const next = (queue: Set<RoomId>, count: number) => {
     const some = [...queue].slice(0, count);
     for (const room of some) {
@@ -228,14 +228,14 @@ async function requestUntilNoneShown(
   while (inOrder.size > 0) {
     const longest = next(inOrder, RETAINED_AT_ONCE / 2);
     const some = [...longest, ...next(others, RETAINED_AT_ONCE - longest.length)];
-    asked += some.length - longest.length;
-    const answers = await Promise.all(some.map(ask));
+    requested += some.length - longest.length;
+    const answers = await Promise.all(some.map(request));
     some.forEach((room, index) => {
       if (answers[index] === true) shown.add(room);
     });
     if (!answers.includes(true)) break;
   }
-  return { shown, asked };
+  return { shown, requested };
 }
 
 /** Whether a server has an event: `GET /_matrix/federation/v1/event/ID`, signed by our own server. */

@@ -164,8 +164,8 @@ class ClosingPass {
     const { checked, stale, repaired, resent } = this.#counts;
     if (checked === 0) return;
     this.#session.note(
-      `asked the own homeserver ${counted(checked, "time")} whether it enforces a room's ACL: ` +
-        `${counted(stale, "time")} it did not yet, ${counted(repaired, "room")} put right` +
+      `checked ${counted(checked, "time")} at the own homeserver whether it enforces a room's ACL: ` +
+        `${counted(stale, "time")} stale, ${counted(repaired, "room")} repaired` +
         (resent === 0 ? "" : `; ${counted(resent, "ACL")} sent again to servers that stay in the rooms`),
     );
   }

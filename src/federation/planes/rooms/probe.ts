@@ -95,16 +95,16 @@ function aclFinding(state: RoomState, partner: ServerName): Found {
 async function homeFinding(session: RoomsSession, state: RoomState, partner: ServerName): Promise<Found> {
   const probe = "room_enforcement";
   const layer = "homeserver";
-  const seen = await session.home.enforcement(state.roomId, partner).catch(() => undefined);
-  if (seen === undefined) {
+  const observed = await session.home.enforcement(state.roomId, partner).catch(() => undefined);
+  if (observed === undefined) {
     return { probe, layer, verdict: "unknown", status: null, reason: "unproven_at_home" };
   }
   return {
     probe,
     layer,
-    verdict: seen.allowed ? "open" : "closed",
-    reason: seen.enforces_state ? null : "stale_at_home",
-    references: seen.state_event_id === null ? [] : [seen.state_event_id],
+    verdict: observed.allowed ? "open" : "closed",
+    reason: observed.enforces_state ? null : "stale_at_home",
+    references: observed.state_event_id === null ? [] : [observed.state_event_id],
   };
 }
 

@@ -14,7 +14,7 @@ const includeOf = oncePerRegistry((registry): string => {
   const admitted = new Set(open.map(({ serverName }) => serverName));
   const partners = new Set(registry.partners.map(({ partner }) => partner.serverName));
   const trusted = new Set([
-    // A partner that is cut is asked for nobody's keys, wherever it is named.
+    // A partner that is closed is no key server, wherever it is named.
     ...registry.organisation.transport.trustedKeyServers.filter(
       (server) => admitted.has(server) || !partners.has(server),
     ),

@@ -56,7 +56,7 @@ export function transportRuntime(config: FederationConfig, { clock }: Dependenci
       if (drift !== undefined) return [{ plane: "transport", ...drift }];
       const running = await runningWhitelist(config);
       if (running === undefined) {
-        throw new DrawbridgeError("homeserver_unavailable", "the homeserver does not tell its whitelist", {
+        throw new DrawbridgeError("homeserver_unavailable", "the homeserver does not show its whitelist", {
           hint: "Start the homeserver.",
         });
       }

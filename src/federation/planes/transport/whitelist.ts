@@ -36,7 +36,7 @@ export async function runningWhitelist(
   if (answer.status !== 200 || !parsed.success) {
     throw new DrawbridgeError(
       "homeserver_refused",
-      `the homeserver refused to tell its federation whitelist: HTTP ${answer.status}`,
+      `the homeserver refused to show its federation whitelist: HTTP ${answer.status}`,
       {
         hint:
           answer.status === 404

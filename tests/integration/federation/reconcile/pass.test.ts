@@ -134,7 +134,7 @@ describe("reconcile", () => {
 
     await pass();
     assert.deepEqual(parts.applied, [], "a pass that does not look does not notice");
-    await pass({ lookForDrift: true });
+    await pass({ checkDrift: true });
     assert.deepEqual(parts.applied, ["card", "border"]);
     assert.equal(readFileSync(file, "utf8"), before);
     const records = recentDrift(federation.state, 10);
@@ -175,7 +175,7 @@ describe("reconcile", () => {
     parts.instead.clear();
     writeFileSync(target("border/policy.json"), policy ?? "");
     assert.notEqual(readPlane(federation.state, "border").applied?.digest, record.applied?.digest);
-    await pass({ force: true, lookForDrift: true });
+    await pass({ force: true, checkDrift: true });
     assert.equal(events.filter(({ event }) => event === "drift").length, 0);
     assert.equal(readPlane(federation.state, "border").applied?.outcome, "in_force");
   });
@@ -198,7 +198,7 @@ describe("reconcile", () => {
     };
     for (const [reason, make] of Object.entries(bad)) {
       await make();
-      const result = await pass({ lookForDrift: true });
+      const result = await pass({ checkDrift: true });
       assert.equal(result.refusal?.reason, reason);
       assert.equal(result.revision, good, "the last good revision");
       assert.deepEqual(parts.applied, []);
@@ -207,7 +207,7 @@ describe("reconcile", () => {
       assert.equal(readHead(federation.state).refused?.reason, reason);
       // What is in force is still looked after.
       writeFileSync(target("border/policy.json"), "by hand");
-      await pass({ lookForDrift: true });
+      await pass({ checkDrift: true });
       assert.equal(readFileSync(target("border/policy.json"), "utf8"), policy);
       operatorGit(repository.path, "update-ref", "refs/heads/main", good);
     }
@@ -230,7 +230,7 @@ describe("reconcile", () => {
     await pass();
     operatorGit(repository.path, "update-ref", "refs/heads/main", first);
     assert.equal((await pass()).refusal?.reason, "not_descendant");
-    const result = await pass({ allowRewind: true });
+    const result = await pass({ allowNonFastForward: true });
     assert.equal(result.revision, first);
     assert.equal((await pass()).refusal, undefined);
   });
@@ -440,7 +440,7 @@ describe("reconcile", () => {
     await close("gateway");
     await pass();
     const { step, record } = await stepPlane(federation, federation.planes.gateway, desired, {
-      ...{ force: true, lookForDrift: false, stateOf: async () => undefined },
+      ...{ force: true, checkDrift: false, stateOf: async () => undefined },
     });
     assert.deepEqual([step, record.applied, record.inForce], ["superseded", null, null]);
     const kept = readPlane(federation.state, "gateway");
@@ -455,7 +455,7 @@ describe("reconcile", () => {
         time == null ? null : Date.parse(time) - AT,
       );
     };
-    const later = async (options: PassOptions = { force: true, lookForDrift: true }) => {
+    const later = async (options: PassOptions = { force: true, checkDrift: true }) => {
       await clock.advance(1_000);
       await pass(options);
       return times();

@@ -307,10 +307,10 @@ describe("rooms", () => {
       await Promise.all(typing);
     };
     const counted = () => {
-      const line = plane.notes.filter((note) => note.startsWith("asked the own homeserver")).at(-1);
-      const [, stale, repaired] = (
-        /: (\d+) times? it did not yet, (\d+) rooms? put right/.exec(line ?? "") ?? []
-      ).map(Number);
+      const line = plane.notes.filter((note) => note.includes("at the own homeserver")).at(-1);
+      const [, stale, repaired] = (/: (\d+) times? stale, (\d+) rooms? repaired/.exec(line ?? "") ?? []).map(
+        Number,
+      );
       process.stdout.write(`${line}\n`);
       return { stale, repaired };
     };
