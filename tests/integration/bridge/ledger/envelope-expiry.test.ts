@@ -9,10 +9,15 @@ import {
   claimEnvelope,
   claimEnvelopes,
   envelope,
+  event,
+  ghost,
+  job,
+  ledgerFixture,
   NOTICE_INTERVAL_MS,
+  room,
   seat,
-} from "../../../support/intake-envelopes.ts";
-import { event, ghost, job, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+  T0,
+} from "../../../support/ledger.ts";
 
 const NOTICES = "SELECT kind, room_id, ghost_mxid, source_event_id, reason FROM bridge_notices ORDER BY id";
 const missing = (where = "r", who = "docs") => ({

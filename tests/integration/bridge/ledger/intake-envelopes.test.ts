@@ -6,13 +6,20 @@ import type { EventId } from "../../../../src/domain/identifiers.ts";
 import {
   arrivals,
   asking,
+  BUCKET,
   claimEnvelope,
   claimEnvelopes,
   envelope,
+  event,
+  ghost,
+  job,
   KEY_WAIT_MS,
+  LEASE_MS,
+  ledgerFixture,
+  room,
   seat,
-} from "../../../support/intake-envelopes.ts";
-import { BUCKET, event, ghost, job, LEASE_MS, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+  T0,
+} from "../../../support/ledger.ts";
 
 const lost = { code: "lease_lost" };
 const ROOM = `SELECT next_seq::int AS next, head_seq::int AS head, head_at IS NOT NULL AS turn,

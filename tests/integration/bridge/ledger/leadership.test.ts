@@ -3,10 +3,12 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { openLeadershipConnection } from "../../../../src/bridge/ledger/leadership.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
-import { arrivals, claimEnvelopes, envelope } from "../../../support/intake-envelopes.ts";
 import {
   ACCEPTED,
+  arrivals,
   BUCKET,
+  claimEnvelopes,
+  envelope,
   ghost,
   job,
   LEASE_MS,

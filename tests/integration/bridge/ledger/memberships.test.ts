@@ -4,8 +4,16 @@ import { describe, it } from "node:test";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { createLedger } from "../../../../src/bridge/ledger/ledger.ts";
 import type { UserId } from "../../../../src/domain/identifiers.ts";
-import { NOTICE_INTERVAL_MS, seat } from "../../../support/intake-envelopes.ts";
-import { event, ghost, LEASE_MS, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+import {
+  event,
+  ghost,
+  LEASE_MS,
+  ledgerFixture,
+  NOTICE_INTERVAL_MS,
+  room,
+  seat,
+  T0,
+} from "../../../support/ledger.ts";
 
 const joined = (name = "r") =>
   ({

@@ -1,8 +1,20 @@
 // What a redaction does to the delegations and the intake envelope of its event.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { arrivals, asking, claimEnvelope, envelope } from "../../../support/intake-envelopes.ts";
-import { BUCKET, event, job, LEASE_MS, ledgerFixture, PART, room, T0 } from "../../../support/ledger.ts";
+import {
+  arrivals,
+  asking,
+  BUCKET,
+  claimEnvelope,
+  envelope,
+  event,
+  job,
+  LEASE_MS,
+  ledgerFixture,
+  PART,
+  room,
+  T0,
+} from "../../../support/ledger.ts";
 
 const lost = { code: "lease_lost" };
 const redact = (name: string, where = "r") => ({ redacted: [{ room: room(where), event: event(name) }] });

@@ -5,10 +5,13 @@ import fc from "fast-check";
 import type { NewDelegation, NewIntakeEnvelope } from "../../../../src/bridge/ledger/admission.ts";
 import type { ClaimedIntakeEnvelope } from "../../../../src/bridge/ledger/intake-envelopes.ts";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
-import { arrivals, asking, claimEnvelopes, envelope } from "../../../support/intake-envelopes.ts";
 import {
   ACCEPTED,
+  arrivals,
+  asking,
   BUCKET,
+  claimEnvelopes,
+  envelope,
   event,
   ghost,
   job,

@@ -11,8 +11,7 @@ import {
   roomTotals,
 } from "../../../../src/bridge/ledger/placement.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
-import { envelope } from "../../../support/intake-envelopes.ts";
-import { event, ghost, job, room } from "../../../support/ledger.ts";
+import { envelope, event, ghost, job, room } from "../../../support/ledger.ts";
 
 const NOTHING: KnownPlaces = { rooms: [], pairs: null, envelopes: null };
 const WIDE = { room: 1_000, global: 1_000 };
