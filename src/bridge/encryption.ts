@@ -1,43 +1,30 @@
 // What encrypted rooms add to the bridge, wired together: machines, devices, the intake envelope worker.
 // Invariants: with mode `refuse` there is none of it; with `devices` ghosts have devices, and take no part; the devices
 // outlive whatever may still send, and their machines end last.
-import type { Logger } from "pino";
-import type { Clock, Random } from "../domain/clock.ts";
 import type { EventId, GhostMxid } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
-import type { AgentDirectory } from "./agents/directory.ts";
-import type { BridgeConfig } from "./config.ts";
+import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { deviceReadiness } from "./crypto/device-readiness.ts";
 import { GhostDevices } from "./crypto/ghost-devices.ts";
-import { IntakeEnvelopeWorker } from "./crypto/intake-envelope-worker.ts";
+import { type IntakeEnvelopeObserver, IntakeEnvelopeWorker } from "./crypto/intake-envelope-worker.ts";
 import { Machines } from "./crypto/machines.ts";
-import type { Database } from "./database.ts";
 import type { EncryptedIntake } from "./intake/handle-transaction.ts";
 import type { Namespace } from "./intake/namespace.ts";
-import type { Admitted } from "./ledger/admission.ts";
 import { ContentKeys } from "./ledger/content-keys.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Ghosts } from "./matrix/ghosts.ts";
 import type { Homeserver } from "./matrix/homeserver.ts";
 import type { EncryptEvent } from "./matrix/send.ts";
-import { deviceMetrics, intakeEnvelopeMetrics, type Metrics, recordDevices } from "./metrics.ts";
+import { deviceMetrics, recordDevices } from "./metrics.ts";
 
-export interface EncryptionOptions {
-  readonly config: BridgeConfig;
-  readonly database: Pick<Database, "url">;
+export interface EncryptionOptions
+  extends Pick<BridgeOptions, "config" | "clock" | "random" | "log">,
+    Pick<BridgeContext, "agents" | "database" | "metrics"> {
   readonly ledger: Ledger;
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;
-  readonly agents: AgentDirectory;
   readonly namespace: Namespace;
-  readonly metrics: Metrics;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly log: Logger;
-  /** What a derivation led to. */
-  readonly onDerived: (admitted: Admitted) => void;
-  /** An intake envelope ended without delegations: there may be a notice, and there is an audit record. */
-  readonly onExpired: () => void;
+  readonly observe: IntakeEnvelopeObserver;
 }
 
 export type Encryption = NonNullable<ReturnType<typeof createEncryption>>;
@@ -75,7 +62,7 @@ export function createEncryption(options: EncryptionOptions) {
         devices,
         fetchEvent: (ghost, room, event, signal) =>
           options.ghosts.acting(ghost, (actor) => options.homeserver.event(actor, room, event), signal),
-        observe: intakeEnvelopeMetrics(metrics, { derived: options.onDerived, expired: options.onExpired }),
+        observe: options.observe,
         capacity: { room: limits.roomQueue, global: limits.globalQueue },
         noticeIntervalMs: limits.noticeInterval,
         keyRequests: encryption.keyRequests,

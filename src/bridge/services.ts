@@ -7,7 +7,7 @@ import { WorkLoop } from "../runtime/work-loop.ts";
 import { ProfileSync } from "./agents/profile-sync.ts";
 import { CardTrustGate } from "./agents/trust.ts";
 import { AuditExporter } from "./audit/exporter.ts";
-import { type Catchup, createCatchup } from "./catchup/catchup.ts";
+import { Catchup } from "./catchup/catchup.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/expire-intake-envelopes.ts";
 import type { AgentHttp } from "./delegation/a2a/http.ts";
@@ -67,19 +67,11 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
   const base = createBase(options, context);
   const { ledger, homeserver, ghosts } = base;
   const wakeups = new Wakeups();
-  const envelopeEvents = {
-    derived: wakeups.admitted.bind(wakeups),
-    expired: wakeups.ended.bind(wakeups),
-  };
-  const encryption = createEncryption({
-    ...options,
-    ...base,
-    agents,
-    database,
-    metrics,
-    onDerived: envelopeEvents.derived,
-    onExpired: envelopeEvents.expired,
+  const observe = intakeEnvelopeMetrics(metrics, {
+    derived: (admitted) => wakeups.admitted(admitted),
+    expired: () => wakeups.ended(),
   });
+  const encryption = createEncryption({ ...options, ...base, agents, database, metrics, observe });
   const sending = { homeserver, ghosts, clock, encryptEvent: encryption?.encryptEvent };
   const audit = new AuditExporter({
     outbox: ledger.audit,
@@ -118,7 +110,6 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     metrics: delegationMetrics(metrics, () => wakeups.ended()),
   });
   // In the other modes nobody looks for keys any more, and what still waits for some is ended here.
-  const observe = intakeEnvelopeMetrics(metrics, envelopeEvents);
   const expiry = readsEncrypted ? [] : [createIntakeEnvelopeExpiry({ ledger, clock, log, observe })];
   const { intake, catchup } = createIntake(options, context, { ...base, encryption, wakeups });
   const pruning = createPruning(ledger.intake, options, () =>
@@ -188,7 +179,7 @@ function createIntake(
     encryption?.redacted(redactedIn(events).map(({ event }) => event));
     if (transaction.roomStateChanged) wakeups.roomStateChanged();
   };
-  const catchup = createCatchup({
+  const catchup: Catchup = new Catchup({
     homeserver: parts.homeserverOptions,
     ghosts,
     agents,

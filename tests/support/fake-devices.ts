@@ -70,7 +70,6 @@ export class FakeDevices
       deviceId: "DEVICE",
       state: "ready",
       stopped: undefined,
-      published: true,
       crossSigned: true,
       catchupFailing: false,
     }));

@@ -24,7 +24,7 @@ export function closedDevice(
   const parts = {
     machines: {
       ...machines,
-      open: async () => ({ kind: "opened", identity, created: false }),
+      open: async () => ({ kind: "opened", identity }),
     },
     api: {
       deviceRecord: async () => ok({ deviceId: "DEVICE", epoch: 1n }),

@@ -2,14 +2,11 @@
 // homeserver was away, and in quiet times to move the positions.
 // Invariants: transactions stay the one live path; the events of a catchup go through the same intake, before the
 // transactions that come meanwhile, which wait for the catchup within a bound.
-import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
-import type { ReadPositions } from "../ledger/ghosts.ts";
-import type { Ghosts } from "../matrix/ghosts.ts";
 import type { HomeserverOptions } from "../matrix/http.ts";
 import { HandledEvents } from "./found-events.ts";
 import { HomeserverWatch } from "./homeserver-watch.ts";
@@ -25,34 +22,17 @@ export interface CatchupMetrics {
   failed(): void;
 }
 
-export interface CatchupOptions {
+export interface CatchupOptions extends Omit<RoomCatchupOptions, "api" | "handled" | "bounds"> {
   readonly homeserver: HomeserverOptions;
-  readonly ghosts: Pick<Ghosts, "readyGhost">;
   readonly agents: Pick<AgentDirectory, "current">;
-  readonly positions: ReadPositions;
-  readonly intake: RoomCatchupOptions["intake"];
-  readonly catchupRoomState: RoomCatchupOptions["catchupRoomState"];
   /** Whether there is a catchup of rooms. */
   readonly rooms: boolean;
   /** The catchup of a ghost's to-device messages; absent while ghosts have no keys. */
   readonly catchup?: (ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>;
   readonly clock: Clock;
-  readonly log: Logger;
   readonly metrics: CatchupMetrics;
   /** The interval of the rounds in quiet times. */
   readonly quietMs?: number;
-}
-
-export interface Catchup {
-  start(): void;
-  drain(): Promise<void>;
-  /**
-   * Resolves when transactions may be taken: at once, unless a catchup runs whose events come before them; then when that
-   * has ended, five seconds after the first transaction came at the latest.
-   */
-  ready(): Promise<void>;
-  /** To be called with the events of each committed transaction. */
-  handled(events: Iterable<EventId>): void;
 }
 
 const QUIET_MS = 60_000;
@@ -101,132 +81,155 @@ class Gate {
   }
 }
 
-export function createCatchup(options: CatchupOptions): Catchup {
-  const { agents, clock, log, metrics } = options;
-  const api = new SyncApi(options.homeserver);
-  const handled = new HandledEvents();
-  const rooms = new RoomCatchup({ ...options, api, handled });
-  const watch = new HomeserverWatch({ ...options, api });
-  const gate = new Gate(clock);
-  const ending = new AbortController();
-  let running: Promise<void> | undefined;
+export class Catchup {
+  readonly #options: CatchupOptions;
+  readonly #api: SyncApi;
+  readonly #handled = new HandledEvents();
+  readonly #rooms: RoomCatchup;
+  readonly #watch: HomeserverWatch;
+  readonly #gate: Gate;
+  readonly #quiet: WorkLoop;
+  readonly #ending = new AbortController();
+  #running: Promise<void> | undefined;
   /** When the last catchup that transactions waited for ended; undefined while one is due. */
-  let caughtUpAt: number | undefined;
-  let quietAt = 0;
+  #caughtUpAt: number | undefined;
+  #quietAt = 0;
 
-  const ghostsNow = async () => [...(await agents.current()).byGhost.keys()].sort();
+  constructor(options: CatchupOptions) {
+    const { clock, quietMs = QUIET_MS } = options;
+    this.#options = options;
+    this.#api = new SyncApi(options.homeserver);
+    this.#rooms = new RoomCatchup({ ...options, api: this.#api, handled: this.#handled });
+    this.#watch = new HomeserverWatch({ ...options, api: this.#api });
+    this.#gate = new Gate(clock);
+    const aftermathMs = Math.min(AFTERMATH_ROUND_MS, quietMs);
+    this.#quiet = new WorkLoop({
+      clock,
+      round: async (signal) => {
+        await this.#quietRound(aftermathMs, quietMs, AbortSignal.any([signal, this.#ending.signal]));
+        return false;
+      },
+      onError: (error) => this.#noteFailure(error),
+      pollIntervalMs: aftermathMs,
+    });
+  }
 
-  const keys = async (ghosts: readonly GhostMxid[]) => {
-    const { catchup } = options;
+  start(): void {
+    const { rooms, catchup } = this.#options;
+    if (!rooms && catchup === undefined) {
+      this.#gate.open();
+      return;
+    }
+    this.#running ??= this.#run();
+    if (rooms) this.#quiet.start();
+  }
+
+  async drain(): Promise<void> {
+    this.#ending.abort();
+    this.#gate.open();
+    await Promise.all([this.#api.close(), this.#quiet.drain(), this.#running]);
+  }
+
+  /**
+   * Resolves when transactions may be taken: at once, unless a catchup runs whose events come before them; then when that
+   * has ended, five seconds after the first transaction came at the latest.
+   */
+  ready(): Promise<void> {
+    this.#watch.poll();
+    return this.#gate.passed();
+  }
+
+  /** To be called with the events of each committed transaction. */
+  handled(events: Iterable<EventId>): void {
+    this.#handled.add(events);
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#ending;
+    let cause: CatchupCause = "start";
+    while (!signal.aborted) {
+      try {
+        await this.#untilStopped(cause);
+        cause = "homeserver_back";
+      } catch (error) {
+        if (signal.aborted) return;
+        this.#noteFailure(error);
+        await this.#options.clock.sleep(AGAIN.firstMs, signal).catch(() => undefined);
+      }
+    }
+  }
+
+  async #untilStopped(cause: CatchupCause): Promise<void> {
+    const { clock, log, metrics } = this.#options;
+    const { signal } = this.#ending;
+    await this.#watch.back(signal);
+    metrics.homeserverUp(true);
+    await this.#catchUp(cause);
+    this.#gate.open();
+    this.#caughtUpAt = this.#quietAt = clock.now();
+    this.#quiet.wake();
+    let ghosts = await this.#ghosts();
+    for (; ghosts.length === 0; ghosts = await this.#ghosts()) await clock.sleep(NO_GHOST_MS, signal);
+    await this.#watch.stopped(ghosts, signal);
+    this.#gate.shut();
+    this.#caughtUpAt = undefined;
+    metrics.homeserverUp(false);
+    log.warn({ event: "homeserver_away" }, "the homeserver has stopped, or is out of reach");
+  }
+
+  /** Runs the catchup until it is complete, a few times at most. Later rounds read from positions that did not move. */
+  async #catchUp(cause: CatchupCause): Promise<void> {
+    const { clock, rooms } = this.#options;
+    const { signal } = this.#ending;
+    for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
+      signal.throwIfAborted();
+      try {
+        const ghosts = await this.#ghosts();
+        await this.#catchUpKeys(ghosts);
+        if (!rooms) return;
+        const { complete } = await this.#timed(cause, () => this.#rooms.afterDowntime(ghosts, signal));
+        if (complete) return;
+      } catch (error) {
+        this.#noteFailure(error);
+      }
+      await clock.sleep(backoffMs(AGAIN, attempts), signal);
+    }
+  }
+
+  async #catchUpKeys(ghosts: readonly GhostMxid[]): Promise<void> {
+    const { catchup, log } = this.#options;
     if (catchup === undefined) return;
-    const ended = await Promise.allSettled(ghosts.map((ghost) => catchup(ghost, ending.signal)));
+    const ended = await Promise.allSettled(ghosts.map((ghost) => catchup(ghost, this.#ending.signal)));
     const failed = ended.filter(({ status }) => status === "rejected").length;
     if (failed > 0)
       log.warn({ ghosts: failed }, "the catchup of keys failed; intake envelopes that wait start it again");
-  };
+  }
 
-  const timed = async (cause: CatchupCause, read: () => Promise<RoomCatchupResult>) => {
-    const begun = clock.now();
+  async #quietRound(aftermathMs: number, quietMs: number, signal: AbortSignal): Promise<void> {
+    const now = this.#options.clock.now();
+    if (this.#caughtUpAt === undefined || now < this.#quietAt) return;
+    const ghosts = await this.#ghosts();
+    const intervalMs = now - this.#caughtUpAt < AFTERMATH_MS ? aftermathMs : quietMs;
+    this.#quietAt = now + Math.max(intervalMs, ghosts.length * QUIET_MS_PER_GHOST);
+    await this.#timed("quiet", () => this.#rooms.quietly(ghosts, signal));
+  }
+
+  async #timed(cause: CatchupCause, read: () => Promise<RoomCatchupResult>): Promise<RoomCatchupResult> {
+    const { clock, metrics } = this.#options;
+    const startedAt = clock.now();
     const result = await read();
-    metrics.catchup(cause, result, clock.now() - begun);
+    metrics.catchup(cause, result, clock.now() - startedAt);
     return result;
-  };
+  }
 
-  const noteFailure = (error: unknown) => {
+  async #ghosts(): Promise<readonly GhostMxid[]> {
+    return [...(await this.#options.agents.current()).byGhost.keys()].sort();
+  }
+
+  #noteFailure(error: unknown): void {
+    const { log, metrics } = this.#options;
     metrics.failed();
     // A database error's message may hold a row's values.
     log.warn({ err: error instanceof Error ? error.name : "unknown" }, "the catchup failed");
-  };
-
-  /** Runs the catchup until it is complete, a few times at most. Later rounds read from positions that did not move. */
-  const catchUpAll = async (cause: CatchupCause) => {
-    for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
-      ending.signal.throwIfAborted();
-      try {
-        const ghosts = await ghostsNow();
-        await keys(ghosts);
-        if (!options.rooms) return;
-        const { complete } = await timed(cause, () => rooms.afterDowntime(ghosts, ending.signal));
-        if (complete) return;
-      } catch (error) {
-        noteFailure(error);
-      }
-      await clock.sleep(backoffMs(AGAIN, attempts), ending.signal);
-    }
-  };
-
-  const ghostsToWatch = async () => {
-    for (;;) {
-      const ghosts = await ghostsNow();
-      if (ghosts.length > 0) return ghosts;
-      await clock.sleep(NO_GHOST_MS, ending.signal);
-    }
-  };
-
-  const untilStopped = async (cause: CatchupCause) => {
-    await watch.back(ending.signal);
-    metrics.homeserverUp(true);
-    await catchUpAll(cause);
-    gate.open();
-    caughtUpAt = quietAt = clock.now();
-    quiet.wake();
-    await watch.stopped(await ghostsToWatch(), ending.signal);
-    gate.shut();
-    caughtUpAt = undefined;
-    metrics.homeserverUp(false);
-    log.warn({ event: "homeserver_away" }, "the homeserver has stopped, or is out of reach");
-  };
-
-  const run = async () => {
-    let cause: CatchupCause = "start";
-    while (!ending.signal.aborted) {
-      try {
-        await untilStopped(cause);
-        cause = "homeserver_back";
-      } catch (error) {
-        if (ending.signal.aborted) return;
-        noteFailure(error);
-        await clock.sleep(AGAIN.firstMs, ending.signal).catch(() => undefined);
-      }
-    }
-  };
-
-  const quietMs = options.quietMs ?? QUIET_MS;
-  const roundMs = Math.min(AFTERMATH_ROUND_MS, quietMs);
-  const quiet = new WorkLoop({
-    clock,
-    round: async (signal) => {
-      const now = clock.now();
-      if (caughtUpAt !== undefined && now >= quietAt) {
-        const ghosts = await ghostsNow();
-        const intervalMs = now - caughtUpAt < AFTERMATH_MS ? roundMs : quietMs;
-        quietAt = now + Math.max(intervalMs, ghosts.length * QUIET_MS_PER_GHOST);
-        await timed("quiet", () => rooms.quietly(ghosts, AbortSignal.any([signal, ending.signal])));
-      }
-      return false;
-    },
-    onError: noteFailure,
-    pollIntervalMs: roundMs,
-  });
-
-  return {
-    start: () => {
-      if (!options.rooms && options.catchup === undefined) {
-        gate.open();
-        return;
-      }
-      running ??= run();
-      if (options.rooms) quiet.start();
-    },
-    drain: async () => {
-      ending.abort();
-      gate.open();
-      await Promise.all([api.close(), quiet.drain(), running]);
-    },
-    ready: () => {
-      watch.poll();
-      return gate.passed();
-    },
-    handled: (events) => handled.add(events),
-  };
+  }
 }

@@ -5,7 +5,7 @@
 import { z } from "zod";
 import { sha256 } from "../../domain/digest.ts";
 import { type EventId, type GhostMxid, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
-import { HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";
+import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";
 import type { Outcome } from "../matrix/outcome.ts";
 import type { RawEvent } from "./found-events.ts";
 
@@ -26,11 +26,8 @@ export interface Changes {
   readonly isWhole: boolean;
 }
 
-/** Who reads. */
-export interface Reader {
-  readonly ghost: GhostMxid;
-  readonly signal?: AbortSignal | undefined;
-}
+/** The ghost that reads. */
+export type Reader = Pick<GhostActor, "ghost" | "signal">;
 
 /** How long a request is held open that only detects a stop of the homeserver. */
 export const WATCH_MS = 30_000;

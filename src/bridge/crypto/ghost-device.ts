@@ -23,8 +23,7 @@ export interface DeviceStatus {
   /** `starting`: not opened yet, or the homeserver did not answer yet; it is tried again by itself. */
   readonly state: "starting" | "ready" | "stopped";
   readonly stopped: DeviceStopReason | undefined;
-  /** Whether the device's keys are known to be at the homeserver, and signed by the ghost's identity. */
-  readonly published: boolean;
+  /** Whether the device's keys are known to be at the homeserver, signed by the ghost's identity. */
   readonly crossSigned: boolean;
   /** The last catchup of to-device messages failed. */
   readonly catchupFailing: boolean;
@@ -72,7 +71,6 @@ export class GhostDevice {
   #opening: Promise<Outcome<GhostActor>> | undefined;
   #isReady = false;
   #stopped: DeviceStopReason | undefined;
-  #published = false;
   #crossSigned = false;
   #failure: Retry | Refused | undefined;
   /** Not opened again before this. */
@@ -122,7 +120,6 @@ export class GhostDevice {
       deviceId: this.#actor.deviceId,
       state: this.#stopped !== undefined ? "stopped" : this.#isReady ? "ready" : "starting",
       stopped: this.#stopped,
-      published: this.#published,
       crossSigned: this.#crossSigned,
       catchupFailing: this.catchup.isFailing,
     };
@@ -303,7 +300,6 @@ export class GhostDevice {
     if (published.kind !== "ok") return published;
     if (published.value === undefined || !this.isOpen) return retry("device_unavailable");
     await ledger.ghosts.recordPublished(ghost, actor.deviceId, clock.now());
-    this.#published = true;
     this.#crossSigned = published.value.crossSigned;
     this.#isReady = true;
     this.#failure = undefined;

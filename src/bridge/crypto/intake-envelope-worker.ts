@@ -67,7 +67,6 @@ export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependenci
     readonly firstAfter: number;
     readonly longestWait: number;
   };
-  readonly pollIntervalMs?: number;
 }
 
 /** A claimed intake envelope, and the ghosts of its room. */
@@ -100,7 +99,6 @@ export class IntakeEnvelopeWorker {
         deps.observe.failed();
         deps.log.warn({ err: errorName(error) }, "encrypted events that wait could not be worked on");
       },
-      pollIntervalMs: deps.pollIntervalMs,
     });
   }
 

@@ -206,10 +206,12 @@ export class GhostMachine {
     return this.#run((machine) => decryptEvent(machine, event, this.#deps.policy, this.#senders));
   }
 
+  /** What the machine wants sent now, in order. */
   outgoing(): Promise<readonly OutgoingRequest[]> {
     return this.#run(async (machine) => toRequests(await machine.outgoingRequests()));
   }
 
+  /** Takes the homeserver's answer to an outgoing request. */
   sent(request: OutgoingRequest, answer: string): Promise<void> {
     return this.#run(async (machine) => {
       await markSent(machine, request, answer);
@@ -217,6 +219,7 @@ export class GhostMachine {
     });
   }
 
+  /** Requests that publish the ghost's cross-signing identity, in order; none when it is complete. */
   crossSign(): Promise<readonly OutgoingRequest[]> {
     return this.#run(async (machine) => {
       const { ghost, deviceId } = this.#store;
@@ -235,14 +238,17 @@ export class GhostMachine {
     });
   }
 
+  /** Tracks these users' devices; the queries come with `outgoing`. */
   track(users: readonly UserId[]): Promise<void> {
     return this.#run((machine) => machine.updateTrackedUsers(sdkUsers(users)));
   }
 
+  /** The claim of one-time keys that is needed before a session can be shared with these users; undefined when none. */
   missingSessions(users: readonly UserId[]): Promise<OutgoingRequest | undefined> {
     return this.#run(async (machine) => toRequests([await machine.getMissingSessions(sdkUsers(users))])[0]);
   }
 
+  /** The to-device messages that share the room's outbound session with these users' devices. */
   shareRoomKey(
     room: RoomId,
     users: readonly UserId[],
@@ -267,6 +273,7 @@ export class GhostMachine {
     return toRequests(made);
   }
 
+  /** The content of the `m.room.encrypted` event. The room's session must have been shared just before. */
   encrypt(
     room: RoomId,
     eventType: string,

@@ -6,11 +6,10 @@
 import type { Pool } from "pg";
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
-import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
+import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
-import type { RoomEncryption } from "./machine.ts";
 import { ReplacedThread, type ThreadDependencies, ThreadEnded, ThreadRefusal } from "./machine-thread.ts";
 import { type Claim, type ClaimDependencies, claimStore, createStorePool } from "./store-claim.ts";
 import type { MachineCall, MachineCalls, ThreadErrorKind } from "./thread-protocol.ts";
@@ -30,7 +29,7 @@ const SUSPECTS_MAX = 1_000;
 export type LossReason = "fence_lost" | "no_store" | "foreign" | "panic";
 
 export type OpenResult =
-  | { readonly kind: "opened"; readonly identity: DeviceIdentity; readonly created: boolean }
+  | { readonly kind: "opened"; readonly identity: DeviceIdentity }
   | Exclude<Claim, { readonly kind: "claimed" }>;
 
 export interface MachinesDependencies extends Omit<ClaimDependencies, "pool">, ThreadDependencies {
@@ -56,6 +55,12 @@ const unavailable = (ghost: GhostMxid, cause?: unknown) =>
 const asUnavailable = (ghost: GhostMxid, error: unknown) =>
   error instanceof DrawbridgeError ? error : unavailable(ghost, error);
 
+/** A method of the ghost's machine, called from outside its thread. */
+type Forwarded<Call extends MachineCall> = (
+  ghost: GhostMxid,
+  ...args: Parameters<MachineCalls[Call]>
+) => ReturnType<MachineCalls[Call]>;
+
 export class Machines {
   readonly #deps: MachinesDependencies;
   readonly #pool: Pool;
@@ -65,6 +70,14 @@ export class Machines {
   readonly #suspects = new Map<string, number>();
   readonly #closing = new AbortController();
   #closed: Promise<void> | undefined;
+
+  readonly outgoing = this.#forward("outgoing");
+  readonly sent = this.#forward("sent");
+  readonly crossSign = this.#forward("crossSign");
+  readonly track = this.#forward("track");
+  readonly missingSessions = this.#forward("missingSessions");
+  readonly shareRoomKey = this.#forward("shareRoomKey");
+  readonly encrypt = this.#forward("encrypt");
 
   /** Starts the threads; machines are opened one by one. */
   constructor(deps: MachinesDependencies) {
@@ -97,7 +110,7 @@ export class Machines {
     try {
       const identity = await opening;
       if (entry.opening === opening) entry.opening = undefined;
-      return { kind: "opened", identity, created: mode === "create" };
+      return { kind: "opened", identity };
     } catch (error) {
       if (this.#entries.get(ghost) === entry) this.#entries.delete(ghost);
       if (error instanceof ThreadRefusal && error.kind === "foreign") return { kind: "foreign" };
@@ -198,17 +211,12 @@ export class Machines {
     }
   }
 
-  /** @throws DrawbridgeError, whatever the reason */
-  async #call<Call extends MachineCall>(
-    ghost: GhostMxid,
-    call: Call,
-    ...args: Parameters<MachineCalls[Call]>
-  ): Promise<Awaited<ReturnType<MachineCalls[Call]>>> {
-    try {
-      return (await this.#ask(ghost, call, args)) as Awaited<ReturnType<MachineCalls[Call]>>;
-    } catch (error) {
-      throw asUnavailable(ghost, error);
-    }
+  /** A machine's method for callers outside; whatever the reason, it rejects with a DrawbridgeError. */
+  #forward<Call extends MachineCall>(call: Call): Forwarded<Call> {
+    return (ghost, ...args) =>
+      this.#ask(ghost, call, args).catch((error: unknown) => {
+        throw asUnavailable(ghost, error);
+      }) as ReturnType<MachineCalls[Call]>;
   }
 
   /** Resolves when what was received is durable. */
@@ -281,51 +289,6 @@ export class Machines {
     const [oldest] = this.#suspects.keys();
     if (this.#suspects.size >= SUSPECTS_MAX && oldest !== undefined) this.#suspects.delete(oldest);
     this.#suspects.set(event, (this.#suspects.get(event) ?? 0) + 1);
-  }
-
-  /** What the machine wants sent now, in order. */
-  outgoing(ghost: GhostMxid): Promise<readonly OutgoingRequest[]> {
-    return this.#call(ghost, "outgoing");
-  }
-
-  /** Hands the machine the homeserver's answer to an outgoing request. */
-  sent(ghost: GhostMxid, request: OutgoingRequest, responseBody: string): Promise<void> {
-    return this.#call(ghost, "sent", request, responseBody);
-  }
-
-  /** Requests that publish the ghost's cross-signing identity, in order; none when it is complete. */
-  crossSign(ghost: GhostMxid): Promise<readonly OutgoingRequest[]> {
-    return this.#call(ghost, "crossSign");
-  }
-
-  /** Tracks these users' devices; the queries come with `outgoing`. */
-  track(ghost: GhostMxid, users: readonly UserId[]): Promise<void> {
-    return this.#call(ghost, "track", users);
-  }
-
-  /** The claim of one-time keys that is needed before a session can be shared with these users; undefined when none. */
-  missingSessions(ghost: GhostMxid, users: readonly UserId[]): Promise<OutgoingRequest | undefined> {
-    return this.#call(ghost, "missingSessions", users);
-  }
-
-  /** The to-device messages that share the room's outbound session with these users' devices. */
-  shareRoomKey(
-    ghost: GhostMxid,
-    room: RoomId,
-    users: readonly UserId[],
-    settings: RoomEncryption,
-  ): Promise<readonly OutgoingRequest[]> {
-    return this.#call(ghost, "shareRoomKey", room, users, settings);
-  }
-
-  /** The content of the `m.room.encrypted` event. The room's session must have been shared just before. */
-  encrypt(
-    ghost: GhostMxid,
-    room: RoomId,
-    eventType: string,
-    content: Readonly<Record<string, unknown>>,
-  ): Promise<Readonly<Record<string, unknown>>> {
-    return this.#call(ghost, "encrypt", room, eventType, content);
   }
 
   /** Closes a ghost's machine; its store stays. */

@@ -1,7 +1,7 @@
 // How the commands about ghosts' devices open what they work on.
 import { pino } from "pino";
 import { loadBridgeConfig } from "../../bridge/config.ts";
-import { type DeviceAdmin, openDeviceAdmin } from "../../bridge/device-admin.ts";
+import { DeviceAdmin } from "../../bridge/device-admin.ts";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { requireConfigFile } from "./options.ts";
 
@@ -11,7 +11,7 @@ export async function withDeviceAdmin<T>(
   work: (admin: DeviceAdmin) => Promise<T>,
 ): Promise<T> {
   requireConfigFile(configFile, "bridge");
-  const admin = await openDeviceAdmin({
+  const admin = await DeviceAdmin.open({
     config: loadBridgeConfig(configFile),
     clock: systemClock,
     random: systemRandom,

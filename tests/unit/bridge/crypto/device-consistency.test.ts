@@ -10,7 +10,7 @@ const AT = { crossSigned: true, identity: OURS };
 
 const facts = (changes: Partial<DeviceFacts> = {}): DeviceFacts => ({
   deviceId: "DEVICE",
-  opened: { kind: "opened", identity: OURS, created: false },
+  opened: { kind: "opened", identity: OURS },
   store: { deviceId: "DEVICE", epoch: 3n, publishedAt: 1, identity: OURS },
   published: AT,
   record: { deviceId: "DEVICE", epoch: 3n },
@@ -105,7 +105,7 @@ describe("judge opening", () => {
         fc.constant({ kind: "no_store" as const }),
         fc.constant({ kind: "foreign" as const }),
         fc.constant({ kind: "store_exists" as const }),
-        identity.map((one) => ({ kind: "opened" as const, identity: one, created: false })),
+        identity.map((one) => ({ kind: "opened" as const, identity: one })),
       ),
       store: fc.option(
         fc.record({
