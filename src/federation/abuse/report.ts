@@ -1,4 +1,4 @@
-// svc.federation.abuse-report.v1: one organisation tells another of abuse, by references alone.
+// svc.federation.abuse-report.v1: one organisation reports abuse to another, by references alone.
 // Invariants: unknown fields are refused; a reference is an event ID, a policy digest or a key ID in the very
 // form of one, so that a sentence cannot stand in its place; a problem names a field of the schema and never
 // repeats what the report holds.

@@ -1,5 +1,5 @@
 // What may not happen to an agent's identity, each rule by its name. Pure.
-// Invariant: a refusal names its rule and the way out, and nothing was changed when it is told.
+// Invariant: a refusal names its rule and what to do, and comes before anything is changed.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Registry } from "../registry/partner.ts";

@@ -1,7 +1,7 @@
 // The consumer's side of a rotation: the entry pins the new identity, and the old one is retired.
 // Invariants: a pin is replaced only by name; a retired key is never pinned; what was pinned before is
 // remembered until the proof is complete, so that a run after a kill proves the same; the last card that a pin
-// has verified is kept, so that the old identity can be seen failing when the publisher has rotated first.
+// has verified is kept, so that the old identity can be observed to fail when the publisher has rotated first.
 import { z } from "zod";
 import { CardIdentity, targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";

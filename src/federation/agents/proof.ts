@@ -191,7 +191,7 @@ export async function proveByBridge(
         condition: wanted === "verified" ? "bridge_has_verified" : "bridge_trusts_it_no_more",
         verdict: isWanted(found) ? "met" : isUnknown ? "unknown" : "not_met",
         found: reason,
-        hint: "The target stays quarantined, and who asks is told so. Look at the bridge's log, then run this again.",
+        hint: "The target stays quarantined, and questions to it are refused with a notice. Read the bridge's log, then run this again.",
       },
     ],
   };

@@ -1,7 +1,7 @@
 // The publisher's side: an agent's card gets a new signing key (A2A revocation of one agent, section 8.9).
-// Invariants: the old private key is gone before anything is signed anew; the public key in the registry, our
+// Invariants: the old private key is deleted before the new one signs anything; the public key in the registry, our
 // own pins and the retired list change in one commit; a kill at any instant leads to the same end, with one new
-// key and one commit; it is complete only when the old identity was seen failing and the new one verifying.
+// key and one commit; it is complete only when the old identity was observed to fail and the new one to verify.
 import { renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import { z } from "zod";
@@ -34,7 +34,7 @@ export interface RotateOptions {
   readonly agent: string;
   /** Where the agent reads its private key; the new one comes into its place. */
   readonly keyFile: string;
-  /** The card: signed anew and written back. */
+  /** The card, which is signed by the new key and written back. */
   readonly cardFile: string;
   readonly keyId: string;
   /** A private key made elsewhere; a fresh one is made when absent. */
@@ -43,7 +43,7 @@ export interface RotateOptions {
   readonly isLost: boolean;
   /** A card that the old key has signed, for when neither the key nor such a card is at hand. */
   readonly oldCard?: Uint8Array | undefined;
-  /** Where the card is served; undefined: nobody asks there, and the proof rests on the file. */
+  /** Where the card is served; undefined: the card is not fetched, and the proof rests on the file. */
   readonly cardUrl: (registry: Registry) => string | undefined;
 }
 
@@ -72,7 +72,7 @@ export async function rotateAgent(
         },
       );
     }
-    // Cut off before the new key was there: nothing was given up, and it begins anew.
+    // The rotation was cut off before the new key was staged: nothing was deleted yet, so it begins again.
     if (!isAt(rotation, "staged")) rotation = await stage(context, options, rotation);
     if (!isAt(rotation, "cleared")) rotation = clearOld(context, rotation);
     if (!isAt(rotation, "signed")) rotation = await signAnew(context, rotation);
@@ -182,7 +182,7 @@ async function signAnew({ state }: IdentityContext, rotation: Rotation): Promise
   const key = await readPrivateKey(keyFile);
   if (key === undefined || thumbprintOf(key) !== thumbprintOf(fresh.jwk)) {
     throw new DrawbridgeError("secret_unavailable", `${keyFile} is not the key that this rotation has made`, {
-      hint: "Put the new private key back; if it is lost, remove the rotation's file in the state folder and rotate anew with --lost.",
+      hint: "Put the new private key back; if it is lost, remove the rotation's file in the state folder and rotate again with --lost.",
     });
   }
   const signed = await sign(withoutSignatures(cardAt(cardFile)), await signerOf(key, fresh.keyId), cardFile);

@@ -90,7 +90,7 @@ export function setAsideLines({ setAside }: ContainmentBase): readonly string[] 
     : [`Broken, and put back to ${setAside.lastGood}:`, ...setAside.paths];
 }
 
-// What containment and its restore cannot do, in the words that an operator is told.
+// What a containment and its restore cannot do, as the operator reads it.
 
 /**
  * @param closedAtMs when the gateway plane was closed; undefined when that is not known yet

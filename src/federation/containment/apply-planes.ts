@@ -1,6 +1,6 @@
-// Walks the runtime steps of an act, plane by plane, and looks at each from inside. Invariants: the order is
-// the safe one, 5, 4, 2, 3, and the reverse for a restore; a plane counts as closed only when the reconciler
-// has it in force and no real part says otherwise; one plane that fails does not keep the next from closing.
+// Applies the planes of an act one by one, and probes each from inside. Invariants: the order is the safe one, 5, 4, 2,
+// 3, and the reverse for a restore; a plane counts as closed only when the reconciler has it in force and no real part
+// says otherwise; one plane that fails does not keep the next from closing.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { CONTAINMENT_ORDER, type PlaneName } from "../plane-order.ts";
@@ -14,14 +14,14 @@ import type { Act } from "./containment-record.ts";
 
 export interface PlaneResult {
   readonly plane: PlaneName;
-  /** Whether the plane is as the act wants it, as far as can be told from inside. */
+  /** Whether the plane is as the act wants it, as observed from inside. */
   readonly done: boolean;
   /** The reconciler's outcome; null when it did not come to it. */
   readonly outcome: string | null;
   readonly reason: string | null;
-  /** When the first attempt at what the act wants ended: the planes are in the order of the walk by this. */
+  /** When the first attempt at what the act wants ended; sorted by this, the planes are in the order of the act. */
   readonly triedAt: string | null;
-  /** Since when it is wholly in force, however often it was looked at since; else when the last attempt ended. */
+  /** Since when it is wholly in force, whatever was observed since; else when the last attempt ended. */
   readonly at: string | null;
   /** When a plane that had been in force was last so again, something having been put right; null when never. */
   readonly repairedAt: string | null;
@@ -35,8 +35,8 @@ export function stepsOf(act: Act): readonly PlaneName[] {
 }
 
 export interface ApplyOptions {
-  /** Told as each plane ends. */
-  readonly onPlane?: (walk: PlaneResult) => void;
+  /** Called as each plane ends. */
+  readonly onPlane?: (result: PlaneResult) => void;
 }
 
 /** @throws DrawbridgeError `head_refused` when what the branch holds is not taken up */
@@ -46,21 +46,21 @@ export async function applyPlanes(
   partner: PartnerEntry,
   options: ApplyOptions = {},
 ): Promise<readonly PlaneResult[]> {
-  const walks: PlaneResult[] = [];
+  const results: PlaneResult[] = [];
   const wayOut = act === "contain" ? "Give the same command again: it works around that." : undefined;
   for (const plane of stepsOf(act)) {
     let pass = await applyPlane(context, plane, { wayOut });
-    let walk = await planeResult(context, act, partner, plane, pass);
-    if (!walk.done && walk.outcome === "in_force") {
+    let result = await planeResult(context, act, partner, plane, pass);
+    if (!result.done && result.outcome === "in_force") {
       // Recorded as in force, and a real part says otherwise: somebody has changed it since.
       pass = await applyPlane(context, plane, { wayOut, again: true });
-      walk = await planeResult(context, act, partner, plane, pass);
+      result = await planeResult(context, act, partner, plane, pass);
     }
-    walks.push(walk);
-    options.onPlane?.(walk);
-    await replaceOthers(context, act, partner, pass, walks);
+    results.push(result);
+    options.onPlane?.(result);
+    await replaceOthers(context, act, partner, pass, results);
   }
-  return walks;
+  return results;
 }
 
 export interface ApplyPlaneOptions {
@@ -88,19 +88,19 @@ export async function applyPlane(
   });
 }
 
-/** What a pass has looked at once more: the rooms, when the border has closed behind them. */
+/** Replaces the results of planes that a pass has applied once more: the rooms, when the border has closed after them. */
 async function replaceOthers(
   context: ReconcileContext,
   act: Act,
   partner: PartnerEntry,
   pass: PassResult,
-  walks: PlaneResult[],
+  results: PlaneResult[],
 ): Promise<void> {
-  const current = walks.at(-1)?.plane;
+  const current = results.at(-1)?.plane;
   for (const { plane } of pass.planes) {
-    const index = walks.findIndex((walk) => walk.plane === plane);
+    const index = results.findIndex((result) => result.plane === plane);
     if (plane === current || index < 0) continue;
-    walks[index] = await planeResult(context, act, partner, plane, pass);
+    results[index] = await planeResult(context, act, partner, plane, pass);
   }
 }
 

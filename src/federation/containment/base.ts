@@ -11,7 +11,7 @@ import { RegistryError } from "../registry/problems.ts";
 import type { Revision } from "../repository/repository.ts";
 import { readHead } from "../state/records.ts";
 
-/** How far back a valid registry is looked for where nothing was ever taken up. */
+/** How many commits are searched for a valid registry where no revision was ever accepted. */
 const HISTORY_MAX = 100;
 
 export interface ContainmentBase {

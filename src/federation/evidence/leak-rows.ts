@@ -69,9 +69,9 @@ export function leakSummary(rows: readonly { readonly room: string; readonly cel
   const leaking = rows.filter(({ cells }) => Object.values(cells).includes("yes")).length;
   return [
     leaking === 0
-      ? `Nothing was seen to cross in ${rooms} looked at.`
-      : `**Still crossing** in ${leaking} of ${rooms} looked at: ${titles(open)}.`,
-    ...(unclear.length === 0 ? [] : [`Could not be told everywhere: ${titles(unclear)}.`]),
+      ? `Nothing crossed in ${rooms} probed.`
+      : `**Still crossing** in ${leaking} of ${rooms} probed: ${titles(open)}.`,
+    ...(unclear.length === 0 ? [] : [`Unknown in some rooms: ${titles(unclear)}.`]),
     ...untriedIn(rows, untried).map(([where, columns]) => `Not tried in ${where}: ${titles(columns)}.`),
   ].join(" ");
 }

@@ -21,8 +21,8 @@ export interface OutsideObservation {
 }
 
 /**
- * What the partner could try, tried.
- * @param inside what was seen from inside, for the rooms that it names
+ * Makes every probe that the partner could make.
+ * @param inside what was observed from inside, for the rooms that it names
  * @throws DrawbridgeError `secret_unavailable`
  */
 export function observeFromOutside(
@@ -50,14 +50,14 @@ export function requireAbout(probe: ProbeConfig, own: string, partner: string): 
   if (probe.target.serverName === own && probe.as.serverName === partner) return;
   throw new DrawbridgeError(
     "usage",
-    `the probe file looks at ${probe.target.serverName} as ${probe.as.serverName}, not at ${own} as ${partner}`,
+    `the probe file probes ${probe.target.serverName} as ${probe.as.serverName}, not ${own} as ${partner}`,
     { hint: "Name the probe file of this partner." },
   );
 }
 
 // Finds in the border's violations why an event did not come in.
 
-/** Looks an event up in the violations file; undefined when no line names it. */
+/** Finds an event in the violations file; undefined when no line names it. */
 export async function violationOf(
   file: string,
   partner: { readonly serverName: string; readonly azp: string },

@@ -1,4 +1,5 @@
-// svc.federation.evidence.v1: what was seen of one partner, without anything that anybody said.
+// svc.federation.evidence.v1: what was observed of one partner, without anything that anybody said; and how a pack is
+// put together: what does not fit the schema is left out and counted.
 // Invariants: every member is an identifier, a word of a closed set, a digest, a number or a time, or one of the
 // fixed sentences of `LIMITS`; each item carries the digest of its other members, and the pack that of all.
 // Published as docs/reference/schemas/svc.federation.evidence.v1.schema.json.
@@ -55,9 +56,9 @@ const EvidencePackBody = z.strictObject({
   containment_records: z.array(
     z.strictObject({ path: Identifier, record: ContainmentRecord, digest: Sha256Digest }),
   ),
-  /** Seen by the operator, from inside. */
+  /** Observed by the operator, from inside. */
   inside: z.array(EvidenceItem),
-  /** Seen as the partner and by third servers, from outside; empty when nobody looked. */
+  /** Observed as the partner and by third servers, from outside; empty when nobody probed. */
   outside: z.array(EvidenceItem),
   streams: z.array(StreamSummary),
   stream_items: z.array(StreamEvidence),
@@ -66,7 +67,7 @@ const EvidencePackBody = z.strictObject({
     user_attribution: z.literal(LIMITS.user_attribution),
     live_tokens: z.strictObject({
       longest_life_seconds: z.literal(TOKEN_LIFE_S),
-      /** No token that was issued before the partner was seen refused one lives longer; null: it was not seen refused. */
+      /** When the last token expires that was issued before the client was observed to be refused; null when it was not. */
       dead_by: Time.nullable(),
     }),
   }),
@@ -192,7 +193,7 @@ function recordOf(text: string): ContainmentRecord | undefined {
   }
 }
 
-/** No token is given after the client was first seen refused, so none lives longer than a token's life from then. */
+/** No token is issued after the client was first observed to be refused, so none lives longer than a token's life from then. */
 function deadBy(items: readonly EvidenceItem[]): string | null {
   const refused = items
     .filter(

@@ -56,7 +56,7 @@ function items(found: readonly EvidenceItem[]): string {
     item.at.slice(11, 23),
     `\`${hexOfDigest(item.digest).slice(0, 12)}\``,
   ]);
-  if (rows.length === 0) return "Nobody looked.";
+  if (rows.length === 0) return "Nobody probed.";
   return table(["plane", "probe", "on", "verdict", "what answered", "UTC", "digest"], rows);
 }
 
@@ -82,7 +82,7 @@ function streams(pack: EvidencePack): string {
 function leaks(pack: EvidencePack): string {
   const rows = leakRows(pack.outside);
   if (rows.length === 0) {
-    return "No room was looked at from outside. What a third server relays is unknown.";
+    return "No room was probed from outside. What a third server relays is unknown.";
   }
   const columns = Object.keys(LEAK_TITLES) as LeakColumn[];
   return [
@@ -93,7 +93,7 @@ function leaks(pack: EvidencePack): string {
       rows.map(({ room, cells }) => [`\`${room}\``, ...columns.map((column) => CELLS[cells[column]])]),
     ),
     "",
-    "A is this organisation, B the partner, D the witness's server. A dash was not tried; a question mark could not be told.",
+    "A is this organisation, B the partner, D the witness's server. A dash was not tried; a question mark is unknown.",
   ].join("\n");
 }
 
@@ -123,8 +123,8 @@ function facts({ partner, revision, window, containment_records }: EvidencePack)
 function liveTokens({ live_tokens }: EvidencePack["limits"]): string {
   const bound = `An access token lives for at most ${live_tokens.longest_life_seconds} seconds.`;
   return live_tokens.dead_by === null
-    ? `${bound} The client was not seen refused, so tokens may still be given.`
-    : `${bound} The client was seen refused, so no token that was given before lives after ${live_tokens.dead_by}; the gateway decides by \`azp\` whatever a token's age.`;
+    ? `${bound} The client was not observed to be refused, so tokens may still be issued.`
+    : `${bound} The client was observed to be refused, so no token that was issued before lives after ${live_tokens.dead_by}; the gateway decides by \`azp\` whatever a token's age.`;
 }
 
 /** The page. */

@@ -1,6 +1,7 @@
-// What a line of each record stream may look like, and what of it goes into an evidence pack.
-// Invariants: a line is taken only if it fits its schema exactly: no field is free text, and a field that is not
-// known here refuses the whole line. Nothing is ever included of a line that does not fit.
+// The schemas of the lines of each record stream, what of a line goes into an evidence pack, and how a stream is read.
+// Invariants: a line is included only if it fits its schema exactly: no field is free text, and an unknown field
+// refuses the whole line, which is counted; memory stays bounded however long the file or a line is; the digest covers
+// exactly the bytes that were read.
 
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
@@ -137,7 +138,7 @@ export const StreamEvidence = z.strictObject({
 });
 export type StreamEvidence = z.output<typeof StreamEvidence>;
 
-/** Whose lines are looked for. */
+/** The partner whose lines are collected. */
 export interface StreamPartner {
   readonly serverName: string;
   readonly azp: string;
@@ -151,10 +152,6 @@ export interface ReadLine {
   readonly facts: StreamFacts;
 }
 
-function serverOfUser(user: string): string {
-  return user.slice(user.indexOf(":") + 1);
-}
-
 function readBridgeLine(value: unknown, partner: StreamPartner): ReadLine | undefined {
   const line = BridgeLine.safeParse(value).data;
   if (line === undefined) return undefined;
@@ -163,19 +160,13 @@ function readBridgeLine(value: unknown, partner: StreamPartner): ReadLine | unde
   const isTheirs = partner.agents.has(target.agent);
   if (line.schema === "svc.agent_card.v1") {
     const none = { a2a_attempted: null, room: null, event: null, sender: null };
-    const facts = { ...common, reason: line.reason, ...none, key_id: line.key_id };
+    const facts = { ...common, ...none, reason: line.reason, key_id: line.key_id };
     return { at: line.time, concerns: isTheirs, facts };
   }
-  const facts = {
-    ...common,
-    reason: line.terminal_reason,
-    a2a_attempted: line.a2a_attempted,
-    room: line.room_id,
-    event: line.event_id,
-    sender: line.sender,
-    key_id: null,
-  };
-  return { at: line.time, concerns: isTheirs || serverOfUser(line.sender) === partner.serverName, facts };
+  const { terminal_reason: reason, a2a_attempted, room_id: room, event_id: event, sender } = line;
+  const facts = { ...common, reason, a2a_attempted, room, event, sender, key_id: null };
+  const isAsked = sender.slice(sender.indexOf(":") + 1) === partner.serverName;
+  return { at: line.time, concerns: isTheirs || isAsked, facts };
 }
 
 /** Reads one line of a stream; undefined when it does not fit. */
@@ -197,12 +188,8 @@ export function readStreamLine(
   return { at: line.start_time, concerns: azp === partner.azp, facts: { stream, azp, route, code, details } };
 }
 
-// Reads one record stream for a partner and a window of time.
-// Invariants: memory stays bounded however long the file or a line is; a line that does not fit its schema is
-// counted and never included; the digest covers exactly the bytes that were read.
-
 const LINE_BYTES_MAX = 64 * 1024;
-/** Of a partner that hammers at a door, the newest tell enough; the count tells the rest. */
+/** The newest lines of a partner that retries all the time are enough; the count covers the rest. */
 const ITEMS_MAX = 5_000;
 const NEWLINE = 0x0a;
 
@@ -217,12 +204,6 @@ interface Collected {
   readonly items: readonly StreamEvidence[];
 }
 
-/** What stands in for a stream that this deployment does not have, or that has not been written yet. */
-function nothing(stream: StreamName, state: "not_operated" | "absent" | "unreadable"): Collected {
-  const counts = { lines: 0, matching: 0, included: 0, refused_lines: 0 };
-  return { summary: { stream, state, bytes: 0, digest: null, ...counts }, items: [] };
-}
-
 /** Collects a stream from its file; `file` is undefined where the deployment does not have the stream. */
 export async function collectStream(
   stream: StreamName,
@@ -230,98 +211,72 @@ export async function collectStream(
   partner: StreamPartner,
   window: Window,
 ): Promise<Collected> {
-  if (file === undefined) return nothing(stream, "not_operated");
-  const reader = new StreamReader(stream, partner, window);
+  const counts = { bytes: 0, lines: 0, matching: 0, refused_lines: 0 };
+  const nothing = (state: "not_operated" | "absent" | "unreadable"): Collected => ({
+    summary: { stream, state, digest: null, included: 0, bytes: 0, lines: 0, matching: 0, refused_lines: 0 },
+    items: [],
+  });
+  if (file === undefined) return nothing("not_operated");
+  const [since, until] = [Date.parse(window.since), Date.parse(window.until)];
+  const hash = createHash("sha256");
+  const items: StreamEvidence[] = [];
+  const onChunk = (chunk: Buffer) => {
+    hash.update(chunk);
+    counts.bytes += chunk.length;
+  };
   try {
-    for await (const chunk of createReadStream(file)) reader.take(chunk as Buffer);
+    for await (const bytes of linesOf(createReadStream(file), onChunk)) {
+      counts.lines += 1;
+      const read = bytes === undefined ? undefined : readStreamLine(stream, parsed(bytes), partner);
+      if (bytes === undefined || read === undefined) {
+        counts.refused_lines += 1;
+        continue;
+      }
+      const time = Date.parse(read.at);
+      if (!read.concerns || time < since || time > until) continue;
+      counts.matching += 1;
+      const body = { at: read.at, facts: read.facts, line_digest: sha256Tagged(bytes) };
+      items.push({ ...body, digest: sha256Tagged(canonicalize(body)) });
+      if (items.length > ITEMS_MAX) items.shift();
+    }
   } catch (error) {
-    const isAbsent = (error as NodeJS.ErrnoException).code === "ENOENT";
-    return nothing(stream, isAbsent ? "absent" : "unreadable");
+    return nothing((error as NodeJS.ErrnoException).code === "ENOENT" ? "absent" : "unreadable");
   }
-  return reader.end();
+  const digest = `sha256:${hash.digest("hex")}`;
+  return { summary: { stream, state: "read", digest, included: items.length, ...counts }, items };
 }
 
-class StreamReader {
-  readonly #stream: StreamName;
-  readonly #partner: StreamPartner;
-  readonly #since: number;
-  readonly #until: number;
-  readonly #hash = createHash("sha256");
-  readonly #items: StreamEvidence[] = [];
-  #rest: Buffer[] = [];
-  #restBytes = 0;
-  #bytes = 0;
-  #lines = 0;
-  #matching = 0;
-  #refused = 0;
-
-  constructor(stream: StreamName, partner: StreamPartner, window: Window) {
-    this.#stream = stream;
-    this.#partner = partner;
-    this.#since = Date.parse(window.since);
-    this.#until = Date.parse(window.until);
-  }
-
-  take(chunk: Buffer): void {
-    this.#hash.update(chunk);
-    this.#bytes += chunk.length;
+/**
+ * The whole lines of a file that are not empty, each undefined when it is too long. A last line without its end is
+ * still being written: it belongs to a later pack.
+ */
+async function* linesOf(
+  chunks: AsyncIterable<Buffer>,
+  onChunk: (chunk: Buffer) => void,
+): AsyncGenerator<Buffer | undefined> {
+  let parts: Buffer[] = [];
+  let length = 0;
+  const add = (part: Buffer) => {
+    length += part.length;
+    // Beyond the bound only the length is kept.
+    if (length <= LINE_BYTES_MAX) parts.push(part);
+  };
+  for await (const chunk of chunks) {
+    onChunk(chunk);
     let at = 0;
     for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, at)) {
-      this.#keep(chunk.subarray(at, end));
-      this.#line();
-      at = end + 1;
+      add(chunk.subarray(at, end));
+      if (length > 0) yield length > LINE_BYTES_MAX ? undefined : Buffer.concat(parts);
+      [parts, length, at] = [[], 0, end + 1];
     }
-    this.#keep(chunk.subarray(at));
+    add(chunk.subarray(at));
   }
+}
 
-  #keep(part: Buffer): void {
-    this.#restBytes += part.length;
-    // Beyond the bound only the length is remembered.
-    if (this.#restBytes <= LINE_BYTES_MAX && part.length > 0) this.#rest.push(part);
-  }
-
-  #line(): void {
-    const length = this.#restBytes;
-    const bytes = Buffer.concat(this.#rest);
-    this.#rest = [];
-    this.#restBytes = 0;
-    if (length === 0) return;
-    this.#lines += 1;
-    const read = length > LINE_BYTES_MAX ? undefined : this.#read(bytes);
-    if (read === undefined) {
-      this.#refused += 1;
-      return;
-    }
-    const time = Date.parse(read.at);
-    if (!read.concerns || time < this.#since || time > this.#until) return;
-    this.#matching += 1;
-    const body = { at: read.at, facts: read.facts, line_digest: sha256Tagged(bytes) };
-    this.#items.push({ ...body, digest: sha256Tagged(canonicalize(body)) });
-    if (this.#items.length > ITEMS_MAX) this.#items.shift();
-  }
-
-  #read(bytes: Buffer) {
-    try {
-      return readStreamLine(this.#stream, JSON.parse(bytes.toString("utf8")), this.#partner);
-    } catch {
-      return undefined;
-    }
-  }
-
-  /** A last line without its end is still being written: it belongs to a later pack. */
-  end(): Collected {
-    return {
-      summary: {
-        stream: this.#stream,
-        state: "read",
-        bytes: this.#bytes,
-        digest: `sha256:${this.#hash.digest("hex")}`,
-        lines: this.#lines,
-        matching: this.#matching,
-        included: this.#items.length,
-        refused_lines: this.#refused,
-      },
-      items: this.#items,
-    };
+function parsed(line: Buffer): unknown {
+  try {
+    return JSON.parse(line.toString("utf8"));
+  } catch {
+    return undefined;
   }
 }

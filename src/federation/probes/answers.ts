@@ -1,4 +1,4 @@
-// Who answered, told apart by status code and the form of the body. Pure.
+// Which layer answered, by status code and the form of the body. Pure.
 // Invariants: only an answer that refuses is `closed`; an error of a server, a quota or a broken request is
 // `unknown`; the text of a body is compared with known sentences and then forgotten.
 import type { AnsweringLayer, Finding } from "./finding.ts";
@@ -101,7 +101,7 @@ export function readCardAnswer(answer: Answer): Finding {
   return { verdict: "unknown", layer: "gateway", status, reason: PLAIN_REASONS[status] ?? null };
 }
 
-// The sentences by which Synapse's layers can be told apart; other homeservers answer with the code alone.
+// The sentences that distinguish Synapse's layers; other homeservers answer with the code alone.
 const HOMESERVER_SENTENCES: readonly (readonly [RegExp, AnsweringLayer, string])[] = [
   [/^Federation denied with /, "transport", "federation_denied"],
   [/^Server is banned from room$/, "room_acl", "server_banned"],

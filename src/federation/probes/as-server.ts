@@ -1,4 +1,4 @@
-// Probes signed by the partner's server key: what its homeserver is told, by the target and by the witness's
+// Probes signed by the partner's server key: what its homeserver is answered, by the target and by the witness's
 // server. Invariants: a transaction is empty; an invitation names a room that does not exist, and is declined
 // at once if the observer is the invitee; a join is only prepared, never made.
 import { readFileSync } from "node:fs";
@@ -71,7 +71,7 @@ export class PartnerServer {
 
   /**
    * Tries to send in the partner's name with a key of the moment, for whoever lacks the partner's. A homeserver
-   * refuses a server that its whitelist leaves out before it looks at the signature; any other answer says
+   * refuses a server that its whitelist leaves out before it checks the signature; any other answer says
    * nothing, since the signature is wrong.
    * @throws DrawbridgeError `secret_unavailable`
    */
@@ -123,7 +123,7 @@ export class PartnerServer {
     return { verdict: "closed", layer: "room_membership", status: answer.status, reason: "not_in_room" };
   }
 
-  /** Fetches one event of the room; what stands in it is looked at for being there, and forgotten. */
+  /** Fetches one event of the room; only whether it has content is read. */
   async event(server: string, eventId: string): Promise<Finding> {
     const path = `/_matrix/federation/v1/event/${encodeURIComponent(eventId)}`;
     return this.#history(server, path, eventId);

@@ -1,4 +1,4 @@
-// probe.yaml: who looks at an organisation from outside, and with what. A partner's operator writes one for
+// probe.yaml: who probes an organisation from outside, and with what. A partner's operator writes one for
 // itself; with the witness and the observer of a lab, what a third server relays can be measured as well.
 // Invariants: secrets are references; a section that is absent leaves out its probes, and the report says so.
 // Published as docs/reference/schemas/probe.schema.json.
@@ -24,7 +24,7 @@ export type ProbeUser = z.output<typeof User>;
 
 export const ProbeFile = z.strictObject({
   version: z.literal(1),
-  /** The organisation that is looked at. */
+  /** The organisation that is probed. */
   target: z.strictObject({
     serverName: ServerNameField,
     /** A user of the target who is invited by the invitation probe. */
@@ -39,7 +39,7 @@ export const ProbeFile = z.strictObject({
     /** Rooms that are tried, by ID or alias. */
     rooms: z.array(z.string().regex(/^[!#]\S+$/)).default([]),
   }),
-  /** The partner, as which it is looked at. */
+  /** The partner, as which it is probed. */
   as: z.strictObject({
     serverName: ServerNameField,
     /** Its homeserver's signing key: `ed25519 VERSION SEED`. */

@@ -160,7 +160,7 @@ export class RoomProbes {
 }
 
 /**
- * A homeserver that was refused again and again asks no more for a while, and says 502 itself. Then the join
+ * A homeserver that was refused repeatedly stops asking for a while, and answers 502 itself. Then the join
  * that was asked for by hand, a moment ago, stands for both.
  */
 function unlessNotAsked(found: Finding, asked: EvidenceItem): Finding {

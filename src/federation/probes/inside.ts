@@ -1,5 +1,5 @@
 // What the operator's own parts say of a partner, by the planes' runtimes.
-// Invariant: a plane that cannot be asked is told as unknown and keeps no other from being asked.
+// Invariant: a plane that cannot be probed is reported as unknown, and the others are still probed.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type EvidenceItem, evidenceItem } from "../../records/format/evidence-item.ts";

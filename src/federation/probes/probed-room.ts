@@ -23,7 +23,7 @@ export interface RoomPeople {
   readonly observer: Person | undefined;
 }
 
-/** Why something could not arrive, as far as other refusals tell. */
+/** Why an event could not arrive, as other refusals explain it. */
 export interface Explanation {
   readonly layer: AnsweringLayer;
   readonly reason: string;
@@ -42,7 +42,7 @@ export interface RoomProbeOptions {
 }
 
 const POLL_FIRST_MS = 100;
-/** What has not come within a moment is asked for less often: many rooms are looked at side by side. */
+/** An event that has not arrived within a moment is asked for less often, because many rooms are probed at once. */
 const POLL_MAX_MS = 500;
 const PAUSE_PART = 4;
 export const NO_WITNESS = notApplicable("witness_is_no_member");
@@ -91,7 +91,7 @@ export class ProbedRoom {
     return this.#sources.clock.sleep(Math.min(ms, this.options.arrivalTimeoutMs / PAUSE_PART));
   }
 
-  /** Looks until it is so, the time is over, or a look after it is enough has found nothing. */
+  /** Repeats a check until it holds, the time is over, or a check after `isEnough` has failed. */
   async within(
     look: () => Promise<boolean | undefined>,
     isEnough: () => boolean = () => false,

@@ -48,7 +48,7 @@ export function probeSummary(judgement: Judgement, { name, partner }: PartnerEnt
   const lines = [
     judgement.holds
       ? `${name} (${partner.serverName}) is as the registry says: ${count("as_wanted")} probes agree.`
-      : `${name} (${partner.serverName}) is NOT shown to be as the registry says: ${count("as_wanted")} agree, ${count("otherwise")} found the opposite, ${count("unclear")} could not tell.`,
+      : `${name} (${partner.serverName}) is NOT shown to be as the registry says: ${count("as_wanted")} agree, ${count("otherwise")} found the opposite, ${count("unclear")} are unclear.`,
   ];
   for (const plane of judgement.unproven) {
     lines.push(`Plane ${planeLabel(plane)} is closed in the registry, and nothing here shows it closed.`);

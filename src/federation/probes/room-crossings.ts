@@ -7,7 +7,7 @@ import { homeserverRefusal, homeserverUnclear, type MatrixAnswer } from "./answe
 import { type Finding, notApplicable, notConfigured, type ProbeSubject } from "./finding.ts";
 import { type Explanation, NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 
-/** By every direction: whether it is known why nothing can come directly; waited for; looked for once more. */
+/** Barriers that every direction passes: an absence is explained; the wait is over; a last check was made. */
 interface Passes {
   readonly explained: Pass;
   readonly waited: Pass;
@@ -50,9 +50,9 @@ interface Direction {
   /** What the sender is otherwise. */
   readonly outsider: string;
   receives(eventId: string): Promise<boolean>;
-  /** Whether who looks for it is shown nothing of the room anyway, so that an absence says nothing. */
+  /** Whether the receiver is shown nothing of the room at all, so that an absence says nothing. */
   isBlind?(): Promise<boolean>;
-  /** Whether who looks for it will never be shown it, come or not, so that nothing is learnt by waiting. */
+  /** Whether the receiver will never be shown the event, so that waiting shows nothing. */
   isMoot(): Promise<boolean>;
   /** Why it cannot have come directly. */
   whyNot(eventId: string): Promise<Explanation | undefined>;
@@ -77,7 +77,7 @@ export class RoomCrossings {
           await this.#room.item("message_to_target", "partner", () => missing),
           await this.#room.item("message_to_partner", "operator", () => missing),
         ],
-        // History is asked for by the ID of a fresh event, whoever looks for its arrival.
+        // The probes of history need the ID of a new event, also where nobody observes its arrival.
         eventId: (await observer?.send(this.#room.id).catch(() => undefined))?.eventId,
       };
     }
@@ -165,7 +165,7 @@ export class RoomCrossings {
   /**
    * All directions wait at the same time. The witness writes when each has waited, so that what it passes on is
    * not taken for what came directly. Where nothing can come directly anyway, that is a moment after the witness has
-   * the events: each direction has then looked once more. What nobody would be shown is not waited for.
+   * the events: each direction has then checked once more. An event that nobody would be shown is not waited for.
    */
   async #send(direction: Direction, { explained, waited, looked }: Passes): Promise<Crossing> {
     const { answer, eventId } = await direction.send();
@@ -230,7 +230,7 @@ export class RoomCrossings {
     return (await this.#room.within(() => witness.sees(this.#room.id, eventId))) ? "held" : "late";
   }
 
-  /** Lets the witness write after it has seen the event: what it passes on then has arrived as well. */
+  /** Lets the witness write after it has the event: when that arrives, what the witness relays has arrived as well. */
   async #relay(
     eventId: string,
     { receives }: Direction,
@@ -268,7 +268,7 @@ export class RoomCrossings {
   }
 }
 
-/** What threw on the way, such as a homeserver that is down, tells as little of the other way. */
+/** A failure of one way, such as a homeserver that is down, leaves the other way unknown too. */
 function sameOf(item: EvidenceItem | undefined): Finding | undefined {
   if (item === undefined) return undefined;
   const { verdict, status, reason } = item;
@@ -291,7 +291,7 @@ async function notSent(answer: MatrixAnswer, { refused, outsider }: Direction): 
 // A gate at which several wait for each other, and learn whether something is so for all of them.
 // Invariant: whoever has come through once changes nothing by coming again.
 
-/** Tells how it is here. Resolves when everybody has told it: whether it is so for all. */
+/** Passes the barrier with one's own answer; resolves when everybody has passed: whether all said yes. */
 export type Pass = (isSo: boolean) => Promise<boolean>;
 
 /** @returns what gives each of `count` their own pass */

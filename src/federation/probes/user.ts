@@ -91,7 +91,7 @@ export class Person {
   }
 
   /**
-   * Whether this user's homeserver holds an event, shown to anybody or not: an administrator is told so
+   * Whether this user's homeserver has an event, shown to anybody or not: an administrator can fetch it
    * whoever is in the room (Synapse's admin API); anybody else only of what it may see.
    */
   async holds(room: RoomId, eventId: string): Promise<boolean> {
@@ -100,7 +100,7 @@ export class Person {
   }
 
   /**
-   * Whether this user is certainly shown nothing that comes into the room: it is out of it, and may not look in from
+   * Whether this user is certainly shown nothing that comes into the room: it is out of it, and may not read it from
    * outside either. An answer that does not say so says nothing.
    */
   async isShutOut(room: RoomId): Promise<boolean> {
@@ -114,13 +114,13 @@ export class Person {
     );
   }
 
-  /** Whether its homeserver certainly tells this user nothing as its administrator (Synapse's admin API). */
+  /** Whether the homeserver certainly refuses this user its admin API (Synapse's). */
   async isNoAdministrator(): Promise<boolean> {
     const { status, errcode } = await this.call("GET", "/_synapse/admin/v1/fetch_event/%24none");
     return status === 403 || errcode === "M_UNRECOGNIZED";
   }
 
-  /** Users of one server who are joined to the room, as this user's homeserver sees it; undefined if it is not told. */
+  /** Users of one server who are joined to the room, as this user's homeserver lists them; undefined when it refuses. */
   async joinedFrom(room: RoomId, serverName: string): Promise<readonly string[] | undefined> {
     const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/joined_members`;
     const { status, body } = await this.call("GET", path);

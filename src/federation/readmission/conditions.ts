@@ -1,5 +1,5 @@
 // Is a plane really open to the partner? Pure. Invariants: state is not enforcement: what the parts enforce is
-// asked for; what nobody saw open is not open; an item that says closed is enough to say no; a rule names what
+// asked for; what nobody observed open is not open; an item that says closed is enough to say no; a rule names what
 // was found and what to do.
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
@@ -20,7 +20,7 @@ export interface OpenObservation {
   readonly outcome: string;
   readonly reason: string | null;
   readonly inside: readonly EvidenceItem[];
-  /** What was tried from outside, held against the registry. */
+  /** What was tried from outside, compared with the registry. */
   readonly outside: readonly Judged[];
   /** Rooms that the partner was closed out of. */
   readonly touched: readonly TouchedRoom[];
@@ -54,7 +54,7 @@ function enforced(seen: OpenObservation): readonly OpenCondition[] {
       return invocable(seen);
     default:
       return [
-        allOpen("enforced", seen.inside, "Look at the part that it names: it lets nobody in by itself."),
+        allOpen("enforced", seen.inside, "Examine the part that it names: it still refuses the partner."),
       ];
   }
 }
@@ -100,7 +100,7 @@ function roomsEnforced({ inside, touched }: OpenObservation): readonly OpenCondi
         )
       : spoken.length === 0
         ? none("other_rooms_hear_it", "no other room was seen")
-        : met("other_rooms_hear_it", `${spoken.length} seen`);
+        : met("other_rooms_hear_it", `${spoken.length} observed`);
   const first =
     kept.size === 0
       ? none("kept_rooms_hear_it", "no room was kept")

@@ -1,5 +1,5 @@
-// Whether a partner's server has learned that it is out of a room. One that never got the bans of its users still
-// takes itself to be in it, and builds on what does not hold: its people could then never join the room again.
+// Whether a partner's server has received the bans of its users in a room. A server that never got them still
+// considers itself in the room, and builds on state that does not hold: its people could never join the room again.
 // Invariants: asked of that server, never concluded; a refusal that it gives everybody says nothing, so a 403
 // counts only beside a control question that it answers otherwise. Not found is what a homeserver says of an
 // event; a proxy before it, or a server that does not know the question, says nothing of one.
@@ -14,7 +14,7 @@ const AT_ONCE = 2;
 
 /**
  * @param events of the bans; undefined: which event it was is not known
- * @returns `no` when it is in the room still and one of them is missing there; `unknown` when that cannot be told
+ * @returns `no` when it is still in the room and lacks one of them; `unknown` when its answers do not say
  */
 export async function holdsBans(
   signed: Pick<SignedRequests, "request">,
@@ -24,9 +24,9 @@ export async function holdsBans(
   const statuses = await mapConcurrent([...events], AT_ONCE, async (event) =>
     event === undefined ? undefined : statusFor(signed, partner, event),
   );
-  // A server whose last user was banned is in the room no more, and shows nobody the events that it has; one that
-  // it does not have it still calls not found. Such a server joins anew, with the room's state as it then is:
-  // whom it lacks had left, or was never in, when the last was banned. Refused both: it talks to nobody, or not to us.
+  // A server whose last user was banned is not in the room any more, and refuses to show the events that it has; of an
+  // event that it does not have it still says not found. Such a server joins with the room's state of that time:
+  // users whose bans it lacks had left when the last was banned. If it refuses both, it answers nobody, or not us.
   const refused = events[statuses.indexOf(403)];
   if (refused !== undefined) {
     return (await statusFor(signed, partner, nobodysEvent(refused))) === 404 ? "yes" : "unknown";
@@ -35,7 +35,7 @@ export async function holdsBans(
   return statuses.every((status) => status === 200) ? "yes" : "unknown";
 }
 
-/** The name of an event that nobody has made. */
+/** The ID of an event that does not exist. */
 function nobodysEvent(event: string): string {
   return `$${encodeBase64url(sha256(`nobody's event beside ${event}`))}`;
 }

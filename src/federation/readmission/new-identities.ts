@@ -1,4 +1,4 @@
-// What a partner that comes back brings anew: its client, its keys. A file that the operator writes from what
+// The new identities of a re-admitted partner: its client, its keys. A file that the operator writes from what
 // the partner has handed over by another way than Matrix.
 // Invariants: unknown keys are refused; secrets are references; what was retired is refused here already.
 // Published as docs/reference/schemas/readmission-identities.schema.json.
@@ -116,7 +116,7 @@ export function newIdentityEdits(
   return edits;
 }
 
-/** Whether two references lead to the same secret, as far as their words tell. */
+/** Whether two references name the same secret. */
 function isSameSecret(before: SecretReference | undefined, now: SecretReference | undefined): boolean {
   if (before === undefined || now === undefined) return false;
   const named = (reference: SecretReference) =>

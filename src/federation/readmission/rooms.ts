@@ -119,7 +119,7 @@ async function replaceAll(
 
 // What becomes of the rooms that the partner was closed out of: chosen, shown and done before plane 2 opens.
 // Invariants: new rooms unless it is said otherwise; a room whose memberships cannot be repaired is replaced
-// whatever was chosen; where that cannot be told, nothing is opened again.
+// whatever was chosen; where that is unknown, no room is opened again.
 
 type RoomsContext = Parameters<typeof currentState>[0] & {
   readonly state: StateFolder;

@@ -244,6 +244,6 @@ function summaryOf({ stages }: Readmission): string {
     not_applicable.map((name) => `  ${plane} ${name}`),
   );
   return left.length === 0
-    ? "All five planes were seen to be open."
-    : `All five planes are in force, and were seen to be open but for what did not apply:\n${left.join("\n")}`;
+    ? "All five planes were observed to be open."
+    : `All five planes are in force, and were observed to be open except for what did not apply:\n${left.join("\n")}`;
 }

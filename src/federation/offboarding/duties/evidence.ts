@@ -107,7 +107,7 @@ export function purgeEvidence(outcome: PurgeOutcome): readonly EvidenceItem[] {
     item({
       probe: "backup_expiry",
       subject: plan.partner,
-      // Attested: nobody has looked.
+      // The owner attests it; nobody has observed it.
       vantage: "nobody",
       layer: "attestation",
       reason: "attested",

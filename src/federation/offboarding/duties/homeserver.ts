@@ -1,6 +1,6 @@
-// What the homeserver's admin interface can tell of a partner's data, and what of it it can delete.
+// What the homeserver's admin interface reports of a partner's data, and what of it the interface can delete.
 // Invariants: what passes through here is counted and never kept; nothing is fetched from other servers by
-// looking (a room is read forwards, because backwards Synapse backfills).
+// reading (a room is read forwards, because backwards Synapse backfills).
 import { z } from "zod";
 import { parseUserId, type RoomId, serverOf } from "../../../domain/identifiers.ts";
 import { type ApiCall, expectSuccess, type HomeserverApi, refused } from "../../homeserver/api.ts";

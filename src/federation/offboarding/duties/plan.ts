@@ -44,7 +44,7 @@ export const PurgePlan = z.strictObject({
     before_ms: z.int().nullable(),
     /** Files of other servers that go with them, and are fetched again when used; null where unknown. */
     other_files: Count.nullable(),
-    /** Whether files in encrypted rooms are known too, which only the database tells. */
+    /** Whether files in encrypted rooms are known too, which only the database lists. */
     is_whole: z.boolean(),
   }),
   rooms: z.array(PlannedRoom),
@@ -56,7 +56,7 @@ export type PurgePlan = z.output<typeof PurgePlan>;
 
 /**
  * @param atMs of a history, what is younger is not purged
- * @param beforeMs a bound that was shown before; found anew when absent
+ * @param beforeMs a bound that was shown before; computed when absent
  */
 export async function planPurge(
   session: DutiesSession,
@@ -81,7 +81,7 @@ export async function planPurge(
   }
   await mapConcurrent(found, ROOMS_AT_ONCE, async (one) => {
     const how = named.get(one.room);
-    // A deleted room goes with what was said in it since, so that has to be seen as well.
+    // Deleting a room deletes what was said in it since the plan too, so those events are counted as well.
     const events = await countEvents(session, one.room, how === "room" ? Number.MAX_SAFE_INTEGER : atMs);
     if (how === undefined || how === "keep") {
       const reason = how === "keep" ? "kept_by_contract" : "not_named_in_the_record";
@@ -198,7 +198,7 @@ function isMore(shown: PlannedRoom, now: PlannedRoom): boolean {
   );
 }
 
-/** Whether a plan would delete anything, or look whether there is anything. */
+/** Whether a plan would delete anything, or search for anything to delete. */
 export function purgesAnything({ media, rooms }: PurgePlan): boolean {
   return media.purge || rooms.length > 0;
 }

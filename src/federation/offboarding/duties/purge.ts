@@ -167,7 +167,7 @@ async function goOn(
     state = { ...state, begun };
     write(run, state);
   };
-  // Files first: with a room goes what tells of the files in it.
+  // Files go first, because a room's events name the files in it.
   if (!state.begun.mediaDone) {
     await purgeMedia(session, plan);
     remember({ ...state.begun, mediaDone: true });
@@ -195,7 +195,7 @@ async function purgeMedia({ homeserver, partner, say }: DutiesSession, { media }
   if (!media.purge || beforeMs === null) return;
   say(`${files.length} cached files`);
   for (const { media_id: mediaId, quarantined } of files) {
-    // Quarantined again in the meantime, or released before a crash: both are looked at.
+    // The file may have been quarantined again in the meantime, or released before a crash.
     if (quarantined && (await homeserver.media(partner, mediaId))?.isQuarantined === true) {
       await homeserver.releaseFromQuarantine(partner, mediaId);
     }

@@ -101,7 +101,7 @@ export function checkRecordText(text: string): CheckedRecord {
   const problems = [
     ...twice,
     ...broken,
-    // A value that may not stand there at all need not be told to have the wrong form besides.
+    // A value that breaks a content rule is not reported for its form as well.
     ...schema.filter(({ field }) => field === "" || !spoiled.has(field)),
     ...contradictions(at, lineOf),
   ];
@@ -130,7 +130,7 @@ function yamlProblem(message: string, line: number): RecordProblem {
   return { rule: "record.form", field: "", line, message, hint: "Write it as plain YAML or JSON." };
 }
 
-/** For a text that is no YAML: every line is looked at as a comment would be. */
+/** For a text that is no YAML: every line is searched as a comment. */
 function brokenLines(text: string): RecordProblem[] {
   return text
     .split("\n")
@@ -168,7 +168,7 @@ function brokenValues(node: unknown, path: Path, lineOf: LineOf): RecordProblem[
       const name = isScalar(key) ? String(key.value) : "";
       const below = [...path, name];
       const inKey = brokenByComment(name).map((one) => ({ ...one, field: dotted(path), line: lineOf(path) }));
-      // A secret must not be told by way of its place.
+      // A key that is itself a secret must not be repeated in the path of its value.
       return inKey.length > 0 ? inKey : brokenValues(value, below, lineOf);
     });
   }

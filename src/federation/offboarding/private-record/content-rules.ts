@@ -1,5 +1,5 @@
 // What may not stand in a private record: how to reach a person, what was said in a room, secrets.
-// Invariants: each rule has a name and is told without the value; comments are searched as values are.
+// Invariants: each rule has a name and is reported without the value; comments are searched as values are.
 import { Document, LineCounter } from "yaml";
 import { parseRoomId } from "../../../domain/identifiers.ts";
 import { RunId } from "../../../records/format/fields.ts";
@@ -17,13 +17,13 @@ interface TextRule {
   /** Completes "holds …". */
   readonly holds: string;
   readonly pattern: RegExp;
-  /** Looked for only where a role is expected. */
+  /** Applied only where a role is expected. */
   readonly rolesOnly?: true;
 }
 
 const VALUE_LENGTH_MAX = 512;
 const COMMENT_LENGTH_MAX = 200;
-/** What is longer is refused for its length, so that no pattern need look at all of it. */
+/** A longer text is refused for its length, so that no pattern has to search all of it. */
 const SEARCHED_MAX = 1_000;
 
 const TEXT_RULES: readonly TextRule[] = [

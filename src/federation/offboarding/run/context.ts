@@ -17,7 +17,7 @@ import type { Run } from "./run.ts";
 
 export type Residual = CompletionPredicate["residual"];
 
-/** Looks at this organisation, `own`, from outside, as the counterparty. */
+/** Probes this organisation, `own`, from outside, as the counterparty. */
 export type ObserveFromOutside = (
   own: string,
   partner: PartnerEntry,
@@ -32,7 +32,7 @@ export interface OffboardingContext {
   /** @throws DrawbridgeError `config_invalid` when the private record is incomplete */
   readonly facts: (run: Run) => RecordFacts;
   readonly residual: (context: OffboardingContext, run: Run) => Promise<Residual>;
-  /** Undefined when nobody looks from outside. */
+  /** Undefined when nobody probes from outside. */
   readonly outside: ObserveFromOutside | undefined;
   /** A line of progress for a person. */
   readonly say: (text: string) => void;

@@ -152,7 +152,7 @@ async function driftOf(
   }
 }
 
-/** Rooms of which something cannot be told, unless the plane itself has named them. */
+/** Rooms of which something is unknown, unless the plane itself has named them. */
 function unclearRooms(items: readonly EvidenceItem[], named: readonly OutOfReach[]): readonly OutOfReach[] {
   const known = new Set(named.map(({ subject }) => subject));
   const unclear = items.filter(

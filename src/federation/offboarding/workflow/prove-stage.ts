@@ -130,7 +130,7 @@ function proofOf(
 ): Proof {
   const conditions = judgeStage(observation);
   const named = new Set(conditions.flatMap(({ evidence }) => evidence));
-  // Where a condition does not hold, every item is kept, so that an operator can look into it.
+  // Where a condition does not hold, every item is kept, so that an operator can examine it.
   const items = observation.items.filter(({ digest }) => !allHold(conditions) || named.has(digest));
   return {
     ...{ at: timestamp(context.federation.clock.now()), revision, render, conditions: [...conditions] },

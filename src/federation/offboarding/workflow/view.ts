@@ -1,7 +1,7 @@
 // Where a run stands, and whose turn it is, from the run's files alone.
 // Invariants: a state is never stored, it follows from a stage's progress, a commit, a proof and signatures; a stage
 // is opened only after both have signed the one before it, unless somebody gives a reason to skip the
-// countersignature; whoever waits is told for what and since when.
+// countersignature; an organisation that waits is shown for what and since when.
 import {
   PLANE_OF_STAGE,
   STAGE_NAMES,

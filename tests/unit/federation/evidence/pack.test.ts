@@ -231,10 +231,7 @@ describe("evidence packs and record streams", () => {
     const closed = Object.fromEntries(
       Object.keys(leakCells([])).map((column) => [column, "no"]),
     ) as ReturnType<typeof leakCells>;
-    assert.equal(
-      leakSummary([{ room: "!one", cells: closed }]),
-      "Nothing was seen to cross in the one room looked at.",
-    );
+    assert.equal(leakSummary([{ room: "!one", cells: closed }]), "Nothing crossed in the one room probed.");
     assert.equal(
       leakSummary([
         { room: "!one", cells: { ...closed, target_to_partner: "not_tried" } },
@@ -249,7 +246,7 @@ describe("evidence packs and record streams", () => {
           },
         },
       ]),
-      "**Still crossing** in 1 of the 2 rooms looked at: join at D. Could not be told everywhere: history from D. " +
+      "**Still crossing** in 1 of the 2 rooms probed: join at D. Unknown in some rooms: history from D. " +
         "Not tried in !two: B→A. Not tried in any of them: A→B.",
     );
   });
