@@ -1,5 +1,5 @@
 // An Agent Card (A2A 1.0, section 4.4) as the rest of Drawbridge reads it: checked, defaults left out,
-// signatures removed. Only what somebody reads is typed; the whole card was checked field by field.
+// signatures removed. Only members that are read are typed; the whole card was checked field by field.
 import type { JsonObject } from "../domain/json.ts";
 
 export interface AgentInterface {

@@ -1,4 +1,4 @@
-// Fetches a card's bytes (A2A 1.0, section 8.2), trusting nobody: what comes back is only bytes.
+// Fetches a card's bytes (A2A 1.0, section 8.2), without trusting its server: what comes back is only bytes.
 // Invariants: one GET, no redirect followed, nothing decoded; status 200 and a JSON media type, or nothing;
 // never more than CARD_BYTES_MAX read; one deadline over the whole of it.
 import { request } from "undici";
@@ -14,7 +14,7 @@ export const FETCH_FAILURES = [
   /** Any other status than 200. */
   "status_refused",
   "media_type_refused",
-  /** A body in a content encoding that was not asked for. */
+  /** A body in a content encoding that was not requested. */
   "encoding_refused",
   "too_large",
 ] as const;
@@ -36,7 +36,7 @@ export interface FetchCardOptions {
 const TIMEOUT_MS = 10_000;
 const MEDIA_TYPE = /^application\/(?:json|a2a\+json)[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?$/i;
 
-/** Fetches a card. Every failure is a value; nothing of the response but its status is told. */
+/** Fetches a card. Every failure is a value; nothing of the response but its status is reported. */
 export async function fetchCard(url: string, options: FetchCardOptions): Promise<FetchedCard> {
   const ended = new AbortController();
   const expired = new AbortController();

@@ -1,4 +1,4 @@
-// Checks the cards we issue against more than the protocol asks: only what every known canonicalizer
+// Checks the cards we issue against more than the protocol requires: only what every known canonicalizer
 // signs alike. The SDKs drop empty and null members wherever they stand, and write large integers each in
 // its own way, so a card that has none of these verifies everywhere.
 

@@ -20,7 +20,7 @@ export interface SignatureEntry {
 }
 
 /**
- * Reads an entry, whoever signed it.
+ * Reads an entry, without verifying it.
  * @throws CardFault `malformed_signature`
  */
 export function readSignatureEntry(entry: CardSignature, index: number): SignatureEntry {

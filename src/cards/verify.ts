@@ -47,7 +47,7 @@ export function readCard(bytes: Uint8Array): ReadCard | CardProblem {
 
 /**
  * Verifies a card. It is accepted when at least one signature names a pinned key, and every signature
- * that does verifies with it; signatures by other keys are passed over, as rotation needs it.
+ * that does verifies with it; signatures by other keys are skipped, as rotation needs it.
  */
 export async function verifyCard(bytes: Uint8Array, pinned: readonly PinnedKey[]): Promise<CardVerdict> {
   const read = readCard(bytes);

@@ -1,5 +1,5 @@
 // drawbridge verify: does this record prove that one organisation was removed from another?
-// Invariant: it contacts nobody; the record file and the trust file are all that it reads.
+// Invariant: it contacts no server; the record file and the trust file are all that it reads.
 import { existsSync } from "node:fs";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { loadTrust } from "../records/format/trust.ts";

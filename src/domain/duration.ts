@@ -30,7 +30,7 @@ export function durationMs(defaultText: string, bounds: { readonly min?: string 
     .string()
     .regex(FORM, { error: "must be a duration such as 250ms, 30s, 15m or 24h", abort: true })
     .refine((text) => (parseDurationMs(text) ?? 0) >= minMs, { error: `must be at least ${min}` });
-  // The schema that is published cannot compare durations, so it tells the bound in words.
+  // The schema that is published cannot compare durations, so it states the bound in words.
   return (minMs === 0 ? written : written.describe(`At least ${min}.`))
     .default(defaultText)
     .transform((text) => parseDurationMs(text) ?? 0);

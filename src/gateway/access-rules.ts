@@ -102,7 +102,7 @@ export function callersOf(intent: AccessRules): ReadonlySet<string> {
 
 /**
  * The next intent with the quotas that are counted by already, when nothing but quotas of clients went that
- * may call no more: a quota nobody can spend is worth less than the buckets of everybody else.
+ * may call no more: to apply such a quota would empty the buckets of all other callers.
  */
 export function keepQuotas(current: AccessRules, next: AccessRules): AccessRules {
   const [old, wanted] = [current.quotas, next.quotas];

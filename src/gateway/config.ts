@@ -37,7 +37,7 @@ export const GatewayConfigFile = z.strictObject({
   stateFile: z.string().min(1).default("state.json"),
   /**
    * Who counts. `local`: this gateway by itself, with bursts. `shared`: a service (envoyproxy/ratelimit) that
-   * several gateways ask, by fixed minutes and without bursts; when it does not answer, nobody passes.
+   * several gateways ask, by fixed minutes and without bursts; when it does not answer, no request passes.
    */
   limiter: z
     .discriminatedUnion("mode", [

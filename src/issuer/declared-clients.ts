@@ -1,5 +1,5 @@
-// The clients that may have a token, read from their file at each request, and besides whenever it is looked
-// at: a version that nobody asked for a token by would else not be the one that a broken file leaves in force.
+// The clients that may have a token, read from their file at each request and at an interval: otherwise a version that
+// stood between two requests would not be the one that a broken file leaves in force.
 // Invariants: a disabled client or a rotated secret takes effect at the next request; a file that cannot
 // be used leaves the last good one in force and is reported once; a secret is never logged.
 import { readFileSync } from "node:fs";
@@ -18,8 +18,8 @@ export interface ClientCredentials {
 export class DeclaredClients {
   readonly #file: string;
   readonly #log: Logger;
-  /** The text last looked at, good or not; undefined while the file cannot be read. */
-  #seen: string | undefined;
+  /** The text last read, good or not; undefined while the file cannot be read. */
+  #lastRead: string | undefined;
   #clients: ClientsFile["clients"];
 
   /** @throws ConfigError, DrawbridgeError `config_unreadable` when there is no good file to start with */
@@ -27,7 +27,7 @@ export class DeclaredClients {
     this.#file = file;
     this.#log = log;
     const text = readText(file);
-    this.#seen = text;
+    this.#lastRead = text;
     this.#clients = parseYaml(ClientsFile, text, file).clients;
   }
 
@@ -49,16 +49,16 @@ export class DeclaredClients {
     let text: string | undefined;
     try {
       text = readText(this.#file);
-      if (text === this.#seen) return;
-      this.#seen = text;
+      if (text === this.#lastRead) return;
+      this.#lastRead = text;
       this.#clients = parseYaml(ClientsFile, text, this.#file).clients;
       this.#log.info(
         { event: "clients_reloaded", clients: this.#clients.length },
         "the clients were read again",
       );
     } catch (error) {
-      if (text === undefined && this.#seen === undefined) return;
-      this.#seen = text;
+      if (text === undefined && this.#lastRead === undefined) return;
+      this.#lastRead = text;
       this.#report("clients_refused", error, {});
     }
   }

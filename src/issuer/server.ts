@@ -13,8 +13,8 @@ import { DeclaredClients } from "./declared-clients.ts";
 import { createProvider, JWKS_PATH, TOKEN_PATH } from "./provider.ts";
 import { parseSigningKeys } from "./signing-keys.ts";
 
-/** How long a version of the clients' file may stand unread when nobody asks for a token. */
-const LOOK_INTERVAL_MS = 250;
+/** How often the clients' file is read when no token is requested. */
+const READ_INTERVAL_MS = 250;
 
 const ALLOWED: ReadonlyMap<string, readonly string[]> = new Map([
   [TOKEN_PATH, ["POST"]],
@@ -69,7 +69,7 @@ export async function startIssuer(config: IssuerConfig, log: Logger, clock: Cloc
       return false;
     },
     onError: (error) => log.error({ event: "clients_look_failed", err: error }),
-    pollIntervalMs: LOOK_INTERVAL_MS,
+    pollIntervalMs: READ_INTERVAL_MS,
   });
   following.start();
   return {

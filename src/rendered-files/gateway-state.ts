@@ -1,4 +1,4 @@
-// state.json: what a gateway has in force, written by the gateway for whoever has to know (planes 4 and 5).
+// state.json: what a gateway has in force, written by the gateway for federation control (planes 4 and 5).
 // Invariants: a digest stands here only after Envoy has reported every version that came of it; the file is
 // replaced whole. Published as docs/reference/schemas/gateway-state.schema.json.
 

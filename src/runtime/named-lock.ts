@@ -1,5 +1,5 @@
 // A lock among the processes of this machine that the kernel gives back when its holder ends, however it
-// ends: the name of an abstract Unix socket (unix(7)), which lives in no file system and outlives nobody.
+// ends: the name of an abstract Unix socket (unix(7)), which is in no file system and ends with its process.
 import { connect, createServer } from "node:net";
 import process from "node:process";
 import type { Clock } from "../domain/clock.ts";
@@ -18,7 +18,7 @@ function socketOf(name: string): string {
   return `\0drawbridge-${sha256(name).toString("hex").slice(0, 40)}`;
 }
 
-/** Takes the lock if nobody holds it. While it is held, its socket answers with the holder's process ID. */
+/** Takes the lock if it is free. While it is held, its socket answers with the holder's process ID. */
 export function tryNamedLock(name: string): Promise<NamedLock | undefined> {
   const path = socketOf(name);
   return new Promise((resolve, reject) => {
@@ -39,7 +39,7 @@ export function tryNamedLock(name: string): Promise<NamedLock | undefined> {
 
 /**
  * Waits for the lock.
- * @param options `holder`: who may hold it, for the error; `onWait`: called once, when somebody else does, and
+ * @param options `holder`: who may hold it, for the error; `onWait`: called once, before the lock is
  *   waited for
  * @throws DrawbridgeError `program_failed` when it is still held after `timeoutMs`
  */
@@ -53,12 +53,12 @@ export async function namedLock(
   },
 ): Promise<NamedLock> {
   const deadline = options.clock.now() + options.timeoutMs;
-  let told = false;
+  let isReported = false;
   for (;;) {
     const lock = await tryNamedLock(name);
     if (lock !== undefined) return lock;
-    if (!told) await options.onWait?.();
-    told = true;
+    if (!isReported) await options.onWait?.();
+    isReported = true;
     if (options.clock.now() > deadline) {
       throw new DrawbridgeError("program_failed", `${options.holder} is still at work`, {
         hint: "Wait for it, or end it, and run this command again.",
@@ -68,7 +68,7 @@ export async function namedLock(
   }
 }
 
-/** The process that holds the lock; undefined when nobody does, or when it does not answer at once. */
+/** The process that holds the lock; undefined when it is free, or when the holder does not answer at once. */
 export function namedLockHolder(name: string): Promise<number | undefined> {
   return new Promise((resolve) => {
     let text = "";

@@ -1,4 +1,4 @@
-// What every long-running program of the CLI shares: its log on standard output, and how it is told to end.
+// What every long-running program of the CLI shares: its log on standard output, and the signals that end it.
 // Invariants: one JSON object a line, written before the program goes on; no content, only identifiers,
 // codes and durations.
 import process from "node:process";

@@ -25,8 +25,8 @@ export const command = defineCommand({
   help: `
 The registry pins the new key, and the old one goes on the retired list, in one commit. Then the card plane is
 brought into force, and it is proved: the card that is served verifies by the new pin and not by the old one, and
-the bridge has verified the target. Until then the target is quarantined: whoever asks is told so, and what is
-asked after it is answered. The old identity is seen failing by the last card of the old key: the one that is
+the bridge has verified the target. Until then the target is quarantined: a question gets that answer, and
+later questions are answered. The old identity is shown to fail by the last card of the old key: the one that is
 still served, or that the last pin has kept, or --old-card. Guards: pinned_jwk (a pin is replaced only by name),
 retired_key, private_jwk.${IDENTITY_EXIT_CODES}`,
   run([partner, agent], options) {

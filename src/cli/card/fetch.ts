@@ -60,7 +60,7 @@ async function publicJwk(pinned: readonly PinnedKey[], keyId: string): Promise<J
   return { x, y };
 }
 
-/** An agents.yaml to start from. Strangers' texts are quoted; nobody may ask yet. */
+/** An agents.yaml to start from. Texts from the card are quoted; no server and no sender is allowed yet. */
 function renderEntry(url: string, read: ReadCard, keyId: string, jwk: Jwk | undefined): string {
   const slug = read.card.name.toLowerCase().replace(/[^a-z0-9]+/g, "-");
   const agentId = slug.replace(/^-+/, "").slice(0, 64).replace(/-+$/, "") || "agent";

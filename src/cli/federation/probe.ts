@@ -36,7 +36,7 @@ is a content-free evidence item; what it sends into a room is a notice that name
 
 Exit codes:
   0  everything that was tried is as the registry says, and every closed plane was shown closed
-  1  something was found otherwise, could not be told, or a closed plane was not shown closed
+  1  something was found otherwise, could not be decided, or a closed plane was not shown closed
   2  unknown partner, or a configuration that is wrong; nothing was tried`,
   async run([name], options) {
     const planes = planesOf(options.plane);

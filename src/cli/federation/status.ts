@@ -53,7 +53,7 @@ function textOf({ head, accepted, refused, contained, planes, drift }: Federatio
         one.outcome === "never"
           ? "never applied"
           : `${one.outcome}${one.reason === null ? "" : ` (${one.reason})`}`,
-        one.drift === null ? "not looked for" : String(one.drift),
+        one.drift === null ? "not checked" : String(one.drift),
         one.retryAt ?? "-",
       ]),
     ),
@@ -61,7 +61,7 @@ function textOf({ head, accepted, refused, contained, planes, drift }: Federatio
   const never = planes.filter(({ outcome }) => outcome === "never").map(({ plane }) => planeWords(plane));
   if (never.length > 0) {
     sections.push(
-      `Never applied: ${never.join(", ")}. Whatever stands there was put there by somebody else, and is not known here.\n` +
+      `Never applied: ${never.join(", ")}. What is in force there was not put there by this deployment, and is not known here.\n` +
         "hint: drawbridge reconcile --once applies all planes; contain and restore apply 5, 4, 2 and 3 alone.\n",
     );
   }

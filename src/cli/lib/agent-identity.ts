@@ -12,10 +12,10 @@ import { VERDICT_MARKS } from "./progress.ts";
 export const IDENTITY_EXIT_CODES = `
 
 Exit codes:
-  0  changed, and every condition was seen to hold
+  0  changed, and every condition was observed to hold
   2  unknown partner or agent, or a configuration that is wrong; nothing was changed
   4  a guard refused, named in brackets, or the head is refused; nothing was changed
-  5  changed, and something was not seen yet: do what it names, and run the same command again`;
+  5  changed, and something was not observed yet: do what it names, and run the same command again`;
 
 /** Opens the deployment, changes one identity, prints how it ended, and keeps the evidence. */
 export async function changeIdentity(

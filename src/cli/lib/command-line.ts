@@ -14,7 +14,7 @@ export async function runCommandLine(
     const program = await build(words);
     await program.parseAsync(words, { from: "user" });
   } catch (error) {
-    // Commander has printed its own message already; asked-for help is no error.
+    // Commander has printed its own message already; requested help is no error.
     if (error instanceof CommanderError) {
       process.exit(error.exitCode === 0 ? ExitCode.ok : ExitCode.usage);
     }

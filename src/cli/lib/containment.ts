@@ -86,20 +86,20 @@ async function run(act: Act, name: string, { config, apply, json }: Options): Pr
   reportAct(result);
   if (act === "restore" && json !== true) write(limitLines(act, serverName));
   const onPlane = json === true ? say : (text: string) => write([text]);
-  const walks = apply === true ? await applySteps(act, result, federation, reporter, onPlane) : undefined;
-  const gateway = walks?.find(({ plane, done }) => plane === "gateway" && done);
+  const results = apply === true ? await applySteps(act, result, federation, reporter, onPlane) : undefined;
+  const gateway = results?.find(({ plane, done }) => plane === "gateway" && done);
   // What was put right since may have been open until then.
   const closedAt = gateway?.repairedAt ?? gateway?.at ?? null;
   const closedAtMs = closedAt === null ? undefined : Date.parse(closedAt);
   if (json === true) {
-    process.stdout.write(renderJson(jsonOf(result, walks, limitsOf(act, serverName, closedAtMs))));
+    process.stdout.write(renderJson(jsonOf(result, results, limitsOf(act, serverName, closedAtMs))));
   } else {
     const lines =
-      walks === undefined ? stepLines(act, result, config) : leftLines(act, walks, result, config);
+      results === undefined ? stepLines(act, result, config) : leftLines(act, results, result, config);
     if (lines.length > 0) write(lines);
     if (act === "contain") write(limitLines(act, serverName, closedAtMs));
   }
-  return walks === undefined || walks.every(({ done }) => done) ? ExitCode.ok : ExitCode.incomplete;
+  return results === undefined || results.every(({ done }) => done) ? ExitCode.ok : ExitCode.incomplete;
 }
 
 /** Prints each plane as it ends; and once more only where a later observation has found something else. */
@@ -118,11 +118,11 @@ async function applySteps(
     reporter.planeReported();
     reported.set(one.plane, text);
   };
-  const walks = await applyPlanes(federation, act, result.partner, { onPlane: reportOnce });
-  for (const one of walks) reportOnce(one);
+  const results = await applyPlanes(federation, act, result.partner, { onPlane: reportOnce });
+  for (const one of results) reportOnce(one);
   const waits = reporter.waits();
   if (waits !== undefined) say(waits);
-  return walks;
+  return results;
 }
 
 function reportAct(result: ActResult): void {
@@ -164,20 +164,17 @@ function planeLines(act: Act, one: PlaneResult): readonly string[] {
     ...one.outOfReach.map(({ subject, reason, hint }) => `  not reached: ${subject} (${reason}); ${hint}`),
     ...one.evidence
       .filter(({ verdict }) => verdict === "unknown")
-      .map(
-        ({ probe, subject, reason }) =>
-          `  cannot be told: ${probe} ${subject ?? ""} (${reason ?? "unknown"})`,
-      ),
+      .map(({ probe, subject, reason }) => `  unknown: ${probe} ${subject ?? ""} (${reason ?? "unknown"})`),
   ];
 }
 
 function leftLines(
   act: Act,
-  walks: readonly PlaneResult[],
+  results: readonly PlaneResult[],
   { partner }: ActResult,
   config: string,
 ): readonly string[] {
-  const left = walks.filter(({ done }) => !done).map(({ plane }) => planeWords(plane));
+  const left = results.filter(({ done }) => !done).map(({ plane }) => planeWords(plane));
   if (left.length === 0) return [];
   return [
     `${WORDS[act].left}: ${left.join(", ")}. Repair what is named above, then give the same command again:`,
@@ -189,7 +186,7 @@ function limitLines(act: Act, serverName: string, closedAtMs?: number): readonly
   return [WORDS[act].limits, ...limitsOf(act, serverName, closedAtMs).map((one) => `  - ${one}`)];
 }
 
-function jsonOf(result: ActResult, walks: readonly PlaneResult[] | undefined, limits: readonly string[]) {
+function jsonOf(result: ActResult, results: readonly PlaneResult[] | undefined, limits: readonly string[]) {
   return {
     act: result.act,
     partner: { name: result.partner.name, serverName: result.partner.partner.serverName },
@@ -199,7 +196,7 @@ function jsonOf(result: ActResult, walks: readonly PlaneResult[] | undefined, li
     recordPath: result.recordPath ?? null,
     setAside: result.setAside ?? null,
     steps: stepsOf(result.act),
-    planes: walks ?? null,
+    planes: results ?? null,
     limits,
   };
 }

@@ -1,4 +1,4 @@
-// How a command tells success from failure. Invariant: a failure's exit code says its class, so that a script
+// How a command distinguishes success from failure. Invariant: a failure's exit code says its class, so that a script
 // need not read text.
 import { DrawbridgeError, type ErrorCode } from "../../domain/errors.ts";
 

@@ -60,7 +60,7 @@ export interface ProbedPartner {
   readonly outside: readonly EvidenceItem[];
 }
 
-/** @throws DrawbridgeError `usage` when probe.yaml is about somebody else, and what opening a deployment throws */
+/** @throws DrawbridgeError `usage` when probe.yaml is about another server or partner, and what opening a deployment throws */
 export async function probePartner(
   name: string,
   options: {

@@ -62,7 +62,7 @@ export function shellWord(text: string): string {
 // Controls (C1, DEL), and the marks that reorder or hide text on a terminal.
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 
-/** A stranger's text as a quoted string that is safe on a terminal, in JSON and in YAML. */
+/** A text of unknown origin as a quoted string that is safe on a terminal, in JSON and in YAML. */
 export function quoted(text: string): string {
   return JSON.stringify(text).replace(UNPRINTABLE, (mark) =>
     [...Array(mark.length).keys()]

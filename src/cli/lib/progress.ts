@@ -1,5 +1,5 @@
-// How the commands of federation control report progress: what the reconciler and the planes tell, as lines on
-// standard error.
+// How the commands of federation control report progress: events of the reconciler and notes of the planes, as lines
+// on standard error.
 import { PLANE_NUMBERS, type PlaneName } from "../../federation/plane-order.ts";
 import type { LockHolder, ReconcileEvent, Reporter } from "../../federation/reconcile/events.ts";
 import { say, short } from "./output.ts";
@@ -108,7 +108,7 @@ function textOf(event: ReconcileEvent): string | undefined {
       return `DRIFT: ${planeWords(event.record.plane)}: ${event.record.subject} was ${event.record.kind}${kept}`;
     }
     case "drift_unknown":
-      return `${planeWords(event.plane)}: cannot be looked at for drift (${event.code})`;
+      return `${planeWords(event.plane)}: cannot be checked for drift (${event.code})`;
     case "state_damaged":
       return `${event.file} is damaged; the plane is applied again`;
   }

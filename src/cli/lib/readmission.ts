@@ -48,14 +48,14 @@ export function textOf(readmission: Readmission): string {
   const { partner, id, approval, opened_at: openedAt, rooms, stages } = readmission;
   const rows = stages.map(({ plane, revision, proved_at: provedAt, evidence }) => [
     planeLabel(plane),
-    provedAt !== null ? "open" : revision !== null ? "opened, not seen yet" : "closed",
+    provedAt !== null ? "open" : revision !== null ? "opened, not observed yet" : "closed",
     provedAt ?? "-",
     short(revision),
     String(evidence.length),
   ]);
   return [
     `Re-admission ${short(id)} of ${partner}, approval ${approval}, since ${openedAt}; rooms: ${rooms ?? "not chosen (new by default)"}\n`,
-    renderTable(["plane", "state", "seen at", "commit", "evidence"], rows),
+    renderTable(["plane", "state", "observed at", "commit", "evidence"], rows),
   ].join("");
 }
 

@@ -25,7 +25,7 @@ export interface SigningOptions {
   readonly export?: string | undefined;
 }
 
-/** What was signed; empty where nothing was asked for, or nothing could be signed. */
+/** What was signed; empty without --sign, or where nothing could be signed. */
 export interface Signed extends Pick<SignResult, "signed" | "countersigned" | "recordFile"> {
   /** Why something that was to be signed was not. What the command itself did stands, and is to be said first. */
   readonly failure: unknown;

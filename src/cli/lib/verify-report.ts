@@ -1,6 +1,6 @@
 // A verified record, or one that is not, on one screen.
 // Invariants: the answer is the first word; a list that would not fit is cut, with how much was cut, and
-// `--json` has all of it; nothing is printed that a file nobody vouches for could steer a terminal with.
+// `--json` has all of it; no text from an unverified file can send control sequences to a terminal.
 import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { type ReasonCode, reasonOf } from "../../records/verify/reasons.ts";
 import type { RecordReport } from "../../records/verify/report.ts";

@@ -17,10 +17,10 @@ with what becomes of them: new rooms stand for kept ones unless --rooms reopen i
 cannot be repaired is replaced either way. A run that was cut off goes on where it stopped.
 
 Exit codes:
-  0  the plane was seen to be open, or there was nothing left to do
+  0  the plane was observed to be open, or there was nothing left to do
   2  unknown partner, or a configuration that is wrong; nothing was done
   4  a guard refused, or the head is refused; nothing was done
-  5  something was not seen yet: do what it names, and run the same command again`,
+  5  something was not observed yet: do what it names, and run the same command again`,
   async run([partner], options) {
     const context = await openReadmission(options);
     const result = await nextStep(context, { partner, rooms: options.rooms });
@@ -33,7 +33,9 @@ Exit codes:
 function resultText({ readmission, plane, conditions, proved, done }: StepResult): string {
   return [
     textOf(readmission),
-    ...(plane === null ? [] : [`\nPlane ${planeLabel(plane)} is ${proved ? "open" : "NOT SEEN OPEN YET"}\n`]),
+    ...(plane === null
+      ? []
+      : [`\nPlane ${planeLabel(plane)} is ${proved ? "open" : "NOT OBSERVED OPEN YET"}\n`]),
     ...(conditions.length === 0
       ? []
       : [

@@ -1,6 +1,6 @@
 // The rate limit of each caller: counted by this gateway alone, or by a service that several gateways share.
 // Invariants: the key is the verified `azp` and nothing else; both forms stand under one filter name, by which
-// public routes leave them out; a service that does not answer in time lets nobody through.
+// public routes leave them out; no request passes while the service does not answer in time.
 
 import type { Json, JsonObject } from "../../domain/json.ts";
 import type { Quota } from "../../rendered-files/gateway-files.ts";

@@ -132,7 +132,7 @@ function jwtAuthentication(issuer: GatewayConfig["issuer"]): JsonObject {
   });
 }
 
-/** No policy: nobody may do anything. A route opens itself. */
+/** No policy: every request is denied. A route opens itself. */
 function denyByDefault(): JsonObject {
   return extension(RBAC_FILTER, "envoy.extensions.filters.http.rbac.v3.RBAC", {
     rules: { action: "ALLOW", policies: {} },

@@ -1,5 +1,5 @@
 // The routes: for each agent its card (public, GET) and its invocation (POST, named callers only), and a
-// catch-all that answers 404 to anybody, so that a removed route looks the same with a token and without.
+// catch-all that answers 404 to every caller, so that a removed route looks the same with a token and without.
 // Invariants: every path and method is spelled out; no route takes a prefix; every protected route names
 // its callers exactly and leaves the limiter on.
 
@@ -97,7 +97,7 @@ const HTTP_JSON_OPERATIONS: readonly (readonly [suffix: string, methods: readonl
     ["subscribe", ["GET", "POST"], `/tasks/${TASK_ID}:subscribe`],
   ];
 
-/** None for an agent that nobody may invoke: its paths are 404, like those of one that never was. */
+/** None for an agent without callers: its paths are 404, like those of an agent that never existed. */
 function invocationRoutes(name: string, agent: InvokedAgent): JsonObject[] {
   if (agent.clients.length === 0) return [];
   const base = new URL(agent.upstream).pathname;

@@ -9,7 +9,7 @@ import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { Identifier, Word } from "./fields.ts";
 import { RECORD_PLANES } from "./stages.ts";
 
-/** Who looked: the operator from inside, the partner from outside, the neutral witness, a retained server. */
+/** Who observed: the operator from inside, the partner from outside, the neutral witness, a retained server. */
 export const Vantage = z.enum(["operator", "partner", "witness", "retained_server", "nobody"]);
 export type Vantage = z.output<typeof Vantage>;
 
@@ -88,7 +88,7 @@ export const KEPT_BY_CONTRACT = "kept_by_contract";
 const DELETIONS: ReadonlySet<string> = new Set(["purge_media", "purge_room", "purge_history"]);
 const ACCOUNTS: ReadonlySet<string> = new Set(["rows_before", "rows_after", "rows_left", "history_kept"]);
 
-/** Whether something was deleted, as somebody has seen. */
+/** Whether an item shows that something was deleted. */
 export function showsPurge({ probe, verdict, vantage, reason }: EvidenceItem): boolean {
   return DELETIONS.has(probe) && verdict === "closed" && vantage !== "nobody" && reason !== KEPT_BY_CONTRACT;
 }

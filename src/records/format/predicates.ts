@@ -19,12 +19,12 @@ import {
 import { KINDS, RECORD_PLANES, STAGE_NAMES, TRIGGERS } from "./stages.ts";
 import { type Subject, statementOf } from "./statement.ts";
 
-/** Something that a removal could not bring about. It blocks completion until somebody answers for it. */
+/** Something that a removal could not bring about. It blocks completion until it is waived. */
 export const OutOfReachEntry = z.strictObject({
   /** What was not reached, such as a room ID or a server name; an item of evidence's subject, if it has one. */
   subject: Identifier,
   reason: Word,
-  /** Role or staff number of who waives it; null while nobody has. */
+  /** Role or staff number of who waives it; null until it is waived. */
   waived_by: Identifier.nullable(),
   /** Why it may be waived, as a code or a reference to where the reason stands. */
   waiver: Word.nullable(),

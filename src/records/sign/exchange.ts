@@ -156,7 +156,7 @@ function statementProblems(
 ): Problem[] {
   return [
     ...strayProblems(removal, statement, placeOfStatement(statement)),
-    // Whether it binds what is held is asked when it is countersigned, with everything at hand.
+    // What a completion binds is checked when it is countersigned, with all statements at hand.
     ...(isCompletion(statement) ? completionProblems(statement) : stageProblems(statement, items, unusable)),
   ];
 }

@@ -15,7 +15,7 @@
 //
 // Invariants: a statement is on disk before it is signed, and a signature before it is returned; one file (`Kept`) has
 // one statement for good. ECDSA signatures are random: a signature that was lost between the signer and the disk was
-// seen by nobody, and another is made over the same bytes.
+// never passed on, and another is made over the same bytes.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";

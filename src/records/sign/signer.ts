@@ -25,7 +25,7 @@ export interface Signer {
   sign(data: Uint8Array): Promise<Buffer>;
 }
 
-/** Somebody may have to touch a token, or type a PIN. */
+/** The operator may have to touch a token, or type a PIN. */
 const COMMAND_TIMEOUT_MS = 120_000;
 const SIGNATURE_BYTES_MAX = 72;
 
@@ -58,7 +58,7 @@ function readPrivateKey(file: string): KeyObject {
     const key = createPrivateKey({ key: readFileSync(file), format: "pem" });
     if (key.asymmetricKeyType === "ec" && key.asymmetricKeyDetails?.namedCurve === "prime256v1") return key;
   } catch {
-    // Told below, without what the file holds.
+    // Reported below, without what the file holds.
   }
   throw unusable(file);
 }
@@ -126,7 +126,7 @@ async function run(command: readonly string[], data: Uint8Array, timeoutMs: numb
       else if (length === 0) reject(refused(command, "it wrote no signature"));
       else resolve(Buffer.concat(chunks));
     });
-    // A program that ends without reading is told by its exit code.
+    // A program that ends without reading is reported by its exit code.
     child.stdin.on("error", () => undefined);
     child.stdin.end(data);
   });

@@ -51,7 +51,7 @@ export function keyProblems({ attestations }: CompletionPredicate, signers: read
  * @param stages every statement that verified, in the record's order
  * @param items evidence that is at hand, each item checked against its digest
  * @param isWhole whether every statement of the record verified; if not, what only its absence explains is
- *   not told
+ *   not reported
  */
 export function bindingProblems(
   predicate: CompletionPredicate,
@@ -244,7 +244,7 @@ function checkPurge(
     else if (item !== undefined && !isOfPurge(item)) report("purge_of_another_kind", digest);
     if (item !== undefined) held.push(item);
   }
-  // What is missing is told as that. That the partner has deleted something of the remover's is no purge here.
+  // A missing item is reported as missing. What the partner deleted of the remover's data is no purge here.
   const isAll = held.length === purge.evidence.length && held.length > 0 && held.every(isOfPurge);
   const isShown = held.some((item) => showsPurge(item) && item.partner === partner);
   if (purge.state === "done" && isAll && !isShown) report("purge_of_another_kind");

@@ -1,5 +1,5 @@
-// Why a record is not what it should be: a closed set, each told to the auditor in a sentence with what to
-// do about it. `part` is the part of a complete record (1 to 6) that it takes away.
+// Why a record is not what it should be: a closed set, each reported in a sentence with what to do
+// about it. `part` is the part of a complete record (1 to 6) that it takes away.
 // Published in docs/reference/offboarding-records.md, which a test compares with this file.
 
 export interface Reason {
@@ -25,7 +25,7 @@ export const REASONS = {
     hint: ORIGINAL,
   },
   record_too_many: {
-    sentence: "the file has more statements or items of evidence than a record can have; none was looked at",
+    sentence: "the file has more statements or items of evidence than a record can have; none was read",
     hint: ORIGINAL,
   },
   record_malformed: { sentence: "the file is no offboarding record, version 1", hint: ORIGINAL },
@@ -128,7 +128,7 @@ export const REASONS = {
   },
   condition_repeated: { sentence: "the stage speaks twice of one exit condition", hint: SIGN_AGAIN },
   condition_unproved: {
-    sentence: "nobody has seen the exit condition hold: no item of evidence says closed",
+    sentence: "the exit condition was not observed to hold: no item of evidence says closed",
     hint: "Probe it again, and state the stage with what was found.",
     missing: true,
     part: 4,
@@ -161,7 +161,7 @@ export const REASONS = {
     hint: "Probe again while the stage is open, and state it with what was found.",
   },
   seen_from_outside_alone: {
-    sentence: "no item of the stage is the operator's own, and looks from outside never suffice alone",
+    sentence: "no item of the stage is the operator's own, and observations from outside never suffice alone",
     hint: "Probe it from inside as well, and state the stage with what was found.",
     missing: true,
     part: 4,
@@ -184,7 +184,7 @@ export const REASONS = {
     missing: true,
   },
   out_of_reach_not_waived: {
-    sentence: "something was out of reach, and nobody answers for it with a reason",
+    sentence: "something was out of reach, and is not waived with a reason",
     hint: "Reach it, or have the owner waive it with a reason, and make the completion again.",
     missing: true,
   },

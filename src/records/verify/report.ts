@@ -1,4 +1,4 @@
-// What a verified record says to an auditor: what is proved and who saw it, what is only attested, what is
+// What a verified record says to an auditor: what is proved and who observed it, what is only attested, what is
 // missing. Invariant: only statements that verified by themselves are drawn on; the lists say nothing about
 // the whole, `verified` does.
 
@@ -43,7 +43,7 @@ export interface RecordReport {
   readonly problems: readonly (Problem & { readonly sentence: string; readonly hint: string })[];
 }
 
-/** An exit condition that somebody saw hold. */
+/** An exit condition that was observed to hold. */
 export interface Proof {
   readonly organisation: string;
   readonly stage: StageName;
@@ -59,7 +59,7 @@ export interface Attested {
   readonly what: string;
 }
 
-/** Something that an auditor would look for and does not find. */
+/** Something that an auditor would expect and that is missing. */
 export interface Missing {
   readonly where: string;
   readonly what: string;

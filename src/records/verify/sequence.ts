@@ -45,7 +45,7 @@ export function sequenceProblems(
   }
   const expected = statementOrder(removal.remover, removal.partner);
   for (const [index, slot] of expected.entries()) {
-    // What stands in its place did not verify: that has been told, and it is not missing.
+    // The statement in its place did not verify: that has been reported, and it is not missing.
     const isUnverified = index < listed.length && listed[index] === undefined;
     if (!byPlace.has(placeOf(slot)) && !isUnverified) {
       problems.push({ reason: "stage_missing", where: placeOf(slot) });
@@ -65,7 +65,7 @@ function misplaced(expected: readonly string[], listed: readonly (StageStatement
     if (statement === undefined) continue;
     const place = placeOf(statement.predicate);
     const rank = expected.indexOf(place);
-    // One that stands twice is told as that.
+    // A repeated statement is reported as repeated.
     if (seen.has(place)) continue;
     seen.add(place);
     if (rank < last) problems.push({ reason: "stage_out_of_place", where: place });
@@ -81,7 +81,7 @@ export function successionProblems({ predicate }: StageStatement, before: StageS
   const stage = STAGE_NAMES[STAGE_NAMES.indexOf(predicate.stage) - 1];
   const isBefore =
     before.predicate.stage === stage && before.predicate.organisation === predicate.organisation;
-  // That there is none named at all is told of the statement by itself.
+  // A statement that names none is reported by its own checks.
   const isNamed = predicate.previous === null || predicate.previous === statementDigest(before);
   if (!isBefore || !isNamed) problems.push({ reason: "chain_broken", where });
   if (predicate.closed_at < before.predicate.closed_at) {

@@ -1,5 +1,5 @@
 // Does one stage statement hold by itself: its place, its conditions, and the evidence that they rest on?
-// Invariant: whoever builds, countersigns, imports or audits a stage asks the same questions.
+// Invariant: the same checks run where a stage is built, imported, countersigned and audited.
 
 import { type EvidenceItem, showsPurge } from "../format/evidence-item.ts";
 import {
@@ -45,7 +45,7 @@ function applies({ exit }: StagePredicate): boolean {
 
 /**
  * Everything that is wrong with one stage statement.
- * @param unusable digests of items that are there but not what they should be, which is told elsewhere
+ * @param unusable digests of items that are there but not what they should be, which are reported elsewhere
  */
 export function stageProblems(
   { subject, predicate }: Statement<StagePredicate>,
@@ -105,7 +105,7 @@ function checkCondition(
   unusable: ReadonlySet<string>,
   report: Report,
 ): void {
-  let seen = false;
+  let isShown = false;
   let wholly = true;
   const listed = new Set(predicate.out_of_reach.map(({ subject }) => subject));
   for (const digest of new Set(digests)) {
@@ -117,16 +117,16 @@ function checkCondition(
     }
     checkItem(predicate, item, listed, report);
     const shows = condition === DELETION_RECORDED ? showsPurge : isSeenClosed;
-    if (shows(item)) seen = true;
+    if (shows(item)) isShown = true;
   }
-  if (verdict === "met" && !seen && wholly) report("condition_unproved", condition);
+  if (verdict === "met" && !isShown && wholly) report("condition_unproved", condition);
 }
 
 function isSeenClosed({ verdict, vantage }: EvidenceItem): boolean {
   return verdict === "closed" && vantage !== "nobody";
 }
 
-/** What anybody can see from outside is the weakest of the three tiers of evidence. */
+/** Observations from outside are the weakest of the three tiers of evidence; they never suffice alone. */
 function checkTiers(predicate: StagePredicate, evidence: Evidence, report: Report): void {
   const items = predicate.exit.flatMap((exit) => exit.evidence).map((digest) => evidence.get(digest));
   const closed = items.filter((item) => item !== undefined && isSeenClosed(item));

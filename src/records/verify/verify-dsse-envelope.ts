@@ -1,6 +1,7 @@
 // Is this DSSE envelope signed by those who must have signed it, and does it say what it should say?
 // Invariants: a key is found by what it is, not by the name a signature gives it; one key counts for one
-// organisation once; a signature by an unknown key makes the whole invalid rather than being skipped; the payload is looked at only after every signature was verified.
+// organisation once; a signature by an unknown key makes the whole invalid rather than being skipped; the
+// payload is read only after every signature was verified.
 import { verify } from "node:crypto";
 import type { z } from "zod";
 import { parseStrictJson } from "../../domain/strict-json.ts";
@@ -64,7 +65,7 @@ export function verifyDsseEnvelope<S extends Statement<unknown>>(
   return { valid: true, statement: statement.data, signers };
 }
 
-/** Of a record: both parties, and nobody else. */
+/** The rule of a record: both parties must have signed, and no other organisation. */
 export function byBothParties({ predicate: { remover, partner } }: Statement<Parties>): SignatureRule {
   return { must: [remover, partner], may: [remover, partner] };
 }
@@ -78,7 +79,7 @@ function invalid(reason: DsseProblem["reason"], detail?: string) {
   return { valid: false, problems: [{ reason, ...(detail !== undefined && { detail }) }] } as const;
 }
 
-/** Verifies every signature of a DSSE envelope, whoever must have signed. */
+/** Verifies every signature of a DSSE envelope, whether or not it must be there. */
 function verifySignatures(envelope: DsseEnvelope, payload: Uint8Array, trusted: readonly TrustedParty[]) {
   const signed = preAuthenticationEncoding(envelope.payloadType, payload);
   const signers: Signature[] = [];

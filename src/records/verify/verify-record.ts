@@ -1,5 +1,5 @@
 // Is this the whole, unaltered record of one removal, signed by both organisations?
-// Invariants: nothing but the file and the trust file is read; everything that is wrong is told at once,
+// Invariants: nothing but the file and the trust file is read; everything that is wrong is reported at once,
 // except what only follows from something else that is wrong; a record verifies only if nothing is wrong.
 
 import type { z } from "zod";
@@ -21,7 +21,7 @@ import { placeOf, stageProblems } from "./stage.ts";
 import { byBothParties, type Signature, verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
 
 /**
- * Verifies a record file's bytes against whom the auditor trusts (section 8.8 and 8.7).
+ * Verifies a record file's bytes against whom the auditor trusts.
  * It never throws for what the file holds.
  */
 export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
@@ -36,7 +36,7 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   }
   const shape = shapeOf(value);
   if (shape === undefined) return failed({ reason: "record_malformed", where: "file" });
-  // Before any signature or digest is computed: nobody has vouched for the lengths of these lists yet.
+  // Before any signature or digest is computed: the lengths of these lists are not trusted yet.
   const tooMany = lengthProblem(shape);
   if (tooMany !== undefined) return failed(tooMany);
   const problems: Problem[] = [];
@@ -84,7 +84,7 @@ interface Shape {
   readonly evidence: readonly Json[];
 }
 
-/** The outermost shape alone, so that each part is judged, and told, by itself. */
+/** The outermost shape alone, so that each part is judged and reported by itself. */
 function shapeOf(value: Json): Shape | undefined {
   if (!isJsonObject(value) || value["schema"] !== RECORD_SCHEMA) return undefined;
   const { completion, stages, evidence }: JsonObject = value;

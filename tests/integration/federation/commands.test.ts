@@ -101,7 +101,7 @@ describe("commands", () => {
       assert.deepEqual(orders, [order]);
     }
     const { stdout } = await drawbridge("federation", "status");
-    assert.match(stdout, /^1 transport .* never applied .*not looked for/m);
+    assert.match(stdout, /^1 transport .* never applied .*not checked/m);
     assert.match(stdout, /^Never applied: plane 1 \(transport\).*\nhint: drawbridge reconcile --once/m);
   });
 

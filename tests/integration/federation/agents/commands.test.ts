@@ -66,7 +66,7 @@ describe("readmission and agent commands", () => {
     assert.match(opened.stdout, /next: drawbridge readmission next lighthouse .* # opens plane 1, transport/);
     const next = await drawbridge("readmission", "next", "lighthouse");
     assert.equal(next.code, 5, next.stderr);
-    assert.match(next.stdout, /1 transport is NOT SEEN OPEN YET/);
+    assert.match(next.stdout, /1 transport is NOT OBSERVED OPEN YET/);
     assert.match(next.stdout, /NO +in_force +program_failed/);
     const status = await drawbridge("readmission", "status", "lighthouse", "--json");
     assert.equal(status.code, 5);
