@@ -19,8 +19,7 @@ import { Partner, type PartnerEntry } from "../../src/federation/registry/partne
 import { testKey } from "./cards.ts";
 import { deployment } from "./desired-plane.ts";
 import { type AgentDouble, agentDouble, endGateway, type TestGateway, testGateway } from "./gateway.ts";
-import { AUDIENCE, type IssuerUnderTest } from "./issuers/contract.ts";
-import { declaredIssuer } from "./issuers/declared.ts";
+import { AUDIENCE, declaredIssuer, type IssuerUnderTest } from "./issuers.ts";
 import { recordedLog } from "./recorded-log.ts";
 import { temporaryFolder } from "./temporary.ts";
 
