@@ -48,7 +48,7 @@ export interface WatchedDirectoryOptions {
   readonly ghostPrefix: string;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Told of each version that is refused. */
+  /** Called for each version that is refused. */
   readonly onRejected?: () => void;
   /** How often the file is checked while nothing reads the directory. */
   readonly pollIntervalMs?: number;
@@ -181,7 +181,6 @@ export class WatchedAgentDirectory implements AgentDirectory {
     }
   }
 
-  /** @throws ConfigError */
   #parse(text: string): ReadonlyMap<GhostMxid, AgentTarget> {
     const { file, ghostPrefix, serverName } = this.#options;
     const byGhost = new Map<GhostMxid, AgentTarget>();

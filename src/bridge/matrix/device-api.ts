@@ -106,7 +106,6 @@ export interface ToDevicePage {
   readonly next: string;
   /** Messages that were not read, because they are too large or none. */
   readonly skipped: number;
-  /** Whether there may be more. */
   readonly isFull: boolean;
 }
 
@@ -186,7 +185,6 @@ export class DeviceApi {
       value: {
         next: value.next_batch,
         skipped,
-        // How much was skipped is not known.
         isFull: given.length >= TO_DEVICE_PAGE || skipped > 0,
         changes: {
           toDevice,

@@ -51,7 +51,6 @@ export interface HomeserverOptions {
   /** Longest response body read; 8 MiB when not given. */
   readonly responseBytesMax?: number;
   readonly clock: Clock;
-  /** Called for each exchange, for metrics. */
   readonly observe?: (exchange: {
     operation: string;
     outcome: Outcome<unknown>["kind"];
