@@ -17,11 +17,7 @@ import { operatorGit } from "../support/repository.ts";
 import { temporaryFolder } from "../support/temporary.ts";
 
 const contain = (directory: string, killAfterMs?: number) =>
-  runUntilKilled(
-    "containment-process.ts",
-    [directory, join(directory, "control"), "lighthouse"],
-    killAfterMs,
-  );
+  runUntilKilled(["containment", directory, "lighthouse"], killAfterMs);
 
 /** How far a killed one came, by what it left. */
 async function progressOf(directory: string, before: string): Promise<string> {

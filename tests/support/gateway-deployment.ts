@@ -17,10 +17,10 @@ import type { DesiredPlane, PlaneRuntime } from "../../src/federation/planes/pla
 import { Organisation } from "../../src/federation/registry/organisation.ts";
 import { Partner, type PartnerEntry } from "../../src/federation/registry/partner.ts";
 import { testKey } from "./cards.ts";
-import { deployment } from "./desired-plane.ts";
 import { type AgentDouble, agentDouble, endGateway, type TestGateway, testGateway } from "./gateway.ts";
 import { AUDIENCE, declaredIssuer, type IssuerUnderTest } from "./issuers.ts";
 import { recordedLog } from "./recorded-log.ts";
+import { deployment } from "./sample-files.ts";
 import { temporaryFolder } from "./temporary.ts";
 
 export const ORG_B = "org-b.test:8448";

@@ -5,10 +5,10 @@ import { setTimeout as realPause } from "node:timers/promises";
 import { pino } from "pino";
 import { Catchup, type CatchupOptions } from "../../../../src/bridge/catchup/catchup.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
-import { namedTarget } from "../../../support/agents-yaml.ts";
+import { namedTarget } from "../../../support/agents.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
+import { type Script, scriptedHomeserver, WELL } from "../../../support/http-server.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
-import { type Script, scriptedHomeserver, WELL } from "../../../support/scripted-homeserver.ts";
 
 const { ghost } = namedTarget("docs");
 const QUESTION = { event_id: "$q", type: "m.room.message", sender: "@alice:a.test", content: { body: "?" } };

@@ -2,15 +2,14 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import type { FoundBounds } from "../../../../src/bridge/catchup/found-events.ts";
-import { HandledEvents } from "../../../../src/bridge/catchup/found-events.ts";
+import { type FoundBounds, HandledEvents } from "../../../../src/bridge/catchup/found-events.ts";
 import { RoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
 import { leaseLost } from "../../../../src/bridge/ledger/postgres.ts";
 import type { EventId, GhostMxid } from "../../../../src/domain/identifiers.ts";
-import { namedTarget } from "../../../support/agents-yaml.ts";
+import { namedTarget } from "../../../support/agents.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
-import { type ScriptedAnswer, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+import { type ScriptedAnswer, scriptedHomeserver } from "../../../support/http-server.ts";
 
 const { ghost } = namedTarget("docs");
 const signal = new AbortController().signal;

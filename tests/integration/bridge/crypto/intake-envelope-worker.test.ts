@@ -12,7 +12,7 @@ import { createTransactionHandler } from "../../../../src/bridge/intake/handle-t
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/outcome.ts";
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
-import { namedTarget } from "../../../support/agents-yaml.ts";
+import { namedTarget } from "../../../support/agents.ts";
 import { FakeDevices, sealed } from "../../../support/fake-devices.ts";
 import { member, question } from "../../../support/intake.ts";
 import { ghost, ledgerFixture, T0 } from "../../../support/ledger.ts";

@@ -4,9 +4,9 @@ import { describe, it, type TestContext } from "node:test";
 import { KeyCatchup } from "../../../../src/bridge/crypto/key-catchup.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
+import { scriptedHomeserver } from "../../../support/http-server.ts";
 import { ghost } from "../../../support/ledger.ts";
 import { recordedLog } from "../../../support/recorded-log.ts";
-import { scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
 
 const KEY = { type: "m.room_key", sender: "@alice:a.test", content: { session_id: "s" } };
 const MiB = 1024 * 1024;

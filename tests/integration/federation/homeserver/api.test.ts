@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { HomeserverApi, Pacer } from "../../../../src/federation/homeserver/api.ts";
+import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
-import { type Script, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
 
 const NOW = Date.UTC(2026, 0, 1);
 const BAN = { method: "PUT", path: ["_matrix", "ban"], operation: "to ban", body: {} } as const;

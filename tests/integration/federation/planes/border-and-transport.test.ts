@@ -11,15 +11,15 @@ import { borderRuntime } from "../../../../src/federation/planes/border/runtime.
 import { TRANSPORT_INCLUDE, transportRender } from "../../../../src/federation/planes/transport/render.ts";
 import { transportRuntime } from "../../../../src/federation/planes/transport/runtime.ts";
 import { type PolicyFile, policyDigest } from "../../../../src/rendered-files/border-policy.ts";
+import { type SeenRequest, scriptedHomeserver } from "../../../support/http-server.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
 import {
   type DesiredPartner,
   deployment,
   desiredPlane,
   partnerEntry,
   readOrUndefined,
-} from "../../../support/desired-plane.ts";
-import { ManualClock } from "../../../support/manual-clock.ts";
-import { type SeenRequest, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+} from "../../../support/sample-files.ts";
 import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 const OWN = "a.test:8448";

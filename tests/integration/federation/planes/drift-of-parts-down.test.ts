@@ -21,8 +21,8 @@ import { gatewayRuntime } from "../../../../src/federation/planes/gateway/runtim
 import type { DesiredPlane, PlaneRender, PlaneRuntime } from "../../../../src/federation/planes/plane.ts";
 import { TRANSPORT_INCLUDE, transportRender } from "../../../../src/federation/planes/transport/render.ts";
 import { transportRuntime } from "../../../../src/federation/planes/transport/runtime.ts";
-import { deployment, desiredPlane } from "../../../support/desired-plane.ts";
-import { scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+import { scriptedHomeserver } from "../../../support/http-server.ts";
+import { deployment, desiredPlane } from "../../../support/sample-files.ts";
 import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 const OWN = "a.test:8448";

@@ -21,8 +21,8 @@ import {
   partnerFile,
 } from "../../../support/control-repository.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
-import { registryFiles } from "../../../support/registry-folder.ts";
 import { AT, allowedSigners, commitOnTop, operatorGit, signingKey } from "../../../support/repository.ts";
+import { registryFiles } from "../../../support/sample-files.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 async function control(t: TestContext, settings: Readonly<Record<string, unknown>> = {}) {

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
 import { fileURLToPath } from "node:url";
-import { HARBOUR } from "../../../support/registry-folder.ts";
+import { HARBOUR } from "../../../support/sample-files.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 const MAIN = fileURLToPath(new URL("../../../../src/cli/main.ts", import.meta.url));

@@ -13,8 +13,8 @@ import { aclAllow } from "../../../../src/federation/planes/rooms/acl.ts";
 import type { ClosingPartner } from "../../../../src/federation/planes/rooms/rooms-intent.ts";
 import { Journal, readJournal } from "../../../../src/federation/planes/rooms/undo-journal.ts";
 import { type FederatedServer, type FederatedUser, until } from "../../../support/federation.ts";
+import { FEDERATION_PROCESS } from "../../../support/kills.ts";
 import { type RoomsScene, roomsScene } from "../../../support/rooms-deployment.ts";
-import { ROOT } from "../../../support/temporary.ts";
 
 const IN_FORCE = { state: "in_force", changed: true } as const;
 let scene: RoomsScene;
@@ -180,11 +180,9 @@ describe("rooms plane on real homeservers", () => {
         folder,
         intent: intent(closingB()),
       };
-      const child = spawn(
-        process.execPath,
-        [join(ROOT, "tests/support/rooms-process.ts"), JSON.stringify(argument)],
-        { stdio: "ignore" },
-      );
+      const child = spawn(process.execPath, [FEDERATION_PROCESS, "rooms", JSON.stringify(argument)], {
+        stdio: "ignore",
+      });
       const ended = once(child, "exit");
       while (child.exitCode === null && !isNow()) await systemClock.sleep(1);
       child.kill("SIGKILL");

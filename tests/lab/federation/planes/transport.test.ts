@@ -10,13 +10,13 @@ import { transportRender } from "../../../../src/federation/planes/transport/ren
 import { transportRuntime } from "../../../../src/federation/planes/transport/runtime.ts";
 import { ProbeFile } from "../../../../src/federation/probes/config.ts";
 import { probeFromOutside } from "../../../../src/federation/probes/outside.ts";
+import { type FederatedServer, type Federation, startFederation } from "../../../support/federation.ts";
 import {
   type DesiredPartner,
   deployment,
   desiredPlane,
   partnerEntry,
-} from "../../../support/desired-plane.ts";
-import { type FederatedServer, type Federation, startFederation } from "../../../support/federation.ts";
+} from "../../../support/sample-files.ts";
 import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 describe("the transport plane on a real homeserver", () => {

@@ -9,7 +9,7 @@ import { parse } from "yaml";
 import { WatchedAgentDirectory } from "../../../../src/bridge/agents/directory.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
-import { agentsYaml } from "../../../support/agents-yaml.ts";
+import { agentsYaml } from "../../../support/agents.ts";
 import { testKey } from "../../../support/cards.ts";
 import { anyFile, HOSTILE } from "../../../support/hostile-yaml.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";

@@ -10,7 +10,7 @@ import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import { ConfigError } from "../../../../src/runtime/load-yaml.ts";
-import { agentsYaml } from "../../../support/agents-yaml.ts";
+import { agentsYaml } from "../../../support/agents.ts";
 import { testKey } from "../../../support/cards.ts";
 import { ManualClock, settled } from "../../../support/manual-clock.ts";
 import { recordedLog } from "../../../support/recorded-log.ts";

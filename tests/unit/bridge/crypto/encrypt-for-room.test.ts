@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { encryptForRoom, encryptionOf } from "../../../../src/bridge/crypto/encrypt-for-room.ts";
 import { type Outcome, retry } from "../../../../src/bridge/matrix/outcome.ts";
 import type { GhostMxid, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
-import { ACTOR, openDevice } from "../../../support/open-device.ts";
+import { ACTOR, openDevice } from "../../../support/fake-devices.ts";
 
 const ROOM = "!room" as RoomId;
 const WEEK_MS = 7 * 24 * 3_600 * 1_000;

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import type { DeviceChanges, DeviceRecord } from "../../../../src/bridge/matrix/device-api.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
-import { closedDevice, openDevice } from "../../../support/open-device.ts";
+import { closedDevice, openDevice } from "../../../support/fake-devices.ts";
 
 const ROOM = "!room" as RoomId;
 const CHANGES: DeviceChanges = {

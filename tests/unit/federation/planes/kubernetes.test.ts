@@ -8,7 +8,7 @@ import { resourceName } from "../../../../src/federation/planes/kubernetes.ts";
 import { invalidResources } from "../../../../src/federation/planes/kubernetes-schemas.ts";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
-import { harbourWith, registryFiles, withText } from "../../../support/registry-folder.ts";
+import { harbourWith, registryFiles, withText } from "../../../support/sample-files.ts";
 
 interface Resource {
   readonly kind: string;

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { planeOfPath, renderAll } from "../../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { assertGolden } from "../../../support/golden.ts";
-import { registryFiles } from "../../../support/registry-folder.ts";
+import { registryFiles } from "../../../support/sample-files.ts";
 
 const rendered = renderAll(loadRegistry(registryFiles()));
 

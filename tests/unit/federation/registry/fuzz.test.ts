@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { RegistryError } from "../../../../src/federation/registry/problems.ts";
-import { harbourWith, registryFiles } from "../../../support/registry-folder.ts";
+import { harbourWith, registryFiles } from "../../../support/sample-files.ts";
 
 const PARTNER = "registry/partners/hostile.yaml";
 const ORGANISATION = "registry/organisation.yaml";

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { loadRegistry, type StoredFile } from "../../../../src/federation/registry/load.ts";
 import type { Partner } from "../../../../src/federation/registry/partner.ts";
 import { RegistryError } from "../../../../src/federation/registry/problems.ts";
-import { problemsOf, registryFiles, withLine, withText } from "../../../support/registry-folder.ts";
+import { problemsOf, registryFiles, withLine, withText } from "../../../support/sample-files.ts";
 
 const ORGANISATION = "registry/organisation.yaml";
 const LIGHTHOUSE = "registry/partners/lighthouse.yaml";

@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { retireAll, thumbprintOf, withCardKeys } from "../../../../src/federation/registry/retired.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
-import { harbourWith, problemsOf, registryFiles } from "../../../support/registry-folder.ts";
+import { harbourWith, problemsOf, registryFiles } from "../../../support/sample-files.ts";
 
 const ORGANISATION = "registry/organisation.yaml";
 const LIGHTHOUSE = "registry/partners/lighthouse.yaml";

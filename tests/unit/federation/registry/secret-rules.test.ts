@@ -4,7 +4,7 @@ import { generateKeyPairSync } from "node:crypto";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { holdsRandomWord } from "../../../../src/federation/registry/secret-rules.ts";
-import { problemsOf, withLine } from "../../../support/registry-folder.ts";
+import { problemsOf, withLine } from "../../../support/sample-files.ts";
 
 const PARTNER = "registry/partners/pilot-station.yaml";
 const key = generateKeyPairSync("ec", { namedCurve: "P-256" });
