@@ -11,7 +11,7 @@ import { follow } from "../../../../src/federation/reconcile/follow.ts";
 import { type PassOptions, runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { stepPlane } from "../../../../src/federation/reconcile/plane-step.ts";
 import { recentDrift } from "../../../../src/federation/state/drift-records.ts";
-import { readHead, readPlane, writePlane } from "../../../../src/federation/state/records.ts";
+import { readHead, readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";
 import {
   commitRegistry,
   controlRepository,
