@@ -1,8 +1,18 @@
 // Bundles what the npm packages ship, each into the `dist` of its package (run by npm before it packs).
 // Invariants: dist is made anew each time; every file of it lies directly in it, since the sources find threads and
 // migrations by URLs beside the importing file; a package that stays outside the bundle is a runtime dependency.
-import { cpSync, globSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { basename, join } from "node:path";
+import { createHash } from "node:crypto";
+import {
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { basename, dirname, join, relative } from "node:path";
 import { build as bundle, type Metafile } from "esbuild";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import { ROOT } from "./run-program.ts";
@@ -16,7 +26,7 @@ interface Package {
   readonly assets: readonly { readonly files: string; readonly into: string }[];
 }
 
-const PACKAGES: Readonly<Record<string, Package>> = {
+const PACKAGES = {
   drawbridge: {
     folder: ".",
     entries: { main: "src/cli/main.ts", thread: "src/bridge/crypto/thread.ts" },
@@ -27,7 +37,7 @@ const PACKAGES: Readonly<Record<string, Package>> = {
     entries: { main: "packages/verify/main.ts" },
     assets: [],
   },
-};
+} satisfies Record<string, Package>;
 
 interface Manifest {
   readonly name: string;
@@ -43,22 +53,61 @@ function readManifest(folder: string): Manifest {
 export async function build(args: readonly string[]): Promise<number> {
   const names = args.length === 0 ? Object.keys(PACKAGES) : args;
   for (const name of names) {
-    const wanted = PACKAGES[name];
-    if (wanted === undefined) {
+    if (!(name in PACKAGES)) {
       throw new DrawbridgeError("usage", `there is no package ${name}`, {
         hint: `The packages are ${Object.keys(PACKAGES).join(" and ")}.`,
       });
     }
-    await buildPackage(wanted);
+    await buildPackage(PACKAGES[name as keyof typeof PACKAGES]);
   }
   return 0;
 }
 
-async function buildPackage({ folder, entries, assets }: Package): Promise<void> {
-  const manifest = readManifest(folder);
-  const dist = join(ROOT, folder, "dist");
+async function buildPackage(wanted: Package): Promise<void> {
+  const dist = join(ROOT, wanted.folder, "dist");
   rmSync(dist, { recursive: true, force: true });
-  const { metafile } = await bundle({
+  const { metafile, files } = await bundleFiles(wanted, dist);
+  files.set(join(dist, "THIRD-PARTY-LICENSES.txt"), Buffer.from(renderLicenses(metafile)));
+  writeFiles(files);
+}
+
+/**
+ * Bundles the CLI for tests, unless the same was bundled before, and returns its main file. The folder is named by
+ * its content, so that several runs in one clone do not disturb each other.
+ */
+export async function bundleForTests(): Promise<string> {
+  const { drawbridge } = PACKAGES;
+  const cache = join(ROOT, "node_modules", ".cache");
+  const { files } = await bundleFiles(drawbridge, join(cache, "cli"));
+  const digest = createHash("sha256");
+  for (const content of files.values()) digest.update(content);
+  const folder = join(cache, `cli-${digest.digest("hex").slice(0, 16)}`);
+  if (!existsSync(folder)) {
+    const staging = mkdtempSync(join(cache, "cli-new-"));
+    writeFiles(
+      new Map(
+        [...files].map(([file, content]) => [join(staging, relative(join(cache, "cli"), file)), content]),
+      ),
+    );
+    renameSync(staging, folder);
+  }
+  return join(folder, "main.js");
+}
+
+function writeFiles(files: ReadonlyMap<string, Uint8Array>): void {
+  for (const [file, content] of files) {
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, content);
+  }
+}
+
+/** What goes into `dist`, by path. */
+async function bundleFiles(
+  { folder, entries, assets }: Package,
+  dist: string,
+): Promise<{ readonly metafile: Metafile; readonly files: Map<string, Uint8Array> }> {
+  const manifest = readManifest(folder);
+  const { metafile, outputFiles } = await bundle({
     absWorkingDir: ROOT,
     entryPoints: { ...entries },
     outdir: dist,
@@ -77,14 +126,16 @@ async function buildPackage({ folder, entries, assets }: Package): Promise<void>
     },
     legalComments: "none",
     metafile: true,
+    write: false,
     logLevel: "warning",
   });
-  for (const { files, into } of assets) {
-    for (const file of globSync(files, { cwd: ROOT })) {
-      cpSync(join(ROOT, file), join(dist, into, basename(file)), { recursive: true });
+  const files = new Map(outputFiles.map(({ path, contents }) => [path, contents]));
+  for (const asset of assets) {
+    for (const file of globSync(asset.files, { cwd: ROOT })) {
+      files.set(join(dist, asset.into, basename(file)), readFileSync(join(ROOT, file)));
     }
   }
-  writeFileSync(join(dist, "THIRD-PARTY-LICENSES.txt"), renderLicenses(metafile));
+  return { metafile, files };
 }
 
 /** The licenses of the packages in the bundle, which ask to go with every copy. */

@@ -1,11 +1,15 @@
 // Runs test files with Node.js's own test runner. Invariant: nothing is printed after the runner's closing
 // lines, which say how many tests ran.
-import { globSync } from "node:fs";
-import { availableParallelism } from "node:os";
-import { relative, resolve } from "node:path";
+import { globSync, mkdtempSync, statSync, writeFileSync } from "node:fs";
+import { availableParallelism, tmpdir } from "node:os";
+import { join, relative, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import { inMemory } from "./memory-folder.ts";
 import { ROOT, runProgram } from "./run-program.ts";
+
+/** Processes for the files that may share one. */
+const SHARED_PROCESSES = 8;
 
 export interface TestRun {
   /** Where the files are, such as `tests/unit`. */
@@ -17,6 +21,11 @@ export interface TestRun {
   /** Test files at a time; by default as many as there are cores. */
   readonly concurrency?: number;
   readonly timeoutMs: number;
+  /**
+   * A folder whose files share processes, since loading the modules costs each more than its own work. The files
+   * may not rely on a process of their own.
+   */
+  readonly sharedProcesses?: string;
   readonly env?: Readonly<Record<string, string>>;
 }
 
@@ -50,15 +59,42 @@ export async function runTests(run: TestRun): Promise<number> {
       },
     );
   }
-  const words = [
-    "--test",
-    `--test-concurrency=${run.concurrency ?? availableParallelism()}`,
-    `--test-timeout=${run.timeoutMs}`,
-    "--test-reporter=spec",
-    ...options,
-    ...files,
-  ];
   const env = { ...run.env, ...(run.args.includes("--update") ? { UPDATE_GOLDENS: "1" } : {}) };
-  const { code } = await inMemory(() => runProgram(process.execPath, words, { env }));
-  return code;
+  return await inMemory(async () => {
+    const words = [
+      "--test",
+      `--test-concurrency=${run.concurrency ?? availableParallelism()}`,
+      `--test-timeout=${run.timeoutMs}`,
+      "--test-reporter=spec",
+      ...options,
+      ...longestFirst(groupFiles(files, run.sharedProcesses)),
+    ];
+    const { code } = await runProgram(process.execPath, words, { env });
+    return code;
+  });
+}
+
+/** So that no core is idle while the last file runs; the size of a file is a fair guess of its time. */
+function longestFirst(files: readonly string[]): string[] {
+  const sizes = new Map(files.map((file) => [file, statSync(resolve(ROOT, file)).size]));
+  return [...files].sort((a, b) => (sizes.get(b) ?? 0) - (sizes.get(a) ?? 0));
+}
+
+/** Replaces the files of a folder by a few files that import them, unless there are few. */
+function groupFiles(files: readonly string[], folder: string | undefined): string[] {
+  const shared = files.filter((file) => folder !== undefined && file.startsWith(`${folder}/`));
+  if (shared.length <= SHARED_PROCESSES) return [...files];
+  const groups: string[][] = Array.from({ length: SHARED_PROCESSES }, () => []);
+  // In turn by size, so that the groups take about as long as one another.
+  for (const [index, file] of longestFirst(shared).entries()) groups[index % SHARED_PROCESSES]?.push(file);
+  const directory = mkdtempSync(join(tmpdir(), "drawbridge-test-groups-"));
+  const written = groups.map((group, index) => {
+    const file = join(directory, `group-${index}.test.mjs`);
+    const imports = group
+      .sort()
+      .map((path) => `import ${JSON.stringify(pathToFileURL(resolve(ROOT, path)).href)};`);
+    writeFileSync(file, `${imports.join("\n")}\n`);
+    return file;
+  });
+  return [...files.filter((file) => !shared.includes(file)), ...written];
 }

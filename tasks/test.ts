@@ -1,9 +1,11 @@
 // Unit and integration tests, the border module's in Python among them, on one embedded PostgreSQL server that all files share.
 // The server is started only when a file needs it (none of tests/unit does).
 import { availableParallelism } from "node:os";
+import { TEST_CLI } from "../tests/support/temporary.ts";
 import { startTestServer, TEST_POSTGRES_URL } from "../tests/support/test-server.ts";
+import { bundleForTests } from "./build.ts";
 import { inMemory } from "./memory-folder.ts";
-import { pythonProgram, runProgram } from "./run-program.ts";
+import { type Outcome, pythonProgram, runProgram } from "./run-program.ts";
 import { runTests, selectFiles } from "./run-tests.ts";
 
 const FOLDERS = ["tests/unit", "tests/integration"];
@@ -16,39 +18,48 @@ export function testAll(args: readonly string[]): Promise<number> {
 }
 
 async function runAll(args: readonly string[]): Promise<number> {
-  const files = selectFiles(
-    FOLDERS,
-    args.filter((argument) => !argument.startsWith("-")),
-  );
-  const border = await testBorder(args);
-  if (border !== undefined && (border !== 0 || files.length === 0)) return border;
+  const filters = args.filter((argument) => !argument.startsWith("-"));
+  const files = selectFiles(FOLDERS, filters);
+  const border = testBorder(filters);
+  if (border !== undefined && files.length === 0) return (await border).code;
   const needsServer = files.some((file) => file.startsWith("tests/integration"));
   const server = needsServer && !process.env[TEST_POSTGRES_URL] ? await startTestServer() : undefined;
+  const borderCode = border?.then(({ code, output }) => {
+    process.stdout.write(output);
+    return code;
+  });
   try {
-    return await runTests({
+    const code = await runTests({
       folders: FOLDERS,
       args,
       concurrency: FILES_AT_ONCE,
       timeoutMs: FILE_TIMEOUT_MS,
-      env: server === undefined ? {} : { [TEST_POSTGRES_URL]: server.url },
+      sharedProcesses: "tests/unit",
+      env: {
+        ...(server === undefined ? {} : { [TEST_POSTGRES_URL]: server.url }),
+        ...(filters.length > 0 ? {} : { [TEST_CLI]: await bundleForTests() }),
+      },
     });
+    return (await borderCode) || code;
   } finally {
     await server?.stop();
   }
 }
 
-/** Runs pytest unless other tests were selected; its exit code. A path below border/ selects in it. */
-async function testBorder(args: readonly string[]): Promise<number | undefined> {
-  const filters = args.filter((argument) => !argument.startsWith("-"));
+/** Runs pytest beside the rest unless other tests were selected. A path below border/ selects in it. */
+function testBorder(filters: readonly string[]): Promise<Outcome> | undefined {
   const selected = filters.filter((filter) => filter === "border" || filter.startsWith("border/"));
   if (filters.length > 0 && selected.length === 0) return undefined;
   const paths = selected.filter((path) => path !== "border");
-  const { code } = await runProgram(pythonProgram("python"), [
-    "-m",
-    "pytest",
-    "--config-file=border/pyproject.toml",
-    "--rootdir=border",
-    ...(paths.length === 0 ? ["border/tests"] : paths),
-  ]);
-  return code;
+  return runProgram(
+    pythonProgram("python"),
+    [
+      "-m",
+      "pytest",
+      "--config-file=border/pyproject.toml",
+      "--rootdir=border",
+      ...(paths.length === 0 ? ["border/tests"] : paths),
+    ],
+    { quiet: true },
+  );
 }

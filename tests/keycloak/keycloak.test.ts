@@ -5,7 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { decodeJwt } from "jose";
-import { AUDIENCE, intentOf, type KeycloakUnderTest, keycloakIssuer } from "../support/issuers.ts";
+import { AUDIENCE, intentOf } from "../support/issuers/contract.ts";
+import { type KeycloakUnderTest, keycloakIssuer } from "../support/issuers/keycloak.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "drawbridge test "));
 const CLIENT = { clientId: "org-b-client", secret: { file: "secrets/b" } };
@@ -39,7 +40,7 @@ const claimMapper = {
   config: { "claim.name": "azp", "claim.value": "org-a-client", "access.token.claim": "true" },
 };
 
-describe("Keycloak as the issuer", () => {
+describe("keycloak", () => {
   for (const [what, change] of [
     [
       "a longer token life",
@@ -80,7 +81,7 @@ describe("Keycloak as the issuer", () => {
       },
     ],
   ] as const) {
-    it(`${what}, given to a client by hand, is drift, and is undone [PLN-5]`, async () => {
+    it(`${what}, given to a client by hand, is seen and put right [PLN-5]`, async () => {
       assert.deepEqual((await apply(CLIENT)).failures, []);
       const { status } = await change(`clients/${await idOf(CLIENT.clientId)}`);
       assert.ok(status < 300, `by hand: ${status}`);
@@ -93,7 +94,7 @@ describe("Keycloak as the issuer", () => {
     });
   }
 
-  it("a client that somebody else made is never deleted, and one with a registered name is adopted", async () => {
+  it("a client that somebody else made is never deleted, and one of the registry's name is taken over", async () => {
     await issuer.admin("POST", "clients", {
       clientId: "foreign-client",
       secret: "theirs",

@@ -21,9 +21,29 @@ const TEMPLATE_LOCK = 4_711;
 const LEAK_PATIENCE_MS = 3_000;
 
 let ownServer: Promise<TestServer> | undefined;
+/** One connection a server, on which this process makes and drops databases. */
+const admins = new Map<string, pg.Pool>();
+/** Servers that have the template. */
+const prepared = new Set<string>();
 after(async () => {
+  await Promise.all([...admins.values()].map((admin) => admin.end()));
   await (await ownServer)?.stop();
 });
+
+function adminOf(server: string): pg.Pool {
+  const known = admins.get(server);
+  if (known !== undefined) return known;
+  const admin = new pg.Pool({
+    connectionString: server,
+    max: 1,
+    idleTimeoutMillis: 0,
+    allowExitOnIdle: true,
+  });
+  // Without a listener, a test that stops the server would end the process.
+  admin.on("error", () => {});
+  admins.set(server, admin);
+  return admin;
+}
 
 async function serverUrl(): Promise<string> {
   const shared = process.env[TEST_POSTGRES_URL];
@@ -38,21 +58,21 @@ function databaseUrl(server: string, name: string): string {
   return url.href;
 }
 
-async function withClient<Result>(
-  url: string,
-  work: (client: pg.Client) => Promise<Result>,
+async function withAdmin<Result>(
+  server: string,
+  work: (client: pg.PoolClient) => Promise<Result>,
 ): Promise<Result> {
-  const client = new pg.Client({ connectionString: url });
-  await client.connect();
+  const client = await adminOf(server).connect();
   try {
     return await work(client);
   } finally {
-    await client.end();
+    client.release();
   }
 }
 
 /** Makes the migrated template once a server, whichever process comes first. */
-async function ensureTemplate(server: string, admin: pg.Client): Promise<void> {
+async function ensureTemplate(server: string, admin: pg.PoolClient): Promise<void> {
+  if (prepared.has(server)) return;
   await admin.query("SELECT pg_advisory_lock($1)", [TEMPLATE_LOCK]);
   try {
     const found = await admin.query("SELECT 1 FROM pg_database WHERE datname = $1", [TEMPLATE]);
@@ -70,9 +90,10 @@ async function ensureTemplate(server: string, admin: pg.Client): Promise<void> {
   } finally {
     await admin.query("SELECT pg_advisory_unlock($1)", [TEMPLATE_LOCK]);
   }
+  prepared.add(server);
 }
 
-async function openConnections(admin: pg.Client, name: string): Promise<string[]> {
+async function openConnections(admin: pg.PoolClient, name: string): Promise<string[]> {
   const { rows } = await admin.query<{ state: string; application: string }>(
     `SELECT coalesce(state, 'starting') AS state, application_name AS application
        FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'`,
@@ -83,7 +104,7 @@ async function openConnections(admin: pg.Client, name: string): Promise<string[]
 
 /** Drops a test's database; a connection still open to it was leaked by the test. */
 async function dropDatabase(server: string, name: string): Promise<void> {
-  await withClient(server, async (admin) => {
+  await withAdmin(server, async (admin) => {
     // Ending a connection takes the server a moment.
     const deadline = systemClock.now() + LEAK_PATIENCE_MS;
     let leaked = await openConnections(admin, name);
@@ -101,7 +122,7 @@ async function dropDatabase(server: string, name: string): Promise<void> {
 async function createDatabase(migrated: boolean): Promise<{ server: string; name: string }> {
   const server = await serverUrl();
   const name = `test_${systemRandom.bytes(8).toString("hex")}`;
-  await withClient(server, async (admin) => {
+  await withAdmin(server, async (admin) => {
     if (migrated) await ensureTemplate(server, admin);
     await admin.query(`CREATE DATABASE ${name}${migrated ? ` TEMPLATE ${TEMPLATE}` : ""}`);
   });

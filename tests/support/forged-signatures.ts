@@ -11,7 +11,7 @@ import {
   SIGNATURE,
   SIGNED,
   withSignatures,
-} from "./forged-content.ts";
+} from "./forgery-base.ts";
 
 const withHeader = (header: unknown, key = ours): Uint8Array =>
   withSignatures([signText(key, PAYLOAD, header)]);

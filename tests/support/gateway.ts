@@ -19,7 +19,7 @@ import { GatewayState } from "../../src/rendered-files/gateway-state.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
 import { type AdmissionInput, admissionFiles } from "./gateway-files.ts";
 import { recordedLog } from "./recorded-log.ts";
-import { ROOT, type Running, start, writeFile } from "./temporary.ts";
+import { CLI_MAIN, type Running, start, writeFile } from "./temporary.ts";
 
 export const AUDIENCE = "https://agents.org-a.example";
 
@@ -165,7 +165,7 @@ export async function testGateway(folder: string, input: Partial<GatewayInput>):
   };
   writeAll();
   let log = "";
-  const running = start(process.execPath, [join(ROOT, "src/cli/main.ts"), "gateway", "--config", file]);
+  const running = start(process.execPath, [CLI_MAIN, "gateway", "--config", file]);
   running.child.stdout?.on("data", (chunk: Buffer) => {
     log += chunk.toString();
   });

@@ -1,7 +1,9 @@
 // Real git repositories for tests, and the keys that sign in them.
 import { execFileSync } from "node:child_process";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
+import process from "node:process";
 import { type Changes, writeCommit } from "../../src/federation/repository/commit.ts";
 import { Repository, type Revision } from "../../src/federation/repository/repository.ts";
 import { writeFile } from "./temporary.ts";
@@ -37,13 +39,31 @@ export function workTree(folder: string, files: Readonly<Record<string, string>>
   operatorGit(folder, "commit", "--quiet", "--allow-empty", "--message=Begin");
 }
 
+/** Bare repositories by the files in their one commit: each is made by git once, and copied from then on. */
+const bareTemplates = new Map<string, string>();
+process.once("exit", () => {
+  for (const folder of bareTemplates.values()) rmSync(folder, { recursive: true, force: true });
+});
+
+function bareTemplate(files: Readonly<Record<string, string>>): string {
+  const key = JSON.stringify(files);
+  let folder = bareTemplates.get(key);
+  if (folder === undefined) {
+    folder = mkdtempSync(join(tmpdir(), "drawbridge repository "));
+    bareTemplates.set(key, folder);
+    workTree(join(folder, "seed"), files);
+    operatorGit(folder, "init", "--quiet", "--bare", "--initial-branch=main", "bare");
+    operatorGit(join(folder, "seed"), "push", "--quiet", "../bare", "main");
+  }
+  return join(folder, "bare");
+}
+
 /** A bare repository whose branch `main` holds the given files in one commit. */
 export async function bareRepository(
   folder: string,
   files: Readonly<Record<string, string>>,
 ): Promise<Repository> {
-  workTree(`${folder} seed`, files);
-  operatorGit(`${folder} seed`, "clone", "--quiet", "--bare", ".", folder);
+  cpSync(bareTemplate(files), folder, { recursive: true });
   return Repository.open(folder, "main");
 }
 

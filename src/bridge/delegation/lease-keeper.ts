@@ -9,11 +9,14 @@ import type { DelegationLedger } from "../ledger/ledger.ts";
 export interface LeaseEvents {
   /** Another holder has it, or it is terminal. */
   lost(): void;
+  /** The source event was redacted. */
   canceled(): void;
 }
 
 export interface HeldLease {
+  /** Whether the lease surely still runs. */
   isFresh(): boolean;
+  /** No longer to be renewed. */
   drop(): void;
 }
 
@@ -27,7 +30,7 @@ export interface LeaseKeeperOptions {
   readonly ledger: Pick<DelegationLedger, "renew">;
   readonly clock: Clock;
   readonly leaseMs: number;
-  /** Called when leases could not be renewed. */
+  /** Told when leases could not be renewed. */
   readonly onError: (error: unknown) => void;
 }
 
@@ -50,6 +53,7 @@ export class LeaseKeeper {
     };
   }
 
+  /** Renews until the signal aborts. */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, leaseMs } = this.#options;
     let waitMs = leaseMs / 3;

@@ -98,9 +98,9 @@ export interface Drift {
   readonly subject: string;
   /** `edited`, `missing`, `extra`, … */
   readonly kind: string;
-  /** SHA-256, tagged, of what was found; null when nothing was. */
+  /** SHA-256, tagged, of what stands there; null when there is nothing. */
   readonly found: string | null;
-  /** A file whose text the reconciler keeps before the plane overwrites it; absent for anything but a file. */
+  /** A file whose text the reconciler keeps before the plane puts it right; absent for what is no file. */
   readonly file?: string;
 }
 
@@ -110,7 +110,7 @@ export interface PlaneRuntime {
   /** @throws DrawbridgeError when it cannot even begin */
   apply(desired: DesiredPlane, progress: PlaneProgress): Promise<PlaneOutcome>;
   /**
-   * Differences between the real parts and what this plane has applied.
+   * What stands on the real parts that this plane did not put there.
    * @param desired what was applied last, or is being applied
    * @throws DrawbridgeError when a real part does not answer without which nothing is known
    */

@@ -1,10 +1,10 @@
-// The organisation's repository: one branch of it declares what is to be in force.
+// The organisation's repository: one branch of it says what is meant to be in force.
 // Invariants: a revision is read as a whole and never from a work tree; the branch moves only from the commit
 // that a change was built on to the commit that holds it (compare and swap). What an ID names never changes,
 // so what was read of it is cached, within bounds; where a branch points is read each time.
 import { createHash } from "node:crypto";
-import { realpathSync } from "node:fs";
-import { dirname } from "node:path";
+import { existsSync, readFileSync, realpathSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { LRUCache } from "lru-cache";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type GitCall, git, gitFailure, gitLine, gitOk } from "./git.ts";
@@ -56,7 +56,7 @@ export class Repository {
 
   /**
    * @throws DrawbridgeError `repository_unusable` when `path` is not the top of a repository, or the branch is
-   *   checked out: a commit that this machine makes would not reach that work tree
+   *   checked out: a commit that this machine makes would leave that work tree behind
    */
   static async open(path: string, branch: string): Promise<Repository> {
     let real: string;
@@ -68,16 +68,21 @@ export class Repository {
         cause,
       });
     }
-    // Without the ceiling, git would take a folder inside another repository for that repository.
+    // Without the ceiling, a folder inside some other repository would stand for that one.
     const call = { cwd: real, env: { GIT_CEILING_DIRECTORIES: dirname(real) } };
-    const answer = await git(["rev-parse", "--path-format=absolute", "--git-common-dir"], call);
+    const request = ["rev-parse", "--path-format=absolute", "--git-common-dir", "--is-bare-repository"];
+    const answer = await git(request, call);
     if (answer.code !== 0) {
       throw new DrawbridgeError("repository_unusable", `${path} is not the top of a git repository`, {
         hint: "Correct `repository.path`: a bare repository, or the folder that holds .git.",
       });
     }
-    const repository = new Repository(real, branch, answer.stdout.toString("utf8").replace(/\n$/, ""));
-    await repository.#refuseCheckedOut();
+    const [, gitDirectory = "", isBare] =
+      /^(.*)\n(true|false)\n$/s.exec(answer.stdout.toString("utf8")) ?? [];
+    const repository = new Repository(real, branch, gitDirectory);
+    // A bare repository without linked work trees has nowhere to check a branch out.
+    const mayHaveWorkTrees = isBare !== "true" || existsSync(join(gitDirectory, "worktrees"));
+    if (mayHaveWorkTrees) await repository.#refuseCheckedOut();
     return repository;
   }
 
@@ -87,7 +92,7 @@ export class Repository {
       .toString("utf8")
       .split("\0\0")
       .map((entry) => entry.split("\0"));
-    // A bare repository is listed as well, and has no checked-out files.
+    // A bare repository is listed as well, and has no files that could be left behind.
     const found = entries.find((lines) => !lines.includes("bare") && lines.includes(`branch ${this.ref}`));
     const folder = found?.find((line) => line.startsWith("worktree "))?.slice("worktree ".length);
     if (folder === undefined) return;
@@ -109,8 +114,22 @@ export class Repository {
 
   /** The commit that the branch points at; undefined when there is no such branch. */
   async head(): Promise<Revision | undefined> {
+    const loose = this.#looseHead();
+    if (loose !== undefined) return loose;
     const answer = await git(["rev-parse", "--verify", "--quiet", `${this.ref}^{commit}`], this.call());
     return parseRevision(answer.stdout.toString("utf8").trim());
+  }
+
+  /**
+   * The branch as git's file of it says; undefined where git keeps it elsewhere. The head is read at every step, and
+   * starting git takes far longer than reading a file.
+   */
+  #looseHead(): Revision | undefined {
+    try {
+      return parseRevision(readFileSync(join(this.#gitDirectory, this.ref), "latin1").trimEnd());
+    } catch {
+      return undefined;
+    }
   }
 
   /** @throws DrawbridgeError `repository_unusable` when the branch does not exist */

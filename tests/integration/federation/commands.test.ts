@@ -10,7 +10,7 @@ import { ContainmentRecord } from "../../../src/federation/containment/containme
 import { StateFolder } from "../../../src/federation/state/folder.ts";
 import { controlRepository, PILOTS } from "../../support/control-repository.ts";
 import { commitOnTop, operatorGit } from "../../support/repository.ts";
-import { ROOT, run, start, temporaryFolder } from "../../support/temporary.ts";
+import { CLI_MAIN, ROOT, run, runCli, start, temporaryFolder } from "../../support/temporary.ts";
 
 /** A deployment whose real parts are all down. */
 async function deployment(t: TestContext) {
@@ -32,8 +32,7 @@ async function deployment(t: TestContext) {
     },
   });
   writeFileSync(config, text);
-  const drawbridge = (...args: readonly string[]) =>
-    run(process.execPath, [join(ROOT, "src/cli/main.ts"), ...args, "--config", config]);
+  const drawbridge = (...args: readonly string[]) => runCli([...args, "--config", config]);
   return { directory, repository, config, drawbridge };
 }
 
@@ -50,7 +49,7 @@ async function complains({ child, finished }: ReturnType<typeof start>, text: st
   assert.ok(isWritten, `it ended without ${text}: ${seen}`);
 }
 
-describe("federation commands", () => {
+describe("commands", () => {
   it("contain prints the remaining steps in the safe order, each with its exact command [CON-1]", async (t) => {
     const { drawbridge, config, repository } = await deployment(t);
     const { code, stdout, stderr } = await drawbridge("federation", "contain", "lighthouse");
@@ -86,7 +85,7 @@ describe("federation commands", () => {
     assert.deepEqual(planes, ["border", "rooms", "card", "gateway"]);
   });
 
-  it("contain and restore print their order, and status names planes that were never applied [CON-1]", async (t) => {
+  it("a walk says its own order, and the status which planes were never applied [CON-1]", async (t) => {
     const { drawbridge } = await deployment(t);
     for (const [act, order] of [
       ["contain", "In closing order: plane 5 (gateway), plane 4 (card), plane 2 (rooms), plane 3 (border)."],
@@ -105,7 +104,7 @@ describe("federation commands", () => {
     assert.match(stdout, /^Never applied: plane 1 \(transport\).*\nhint: drawbridge reconcile --once/m);
   });
 
-  it("exit codes distinguish the kinds of refusal [CON-1]", async (t) => {
+  it("exit codes say what kind of no it is [CON-1]", async (t) => {
     const { drawbridge, repository } = await deployment(t);
     const unknown = await drawbridge("federation", "contain", "lighthosue");
     assert.deepEqual([unknown.code, unknown.stdout], [2, ""]);
@@ -118,7 +117,7 @@ describe("federation commands", () => {
     assert.equal(status.code, 4);
     assert.match(status.stdout, /REFUSED/);
     const elsewhere = await run(process.execPath, [
-      ...[join(ROOT, "src/cli/main.ts"), "federation", "contain", "lighthouse"],
+      ...[CLI_MAIN, "federation", "contain", "lighthouse"],
       ...["--config", "/nonexistent.yaml"],
     ]);
     assert.equal(elsewhere.code, 2);
@@ -164,7 +163,7 @@ describe("federation commands", () => {
     assert.ok(readdirSync(join(directory, "evidence")).length > 0);
   });
 
-  it("a report about an unknown server contains nobody, with --apply as well [ABU-1]", async (t) => {
+  it("a report about nobody that is known contains nobody, with --apply as well [ABU-1]", async (t) => {
     const { drawbridge, directory, repository } = await deployment(t);
     const file = join(directory, "report.json");
     const unknown = { server_name: "nobody.example" };
@@ -179,12 +178,12 @@ describe("federation commands", () => {
     assert.equal(await repository.head(), head, "nobody was contained");
   });
 
-  it("a command that waited names what it waited for at its end, and at once only where nothing moves [CON-1]", async (t) => {
+  it("a walk that waited says for whom, once it is over, and at once only where it stands still [CON-1]", async (t) => {
     const { config, directory } = await deployment(t);
     const state = StateFolder.open(join(directory, "state"), systemRandom);
     const contain = () =>
       start(process.execPath, [
-        ...[join(ROOT, "src/cli/main.ts"), "federation", "contain", "lighthouse"],
+        ...[CLI_MAIN, "federation", "contain", "lighthouse"],
         ...["--config", config, "--apply"],
       ]);
     // The service holds a lock of its own; whoever holds that and a plane's is the reconciler.
@@ -215,7 +214,7 @@ describe("federation commands", () => {
     assert.doesNotMatch((await contain().finished).stderr, /At the same moment/);
   });
 
-  it("contain names every plane that is not closed yet when the programs are down [CON-1]", async (t) => {
+  it("a walk over parts that are down names every plane that is not closed yet [CON-1]", async (t) => {
     const { drawbridge, directory } = await deployment(t);
     const { code, stdout, stderr } = await drawbridge(
       "federation",
@@ -259,7 +258,7 @@ describe("federation commands", () => {
 
   it("the service logs JSON lines, says when it is ready, and ends at SIGTERM [GIT-1]", async (t) => {
     const { config } = await deployment(t);
-    const service = start(process.execPath, [join(ROOT, "src/cli/main.ts"), "reconcile", "--config", config]);
+    const service = start(process.execPath, [CLI_MAIN, "reconcile", "--config", config]);
     t.after(() => service.child.kill("SIGKILL"));
     await service.printed('"event":"ready"');
     service.child.kill("SIGTERM");
@@ -274,7 +273,7 @@ describe("federation commands", () => {
     assert.equal(events.at(-1), "ended");
   });
 
-  it("check:fed-break-glass succeeds without any server [CHK-1]", async () => {
+  it("containing and restoring a sample partner holds, without any server [CHK-1]", async () => {
     const { code, stdout } = await run(process.execPath, [
       join(ROOT, "tasks/main.ts"),
       "check:fed-break-glass",

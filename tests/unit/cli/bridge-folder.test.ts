@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { parse } from "yaml";
 import { ExitCode } from "../../../src/cli/lib/exit-codes.ts";
-import { ROOT, run, temporaryFolder } from "../../support/temporary.ts";
+import { runCli, temporaryFolder } from "../../support/temporary.ts";
 
-const drawbridge = (...words: string[]) => run(join(ROOT, "bin", "drawbridge"), words);
+const drawbridge = (...words: string[]) => runCli(words);
 
 function init(t: TestContext, ...more: string[]) {
   const directory = join(temporaryFolder(t), "bridge");

@@ -8,9 +8,8 @@ import { keyIdOf, readPublicKey } from "../../../src/records/format/ecdsa-p256.t
 import { fileSigner } from "../../../src/records/sign/signer.ts";
 import { assertGolden } from "../../support/golden.ts";
 import { type Changes, minute, party, removalOf } from "../../support/removal.ts";
-import { ROOT, run, temporaryFolder, writeFile } from "../../support/temporary.ts";
+import { runCli, temporaryFolder, writeFile } from "../../support/temporary.ts";
 
-const LAUNCHER = join(ROOT, "bin", "drawbridge");
 const A = party("a.test");
 const B = party("b.test");
 
@@ -38,7 +37,7 @@ ${indented}
 }
 
 const verify = (folder: string, ...args: string[]) =>
-  run(LAUNCHER, ["verify", join(folder, "record.json"), "--trust", join(folder, "trust.yaml"), ...args]);
+  runCli(["verify", join(folder, "record.json"), "--trust", join(folder, "trust.yaml"), ...args]);
 
 /** Without what is new each time. */
 function steady(text: string): string {
@@ -123,12 +122,7 @@ describe("verify", () => {
       assert.deepEqual([code, stdout], [2, ""], trust);
       assert.match(stderr, /^error: .*\nhint: /s);
     }
-    const absent = await run(LAUNCHER, [
-      "verify",
-      join(folder, "none.json"),
-      "--trust",
-      join(folder, "trust.yaml"),
-    ]);
+    const absent = await runCli(["verify", join(folder, "none.json"), "--trust", join(folder, "trust.yaml")]);
     assert.equal(absent.code, 2);
   });
 
@@ -147,7 +141,7 @@ describe("verify", () => {
 
   it("records keygen makes a key that only this user can read, and overwrites none", async (t) => {
     const folder = join(temporaryFolder(t), "keys");
-    const keygen = (...args: string[]) => run(LAUNCHER, ["records", "keygen", "--out", folder, ...args]);
+    const keygen = (...args: string[]) => runCli(["records", "keygen", "--out", folder, ...args]);
     const made = await keygen("--json");
     assert.equal(made.code, 0, made.stderr);
     const { keyId, privateKeyFile, publicKeyFile } = JSON.parse(made.stdout);
@@ -166,7 +160,7 @@ describe("verify", () => {
 
     const other = join(temporaryFolder(t), "half");
     writeFile(join(other, "records-key.pub.pem"), "somebody else's");
-    const half = await run(LAUNCHER, ["records", "keygen", "--out", other]);
+    const half = await runCli(["records", "keygen", "--out", other]);
     assert.equal(half.code, 2);
     assert.equal(existsSync(join(other, "records-key.pem")), false);
   });

@@ -37,6 +37,7 @@ export interface AgentClientOptions {
   /** Limit on a request, and on a stream's first event. */
   readonly requestTimeoutMs: number;
   readonly answerBytesMax: number;
+  /** Called for each exchange, for metrics. */
   readonly observe?:
     | ((operation: AgentOperation, outcome: "ok" | A2aFailureKind, ms: number) => void)
     | undefined;
@@ -51,6 +52,7 @@ export interface AgentPeer {
 type Call<T> = (transport: Transport, options: RequestOptions) => T;
 
 export class AgentClient {
+  /** The agent offers streams. */
   readonly streams: boolean;
   /** The agent promises to make one task of repeated requests with one messageId. */
   readonly dedupes: boolean;
@@ -96,6 +98,7 @@ export class AgentClient {
     );
   }
 
+  /** SendStreamingMessage. */
   stream(question: Question, signal: AbortSignal, onSent?: () => void): AsyncGenerator<AgentUpdate, void> {
     const request = sendRequest(question);
     return this.#stream(
@@ -151,6 +154,7 @@ export class AgentClient {
     );
   }
 
+  /** CancelTask. */
   async cancelTask(taskId: string, signal: AbortSignal): Promise<void> {
     await this.#call(
       "cancel",

@@ -2,22 +2,15 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
-import {
-  asEvent,
-  GhostSide,
-  KeyServer,
-  type MachinesScene,
-  machinesScene,
-  Person,
-  storeKey,
-} from "../../../support/crypto-world.ts";
+import { asEvent, GhostSide, KeyServer, Person } from "../../../support/crypto-world.ts";
+import { type MachinesScene, machinesScene, storeKey } from "../../../support/machines.ts";
 
 const GHOST = "@agent_docs:a.test";
 const OTHER_GHOST = "@agent_math:a.test";
 const ALICE = "@alice:a.test";
 const ROOM = "!room:a.test";
 
-const PANICKING = new URL("./panicking-thread.ts", import.meta.url);
+const PANICKING = new URL("../../../support/panicking-thread.ts", import.meta.url);
 
 interface Pair {
   readonly server: KeyServer;
@@ -48,7 +41,7 @@ const storeRow = async (scene: MachinesScene) =>
     sealed_key: Buffer;
   };
 
-describe("machines and their stores under failure", () => {
+describe("machines loss", () => {
   it("a store is made once, and only where there is none", async (t) => {
     const scene = await machinesScene(t);
     const { machines } = scene.start();
@@ -73,7 +66,7 @@ describe("machines and their stores under failure", () => {
     assert.equal((await machines.open(ghost, "GHOST", "load")).kind, "opened");
   });
 
-  it("another device's store, or one that no key unseals, is foreign and stays unchanged", async (t) => {
+  it("another device's store, or one that no key opens, is foreign and left as it is", async (t) => {
     const scene = await machinesScene(t);
     const ghost = GHOST as GhostMxid;
     const first = scene.start().machines;
@@ -86,7 +79,7 @@ describe("machines and their stores under failure", () => {
     assert.deepEqual(await first.outgoing(ghost).then((requests) => requests.length > 0), true);
   });
 
-  it("a store is foreign when its records were encrypted with another store's key", async (t) => {
+  it("a store's records that another store's key sealed are foreign", async (t) => {
     const scene = await machinesScene(t);
     const { machines } = scene.start();
     const ghosts = [GHOST, OTHER_GHOST] as GhostMxid[];
@@ -100,7 +93,7 @@ describe("machines and their stores under failure", () => {
     assert.deepEqual(await machines.open(GHOST as GhostMxid, "GHOST", "load"), { kind: "foreign" });
   });
 
-  it("a new first key seals the store from the next opening on", async (t) => {
+  it("a new first line of the key file seals the store from the next opening on", async (t) => {
     const scene = await machinesScene(t);
     const ghost = GHOST as GhostMxid;
     const old = scene.start();
@@ -113,7 +106,7 @@ describe("machines and their stores under failure", () => {
     assert.deepEqual(await newOnly.machines.open(ghost, "GHOST", "load"), made);
   });
 
-  it("opening a store shuts out its earlier holder, whose writes are refused from then on", async (t) => {
+  it("who opens a store shuts out whoever had it, and nothing of theirs is written any more", async (t) => {
     const scene = await machinesScene(t);
     const old = await pair(scene);
     const lostSession = await newSession(old, "who reads this?");
@@ -130,7 +123,7 @@ describe("machines and their stores under failure", () => {
     assert.equal((await next.decrypt(now.ghost, lostSession)).kind, "decrypted");
   });
 
-  it("received keys are durable when connections break", async (t) => {
+  it("connections that break cost nothing: what was received is durable all the same", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice } = await pair(scene);
     const said: EncryptedRoomEvent[] = [];
@@ -146,7 +139,7 @@ describe("machines and their stores under failure", () => {
       assert.equal((await ghost.machines.decrypt(ghost.ghost, event)).kind, "decrypted");
   });
 
-  it("receiving rejects when the database cannot commit, and the machine goes on from its store", async (t) => {
+  it("a database that cannot commit rejects what was received, and the machine goes on from its store", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice, server, lost } = await pair(scene);
     const said = await newSession({ alice }, "not now");
@@ -189,7 +182,7 @@ describe("machines and their stores under failure", () => {
     assert.deepEqual(lost, []);
   });
 
-  it("an event that ends its thread each time is given up, and none of those that were decrypted beside it", async (t) => {
+  it("an event that ends its thread each time is given up, and none of those that were there with it", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice, machines } = await pair(scene, { threadEntry: PANICKING });
     const said = [await newSession({ alice }, "one"), await newSession({ alice }, "two")];
@@ -203,7 +196,7 @@ describe("machines and their stores under failure", () => {
     assert.deepEqual(last, ["refused", "decrypted", "decrypted"]);
   });
 
-  it("a to-device message on which the library panics is skipped, and those beside it are taken in", async (t) => {
+  it("a to-device message that the library panics on is passed over, and those beside it are taken", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice, server } = await pair(scene, { threadEntry: PANICKING });
     const said = [await newSession({ alice }, "one"), await newSession({ alice }, "two")];
@@ -219,7 +212,7 @@ describe("machines and their stores under failure", () => {
       assert.equal((await ghost.machines.decrypt(ghost.ghost, event)).kind, "decrypted");
   });
 
-  it("messages that cannot be parsed are skipped alone", async (t) => {
+  it("messages that cannot even be read are passed over alone", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice, server } = await pair(scene);
     const said = await newSession({ alice }, "between");
@@ -236,7 +229,7 @@ describe("machines and their stores under failure", () => {
     assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "decrypted");
   });
 
-  it("the store holds no name of a room, a session or a key in plain text [AUD-2]", async (t) => {
+  it("the store holds no name of a room, a session or a key in the clear [AUD-2]", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice } = await pair(scene);
     const said = await newSession({ alice }, "canary");

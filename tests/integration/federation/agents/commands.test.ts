@@ -2,12 +2,12 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { systemClock } from "../../../../src/domain/clock.ts";
-import { cardKey, FRESH, removedPartner } from "../../../support/readmission.ts";
-import { ROOT, run, temporaryFolder } from "../../../support/temporary.ts";
+import { cardKey } from "../../../support/identities.ts";
+import { FRESH, removedPartner } from "../../../support/readmission.ts";
+import { runCli, temporaryFolder } from "../../../support/temporary.ts";
 
 /** A deployment without bridge and gateway, whose homeserver is down and whose partner was removed. */
 async function deployment(t: TestContext) {
@@ -30,8 +30,7 @@ async function deployment(t: TestContext) {
     },
   });
   writeFileSync(config, text);
-  const drawbridge = (...args: readonly string[]) =>
-    run(process.execPath, [join(ROOT, "src/cli/main.ts"), ...args, "--config", config]);
+  const drawbridge = (...args: readonly string[]) => runCli([...args, "--config", config]);
   return { directory, repository, drawbridge };
 }
 

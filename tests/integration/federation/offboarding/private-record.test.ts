@@ -7,8 +7,8 @@ import { parse, stringify } from "yaml";
 import { valueAt } from "../../../../src/federation/offboarding/private-record/check.ts";
 import { RECORD_FIELDS } from "../../../../src/federation/offboarding/private-record/schema.ts";
 import { controlRepository } from "../../../support/control-repository.ts";
-import { COMPLETE_RECORD } from "../../../support/sample-files.ts";
-import { ROOT, run, temporaryFolder, writeFile } from "../../../support/temporary.ts";
+import { COMPLETE_RECORD } from "../../../support/private-record.ts";
+import { runCli, temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 async function deployment(t: TestContext) {
   const directory = temporaryFolder(t);
@@ -27,8 +27,7 @@ async function deployment(t: TestContext) {
   writeFile(join(directory, "token"), "token", 0o600);
   mkdirSync(join(directory, "private"), { mode: 0o700 });
   const record = join(directory, "private", "record.yaml");
-  const drawbridge = (...args: string[]) =>
-    run(process.execPath, [join(ROOT, "src/cli/main.ts"), "offboarding", ...args, "--record", record]);
+  const drawbridge = (...args: string[]) => runCli(["offboarding", ...args, "--record", record]);
   const open = (...args: string[]) => drawbridge("open", "lighthouse", "--config", config, ...args);
   return { record, drawbridge, open };
 }
