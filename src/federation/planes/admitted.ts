@@ -16,16 +16,6 @@ export function admittedServers(registry: Registry, plane: PlaneName): readonly 
   return [registry.organisation.serverName, ...servers].sort();
 }
 
-/** Renders once a registry: what both targets hold is made for the first and kept for the second. */
-export function oncePerRegistry<Value>(render: (registry: Registry) => Value): (registry: Registry) => Value {
-  const rendered = new WeakMap<Registry, { readonly value: Value }>();
-  return (registry) => {
-    const known = rendered.get(registry) ?? { value: render(registry) };
-    rendered.set(registry, known);
-    return known.value;
-  };
-}
-
 /**
  * Checks that a list holds exactly those whom the registry admits to a plane.
  * @throws DrawbridgeError `head_refused` naming the first server that is missing or too many

@@ -29,12 +29,16 @@ export function metadata({ organisation }: Registry, name: string, plane: string
   };
 }
 
-/** A file with one ConfigMap of whole files. @param path below `kubernetes/`; its folder is the plane */
+/**
+ * A file with one ConfigMap of whole files.
+ * @param path below `kubernetes/`; its folder is the plane
+ * @param files by the name that the program reads
+ */
 export function configMapFile(
   registry: Registry,
   path: string,
   name: string,
-  files: Readonly<Record<string, string>>,
+  files: Readonly<Record<string, string | undefined>>,
 ): RenderedFiles {
   const plane = path.slice(0, path.indexOf("/"));
   const resource = {

@@ -19,11 +19,10 @@ export type RenderedFiles = ReadonlyMap<string, string>;
 
 /** The pure half: what the registry means for this plane. */
 export interface PlaneRender {
-  readonly name: PlaneName;
   /** Files of the one-machine target. */
   render(registry: Registry): RenderedFiles;
-  /** Kubernetes resources; empty where the plane has none. */
-  renderKubernetes(registry: Registry): RenderedFiles;
+  /** Kubernetes resources; empty where the plane has none. @param files what `render` returns */
+  renderKubernetes(registry: Registry, files: RenderedFiles): RenderedFiles;
 }
 
 /** What one revision wants of a plane. */

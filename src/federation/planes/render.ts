@@ -23,8 +23,9 @@ export function renderAll(registry: Registry): ReadonlyMap<string, string> {
   const files = new Map<string, string>();
   for (const plane of PLANE_NAMES) {
     const { render, renderKubernetes } = PLANE_RENDERS[plane];
-    for (const [path, text] of render(registry)) files.set(`rendered/${path}`, text);
-    for (const [path, text] of renderKubernetes(registry)) files.set(`kubernetes/${path}`, text);
+    const rendered = render(registry);
+    for (const [path, text] of rendered) files.set(`rendered/${path}`, text);
+    for (const [path, text] of renderKubernetes(registry, rendered)) files.set(`kubernetes/${path}`, text);
   }
   return files;
 }

@@ -1,27 +1,27 @@
 // Plane 3 as a file: policy.json for the border module inside the homeserver.
 // Invariant: the own server is always in it; the module denies everybody otherwise.
 import type { PolicyFile } from "../../../rendered-files/border-policy.ts";
-import { admittedServers, oncePerRegistry } from "../admitted.ts";
+import type { Registry } from "../../registry/partner.ts";
+import { admittedServers } from "../admitted.ts";
 import { jsonFile } from "../emit-yaml.ts";
 import { configMapFile } from "../kubernetes.ts";
 import type { PlaneRender } from "../plane.ts";
 
 export const BORDER_POLICY = "border/policy.json";
 
-const policyOf = oncePerRegistry((registry): string => {
+function policyOf(registry: Registry): string {
   const policy: PolicyFile = {
     allowed_servers: [...admittedServers(registry, "border")],
     ...(registry.organisation.border.inviteRule === "deny_all" ? { invite_rule: "deny_all" } : {}),
   };
   return jsonFile(policy);
-});
+}
 
 export const borderRender: PlaneRender = {
-  name: "border",
   render: (registry) => new Map([[BORDER_POLICY, policyOf(registry)]]),
   // Mounted as a folder, not by subPath: the kubelet then replaces it by renaming a link, which the module follows.
-  renderKubernetes: (registry) =>
+  renderKubernetes: (registry, files) =>
     configMapFile(registry, "border/policy.yaml", "drawbridge-policy", {
-      "policy.json": policyOf(registry),
+      "policy.json": files.get(BORDER_POLICY),
     }),
 };

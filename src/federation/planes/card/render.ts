@@ -7,17 +7,24 @@ import type { PublicationFile } from "../../../rendered-files/gateway-files.ts";
 import { serverOfSender } from "../../registry/cross-checks.ts";
 import type { OfferedAgent } from "../../registry/organisation.ts";
 import type { Partner, Registry } from "../../registry/partner.ts";
-import { admittedServers, oncePerRegistry, openPartners } from "../admitted.ts";
+import { admittedServers, openPartners } from "../admitted.ts";
 import { jsonFile, type Plain, yamlFile } from "../emit-yaml.ts";
-import type { PlaneRender } from "../plane.ts";
-import { cardKubernetes } from "./kubernetes.ts";
+import {
+  configMapFile,
+  exactRule,
+  httpRoute,
+  type Resource,
+  resourceFile,
+  resourceName,
+  upstreamBackend,
+} from "../kubernetes.ts";
+import type { PlaneRender, RenderedFiles } from "../plane.ts";
 
 export const CARD_AGENTS = "card/agents.yaml";
 export const CARD_PUBLICATION = "card/publication.yaml";
 export const CARD_KEYS = "card/card-keys.json";
 
 export const cardRender: PlaneRender = {
-  name: "card",
   render(registry) {
     return new Map([
       [CARD_AGENTS, agentsOf(registry)],
@@ -25,15 +32,10 @@ export const cardRender: PlaneRender = {
       [CARD_KEYS, keysOf(registry)],
     ]);
   },
-  renderKubernetes: (registry) =>
-    cardKubernetes(registry, {
-      agents: agentsOf(registry),
-      keys: keysOf(registry),
-      published: publishedAgents(registry),
-    }),
+  renderKubernetes: cardKubernetes,
 };
 
-const agentsOf = oncePerRegistry((registry): string => {
+function agentsOf(registry: Registry): string {
   const own = registry.organisation.serverName;
   const admitted = admittedServers(registry, "card");
   const among = new Set(admitted);
@@ -54,7 +56,7 @@ const agentsOf = oncePerRegistry((registry): string => {
     keyof AgentsFile,
     Plain
   >);
-});
+}
 
 /** An entry as the bridge's schema takes it: durations written out, nobody in a list who is not admitted. */
 function entryOf(
@@ -78,7 +80,7 @@ function entryOf(
 }
 
 /** Agents whose card is public, by name. */
-const publishedAgents = oncePerRegistry((registry): readonly (readonly [string, OfferedAgent])[] => {
+function publishedAgents(registry: Registry): readonly (readonly [string, OfferedAgent])[] {
   const consumed = new Set(
     openPartners(registry, "card").flatMap(({ partner }) => partner.gateway?.invokes ?? []),
   );
@@ -87,7 +89,7 @@ const publishedAgents = oncePerRegistry((registry): readonly (readonly [string, 
       ([name, { publish }]) => publish === "always" || (publish === "while_consumed" && consumed.has(name)),
     )
     .sort(([a], [b]) => (a < b ? -1 : 1));
-});
+}
 
 function publicationOf(registry: Registry): string {
   const cards: PublicationFile["cards"] = Object.fromEntries(
@@ -100,7 +102,7 @@ function publicationOf(registry: Registry): string {
 }
 
 /** A JWK Set (RFC 7517) an agent: what partners compare their pins with. */
-const keysOf = oncePerRegistry((registry): string => {
+function keysOf(registry: Registry): string {
   const agents = Object.entries(registry.organisation.agents)
     .filter(([, { cardKeys }]) => cardKeys.length > 0)
     .sort(([a], [b]) => (a < b ? -1 : 1))
@@ -109,4 +111,33 @@ const keysOf = oncePerRegistry((registry): string => {
       { keys: cardKeys.map(({ keyId, jwk }) => ({ ...jwk, kid: keyId })) },
     ]);
   return jsonFile({ agents: Object.fromEntries(agents) });
-});
+}
+
+/** A GET route for each public card, and ConfigMaps for the bridge and the public keys. */
+function cardKubernetes(registry: Registry, files: RenderedFiles): RenderedFiles {
+  const routes = publishedAgents(registry).flatMap(
+    ([agent, { upstream, upstreamCardPath, cardPath }]): Resource[] => {
+      const name = resourceName("card", agent);
+      const rule = {
+        method: "GET",
+        path: cardPath,
+        rewrite: upstreamCardPath,
+        backend: name,
+        upstream,
+      } as const;
+      return [
+        httpRoute(registry, "card", name, [exactRule(rule)]),
+        ...upstreamBackend(registry, "card", name, upstream),
+      ];
+    },
+  );
+  return new Map([
+    ...configMapFile(registry, "card/agents.yaml", "drawbridge-agents", {
+      "agents.yaml": files.get(CARD_AGENTS),
+    }),
+    ...configMapFile(registry, "card/card-keys.yaml", "drawbridge-card-keys", {
+      "card-keys.json": files.get(CARD_KEYS),
+    }),
+    ...resourceFile(registry, "card/routes.yaml", routes),
+  ]);
+}

@@ -3,7 +3,8 @@
 // its plane is open; an agent without clients is not there at all.
 import type { Quota } from "../../../rendered-files/gateway-files.ts";
 import type { OfferedAgent } from "../../registry/organisation.ts";
-import { oncePerRegistry, openPartners } from "../admitted.ts";
+import type { Registry } from "../../registry/partner.ts";
+import { openPartners } from "../admitted.ts";
 
 export interface InvocableAgent {
   readonly name: string;
@@ -19,7 +20,7 @@ export interface Invocation {
   readonly quotas: readonly (readonly [clientId: string, quota: Quota])[];
 }
 
-export const invocationOf = oncePerRegistry((registry): Invocation => {
+export function invocationOf(registry: Registry): Invocation {
   const { organisation } = registry;
   const callers = [
     ...organisation.clients.filter(({ enabled }) => enabled),
@@ -47,4 +48,4 @@ export const invocationOf = oncePerRegistry((registry): Invocation => {
       .flatMap(({ clientId, quota }) => (quota === undefined ? [] : [[clientId, quota] as const]))
       .sort(([a], [b]) => (a < b ? -1 : 1)),
   };
-});
+}

@@ -14,7 +14,6 @@ export const GATEWAY_INVOCATION = "gateway/invocation.yaml";
 export const GATEWAY_CLIENTS = "gateway/clients.yaml";
 
 export const gatewayRender: PlaneRender = {
-  name: "gateway",
   render(registry) {
     return new Map([
       [GATEWAY_INVOCATION, invocationFile(registry)],

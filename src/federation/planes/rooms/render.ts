@@ -39,7 +39,6 @@ function intentOf(registry: Registry): string {
 }
 
 export const roomsRender: PlaneRender = {
-  name: "rooms",
   render: (registry) => new Map([[ROOMS_INTENT, intentOf(registry)]]),
   // The reconciler reads the intent from the repository; no program of a cluster mounts it.
   renderKubernetes: () => new Map(),

@@ -2,14 +2,15 @@
 // Invariant: containment never changes it, so that it never costs a restart at night.
 import { z } from "zod";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
-import { admittedServers, oncePerRegistry, openPartners } from "../admitted.ts";
+import type { Registry } from "../../registry/partner.ts";
+import { admittedServers, openPartners } from "../admitted.ts";
 import { yamlFile } from "../emit-yaml.ts";
 import { configMapFile } from "../kubernetes.ts";
 import { type DesiredPlane, type PlaneRender, renderedText } from "../plane.ts";
 
 export const TRANSPORT_INCLUDE = "transport/homeserver.yaml";
 
-const includeOf = oncePerRegistry((registry): string => {
+function includeOf(registry: Registry): string {
   const open = openPartners(registry, "transport").map(({ partner }) => partner);
   const admitted = new Set(open.map(({ serverName }) => serverName));
   const partners = new Set(registry.partners.map(({ partner }) => partner.serverName));
@@ -26,15 +27,14 @@ const includeOf = oncePerRegistry((registry): string => {
     trusted_key_servers: [...trusted].sort().map((server) => ({ server_name: server })),
     suppress_key_server_warning: true,
   });
-});
+}
 
 export const transportRender: PlaneRender = {
-  name: "transport",
   render: (registry) => new Map([[TRANSPORT_INCLUDE, includeOf(registry)]]),
   // Mounted beside homeserver.yaml.
-  renderKubernetes: (registry) =>
+  renderKubernetes: (registry, files) =>
     configMapFile(registry, "transport/homeserver.yaml", "drawbridge-homeserver", {
-      "homeserver.yaml": includeOf(registry),
+      "homeserver.yaml": files.get(TRANSPORT_INCLUDE),
     }),
 };
 
