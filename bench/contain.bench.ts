@@ -9,8 +9,8 @@ import { Repository } from "../src/federation/repository/repository.ts";
 import { StateFolder } from "../src/federation/state/folder.ts";
 import { PartnerCache } from "../src/federation/state/partner-cache.ts";
 import { rendered } from "../tests/support/control-repository.ts";
-import { registryFiles } from "../tests/support/registry-folder.ts";
 import { AUTHOR, operatorGit } from "../tests/support/repository.ts";
+import { registryFiles } from "../tests/support/sample-files.ts";
 import type { Bench, BenchContext, BenchRow } from "./bench.ts";
 import { median, ms, processorMs } from "./support/measure.ts";
 

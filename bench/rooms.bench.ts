@@ -3,7 +3,7 @@
 import type { RoomId } from "../src/domain/identifiers.ts";
 import { serverAcl } from "../src/federation/planes/rooms/acl.ts";
 import { mapConcurrent } from "../src/runtime/concurrency.ts";
-import { type RoomsScene, roomsScene } from "../tests/support/rooms-scene.ts";
+import { type RoomsScene, roomsScene } from "../tests/support/rooms-deployment.ts";
 import type { Bench, BenchContext, BenchRow } from "./bench.ts";
 
 const ROOMS = 100;

@@ -11,7 +11,7 @@ import { createLedgerPool } from "../../src/bridge/ledger/postgres.ts";
 import { createMetrics, intakeMetrics } from "../../src/bridge/metrics.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { ServerName } from "../../src/domain/identifiers.ts";
-import { namedTarget } from "../../tests/support/agents-yaml.ts";
+import { namedTarget } from "../../tests/support/agents.ts";
 
 const pool = createLedgerPool({ connectionString: process.argv[2] ?? "", max: 4 });
 const namespace = createNamespace({

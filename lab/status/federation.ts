@@ -10,7 +10,7 @@ import { RegistryError } from "../../src/federation/registry/problems.ts";
 import { Repository, type Revision } from "../../src/federation/repository/repository.ts";
 import { StateFolder } from "../../src/federation/state/folder.ts";
 import { PartnerCache } from "../../src/federation/state/partner-cache.ts";
-import { readHead, readPlane } from "../../src/federation/state/records.ts";
+import { readHead, readPlane } from "../../src/federation/state/plane-records.ts";
 import { BRANCH } from "../configuration/control-repository.ts";
 import { vantagesOf } from "../configuration/federation.ts";
 import { homeserverEndpoints } from "../endpoints.ts";

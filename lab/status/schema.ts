@@ -3,7 +3,7 @@
 // access tokens and database URLs: they are the lab's own, made for it and good for nothing else.
 import { z } from "zod";
 import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
-import { OutcomeName } from "../../src/federation/state/records.ts";
+import { OutcomeName } from "../../src/federation/state/plane-records.ts";
 import { ORGANISATION_NAMES } from "../organisations.ts";
 import { SeededUser } from "../seed/seed-file.ts";
 import { UNIT_STATES } from "../supervisor/client.ts";

@@ -1,5 +1,5 @@
-// Taking connections where the configuration says. Invariants: a port that is taken is an error with its hint;
-// whether it can be had is found out before another bridge is asked to hand over, unless that other one holds it.
+// Listening on the configured addresses. Invariants: a port in use is an error with a hint; whether it is free is
+// checked before another bridge is requested to hand over, unless that bridge uses it.
 import { createServer } from "node:net";
 import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";

@@ -3,7 +3,7 @@
 // acknowledged transaction is durable at every moment.
 import { resolve } from "node:path";
 import { readSecret } from "../runtime/secrets.ts";
-import { openAgentDirectory } from "./agents/directory.ts";
+import { WatchedAgentDirectory } from "./agents/directory.ts";
 import type { BridgeOptions } from "./context.ts";
 import { migrateWhenReachable, openDatabase } from "./database.ts";
 import { type Candidacy, Leadership } from "./leadership.ts";
@@ -29,7 +29,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     keys: ContentKeys.parse(secret(config.contentKeys)),
   };
   const metrics = createMetrics();
-  const agents = openAgentDirectory({
+  const agents = new WatchedAgentDirectory({
     file: resolve(config.directory, config.agentsFile),
     serverName: config.homeserver.serverName,
     ghostPrefix: config.appservice.ghostPrefix,

@@ -67,10 +67,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
   const base = createBase(options, context);
   const { ledger, homeserver, ghosts } = base;
   const wakeups = new Wakeups();
-  const observe = intakeEnvelopeMetrics(metrics, {
-    derived: (admitted) => wakeups.admitted(admitted),
-    expired: () => wakeups.ended(),
-  });
+  const observe = intakeEnvelopeMetrics(metrics, { derived: wakeups.admitted, expired: wakeups.ended });
   const encryption = createEncryption({ ...options, ...base, agents, database, metrics, observe });
   const sending = { homeserver, ghosts, clock, encryptEvent: encryption?.encryptEvent };
   const audit = new AuditExporter({
@@ -87,7 +84,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     log,
     onChange: (decision) => {
       metrics.trustChanges.inc({ trust: decision });
-      wakeups.trustChanged();
+      wakeups.wake("audit");
     },
   });
   const profiles = new ProfileSync({
@@ -107,7 +104,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     directory: agents,
     trust,
     sending: { ...sending, encryptEvent: encryption?.encryptEvent ?? plainRoomsOnly(ledger.memberships) },
-    metrics: delegationMetrics(metrics, () => wakeups.ended()),
+    metrics: delegationMetrics(metrics, wakeups.ended),
   });
   // In the other modes nobody looks for keys any more, and what still waits for some is ended here.
   const expiry = readsEncrypted ? [] : [createIntakeEnvelopeExpiry({ ledger, clock, log, observe })];
@@ -177,7 +174,7 @@ function createIntake(
     catchup.handled(events.map(({ event }) => event));
     wakeups.admitted(transaction);
     encryption?.redacted(redactedIn(events).map(({ event }) => event));
-    if (transaction.roomStateChanged) wakeups.roomStateChanged();
+    if (transaction.roomStateChanged) wakeups.wake("notices", "memberships");
   };
   const catchup: Catchup = new Catchup({
     homeserver: parts.homeserverOptions,
@@ -192,7 +189,7 @@ function createIntake(
     },
     catchupRoomState: async (ghost, inRooms) => {
       await ledger.memberships.catchupRoomState(ghost, inRooms, clock.now());
-      wakeups.membershipsDue();
+      wakeups.wake("memberships");
     },
     rooms: config.catchup.rooms,
     ...(encryption !== undefined && { catchup: encryption.catchup }),

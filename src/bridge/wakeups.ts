@@ -7,46 +7,34 @@ interface Wakeable {
   wake(): void;
 }
 
-export interface WokenParts {
-  readonly delegations: Pick<DelegationWorker, "wake" | "cancel">;
+interface Parts {
   readonly notices: Wakeable;
   readonly memberships: Wakeable;
   readonly audit: Wakeable;
-  readonly envelopes: Wakeable | undefined;
 }
 
 export class Wakeups {
-  parts: WokenParts | undefined;
+  parts:
+    | (Parts & {
+        readonly delegations: Pick<DelegationWorker, "wake" | "cancel">;
+        readonly envelopes: Wakeable | undefined;
+      })
+    | undefined;
 
-  /** Intake, or a derivation, committed. */
-  admitted(admitted: Admitted): void {
+  /** Intake, or the derivation of an intake envelope, committed. */
+  readonly admitted = (admitted: Admitted): void => {
     const { parts } = this;
     if (admitted.admitted > 0) parts?.delegations.wake();
-    if (admitted.denied > 0) parts?.audit.wake();
-    if (admitted.notices > 0) parts?.notices.wake();
+    if (admitted.denied > 0) this.wake("audit");
+    if (admitted.notices > 0) this.wake("notices");
     if (admitted.envelopes > 0) parts?.envelopes?.wake();
     for (const delegationId of admitted.canceled) parts?.delegations.cancel(delegationId);
-  }
+  };
 
   /** A delegation, or an intake envelope, ended: there is an audit record, and there may be a notice. */
-  ended(): void {
-    this.parts?.audit.wake();
-    this.parts?.notices.wake();
-  }
+  readonly ended = (): void => this.wake("audit", "notices");
 
-  /** The trust in an agent's card changed: there is an audit record. */
-  trustChanged(): void {
-    this.parts?.audit.wake();
-  }
-
-  /** A room's state changed: ghosts may have something to do there, or something to say. */
-  roomStateChanged(): void {
-    this.parts?.notices.wake();
-    this.parts?.memberships.wake();
-  }
-
-  /** Ghosts' rooms are to be read again. */
-  membershipsDue(): void {
-    this.parts?.memberships.wake();
+  wake(...names: readonly (keyof Parts)[]): void {
+    for (const name of names) this.parts?.[name].wake();
   }
 }

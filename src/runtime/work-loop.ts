@@ -4,6 +4,7 @@
 // - a round that throws is reported and retried after a back-off; it never ends the loop or spins it;
 // - drain() resolves when the round in flight has ended, and no round starts after it.
 import type { Clock } from "../domain/clock.ts";
+import { backoffMs } from "./backoff.ts";
 
 export interface WorkLoopOptions {
   readonly clock: Clock;
@@ -15,14 +16,14 @@ export interface WorkLoopOptions {
   /** Told of a round that threw. */
   readonly onError: (error: unknown) => void;
   readonly pollIntervalMs?: number;
-  /** The longest wait after rounds that threw, one after another; doubling from the poll interval. */
-  readonly errorBackoffMsMax?: number;
 }
+
+/** The longest wait after rounds that threw, one after another. */
+const ERROR_WAIT_MS_MAX = 30_000;
 
 export class WorkLoop {
   readonly #options: WorkLoopOptions;
   readonly #pollIntervalMs: number;
-  readonly #errorBackoffMsMax: number;
   readonly #draining = new AbortController();
   #woken = false;
   #interrupt: (() => void) | undefined;
@@ -31,7 +32,6 @@ export class WorkLoop {
   constructor(options: WorkLoopOptions) {
     this.#options = options;
     this.#pollIntervalMs = options.pollIntervalMs ?? 1_000;
-    this.#errorBackoffMsMax = options.errorBackoffMsMax ?? 30_000;
   }
 
   /** Starts the loop; a second call does nothing. */
@@ -65,10 +65,8 @@ export class WorkLoop {
         this.#options.onError(error);
       }
       if (more) continue;
-      const delayMs =
-        failures === 0
-          ? this.#pollIntervalMs
-          : Math.min(this.#pollIntervalMs * 2 ** Math.min(failures - 1, 16), this.#errorBackoffMsMax);
+      const backoff = { firstMs: this.#pollIntervalMs, maxMs: ERROR_WAIT_MS_MAX };
+      const delayMs = failures === 0 ? this.#pollIntervalMs : backoffMs(backoff, failures - 1);
       await this.#wait(delayMs, failures > 0);
     }
   }

@@ -10,18 +10,14 @@ import { applyPlanes } from "../../src/federation/containment/apply-planes.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
-import { readPlane } from "../../src/federation/state/records.ts";
+import { readPlane } from "../../src/federation/state/plane-records.ts";
 import { controlRepository, openControl } from "../support/control-repository.ts";
 import { killsOf, runUntilKilled } from "../support/kills.ts";
 import { operatorGit } from "../support/repository.ts";
 import { temporaryFolder } from "../support/temporary.ts";
 
 const contain = (directory: string, killAfterMs?: number) =>
-  runUntilKilled(
-    "containment-process.ts",
-    [directory, join(directory, "control"), "lighthouse"],
-    killAfterMs,
-  );
+  runUntilKilled(["containment", directory, "lighthouse"], killAfterMs);
 
 /** How far a killed one came, by what it left. */
 async function progressOf(directory: string, before: string): Promise<string> {

@@ -12,19 +12,18 @@ import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { thumbprintOf } from "../../src/federation/registry/retired.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
-import { identitiesIn } from "../support/identities.ts";
 import { runUntilKilled } from "../support/kills.ts";
-import { removedPartner, SERVER } from "../support/readmission.ts";
+import { identitiesIn, removedPartner, SERVER } from "../support/readmission.ts";
 import { operatorGit } from "../support/repository.ts";
 import { temporaryFolder } from "../support/temporary.ts";
 
-const run = (program: string, directory: string, killAfterMs?: number) =>
-  runUntilKilled(program, [directory], killAfterMs);
+const run = (procedure: string, directory: string, killAfterMs?: number) =>
+  runUntilKilled([procedure, directory], killAfterMs);
 
 /** Kills it `kills` times over its whole length, and has it end. */
 async function killOver(
   t: TestContext,
-  program: string,
+  procedure: string,
   directory: string,
   kills: number,
   check: (directory: string) => Promise<void>,
@@ -34,17 +33,17 @@ async function killOver(
     cpSync(directory, folder, { recursive: true, preserveTimestamps: true });
     return folder;
   };
-  const whole = await run(program, copy("whole"));
+  const whole = await run(procedure, copy("whole"));
   assert.equal(whole.stdout, "begun\ndone\n");
   let killed = 0;
   // A machine that is busy with something else is slower at times: kills are spread over the shortest run.
   let lengthMs = whole.durationMs;
   for (let n = 0; n < kills; n++) {
     const folder = copy(`kill ${n}`);
-    const first = await run(program, folder, (lengthMs * (n + Math.random())) / kills);
+    const first = await run(procedure, folder, (lengthMs * (n + Math.random())) / kills);
     if (first.killed) killed++;
     else lengthMs = Math.min(lengthMs, first.durationMs);
-    assert.equal((await run(program, folder)).stdout, "begun\ndone\n", basename(folder));
+    assert.equal((await run(procedure, folder)).stdout, "begun\ndone\n", basename(folder));
     await check(folder);
     rmSync(folder, { recursive: true, force: true });
   }
@@ -56,7 +55,7 @@ describe("identity changes killed at random instants", () => {
   it("a re-admission ends complete, with one commit per step, however often it is killed [RDM-1]", async (t) => {
     const directory = join(temporaryFolder(t), "start");
     const before = await (await removedPartner(directory, systemClock)).requireHead();
-    await killOver(t, "readmission-process.ts", directory, 5, async (folder) => {
+    await killOver(t, "readmission", directory, 5, async (folder) => {
       const repository = await Repository.open(join(folder, "control"), "main");
       const subjects = operatorGit(repository.path, "log", "--reverse", "--format=%s", `${before}..main`);
       assert.deepEqual(subjects.split("\n"), [
@@ -75,7 +74,7 @@ describe("identity changes killed at random instants", () => {
     const directory = join(temporaryFolder(t), "start");
     const { repository: origin, own } = await identitiesIn(directory);
     const before = await origin.requireHead();
-    await killOver(t, "rotation-process.ts", directory, 5, async (folder) => {
+    await killOver(t, "rotation", directory, 5, async (folder) => {
       const repository = await Repository.open(join(folder, "control"), "main");
       assert.equal(operatorGit(repository.path, "rev-list", "--count", `${before}..main`), "1");
       const registry = loadRegistry(await repository.read(await repository.requireHead(), ["registry"]));

@@ -8,8 +8,7 @@ import fc from "fast-check";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import { A, B, makeParties, openRunAt, openSide, type Side } from "../support/offboarding.ts";
-import { assertOneEnd } from "../support/offboarding-end.ts";
-import { driveToEnd, type Step, stepAt, viewAt } from "../support/offboarding-steps.ts";
+import { assertOneEnd, driveToEnd, type Step, stepAt, viewAt } from "../support/offboarding-steps.ts";
 import { temporaryFolder } from "../support/temporary.ts";
 
 class Crash extends Error {}

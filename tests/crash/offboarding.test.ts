@@ -7,15 +7,14 @@ import { describe, it } from "node:test";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import { killsOf, runUntilKilled } from "../support/kills.ts";
 import { A, B, makeParties, openRunAt, openSide } from "../support/offboarding.ts";
-import { assertOneEnd } from "../support/offboarding-end.ts";
-import { viewAt } from "../support/offboarding-steps.ts";
+import { assertOneEnd, viewAt } from "../support/offboarding-steps.ts";
 import { temporaryFolder } from "../support/temporary.ts";
 
 const KILLS_MIN = killsOf(50);
 
 /** Runs both sides, killed after a time if one is given. */
 const drive = (directory: string, killAfterMs?: number) =>
-  runUntilKilled("offboarding-process.ts", [directory], killAfterMs);
+  runUntilKilled(["offboarding", directory], killAfterMs);
 
 describe("removal killed at random instants", () => {
   it("a removal ends in one record with each statement signed once, however often it is killed [OFF-2]", async (t) => {

@@ -4,11 +4,10 @@ import { describe, it } from "node:test";
 import { decodeJwt } from "jose";
 import { systemClock } from "../../src/domain/clock.ts";
 import { agentDouble, endGateway, eventually, testGateway } from "../support/gateway.ts";
-import { AUDIENCE, intentOf } from "../support/issuers/contract.ts";
-import { keycloakIssuer } from "../support/issuers/keycloak.ts";
+import { AUDIENCE, intentOf, keycloakIssuer } from "../support/issuers.ts";
 import { temporaryFolder } from "../support/temporary.ts";
 
-describe("gateway", () => {
+describe("Envoy with Keycloak's tokens", () => {
   it("Envoy takes Keycloak's tokens, and a closed client's last one until it ends [PLN-5]", async (t) => {
     const folder = temporaryFolder(t);
     const issuer = await keycloakIssuer(folder);

@@ -5,8 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { decodeJwt } from "jose";
-import { AUDIENCE, intentOf } from "../support/issuers/contract.ts";
-import { type KeycloakUnderTest, keycloakIssuer } from "../support/issuers/keycloak.ts";
+import { AUDIENCE, intentOf, type KeycloakUnderTest, keycloakIssuer } from "../support/issuers.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "drawbridge test "));
 const CLIENT = { clientId: "org-b-client", secret: { file: "secrets/b" } };
@@ -40,7 +39,7 @@ const claimMapper = {
   config: { "claim.name": "azp", "claim.value": "org-a-client", "access.token.claim": "true" },
 };
 
-describe("keycloak", () => {
+describe("Keycloak as the issuer", () => {
   for (const [what, change] of [
     [
       "a longer token life",
@@ -81,7 +80,7 @@ describe("keycloak", () => {
       },
     ],
   ] as const) {
-    it(`${what}, given to a client by hand, is seen and put right [PLN-5]`, async () => {
+    it(`${what}, given to a client by hand, is drift, and is undone [PLN-5]`, async () => {
       assert.deepEqual((await apply(CLIENT)).failures, []);
       const { status } = await change(`clients/${await idOf(CLIENT.clientId)}`);
       assert.ok(status < 300, `by hand: ${status}`);
@@ -94,7 +93,7 @@ describe("keycloak", () => {
     });
   }
 
-  it("a client that somebody else made is never deleted, and one of the registry's name is taken over", async () => {
+  it("a client that somebody else made is never deleted, and one with a registered name is adopted", async () => {
     await issuer.admin("POST", "clients", {
       clientId: "foreign-client",
       secret: "theirs",

@@ -143,7 +143,7 @@ async function earlyInAMinute(): Promise<void> {
   await eventually("a new minute", () => (systemClock.now() % 60_000 < 45_000 ? true : undefined));
 }
 
-describe("shared limiter", () => {
+describe("shared rate limiter", () => {
   it("two gateways share one quota, and other clients go on [PLN-5]", async () => {
     await earlyInAMinute();
     const statuses: number[] = [];
@@ -172,7 +172,7 @@ describe("shared limiter", () => {
     assert.equal((await call(gateways[0], "changed-client")).status, 429);
   });
 
-  it("a token without azp, or of somebody not admitted, is refused before the limiter is asked [PLN-5]", async () => {
+  it("a token without azp, or of a caller not admitted, is refused before the limiter is consulted [PLN-5]", async () => {
     await end(service);
     for (const gateway of gateways) {
       // The limiter is away: whoever reached it would get 500.
@@ -188,7 +188,7 @@ describe("shared limiter", () => {
     ["service", () => end(service), () => (service = startService())],
     ["Redis", () => end(redis), () => (redis = startRedis())],
   ] as const) {
-    it(`with the limiter's ${what} away nobody passes, and with it back everybody admitted does [PLN-5]`, async () => {
+    it(`nobody passes while the limiter's ${what} is away, and every admitted caller does once it is back [PLN-5]`, async () => {
       await stop();
       for (const gateway of gateways) {
         const begun = systemClock.now();

@@ -15,8 +15,8 @@ import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { planeState } from "../../src/federation/registry/partner.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
 import { evidenceItem } from "../../src/records/format/evidence-item.ts";
-import { registryFiles } from "./registry-folder.ts";
 import { bareRepository, commitOnTop } from "./repository.ts";
+import { registryFiles } from "./sample-files.ts";
 
 export const LIGHTHOUSE = "registry/partners/lighthouse.yaml";
 export const PILOTS = "registry/partners/pilot-station.yaml";

@@ -1,17 +1,23 @@
 // A homeserver of keys and to-device messages, in memory, and people's clients on it: what a ghost's machine talks to in
 // tests. Invariants: as on a homeserver, a one-time key is handed out once, and to-device messages of a device keep their
 // order.
+
+import type { TestContext } from "node:test";
 import {
   RoomId as CryptoRoomId,
   UserId as CryptoUserId,
   DeviceLists,
   type StoreHandle,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
+import { pino } from "pino";
 import { type Call, OlmClient } from "../../lab/encrypting-user/olm-client.ts";
 import type { EncryptedRoomEvent } from "../../src/bridge/crypto/decrypt-event.ts";
-import type { Machines } from "../../src/bridge/crypto/machines.ts";
+import { type LossReason, Machines, type MachinesDependencies } from "../../src/bridge/crypto/machines.ts";
+import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
 import type { OutgoingRequest } from "../../src/bridge/matrix/device-api.ts";
+import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, UserId } from "../../src/domain/identifiers.ts";
+import { type TestDatabase, testDatabase } from "./database.ts";
 
 type Json = Record<string, unknown>;
 type ByDevice = Record<string, Record<string, Json>>;
@@ -291,4 +297,44 @@ export class GhostSide {
       body,
     });
   }
+}
+
+// Machines for a test: on a database of its own, closed before it is dropped.
+
+export const storeKey = (byte: number): string => Buffer.alloc(32, byte).toString("base64");
+
+export interface TestMachines {
+  readonly machines: Machines;
+  readonly lost: { readonly ghost: GhostMxid; readonly why: LossReason }[];
+}
+
+export interface MachinesScene {
+  readonly database: TestDatabase;
+  /** Machines as a process has them; several on one database are several processes. */
+  start(options?: Partial<MachinesDependencies> & { readonly keys?: string }): TestMachines;
+}
+
+export async function machinesScene(t: Pick<TestContext, "after">): Promise<MachinesScene> {
+  const started: Machines[] = [];
+  t.after(() => Promise.all(started.map((machines) => machines.close())));
+  const database = await testDatabase(t);
+  return {
+    database,
+    start: (options = {}) => {
+      const lost: { ghost: GhostMxid; why: LossReason }[] = [];
+      const machines = new Machines({
+        threads: 1,
+        databaseUrl: database.url,
+        storeKeys: ContentKeys.parse(options.keys ?? storeKey(1)),
+        policy: { senderDevices: "allow_all", verifiedIdentities: [] },
+        clock: systemClock,
+        random: systemRandom,
+        log: pino({ level: "silent" }),
+        onLost: (ghost, why) => lost.push({ ghost, why }),
+        ...options,
+      });
+      started.push(machines);
+      return { machines, lost };
+    },
+  };
 }

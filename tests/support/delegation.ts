@@ -20,7 +20,7 @@ import type { PendingSend } from "../../src/bridge/ledger/replies.ts";
 import type { SendResult } from "../../src/bridge/matrix/send.ts";
 import { type AgentCard, MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/agent-card.ts";
 import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
-import { namedTarget } from "./agents-yaml.ts";
+import { namedTarget } from "./agents.ts";
 import { type FaultAgent, type FaultAgentOptions, startFaultAgent } from "./fault-agent.ts";
 import { job, type LedgerFixture, ledgerFixture, room as roomOf, T0 } from "./ledger.ts";
 import { ManualClock } from "./manual-clock.ts";

@@ -1,7 +1,21 @@
-// Forged and odd cards, made place by place from the structure of a correct one: what it says is changed.
+// Forged and odd cards, made place by place from one correct card whose content is changed.
+import { canonicalize } from "../../src/domain/canonical-json.ts";
 import type { Json, JsonObject } from "../../src/domain/json.ts";
-import { bytesOf, signedCard } from "./cards.ts";
-import { CARD, type Forgery, ours, SIGNED } from "./forgery-base.ts";
+import { bytesOf, fullCard, signedCard, signText, testKey } from "./cards.ts";
+
+/** What is wrong with it, and its bytes. */
+export type Forgery = readonly [what: string, card: Uint8Array];
+
+export const ours = await testKey("ours-2026");
+/** Another key, that claims the same key ID. */
+export const attacker = await testKey("ours-2026");
+export const CARD = fullCard();
+export const PAYLOAD = canonicalize(CARD);
+export const SIGNED = signedCard(ours, CARD);
+export const SIGNATURE = signText(ours, PAYLOAD);
+
+/** The correct card with these signatures instead. */
+export const withSignatures = (signatures: unknown): Uint8Array => bytesOf({ ...CARD, signatures });
 
 type Path = readonly (string | number)[];
 

@@ -11,7 +11,7 @@ import {
   SIGNATURE,
   SIGNED,
   withSignatures,
-} from "./forgery-base.ts";
+} from "./forged-content.ts";
 
 const withHeader = (header: unknown, key = ours): Uint8Array =>
   withSignatures([signText(key, PAYLOAD, header)]);

@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { Registry as MetricsRegistry } from "prom-client";
-import { openAgentDirectory } from "../../src/bridge/agents/directory.ts";
+import { WatchedAgentDirectory } from "../../src/bridge/agents/directory.ts";
 import { createObserveServer } from "../../src/bridge/health/health-server.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { ServerName } from "../../src/domain/identifiers.ts";
@@ -17,11 +17,10 @@ import type { DesiredPlane, PlaneRuntime } from "../../src/federation/planes/pla
 import { Organisation } from "../../src/federation/registry/organisation.ts";
 import { Partner, type PartnerEntry } from "../../src/federation/registry/partner.ts";
 import { testKey } from "./cards.ts";
-import { deployment } from "./desired-plane.ts";
 import { type AgentDouble, agentDouble, endGateway, type TestGateway, testGateway } from "./gateway.ts";
-import { AUDIENCE, type IssuerUnderTest } from "./issuers/contract.ts";
-import { declaredIssuer } from "./issuers/declared.ts";
+import { AUDIENCE, declaredIssuer, type IssuerUnderTest } from "./issuers.ts";
 import { recordedLog } from "./recorded-log.ts";
+import { deployment } from "./sample-files.ts";
 import { temporaryFolder } from "./temporary.ts";
 
 export const ORG_B = "org-b.test:8448";
@@ -191,7 +190,7 @@ function readIfThere(file: string): string {
 async function bridgeHealth(t: Pick<TestContext, "after">, file: string): Promise<string> {
   mkdirSync(join(file, ".."), { recursive: true });
   writeFileSync(file, "version: 1\nagents: {}\n");
-  const directory = openAgentDirectory({
+  const directory = new WatchedAgentDirectory({
     file,
     serverName: OWN as ServerName,
     ghostPrefix: "agent_",

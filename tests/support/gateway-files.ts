@@ -1,11 +1,15 @@
 // The two files that say whom a gateway admits, from one value that tests like to write.
+
+import { stringify } from "yaml";
 import type { z } from "zod";
-import type {
+import { type AccessRules, mergeAccessRules } from "../../src/gateway/access-rules.ts";
+import {
   InvocationFile,
-  InvokedAgent,
+  type InvokedAgent,
   PublicationFile,
-  PublishedCard,
+  type PublishedCard,
 } from "../../src/rendered-files/gateway-files.ts";
+import { parseYaml } from "../../src/runtime/load-yaml.ts";
 
 /** An agent with its card and its callers; without `cardPath` its card is not public. */
 export type AgentInput = Omit<z.input<typeof PublishedCard>, "cardPath"> & {
@@ -41,4 +45,18 @@ export function admissionFiles({ agents, quotas }: AdmissionInput): {
       quotas,
     },
   };
+}
+
+/** @throws ConfigError as the gateway would */
+export function testIntent(input: AdmissionInput): AccessRules {
+  const { publication, invocation } = admissionFiles(input);
+  const [cards, callers] = [stringify(publication), stringify(invocation)];
+  return mergeAccessRules(
+    {
+      file: "publication.yaml",
+      text: cards,
+      value: parseYaml(PublicationFile, cards, "publication.yaml"),
+    },
+    { file: "invocation.yaml", text: callers, value: parseYaml(InvocationFile, callers, "invocation.yaml") },
+  );
 }

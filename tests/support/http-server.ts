@@ -1,4 +1,6 @@
-// A small HTTP server on loopback for a test, which says what it answers and counts what it was asked.
+// Small HTTP servers on loopback that answer as a test says: any server, a homeserver with answers that a
+// real one gives only when it is ill, and a token endpoint that counts, refuses and rotates.
+import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { TestContext } from "node:test";
@@ -36,4 +38,137 @@ export function json(body: string | Uint8Array): TestHttpServer["answer"] {
   return (_request, response) => {
     response.writeHead(200, { "content-type": "application/json" }).end(body);
   };
+}
+
+export interface SeenRequest {
+  readonly method: string;
+  readonly path: string;
+  readonly query: URLSearchParams;
+  readonly authorization: string | undefined;
+  readonly body: unknown;
+}
+
+export interface ScriptedAnswer {
+  readonly status?: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** A JSON value, or text that is sent as it is. */
+  readonly body?: unknown;
+}
+
+/** What to answer; `hang` never answers, `reset` closes the connection without a word. */
+export type Script = (request: SeenRequest) => ScriptedAnswer | "hang" | "reset";
+
+export interface ScriptedHomeserver {
+  readonly url: string;
+  readonly seen: readonly SeenRequest[];
+  script: Script;
+  /** Closes all connections, requests that hang included, as the end of its process does. */
+  dropConnections(): void;
+}
+
+/** Answers every setting-up request of a ghost, so that a script need only name what it is about. */
+export const WELL: Script = ({ path }) =>
+  path.includes("/send/") ? { body: { event_id: "$sent" } } : { body: {} };
+
+export async function scriptedHomeserver(t: TestContext, script: Script = WELL): Promise<ScriptedHomeserver> {
+  const seen: SeenRequest[] = [];
+  const made = { url: "", seen, script, dropConnections: () => server.closeAllConnections() };
+  const server = createServer((request, response) => {
+    void answer(request, response).catch(() => response.destroy());
+  });
+  const answer = async (request: IncomingMessage, response: ServerResponse) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const url = new URL(request.url ?? "/", "http://homeserver");
+    const text = Buffer.concat(chunks).toString();
+    const one: SeenRequest = {
+      method: request.method ?? "",
+      path: decodeURIComponent(url.pathname),
+      query: url.searchParams,
+      authorization: request.headers.authorization,
+      body: text === "" ? undefined : JSON.parse(text),
+    };
+    seen.push(one);
+    const scripted = made.script(one);
+    if (scripted === "hang") return;
+    if (scripted === "reset") {
+      request.socket.destroy();
+      return;
+    }
+    response.writeHead(scripted.status ?? 200, { "content-type": "application/json", ...scripted.headers });
+    response.end(typeof scripted.body === "string" ? scripted.body : JSON.stringify(scripted.body ?? {}));
+  };
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  made.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  t.after(async () => {
+    server.closeAllConnections();
+    server.close();
+    await once(server, "close");
+  });
+  return made;
+}
+
+export interface TestIssuer {
+  readonly tokenEndpoint: string;
+  /** Every request: what the client said. */
+  readonly requests: { readonly clientId: string; readonly secret: string; readonly form: URLSearchParams }[];
+  readonly issued: string[];
+  secret: string;
+  expiresIn: number | undefined;
+  /** Answered instead of a token, while set. */
+  answer:
+    | { readonly status: number; readonly body: string; readonly headers?: Record<string, string> }
+    | undefined;
+  /** Awaited before an answer is given. */
+  gate: Promise<void>;
+}
+
+export async function startTestIssuer(t: TestContext): Promise<TestIssuer> {
+  const server = createServer(async (request, response) => {
+    let text = "";
+    for await (const chunk of request) text += String(chunk);
+    const [id = "", secret = ""] = Buffer.from(
+      (request.headers.authorization ?? "").replace("Basic ", ""),
+      "base64",
+    )
+      .toString("utf8")
+      .split(":")
+      .map((half) => decodeURIComponent(half.replaceAll("+", " ")));
+    issuer.requests.push({ clientId: id, secret, form: new URLSearchParams(text) });
+    await issuer.gate;
+    const json = { "content-type": "application/json" };
+    if (issuer.answer !== undefined) {
+      response.writeHead(issuer.answer.status, { ...json, ...issuer.answer.headers });
+      response.end(issuer.answer.body);
+    } else if (secret !== issuer.secret) {
+      response.writeHead(401, json);
+      response.end('{"error":"invalid_client"}');
+    } else {
+      const token = `token-${issuer.issued.length + 1}`;
+      issuer.issued.push(token);
+      response.writeHead(200, json);
+      response.end(
+        JSON.stringify({ access_token: token, token_type: "Bearer", expires_in: issuer.expiresIn }),
+      );
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const issuer: TestIssuer = {
+    tokenEndpoint: `http://127.0.0.1:${(server.address() as AddressInfo).port}/token`,
+    requests: [],
+    issued: [],
+    secret: "s3cret:with/odd+signs",
+    expiresIn: 300,
+    answer: undefined,
+    gate: Promise.resolve(),
+  };
+  t.after(
+    () =>
+      new Promise<void>((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  );
+  return issuer;
 }

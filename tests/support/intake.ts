@@ -11,7 +11,7 @@ import { createIntakeServer } from "../../src/bridge/intake/server.ts";
 import { createMetrics, intakeMetrics } from "../../src/bridge/metrics.ts";
 import { type Clock, systemClock } from "../../src/domain/clock.ts";
 import type { GhostMxid, ServerName } from "../../src/domain/identifiers.ts";
-import { namedTarget } from "./agents-yaml.ts";
+import { namedTarget } from "./agents.ts";
 import { ghost, type LedgerFixture, ledgerFixture } from "./ledger.ts";
 
 export const HS_TOKEN = "the-homeserver-token";

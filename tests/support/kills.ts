@@ -12,6 +12,9 @@ export const CRASH_RUN = "DRAWBRIDGE_TEST_CRASH_RUN";
 /** How often `./task test:homeserver-stops` stops the homeserver. */
 export const STOPS = "DRAWBRIDGE_TEST_STOPS";
 
+/** The program that runs a procedure of federation control by its name. */
+export const FEDERATION_PROCESS = join(ROOT, "tests/support/federation-process.ts");
+
 const SHORT_MAX = 10;
 const STOPS_SHORT = 6;
 
@@ -28,14 +31,18 @@ export function stopsOf(whole: number): number {
 }
 
 /**
- * Runs a program of tests/support that says `begun`, killed so long after that if a time is given. What it leaves
- * in its temporary directory is removed.
- * @returns how long it worked, whether it was killed, and what it said
+ * Runs one procedure of federation control in a process of its own, and kills it so long after it has begun if a time
+ * is given. Files that it leaves in its temporary directory are removed.
+ * @returns how long it worked, whether it was killed, and what it printed
  */
-export async function runUntilKilled(program: string, args: readonly string[], killAfterMs?: number) {
+export async function runUntilKilled(
+  args: readonly string[],
+  killAfterMs?: number,
+  program = FEDERATION_PROCESS,
+) {
   const scratch = mkdtempSync(join(tmpdir(), "drawbridge kill "));
   const env = { ...process.env, TMPDIR: scratch };
-  const running = start(process.execPath, [join(ROOT, "tests/support", program), ...args], { env });
+  const running = start(process.execPath, [program, ...args], { env });
   try {
     return await untilKilled(running, killAfterMs);
   } finally {

@@ -1,16 +1,26 @@
-// Drives two organisations through a removal, step by step, as their operators and a courier would: every step
-// may be done again, and what is done already is found.
+// Drives two organisations through a removal, step by step, as their operators and a courier would, and
+// checks its end. Every step may be done again, and steps that are done already are found.
+import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { trustOf } from "../../src/federation/offboarding/run/context.ts";
-import { findRun } from "../../src/federation/offboarding/run/run.ts";
-import { complete } from "../../src/federation/offboarding/workflow/complete.ts";
+import { counterpartyOf, findRun } from "../../src/federation/offboarding/run/run.ts";
+import { complete, recordFileOf } from "../../src/federation/offboarding/workflow/complete.ts";
 import { exportStatements, importStatements } from "../../src/federation/offboarding/workflow/exchange.ts";
 import { next } from "../../src/federation/offboarding/workflow/next.ts";
 import { sign } from "../../src/federation/offboarding/workflow/sign.ts";
 import { type RunView, type Steps, stepsOf, viewOf } from "../../src/federation/offboarding/workflow/view.ts";
+import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
+import { runPass } from "../../src/federation/reconcile/pass.ts";
+import type { DsseEnvelope } from "../../src/records/format/dsse-envelope.ts";
+import { ExchangeFile, RecordFile } from "../../src/records/format/record-file.ts";
+import { type Kind, PLANE_OF_STAGE, STAGE_NAMES, type Trigger } from "../../src/records/format/stages.ts";
+import { placeOfStatement, statementIn } from "../../src/records/sign/held-statements.ts";
+import { verifyRecord } from "../../src/records/verify/verify-record.ts";
 import { writeWhole } from "../../src/runtime/write-file.ts";
-import type { Side } from "./offboarding.ts";
+import { A, B, makeParties, openRunAt, openSide, type Side, type SideOptions } from "./offboarding.ts";
+import { operatorGit } from "./repository.ts";
+import { temporaryFolder } from "./temporary.ts";
 
 export type Step = "next" | "sign" | "export" | "import" | "complete";
 
@@ -95,4 +105,118 @@ export async function driveToEnd(directory: string, sides: readonly Side[]): Pro
     if (sides.every((side) => movesAt(side).ended !== null)) return;
     if (!moved) throw new Error(`nobody can go on: ${JSON.stringify(sides.map(movesAt))}`);
   }
+}
+
+export interface Parties {
+  readonly directory: string;
+  /** The remover. */
+  readonly a: Side;
+  readonly b: Side;
+  readonly run: string;
+  /** Hands over what is signed. */
+  readonly pass: (from: Side, to: Side) => Promise<void>;
+  /** Walks so many stages to both signatures. */
+  readonly walk: (stages: number) => Promise<void>;
+}
+
+export async function openParties(
+  t: Parameters<typeof temporaryFolder>[0],
+  options: SideOptions & {
+    readonly kind?: Kind;
+    /** The remover's when absent. */
+    readonly partnersTrigger?: Trigger | undefined;
+    readonly lacks?: Readonly<Record<string, readonly string[]>>;
+  } = {},
+): Promise<Parties> {
+  const directory = temporaryFolder(t);
+  const { kind = "full", lacks, partnersTrigger: trigger } = options;
+  await makeParties(directory, lacks === undefined ? {} : { lacks });
+  const a = await openSide(directory, A, options);
+  const b = await openSide(directory, B, options);
+  for (const side of [a, b]) await runPass(side.federation);
+  const { run } = await openRunAt(a, { kind });
+  await openRunAt(b, { kind, run, ...(trigger !== undefined && { trigger }) });
+  const pass = async (from: Side, to: Side) => {
+    await stepAt(directory, from, "export");
+    await stepAt(directory, to, "import");
+  };
+  const walk = async (stages: number) => {
+    for (let stage = 0; stage < stages; stage++) {
+      await stepAt(directory, a, "next");
+      await stepAt(directory, a, "sign");
+      await stepAt(directory, b, "next");
+      await pass(a, b);
+      await stepAt(directory, b, "sign");
+      await pass(b, a);
+      await stepAt(directory, a, "sign");
+      await pass(a, b);
+    }
+  };
+  return { directory, a, b, run, pass, walk };
+}
+
+/** Complete on both sides, one record, one commit a stage, every statement made once and signed once. */
+export async function assertOneEnd(directory: string, sides: readonly Side[]): Promise<void> {
+  const signatures = new Map<string, string>();
+  const see = (envelope: DsseEnvelope) => {
+    const statement = statementIn(envelope);
+    assert.ok(statement !== undefined);
+    const place = placeOfStatement(statement);
+    for (const { keyid, sig } of envelope.signatures) {
+      const text = `${envelope.payload} ${sig}`;
+      assert.equal(
+        signatures.get(`${place} ${keyid}`) ?? text,
+        text,
+        `${place} was signed twice by ${keyid}`,
+      );
+      signatures.set(`${place} ${keyid}`, text);
+    }
+  };
+  const records: string[] = [];
+  for (const side of sides) {
+    const run = findRun(side.federation.state);
+    assert.equal(run.ended?.how, "completed", side.own);
+    const text = readFileSync(recordFileOf(run), "utf8");
+    records.push(text);
+    const report = verifyRecord(Buffer.from(text, "utf8"), trustOf(side.context.config));
+    assert.deepEqual([report.verified, report.problems], [true, []]);
+    const record = RecordFile.parse(JSON.parse(text));
+    for (const envelope of [record.completion, ...record.stages]) see(envelope);
+    for (const file of exportedFiles(directory, side.own)) {
+      for (const envelope of ExchangeFile.parse(JSON.parse(readFileSync(file, "utf8"))).envelopes)
+        see(envelope);
+    }
+    assertCommits(side, run.run, run.baseline.revision, run.kind === "emergency");
+    await assertClosed(side, counterpartyOf(run));
+  }
+  assert.equal(new Set(records).size, 1, "both hold the same bytes");
+}
+
+/** Since the run was opened: one commit for each stage that closes a plane, and no other. */
+function assertCommits(side: Side, run: string, since: string, contained: boolean): void {
+  const { path } = side.federation.repository;
+  const log = operatorGit(
+    path,
+    "log",
+    "--reverse",
+    "--format=%(trailers:key=Offboarding-Stage,valueonly,separator=)|%(trailers:key=Offboarding-Run,valueonly,separator=)",
+    `${since}..main`,
+  );
+  const lines = log.split("\n").filter((line) => line !== "");
+  const wanted = STAGE_NAMES.filter((stage) => PLANE_OF_STAGE[stage] !== null).map(
+    (stage) => `${stage}|${run}`,
+  );
+  assert.deepEqual(lines, contained ? ["|", ...wanted] : wanted);
+}
+
+async function assertClosed(side: Side, other: string): Promise<void> {
+  const { repository } = side.federation;
+  const head = await repository.requireHead();
+  for (const [path, text] of await repository.read(head, ["rendered"])) {
+    assert.equal(readFileSync(join(side.parts, path.slice("rendered/".length)), "utf8"), text, path);
+  }
+  const [entry = ""] = (await repository.read(head, ["registry/partners"])).values();
+  for (const plane of PLANE_NAMES) assert.match(entry, new RegExp(`^ {2}${plane}: closed$`, "m"));
+  assert.match(entry, /classification: internal # agreed/);
+  assert.ok(entry.includes(other));
 }

@@ -4,7 +4,7 @@
 import { renderAll } from "../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { checkRepository } from "../../src/federation/work-tree/check.ts";
-import { registryFiles } from "./registry-folder.ts";
+import { registryFiles } from "./sample-files.ts";
 
 /** The two halves of a repository, free to be spoiled. */
 export interface SampleTree {

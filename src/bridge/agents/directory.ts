@@ -48,7 +48,7 @@ export interface WatchedDirectoryOptions {
   readonly ghostPrefix: string;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Told of each version that is refused. */
+  /** Called for each version that is refused. */
   readonly onRejected?: () => void;
   /** How often the file is checked while nothing reads the directory. */
   readonly pollIntervalMs?: number;
@@ -59,20 +59,6 @@ export interface WatchedDirectoryOptions {
 const UNSETTLED_MS = 1_000;
 const REJECTED_HINT =
   "Correct the file; until then the last good version stays in force. Replace it by a rename.";
-
-/**
- * Opens agents.yaml and keeps looking at it until closed.
- * @throws ConfigError or DrawbridgeError `config_unreadable` when it cannot be used at the start
- */
-export function openAgentDirectory(options: WatchedDirectoryOptions): WatchedAgentDirectory {
-  return new WatchedDirectory(options);
-}
-
-/** A directory that can say which file it is made of. */
-export interface WatchedAgentDirectory extends AgentDirectory {
-  /** SHA-256, tagged, of the text in force, after a check of the file. */
-  digest(): string;
-}
 
 interface FileState {
   readonly stamp: string;
@@ -86,7 +72,8 @@ function stampOf(file: string): { text: string; modifiedMs: number } {
   return { text: `${ino}:${size}:${mtimeNs}:${ctimeNs}`, modifiedMs: Number(mtimeMs) };
 }
 
-class WatchedDirectory implements WatchedAgentDirectory {
+/** agents.yaml as a directory, checked for changes until it is closed. */
+export class WatchedAgentDirectory implements AgentDirectory {
   readonly #options: WatchedDirectoryOptions;
   readonly #listeners = new Set<(snapshot: AgentsSnapshot) => void>();
   readonly #loop: WorkLoop;
@@ -95,6 +82,7 @@ class WatchedDirectory implements WatchedAgentDirectory {
   /** The file as it was last read; undefined while it cannot be read. */
   #file: FileState | undefined;
 
+  /** @throws ConfigError or DrawbridgeError `config_unreadable` when the file cannot be used at the start */
   constructor(options: WatchedDirectoryOptions) {
     this.#options = options;
     const file = this.#read();
@@ -118,6 +106,7 @@ class WatchedDirectory implements WatchedAgentDirectory {
     return this.#snapshot;
   }
 
+  /** SHA-256, tagged, of the text in force, after a check of the file. */
   digest(): string {
     this.#check();
     return this.#digest;
@@ -192,7 +181,6 @@ class WatchedDirectory implements WatchedAgentDirectory {
     }
   }
 
-  /** @throws ConfigError */
   #parse(text: string): ReadonlyMap<GhostMxid, AgentTarget> {
     const { file, ghostPrefix, serverName } = this.#options;
     const byGhost = new Map<GhostMxid, AgentTarget>();

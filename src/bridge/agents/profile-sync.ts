@@ -27,7 +27,7 @@ export interface ProfileSyncOptions {
   ) => Promise<{ readonly kind: string }>;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Told of a target that could not be synchronized for an unexpected reason. */
+  /** Called for a target that could not be synchronized for an unexpected reason. */
   readonly onError?: (error: unknown) => void;
 }
 

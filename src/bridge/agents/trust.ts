@@ -35,7 +35,7 @@ export interface TrustGateOptions {
   readonly ledger: Pick<Ledger, "targets">;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Told of each recorded change. */
+  /** Called for each recorded change. */
   readonly onChange?: (trust: "verified" | "quarantined") => void;
   readonly fetch?: typeof fetchCard;
 }

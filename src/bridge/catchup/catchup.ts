@@ -3,6 +3,7 @@
 // Invariants: transactions stay the one live path; the events of a catchup go through the same intake, before the
 // transactions that come meanwhile, which wait for the catchup within a bound.
 import type { Clock } from "../../domain/clock.ts";
+import { errorName } from "../../domain/errors.ts";
 import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
@@ -230,6 +231,6 @@ export class Catchup {
     const { log, metrics } = this.#options;
     metrics.failed();
     // A database error's message may hold a row's values.
-    log.warn({ err: error instanceof Error ? error.name : "unknown" }, "the catchup failed");
+    log.warn({ err: errorName(error) }, "the catchup failed");
   }
 }

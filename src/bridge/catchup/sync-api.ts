@@ -80,8 +80,6 @@ const Sync = z.object({
 const Event = z.record(z.string(), z.unknown());
 const Page = z.object({ chunk: Events, end: z.string().optional() });
 
-const CLIENT = ["client", "v3"] as const;
-
 export class SyncApi {
   readonly #reading: HomeserverHttp;
   readonly #watching: HomeserverHttp;
@@ -99,9 +97,8 @@ export class SyncApi {
 
   /** `GET /versions`: whether the homeserver serves at all. */
   async isServing(): Promise<boolean> {
-    const outcome = await this.#reading.request("versions", {
-      method: "GET",
-      path: ["client", "versions"],
+    const outcome = await this.#reading.request("versions", "GET", ["versions"], {
+      base: "client",
       schema: z.object({ versions: z.array(z.string()) }),
     });
     return outcome.kind === "ok";
@@ -112,9 +109,7 @@ export class SyncApi {
     // A homeserver may repeat an answer of minutes ago to the same request; reading on from it ends at now.
     let since: string | undefined;
     for (let answers = 0; ; answers++) {
-      const outcome = await this.#reading.request("sync_position", {
-        method: "GET",
-        path: [...CLIENT, "sync"],
+      const outcome = await this.#reading.request("sync_position", "GET", ["sync"], {
         query: {
           ...(since !== undefined && { since }),
           ...{ timeout: "0", set_presence: "offline", filter: NOTHING },
@@ -131,9 +126,7 @@ export class SyncApi {
 
   /** Holds a request open until the homeserver answers it at the end of the time, or stops. */
   async wait(reader: Reader, since: string): Promise<Outcome<string>> {
-    const outcome = await this.#watching.request("watch", {
-      method: "GET",
-      path: [...CLIENT, "sync"],
+    const outcome = await this.#watching.request("watch", "GET", ["sync"], {
       query: { since, timeout: String(WATCH_MS), set_presence: "offline", filter: NOTHING },
       as: reader,
       schema: Sync,
@@ -154,9 +147,7 @@ export class SyncApi {
   }
 
   #changes(reader: Reader, since: string, filter: string): Promise<Outcome<z.output<typeof Sync>>> {
-    return this.#reading.request("sync_rooms", {
-      method: "GET",
-      path: [...CLIENT, "sync"],
+    return this.#reading.request("sync_rooms", "GET", ["sync"], {
       query: { since, timeout: "0", set_presence: "offline", filter },
       as: reader,
       schema: Sync,
@@ -171,9 +162,7 @@ export class SyncApi {
     from: string,
     since: string | undefined,
   ): Promise<Outcome<{ readonly events: readonly RawEvent[]; readonly next: string | undefined }>> {
-    const outcome = await this.#reading.request("messages_back", {
-      method: "GET",
-      path: [...CLIENT, "rooms", room, "messages"],
+    const outcome = await this.#reading.request("messages_back", "GET", ["rooms", room, "messages"], {
       query: {
         ...(since !== undefined && { to: since }),
         ...{ dir: "b", from, limit: String(PAGE_LIMIT), filter: PAGE_FILTER },
@@ -194,9 +183,7 @@ export class SyncApi {
 
   /** `GET /rooms/{room}/event/{event}`. */
   async event(reader: Reader, room: RoomId, event: EventId): Promise<Outcome<RawEvent>> {
-    const outcome = await this.#reading.request("event_again", {
-      method: "GET",
-      path: [...CLIENT, "rooms", room, "event", event],
+    const outcome = await this.#reading.request("event_again", "GET", ["rooms", room, "event", event], {
       as: reader,
       schema: Event,
     });

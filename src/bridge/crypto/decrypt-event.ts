@@ -1,6 +1,6 @@
 // Decrypts one event with a ghost's machine, and decides by the deployment's policy whether its sender's device is
 // believed. Invariants: whatever the event is, the answer is a value, and no text of the library's errors is passed
-// on; a device that nobody has seen proves nothing about its owner, so its event counts as not decrypted yet; the
+// on; an unknown device proves nothing about its owner, so its event counts as not decrypted yet; the
 // policy is applied to the device as it is known now.
 import {
   type DecryptedRoomEvent,
@@ -89,7 +89,7 @@ export async function decryptEvent(
       case "device_not_trusted":
         return NOT_TRUSTED;
       case "device_unknown":
-        // Until the device is known, its owner cannot be told from anybody else.
+        // Until the device is known, its owner could be anybody.
         return { kind: "missing_key", withheld: undefined, ...(await query()) };
       case "trusted":
     }
@@ -210,7 +210,7 @@ const REMEMBERED_MAX = 10_000;
 
 /**
  * Which of the senders' devices a machine could write to. A message that brings a key brings its device's keys too, so
- * an event of a device that logged in a moment ago is believed before the homeserver has told of that device, and an
+ * an event of a device that logged in a moment ago is believed before the homeserver has announced that device, and an
  * answer encrypted then would not reach it. So the devices of whoever wrote from an unknown device are queried before
  * the next event is encrypted. A device is queried a few times at most, since it may be one that nobody ever
  * publishes, and the homeserver may answer from an old list. A failure here fails no event.

@@ -1,6 +1,6 @@
-// The requests that one ghost's machine wants made, and the homeserver's answers back to it.
-// Invariants: one request at a time; the homeserver hears of a new epoch before it gets keys; a request that
-// fails is made again later, and holds up no other that could be made.
+// Makes the requests that one ghost's machine wants made, and gives it the homeserver's answers.
+// Invariants: one request at a time; the homeserver gets a new epoch before it gets keys; a request that fails is made
+// again later, and holds up no other request.
 import type { Logger } from "pino";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/concurrency.ts";
@@ -9,12 +9,12 @@ import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, type Refused, type Retry, retry } from "../matrix/outcome.ts";
 import type { Machines } from "./machines.ts";
 
-/** Answers of the homeserver lead to further requests, a few times over. */
+/** Answers of the homeserver lead to further requests, a few rounds long. */
 const ROUNDS_MAX = 16;
 
 const OK = { kind: "ok", value: undefined } as const;
 
-/** Makes one request while nothing else of the machine is under way. */
+/** Makes one request while no other of the machine is in progress. */
 export type Submit = (request: OutgoingRequest) => Promise<Outcome<undefined>>;
 
 export interface DeviceRequestsDependencies {
@@ -22,10 +22,10 @@ export interface DeviceRequestsDependencies {
   readonly machines: Pick<Machines, "outgoing" | "sent">;
   readonly api: DeviceApi;
   readonly log: Logger;
-  /** The device, while its machine can be asked. */
+  /** The device, while its machine can be called. */
   readonly actor: () => GhostActor | undefined;
   readonly raiseEpoch: () => Promise<Outcome<undefined>>;
-  /** The homeserver will not do what the device asks for. */
+  /** The homeserver refused a request of the device. */
   readonly onRefused: (outcome: Refused, kind: OutgoingRequest["kind"]) => Promise<void>;
 }
 
@@ -79,7 +79,7 @@ export class DeviceRequests {
   async #drive(): Promise<Outcome<undefined>> {
     const { machines, ghost, actor } = this.#deps;
     if (actor() === undefined) return retry("device_unavailable");
-    // Until they are made: the machine itself may fail while it is asked.
+    // Requests count as due until they are made, because the machine itself may fail.
     this.#isDue = true;
     let failure: Retry | Refused | undefined;
     for (let round = 0; round < ROUNDS_MAX && failure === undefined; round++) {

@@ -3,7 +3,7 @@
 // a reset, or a start with what was missing restored, lets the device take part again.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
-import { DrawbridgeError } from "../../domain/errors.ts";
+import { DrawbridgeError, errorName } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceStopReason } from "../ledger/states.ts";
@@ -238,7 +238,7 @@ export class GhostDevice {
       outcome = await this.#open();
     } catch (error) {
       // The database or the machine's thread failed.
-      const err = error instanceof Error ? error.name : "unknown";
+      const err = errorName(error);
       this.#deps.log.warn({ ghost: this.ghost, err }, "a ghost's device could not be opened");
       outcome = retry("device_unavailable");
     }

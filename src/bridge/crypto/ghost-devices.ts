@@ -4,6 +4,7 @@
 // ghost whose machine is not open is dropped here, because the homeserver still has it and the catchup reads it once
 // the machine is open; a device that an operator has reset is taken up again without a restart.
 import type { Random } from "../../domain/clock.ts";
+import { errorName } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { KeyedSerial, mapConcurrent } from "../../runtime/concurrency.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
@@ -281,7 +282,7 @@ export class GhostDevices {
 
   readonly #logged = (error: unknown): void => {
     const { log } = this.#deps;
-    log.warn({ err: error instanceof Error ? error.name : "unknown" }, "ghosts' devices: a step failed");
+    log.warn({ err: errorName(error) }, "ghosts' devices: a step failed");
   };
 }
 

@@ -83,7 +83,7 @@ interface DatabaseLayout {
 /** The value of a record that was deleted. */
 const DELETED = Symbol("deleted");
 
-/** Keys of this library are strings; whatever is not plain JSON could not be put back. */
+/** Keys of this library are strings; whatever is not plain JSON could not be restored. */
 function keyText(key: unknown): string {
   const plain = (part: unknown): boolean =>
     typeof part === "string" || typeof part === "number" || (Array.isArray(part) && part.every(plain));

@@ -31,7 +31,7 @@ import { type Opening, type OpeningDependencies, openIntakeEnvelope } from "./op
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
-/** How long a device may still turn out to be trusted: its keys are asked of its homeserver meanwhile. */
+/** How long a device may still turn out to be trusted, while its keys are queried at its homeserver. */
 const TRUST_GRACE_MS = 15_000;
 const TRUST_RETRY_MS = 1_000;
 const COUNT_INTERVAL_MS = 5_000;
@@ -110,13 +110,13 @@ export class IntakeEnvelopeWorker {
     this.#queue.wake();
   }
 
-  /** Keys came for these rooms: what waits there is looked at now. */
+  /** To be called when keys came for these rooms: their intake envelopes are tried again now. */
   async keysCame(rooms: readonly RoomId[]): Promise<void> {
     if (rooms.length === 0) return;
     if ((await this.#deps.ledger.envelopes.wake(rooms, this.#deps.clock.now())) > 0) this.wake();
   }
 
-  /** These events were redacted: what was asked for them is taken back. */
+  /** To be called when these events were redacted: their key requests are canceled. */
   async redacted(events: readonly EventId[]): Promise<void> {
     await allEnded(events.map((event) => this.#requests.ended(event)));
   }
@@ -154,7 +154,7 @@ export class IntakeEnvelopeWorker {
   }
 
   async #work({ envelope, ghosts, catchups }: Claim, draining: AbortSignal | undefined): Promise<void> {
-    // Every ghost has left: nobody may read it any more.
+    // Every ghost has left, so none may read the event any more.
     if (ghosts.length === 0) return this.#expire(envelope, "event_unavailable");
     const { devices, fetchEvent } = this.#deps;
     const catchup = (ghost: GhostMxid) => {
@@ -250,7 +250,7 @@ export class IntakeEnvelopeWorker {
     const again = now + backoffMs(RETRY, envelope.attempts);
     const mayAsk = envelope.keyRequests + next < keyRequests.attempts;
     const wakeAt = mayAsk ? Math.max(now + 1, Math.min(again, this.#requestDue(envelope, next))) : again;
-    // A request that could not be sent waits for the next look, not for its time, which has come.
+    // A request that could not be sent waits for the next attempt, not for its due time, which has come.
     await ledger.envelopes.defer(envelope, isDue && !requested ? again : wakeAt, { requested });
   }
 

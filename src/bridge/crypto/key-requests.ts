@@ -1,8 +1,7 @@
-// Asks the device that made a room key for it, and takes the request back when it is no longer needed.
-// Invariants: a session is asked for once in an interval, however many of its events wait; a request has the
-// same ID whenever it is made, so that repeating it asks nothing new and any process can take it back that has
-// the event; it stays as long as an event waits for the key; nothing of it is logged or stored. What comes back is
-// judged by the machine's policy, not here.
+// Requests a room key from the devices of the user who made it, and cancels the request when it is no longer needed.
+// Invariants: a session is requested once in an interval, however many of its events wait; a request has the same ID
+// whenever it is made, so that a repetition is no new request and any process that has the event can cancel it; it stays
+// as long as an event waits for the key; nothing of it is logged or stored. The machine's policy judges what comes back.
 // Protocol: Matrix client-server API, "m.room_key_request".
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
@@ -10,9 +9,9 @@ import type { EncryptedRoomEvent } from "./decrypt-event.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 
 const REQUEST = "m.room_key_request";
-/** More ghosts of one room are not asked with: the key is shared with all of them, or lost for all. */
+/** No more ghosts of one room send a request: the key is shared with all of them, or lost for all. */
 const GHOSTS_MAX = 3;
-/** Sessions remembered as asked for; the oldest are forgotten. */
+/** Requests that are remembered; the oldest are forgotten. */
 const REMEMBERED_MAX = 10_000;
 
 export interface KeyRequestDependencies {
@@ -20,7 +19,7 @@ export interface KeyRequestDependencies {
   readonly observe: (outcome: "sent" | "failed" | "canceled") => void;
 }
 
-/** An event, and the ghosts that may have asked for its key. */
+/** An event, and the ghosts that may have requested its key. */
 export interface AskedFor {
   readonly ghosts: readonly GhostMxid[];
   readonly event: EncryptedRoomEvent;
@@ -60,9 +59,9 @@ export class KeyRequests {
   }
 
   /**
-   * Asks the sender's devices for the key of an event.
-   * @param intervalMs within this time it is not asked for again
-   * @returns whether it has been asked for now, or within the interval
+   * Requests the key of an event from the sender's devices.
+   * @param intervalMs within this time it is not requested again
+   * @returns whether it was requested now, or within the interval
    */
   async request(
     ghosts: readonly GhostMxid[],
@@ -86,7 +85,7 @@ export class KeyRequests {
     return sent.some((done) => done);
   }
 
-  /** The key of the event is here: takes back what was asked for it. That it does not arrive harms nobody. */
+  /** Cancels the requests for an event whose key came. A cancellation that does not arrive does no harm. */
   async keyCame(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): Promise<void> {
     const session = sessionOf(event);
     if (session === undefined) return;
@@ -94,8 +93,8 @@ export class KeyRequests {
   }
 
   /**
-   * An event waits no more, though its key never came: takes back what was asked for it alone.
-   * @param whole the event, where it could be had; else what this process asked for is taken back
+   * Cancels the requests for an event that waits no more though its key never came, unless another event waits for it.
+   * @param whole the event, where it could be fetched; without it only the requests of this process are canceled
    */
   async ended(event: EventId, whole?: AskedFor): Promise<void> {
     const known = [...this.#asked.values()].filter(({ events }) => events.delete(event));
@@ -139,7 +138,7 @@ export class KeyRequests {
     });
     const isSent = outcome.kind === "ok";
     this.#deps.observe(isSent ? "sent" : "failed");
-    // What could not be sent may be tried again at the next look.
+    // A request that could not be sent may be tried again with the next attempt.
     if (!isSent) this.#asked.delete(id);
     return isSent;
   }

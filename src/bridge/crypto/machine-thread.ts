@@ -47,7 +47,7 @@ export interface ThreadEvents {
 export interface MachineThread {
   /** @throws ThreadRefusal, ThreadEnded */
   ask(message: WithoutId<ToThread>): Promise<unknown>;
-  /** Lets the thread finish what it was asked before, then ends it. */
+  /** Lets the thread finish the calls made so far, then ends it. */
   stop(): Promise<void>;
 }
 
@@ -84,7 +84,7 @@ export function startMachineThread(
     else call?.resolve(message.result);
   };
   worker.on("message", (messages: readonly FromThread[]) => messages.forEach(receive));
-  // What is asked in one turn goes as one message.
+  // The calls of one turn go as one message.
   const outbox = new Outbox<ToThread>((messages) => worker.postMessage(messages), queueMicrotask);
   const ask: MachineThread["ask"] = (message) => {
     if (hasEnded) return Promise.reject(new ThreadEnded("the thread has ended"));
@@ -151,7 +151,7 @@ export class ReplacedThread {
     return this.#start();
   }
 
-  /** Asks the thread that runs now, or the next one when there is none. */
+  /** Calls the thread that runs now, or the next one when there is none. */
   async ask(message: Parameters<MachineThread["ask"]>[0]): Promise<unknown> {
     const thread = await this.#thread.catch(() => {
       throw new ThreadEnded("the threads are closed");

@@ -48,7 +48,7 @@ interface Entry {
 
 const unavailable = (ghost: GhostMxid, cause?: unknown) =>
   new DrawbridgeError("device_unavailable", `the device of ${ghost} cannot be used now`, {
-    hint: "Usually nothing: it is opened again by itself. `drawbridge ghost device status` tells why it is not.",
+    hint: "Usually nothing: it is opened again by itself. `drawbridge ghost device status` says why it is not.",
     ...(cause === undefined ? {} : { cause }),
   });
 

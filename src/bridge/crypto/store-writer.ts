@@ -1,15 +1,14 @@
-// Makes what the machines of one thread changed durable: one statement at a time, for all ghosts together.
-// What comes while a statement is under way goes with the next, so a commit is shared by all who wait.
-// Invariants: the writes of a ghost are made in the order of their calls; a write resolves when it is
-// committed under the ghost's fence; after one that failed, every later write of that ghost fails as well.
-
+// Makes the changes of one thread's machines durable: one statement at a time, for all ghosts together. Writes that come
+// while a statement runs go with the next one, so they share a commit.
+// Invariants: the writes of a ghost are made in the order of their calls; a write resolves when it is committed under the
+// ghost's fence; after a write that failed, every later write of that ghost fails as well.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { type CryptoRecord, writeCryptoRecords } from "../ledger/crypto-stores.ts";
 import { leaseLost, type Queryable } from "../ledger/postgres.ts";
 
-/** A write is the same done twice, so it is tried again when a connection broke. */
+/** A write is idempotent, so it is tried again when a connection broke. */
 const ATTEMPTS = 4;
 const RETRY_FIRST_MS = 50;
 /** More records than this are left for the next statement. */

@@ -9,14 +9,11 @@ import type { DelegationLedger } from "../ledger/ledger.ts";
 export interface LeaseEvents {
   /** Another holder has it, or it is terminal. */
   lost(): void;
-  /** The source event was redacted. */
   canceled(): void;
 }
 
 export interface HeldLease {
-  /** Whether the lease surely still runs. */
   isFresh(): boolean;
-  /** No longer to be renewed. */
   drop(): void;
 }
 
@@ -30,7 +27,7 @@ export interface LeaseKeeperOptions {
   readonly ledger: Pick<DelegationLedger, "renew">;
   readonly clock: Clock;
   readonly leaseMs: number;
-  /** Told when leases could not be renewed. */
+  /** Called when leases could not be renewed. */
   readonly onError: (error: unknown) => void;
 }
 
@@ -53,7 +50,6 @@ export class LeaseKeeper {
     };
   }
 
-  /** Renews until the signal aborts. */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, leaseMs } = this.#options;
     let waitMs = leaseMs / 3;

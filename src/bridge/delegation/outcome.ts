@@ -16,41 +16,17 @@ export function failed(
   return { state: "failed", stage, reason, notice };
 }
 
-export const AGENT_REMOVED: Outcome = {
-  state: "denied",
-  stage: "policy",
-  reason: "agent_removed",
-  notice: "policy_denied",
-};
+/** Refused before a request to the agent was made. */
+function denied(stage: TerminalStage, reason: TerminalReason, notice: NoticeKind): Outcome {
+  return { state: "denied", stage, reason, notice };
+}
 
-export const SENDER_REJECTED: Outcome = {
-  state: "denied",
-  stage: "policy",
-  reason: "sender_policy_rejected",
-  notice: "policy_denied",
-};
-
-export const CARD_UNTRUSTED: Outcome = {
-  state: "denied",
-  stage: "agent_card",
-  reason: "agent_card_untrusted",
-  notice: "delegation_stopped",
-};
-
+export const AGENT_REMOVED = denied("policy", "agent_removed", "policy_denied");
+export const SENDER_REJECTED = denied("policy", "sender_policy_rejected", "policy_denied");
+export const CARD_UNTRUSTED = denied("agent_card", "agent_card_untrusted", "delegation_stopped");
+export const RATE_LIMITED = denied("limiter", "rate_limited", "rate_limited");
 /** Trust was lost after the agent had been called. */
-export const TRUST_LOST: Outcome = {
-  state: "failed",
-  stage: "follow",
-  reason: "agent_card_untrusted",
-  notice: "delegation_stopped",
-};
-
-export const RATE_LIMITED: Outcome = {
-  state: "denied",
-  stage: "limiter",
-  reason: "rate_limited",
-  notice: "rate_limited",
-};
+export const TRUST_LOST = failed("follow", "agent_card_untrusted", "delegation_stopped");
 
 /** The question was redacted: nobody waits for an answer, so there is no notice. */
 export function canceled(stage: TerminalStage): Outcome {

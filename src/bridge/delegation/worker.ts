@@ -45,7 +45,6 @@ export class DelegationWorker {
     this.#host = { wake: () => this.#queue.wake(), isCrowded: () => this.#queue.isCrowded };
   }
 
-  /** Starts claiming; a second call does nothing. */
   start(): void {
     if (this.#isStarted) return;
     this.#isStarted = true;
@@ -53,7 +52,6 @@ export class DelegationWorker {
     void this.#keeper.run(this.#keeping.signal);
   }
 
-  /** Something may be claimable: claim at once. */
   wake(): void {
     this.#queue.wake();
   }

@@ -119,8 +119,8 @@ function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namesp
   for (const ghost of [...(said ?? []), ...(thread ?? [])]) ghosts.add(ghost);
   const direct = known.directWith.get(room);
   if (direct !== undefined) ghosts.add(direct);
-  // A ghost that is not in the room cannot answer, and is not to be told what is said without it. Of a room
-  // that nothing is known of (a new database) the homeserver's word is taken: a ghost is in it.
+  // A ghost outside the room can neither answer nor read the message. For an unknown room (a new database) the
+  // homeserver is trusted: it sends only events of rooms with a ghost.
   const present = known.ghostsIn.get(room);
   const isKnown = present !== undefined || known.ghostsGone.has(room);
   if (isKnown) for (const ghost of ghosts) if (!present?.has(ghost)) ghosts.delete(ghost);
@@ -183,7 +183,7 @@ export function derive(
     }
     for (const ghost of [...addressedBy(message, known, namespace)].sort()) {
       const target = targets.get(ghost);
-      // A ghost that sits in the room though its agent is gone refuses visibly, rather than stay silent.
+      // A ghost whose agent was removed answers with a notice instead of silence.
       const removed = target === undefined && known.ghostsIn.get(message.room)?.has(ghost);
       const agent = target?.agentId ?? (removed ? namespace.agentOf(ghost) : undefined);
       if (agent === undefined) continue;
@@ -205,7 +205,7 @@ export function derive(
   return { delegations, notices, envelopes };
 }
 
-/** Of a room that nothing is known of the homeserver's word is taken: a ghost is in it. */
+/** An unknown room counts as one with a ghost: the homeserver sends only events of such rooms. */
 function mayHoldGhost(room: RoomId, known: KnownFacts): boolean {
   return (known.ghostsIn.get(room)?.size ?? 0) > 0 || !known.ghostsGone.has(room);
 }

@@ -77,7 +77,7 @@ export function readDevicePart(
     const ghost = ghostOf(user);
     const read = countsOf(value);
     if (ghost === undefined || !isOf(ghost, device) || read === undefined) ignored += 1;
-    // Of a device that has no keys yet nothing is said; "none" would have fifty more made each time.
+    // An empty count means that the device has no keys yet; as a count it would have 50 more made each time.
     else if (Object.keys(read).length > 0) of(ghost).oneTimeKeyCounts = read;
   }
   for (const { user, device, value } of perDevice(

@@ -26,9 +26,7 @@ export interface EncryptedIntake {
   readonly devices: IntakeDevices;
   /** Whether encrypted events are opened, or wait for their keys (`encryption.mode: on`). */
   readonly takesPart: boolean;
-  /** Whether plain text in an encrypted room is answered. */
   readonly plainInEncrypted: boolean;
-  /** How long an event may wait for its key. */
   readonly keyWaitMs: number;
 }
 
@@ -51,14 +49,13 @@ export interface HandledTransaction extends Admitted {
   readonly roomStateChanged: boolean;
   /** To-device messages and other parts for devices that could not be read, or are for nobody here. */
   readonly ignoredForDevices: number;
-  /** Encrypted events that opened at once. */
   readonly opened: number;
 }
 
 export interface TransactionExtras {
   /** The transaction's fields besides `events`. */
   readonly extensions?: TransactionExtensions;
-  /** `recovered`: read back after the homeserver was away. Such a one waits for nothing. */
+  /** `recovered`: found by a catchup, which itself does not wait for `ready`. */
   readonly ingress?: "transaction" | "recovered";
 }
 

@@ -13,7 +13,6 @@ import {
 export interface Namespace {
   /** True for ghosts and for the appservice's own user. */
   isOwn(user: UserId): boolean;
-  /** True for ghosts alone. */
   isGhost(user: UserId): user is GhostMxid;
   /** The name in agents.yaml that a ghost stands for; undefined if no agent could have that name. */
   agentOf(ghost: GhostMxid): AgentId | undefined;

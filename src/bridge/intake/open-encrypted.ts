@@ -39,10 +39,9 @@ export interface WaitingEvent extends EncryptedEvent {
 }
 
 export interface OpenedEvents {
-  /** Messages that stood inside. */
   readonly messages: readonly MessageEvent[];
   readonly malformed: readonly MalformedEvent[];
-  /** To be tried again: their key is not here, or what they hold is not believed (yet). */
+  /** To be tried again: their key is missing, or their sender's device is not trusted yet. */
   readonly waiting: readonly WaitingEvent[];
   /** How many opened, messages or not. */
   readonly opened: number;

@@ -27,7 +27,6 @@ export interface MessageEvent extends RoomEvent {
   readonly type: "message";
   readonly msgtype: string;
   readonly body: string;
-  /** Mentioned users (`m.mentions`). */
   readonly mentions: readonly UserId[];
   readonly threadRoot: EventId | undefined;
   /** The event replied to, unless it only stands there for clients that know no threads. */

@@ -16,7 +16,7 @@ export interface IntakeObserver {
   transaction(outcome: "committed" | "replayed" | "malformed" | "not_recorded" | "too_large"): void;
   /** From a transaction's arrival to its acknowledgement. */
   acknowledged(durationMs: number): void;
-  /** Events were recorded, by a transaction or by a catch-up. */
+  /** Events were recorded, by a transaction or by a catchup. */
   recorded(handled: HandledTransaction): void;
 }
 
@@ -24,7 +24,7 @@ export interface IntakeServerOptions {
   readonly hsToken: string;
   readonly bodyBytesMax: number;
   readonly handle: TransactionHandler;
-  /** Told of each committed transaction, after the acknowledgement was handed to the network. */
+  /** Called for each committed transaction, after the acknowledgement was handed to the network. */
   readonly onCommitted: (transaction: HandledTransaction) => void;
   /** Makes sure a ghost exists on the homeserver; false if there is no such agent. */
   readonly provideGhost: (ghost: string) => Promise<boolean>;

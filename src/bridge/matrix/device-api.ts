@@ -7,12 +7,11 @@ import { z } from "zod";
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
-import type { Outcome } from "./outcome.ts";
+import { mapValue, type Outcome, unlessRefused } from "./outcome.ts";
 import type { ThinBounds } from "./read-body.ts";
 
 /** The account data in which a ghost's device is recorded at the homeserver. */
 const DEVICE_RECORD_TYPE = "org.drawbridge.device";
-const CLIENT = ["client", "v3"] as const;
 
 /**
  * Nothing of rooms, presence or account data: a catchup of keys costs the homeserver a few milliseconds. A
@@ -40,7 +39,6 @@ const TO_DEVICE_BOUNDS: ThinBounds = {
 const TO_DEVICE_TIMEOUT_MS = 60_000;
 
 const JsonObject = z.record(z.string(), z.unknown());
-const Nothing = z.unknown().transform(() => undefined);
 const Users = z
   .array(z.unknown())
   .transform((users) => users.map(parseUserId).filter((user): user is UserId => user !== undefined));
@@ -108,7 +106,6 @@ export interface ToDevicePage {
   readonly next: string;
   /** Messages that were not read, because they are too large or none. */
   readonly skipped: number;
-  /** Whether there may be more. */
   readonly isFull: boolean;
 }
 
@@ -135,14 +132,14 @@ export class DeviceApi {
 
   /** Makes a request that a machine wants made. The value is the answer's body, as JSON. */
   async submit(actor: GhostActor, request: OutgoingRequest): Promise<Outcome<string>> {
-    const target = targetOf(request);
-    const outcome = await this.#http.request(request.kind, {
-      ...target,
-      body: JSON.parse(request.body) as unknown,
+    const { method, path } = targetOf(request);
+    const body = JSON.parse(request.body) as unknown;
+    const outcome = await this.#http.request(request.kind, method, path, {
+      body,
       as: actor,
       schema: JsonObject,
     });
-    return outcome.kind === "ok" ? { kind: "ok", value: JSON.stringify(outcome.value) } : outcome;
+    return mapValue(outcome, (body) => JSON.stringify(body));
   }
 
   /** `PUT /sendToDevice/{type}/{txnId}`; the ID must be unique across the whole appservice. */
@@ -152,12 +149,9 @@ export class DeviceApi {
     transactionId: string,
     messages: Readonly<Record<string, Readonly<Record<string, unknown>>>>,
   ): Promise<Outcome<undefined>> {
-    return this.#http.request("to_device", {
-      method: "PUT",
-      path: [...CLIENT, "sendToDevice", eventType, transactionId],
+    return this.#http.request("to_device", "PUT", ["sendToDevice", eventType, transactionId], {
       body: { messages },
       as: actor,
-      schema: Nothing,
     });
   }
 
@@ -167,9 +161,7 @@ export class DeviceApi {
    * @param since deletes, at the homeserver, the messages before it; undefined reads from the oldest one
    */
   async toDeviceSince(actor: GhostActor, since: string | undefined): Promise<Outcome<ToDevicePage>> {
-    const outcome = await this.#http.request("catchup_to_device", {
-      method: "GET",
-      path: [...CLIENT, "sync"],
+    const outcome = await this.#http.request("catchup_to_device", "GET", ["sync"], {
       query: {
         timeout: "0",
         set_presence: "offline",
@@ -193,7 +185,6 @@ export class DeviceApi {
       value: {
         next: value.next_batch,
         skipped,
-        // How much was skipped is not known.
         isFull: given.length >= TO_DEVICE_PAGE || skipped > 0,
         changes: {
           toDevice,
@@ -212,9 +203,7 @@ export class DeviceApi {
     deviceId: string,
     signal?: AbortSignal,
   ): Promise<Outcome<PublishedDevice | undefined>> {
-    const outcome = await this.#http.request("own_keys", {
-      method: "POST",
-      path: [...CLIENT, "keys", "query"],
+    const outcome = await this.#http.request("own_keys", "POST", ["keys", "query"], {
       body: { device_keys: { [ghost]: [deviceId] } },
       as: { ghost, signal },
       schema: OwnKeys,
@@ -234,60 +223,54 @@ export class DeviceApi {
 
   /** What the homeserver keeps about the ghost's device; undefined when nothing was ever written. */
   async deviceRecord(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<DeviceRecord | undefined>> {
-    const outcome = await this.#http.request("device_record", {
-      method: "GET",
-      path: [...CLIENT, "user", ghost, "account_data", DEVICE_RECORD_TYPE],
-      as: { ghost, signal },
-      schema: DeviceRecord,
-    });
-    if (outcome.kind === "refused" && outcome.errcode === "M_NOT_FOUND") {
-      return { kind: "ok", value: undefined };
-    }
-    if (outcome.kind !== "ok") return outcome;
-    const { device_id, epoch } = outcome.value;
-    return { kind: "ok", value: { deviceId: device_id, epoch: BigInt(epoch) } };
+    const outcome = await this.#http.request(
+      "device_record",
+      "GET",
+      ["user", ghost, "account_data", DEVICE_RECORD_TYPE],
+      {
+        as: { ghost, signal },
+        schema: DeviceRecord,
+      },
+    );
+    return mapValue(
+      unlessRefused(outcome, "M_NOT_FOUND"),
+      (record) => record && { deviceId: record.device_id, epoch: BigInt(record.epoch) },
+    );
   }
 
   setDeviceRecord(ghost: GhostMxid, record: DeviceRecord, signal?: AbortSignal): Promise<Outcome<undefined>> {
-    return this.#http.request("set_device_record", {
-      method: "PUT",
-      path: [...CLIENT, "user", ghost, "account_data", DEVICE_RECORD_TYPE],
-      body: { device_id: record.deviceId, epoch: String(record.epoch) },
-      as: { ghost, signal },
-      schema: Nothing,
-    });
+    return this.#http.request(
+      "set_device_record",
+      "PUT",
+      ["user", ghost, "account_data", DEVICE_RECORD_TYPE],
+      {
+        body: { device_id: record.deviceId, epoch: String(record.epoch) },
+        as: { ghost, signal },
+      },
+    );
   }
 
   /** `DELETE /devices/{id}`, with its keys and messages. That there is none is success. */
   async deleteDevice(ghost: GhostMxid, deviceId: string): Promise<Outcome<undefined>> {
-    const outcome = await this.#http.request("delete_device", {
-      method: "DELETE",
-      path: [...CLIENT, "devices", deviceId],
+    const outcome = await this.#http.request("delete_device", "DELETE", ["devices", deviceId], {
       body: {},
       as: { ghost },
-      schema: Nothing,
     });
-    return outcome.kind === "refused" && outcome.errcode === "M_NOT_FOUND"
-      ? { kind: "ok", value: undefined }
-      : outcome;
+    return unlessRefused(outcome, "M_NOT_FOUND");
   }
 }
 
+/** Where each request of a machine goes, below `client/v3`. */
+const PATHS = {
+  keys_upload: ["keys", "upload"],
+  keys_query: ["keys", "query"],
+  keys_claim: ["keys", "claim"],
+  signature_upload: ["keys", "signatures", "upload"],
+  signing_keys_upload: ["keys", "device_signing", "upload"],
+} as const;
+
 function targetOf(request: OutgoingRequest): { method: "POST" | "PUT"; path: readonly string[] } {
-  switch (request.kind) {
-    case "keys_upload":
-      return { method: "POST", path: [...CLIENT, "keys", "upload"] };
-    case "keys_query":
-      return { method: "POST", path: [...CLIENT, "keys", "query"] };
-    case "keys_claim":
-      return { method: "POST", path: [...CLIENT, "keys", "claim"] };
-    case "signature_upload":
-      return { method: "POST", path: [...CLIENT, "keys", "signatures", "upload"] };
-    case "signing_keys_upload":
-      return { method: "POST", path: [...CLIENT, "keys", "device_signing", "upload"] };
-    case "to_device": {
-      const { eventType = "m.room.encrypted", transactionId = request.id } = request;
-      return { method: "PUT", path: [...CLIENT, "sendToDevice", eventType, transactionId] };
-    }
-  }
+  if (request.kind !== "to_device") return { method: "POST", path: PATHS[request.kind] };
+  const { eventType = "m.room.encrypted", transactionId = request.id } = request;
+  return { method: "PUT", path: ["sendToDevice", eventType, transactionId] };
 }

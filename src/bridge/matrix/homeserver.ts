@@ -16,7 +16,7 @@ import {
 } from "../../domain/identifiers.ts";
 import { DeviceApi } from "./device-api.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "./http.ts";
-import type { Outcome } from "./outcome.ts";
+import { mapValue, type Outcome, unlessRefused } from "./outcome.ts";
 
 const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>
   z.unknown().transform((value, context) => {
@@ -37,8 +37,6 @@ const TimelineEvent = z.object({
 });
 export type TimelineEvent = z.output<typeof TimelineEvent>;
 
-const CLIENT = ["client", "v3"] as const;
-
 export class Homeserver {
   readonly #http: HomeserverHttp;
   /** What concerns ghosts' devices and their keys. */
@@ -55,18 +53,15 @@ export class Homeserver {
 
   /** `GET /versions`. */
   versions(): Promise<Outcome<{ versions: string[] }>> {
-    return this.#http.request("versions", {
-      method: "GET",
-      path: ["client", "versions"],
+    return this.#http.request("versions", "GET", ["versions"], {
+      base: "client",
       schema: z.object({ versions: z.array(z.string()) }),
     });
   }
 
   /** `GET /account/whoami`, as the appservice's own user, or as a ghost's device. */
   whoami(actor?: GhostActor): Promise<Outcome<{ user_id: UserId; device_id?: string | undefined }>> {
-    return this.#http.request("whoami", {
-      method: "GET",
-      path: [...CLIENT, "account", "whoami"],
+    return this.#http.request("whoami", "GET", ["account", "whoami"], {
       as: actor,
       schema: z.object({ user_id: parsedBy(parseUserId), device_id: z.string().optional() }),
     });
@@ -74,35 +69,25 @@ export class Homeserver {
 
   /** `POST /appservice/{id}/ping`: has the homeserver call the bridge back. */
   pingAppservice(appserviceId: string): Promise<Outcome<undefined>> {
-    return this.#http.request("ping", {
-      method: "POST",
-      path: ["client", "v1", "appservice", appserviceId, "ping"],
+    return this.#http.request("ping", "POST", ["appservice", appserviceId, "ping"], {
+      base: "client/v1",
       body: {},
-      schema: Nothing,
     });
   }
 
   /** `POST /register` for a ghost. That it exists already is success. */
   async registerGhost(ghost: GhostMxid): Promise<Outcome<undefined>> {
-    const outcome = await this.#http.request("register", {
-      method: "POST",
-      path: [...CLIENT, "register"],
+    const outcome = await this.#http.request("register", "POST", ["register"], {
       body: { type: "m.login.application_service", username: localpartOf(ghost), inhibit_login: true },
-      schema: Nothing,
     });
-    return outcome.kind === "refused" && outcome.errcode === "M_USER_IN_USE"
-      ? { kind: "ok", value: undefined }
-      : outcome;
+    return unlessRefused(outcome, "M_USER_IN_USE");
   }
 
   /** `PUT /devices/{id}`: makes the ghost's device, or leaves the one there is (MSC4190). */
   putDevice(actor: GhostActor, displayName: string): Promise<Outcome<undefined>> {
-    return this.#http.request("put_device", {
-      method: "PUT",
-      path: [...CLIENT, "devices", actor.deviceId],
+    return this.#http.request("put_device", "PUT", ["devices", actor.deviceId], {
       body: { display_name: displayName },
       as: { ghost: actor.ghost, signal: actor.signal },
-      schema: Nothing,
     });
   }
 
@@ -111,20 +96,15 @@ export class Homeserver {
     { ghost, signal }: Pick<GhostActor, "ghost" | "signal">,
     displayName: string,
   ): Promise<Outcome<undefined>> {
-    return this.#http.request("set_display_name", {
-      method: "PUT",
-      path: [...CLIENT, "profile", ghost, "displayname"],
+    return this.#http.request("set_display_name", "PUT", ["profile", ghost, "displayname"], {
       body: { displayname: displayName },
       as: { ghost, signal },
-      schema: Nothing,
     });
   }
 
   /** `POST /join/{room}`. Room IDs of version 12 name no server, so the inviter's is passed along. */
   join(actor: GhostActor, roomId: RoomId, via: readonly ServerName[]): Promise<Outcome<{ room_id: RoomId }>> {
-    return this.#http.request("join", {
-      method: "POST",
-      path: [...CLIENT, "join", roomId],
+    return this.#http.request("join", "POST", ["join", roomId], {
       // `server_name` is what the parameter was called before version 1.12 of the specification.
       query: { via, server_name: via },
       body: {},
@@ -135,26 +115,23 @@ export class Homeserver {
 
   /** `POST /rooms/{room}/leave`; also refuses an invitation. */
   leave(actor: GhostActor, roomId: RoomId): Promise<Outcome<undefined>> {
-    return this.#http.request("leave", {
-      method: "POST",
-      path: [...CLIENT, "rooms", roomId, "leave"],
+    return this.#http.request("leave", "POST", ["rooms", roomId, "leave"], {
       body: {},
       as: actor,
-      schema: Nothing,
     });
   }
 
   /** `GET /rooms/{room}/joined_members`. Members whose ID cannot be parsed are left out. */
   async joinedMembers(actor: GhostActor, roomId: RoomId): Promise<Outcome<readonly UserId[]>> {
-    const outcome = await this.#http.request("joined_members", {
-      method: "GET",
-      path: [...CLIENT, "rooms", roomId, "joined_members"],
+    const outcome = await this.#http.request("joined_members", "GET", ["rooms", roomId, "joined_members"], {
       as: actor,
       schema: z.object({ joined: z.record(z.string(), z.unknown()) }),
     });
-    if (outcome.kind !== "ok") return outcome;
-    const members = Object.keys(outcome.value.joined).map(parseUserId);
-    return { kind: "ok", value: members.filter((member) => member !== undefined) };
+    return mapValue(outcome, ({ joined }) =>
+      Object.keys(joined)
+        .map(parseUserId)
+        .filter((member) => member !== undefined),
+    );
   }
 
   /** `GET /rooms/{room}/state/{type}/{key}`. That there is none is a value: undefined. */
@@ -164,15 +141,11 @@ export class Homeserver {
     type: string,
     stateKey = "",
   ): Promise<Outcome<Readonly<Record<string, unknown>> | undefined>> {
-    const outcome = await this.#http.request("state", {
-      method: "GET",
-      path: [...CLIENT, "rooms", roomId, "state", type, stateKey],
+    const outcome = await this.#http.request("state", "GET", ["rooms", roomId, "state", type, stateKey], {
       as: actor,
       schema: z.record(z.string(), z.unknown()),
     });
-    return outcome.kind === "refused" && outcome.errcode === "M_NOT_FOUND"
-      ? { kind: "ok", value: undefined }
-      : outcome;
+    return unlessRefused(outcome, "M_NOT_FOUND");
   }
 
   /** `PUT /rooms/{room}/send/{type}/{txnId}`, as the ghost's device. */
@@ -183,14 +156,13 @@ export class Homeserver {
     transactionId: TransactionId,
     content: Readonly<Record<string, unknown>>,
   ): Promise<Outcome<EventId>> {
-    const outcome = await this.#http.request("send", {
-      method: "PUT",
-      path: [...CLIENT, "rooms", roomId, "send", eventType, transactionId],
-      body: content,
-      as: actor,
-      schema: SentEvent,
-    });
-    return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.event_id } : outcome;
+    const outcome = await this.#http.request(
+      "send",
+      "PUT",
+      ["rooms", roomId, "send", eventType, transactionId],
+      { body: content, as: actor, schema: SentEvent },
+    );
+    return mapValue(outcome, (sent) => sent.event_id);
   }
 
   /** `GET /rooms/{room}/event/{event}`: the event as it is now, whole. */
@@ -199,9 +171,7 @@ export class Homeserver {
     roomId: RoomId,
     eventId: EventId,
   ): Promise<Outcome<Readonly<Record<string, unknown>>>> {
-    return this.#http.request("event", {
-      method: "GET",
-      path: [...CLIENT, "rooms", roomId, "event", eventId],
+    return this.#http.request("event", "GET", ["rooms", roomId, "event", eventId], {
       as: actor,
       schema: z.record(z.string(), z.unknown()),
     });
@@ -209,14 +179,12 @@ export class Homeserver {
 
   /** `GET /rooms/{room}/context/{event}`: the place in the timeline right after an event. */
   async timelineAfter(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<string>> {
-    const outcome = await this.#http.request("context", {
-      method: "GET",
-      path: [...CLIENT, "rooms", roomId, "context", eventId],
+    const outcome = await this.#http.request("context", "GET", ["rooms", roomId, "context", eventId], {
       query: { limit: "0" },
       as: actor,
       schema: z.object({ end: z.string() }),
     });
-    return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.end } : outcome;
+    return mapValue(outcome, ({ end }) => end);
   }
 
   /**
@@ -229,9 +197,7 @@ export class Homeserver {
     eventTypes: readonly string[],
     from: string,
   ): Promise<Outcome<{ events: readonly TimelineEvent[]; next: string | undefined }>> {
-    const outcome = await this.#http.request("messages", {
-      method: "GET",
-      path: [...CLIENT, "rooms", roomId, "messages"],
+    const outcome = await this.#http.request("messages", "GET", ["rooms", roomId, "messages"], {
       query: {
         dir: "f",
         from,
@@ -239,13 +205,11 @@ export class Homeserver {
         filter: JSON.stringify({ senders: [actor.ghost], types: eventTypes }),
       },
       as: actor,
-      schema: z.object({
-        chunk: z.array(z.union([TimelineEvent, Nothing])),
-        end: z.string().optional(),
-      }),
+      schema: z.object({ chunk: z.array(z.union([TimelineEvent, Nothing])), end: z.string().optional() }),
     });
-    if (outcome.kind !== "ok") return outcome;
-    const events = outcome.value.chunk.filter((event) => event !== undefined);
-    return { kind: "ok", value: { events, next: outcome.value.end } };
+    return mapValue(outcome, ({ chunk, end }) => ({
+      events: chunk.filter((event) => event !== undefined),
+      next: end,
+    }));
   }
 }

@@ -3,7 +3,7 @@
 // one deadline; a response body is read up to a bound; neither body nor token reaches a log or an error.
 
 import { Agent, request } from "undici";
-import type { z } from "zod";
+import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { readBounded } from "../../runtime/http.ts";
@@ -11,6 +11,7 @@ import { classifyFailure, type Outcome, retry } from "./outcome.ts";
 import { readThinned, type ThinBounds } from "./read-body.ts";
 
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
+const NO_VALUE = z.unknown().transform(() => undefined);
 
 /** A ghost together with its managed device. */
 export interface GhostActor {
@@ -23,15 +24,17 @@ export interface GhostActor {
 /** Whom the appservice acts as: a ghost, with its device where the request belongs to one. */
 type ActingGhost = Pick<GhostActor, "ghost" | "signal"> & { readonly deviceId?: string };
 
-export interface ApiRequest<Schema extends z.ZodType> {
-  readonly method: "GET" | "PUT" | "POST" | "DELETE";
-  /** Path segments, escaped here. */
-  readonly path: readonly string[];
+type Method = "GET" | "PUT" | "POST" | "DELETE";
+
+export interface ApiCall<Schema extends z.ZodType> {
+  /** What the path begins with; `client/v3` when absent. */
+  readonly base?: "client" | "client/v1" | "client/v3";
   readonly query?: Readonly<Record<string, string | readonly string[]>>;
   /** A JSON value. */
   readonly body?: unknown;
   readonly as?: ActingGhost | undefined;
-  readonly schema: Schema;
+  /** The answer's; an answer without one has no value. */
+  readonly schema?: Schema;
   /** Longest response body read, instead of the bound that holds for every answer. */
   readonly bytesMax?: number;
   /** Instead of such a bound: too large objects of its lists are left out. */
@@ -48,7 +51,6 @@ export interface HomeserverOptions {
   /** Longest response body read; 8 MiB when not given. */
   readonly responseBytesMax?: number;
   readonly clock: Clock;
-  /** Told of each exchange, for metrics: never more than this. */
   readonly observe?: (exchange: {
     operation: string;
     outcome: Outcome<unknown>["kind"];
@@ -70,14 +72,17 @@ export class HomeserverHttp {
   /**
    * Makes one request. Never throws for what the other side does.
    * @param operation a short fixed name for metrics
+   * @param path segments, escaped here
    */
-  async request<Schema extends z.ZodType>(
+  async request<Schema extends z.ZodType = z.ZodUndefined>(
     operation: string,
-    call: ApiRequest<Schema>,
+    method: Method,
+    path: readonly string[],
+    call: ApiCall<Schema> = {},
   ): Promise<Outcome<z.output<Schema>>> {
     if (call.as?.signal?.aborted === true) return retry("stopped");
     const startedAt = this.#options.clock.now();
-    const outcome = await this.#exchange(call);
+    const outcome = await this.#exchange(method, this.#urlOf(path, call), call);
     this.#options.observe?.({
       operation,
       outcome: outcome.kind,
@@ -91,15 +96,19 @@ export class HomeserverHttp {
     await this.#agent.destroy();
   }
 
-  async #exchange<Schema extends z.ZodType>(call: ApiRequest<Schema>): Promise<Outcome<z.output<Schema>>> {
+  async #exchange<Schema extends z.ZodType>(
+    method: Method,
+    url: string,
+    call: ApiCall<Schema>,
+  ): Promise<Outcome<z.output<Schema>>> {
     const deadline = AbortSignal.timeout(call.timeoutMs ?? this.#options.requestTimeoutMs);
-    // The caller's signal outlives many requests, so each lets go of it when it ends.
+    // The caller's signal outlives many requests, so each removes its listener when it ends.
     const stopped = new AbortController();
     const stop = () => stopped.abort();
     call.as?.signal?.addEventListener("abort", stop, { once: true });
     try {
-      const response = await request(this.#urlOf(call), {
-        method: call.method,
+      const response = await request(url, {
+        method,
         dispatcher: this.#agent,
         signal: AbortSignal.any([deadline, stopped.signal]),
         headers: {
@@ -127,8 +136,8 @@ export class HomeserverHttp {
         );
       }
       if (text === undefined) return retry("too_large");
-      const parsed = call.schema.safeParse(body);
-      return parsed.success ? { kind: "ok", value: parsed.data } : retry("malformed");
+      const parsed = (call.schema ?? NO_VALUE).safeParse(body);
+      return parsed.success ? { kind: "ok", value: parsed.data as z.output<Schema> } : retry("malformed");
     } catch {
       return retry(stopped.signal.aborted ? "stopped" : deadline.aborted ? "timeout" : "network");
     } finally {
@@ -136,7 +145,7 @@ export class HomeserverHttp {
     }
   }
 
-  #urlOf(call: ApiRequest<z.ZodType>): string {
+  #urlOf(path: readonly string[], { base = "client/v3", ...call }: ApiCall<z.ZodType>): string {
     const query = new URLSearchParams();
     for (const [name, value] of Object.entries(call.query ?? {})) {
       for (const each of typeof value === "string" ? [value] : value) query.append(name, each);
@@ -145,8 +154,8 @@ export class HomeserverHttp {
       query.set("user_id", call.as.ghost);
       if (call.as.deviceId !== undefined) query.set("device_id", call.as.deviceId);
     }
-    const path = call.path.map((segment) => encodeURIComponent(segment)).join("/");
-    return `${this.#base}/_matrix/${path}${query.size === 0 ? "" : `?${query}`}`;
+    const escaped = path.map((segment) => encodeURIComponent(segment)).join("/");
+    return `${this.#base}/_matrix/${base}/${escaped}${query.size === 0 ? "" : `?${query}`}`;
   }
 }
 

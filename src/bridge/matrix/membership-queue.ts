@@ -91,7 +91,7 @@ class MembershipTasks {
       return this.#note(membership, "joined");
     }
     const attemptsMax = joined.kind === "retry" ? JOIN_ATTEMPTS_MAX : refusalsMax(joined);
-    // Neither says anything of the room.
+    // Neither is an answer about the room.
     const isOurs =
       joined.kind === "retry" && (joined.cause === "ghost_refused" || joined.cause === "stopped");
     const hopeless = !isOurs && attempts >= attemptsMax;
@@ -145,7 +145,6 @@ class MembershipTasks {
       signal,
     );
     if (left.kind === "retry") return this.#defer(membership, left);
-    // Refused: it is not in that room.
     await ledger.memberships.recordLeft(membership);
     this.#note(membership, "left");
   }

@@ -42,6 +42,18 @@ export interface Refused {
 
 export type Outcome<T> = { readonly kind: "ok"; readonly value: T } | Retry | Refused;
 
+/** The outcome with its value mapped. */
+export function mapValue<T, U>(outcome: Outcome<T>, map: (value: T) => U): Outcome<U> {
+  return outcome.kind === "ok" ? { kind: "ok", value: map(outcome.value) } : outcome;
+}
+
+/** A refusal with this error code as success without a value. */
+export function unlessRefused<T>(outcome: Outcome<T>, errcode: string): Outcome<T | undefined> {
+  return outcome.kind === "refused" && outcome.errcode === errcode
+    ? { kind: "ok", value: undefined }
+    : outcome;
+}
+
 /** The longest wait that a homeserver may ask for. */
 export const RETRY_AFTER_MS_MAX = 5 * 60_000;
 

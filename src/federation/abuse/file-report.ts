@@ -8,7 +8,7 @@ import { type BranchContext, commitToBranch, untilCommitted } from "../change/co
 import { assessOrigin } from "../reconcile/assess.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import type { Revision } from "../repository/repository.ts";
-import { readHead } from "../state/records.ts";
+import { readHead } from "../state/plane-records.ts";
 import type { AbuseReport } from "./report.ts";
 
 export interface FiledReport {

@@ -1,6 +1,6 @@
-// One change of the registry in one commit: the files, everything that they render, and what is recorded of
-// it. Invariants: all of it or nothing; what comes out is a valid registry, or every problem is reported and
-// nothing changes; a head that is refused is never built on; nobody else commits meanwhile.
+// One change of the registry in one commit: the files, everything that they render, and a record of it.
+// Invariants: all of it or nothing; the result is a valid registry, or every problem is reported and nothing changes; a
+// head that is refused is never built on; nobody else commits meanwhile.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import { assess } from "../reconcile/assess.ts";
@@ -9,7 +9,7 @@ import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desir
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
 import { blobIdOf, type Revision } from "../repository/repository.ts";
-import { readHead } from "../state/records.ts";
+import { readHead } from "../state/plane-records.ts";
 import { type BranchContext, commitToBranch, untilCommitted } from "./commit-to-branch.ts";
 
 /** What the head is read and judged with. */

@@ -9,7 +9,7 @@ import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desir
 import type { Registry } from "../registry/partner.ts";
 import { RegistryError } from "../registry/problems.ts";
 import type { Revision } from "../repository/repository.ts";
-import { readHead } from "../state/records.ts";
+import { readHead } from "../state/plane-records.ts";
 
 /** How many commits are searched for a valid registry where no revision was ever accepted. */
 const HISTORY_MAX = 100;

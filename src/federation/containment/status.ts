@@ -8,7 +8,7 @@ import { readRevision, registryOf } from "../reconcile/desired-state.ts";
 import { closedPlanes, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { type DriftRecord, recentDrift } from "../state/drift-records.ts";
-import { type RefusalReason, readHead, readPlane } from "../state/records.ts";
+import { type RefusalReason, readHead, readPlane } from "../state/plane-records.ts";
 
 const DRIFT_SHOWN = 20;
 

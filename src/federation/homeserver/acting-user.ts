@@ -1,6 +1,6 @@
-// What is done in rooms as one local user, by that user's power there.
-// Invariants: an answer that is no success is an error with a stable code, never a silent nothing; whoever
-// was given a token for somebody else gives it back.
+// Actions in rooms as one local user, with that user's power there.
+// Invariants: an answer that is no success is an error with a stable code; a token that was lent for another user is
+// given back.
 import {
   type EventId,
   parseEventId,

@@ -1,4 +1,4 @@
-// One JSON request to a homeserver of ours, as whoever a token belongs to.
+// One JSON request to a homeserver of ours, as the user that a token belongs to.
 // Invariants: 429 is obeyed; no redirect is followed, so a token goes to the configured address only; each
 // exchange has a deadline; what cannot be repeated safely is not repeated; neither body nor token reaches an
 // error.

@@ -1,5 +1,5 @@
-// A federation request made by hand, signed with a homeserver's own key (Matrix server-server API,
-// "Request Authentication"): what another organisation's server really answers, without Synapse between.
+// A federation request signed with a homeserver's own key (Matrix server-server API,
+// "Request Authentication"): the other server's answer, without our Synapse between.
 // Invariants: the other server's certificate is verified; a body is read up to a bound; the key never leaves.
 import { createPrivateKey, type KeyObject, sign } from "node:crypto";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
@@ -55,7 +55,7 @@ export class SignedRequests {
 
   /**
    * Sends one request.
-   * @throws whatever the network throws, when no answer came within `timeoutMs` (milliseconds)
+   * @throws the network's error, when no answer came within `timeoutMs` (milliseconds)
    */
   async request(
     destination: ServerName,

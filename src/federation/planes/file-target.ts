@@ -26,27 +26,27 @@ export function applyFile(target: string, text: string, mode: number): boolean {
   return false;
 }
 
-/** What stands at a path, links followed. */
+/** The kind of file at a path, links followed. */
 function kindOf(path: string): "file" | "folder" | "other" | undefined {
   const stat = statSync(path, { throwIfNoEntry: false });
   if (stat === undefined) return undefined;
   return stat.isFile() ? "file" : stat.isDirectory() ? "folder" : "other";
 }
 
-/** The text at a target; empty for what is no file, undefined when there is nothing. */
+/** The text at a target; empty for anything but a file, undefined when there is nothing. */
 export function standingText(target: string): string | undefined {
   const kind = kindOf(target);
   return kind === "folder" || kind === "other" ? "" : readIfPresent(target);
 }
 
-/** What stands at a target instead of what was put there; spread into a plane's `Drift`. */
+/** How a target differs from the text that was written there; spread into a plane's `Drift`. */
 export interface FileDrift {
   /** The target's path. */
   readonly subject: string;
   readonly kind: "edited" | "missing";
-  /** SHA-256, tagged, of what stands there; null when there is nothing. */
+  /** SHA-256, tagged, of the target's text; null when there is no file. */
   readonly found: string | null;
-  /** The reconciler keeps a copy of this file before it puts it right; absent for what is no file. */
+  /** The reconciler keeps a copy of this file before it is overwritten; absent for anything but a file. */
   readonly file?: string;
 }
 

@@ -58,9 +58,13 @@ export async function untilInForce({ stateFile, file, text }: Awaited, clock: Cl
 
 /** For a drift check that needs a running gateway. */
 export function gatewayNotRunning(): DrawbridgeError {
-  return new DrawbridgeError("not_running", "no gateway runs that says what it has in force", {
-    hint: "Start the gateway.",
-  });
+  return new DrawbridgeError(
+    "not_running",
+    "no gateway is running, so the files that it has in force are unknown",
+    {
+      hint: "Start the gateway.",
+    },
+  );
 }
 
 function refusal(what: string): DrawbridgeError {

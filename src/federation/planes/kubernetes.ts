@@ -1,5 +1,5 @@
 // What the Kubernetes resources rendered here have in common: names, labels, ConfigMaps, routes and backends.
-// Invariants: a resource's name follows from what it stands for, so that a re-render replaces and never piles up;
+// Invariants: a resource's name follows from what it represents, so that a re-render replaces it;
 // nothing is rendered unless the organisation names a Kubernetes target; every rule of a route names one method and
 // matches a path exactly, but for the tasks of an agent's HTTP+JSON interface.
 import { sha256 } from "../../domain/digest.ts";

@@ -97,9 +97,9 @@ export interface Drift {
   readonly subject: string;
   /** `edited`, `missing`, `extra`, … */
   readonly kind: string;
-  /** SHA-256, tagged, of what stands there; null when there is nothing. */
+  /** SHA-256, tagged, of what was found; null when nothing was. */
   readonly found: string | null;
-  /** A file whose text the reconciler keeps before the plane puts it right; absent for what is no file. */
+  /** A file whose text the reconciler keeps before the plane overwrites it; absent for anything but a file. */
   readonly file?: string;
 }
 
@@ -109,7 +109,7 @@ export interface PlaneRuntime {
   /** @throws DrawbridgeError when it cannot even begin */
   apply(desired: DesiredPlane, progress: PlaneProgress): Promise<PlaneOutcome>;
   /**
-   * What stands on the real parts that this plane did not put there.
+   * Differences between the real parts and what this plane has applied.
    * @param desired what was applied last, or is being applied
    * @throws DrawbridgeError when a real part does not answer without which nothing is known
    */

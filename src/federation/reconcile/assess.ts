@@ -6,7 +6,7 @@ import { RegistryError } from "../registry/problems.ts";
 import { canReadSigners, isSignedByAllowed } from "../repository/commit.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 import type { PartnerCache } from "../state/partner-cache.ts";
-import { type RefusalReason, readHead } from "../state/records.ts";
+import { type RefusalReason, readHead } from "../state/plane-records.ts";
 import type { ReconcileContext } from "./context.ts";
 import {
   type DesiredState,

@@ -3,7 +3,7 @@
 import type { PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
 import type { DriftRecord } from "../state/drift-records.ts";
-import type { RefusalReason } from "../state/records.ts";
+import type { RefusalReason } from "../state/plane-records.ts";
 
 export type ReconcileEvent =
   | {

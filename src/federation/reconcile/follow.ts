@@ -5,7 +5,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import type { Revision } from "../repository/repository.ts";
-import { readPlane } from "../state/records.ts";
+import { readPlane } from "../state/plane-records.ts";
 import { type ReconcileContext, SERVICE_LOCK } from "./context.ts";
 import { type PassResult, runPass } from "./pass.ts";
 

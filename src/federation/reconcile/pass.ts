@@ -6,7 +6,7 @@
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { planeState, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
-import { type PlaneRecord, readHead, readPlane, writeHead } from "../state/records.ts";
+import { type PlaneRecord, readHead, readPlane, writeHead } from "../state/plane-records.ts";
 import { type Assessment, assess, type Refusal } from "./assess.ts";
 import { type ReconcileContext, timestamp } from "./context.ts";
 import { type DesiredState, desiredState, readRevision, registryOf } from "./desired-state.ts";
@@ -22,7 +22,7 @@ export interface PassOptions {
   readonly allowNonFastForward?: boolean;
   /** Retries what is left over, due or not. */
   readonly force?: boolean;
-  /** Applies also what is in force. */
+  /** Applies planes also when they are in force. */
   readonly again?: boolean;
   readonly checkDrift?: boolean;
   /** Aborts between two planes. */

@@ -1,4 +1,4 @@
-// One plane brought to what one revision wants. Invariants: nobody else works on the plane meanwhile; what is
+// One plane brought to one revision's state. Invariants: nobody else works on the plane meanwhile; what is
 // about to be applied is recorded before, and what was reached is recorded after, so that a kill at any
 // instant leads to the same end; what somebody changed by hand is kept and reported before it is undone.
 
@@ -9,7 +9,7 @@ import type { Drift, PlaneOutcome, PlaneRuntime } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
 import { keepDrift } from "../state/drift-records.ts";
 import type { StateFolder } from "../state/folder.ts";
-import { type Applied, type PlaneRecord, readHead, readPlane, writePlane } from "../state/records.ts";
+import { type Applied, type PlaneRecord, readHead, readPlane, writePlane } from "../state/plane-records.ts";
 import { type ReconcileContext, SERVICE_LOCK, timestamp } from "./context.ts";
 import { type DesiredState, desiredPlane } from "./desired-state.ts";
 import type { LockHolder } from "./events.ts";
@@ -29,7 +29,7 @@ const DRIFT_CHECKED_FIRST: ReadonlySet<PlaneName> = new Set(["gateway", "card", 
 export interface StepOptions {
   /** Retries what is left over, due or not, and counts nothing as in force without a drift check. */
   readonly force: boolean;
-  /** Applies also what is in force. */
+  /** Applies the plane also when it is in force. */
   readonly again?: boolean;
   readonly checkDrift: boolean;
   /** The desired state of an older revision that may still be in force; undefined when it is gone. */

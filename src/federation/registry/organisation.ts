@@ -1,4 +1,4 @@
-// registry/organisation.yaml: what this organisation is and offers, whoever its partners are.
+// registry/organisation.yaml: what this organisation is and offers to its partners.
 // Invariants: unknown keys are refused; secrets are named by reference, never written here.
 // Published as docs/reference/schemas/registry-organisation.schema.json.
 import { z } from "zod";

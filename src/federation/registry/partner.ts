@@ -1,6 +1,6 @@
 // registry/partners/NAME.yaml: one partner, on every plane. NAME is how people call it (`org-b`).
 // Invariants: unknown keys are refused; `issuer` and `keyIds` only identify, nothing is derived from them;
-// no secret can stand here; a plane is open only if the entry says so and the partner is not contained.
+// a secret is refused; a plane is open only if the entry says so and the partner is not contained.
 // Published as docs/reference/schemas/registry-partner.schema.json.
 import { z } from "zod";
 import { Quota } from "../../rendered-files/gateway-files.ts";
@@ -22,7 +22,7 @@ export const Partner = z.strictObject({
   serverName: ServerNameField,
   /** The most confidential data that rooms shared with this partner may carry. */
   classification: z.enum(["public", "internal", "confidential", "restricted"]),
-  /** Set by `contain`, cleared by `restore`: closes planes 5, 4, 2 and 3 whatever `planes` says. */
+  /** Set by `contain`, cleared by `restore`: closes planes 5, 4, 2 and 3, also those that `planes` opens. */
   contained: z.boolean().default(false),
   planes: z
     .strictObject({
@@ -60,7 +60,7 @@ export const Partner = z.strictObject({
       whenRemoved: z.enum(["read_only", "retire", "replace"]).default("replace"),
       /** A room that cannot be closed is replaced by a new one, or only listed as out of reach. */
       whenUnclosable: z.enum(["replace", "list"]).default("replace"),
-      /** Once containment is taken back: whoever was in a room, or invited, is invited again; or nobody is. */
+      /** After a restore: users who were in a room, or invited, are invited again; or nobody is. */
       whenRestored: z.enum(["invite", "none"]).default("invite"),
     })
     .prefault({}),

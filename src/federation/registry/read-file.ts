@@ -27,7 +27,7 @@ export interface ReadFile<Value> {
   /** Undefined when the file has problems. */
   readonly value: Value | undefined;
   readonly problems: readonly RegistryProblem[];
-  /** The line on which a key stands; that of its nearest parent when it is absent. */
+  /** The line of a key; that of its nearest parent when it is absent. */
   lineOf(path: Path): number;
 }
 
@@ -156,7 +156,7 @@ function aliasesIn(document: Document.Parsed): number[] {
   return offsets;
 }
 
-/** Where keys stand that a map has already. The parser's own check is quadratic. */
+/** Offsets of keys that their map has already. The parser's own check is quadratic. */
 export function repeatedKeys(node: unknown): number[] {
   if (isSeq(node)) return node.items.flatMap(repeatedKeys);
   if (!isMap(node)) return [];

@@ -1,12 +1,12 @@
 // Refuses what was retired wherever it would be used again. Invariants: linear in the number of partners; a
-// retired identity may stand in its own entry while the plane that it is for is closed, and nowhere else.
+// retired identity is allowed in its own entry while the plane that it is for is closed, and nowhere else.
 import type { Registry } from "./partner.ts";
 import type { CrossProblem } from "./problems.ts";
 import { type PinnedIdentity, type RetiredCardKey, thumbprintOf } from "./retired.ts";
 
 type Path = CrossProblem["path"];
 
-/** Whoever retired something: the file that says so. */
+/** The file that has retired each identity. */
 interface Owners {
   readonly thumbprints: Map<string, string>;
   readonly clients: Map<string, string>;

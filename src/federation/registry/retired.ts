@@ -1,6 +1,6 @@
 // Identities that were pinned once and may never be again: keys of card signers, clients, servers' key IDs.
 // Invariants: public identifiers alone, never a secret; a key is retired by its thumbprint for everybody and by
-// its key ID for whoever used that; where a plane is closed, what stands in the entry unused is left alone.
+// its key ID for the organisation that used it; where a plane is closed, its unused pins in the entry are left alone.
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
@@ -34,7 +34,7 @@ interface Coordinates {
   readonly y: string;
 }
 
-/** A P-256 key's thumbprint (RFC 7638), whatever else its JWK says. */
+/** A P-256 key's thumbprint (RFC 7638); other members of its JWK do not count. */
 export function thumbprintOf({ x, y }: Coordinates): string {
   return sha256Tagged(canonicalize({ kty: "EC", crv: "P-256", x, y }));
 }
@@ -48,7 +48,7 @@ export function retiredKeyOf({ keyId, jwk }: PinnedIdentity): RetiredCardKey {
   return { keyId, thumbprint: thumbprintOf(jwk) };
 }
 
-/** Everything that a partner's entry pins, beside what was retired before; each once, in a stable order. */
+/** All identities that a partner's entry pins or has retired; each once, in a stable order. */
 export function retireAll(partner: {
   readonly azp: string;
   readonly keyIds: { readonly server: readonly string[]; readonly card: readonly string[] };

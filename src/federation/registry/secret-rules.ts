@@ -24,7 +24,7 @@ const HIGH_ENTROPY: SecretRule = {
   holds: "a value that looks like a key, a token or a generated password",
 };
 
-/** Searched in every line, whatever it is part of. */
+/** Searched in every line of the text. */
 const TEXT_RULES: readonly TextRule[] = [
   {
     ...PRIVATE_JWK,
@@ -74,7 +74,7 @@ const SECRET_NAME =
 /** A key whose value would be a secret: `clientSecret`, `access_token`, `password`; not `tokenEndpoint`. */
 const SECRET_KEY = new RegExp(`(?:${SECRET_NAME})$`, "i");
 const NAMED_IN_COMMENT = new RegExp(`(?:${SECRET_NAME})["']?\\s*[:=]\\s*["']?(?=\\S*[0-9!$%&*])\\S{6,}`, "i");
-/** To the end of the line, whatever stands before its line feed. */
+/** To the end of the line, a carriage return before its line feed included. */
 const COMMENT = /(?:^|\s)#(.*)$/s;
 
 /** Keys whose values are public by nature, however random they look: coordinates and key identifiers. */

@@ -1,4 +1,4 @@
-// The organisation's repository: one branch of it says what is meant to be in force.
+// The organisation's repository: one branch of it declares what is to be in force.
 // Invariants: a revision is read as a whole and never from a work tree; the branch moves only from the commit
 // that a change was built on to the commit that holds it (compare and swap). What an ID names never changes,
 // so what was read of it is cached, within bounds; where a branch points is read each time.
@@ -56,7 +56,7 @@ export class Repository {
 
   /**
    * @throws DrawbridgeError `repository_unusable` when `path` is not the top of a repository, or the branch is
-   *   checked out: a commit that this machine makes would leave that work tree behind
+   *   checked out: a commit that this machine makes would not reach that work tree
    */
   static async open(path: string, branch: string): Promise<Repository> {
     let real: string;
@@ -68,7 +68,7 @@ export class Repository {
         cause,
       });
     }
-    // Without the ceiling, a folder inside some other repository would stand for that one.
+    // Without the ceiling, git would take a folder inside another repository for that repository.
     const call = { cwd: real, env: { GIT_CEILING_DIRECTORIES: dirname(real) } };
     const request = ["rev-parse", "--path-format=absolute", "--git-common-dir", "--is-bare-repository"];
     const answer = await git(request, call);
@@ -92,7 +92,7 @@ export class Repository {
       .toString("utf8")
       .split("\0\0")
       .map((entry) => entry.split("\0"));
-    // A bare repository is listed as well, and has no files that could be left behind.
+    // A bare repository is listed as well, and has no checked-out files.
     const found = entries.find((lines) => !lines.includes("bare") && lines.includes(`branch ${this.ref}`));
     const folder = found?.find((line) => line.startsWith("worktree "))?.slice("worktree ".length);
     if (folder === undefined) return;

@@ -20,7 +20,7 @@ export const DriftRecord = z.strictObject({
   subject: z.string(),
   /** `edited`, `missing`, `extra`, … */
   kind: z.string(),
-  /** SHA-256, tagged, of what stood there; null when there was nothing. */
+  /** SHA-256, tagged, of what was found; null when nothing was. */
   found: z.string().nullable(),
   /** The revision that should have been in force. */
   revision: z.string(),

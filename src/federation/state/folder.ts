@@ -57,7 +57,7 @@ export class StateFolder {
       return undefined;
     }
     throw new DrawbridgeError("config_invalid", `${file} is damaged, or of another version of this program`, {
-      hint: "Look at it, then move it away: without it, the next pass takes the branch as it stands.",
+      hint: "Read it, then move it away: without it, the next pass accepts the branch's present head.",
     });
   }
 

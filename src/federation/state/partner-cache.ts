@@ -37,7 +37,7 @@ export class PartnerCache {
     }
   }
 
-  /** Makes what is known of these blobs ready; returns those that must be read. */
+  /** Parses the cached partners of these blobs; returns the blobs that must be read. */
   prepare(blobIds: Iterable<string>): string[] {
     const unknown: string[] = [];
     for (const id of blobIds) {

@@ -1,5 +1,5 @@
-// What can be known of an organisation's repository without any server: whether its registry is valid, what
-// is rendered is what the registry says, and no rendered file would do harm.
+// Checks of an organisation's repository that need no server: its registry is valid, its rendered files are what the
+// registry renders, and no rendered file would do harm.
 // Invariants: nothing is written, nothing is contacted; a check that could not be made is not passed; the
 // rendered files are judged by what they say, not only by their equality with a fresh render.
 import { isDeepStrictEqual } from "node:util";
@@ -45,7 +45,7 @@ const TransportInclude = z.object({
 /**
  * Checks a repository's files.
  * @param registryFiles everything below registry/, by path in the repository
- * @param rendered what stands below rendered/ and kubernetes/
+ * @param rendered the files below rendered/ and kubernetes/
  */
 export function checkRepository(
   registryFiles: ReadonlyMap<string, string>,

@@ -1,6 +1,6 @@
-// The organisation's repository as it lies on disk: its registry is read, what is rendered of it is compared
-// and written. Invariants: no symbolic link is followed, so nothing outside the tree is read or written; a
-// file is replaced whole; what lies outside the folders that are rendered is never touched.
+// A work tree of the organisation's repository: its registry is read, its rendered files are compared and written.
+// Invariants: no symbolic link is followed, so nothing outside the tree is read or written; a file is replaced whole;
+// files outside the rendered folders are never touched.
 import { lstatSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join, relative, sep } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -25,7 +25,7 @@ export function readRegistryFolder(directory: string): ReadonlyMap<string, strin
   });
 }
 
-/** What stands where renders belong: everything below rendered/, and the planes' folders of kubernetes/. */
+/** The files where renders belong: everything below rendered/, and the planes' folders of kubernetes/. */
 export function readRenderedFiles(directory: string): ReadonlyMap<string, string> {
   const rendered = readFolder(directory, "rendered");
   const kubernetes = [...readFolder(directory, "kubernetes")].filter(([path]) => planeOfPath(path));

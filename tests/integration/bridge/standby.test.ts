@@ -13,9 +13,9 @@ import { Leadership } from "../../../src/bridge/leadership.ts";
 import { openLeadershipConnection } from "../../../src/bridge/ledger/leadership.ts";
 import { runBridge } from "../../../src/bridge/process.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
+import { type Script, scriptedHomeserver, WELL } from "../../support/http-server.ts";
 import { ledgerFixture } from "../../support/ledger.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
-import { type Script, scriptedHomeserver, WELL } from "../../support/scripted-homeserver.ts";
 import { temporaryFolder, writeFile } from "../../support/temporary.ts";
 
 const STEP_MS = 250;

@@ -49,7 +49,7 @@ async function complains({ child, finished }: ReturnType<typeof start>, text: st
   assert.ok(isWritten, `it ended without ${text}: ${seen}`);
 }
 
-describe("commands", () => {
+describe("federation commands", () => {
   it("contain prints the remaining steps in the safe order, each with its exact command [CON-1]", async (t) => {
     const { drawbridge, config, repository } = await deployment(t);
     const { code, stdout, stderr } = await drawbridge("federation", "contain", "lighthouse");
@@ -85,7 +85,7 @@ describe("commands", () => {
     assert.deepEqual(planes, ["border", "rooms", "card", "gateway"]);
   });
 
-  it("a walk says its own order, and the status which planes were never applied [CON-1]", async (t) => {
+  it("contain and restore print their order, and status names planes that were never applied [CON-1]", async (t) => {
     const { drawbridge } = await deployment(t);
     for (const [act, order] of [
       ["contain", "In closing order: plane 5 (gateway), plane 4 (card), plane 2 (rooms), plane 3 (border)."],
@@ -104,7 +104,7 @@ describe("commands", () => {
     assert.match(stdout, /^Never applied: plane 1 \(transport\).*\nhint: drawbridge reconcile --once/m);
   });
 
-  it("exit codes say what kind of no it is [CON-1]", async (t) => {
+  it("exit codes distinguish the kinds of refusal [CON-1]", async (t) => {
     const { drawbridge, repository } = await deployment(t);
     const unknown = await drawbridge("federation", "contain", "lighthosue");
     assert.deepEqual([unknown.code, unknown.stdout], [2, ""]);
@@ -163,7 +163,7 @@ describe("commands", () => {
     assert.ok(readdirSync(join(directory, "evidence")).length > 0);
   });
 
-  it("a report about nobody that is known contains nobody, with --apply as well [ABU-1]", async (t) => {
+  it("a report about an unknown server contains nobody, with --apply as well [ABU-1]", async (t) => {
     const { drawbridge, directory, repository } = await deployment(t);
     const file = join(directory, "report.json");
     const unknown = { server_name: "nobody.example" };
@@ -178,7 +178,7 @@ describe("commands", () => {
     assert.equal(await repository.head(), head, "nobody was contained");
   });
 
-  it("a walk that waited says for whom, once it is over, and at once only where it stands still [CON-1]", async (t) => {
+  it("a command that waited names what it waited for at its end, and at once only where nothing moves [CON-1]", async (t) => {
     const { config, directory } = await deployment(t);
     const state = StateFolder.open(join(directory, "state"), systemRandom);
     const contain = () =>
@@ -214,7 +214,7 @@ describe("commands", () => {
     assert.doesNotMatch((await contain().finished).stderr, /At the same moment/);
   });
 
-  it("a walk over parts that are down names every plane that is not closed yet [CON-1]", async (t) => {
+  it("contain names every plane that is not closed yet when the programs are down [CON-1]", async (t) => {
     const { drawbridge, directory } = await deployment(t);
     const { code, stdout, stderr } = await drawbridge(
       "federation",
@@ -273,7 +273,7 @@ describe("commands", () => {
     assert.equal(events.at(-1), "ended");
   });
 
-  it("containing and restoring a sample partner holds, without any server [CHK-1]", async () => {
+  it("check:fed-break-glass succeeds without any server [CHK-1]", async () => {
     const { code, stdout } = await run(process.execPath, [
       join(ROOT, "tasks/main.ts"),
       "check:fed-break-glass",

@@ -19,7 +19,6 @@ import {
   PILOTS,
 } from "../../support/control-repository.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
-import { registryFiles } from "../../support/registry-folder.ts";
 import {
   AT,
   allowedSigners,
@@ -28,6 +27,7 @@ import {
   operatorGit,
   signingKey,
 } from "../../support/repository.ts";
+import { registryFiles } from "../../support/sample-files.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 const SERVER = "matrix.lighthouse.example:8448";

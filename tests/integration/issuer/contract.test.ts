@@ -6,9 +6,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { createRemoteJWKSet, decodeJwt, type JWTPayload, jwtVerify } from "jose";
-import { AUDIENCE, type IssuerUnderTest, intentOf } from "../../support/issuers/contract.ts";
-import { declaredIssuer } from "../../support/issuers/declared.ts";
-import { KEYCLOAK_URL, keycloakIssuer } from "../../support/issuers/keycloak.ts";
+import {
+  AUDIENCE,
+  declaredIssuer,
+  type IssuerUnderTest,
+  intentOf,
+  KEYCLOAK_URL,
+  keycloakIssuer,
+} from "../../support/issuers.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "drawbridge test "));
 let issuer: IssuerUnderTest;

@@ -8,7 +8,7 @@ import { COMMANDS } from "../../../src/cli/commands.ts";
 import { buildProgram } from "../../../src/cli/lib/program.ts";
 import { ROOM_REASONS } from "../../../src/federation/planes/rooms/obstacles.ts";
 import { OUTSIDE_PROBES } from "../../../src/federation/probes/finding.ts";
-import { OutcomeName, RefusalReason } from "../../../src/federation/state/records.ts";
+import { OutcomeName, RefusalReason } from "../../../src/federation/state/plane-records.ts";
 import { ROOT } from "../../support/temporary.ts";
 
 const FILE = join(ROOT, "docs/reference/federation.md");

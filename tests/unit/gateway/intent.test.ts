@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { callersOf, keepQuotas } from "../../../src/gateway/access-rules.ts";
 import { ConfigError } from "../../../src/runtime/load-yaml.ts";
-import type { AdmissionInput, AgentInput } from "../../support/gateway-files.ts";
-import { testIntent } from "../../support/gateway-intent.ts";
+import { type AdmissionInput, type AgentInput, testIntent } from "../../support/gateway-files.ts";
 
 function agent(name: string, more: Partial<AgentInput> = {}): AgentInput {
   return {

@@ -5,8 +5,7 @@ import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts"
 import { bothClusters } from "../../../src/gateway/envoy-files.ts";
 import { renderQuotaFile } from "../../../src/gateway/render/limiter.ts";
 import { render } from "../../../src/gateway/render/render.ts";
-import type { AdmissionInput } from "../../support/gateway-files.ts";
-import { testIntent } from "../../support/gateway-intent.ts";
+import { type AdmissionInput, testIntent } from "../../support/gateway-files.ts";
 import { assertGolden } from "../../support/golden.ts";
 
 const DIRECTORY = "/var/lib/drawbridge/envoy";

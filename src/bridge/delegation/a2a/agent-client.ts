@@ -37,7 +37,6 @@ export interface AgentClientOptions {
   /** Limit on a request, and on a stream's first event. */
   readonly requestTimeoutMs: number;
   readonly answerBytesMax: number;
-  /** Called for each exchange, for metrics. */
   readonly observe?:
     | ((operation: AgentOperation, outcome: "ok" | A2aFailureKind, ms: number) => void)
     | undefined;
@@ -52,7 +51,6 @@ export interface AgentPeer {
 type Call<T> = (transport: Transport, options: RequestOptions) => T;
 
 export class AgentClient {
-  /** The agent offers streams. */
   readonly streams: boolean;
   /** The agent promises to make one task of repeated requests with one messageId. */
   readonly dedupes: boolean;
@@ -98,7 +96,6 @@ export class AgentClient {
     );
   }
 
-  /** SendStreamingMessage. */
   stream(question: Question, signal: AbortSignal, onSent?: () => void): AsyncGenerator<AgentUpdate, void> {
     const request = sendRequest(question);
     return this.#stream(
@@ -154,7 +151,6 @@ export class AgentClient {
     );
   }
 
-  /** CancelTask. */
   async cancelTask(taskId: string, signal: AbortSignal): Promise<void> {
     await this.#call(
       "cancel",

@@ -33,7 +33,6 @@ export class Exchange {
     this.#options = options;
   }
 
-  /** `fetch` for one request of the SDK. */
   readonly fetch: typeof fetch = async (input, init) => {
     const headers: Record<string, string> = {};
     new Headers(init?.headers).forEach((value, name) => {

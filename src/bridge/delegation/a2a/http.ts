@@ -17,7 +17,6 @@ export interface AgentHttpResponse {
 export interface AgentHttp {
   /** Makes one request. Rejects with the connection's error, whose `code` says what happened. */
   fetch(url: string, init: AgentHttpInit): Promise<AgentHttpResponse>;
-  /** Drops every connection. */
   close(): Promise<void>;
 }
 

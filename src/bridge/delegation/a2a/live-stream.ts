@@ -10,10 +10,8 @@ export type StreamStep =
 
 export class LiveStream {
   readonly #updates: AsyncGenerator<AgentUpdate, void>;
-  readonly #controller: AbortController;
+  readonly #controller = new AbortController();
   readonly #clock: Clock;
-  readonly #parent: AbortSignal;
-  readonly #onParent: () => void;
   #pending: Promise<IteratorResult<AgentUpdate, void>> | undefined;
 
   /** @param open starts the stream; the signal it is given ends the connection */
@@ -23,12 +21,7 @@ export class LiveStream {
     open: (signal: AbortSignal) => AsyncGenerator<AgentUpdate, void>,
   ) {
     this.#clock = clock;
-    this.#parent = parent;
-    this.#controller = new AbortController();
-    this.#onParent = () => this.#controller.abort(parent.reason);
-    if (parent.aborted) this.#onParent();
-    else parent.addEventListener("abort", this.#onParent, { once: true });
-    this.#updates = open(this.#controller.signal);
+    this.#updates = open(AbortSignal.any([parent, this.#controller.signal]));
   }
 
   /** The next step; `quiet` when there is none within `waitMs` (without a limit when undefined). */
@@ -52,7 +45,6 @@ export class LiveStream {
   }
 
   close(): void {
-    this.#parent.removeEventListener("abort", this.#onParent);
     this.#controller.abort(new Error("the stream was closed"));
     this.#pending?.catch(() => undefined);
     this.#updates.return().catch(() => undefined);

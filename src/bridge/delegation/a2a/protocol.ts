@@ -83,7 +83,6 @@ export interface TaskView {
   readonly phase: Phase;
   readonly statusParts: readonly ContentPart[];
   readonly artifacts: readonly ArtifactView[];
-  /** The message IDs in its history. */
   readonly messageIds: readonly string[];
   /** Milliseconds since the Unix epoch, by the agent's clock; undefined when it names none. */
   readonly updatedAt: number | undefined;

@@ -41,26 +41,23 @@ export interface TimeLimit {
 export function startLimit(clock: Clock, limitMs: number, parent: AbortSignal | undefined): TimeLimit {
   const controller = new AbortController();
   const timer = new AbortController();
-  const onParent = () => controller.abort(parent?.reason);
-  if (parent?.aborted) onParent();
-  else parent?.addEventListener("abort", onParent, { once: true });
+  const signal = parent === undefined ? controller.signal : AbortSignal.any([parent, controller.signal]);
   clock.sleep(limitMs, timer.signal).then(
     () => controller.abort(new TimeUp()),
     () => undefined,
   );
   const expired = new Promise<never>((_resolve, reject) => {
-    const fail = () => reject(controller.signal.reason);
-    if (controller.signal.aborted) fail();
-    else controller.signal.addEventListener("abort", fail, { once: true });
+    const fail = () => reject(signal.reason);
+    if (signal.aborted) fail();
+    else signal.addEventListener("abort", fail, { once: true });
   });
   expired.catch(() => undefined);
   return {
-    signal: controller.signal,
+    signal,
     expired,
     stopClock: () => timer.abort(),
     end: () => {
       timer.abort();
-      parent?.removeEventListener("abort", onParent);
       controller.abort();
     },
   };

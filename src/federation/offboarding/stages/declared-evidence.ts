@@ -16,7 +16,7 @@ import type { PlaneName } from "../../plane-order.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../../planes/gateway/render.ts";
 import type { DesiredState } from "../../reconcile/desired-state.ts";
 import type { Partner } from "../../registry/partner.ts";
-import type { Applied } from "../../state/records.ts";
+import type { Applied } from "../../state/plane-records.ts";
 import type { RecordFacts } from "../private-record/consistency.ts";
 import { readStage } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";

@@ -14,7 +14,7 @@ import { currentState } from "../../reconcile/assess.ts";
 import { type DesiredState, desiredPlane } from "../../reconcile/desired-state.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
 import type { Partner, PartnerEntry } from "../../registry/partner.ts";
-import { type Applied, readPlane } from "../../state/records.ts";
+import { type Applied, readPlane } from "../../state/plane-records.ts";
 import { checkRepository } from "../../work-tree/check.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readDutiesEvidence, type StageProgress } from "../run/progress.ts";

@@ -82,9 +82,13 @@ export function cardRuntime(config: FederationConfig, { clock }: Dependencies): 
       }
       const [absent] = unknown;
       if (found.length > 0 || absent === undefined) return found;
-      throw new DrawbridgeError("not_running", `nobody says which ${absent.name} file is in force`, {
-        hint: `Start the program that reads ${absent.target}.`,
-      });
+      throw new DrawbridgeError(
+        "not_running",
+        `the program that reads the ${absent.name} file is not running`,
+        {
+          hint: `Start the program that reads ${absent.target}.`,
+        },
+      );
     },
 
     probe: (desired, partner) => probePlane({ config, desired, partner, clock }),

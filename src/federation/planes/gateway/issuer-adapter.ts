@@ -1,5 +1,4 @@
-// The issuer as plane 5 needs it, whichever program it is: these clients, enabled or not, and nothing kept
-// that was changed by hand.
+// The issuer as plane 5 needs it, for either program: declared clients, enabled or not, with changes by hand undone.
 // Invariants: clients are closed before any is opened or changed; a client that cannot be brought to its state
 // is named with a reason and holds up no other; nothing here reveals a secret.
 import type { ClientsFile } from "../../../rendered-files/issuer-clients.ts";

@@ -1,5 +1,5 @@
-// The one-machine issuer: clients.yaml beside it, which it reads at each token request. So a file that stands
-// there whole is in force.
+// The one-machine issuer: clients.yaml beside it, which it reads at each token request, so that a whole file is in force
+// at once.
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { ClientsFile } from "../../../rendered-files/issuer-clients.ts";

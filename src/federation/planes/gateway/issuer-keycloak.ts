@@ -70,7 +70,7 @@ interface KeycloakOptions {
   readonly audience: string;
   /** @throws DrawbridgeError */
   readonly secretOf: (reference: SecretReference) => string;
-  /** Clients that are never touched, whoever declares them. */
+  /** Clients that are never touched, also when the registry declares them. */
   readonly foreign: ReadonlySet<string>;
 }
 

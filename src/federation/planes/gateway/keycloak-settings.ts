@@ -1,4 +1,4 @@
-// What a declared client is in Keycloak, and how one that stands there differs from it.
+// A declared client's settings in Keycloak, and how a client found there differs from them.
 // Invariants: client credentials alone; tokens of five minutes, signed ES256, for one audience; no mapper or
 // scope but those that bring this about, because each could put another claim into a token; the secret takes
 // part in a comparison and is in no output.
@@ -124,7 +124,7 @@ export function hasSettings(client: KeycloakClient, audience: string): boolean {
   );
 }
 
-/** A digest of what stands there, whether the secret is the declared one included, the secret itself not. */
+/** A digest of a found client; whether its secret is the declared one is part of it, the secret itself is not. */
 export function clientDigest(client: KeycloakClient, hasDeclaredSecret: boolean): string {
   const { secret: _, id: __, protocolMappers, defaultClientScopes, optionalClientScopes, ...rest } = client;
   return sha256Tagged(

@@ -118,7 +118,7 @@ function policy(
         },
         transformation: {
           request: {
-            // The agent learns the caller from the verified token, whatever the caller wrote.
+            // The agent learns the caller from the verified token; a header of the caller's own is replaced.
             set: [{ name: "x-azp", value: "jwt.azp" }],
             remove: forwardToken ? undefined : ["authorization"],
           },

@@ -1,6 +1,6 @@
-// Plane 5 on the real parts: who may invoke, at the gateway; who can have a token, at the issuer.
-// Invariants: closing goes through the gateway first, because it refuses at once whatever token somebody holds;
-// opening goes through the issuer first; neither half is left out because the other could not be reached.
+// Plane 5 on the real parts: who may invoke, at the gateway; who can get a token, at the issuer.
+// Invariants: closing goes through the gateway first, because it refuses at once every token that is held; opening
+// goes through the issuer first; neither half is left out because the other could not be reached.
 import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
@@ -126,7 +126,7 @@ async function applyIssuer(
   }
 }
 
-/** Runs both in order, the second whatever becomes of the first; then throws what the first of them threw. */
+/** Runs both in order, the second also when the first fails; then throws the first error. */
 async function eachToItsEnd(halves: readonly (() => Promise<Half>)[]): Promise<readonly Half[]> {
   const done: Half[] = [];
   const errors: unknown[] = [];

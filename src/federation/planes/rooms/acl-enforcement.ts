@@ -36,7 +36,7 @@ const RESEND_AFTER_MS = 3_000;
 
 /**
  * Queries what the homeserver enforces, repairs a stale entry, and queries again.
- * @param before the ACL that stood there before the last change of it; undefined where there was none
+ * @param before the ACL before its last change; undefined where there was none
  * @returns undefined once it enforces what the state says
  */
 export async function enforceAtHome(

@@ -12,7 +12,7 @@ export interface ServerAcl {
   readonly allow_ip_literals: boolean;
 }
 
-/** An ACL found in a room, whoever wrote it. */
+/** An ACL found in a room, whose content others may have written. */
 export interface FoundAcl {
   readonly allow?: unknown;
   readonly deny?: unknown;

@@ -1,5 +1,5 @@
 // Power in a room (Matrix client-server API, m.room.power_levels): who may do what, by which level.
-// Invariants: from room version 12 on the creators stand above every level and cannot be brought below it;
+// Invariants: from room version 12 on the creators are above every level and cannot be brought below it;
 // a level that is no number counts as its default, as homeservers count it.
 import type { UserId } from "../../../domain/identifiers.ts";
 

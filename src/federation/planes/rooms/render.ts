@@ -23,7 +23,7 @@ function intentOf(registry: Registry): string {
     allow: aclAllow(admittedServers(registry, "rooms")),
     retained: open.map(({ serverName }) => serverName),
     closing: closing.map(({ name, partner }) => {
-      // Removal outlasts containment: what is closed for good is not left open to a restore.
+      // Removal outlasts containment: a restore must not reopen a plane that is closed for good.
       const removed = partner.planes.rooms === "closed";
       return {
         serverName: partner.serverName,

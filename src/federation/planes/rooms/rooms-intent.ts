@@ -1,6 +1,6 @@
 // rooms.json: what the rooms plane must bring about in every governed room.
 // Invariants: `allow` names every server in both forms, with its port and without, because homeservers
-// enforce without the port; nobody stands in both `retained` and `closing`.
+// enforce without the port; no partner is in both `retained` and `closing`.
 // Published as docs/reference/schemas/rooms-intent.schema.json.
 import { z } from "zod";
 import { ServerNameField } from "../../registry/organisation.ts";

@@ -38,7 +38,7 @@ export const transportRender: PlaneRender = {
     }),
 };
 
-/** What may stand in it: another key would be a setting of the homeserver that nobody reviewed. */
+/** Its keys: another one would be a setting of the homeserver that nobody reviewed. */
 const Include = z.strictObject({
   federation_domain_whitelist: z.array(z.string()),
   federation_whitelist_endpoint_enabled: z.literal(true),

@@ -46,7 +46,7 @@ export async function runRestartCommand(
   });
   if (outcome === "") return;
   throw new DrawbridgeError("program_failed", `the homeserver's restart command ${outcome}`, {
-    hint: "Run the command of transport.restart by hand, and hint what it says; the include file is written.",
+    hint: "Run the command of transport.restart by hand, and correct what it reports; the include file is written.",
   });
 }
 

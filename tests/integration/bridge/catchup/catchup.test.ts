@@ -5,10 +5,10 @@ import { setTimeout as realPause } from "node:timers/promises";
 import { pino } from "pino";
 import { Catchup, type CatchupOptions } from "../../../../src/bridge/catchup/catchup.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
-import { namedTarget } from "../../../support/agents-yaml.ts";
+import { namedTarget } from "../../../support/agents.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
+import { type Script, scriptedHomeserver, WELL } from "../../../support/http-server.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
-import { type Script, scriptedHomeserver, WELL } from "../../../support/scripted-homeserver.ts";
 
 const { ghost } = namedTarget("docs");
 const QUESTION = { event_id: "$q", type: "m.room.message", sender: "@alice:a.test", content: { body: "?" } };
@@ -89,8 +89,8 @@ async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {})
   return { catchup, clock, state, positions, taken, seen, until, watching, isReady, homeserver };
 }
 
-describe("catchup after the homeserver was away", () => {
-  it("transactions wait for the catchup at the start, and what it finds is taken first [INT-8]", async (t) => {
+describe("Catchup", () => {
+  it("transactions wait for the catchup at the start, and its events are taken first [INT-8]", async (t) => {
     const { catchup, state, positions, taken, seen, until, isReady } = await catchingUp(t);
     positions.set(ghost, "s0");
     state.lost = [QUESTION];
@@ -104,7 +104,7 @@ describe("catchup after the homeserver was away", () => {
     assert.equal((await isReady())(), true);
   });
 
-  it("a catchup that cannot be committed is done again, and the position stays until then [INT-8]", async (t) => {
+  it("a catchup that cannot be committed runs again, and the position stays until then [INT-8]", async (t) => {
     const { catchup, state, positions, taken, seen, until } = await catchingUp(t);
     positions.set(ghost, "s0");
     state.lost = [QUESTION];
@@ -116,7 +116,7 @@ describe("catchup after the homeserver was away", () => {
     assert.deepEqual(taken, [["$q"]]);
   });
 
-  it("while the homeserver is away transactions wait, for five seconds in all [INT-8]", async (t) => {
+  it("transactions wait while the homeserver is away, for five seconds in all [INT-8]", async (t) => {
     const { catchup, clock, state, seen, taken, until, watching, isReady, homeserver } = await catchingUp(t);
     catchup.start();
     await until("it watches", () => watching() === 1);
@@ -139,14 +139,14 @@ describe("catchup after the homeserver was away", () => {
     assert.deepEqual(taken, [["$q"]]);
   });
 
-  it("with reading back switched off nothing waits and nothing is asked [INT-8]", async (t) => {
+  it("transactions do not wait and nothing is requested when the catchup is switched off [INT-8]", async (t) => {
     const { catchup, homeserver, isReady } = await catchingUp(t, { rooms: false });
     catchup.start();
     assert.equal((await isReady())(), true);
     assert.deepEqual(homeserver.seen, []);
   });
 
-  it("keys are read back before rooms, and their failure does not hold the rooms up [INT-8]", async (t) => {
+  it("the catchup of keys runs before that of rooms, and its failure does not hold that up [INT-8]", async (t) => {
     const order: string[] = [];
     const { catchup, state, positions, taken, until } = await catchingUp(t, {
       catchup: async (of) => {
@@ -161,7 +161,7 @@ describe("catchup after the homeserver was away", () => {
     assert.deepEqual(order, [ghost]);
   });
 
-  it("in quiet times the position moves on, one round after it was read [INT-8]", async (t) => {
+  it("the position moves one round after it was read in quiet times [INT-8]", async (t) => {
     const { catchup, state, positions, until, seen, taken } = await catchingUp(t, { quietMs: 1_000 });
     positions.set(ghost, "s1");
     catchup.start();
@@ -173,7 +173,7 @@ describe("catchup after the homeserver was away", () => {
     assert.ok(seen.filter((what) => what.startsWith("quiet true")).length >= 2);
   });
 
-  it("a ghost that the homeserver refuses holds up neither the others nor the watch [INT-8]", async (t) => {
+  it("a ghost that the homeserver refuses holds up neither the other ghosts nor the watch [INT-8]", async (t) => {
     const { catchup, state, positions, taken, until, watching, seen } = await catchingUp(t, {
       agents: {
         current: async () => ({
@@ -190,7 +190,7 @@ describe("catchup after the homeserver was away", () => {
     assert.deepEqual([seen.slice(0, 2), taken], [["up", "start true 1"], [["$q"]]]);
   });
 
-  it("what cannot be committed for long is left to the rounds in quiet times [INT-8]", async (t) => {
+  it("events that cannot be committed for long are left to the rounds in quiet times [INT-8]", async (t) => {
     const { catchup, state, positions, taken, until, watching } = await catchingUp(t, { quietMs: 1_000 });
     positions.set(ghost, "s0");
     state.lost = [QUESTION];
@@ -202,7 +202,7 @@ describe("catchup after the homeserver was away", () => {
     assert.deepEqual(taken, [["$q"]]);
   });
 
-  it("for a minute after the homeserver is back the rounds are five seconds apart, then a minute [INT-8]", async (t) => {
+  it("the rounds are five seconds apart for a minute after the homeserver is back, then a minute [INT-8]", async (t) => {
     const { catchup, clock, until, seen } = await catchingUp(t);
     catchup.start();
     const rounds = () => seen.filter((what) => what.startsWith("quiet")).length;

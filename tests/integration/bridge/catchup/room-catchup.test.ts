@@ -2,15 +2,14 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import type { FoundBounds } from "../../../../src/bridge/catchup/found-events.ts";
-import { HandledEvents } from "../../../../src/bridge/catchup/found-events.ts";
+import { type FoundBounds, HandledEvents } from "../../../../src/bridge/catchup/found-events.ts";
 import { RoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
 import { leaseLost } from "../../../../src/bridge/ledger/postgres.ts";
 import type { EventId, GhostMxid } from "../../../../src/domain/identifiers.ts";
-import { namedTarget } from "../../../support/agents-yaml.ts";
+import { namedTarget } from "../../../support/agents.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
-import { type ScriptedAnswer, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+import { type ScriptedAnswer, scriptedHomeserver } from "../../../support/http-server.ts";
 
 const { ghost } = namedTarget("docs");
 const signal = new AbortController().signal;
@@ -99,8 +98,8 @@ const all = (from = 0) =>
   );
 const FEW = { charactersMax: 10_000, eventsMax: 10_000 };
 
-describe("rooms read back", () => {
-  it("what was found and finds no room in memory is read again, in order [INT-8]", async (t) => {
+describe("RoomCatchup", () => {
+  it("events whose contents exceed the memory bound are read again, in order [INT-8]", async (t) => {
     for (const changesBytesMax of [undefined, 10_000]) {
       const { rooms, positions, taken } = await reading(t, FEW, changesBytesMax);
       assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
@@ -109,7 +108,7 @@ describe("rooms read back", () => {
     }
   });
 
-  it("the position stays while what was found cannot be read again [INT-8]", async (t) => {
+  it("the position stays while a found event cannot be read again [INT-8]", async (t) => {
     const { rooms, positions, taken, state } = await reading(t, FEW);
     state.fail = (from, again) => again && from === "200";
     const first = await rooms.afterDowntime([ghost], signal);
@@ -128,7 +127,7 @@ describe("rooms read back", () => {
       );
   });
 
-  it("of more events than may be held of all rooms together the newest are read [INT-8]", async (t) => {
+  it("only the newest events are read when all rooms together have more than the bound [INT-8]", async (t) => {
     const { rooms, positions, taken, state } = await reading(t, { charactersMax: 1e9, eventsMax: 120 });
     assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
     // Of the first room the end and one page, of the second the end.
@@ -145,7 +144,7 @@ describe("rooms read back", () => {
     assert.equal(positions.get(ghost), "s1");
   });
 
-  it("a position that another bridge has moved stays where that one put it, and is read on from there [INT-8]", async (t) => {
+  it("a position that another bridge has moved stays there, and the next round reads from it [INT-8]", async (t) => {
     const { rooms, positions, taken, state } = await reading(t, FEW);
     // Read from s0, while another has come to s9.
     state.fail = () => {
@@ -159,7 +158,7 @@ describe("rooms read back", () => {
     assert.equal(state.since.at(-1), "s9");
   });
 
-  it("whoever has no position reads from now on, and asks who is in the rooms [INT-8]", async (t) => {
+  it("a ghost without a position reads from now on, and reads its rooms' state [INT-8]", async (t) => {
     const { rooms, positions, taken, state } = await reading(t, FEW);
     positions.delete(ghost);
     assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);

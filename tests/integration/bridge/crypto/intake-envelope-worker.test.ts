@@ -12,7 +12,7 @@ import { createTransactionHandler } from "../../../../src/bridge/intake/handle-t
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/outcome.ts";
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
-import { namedTarget } from "../../../support/agents-yaml.ts";
+import { namedTarget } from "../../../support/agents.ts";
 import { FakeDevices, sealed } from "../../../support/fake-devices.ts";
 import { member, question } from "../../../support/intake.ts";
 import { ghost, ledgerFixture, T0 } from "../../../support/ledger.ts";
@@ -131,8 +131,8 @@ async function setUp(t: TestContext) {
   };
 }
 
-describe("intake envelope worker", () => {
-  it("a key that comes minutes later is used in room order; what stands behind is held back [ENC-10]", async (t) => {
+describe("IntakeEnvelopeWorker", () => {
+  it("a key that comes minutes later is used in room order, and later questions are held back until then [ENC-10]", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(question("before"), sealed("late"), question("behind"));
     assert.deepEqual(await bridge.order(), ["$before"]);
@@ -148,7 +148,7 @@ describe("intake envelope worker", () => {
     ]);
   });
 
-  it("a key that the transactions lost is read back at the first look [ENC-8]", async (t) => {
+  it("a key that the transactions lost is caught up at the first attempt [ENC-8]", async (t) => {
     const bridge = await setUp(t);
     bridge.devices.atHomeserver.push({ session: "session-1", room: "!r" as RoomId });
     await bridge.bring(sealed("e1"), sealed("e2"));
@@ -158,7 +158,7 @@ describe("intake envelope worker", () => {
     assert.deepEqual(bridge.lines, ["catchup 0", "catchup 0"]);
   });
 
-  it("keys are asked for five times at growing intervals, once for all events of a session [ENC-6]", async (t) => {
+  it("a key is requested five times at growing intervals, once for all events of a session [ENC-6]", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(sealed("e1"), sealed("e2"), sealed("other", {}, {}, "session-2"));
     const askedAt: number[] = [];
@@ -199,7 +199,7 @@ describe("intake envelope worker", () => {
     assert.ok(bridge.lines.some((line) => line.startsWith("key_request ")));
   });
 
-  it("a key that never comes: expired, one audit record each, one notice, and the room goes on [ENC-6]", async (t) => {
+  it("each event expires with one audit record, the room gets one notice and goes on, when the key never comes [ENC-6]", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(sealed("e1"), sealed("e2"), question("behind"));
     await bridge.pass(KEY_WAIT_MS - 1_000, 30_000);
@@ -234,7 +234,7 @@ describe("intake envelope worker", () => {
     source_redacted: ({ homeserver }) => homeserver.set("$e1", { ...sealed("e1"), content: {} }),
   };
 
-  it("however the wait ends, what was asked for is taken back [ENC-6]", async (t) => {
+  it("key requests are canceled however the wait ends [ENC-6]", async (t) => {
     for (const [reason, happens] of Object.entries(ENDINGS)) {
       const bridge = await setUp(t);
       await bridge.bring(sealed("e1"));
@@ -248,7 +248,7 @@ describe("intake envelope worker", () => {
     }
   });
 
-  it("a request is kept while another event waits for its key, and goes with a redaction of the last [ENC-6]", async (t) => {
+  it("a key request stays while another event waits for the key, and is canceled by the redaction of the last [ENC-6]", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(sealed("e1"), sealed("e2"));
     await bridge.pass(20_000);
@@ -272,7 +272,7 @@ describe("intake envelope worker", () => {
     assert.equal(bridge.devices.sent.at(-1)?.content["request_id"], first?.content["request_id"]);
   });
 
-  it("what is fetched again counts only if it is the event that came in", async (t) => {
+  it("a fetched event counts only when it is the event that came in", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(sealed("changed"), sealed("redacted"), sealed("gone"), sealed("kept"));
     const changed = sealed("changed");
@@ -291,7 +291,7 @@ describe("intake envelope worker", () => {
     assert.deepEqual(await bridge.rows("SELECT FROM bridge_notices"), [], "none of these is a lost key");
   });
 
-  it("a device that policy does not trust: its owner's keys are asked first, then it is refused visibly [ENC-9]", async (t) => {
+  it("an event of a device that the policy does not trust is refused with a notice after its owner's keys were queried [ENC-9]", async (t) => {
     const bridge = await setUp(t);
     let isTrusted = false;
     const refused = { kind: "refused", reason: "device_not_trusted" } as const;
@@ -318,7 +318,7 @@ describe("intake envelope worker", () => {
     assert.equal(bridge.lines.filter((line) => line.startsWith("not_trusted ")).length, 2);
   });
 
-  it("a sender who does not own the device that made the session is refused at once [ENC-9]", async (t) => {
+  it("an event is refused at once when its sender does not own the device that made the session [ENC-9]", async (t) => {
     const bridge = await setUp(t);
     bridge.devices.onDecrypt = () => ({ kind: "refused", reason: "sender_mismatch" });
     await bridge.bring(sealed("forged"), question("behind"));
@@ -327,7 +327,7 @@ describe("intake envelope worker", () => {
     assert.deepEqual(await bridge.order(), ["$behind"]);
   });
 
-  it("time in which the homeserver does not answer is given back once, and looked at without haste", async (t) => {
+  it("the wait is prolonged once by the time in which the homeserver does not answer, with growing intervals", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(sealed("e1"), sealed("e2"));
     const away = { kind: "retry", cause: "network", afterMs: 1_000, errcode: undefined } as const;
@@ -351,7 +351,7 @@ describe("intake envelope worker", () => {
     assert.equal((await bridge.states())["$e3"], "key_wait_elapsed");
   });
 
-  it("what opens late and asks nothing gives its place and its slot back", async (t) => {
+  it("an event that is decrypted late and asks nothing gives up its place and its capacity slot", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(
       sealed("reaction", {}, { msgtype: "m.emote" }),
@@ -364,7 +364,7 @@ describe("intake envelope worker", () => {
     assert.deepEqual(await bridge.order(), ["$behind"]);
   });
 
-  it("two workers, and one that lost its lease: each event is derived once", async (t) => {
+  it("each event is derived once when two workers run and one lost its lease", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(...Array.from({ length: 20 }, (_, index) => sealed(`e${index}`)));
     bridge.devices.sessions.add("session-1");
@@ -374,7 +374,7 @@ describe("intake envelope worker", () => {
     assert.equal((await bridge.order()).length, 20);
   });
 
-  it("a ghost whose device has stopped keeps no other ghost of its room from reading [ENC-5]", async (t) => {
+  it("other ghosts of a room read its events when one ghost's device has stopped [ENC-5]", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(member(ghost("aaa"), "join"));
     bridge.gone.add(ghost("aaa"));
@@ -384,7 +384,7 @@ describe("intake envelope worker", () => {
     assert.deepEqual(await bridge.states(), { $e1: "derived" });
   });
 
-  it("where one room's ghost has stopped, other rooms' late keys are used at once all the same [ENC-10]", async (t) => {
+  it("late keys of other rooms are used at once when one room's ghost has stopped [ENC-10]", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(sealed("stuck"));
     bridge.gone.add(ghost("docs"));
@@ -405,7 +405,7 @@ describe("intake envelope worker", () => {
     assert.equal((await bridge.states())["$stuck"], "key_wait_elapsed");
   });
 
-  it("going back from mode `on` holds no room for ever: what waits expires at its time [ENC-1]", async (t) => {
+  it("intake envelopes expire at their deadlines when the mode goes back from `on` [ENC-1]", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(sealed("e1"), question("behind"), sealed("e2"));
     const deps = {

@@ -4,9 +4,9 @@ import { describe, it, type TestContext } from "node:test";
 import { KeyCatchup } from "../../../../src/bridge/crypto/key-catchup.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
+import { scriptedHomeserver } from "../../../support/http-server.ts";
 import { ghost } from "../../../support/ledger.ts";
 import { recordedLog } from "../../../support/recorded-log.ts";
-import { scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
 
 const KEY = { type: "m.room_key", sender: "@alice:a.test", content: { session_id: "s" } };
 const MiB = 1024 * 1024;
@@ -56,8 +56,8 @@ async function reading(t: TestContext, pages: readonly (readonly unknown[])[]) {
   return { catchup, taken, positions, counted, text };
 }
 
-describe("key read back", () => {
-  it("a page of messages that are far too large keeps nobody's keys from being read back [ENC-8]", async (t) => {
+describe("KeyCatchup", () => {
+  it("keys behind a page of far too large messages are caught up [ENC-8]", async (t) => {
     const page = [KEY, ...Array.from({ length: 6 }, () => large(4 * MiB)), KEY];
     const { catchup, taken, positions, counted, text } = await reading(t, [page, [KEY]]);
     assert.equal((await catchup.run()).kind, "ok");
@@ -75,7 +75,7 @@ describe("key read back", () => {
     assert.deepEqual([taken.length, counted.skipped], [201, 0]);
   });
 
-  it("more pages than one catchup takes are read on at once, not in quiet times", async (t) => {
+  it("another catchup is due at once when there are more pages than one catchup reads", async (t) => {
     const page = Array.from({ length: 100 }, () => KEY);
     const pages = Array.from({ length: 51 }, () => page);
     const { catchup, taken } = await reading(t, pages);

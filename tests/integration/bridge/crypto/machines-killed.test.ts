@@ -4,12 +4,11 @@ import { createInterface } from "node:readline";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
-import { GhostSide, KeyServer, Person } from "../../../support/crypto-world.ts";
-import { machinesScene } from "../../../support/machines.ts";
+import { GhostSide, KeyServer, machinesScene, Person } from "../../../support/crypto-world.ts";
 
 const GHOST = "@agent_docs:a.test";
 const ALICE = "@alice:a.test";
-const PROCESS = fileURLToPath(new URL("../../../support/machine-process.ts", import.meta.url));
+const PROCESS = fileURLToPath(new URL("./machine-process.ts", import.meta.url));
 const KEYS = 60;
 const LIVES = 4;
 
@@ -35,8 +34,8 @@ async function liveAndDie(url: string, messages: readonly object[], killAt: numb
   return { opened, durable };
 }
 
-describe("machines killed", () => {
-  it("killed while it receives keys, again and again, a process has lost none that it acknowledged [ENC-2]", async (t) => {
+describe("machines of a process that is killed", () => {
+  it("a process loses no key that it acknowledged when it is killed again and again while it receives keys [ENC-2]", async (t) => {
     const scene = await machinesScene(t);
     const server = new KeyServer();
     const maker = scene.start();

@@ -2,15 +2,22 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
-import { asEvent, GhostSide, KeyServer, Person } from "../../../support/crypto-world.ts";
-import { type MachinesScene, machinesScene, storeKey } from "../../../support/machines.ts";
+import {
+  asEvent,
+  GhostSide,
+  KeyServer,
+  type MachinesScene,
+  machinesScene,
+  Person,
+  storeKey,
+} from "../../../support/crypto-world.ts";
 
 const GHOST = "@agent_docs:a.test";
 const OTHER_GHOST = "@agent_math:a.test";
 const ALICE = "@alice:a.test";
 const ROOM = "!room:a.test";
 
-const PANICKING = new URL("../../../support/panicking-thread.ts", import.meta.url);
+const PANICKING = new URL("./panicking-thread.ts", import.meta.url);
 
 interface Pair {
   readonly server: KeyServer;
@@ -41,7 +48,7 @@ const storeRow = async (scene: MachinesScene) =>
     sealed_key: Buffer;
   };
 
-describe("machines loss", () => {
+describe("machines and their stores under failure", () => {
   it("a store is made once, and only where there is none", async (t) => {
     const scene = await machinesScene(t);
     const { machines } = scene.start();
@@ -66,7 +73,7 @@ describe("machines loss", () => {
     assert.equal((await machines.open(ghost, "GHOST", "load")).kind, "opened");
   });
 
-  it("another device's store, or one that no key opens, is foreign and left as it is", async (t) => {
+  it("another device's store, or one that no key unseals, is foreign and stays unchanged", async (t) => {
     const scene = await machinesScene(t);
     const ghost = GHOST as GhostMxid;
     const first = scene.start().machines;
@@ -79,7 +86,7 @@ describe("machines loss", () => {
     assert.deepEqual(await first.outgoing(ghost).then((requests) => requests.length > 0), true);
   });
 
-  it("a store's records that another store's key sealed are foreign", async (t) => {
+  it("a store is foreign when its records were encrypted with another store's key", async (t) => {
     const scene = await machinesScene(t);
     const { machines } = scene.start();
     const ghosts = [GHOST, OTHER_GHOST] as GhostMxid[];
@@ -93,7 +100,7 @@ describe("machines loss", () => {
     assert.deepEqual(await machines.open(GHOST as GhostMxid, "GHOST", "load"), { kind: "foreign" });
   });
 
-  it("a new first line of the key file seals the store from the next opening on", async (t) => {
+  it("a new first key seals the store from the next opening on", async (t) => {
     const scene = await machinesScene(t);
     const ghost = GHOST as GhostMxid;
     const old = scene.start();
@@ -106,7 +113,7 @@ describe("machines loss", () => {
     assert.deepEqual(await newOnly.machines.open(ghost, "GHOST", "load"), made);
   });
 
-  it("who opens a store shuts out whoever had it, and nothing of theirs is written any more", async (t) => {
+  it("opening a store shuts out its earlier holder, whose writes are refused from then on", async (t) => {
     const scene = await machinesScene(t);
     const old = await pair(scene);
     const lostSession = await newSession(old, "who reads this?");
@@ -123,7 +130,7 @@ describe("machines loss", () => {
     assert.equal((await next.decrypt(now.ghost, lostSession)).kind, "decrypted");
   });
 
-  it("connections that break cost nothing: what was received is durable all the same", async (t) => {
+  it("received keys are durable when connections break", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice } = await pair(scene);
     const said: EncryptedRoomEvent[] = [];
@@ -139,7 +146,7 @@ describe("machines loss", () => {
       assert.equal((await ghost.machines.decrypt(ghost.ghost, event)).kind, "decrypted");
   });
 
-  it("a database that cannot commit rejects what was received, and the machine goes on from its store", async (t) => {
+  it("receiving rejects when the database cannot commit, and the machine goes on from its store", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice, server, lost } = await pair(scene);
     const said = await newSession({ alice }, "not now");
@@ -182,7 +189,7 @@ describe("machines loss", () => {
     assert.deepEqual(lost, []);
   });
 
-  it("an event that ends its thread each time is given up, and none of those that were there with it", async (t) => {
+  it("an event that ends its thread each time is given up, and none of those that were decrypted beside it", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice, machines } = await pair(scene, { threadEntry: PANICKING });
     const said = [await newSession({ alice }, "one"), await newSession({ alice }, "two")];
@@ -196,7 +203,7 @@ describe("machines loss", () => {
     assert.deepEqual(last, ["refused", "decrypted", "decrypted"]);
   });
 
-  it("a to-device message that the library panics on is passed over, and those beside it are taken", async (t) => {
+  it("a to-device message on which the library panics is skipped, and those beside it are taken in", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice, server } = await pair(scene, { threadEntry: PANICKING });
     const said = [await newSession({ alice }, "one"), await newSession({ alice }, "two")];
@@ -212,7 +219,7 @@ describe("machines loss", () => {
       assert.equal((await ghost.machines.decrypt(ghost.ghost, event)).kind, "decrypted");
   });
 
-  it("messages that cannot even be read are passed over alone", async (t) => {
+  it("messages that cannot be parsed are skipped alone", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice, server } = await pair(scene);
     const said = await newSession({ alice }, "between");
@@ -229,7 +236,7 @@ describe("machines loss", () => {
     assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "decrypted");
   });
 
-  it("the store holds no name of a room, a session or a key in the clear [AUD-2]", async (t) => {
+  it("the store holds no name of a room, a session or a key in plain text [AUD-2]", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice } = await pair(scene);
     const said = await newSession({ alice }, "canary");

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RoomId, UserId } from "../../../../src/domain/identifiers.ts";
-import { asEvent, GhostSide, KeyServer, Person } from "../../../support/crypto-world.ts";
-import { machinesScene } from "../../../support/machines.ts";
+import { asEvent, GhostSide, KeyServer, machinesScene, Person } from "../../../support/crypto-world.ts";
 
 const GHOST = "@agent_docs:a.test";
 const OTHER_GHOST = "@agent_math:a.test";
@@ -18,8 +17,8 @@ async function pair(ghost: GhostSide, server: KeyServer): Promise<Person> {
   return alice;
 }
 
-describe("machines", () => {
-  it("a ghost reads what a person encrypts, and the person reads its answer", async (t) => {
+describe("Machines", () => {
+  it("a ghost decrypts what a person sends, and the person decrypts its answer", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     const alice = await pair(ghost, server);
@@ -39,7 +38,7 @@ describe("machines", () => {
     assert.deepEqual(read["content"], { msgtype: "m.text", body: "an answer" });
   });
 
-  it("a process that replaces another has the same device, and reads with its keys [ENC-2]", async (t) => {
+  it("a process that replaces another has the same device, and decrypts with its keys [ENC-2]", async (t) => {
     const scene = await machinesScene(t);
     const server = new KeyServer();
     const first = scene.start();
@@ -97,7 +96,7 @@ describe("machines", () => {
     assert.equal(device?.isCrossSignedByOwner(), true);
   });
 
-  it("what a machine wants sent is stocked: one-time keys by their count, a fallback key where none is left", async (t) => {
+  it("a machine uploads one-time keys by their count, and a fallback key when none is left", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     await ghost.create();
@@ -146,7 +145,7 @@ describe("machines", () => {
     assert.notEqual(await digest(await alice.say(ROOM, "pay")), await digest(one));
   });
 
-  it("an event in another's name is refused, also when its owner's devices become known later [ENC-9]", async (t) => {
+  it("an event in another user's name is refused, also when the owner's devices become known later [ENC-9]", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     const alice = await pair(ghost, server);
@@ -162,7 +161,7 @@ describe("machines", () => {
     });
   });
 
-  it("an event of a room is not taken for one of another room", async (t) => {
+  it("an event of a room is not decrypted as one of another room", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     const alice = await pair(ghost, server);
@@ -173,7 +172,7 @@ describe("machines", () => {
     assert.equal((await ghost.machines.decrypt(ghost.ghost, moved)).kind, "missing_key");
   });
 
-  it("what is no Megolm event is undecryptable, and a key that is not here is missing", async (t) => {
+  it("an event that is no Megolm event is undecryptable, and one without its key has a missing key", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     const alice = await pair(ghost, server);
@@ -200,7 +199,7 @@ describe("machines", () => {
     }
   });
 
-  it("a sender that withholds its key is heard", async (t) => {
+  it("the code of a sender that withholds its key is returned", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     const alice = await pair(ghost, server);
@@ -249,7 +248,7 @@ describe("machines", () => {
     assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "missing_key");
   });
 
-  it("by policy, only devices that their owner has signed are believed, or compared identities [ENC-9]", async (t) => {
+  it("the policy can require devices that their owner has signed, or compared identities [ENC-9]", async (t) => {
     const scene = await machinesScene(t);
     const server = new KeyServer();
     const alice = await Person.join(server, ALICE);
@@ -291,7 +290,7 @@ describe("machines", () => {
     assert.equal(await ask(await ghostWith("@agent_known:a.test", "verified", masterKey)), "decrypted");
   });
 
-  it("a device that nobody has seen proves nothing; once it is known, its event is read [ENC-9]", async (t) => {
+  it("an event of an unknown device is decrypted only once the device is known [ENC-9]", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     await ghost.create();
@@ -312,7 +311,7 @@ describe("machines", () => {
     assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "decrypted");
   });
 
-  it("a relation that stands outside the ciphertext is part of the content", async (t) => {
+  it("a relation outside the ciphertext is part of the decrypted content", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     const alice = await pair(ghost, server);
@@ -325,7 +324,7 @@ describe("machines", () => {
     assert.deepEqual(decrypted.kind === "decrypted" && decrypted.content["m.relates_to"], relation);
   });
 
-  it("members who left get no key of what is said afterwards", async (t) => {
+  it("members who left get no key of later events", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     const alice = await pair(ghost, server);
@@ -344,7 +343,7 @@ describe("machines", () => {
     });
   });
 
-  it("whoever asks a ghost for a key gets none, also one that had it while a member", async (t) => {
+  it("a ghost forwards no key on request, also not to a device that had it while a member", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     await ghost.create();
@@ -369,7 +368,7 @@ describe("machines", () => {
     );
   });
 
-  it("an event is sealed only right after its session was shared, and a room's rotation is kept", async (t) => {
+  it("an event is encrypted only right after its session was shared, and the room's rotation is kept", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     await pair(ghost, server);
@@ -390,7 +389,7 @@ describe("machines", () => {
     assert.equal(new Set(sessions).size, 3, "two messages to a session");
   });
 
-  it("ghosts in two threads know nothing of each other's keys", async (t) => {
+  it("ghosts in two threads do not share keys", async (t) => {
     const server = new KeyServer();
     const { machines } = (await machinesScene(t)).start({ threads: 2 });
     const one = new GhostSide(server, machines, GHOST);
@@ -408,7 +407,7 @@ describe("machines", () => {
     assert.equal((await machines.decrypt(two.ghost, await alice.say(ROOM, "to both"))).kind, "decrypted");
   });
 
-  it("a device that the homeserver has not told of yet can read the answer to what it wrote [ENC-7]", async (t) => {
+  it("a device that the homeserver has not announced yet can read the answer to its question [ENC-7]", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     await pair(ghost, server);

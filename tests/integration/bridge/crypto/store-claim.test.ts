@@ -6,9 +6,9 @@ import { claimStore } from "../../../../src/bridge/crypto/store-claim.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { createCryptoStore, replaceCryptoStore } from "../../../../src/bridge/ledger/crypto-stores.ts";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
+import { storeKey } from "../../../support/crypto-world.ts";
 import { testDatabase } from "../../../support/database.ts";
 import { ghost } from "../../../support/ledger.ts";
-import { storeKey } from "../../../support/machines.ts";
 
 const IDENTITY = { curve25519: "curve", ed25519: "ed" };
 const DEVICE = "DEVICE";
@@ -37,8 +37,8 @@ async function finishedStore(t: TestContext) {
   return { on, pool, key, write, interrupted };
 }
 
-describe("machine claim", () => {
-  it("a store that is laid out anew while it is claimed is opened by its new layout [ENC-2]", async (t) => {
+describe("claimStore", () => {
+  it("a store whose layout changes while it is claimed is opened with its new layout [ENC-2]", async (t) => {
     const { on, pool, key, write, interrupted } = await finishedStore(t);
     const upgrade = () => replaceCryptoStore(pool, write, { layout: ["upgraded"], identity: IDENTITY });
     const claim = await claimStore({ ...on, pool: interrupted(upgrade) }, ghost(), DEVICE, "load");
@@ -72,7 +72,7 @@ describe("machine claim", () => {
     assert.deepEqual(claim.store.key, key);
   });
 
-  it("a store that is made anew for another device while it is claimed is not taken [ENC-2]", async (t) => {
+  it("a store that is made anew for another device while it is claimed is foreign [ENC-2]", async (t) => {
     const { on, pool, interrupted } = await finishedStore(t);
     const reset = async () => {
       await pool.query("DELETE FROM bridge_crypto_stores");

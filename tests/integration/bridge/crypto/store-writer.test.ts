@@ -64,8 +64,8 @@ function gated(pool: Pool) {
   };
 }
 
-describe("store writer", () => {
-  it("what comes while a statement is under way goes with the next, all ghosts together, the last value of each", async (t) => {
+describe("StoreWriter and the tables of stores", () => {
+  it("records that come while a statement runs go with the next one, of all ghosts together, the last value of each", async (t) => {
     const { pool } = await testDatabase(t);
     const [one, two] = [
       { ghost: ONE, fence: await make(pool, ONE) },
@@ -85,7 +85,7 @@ describe("store writer", () => {
     assert.deepEqual(await stored(pool, TWO), { a: "two" });
   });
 
-  it("who was shut out writes nothing, now and later, and holds up nobody in the same statement", async (t) => {
+  it("a holder that was shut out writes nothing, now and later, and fails no other in the same statement", async (t) => {
     const { pool } = await testDatabase(t);
     const old = { ghost: ONE, fence: await make(pool, ONE) };
     const two = { ghost: TWO, fence: await make(pool, TWO) };
@@ -107,7 +107,7 @@ describe("store writer", () => {
     assert.deepEqual(await stored(pool, ONE), { a: "old", b: "now" });
   });
 
-  it("a statement that fails is tried again; when it fails for good, all that wait are told and none is written", async (t) => {
+  it("a statement that fails is retried; when every attempt fails, all its writers are rejected and nothing is written", async (t) => {
     const { pool } = await testDatabase(t);
     const one = { ghost: ONE, fence: await make(pool, ONE) };
     const gate = gated(pool);

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { TerminalReason } from "../../../../src/bridge/ledger/states.ts";
 import { delegationSuite, type Harness } from "../../../support/delegation.ts";
+import { startTestIssuer } from "../../../support/http-server.ts";
 import { T0 } from "../../../support/ledger.ts";
-import { startTestIssuer } from "../../../support/test-issuer.ts";
 
 process.env["DELEGATION_TEST_SECRET"] = "s3cret:with/odd+signs";
 const SECRET = { env: "DELEGATION_TEST_SECRET" };

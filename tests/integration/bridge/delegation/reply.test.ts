@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { TaskState } from "@a2a-js/sdk";
 import { replyTransactionId } from "../../../../src/bridge/ledger/transaction-ids.ts";
-import { namedTarget } from "../../../support/agents-yaml.ts";
+import { namedTarget } from "../../../support/agents.ts";
 import { delegationSuite } from "../../../support/delegation.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 

@@ -11,10 +11,9 @@ import { renderStartingFolder } from "../../../../src/bridge/setup/starting-fold
 import { ExitCode } from "../../../../src/cli/lib/exit-codes.ts";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import { readSecret } from "../../../../src/runtime/secrets.ts";
-import { agentsYaml } from "../../../support/agents-yaml.ts";
+import { agentsYaml } from "../../../support/agents.ts";
 import { bytesOf, fullCard, signedCard, testKey } from "../../../support/cards.ts";
-import { httpServer, json } from "../../../support/http-server.ts";
-import { type Script, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+import { httpServer, json, type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { runCli, temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 // Nothing listens there: the doctor reads the URL and connects to nothing.

@@ -3,8 +3,8 @@ import { describe, it, type TestContext } from "node:test";
 import { selfCheck } from "../../../../src/bridge/health/self-check.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
+import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { ghost } from "../../../support/ledger.ts";
-import { type Script, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
 
 const WHOAMI = { user_id: "@drawbridge:a.test" };
 

@@ -4,8 +4,8 @@ import { describe, it, type TestContext } from "node:test";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
+import { type Script, scriptedHomeserver, WELL } from "../../../support/http-server.ts";
 import { ghost } from "../../../support/ledger.ts";
-import { type Script, scriptedHomeserver, WELL } from "../../../support/scripted-homeserver.ts";
 
 const UNKNOWN_DEVICE = { status: 400, body: { errcode: "M_UNKNOWN_DEVICE" } };
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { ghostSide } from "../../../support/ghosts.ts";
+import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { ghost } from "../../../support/ledger.ts";
-import { type Script, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
 
 const TIMEOUT_MS = 300;
 

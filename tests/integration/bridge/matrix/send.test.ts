@@ -9,8 +9,8 @@ import {
   TRANSACTION_MEMORY_MS,
 } from "../../../../src/bridge/matrix/send.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
+import { type Script, scriptedHomeserver, WELL } from "../../../support/http-server.ts";
 import { event, ghost, room } from "../../../support/ledger.ts";
-import { type Script, scriptedHomeserver, WELL } from "../../../support/scripted-homeserver.ts";
 
 const TRANSACTION = replyTransactionId(event("question"), ghost(), "reply", 0);
 

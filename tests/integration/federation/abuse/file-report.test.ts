@@ -14,8 +14,8 @@ import {
   PILOTS,
 } from "../../../support/control-repository.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
-import { registryFiles } from "../../../support/registry-folder.ts";
 import { AT, allowedSigners, commitOnTop, signingKey } from "../../../support/repository.ts";
+import { registryFiles } from "../../../support/sample-files.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 const REPORT: AbuseReport = {

@@ -5,8 +5,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { systemClock } from "../../../../src/domain/clock.ts";
-import { cardKey } from "../../../support/identities.ts";
-import { FRESH, removedPartner } from "../../../support/readmission.ts";
+import { cardKey, FRESH, removedPartner } from "../../../support/readmission.ts";
 import { runCli, temporaryFolder } from "../../../support/temporary.ts";
 
 /** A deployment without bridge and gateway, whose homeserver is down and whose partner was removed. */

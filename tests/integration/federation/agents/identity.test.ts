@@ -16,7 +16,14 @@ import { thumbprintOf } from "../../../../src/federation/registry/retired.ts";
 import { isIntact } from "../../../../src/records/format/evidence-item.ts";
 import { targetFingerprint } from "../../../../src/rendered-files/agents-file.ts";
 import { LIGHTHOUSE } from "../../../support/control-repository.ts";
-import { cardBy, cardKey, identities, type Key, ORGANISATION, WEATHER } from "../../../support/identities.ts";
+import {
+  cardBy,
+  cardKey,
+  identities,
+  type Key,
+  ORGANISATION,
+  WEATHER,
+} from "../../../support/readmission.ts";
 import { changedPaths, operatorGit } from "../../../support/repository.ts";
 import { writeFile } from "../../../support/temporary.ts";
 

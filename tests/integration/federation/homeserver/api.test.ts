@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { HomeserverApi, Pacer } from "../../../../src/federation/homeserver/api.ts";
+import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
-import { type Script, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
 
 const NOW = Date.UTC(2026, 0, 1);
 const BAN = { method: "PUT", path: ["_matrix", "ban"], operation: "to ban", body: {} } as const;
@@ -24,8 +24,8 @@ async function answering(t: TestContext, ...answers: ReturnType<Script>[]) {
   return { server, clock, api, asleep };
 }
 
-describe("homeserver api", () => {
-  it("a homeserver that limits us is asked again when it said, and not before [PLN-2]", async (t) => {
+describe("HomeserverApi", () => {
+  it("a request that was limited is repeated when the homeserver said, and not before [PLN-2]", async (t) => {
     const limited = { status: 429, body: { errcode: "M_LIMIT_EXCEEDED", retry_after_ms: 1_500 } };
     const { server, clock, api, asleep } = await answering(
       t,
@@ -44,7 +44,7 @@ describe("homeserver api", () => {
     assert.equal(server.seen.length, 3);
   });
 
-  it("a homeserver that limits us without end is left, with its 429 as the answer [PLN-2]", async (t) => {
+  it("a request that is limited without end returns the 429 [PLN-2]", async (t) => {
     const { server, clock, api, asleep } = await answering(t, {
       status: 429,
       headers: { "retry-after": "200" },
@@ -56,7 +56,7 @@ describe("homeserver api", () => {
     assert.equal(server.seen.length, 4);
   });
 
-  it("a homeserver that asks for a day is not waited for that long [PLN-2]", async (t) => {
+  it("a homeserver that limits for a day is not waited for that long [PLN-2]", async (t) => {
     const headers = { "retry-after": "86400" };
     const { clock, api, asleep } = await answering(t, { status: 429, headers, body: {} });
     const answered = api.request("token", BAN);
@@ -66,7 +66,7 @@ describe("homeserver api", () => {
     assert.equal((await answered).status, 429);
   });
 
-  it("what cannot be repeated safely is not, when no answer comes [PLN-2]", async (t) => {
+  it("a POST without an answer is not repeated [PLN-2]", async (t) => {
     for (const failure of ["reset", { status: 502 }] as const) {
       const { server, api } = await answering(t, failure);
       await assert.rejects(api.request("token", { ...BAN, method: "POST" }), {
@@ -81,7 +81,7 @@ describe("homeserver api", () => {
     assert.equal(server.seen.length, 2);
   });
 
-  it("a token is not taken to where a redirect points [PLN-2]", async (t) => {
+  it("a token is not sent to where a redirect points [PLN-2]", async (t) => {
     const elsewhere = await scriptedHomeserver(t);
     const { api } = await answering(t, { status: 307, headers: { location: elsewhere.url } });
     assert.equal((await api.request("token", BAN)).status, 307);

@@ -8,8 +8,7 @@ import {
 } from "../../../../src/federation/offboarding/workflow/exchange.ts";
 import type { Trigger } from "../../../../src/records/format/stages.ts";
 import { RecordRefused } from "../../../../src/records/sign/record-refused.ts";
-import { openParties } from "../../../support/offboarding-parties.ts";
-import { exportedFiles, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
+import { exportedFiles, openParties, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
 
 async function signedOnce(t: TestContext, partnersTrigger?: Trigger) {
   const parties = await openParties(t, { partnersTrigger });

@@ -7,7 +7,7 @@ import { parse, stringify } from "yaml";
 import { valueAt } from "../../../../src/federation/offboarding/private-record/check.ts";
 import { RECORD_FIELDS } from "../../../../src/federation/offboarding/private-record/schema.ts";
 import { controlRepository } from "../../../support/control-repository.ts";
-import { COMPLETE_RECORD } from "../../../support/private-record.ts";
+import { COMPLETE_RECORD } from "../../../support/sample-files.ts";
 import { runCli, temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 async function deployment(t: TestContext) {

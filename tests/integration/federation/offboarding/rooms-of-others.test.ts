@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { next } from "../../../../src/federation/offboarding/workflow/next.ts";
 import { sign } from "../../../../src/federation/offboarding/workflow/sign.ts";
 import { waive } from "../../../../src/federation/offboarding/workflow/waive-and-abort.ts";
-import { openParties } from "../../../support/offboarding-parties.ts";
+import { openParties } from "../../../support/offboarding-steps.ts";
 
 const THEIRS = "!harbour:d.test";
 

@@ -14,9 +14,14 @@ import { abort, waive } from "../../../../src/federation/offboarding/workflow/wa
 import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
 import { A, B, openRunAt } from "../../../support/offboarding.ts";
-import { assertOneEnd } from "../../../support/offboarding-end.ts";
-import { openParties } from "../../../support/offboarding-parties.ts";
-import { driveToEnd, movesAt, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
+import {
+  assertOneEnd,
+  driveToEnd,
+  movesAt,
+  openParties,
+  stepAt,
+  viewAt,
+} from "../../../support/offboarding-steps.ts";
 
 describe("removal workflow", () => {
   it("both organisations close six stages in order, countersign, and have one record that verifies [OFF-2]", async (t) => {

@@ -11,15 +11,15 @@ import { borderRuntime } from "../../../../src/federation/planes/border/runtime.
 import { TRANSPORT_INCLUDE, transportRender } from "../../../../src/federation/planes/transport/render.ts";
 import { transportRuntime } from "../../../../src/federation/planes/transport/runtime.ts";
 import { type PolicyFile, policyDigest } from "../../../../src/rendered-files/border-policy.ts";
+import { type SeenRequest, scriptedHomeserver } from "../../../support/http-server.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
 import {
   type DesiredPartner,
   deployment,
   desiredPlane,
   partnerEntry,
   readOrUndefined,
-} from "../../../support/desired-plane.ts";
-import { ManualClock } from "../../../support/manual-clock.ts";
-import { type SeenRequest, scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+} from "../../../support/sample-files.ts";
 import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 const OWN = "a.test:8448";
@@ -101,7 +101,7 @@ async function homeserver(t: TestContext, options: { readonly maxPerHour?: numbe
 const border = (...partners: readonly DesiredPartner[]) => desiredPlane(borderRender, OWN, partners);
 const transport = (...partners: readonly DesiredPartner[]) => desiredPlane(transportRender, OWN, partners);
 
-describe("border and transport", () => {
+describe("border and transport planes", () => {
   it("a policy is applied when the module reports its digest, and not written again [PLN-3]", async (t) => {
     const server = await homeserver(t);
     const plane = borderRuntime(server.config, { clock: systemClock });
@@ -112,7 +112,7 @@ describe("border and transport", () => {
     assert.deepEqual(await plane.drift(desired), []);
   });
 
-  it("a module that keeps another policy is an error, a homeserver that is down is waited for [PLN-3]", async (t) => {
+  it("a module that keeps another policy is an error, and a homeserver that is down is waited for [PLN-3]", async (t) => {
     const server = await homeserver(t);
     const clock = new ManualClock(0);
     const plane = borderRuntime(server.config, {
@@ -272,7 +272,7 @@ describe("border and transport", () => {
     assert.deepEqual(outcome, { state: "in_force", changed: true });
   });
 
-  it("a file edited by hand is drift, told by its digest [PLN-1] [PLN-3]", async (t) => {
+  it("a file edited by hand is drift, reported by its digest [PLN-1] [PLN-3]", async (t) => {
     const server = await homeserver(t);
     const deps = { clock: systemClock };
     await borderRuntime(server.config, deps).apply(border(B), quiet);
@@ -286,7 +286,7 @@ describe("border and transport", () => {
     assert.deepEqual([missing?.kind, missing?.found], ["missing", null]);
   });
 
-  it("the operator's probes say of one partner what the homeserver says [PLN-1] [PLN-3]", async (t) => {
+  it("the operator's probes report of one partner what the homeserver answers [PLN-1] [PLN-3]", async (t) => {
     const server = await homeserver(t);
     const deps = { clock: systemClock };
     const closed = { ...B, planes: { border: "closed", transport: "closed" } } as const;

@@ -28,8 +28,8 @@ function audit(t: TestContext) {
   return { file, said };
 }
 
-describe("card audit", () => {
-  it("a card's last decision is followed as the bridge writes on, over any number of lines [PLN-4]", async (t) => {
+describe("CardAudit", () => {
+  it("a card's last decision is followed as the bridge writes more lines [PLN-4]", async (t) => {
     const { file, said } = audit(t);
     assert.equal(await said(), undefined, "there is no file");
     writeFileSync(file, "");
@@ -44,7 +44,7 @@ describe("card audit", () => {
     assert.deepEqual(await said(), { docs: "rejected", maps: "accepted" });
   });
 
-  it("what was read of the audit is not read again [PLN-4]", async (t) => {
+  it("lines that were read are not read again [PLN-4]", async (t) => {
     const { file, said } = audit(t);
     writeFileSync(file, line("docs", "accepted"));
     await said();
@@ -54,7 +54,7 @@ describe("card audit", () => {
     assert.deepEqual(await said(), { docs: "accepted" });
   });
 
-  it("a line counts once it is whole, wherever it was cut, and a torn one that is cleared never [PLN-4]", async (t) => {
+  it("a line counts once it is whole, wherever it was cut, and a torn line that is cleared never does [PLN-4]", async (t) => {
     const { file, said } = audit(t);
     const [before, next] = [line("docs", "accepted"), line("docs", "rejected")];
     for (let cut = 0; cut < next.length; cut++) {
@@ -71,7 +71,7 @@ describe("card audit", () => {
     assert.deepEqual(await said(), { docs: "accepted" });
   });
 
-  it("an audit file that was replaced, or begun anew, is read from its start; one that is gone is told [PLN-4]", async (t) => {
+  it("an audit file that was replaced or truncated is read from its start, and a missing one is reported [PLN-4]", async (t) => {
     const { file, said } = audit(t);
     writeFileSync(file, line("docs", "accepted"));
     await said();
@@ -84,7 +84,7 @@ describe("card audit", () => {
     assert.deepEqual(await said(), { maps: "accepted" });
   });
 
-  it("two who ask at the same time hear the same, and so does the next [PLN-4]", async (t) => {
+  it("concurrent requests and the next one get the same decisions [PLN-4]", async (t) => {
     const { file, said } = audit(t);
     writeFileSync(file, delegations(2_000) + line("docs", "accepted"));
     assert.deepEqual(await Promise.all([said(), said()]), [{ docs: "accepted" }, { docs: "accepted" }]);

@@ -21,8 +21,8 @@ import { gatewayRuntime } from "../../../../src/federation/planes/gateway/runtim
 import type { DesiredPlane, PlaneRender, PlaneRuntime } from "../../../../src/federation/planes/plane.ts";
 import { TRANSPORT_INCLUDE, transportRender } from "../../../../src/federation/planes/transport/render.ts";
 import { transportRuntime } from "../../../../src/federation/planes/transport/runtime.ts";
-import { deployment, desiredPlane } from "../../../support/desired-plane.ts";
-import { scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
+import { scriptedHomeserver } from "../../../support/http-server.ts";
+import { deployment, desiredPlane } from "../../../support/sample-files.ts";
 import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 const OWN = "a.test:8448";
@@ -56,8 +56,8 @@ async function kinds(plane: PlaneRuntime, desired: DesiredPlane): Promise<readon
   );
 }
 
-describe("drift of parts down", () => {
-  it("while the homeserver is down its whitelist is not called clean; an edited file is still drift [PLN-1]", async (t) => {
+describe("drift of planes whose programs are down", () => {
+  it("transport drift is unknown while the homeserver is down, and an edited file is still drift [PLN-1]", async (t) => {
     const folder = temporaryFolder(t);
     const desired = wanted(transportRender);
     const down = transportRuntime(deployment(folder, await closedPort()), DEPS);
@@ -135,7 +135,7 @@ describe("drift of parts down", () => {
     return scriptedHomeserver(t, () => ({ body: { agents: { digest: sha256Tagged(agents) } } }));
   }
 
-  it("of a card plane whose programs are down nothing is called clean; what is seen is told all the same [PLN-4]", async (t) => {
+  it("card drift is unknown while its programs are down, and known drift is reported all the same [PLN-4]", async (t) => {
     const folder = temporaryFolder(t);
     const desired = wanted(cardRender);
     const texts = { agents: textOf(desired, CARD_AGENTS), publication: textOf(desired, CARD_PUBLICATION) };
@@ -161,7 +161,7 @@ describe("drift of parts down", () => {
     await assert.rejects(running.drift(desired), isNot("not_running"), "what the gateway says is no state");
   });
 
-  it("of a gateway that is down nothing is called clean; what is seen is told all the same [PLN-5]", async (t) => {
+  it("gateway drift is unknown while the gateway is down, and known drift is reported all the same [PLN-5]", async (t) => {
     const folder = temporaryFolder(t);
     const desired = wanted(gatewayRender);
     const invocation = textOf(desired, GATEWAY_INVOCATION);
@@ -176,7 +176,7 @@ describe("drift of parts down", () => {
     assert.deepEqual(await down.drift(desired), []);
   });
 
-  it("while the issuer is down its clients are not called clean, and the gateway's drift is not hidden [PLN-5]", async (t) => {
+  it("client drift is unknown while the issuer is down, and the gateway's drift is reported all the same [PLN-5]", async (t) => {
     const folder = temporaryFolder(t);
     const desired = wanted(gatewayRender);
     const invocation = textOf(desired, GATEWAY_INVOCATION);

@@ -19,7 +19,7 @@ import {
 } from "../../../../src/records/format/evidence-item.ts";
 import { httpServer, json } from "../../../support/http-server.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
-import { harbourWith, withText } from "../../../support/registry-folder.ts";
+import { harbourWith, withText } from "../../../support/sample-files.ts";
 
 const PILOTS = "registry/partners/pilot-station.yaml";
 const REVISION = parseRevision("0".repeat(40));

@@ -11,7 +11,7 @@ import { follow } from "../../../../src/federation/reconcile/follow.ts";
 import { type PassOptions, runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { stepPlane } from "../../../../src/federation/reconcile/plane-step.ts";
 import { recentDrift } from "../../../../src/federation/state/drift-records.ts";
-import { readHead, readPlane, writePlane } from "../../../../src/federation/state/records.ts";
+import { readHead, readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";
 import {
   commitRegistry,
   controlRepository,
@@ -21,8 +21,8 @@ import {
   partnerFile,
 } from "../../../support/control-repository.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
-import { registryFiles } from "../../../support/registry-folder.ts";
 import { AT, allowedSigners, commitOnTop, operatorGit, signingKey } from "../../../support/repository.ts";
+import { registryFiles } from "../../../support/sample-files.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 async function control(t: TestContext, settings: Readonly<Record<string, unknown>> = {}) {
@@ -60,8 +60,8 @@ function lighthouseWith(line: string): string {
 
 const CLOSING = ["gateway", "card", "rooms", "border", "transport"];
 
-describe("reconcile", () => {
-  it("what the branch says is brought to every plane, and a second pass has nothing to do [GIT-1]", async (t) => {
+describe("reconcile pass", () => {
+  it("a pass applies the branch's head to every plane, and a second pass has nothing to do [GIT-1]", async (t) => {
     const { pass, parts, federation, repository, target } = await control(t);
     const first = await pass();
     assert.deepEqual(parts.applied, CLOSING);
@@ -82,7 +82,7 @@ describe("reconcile", () => {
     );
   });
 
-  it("a revision that closes anything goes in closing order, another in opening order [GIT-1]", async (t) => {
+  it("a revision that closes anything is applied in closing order, another in opening order [GIT-1]", async (t) => {
     const { pass, parts, events, close, repository } = await control(t);
     await pass();
     await close("card");
@@ -107,7 +107,7 @@ describe("reconcile", () => {
     assert.deepEqual(parts.applied, ["border", "rooms"]);
   });
 
-  it("a partner whose entry is gone is closed in closing order, and a grant that is withdrawn too [GIT-1]", async (t) => {
+  it("a removed entry and a withdrawn grant are applied in closing order [GIT-1]", async (t) => {
     const { pass, parts, repository } = await control(t);
     await pass();
     await commitRegistry(
@@ -124,7 +124,7 @@ describe("reconcile", () => {
     assert.ok(parts.applied.includes("border") && parts.applied.includes("transport"));
   });
 
-  it("what was edited by hand is told, kept and put right [GIT-1]", async (t) => {
+  it("an edit by hand is reported, kept and undone [GIT-1]", async (t) => {
     const { pass, events, parts, federation, target } = await control(t);
     await pass();
     const file = target("border/policy.json");
@@ -151,7 +151,7 @@ describe("reconcile", () => {
     assert.equal((await federationStatus(federation)).drift.length, 2);
   });
 
-  it("what was edited by hand is told also when a new revision is about to overwrite it [GIT-1]", async (t) => {
+  it("an edit by hand is reported also when a new revision overwrites it [GIT-1]", async (t) => {
     const { pass, close, events, target } = await control(t);
     await pass();
     writeFileSync(target("gateway/invocation.yaml"), "edited: true\n");
@@ -163,7 +163,7 @@ describe("reconcile", () => {
     );
   });
 
-  it("what an attempt of our own left half done is not taken for drift [GIT-1]", async (t) => {
+  it("a half-done attempt of our own is not taken for drift [GIT-1]", async (t) => {
     const { pass, close, events, parts, federation, target, repository } = await control(t);
     await pass();
     const revision = await close("border");
@@ -180,7 +180,7 @@ describe("reconcile", () => {
     assert.equal(readPlane(federation.state, "border").applied?.outcome, "in_force");
   });
 
-  it("an invalid registry, a differing render, a rewind and a missing branch leave the last good in force [GIT-1]", async (t) => {
+  it("an invalid registry, a differing render, a rewind and a missing branch leave the last good revision in force [GIT-1]", async (t) => {
     const { pass, events, parts, federation, repository, target } = await control(t);
     await pass();
     const good = await repository.requireHead();
@@ -215,7 +215,7 @@ describe("reconcile", () => {
     assert.equal(readHead(federation.state).refused, null);
   });
 
-  it("an extra file below rendered/ is a difference, too [GIT-1]", async (t) => {
+  it("an extra file below rendered/ makes the render differ [GIT-1]", async (t) => {
     const { pass, repository } = await control(t);
     await commitOnTop(repository, new Map([["rendered/border/extra.json", "{}\n"]]));
     const { refusal, planes } = await pass();
@@ -223,7 +223,7 @@ describe("reconcile", () => {
     assert.deepEqual(planes, [], "nothing was ever good, so nothing is applied");
   });
 
-  it("a rewind is taken up only when it is asked for [GIT-1]", async (t) => {
+  it("a rewind is accepted only with allowNonFastForward [GIT-1]", async (t) => {
     const { pass, close, repository } = await control(t);
     const first = await repository.requireHead();
     await close("card");
@@ -235,7 +235,7 @@ describe("reconcile", () => {
     assert.equal((await pass()).refusal, undefined);
   });
 
-  it("only a head that an allowed key has signed is taken up [GIT-1]", async (t) => {
+  it("only a head that an allowed key has signed is accepted [GIT-1]", async (t) => {
     const keys = temporaryFolder(t);
     const mine = signingKey(keys, "mine");
     const foreign = signingKey(keys, "foreign");
@@ -250,7 +250,7 @@ describe("reconcile", () => {
     assert.deepEqual(parts.applied, CLOSING);
   });
 
-  it("a plane that fails, waits or reaches not everything is retried with back-off and blocks no other [GIT-1]", async (t) => {
+  it("a plane that fails, waits or stays incomplete is retried with back-off and blocks no other [GIT-1]", async (t) => {
     const { pass, parts, clock, federation } = await control(t);
     parts.instead.set("gateway", () =>
       Promise.reject(new DrawbridgeError("agent_unavailable", "the issuer is down", { hint: "Start it." })),
@@ -286,7 +286,7 @@ describe("reconcile", () => {
     assert.ok(status.planes.every(({ outcome, retryAt }) => outcome === "in_force" && retryAt === null));
   });
 
-  it("the transport is not cut before the rooms were told, unless that plane alone is asked for [GIT-1]", async (t) => {
+  it("the transport is not cut before the rooms plane was applied, unless that plane alone is requested [GIT-1]", async (t) => {
     const { pass, parts, repository } = await control(t);
     await pass();
     await commitRegistry(repository, new Map([[PILOTS, null]]));
@@ -299,7 +299,7 @@ describe("reconcile", () => {
     assert.deepEqual(parts.applied, ["transport"]);
   });
 
-  it("rooms that were closed before the border are looked at again behind it, once, also after a kill [PLN-2]", async (t) => {
+  it("rooms that were closed before the border are applied once more after it, also after a kill [PLN-2]", async (t) => {
     const { pass, parts, clock, federation, repository } = await control(t);
     parts.onApply = () => clock.advance(5);
     await pass();
@@ -328,7 +328,7 @@ describe("reconcile", () => {
     assert.equal(readPlane(federation.state, "rooms").applied?.outcome, "in_force");
   });
 
-  it("a head that moves during a pass is taken up at the next plane [GIT-1]", async (t) => {
+  it("a head that moves during a pass is accepted at the next plane [GIT-1]", async (t) => {
     const { pass, parts, repository, close } = await control(t);
     let moved = false;
     parts.onApply = async (plane) => {
@@ -341,7 +341,7 @@ describe("reconcile", () => {
     assert.deepEqual(parts.applied, ["gateway", "card", "gateway", "rooms", "border", "transport"]);
   });
 
-  it("two passes at once never bring an older revision over a newer one [GIT-1]", async (t) => {
+  it("two passes at once never apply an older revision over a newer one [GIT-1]", async (t) => {
     const opened = await control(t);
     const other = await openControl(opened.directory, opened.repository, opened.clock);
     await opened.pass();
@@ -363,7 +363,7 @@ describe("reconcile", () => {
     assert.equal(readFileSync(opened.target("border/policy.json"), "utf8"), wanted);
   });
 
-  it("a damaged plane record is told, and the plane is applied again; a damaged head record stops the pass", async (t) => {
+  it("a damaged plane record is reported and its plane applied again, and a damaged head record stops the pass", async (t) => {
     const { pass, parts, events, federation } = await control(t);
     await pass();
     writeFileSync(join(federation.state.path, "planes/card.json"), "{");
@@ -374,7 +374,7 @@ describe("reconcile", () => {
     await assert.rejects(pass(), { code: "config_invalid" });
   });
 
-  it("what federation control remembers is this user's alone", async (t) => {
+  it("the state folder and its files belong to this user alone", async (t) => {
     const { pass, federation } = await control(t);
     await pass();
     assert.equal(statSync(federation.state.path).mode & 0o777, 0o700);
@@ -387,7 +387,7 @@ describe("reconcile", () => {
     }
   });
 
-  it("the service follows the branch, looks for drift, outlives a bad round and ends when told [GIT-1]", async (t) => {
+  it("the service follows the branch, checks for drift, survives a failed round and ends when stopped [GIT-1]", async (t) => {
     const { federation, parts, clock, close, target, repository } = await control(t);
     const stop = new AbortController();
     const errors: unknown[] = [];
@@ -433,7 +433,7 @@ describe("reconcile", () => {
     await service;
   });
 
-  it("of a revision that was superseded meanwhile, nothing is said to be in force [GIT-1]", async (t) => {
+  it("a superseded revision is never reported in force [GIT-1]", async (t) => {
     const { pass, close, federation, repository } = await control(t);
     const { desired } = await pass();
     assert.ok(desired !== undefined);
@@ -447,7 +447,7 @@ describe("reconcile", () => {
     assert.equal(kept.applied?.revision, await repository.requireHead(), "what is remembered stays");
   });
 
-  it("since when a plane is in force is told with every time that it was not sure to be so [CON-1]", async (t) => {
+  it("the time since which a plane is in force is reported with the last time it was restored [CON-1]", async (t) => {
     const { pass, close, parts, federation, clock, target, repository } = await control(t);
     const times = () => {
       const { inForce } = readPlane(federation.state, "gateway");
@@ -506,7 +506,7 @@ describe("reconcile", () => {
     assert.deepEqual(await later(), [9_000, null], "it was not closed since the first time");
   });
 
-  it("what is looked at is judged by what was taken up, never by a head that is refused [EVD-1]", async (t) => {
+  it("probes are judged by the accepted revision, never by a head that is refused [EVD-1]", async (t) => {
     const { pass, federation, repository } = await control(t);
     const bad = new Map([["rendered/transport/homeserver.yaml", "federation_domain_whitelist: []\n"]]);
     const good = await repository.requireHead();

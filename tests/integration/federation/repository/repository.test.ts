@@ -23,7 +23,7 @@ const FILES = {
   "README.md": "Read me.\n",
 };
 
-describe("repository", () => {
+describe("git repository", () => {
   it("a revision is read whole, with one call of git for all its texts [GIT-1]", async (t) => {
     const repository = await bareRepository(join(temporaryFolder(t), "control.git"), FILES);
     const head = await repository.requireHead();
@@ -34,7 +34,7 @@ describe("repository", () => {
     });
   });
 
-  it("what was read of a revision is read from git once, and the branch's head each time [GIT-1]", async (t) => {
+  it("a revision is read from git once, and the branch's head each time [GIT-1]", async (t) => {
     const folder = join(temporaryFolder(t), "control.git");
     const repository = await bareRepository(folder, FILES);
     const head = await repository.requireHead();
@@ -54,7 +54,7 @@ describe("repository", () => {
     assert.equal(await repository.head(), undefined);
   });
 
-  it("a text that is not UTF-8 is never taken for one that is", async (t) => {
+  it("a text that is not UTF-8 is never taken for valid text", async (t) => {
     const folder = join(temporaryFolder(t), "control");
     workTree(folder, FILES);
     writeFileSync(join(folder, "registry/partners/org-c.yaml"), Buffer.from([0x61, 0xff, 0xfe, 0x0a]));
@@ -111,7 +111,7 @@ describe("repository", () => {
     assert.equal(await repository.head(), moved[0] ? one : two);
   });
 
-  it("a branch whose lock was left behind is told with its hint, and is not moved", async (t) => {
+  it("a branch whose lock was left behind is reported with a hint, and is not moved", async (t) => {
     const repository = await bareRepository(join(temporaryFolder(t), "control.git"), FILES);
     const head = await repository.requireHead();
     writeFileSync(join(repository.path, "refs/heads/main.lock"), "");
@@ -125,7 +125,7 @@ describe("repository", () => {
     assert.equal(await repository.head(), head);
   });
 
-  it("a folder that is no repository, or one inside another, is refused", async (t) => {
+  it("a folder that is no repository, or lies inside another, is refused", async (t) => {
     const folder = temporaryFolder(t);
     workTree(join(folder, "control"), FILES);
     for (const path of ["absent", "control/registry", "."]) {
@@ -234,7 +234,7 @@ describe("repository", () => {
     assert.equal(await repository.head(), head);
   });
 
-  it("refuses a repository whose branch is checked out, in its own work tree or a linked one", async (t) => {
+  it("a repository whose branch is checked out, in its own work tree or a linked one, is refused", async (t) => {
     const folder = temporaryFolder(t);
     workTree(join(folder, "clone"), FILES);
     const isCheckedOut = { code: "repository_unusable", message: /is checked out in / };

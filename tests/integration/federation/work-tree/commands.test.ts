@@ -5,7 +5,7 @@ import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, write
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
-import { HARBOUR } from "../../../support/registry-folder.ts";
+import { HARBOUR } from "../../../support/sample-files.ts";
 import { CLI_MAIN, temporaryFolder } from "../../../support/temporary.ts";
 
 function federation(...words: string[]) {
@@ -21,8 +21,8 @@ function workTree(t: TestContext): string {
   return directory;
 }
 
-describe("render command", () => {
-  it("render writes what the registry means, says what changed, and is done after that [GIT-1]", (t) => {
+describe("federation render and federation check", () => {
+  it("render writes the registry's files, lists the changes, and changes nothing the second time [GIT-1]", (t) => {
     const tree = workTree(t);
     const first = federation("render", "--directory", tree);
     assert.equal(first.status, 0);
@@ -43,7 +43,7 @@ describe("render command", () => {
     assert.equal(readFileSync(policy, "utf8"), edited);
   });
 
-  it("render removes what nobody renders any more, and leaves other people's files alone [GIT-1]", (t) => {
+  it("render removes files that are rendered no more, and leaves other files alone [GIT-1]", (t) => {
     const tree = workTree(t);
     federation("render", "--directory", tree);
     writeFileSync(join(tree, "kubernetes/kustomization.yaml"), "resources: []\n");
@@ -56,7 +56,7 @@ describe("render command", () => {
     assert.ok(existsSync(join(tree, "notes.md")));
   });
 
-  it("with an invalid registry render changes nothing and tells every error with its line [REG-1]", (t) => {
+  it("render changes nothing when the registry is invalid, and reports every error with its line [REG-1]", (t) => {
     const tree = workTree(t);
     federation("render", "--directory", tree);
     const partner = join(tree, "registry/partners/dredger.yaml");
@@ -85,7 +85,7 @@ describe("render command", () => {
     assert.ok(!existsSync(join(outside, "policy.json")));
   });
 
-  it("check answers yes for a tree that is rendered, no for one that is not, in a table and in JSON [CHK-1]", (t) => {
+  it("check succeeds for a rendered tree and fails for another, in a table and in JSON [CHK-1]", (t) => {
     const tree = workTree(t);
     const before = federation("check", tree);
     assert.equal(before.status, 1);

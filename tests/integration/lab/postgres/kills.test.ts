@@ -1,10 +1,10 @@
 // What crash tests do to the programs that they kill, and to the machine.
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { join, relative } from "node:path";
+import { join } from "node:path";
 import { describe, it } from "node:test";
 import { runUntilKilled } from "../../../support/kills.ts";
-import { ROOT, temporaryFolder, writeFile } from "../../../support/temporary.ts";
+import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 describe("a program that a test kills", () => {
   it("a program that is killed at work leaves nothing in the temporary directory", async (t) => {
@@ -17,7 +17,7 @@ describe("a program that a test kills", () => {
     console.log("begun");
     setInterval(() => {}, 1_000);`,
     );
-    const { killed, stdout } = await runUntilKilled(relative(join(ROOT, "tests/support"), program), [], 1);
+    const { killed, stdout } = await runUntilKilled([], 1, program);
     const [left] = stdout.split("\n");
     assert.ok(killed && left?.includes("left-") === true);
     assert.equal(existsSync(left), false);

@@ -74,8 +74,8 @@ const memberships = (events: readonly RawEvent[] = []) =>
     .filter(({ type }) => type === "m.room.member")
     .map(({ content, state_key }) => [state_key, (content as { membership?: unknown }).membership]);
 
-describe("rooms", () => {
-  it("all of a long absence is read back, room by room in the homeserver's order [INT-8]", async () => {
+describe("the catchup of rooms on a real homeserver", () => {
+  it("all events of a long absence are caught up, room by room in the homeserver's order [INT-8]", async () => {
     const rooms = [await roomOf(GHOST), await roomOf(GHOST)];
     const since = await positionOf(GHOST);
     const said = Array.from({ length: 120 }, (_, index) => `text ${index}`);
@@ -92,7 +92,7 @@ describe("rooms", () => {
     assert.ok(again.kind === "ok" && again.value.window.size === 0);
   });
 
-  it("an invitation is read back, and nothing that was said before a ghost came [INT-8]", async () => {
+  it("an invitation is caught up, and nothing that was said before the ghost joined [INT-8]", async () => {
     const room = await alice.createRoom();
     const since = await positionOf(GHOST);
     await say(alice, room, "before");
@@ -143,7 +143,7 @@ describe("rooms", () => {
     return { rooms, positions, handled, taken, events: () => taken.flatMap(({ events }) => events) };
   }
 
-  it("two ghosts of one room read it as one, and what transactions brought is not read back [INT-8]", async () => {
+  it("events of a room with two ghosts are caught up once, and those that transactions brought are not [INT-8]", async () => {
     const room = await roomOf(GHOST);
     const { rooms, handled, taken, events } = catchup();
     const ghosts = [GHOST, OTHER];
@@ -162,7 +162,7 @@ describe("rooms", () => {
     assert.equal(taken.length, length);
   });
 
-  it("in quiet times an event is handed on one round after it was read, and the position follows [INT-8]", async () => {
+  it("an event is passed on one round after it was read in quiet times, and then the position moves [INT-8]", async () => {
     const room = await roomOf(GHOST);
     const { rooms, positions, handled, events } = catchup();
     await rooms.afterDowntime([GHOST], signal);
@@ -183,7 +183,7 @@ describe("rooms", () => {
     assert.deepEqual(bodies(events()), ["lost", "held", "after it"]);
   });
 
-  it("what is too much to be held at once is read back all the same, in order [INT-8]", async (t) => {
+  it("events that exceed the memory bound are caught up in order [INT-8]", async (t) => {
     const options = {
       url: synapse.url,
       asToken: synapse.asToken,
@@ -220,7 +220,7 @@ describe("rooms", () => {
     for (const one of taken) assert.ok(isDeepStrictEqual(one, taken[0]));
   });
 
-  it("a position of another database, or from its future, is given up for one of now [INT-8]", async () => {
+  it("a position of another database, or from its future, is replaced by one of now [INT-8]", async () => {
     const room = await roomOf(GHOST);
     for (const wrong of ["s999999_1_0_1_1_1_1_1_0_1_1", "not a position"]) {
       const { rooms, positions, events } = catchup();
@@ -233,7 +233,7 @@ describe("rooms", () => {
     }
   });
 
-  it("a stop of the homeserver is noticed at once, and that it is back [INT-8]", async (t) => {
+  it("a stop of the homeserver is detected at once, and so is its return [INT-8]", async (t) => {
     const watch = new HomeserverWatch({ api, ghosts: side.ghosts, clock: systemClock });
     const stopped = watch.stopped([GHOST], signal);
     let isStopped = false;

@@ -23,8 +23,8 @@ after(() => synapse.dispose());
 
 const drawbridge = (...words: readonly string[]) => run(join(ROOT, "bin", "drawbridge"), [...words]);
 
-describe("device commands", () => {
-  it("a deleted device stops its ghost, every command says so, and a reset is the way on [ENC-2]", async (t) => {
+describe("the commands on ghosts' devices", () => {
+  it("a deleted device stops its ghost, every command reports it, and a reset gives a new one [ENC-2]", async (t) => {
     // The question that nobody can read any more holds up the next one for so long.
     const bridge = await encryptedBridge(t, synapse, { encryption: { keyWait: "10s" } });
     await bridge.start();

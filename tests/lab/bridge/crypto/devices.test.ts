@@ -42,9 +42,9 @@ async function assertStopped(side: DeviceSide, ghost: GhostMxid, reason: DeviceS
   assert.equal((await side.ledger.ghosts.recordedDevice(ghost))?.stopped?.reason, reason);
 }
 
-describe("devices", () => {
+describe("ghosts' devices on a real homeserver", () => {
   // First, with the next one: a homeserver whose transactions have failed sends the next ones late.
-  it("the bridge finds out by doing whether keys come with transactions", async (t) => {
+  it("the bridge detects whether keys come with transactions", async (t) => {
     const world = await deviceWorld(t, synapse);
     const ghost = freshGhost();
     const side = world.side({ ghosts: [ghost], start: true });
@@ -53,7 +53,7 @@ describe("devices", () => {
     );
   });
 
-  it("a key whose transaction was refused is read back, and not lost [ENC-8]", async (t) => {
+  it("a key whose transaction was refused is caught up, and not lost [ENC-8]", async (t) => {
     const world = await deviceWorld(t, synapse);
     const ghost = freshGhost();
     const side = world.side();
@@ -114,7 +114,7 @@ describe("devices", () => {
     }
   });
 
-  it("a ghost's one-time and fallback keys are stocked, and again after they were claimed [ENC-2]", async (t) => {
+  it("a ghost's one-time and fallback keys are uploaded, and again after they were claimed [ENC-2]", async (t) => {
     const world = await deviceWorld(t, synapse);
     const ghost = freshGhost();
     const side = world.side();
@@ -159,7 +159,7 @@ describe("devices", () => {
     await assertStopped(empty, ghost, "store_lost");
   });
 
-  it("a store that no key opens stops its ghost, until the key is put back [ENC-2]", async (t) => {
+  it("a store that no key unseals stops its ghost until the key is restored [ENC-2]", async (t) => {
     const world = await deviceWorld(t, synapse);
     const ghost = freshGhost();
     const first = world.side();
@@ -173,7 +173,7 @@ describe("devices", () => {
     assert.equal((await third.ledger.ghosts.recordedDevice(ghost))?.stopped, undefined);
   });
 
-  it("a store older than the homeserver's view stops its ghost [ENC-2]", async (t) => {
+  it("a store older than the homeserver's record stops its ghost [ENC-2]", async (t) => {
     const world = await deviceWorld(t, synapse);
     const ghost = freshGhost();
     const first = world.side();
@@ -194,7 +194,7 @@ describe("devices", () => {
     await assertStopped(third, ghost, "store_behind");
   });
 
-  it("a device deleted on the homeserver stops its ghost, and is never put again [ENC-2]", async (t: TestContext) => {
+  it("a device deleted on the homeserver stops its ghost, and is never made again [ENC-2]", async (t: TestContext) => {
     const world = await deviceWorld(t, synapse);
     const ghost = freshGhost();
     const first = world.side();
@@ -217,7 +217,7 @@ describe("devices", () => {
     assert.equal(seen, undefined);
   });
 
-  it("a running bridge finds a stopped device's reset by itself, and takes up the new one [ENC-2]", async (t) => {
+  it("a running bridge detects a stopped device's reset by itself, and takes up the new device [ENC-2]", async (t) => {
     const world = await deviceWorld(t, synapse);
     const ghost = freshGhost();
     const side = world.side({ ghosts: [ghost], start: true });

@@ -74,8 +74,8 @@ async function people(t: TestContext, ...names: readonly string[]): Promise<Encr
   return clients;
 }
 
-describe("sealing", () => {
-  it("what a ghost sends is encrypted for those in the room, and carries its transaction ID outside [ENC-7]", async (t) => {
+describe("encrypting for a room of a real homeserver", () => {
+  it("a ghost's event is encrypted for the room's members, and carries its transaction ID outside the ciphertext [ENC-7]", async (t) => {
     const ghost = freshGhost();
     const side = (await deviceWorld(t, synapse)).side();
     const [alice] = await people(t, "alice");
@@ -126,7 +126,7 @@ describe("sealing", () => {
     assert.equal(unknown.kind, "refused");
   });
 
-  it("who has left cannot read what is sent afterwards, who is new can [ENC-7]", async (t) => {
+  it("a member who left cannot read later events, a new member can [ENC-7]", async (t) => {
     const ghost = freshGhost();
     const side = (await deviceWorld(t, synapse)).side();
     const [carol, dave, erin] = await people(t, "carol", "dave", "erin");
@@ -159,7 +159,7 @@ describe("sealing", () => {
     assert.equal((await carol.open(room, raw)).type, "m.room.message");
   });
 
-  it("whichever ghost answers, a device of which the homeserver has told nobody yet can read it [ENC-7]", async (t) => {
+  it("a device that the homeserver has not announced yet can read the answer of any ghost [ENC-7]", async (t) => {
     const ghosts = [freshGhost(), freshGhost()];
     const world = await deviceWorld(t, synapse);
     const side = world.side();
@@ -193,7 +193,7 @@ describe("sealing", () => {
     }
   });
 
-  it("after a restart of the process what is sent uses a session of its own [ENC-2]", async (t) => {
+  it("events after a restart of the process use a session of their own [ENC-2]", async (t) => {
     const ghost = freshGhost();
     const world = await deviceWorld(t, synapse);
     const [frank] = await people(t, "frank");
@@ -216,7 +216,7 @@ describe("sealing", () => {
     );
   });
 
-  it("the room says when sessions are rotated [ENC-7]", async (t) => {
+  it("sessions are rotated as the room's state says [ENC-7]", async (t) => {
     const ghost = freshGhost();
     const side = (await deviceWorld(t, synapse)).side();
     const [grace] = await people(t, "grace");

@@ -63,7 +63,7 @@ const envelopes = (room: RoomId) =>
 const keysMissing = (room: RoomId) =>
   bridge.rows("SELECT FROM bridge_notices WHERE room_id = $1 AND kind = 'keys_missing'", [room]);
 
-describe("encrypted room", () => {
+describe("a bridge in encrypted rooms", () => {
   it("a question in an encrypted room is answered at once, and encrypted [ENC-5] [ENC-7]", async (t) => {
     const alice = await person(t);
     const room = await roomOf(alice);
@@ -79,7 +79,7 @@ describe("encrypted room", () => {
     assert.deepEqual(await envelopes(room), []);
   });
 
-  it("in an encrypted room a thread goes on, a list of agents is given; edits and reactions ask nothing", async (t) => {
+  it("threads and the list of agents work in an encrypted room, and edits and reactions ask nothing", async (t) => {
     const alice = await person(t);
     const room = await roomOf(alice);
     const question = await alice.send(room, questionTo("the first"));
@@ -110,7 +110,7 @@ describe("encrypted room", () => {
     assert.deepEqual(behaviour.prompts.slice(asked), ["the second"]);
   });
 
-  it("the homeserver gets a 502 for the transaction with the key: the question is answered all the same [ENC-8]", async (t) => {
+  it("a question is answered when the transaction with its key was refused with 502 [ENC-8]", async (t) => {
     const alice = await person(t);
     const room = await roomOf(alice);
     let lost = 0;
@@ -131,7 +131,7 @@ describe("encrypted room", () => {
       t.diagnostic(`recovered ${Math.round(envelope.waited * 1_000)} ms after it came in`);
   });
 
-  it("a key that comes late is used in room order; messages behind it are held back [ENC-10]", async (t) => {
+  it("a key that comes late is used in room order, and later messages are held back until then [ENC-10]", async (t) => {
     const alice = await person(t);
     const bob = await person(t);
     const room = await encryptedRoom(alice.user, [GHOST, bob.user.userId]);
@@ -163,7 +163,7 @@ describe("encrypted room", () => {
     );
   });
 
-  it("a key that is never shared: one notice with the remedy, one audit record, and the room goes on [ENC-6]", async (t) => {
+  it("the room gets one notice with the remedy, one audit record is written and the room goes on when a key is never shared [ENC-6]", async (t) => {
     await configured(t, { keyWait: "4s", keyRequests: { firstAfter: "500ms", attempts: 2 } });
     const alice = await person(t);
     const room = await roomOf(alice);
@@ -211,7 +211,7 @@ describe("encrypted room", () => {
     assert.deepEqual(behaviour.prompts.slice(asked), ["only once"]);
   });
 
-  it("where devices must be cross-signed, another is refused with a notice, and heard once it is [ENC-9]", async (t) => {
+  it("a device that is not cross-signed is refused with a notice where policy requires it, and answered once it is [ENC-9]", async (t) => {
     await configured(t, { senderDevices: "cross_signed" });
     const alice = await person(t);
     const room = await roomOf(alice);
@@ -236,7 +236,7 @@ describe("encrypted room", () => {
     );
   });
 
-  it("a redacted question that waits for its key is not asked when the key comes [INT-6]", async (t) => {
+  it("a question that was redacted while it waited for its key is not delegated when the key comes [INT-6]", async (t) => {
     const alice = await person(t);
     const room = await roomOf(alice);
     const asked = behaviour.prompts.length;
@@ -276,7 +276,7 @@ describe("encrypted room", () => {
     assert.deepEqual(await envelopes(room), []);
   });
 
-  it("going back from mode `on`, what waits expires at its time, and no answer goes out in plain text [ENC-1]", async (t) => {
+  it("intake envelopes expire at their deadlines, and no answer is sent in plain text, when the mode goes back from `on` [ENC-1]", async (t) => {
     await configured(t, { keyWait: "8s" });
     const alice = await person(t);
     const room = await roomOf(alice);
@@ -309,7 +309,7 @@ describe("encrypted room", () => {
     );
   });
 
-  it("of what was asked and answered in an encrypted room nothing is left outside the crypto store [AUD-2]", async (t) => {
+  it("nothing of a question and its answer in an encrypted room is stored outside the crypto store [AUD-2]", async (t) => {
     const alice = await person(t);
     const room = await roomOf(alice);
     const canary = `canary-${Math.floor(systemClock.now())}`;
@@ -352,7 +352,7 @@ describe("encrypted room", () => {
     }
   });
 
-  it("a bridge ends at once while the homeserver hangs, and goes on from there", async (t) => {
+  it("a bridge ends at once while the homeserver hangs, and its successor goes on from there", async (t) => {
     const alice = await person(t);
     const room = await roomOf(alice);
     const thaw = synapse.freeze();

@@ -20,8 +20,8 @@ after(async () => {
   fed.remove();
 });
 
-describe("foreign client", () => {
-  it("a client of another make, that trusts cross-signed devices alone, asks both ghosts and reads the answers [ENC-2] [ENC-7]", async (t) => {
+describe("a client of another implementation", () => {
+  it("a client that trusts only cross-signed devices asks both ghosts and reads the answers [ENC-2] [ENC-7]", async (t) => {
     const environment = join(temporaryFolder(t), "venv");
     const made = await run("python3", ["-m", "venv", environment]);
     assert.equal(made.code, 0, made.stderr);

@@ -21,7 +21,7 @@ after(() => synapse.dispose());
 /** Neither is to do anything about the other; that it stays so for minutes is proved with time injected. */
 const QUIET_MS = 5_000;
 
-describe("successor", () => {
+describe("a bridge that succeeds another", () => {
   it("a bridge that is started beside another takes over its ghosts, and keeps them [ENC-2] [DEL-9]", async (t) => {
     const bridge = await encryptedBridge(t, synapse);
     const older = await bridge.spawn();

@@ -8,10 +8,10 @@ import { createMembershipQueue } from "../../../../src/bridge/matrix/membership-
 import { createNoticeQueue } from "../../../../src/bridge/notices/queue.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
+import { testDirectory } from "../../../support/agents.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { ghost, ledgerFixture } from "../../../support/ledger.ts";
 import { startSynapse, type TestSynapse, type TestUser } from "../../../support/synapse.ts";
-import { testDirectory } from "../../../support/test-directory.ts";
 
 let synapse: TestSynapse;
 let alice: TestUser;

@@ -16,8 +16,9 @@ import { readDutiesEvidence, writeStage } from "../../../../src/federation/offbo
 import { type Run, runFile, writeRun } from "../../../../src/federation/offboarding/run/run.ts";
 import { StateFolder } from "../../../../src/federation/state/folder.ts";
 import { type FederatedUser, type Federation, startFederation, until } from "../../../support/federation.ts";
-import { recordWith } from "../../../support/private-record.ts";
-import { ROOT, start, writeFile } from "../../../support/temporary.ts";
+import { FEDERATION_PROCESS } from "../../../support/kills.ts";
+import { recordWith } from "../../../support/sample-files.ts";
+import { start, writeFile } from "../../../support/temporary.ts";
 
 type Name = "a" | "b" | "c";
 const folder = mkdtempSync(join(tmpdir(), "drawbridge duties "));
@@ -347,8 +348,7 @@ describe("data duties on a real homeserver", () => {
     openStage(run);
     const { config } = context;
     const args = { config, state: run.state.path, run: run.run, digest };
-    const begin = () =>
-      start(process.execPath, [join(ROOT, "tests/support/purge-process.ts"), JSON.stringify(args)]);
+    const begin = () => start(process.execPath, [FEDERATION_PROCESS, "purge", JSON.stringify(args)]);
     let killed = 0;
     for (const step of ["cached files", "room 1 of 3", "room 2 of 3", "room 3 of 3"]) {
       for (const laterMs of [0, 100]) {

@@ -44,7 +44,7 @@ function traffic(call: () => Promise<number>): { end(): Promise<{ calls: number;
 const summary = (items: readonly EvidenceItem[]) =>
   items.map(({ probe, subject, verdict, reason }) => [probe, subject, verdict, reason]);
 
-describe("gateway planes", () => {
+describe("card and gateway planes on a real Envoy", () => {
   it("plane 5 alone stops a partner with a live token at once, and nobody else loses a call [PLN-5]", async (t) => {
     const deployment = await opened(t);
     const { token: ofB } = await deployment.token("org-b");
@@ -144,7 +144,7 @@ describe("gateway planes", () => {
     }
   });
 
-  it("an agent that the bridge never looked at, and never will, is closed; before that nothing is known [PLN-4]", async (t) => {
+  it("an agent that the bridge never checked, and never will, is closed, and is unknown before that [PLN-4]", async (t) => {
     const deployment = await opened(t);
     deployment.audit("another-agent", "accepted");
     const look = async (ofB: Parameters<GatewayDeployment["apply"]>[1]) => {
@@ -165,7 +165,7 @@ describe("gateway planes", () => {
     ["card", "gateway/publication.yaml"],
     ["card", "bridge/agents.yaml"],
   ] as const) {
-    it(`${plane === "card" ? "PLN-4" : "PLN-5"}: ${file} edited by hand is drift, and is put right`, async (t) => {
+    it(`${file} is drift when it was edited by hand, and the edit is undone [PLN-4] [PLN-5]`, async (t) => {
       const deployment = await opened(t);
       const desired = deployment.desired(plane);
       const { planes } = deployment;
@@ -185,7 +185,7 @@ describe("gateway planes", () => {
     });
   }
 
-  it("with no gateway running the issuer is closed all the same, and the plane comes back to it [PLN-5]", async (t) => {
+  it("the issuer is closed all the same when no gateway runs, and the plane is retried [PLN-5]", async (t) => {
     const deployment = await opened(t);
     await endGateway(deployment.gateway);
     const outcome = await deployment.apply("gateway", CLOSED);

@@ -227,77 +227,75 @@ const applicant = (serverName: string) => ({
 });
 
 describe("each plane alone", () => {
-  describe("each plane alone", () => {
-    let lab: LabSession;
-    let planes: OnePlane;
-    let partner: Onlooker;
-    let outsider: Onlooker;
+  let lab: LabSession;
+  let planes: OnePlane;
+  let partner: Onlooker;
+  let outsider: Onlooker;
 
-    before(async () => {
-      lab = await LabSession.start();
-      const questions = new Questions(lab);
-      await questions.plant();
-      await lab.start("org-a/reconciler");
-      planes = new OnePlane(lab, questions);
-      // A room that is replaced stays so; one that is read-only is writable again.
-      await planes.declare({
-        "partners/org-b": (entry) => ({ ...entry, rooms: { whenRemoved: "read_only" } }),
-      });
-      partner = await planes.onlooker("org-b", clientIds.bridgeOf("org-b"));
-      await planes.finds(partner, OPEN);
+  before(async () => {
+    lab = await LabSession.start();
+    const questions = new Questions(lab);
+    await questions.plant();
+    await lab.start("org-a/reconciler");
+    planes = new OnePlane(lab, questions);
+    // A room that is replaced stays so; one that is read-only is writable again.
+    await planes.declare({
+      "partners/org-b": (entry) => ({ ...entry, rooms: { whenRemoved: "read_only" } }),
     });
-    after(() => lab?.end());
-
-    /** Closes it, looks, opens it again and looks. */
-    async function closesAlone(who: Onlooker, plane: PlaneName): Promise<void> {
-      await planes.close(who.organisation, plane);
-      await planes.finds(who, { ...OPEN, ...REFUSED[plane] });
-      if (plane === "card") assert.equal(await planes.asks(who), "denied: policy sender_policy_rejected");
-      await planes.close(who.organisation);
-      if (plane === "rooms") await planes.enter(who);
-      await planes.finds(who, OPEN);
-      if (plane === "card") assert.equal(await planes.asks(who), ANSWERED);
-    }
-
-    it("with every other plane open, plane 5 alone refuses a partner tokens and its held token [PLN-5]", () =>
-      closesAlone(partner, "gateway"));
-    it("with every other plane open, plane 4 alone withdraws the card and refuses questions [PLN-4]", () =>
-      closesAlone(partner, "card"));
-    it("with every other plane open, plane 3 alone keeps a partner's invitations, joins and messages out [PLN-3]", () =>
-      closesAlone(partner, "border"));
-    it("with every other plane open, plane 1 alone refuses all federation, and no call to an agent [PLN-1]", () =>
-      closesAlone(partner, "transport"));
-    it("with every other plane open, plane 2 alone takes a partner out of the room [PLN-2]", () =>
-      closesAlone(partner, "rooms"));
-
-    it("org C is let in where the registry names it a partner, so that each plane can be tried alone [NEG-1]", async () => {
-      await planes.declare({
-        organisation: (entry) => ({
-          ...entry,
-          clients: (entry["clients"] as { clientId: string }[]).filter(
-            ({ clientId }) => clientId !== clientIds.applicant,
-          ),
-        }),
-        // A card is public or not for everybody: org C alone consumes it here.
-        "partners/org-b": (entry) => ({ ...entry, planes: { card: "closed" } }),
-        "partners/org-c": () => ({
-          ...applicant(lab.lab.serverNames["org-c"]),
-          rooms: { whenRemoved: "read_only" },
-        }),
-      });
-      outsider = await planes.onlooker("org-c", clientIds.applicant);
-      await planes.finds(outsider, OPEN);
-      assert.equal(await planes.asks(outsider), ANSWERED);
-    });
-    it("org C is refused by plane 5 where that plane alone can refuse it [NEG-1]", () =>
-      closesAlone(outsider, "gateway"));
-    it("org C is refused by plane 4 where that plane alone can refuse it [NEG-1]", () =>
-      closesAlone(outsider, "card"));
-    it("org C is refused by plane 3 where that plane alone can refuse it [NEG-1]", () =>
-      closesAlone(outsider, "border"));
-    it("org C is refused by plane 1 where that plane alone can refuse it [NEG-1]", () =>
-      closesAlone(outsider, "transport"));
-    it("org C is refused by plane 2 where that plane alone can refuse it [NEG-1]", () =>
-      closesAlone(outsider, "rooms"));
+    partner = await planes.onlooker("org-b", clientIds.bridgeOf("org-b"));
+    await planes.finds(partner, OPEN);
   });
+  after(() => lab?.end());
+
+  /** Closes it, looks, opens it again and looks. */
+  async function closesAlone(who: Onlooker, plane: PlaneName): Promise<void> {
+    await planes.close(who.organisation, plane);
+    await planes.finds(who, { ...OPEN, ...REFUSED[plane] });
+    if (plane === "card") assert.equal(await planes.asks(who), "denied: policy sender_policy_rejected");
+    await planes.close(who.organisation);
+    if (plane === "rooms") await planes.enter(who);
+    await planes.finds(who, OPEN);
+    if (plane === "card") assert.equal(await planes.asks(who), ANSWERED);
+  }
+
+  it("with every other plane open, plane 5 alone refuses a partner tokens and its held token [PLN-5]", () =>
+    closesAlone(partner, "gateway"));
+  it("with every other plane open, plane 4 alone withdraws the card and refuses questions [PLN-4]", () =>
+    closesAlone(partner, "card"));
+  it("with every other plane open, plane 3 alone keeps a partner's invitations, joins and messages out [PLN-3]", () =>
+    closesAlone(partner, "border"));
+  it("with every other plane open, plane 1 alone refuses all federation, and no call to an agent [PLN-1]", () =>
+    closesAlone(partner, "transport"));
+  it("with every other plane open, plane 2 alone takes a partner out of the room [PLN-2]", () =>
+    closesAlone(partner, "rooms"));
+
+  it("org C is admitted when the registry names it a partner, so that each plane can be tried alone [NEG-1]", async () => {
+    await planes.declare({
+      organisation: (entry) => ({
+        ...entry,
+        clients: (entry["clients"] as { clientId: string }[]).filter(
+          ({ clientId }) => clientId !== clientIds.applicant,
+        ),
+      }),
+      // A card is public or not for everybody: org C alone consumes it here.
+      "partners/org-b": (entry) => ({ ...entry, planes: { card: "closed" } }),
+      "partners/org-c": () => ({
+        ...applicant(lab.lab.serverNames["org-c"]),
+        rooms: { whenRemoved: "read_only" },
+      }),
+    });
+    outsider = await planes.onlooker("org-c", clientIds.applicant);
+    await planes.finds(outsider, OPEN);
+    assert.equal(await planes.asks(outsider), ANSWERED);
+  });
+  it("org C is refused by plane 5 where that plane alone can refuse it [NEG-1]", () =>
+    closesAlone(outsider, "gateway"));
+  it("org C is refused by plane 4 where that plane alone can refuse it [NEG-1]", () =>
+    closesAlone(outsider, "card"));
+  it("org C is refused by plane 3 where that plane alone can refuse it [NEG-1]", () =>
+    closesAlone(outsider, "border"));
+  it("org C is refused by plane 1 where that plane alone can refuse it [NEG-1]", () =>
+    closesAlone(outsider, "transport"));
+  it("org C is refused by plane 2 where that plane alone can refuse it [NEG-1]", () =>
+    closesAlone(outsider, "rooms"));
 });

@@ -28,7 +28,7 @@ async function unchanged(deployment: GatewayDeployment, tokens: { b: string; c: 
   assert.equal(await deployment.card("reports"), 200);
 }
 
-describe("gateway fuzz", () => {
+describe("hostile files at the gateway", () => {
   it("hostile publication and invocation files leave the last good ones in force [PLN-5]", async (t) => {
     const deployment = await gatewayDeployment(t);
     await deployment.apply("gateway");

@@ -13,8 +13,8 @@ import { aclAllow } from "../../../../src/federation/planes/rooms/acl.ts";
 import type { ClosingPartner } from "../../../../src/federation/planes/rooms/rooms-intent.ts";
 import { Journal, readJournal } from "../../../../src/federation/planes/rooms/undo-journal.ts";
 import { type FederatedServer, type FederatedUser, until } from "../../../support/federation.ts";
-import { type RoomsScene, roomsScene } from "../../../support/rooms-scene.ts";
-import { ROOT } from "../../../support/temporary.ts";
+import { FEDERATION_PROCESS } from "../../../support/kills.ts";
+import { type RoomsScene, roomsScene } from "../../../support/rooms-deployment.ts";
 
 const IN_FORCE = { state: "in_force", changed: true } as const;
 let scene: RoomsScene;
@@ -62,7 +62,7 @@ function closingC(): ClosingPartner {
   return { ...scene.closingB(), serverName: scene.servers.c.name, name: "org-c" };
 }
 
-describe("rooms", () => {
+describe("rooms plane on real homeservers", () => {
   it("rooms of A are closed in versions 10, 11 and 12, a second pass does nothing, and restoring invites B back [PLN-2]", async () => {
     const { alice, bob, carol, plane, servers, intent, closingB, sharedRoom } = scene;
     const rooms = await Promise.all(
@@ -180,11 +180,9 @@ describe("rooms", () => {
         folder,
         intent: intent(closingB()),
       };
-      const child = spawn(
-        process.execPath,
-        [join(ROOT, "tests/support/rooms-process.ts"), JSON.stringify(argument)],
-        { stdio: "ignore" },
-      );
+      const child = spawn(process.execPath, [FEDERATION_PROCESS, "rooms", JSON.stringify(argument)], {
+        stdio: "ignore",
+      });
       const ended = once(child, "exit");
       while (child.exitCode === null && !isNow()) await systemClock.sleep(1);
       child.kill("SIGKILL");
@@ -212,7 +210,7 @@ describe("rooms", () => {
     await left.finish(join(folder, "state/rooms"));
   });
 
-  it("a homeserver that limits whoever acts is obeyed, and every room is closed all the same [PLN-2]", async () => {
+  it("a homeserver's rate limit on the acting user is obeyed, and every room is closed all the same [PLN-2]", async () => {
     const { alice, bob, plane, root, servers, intent, closingB, sharedRoom } = scene;
     const rooms = await Promise.all([1, 2].map(() => sharedRoom(alice, [bob])));
     const limit = (method: string, body?: unknown) =>

@@ -10,79 +10,77 @@ import { transportRender } from "../../../../src/federation/planes/transport/ren
 import { transportRuntime } from "../../../../src/federation/planes/transport/runtime.ts";
 import { ProbeFile } from "../../../../src/federation/probes/config.ts";
 import { probeFromOutside } from "../../../../src/federation/probes/outside.ts";
+import { type FederatedServer, type Federation, startFederation } from "../../../support/federation.ts";
 import {
   type DesiredPartner,
   deployment,
   desiredPlane,
   partnerEntry,
-} from "../../../support/desired-plane.ts";
-import { type FederatedServer, type Federation, startFederation } from "../../../support/federation.ts";
+} from "../../../support/sample-files.ts";
 import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
-describe("transport", () => {
-  describe("the transport plane on a real homeserver", () => {
-    let federation: Federation<"a" | "b">;
-    before(async () => {
-      federation = await startFederation(["a", "b"], {
-        border: { a: (names) => JSON.stringify({ allowed_servers: Object.values(names) }) },
-      });
+describe("the transport plane on a real homeserver", () => {
+  let federation: Federation<"a" | "b">;
+  before(async () => {
+    federation = await startFederation(["a", "b"], {
+      border: { a: (names) => JSON.stringify({ allowed_servers: Object.values(names) }) },
     });
-    after(() => federation?.dispose());
+  });
+  after(() => federation?.dispose());
 
-    it("a removed partner's signed send gets 403 M_FORBIDDEN after one restart, and passes when listed [PLN-1]", async (t) => {
-      const { a, b } = federation.servers;
-      const operator = await a.user("operator", true);
-      let restarts = 0;
-      const restarter = createServer((_request, response) => {
-        restarts += 1;
-        a.stop()
-          .then(() => a.start())
-          .catch(() => undefined);
-        response.end();
-      });
-      await new Promise<void>((resolve) => restarter.listen(0, "127.0.0.1", resolve));
-      t.after(() => restarter.close());
-      const tell = `http://127.0.0.1:${(restarter.address() as AddressInfo).port}`;
-
-      const directory = temporaryFolder(t);
-      const base = deployment(directory, a.url, {
-        transport: {
-          includeFile: a.includeFile,
-          restart: { command: [process.execPath, "-e", "await fetch(process.argv[1])", tell] },
-        },
-        border: { statusToken: { file: a.border.statusTokenFile } },
-      });
-      writeFile(`${directory}/operator-token`, operator.accessToken, 0o600);
-      const plane = transportRuntime(base, { clock: systemClock });
-      const desired = (partner: DesiredPartner) => desiredPlane(transportRender, a.name, [partner]);
-      const open = { serverName: b.name };
-      const closed = { serverName: b.name, planes: { transport: "closed" } } as const;
-      const quiet = { note: () => undefined };
-
-      assert.deepEqual(await plane.apply(desired(open), quiet), { state: "in_force", changed: true });
-      assert.equal((await send(b, a)).status, 200);
-      assert.equal((await plane.probe(desired(open), partnerEntry(open)))[0]?.verdict, "open");
-      const untold = await knock(b, a, directory);
-      assert.deepEqual([untold?.verdict, untold?.reason], ["unknown", "not_configured:signing_key"]);
-
-      assert.deepEqual(await plane.apply(desired(closed), quiet), { state: "in_force", changed: true });
-      const refused = await send(b, a);
-      assert.deepEqual([refused.status, refused.errcode], [403, "M_FORBIDDEN"]);
-      assert.equal((await plane.probe(desired(closed), partnerEntry(closed)))[0]?.verdict, "closed");
-      const { verdict, layer, status, reason, references } = (await knock(b, a, directory)) ?? {};
-      assert.deepEqual(
-        [verdict, layer, status, reason, references],
-        ["closed", "transport", 403, "federation_denied", ["signed_with=ed25519:moment"]],
-        "without the partner's key",
-      );
-
-      assert.deepEqual(await plane.apply(desired(closed), quiet), { state: "in_force", changed: false });
-      assert.deepEqual(await plane.drift(desired(closed)), []);
-      assert.equal(restarts, 2, "a pass that changes nothing restarts nothing");
-
-      assert.deepEqual(await plane.apply(desired(open), quiet), { state: "in_force", changed: true });
-      assert.equal((await send(b, a)).status, 200);
+  it("a removed partner's signed send gets 403 M_FORBIDDEN after one restart, and passes when listed [PLN-1]", async (t) => {
+    const { a, b } = federation.servers;
+    const operator = await a.user("operator", true);
+    let restarts = 0;
+    const restarter = createServer((_request, response) => {
+      restarts += 1;
+      a.stop()
+        .then(() => a.start())
+        .catch(() => undefined);
+      response.end();
     });
+    await new Promise<void>((resolve) => restarter.listen(0, "127.0.0.1", resolve));
+    t.after(() => restarter.close());
+    const tell = `http://127.0.0.1:${(restarter.address() as AddressInfo).port}`;
+
+    const directory = temporaryFolder(t);
+    const base = deployment(directory, a.url, {
+      transport: {
+        includeFile: a.includeFile,
+        restart: { command: [process.execPath, "-e", "await fetch(process.argv[1])", tell] },
+      },
+      border: { statusToken: { file: a.border.statusTokenFile } },
+    });
+    writeFile(`${directory}/operator-token`, operator.accessToken, 0o600);
+    const plane = transportRuntime(base, { clock: systemClock });
+    const desired = (partner: DesiredPartner) => desiredPlane(transportRender, a.name, [partner]);
+    const open = { serverName: b.name };
+    const closed = { serverName: b.name, planes: { transport: "closed" } } as const;
+    const quiet = { note: () => undefined };
+
+    assert.deepEqual(await plane.apply(desired(open), quiet), { state: "in_force", changed: true });
+    assert.equal((await send(b, a)).status, 200);
+    assert.equal((await plane.probe(desired(open), partnerEntry(open)))[0]?.verdict, "open");
+    const untold = await knock(b, a, directory);
+    assert.deepEqual([untold?.verdict, untold?.reason], ["unknown", "not_configured:signing_key"]);
+
+    assert.deepEqual(await plane.apply(desired(closed), quiet), { state: "in_force", changed: true });
+    const refused = await send(b, a);
+    assert.deepEqual([refused.status, refused.errcode], [403, "M_FORBIDDEN"]);
+    assert.equal((await plane.probe(desired(closed), partnerEntry(closed)))[0]?.verdict, "closed");
+    const { verdict, layer, status, reason, references } = (await knock(b, a, directory)) ?? {};
+    assert.deepEqual(
+      [verdict, layer, status, reason, references],
+      ["closed", "transport", 403, "federation_denied", ["signed_with=ed25519:moment"]],
+      "without the partner's key",
+    );
+
+    assert.deepEqual(await plane.apply(desired(closed), quiet), { state: "in_force", changed: false });
+    assert.deepEqual(await plane.drift(desired(closed)), []);
+    assert.equal(restarts, 2, "a pass that changes nothing restarts nothing");
+
+    assert.deepEqual(await plane.apply(desired(open), quiet), { state: "in_force", changed: true });
+    assert.equal((await send(b, a)).status, 200);
   });
 
   /** What the probe of `to` finds whose file names no signing key of `from`. */

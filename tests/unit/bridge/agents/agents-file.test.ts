@@ -4,7 +4,7 @@ import { isPinned, isSenderAllowed } from "../../../../src/bridge/agents/sender-
 import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
 import { AgentsFile, targetFingerprint } from "../../../../src/rendered-files/agents-file.ts";
 import { ConfigError, parseYaml } from "../../../../src/runtime/load-yaml.ts";
-import { agentEntry, agentsYaml } from "../../../support/agents-yaml.ts";
+import { agentEntry, agentsYaml } from "../../../support/agents.ts";
 import { testKey } from "../../../support/cards.ts";
 
 const key = await testKey("k1");

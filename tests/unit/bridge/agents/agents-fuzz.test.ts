@@ -6,10 +6,10 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
-import { openAgentDirectory } from "../../../../src/bridge/agents/directory.ts";
+import { WatchedAgentDirectory } from "../../../../src/bridge/agents/directory.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
-import { agentsYaml } from "../../../support/agents-yaml.ts";
+import { agentsYaml } from "../../../support/agents.ts";
 import { testKey } from "../../../support/cards.ts";
 import { anyFile, HOSTILE } from "../../../support/hostile-yaml.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
@@ -22,7 +22,7 @@ const ONE = "@agent_one:a.test";
 function followed(t: TestContext, text: string | Buffer = GOOD) {
   const file = join(temporaryFolder(t), "agents.yaml");
   writeFileSync(file, text);
-  const directory = openAgentDirectory({
+  const directory = new WatchedAgentDirectory({
     ...{ file, serverName: "a.test" as ServerName, ghostPrefix: "agent_", log: recordedLog().log },
     ...{ clock: new ManualClock(Date.UTC(2100, 0)), onRejected: () => undefined },
   });

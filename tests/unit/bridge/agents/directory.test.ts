@@ -4,13 +4,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import type { AgentDirectory } from "../../../../src/bridge/agents/directory.ts";
-import { openAgentDirectory } from "../../../../src/bridge/agents/directory.ts";
+import { WatchedAgentDirectory } from "../../../../src/bridge/agents/directory.ts";
 import { type Clock, systemClock } from "../../../../src/domain/clock.ts";
 import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import { ConfigError } from "../../../../src/runtime/load-yaml.ts";
-import { agentsYaml } from "../../../support/agents-yaml.ts";
+import { agentsYaml } from "../../../support/agents.ts";
 import { testKey } from "../../../support/cards.ts";
 import { ManualClock, settled } from "../../../support/manual-clock.ts";
 import { recordedLog } from "../../../support/recorded-log.ts";
@@ -30,7 +30,7 @@ function temporaryFile(t: TestContext, text = ONE): string {
 function open(t: TestContext, file: string, clock: Clock = new ManualClock(Date.UTC(2100, 0))) {
   const told = recordedLog();
   let rejected = 0;
-  const directory = openAgentDirectory({
+  const directory = new WatchedAgentDirectory({
     file,
     serverName: "a.test" as ServerName,
     ghostPrefix: "agent_",

@@ -4,7 +4,7 @@ import type { AgentDirectory, AgentsSnapshot, AgentTarget } from "../../../../sr
 import { ghostName, ProfileSync } from "../../../../src/bridge/agents/profile-sync.ts";
 import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
 import type { AgentCard } from "../../../../src/cards/agent-card.ts";
-import { agentTarget } from "../../../support/agents-yaml.ts";
+import { agentTarget } from "../../../support/agents.ts";
 import { fullCard, testKey } from "../../../support/cards.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 import { recordedLog } from "../../../support/recorded-log.ts";

@@ -36,8 +36,8 @@ const member = (id: string, user: string, membership: string, before?: string) =
 const ids = (events: readonly FoundEvent[] = []) => events.map(({ id }) => id.slice(1));
 const window = (...events: FoundEvent[]): EventsByRoom => new Map([[ROOM, events]]);
 
-describe("window", () => {
-  it("a ghost reads back what was said while it was in the room, and its own comings and goings [INT-8]", () => {
+describe("found events", () => {
+  it("whileMember keeps what was said while the ghost was in the room, and its own joins and leaves [INT-8]", () => {
     const events = [
       said("1"),
       member("left", GHOST, "leave", "join"),
@@ -60,7 +60,7 @@ describe("window", () => {
     ]);
   });
 
-  it("what several ghosts read of a room is one sequence in the room's order, each event once [INT-8]", () => {
+  it("mergeByRoom makes one sequence in the room's order of what several ghosts read, each event once [INT-8]", () => {
     const views = fc
       .integer({ min: 1, max: 30 })
       .chain((length) =>
@@ -85,14 +85,14 @@ describe("window", () => {
     );
   });
 
-  it("what one ghost alone saw stands before what it saw next together with another [INT-8]", () => {
+  it("an event that one ghost alone read goes before the next event that both read [INT-8]", () => {
     const early = window(said("1"), said("2"), said("3"));
     const late = window(said("3"), said("4"));
     assert.deepEqual(ids(mergeByRoom([late, early]).get(ROOM)), ["1", "2", "3", "4"]);
     assert.deepEqual(ids(mergeByRoom([early, late]).get(ROOM)), ["1", "2", "3", "4"]);
   });
 
-  it("of a user's memberships the last alone is told, and none that is superseded since [INT-8]", () => {
+  it("only a user's last membership is kept, and none that newer events supersede [INT-8]", () => {
     const read = window(
       member("1", GHOST, "invite"),
       said("2"),
@@ -104,7 +104,7 @@ describe("window", () => {
     assert.deepEqual(ids(withoutSuperseded(read, newer).get(ROOM)), ["2", "4"]);
   });
 
-  it("what transactions brought is not handed on, for two turns at least [INT-8]", () => {
+  it("events that transactions brought are not passed on for at least two turns [INT-8]", () => {
     const handled = new HandledEvents();
     handled.add(["$1" as EventId]);
     const left = () => ids(unknownIn(window(said("1"), said("2")), (event) => handled.has(event)).get(ROOM));
@@ -147,7 +147,7 @@ describe("window", () => {
   const ALL = Array.from({ length: 230 }, (_, index) => message(String(index)));
   const pageOf = (index: number) => ({ ...PAGE, from: String(Math.floor(index / 10) * 10) });
 
-  it("the same events read back twice are the same transactions [INT-8]", async () => {
+  it("the same events read twice make the same transactions [INT-8]", async () => {
     const { api, asked } = pages(ALL);
     const read = window(...ALL.map((event) => found(event)));
     const transactions = await made(read, api);
@@ -164,7 +164,7 @@ describe("window", () => {
     assert.deepEqual(asked, []);
   });
 
-  it("events whose contents found no room are read again, in order, each page once [INT-8]", async () => {
+  it("events whose contents were not held are read again in order, each page once [INT-8]", async () => {
     const whole = await made(window(...ALL.map((event) => found(event))), pages(ALL).api);
     const { api, asked } = pages(ALL);
     // Every third was held.
@@ -176,7 +176,7 @@ describe("window", () => {
     );
   });
 
-  it("an event that is no longer in its page is read alone, and one that is refused is left out [INT-8]", async () => {
+  it("an event that is no longer in its page is read alone, and a refused one is left out [INT-8]", async () => {
     const { api, asked } = pages(ALL, new Set(["$7"]));
     const read = window(...ALL.slice(0, 10).map((event, index) => found(event, false, pageOf(index))));
     const [transaction] = await made(read, api);
@@ -190,7 +190,7 @@ describe("window", () => {
     assert.equal(without?.events.length, 9);
   });
 
-  it("what cannot be read again now ends the transactions, and none is made without it [INT-8]", async () => {
+  it("an event that cannot be read again now ends the transactions before it [INT-8]", async () => {
     const { api } = pages(ALL);
     const failing: RereadApi = {
       ...api,
@@ -203,7 +203,7 @@ describe("window", () => {
     assert.deepEqual(outcomes, ["ok", "retry"]);
   });
 
-  it("contents are held up to a bound in all, and events up to a bound in number [INT-8]", () => {
+  it("FoundBudget bounds the contents that are held and the number of events [INT-8]", () => {
     const length = JSON.stringify(message("0")).length;
     const budget = new FoundBudget({ charactersMax: 2 * length + 1, eventsMax: 4 });
     const held = Array.from({ length: 4 }, () => {

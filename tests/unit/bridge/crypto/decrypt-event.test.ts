@@ -17,13 +17,13 @@ function varint(value: number): number[] {
 const message = (index: number) =>
   Buffer.from([3, 8, ...varint(index), 0x12, 2, 1, 2, ...Array(72).fill(7)]).toString("base64");
 
-describe("megolm index", () => {
-  it("the index of a Megolm message is read off its ciphertext", () => {
+describe("decrypting an event: message index and digest", () => {
+  it("megolmIndex returns the index that a Megolm ciphertext holds", () => {
     const index = fc.nat({ max: 2 ** 32 - 1 });
     fc.assert(fc.property(index, (value) => assert.equal(megolmIndex(message(value)), value)));
   });
 
-  it("whatever is no Megolm message has no index, and is no error", () => {
+  it("megolmIndex returns undefined for anything that is no Megolm message", () => {
     fc.assert(
       fc.property(
         fc.oneof(
@@ -47,7 +47,7 @@ describe("megolm index", () => {
     );
   });
 
-  it("a digest is of room, session and index together [ENC-9]", () => {
+  it("indexDigest depends on room, session and index together [ENC-9]", () => {
     const room = "!room:a.test" as RoomId;
     const digests = [
       indexDigest(room, "session", 1),

@@ -89,15 +89,15 @@ const cases: readonly [name: string, changes: Partial<DeviceFacts>, result: stri
   ["it was deleted", { published: undefined }, "device_deleted"],
 ];
 
-describe("judge opening", () => {
+describe("checkConsistency of a ghost's device", () => {
   for (const [name, changes, result] of cases) {
-    it(`opening a ghost's device: ${name}: ${result} [ENC-2]`, () => {
+    it(`checkConsistency answers ${result}: ${name} [ENC-2]`, () => {
       const judged = checkConsistency(facts(changes));
       assert.equal(judged.kind === "stop" ? judged.reason : judged.kind, result);
     });
   }
 
-  it("no device is made where there is any trace of one [ENC-2]", () => {
+  it("checkConsistency makes no device when the store or the homeserver has any trace of one [ENC-2]", () => {
     const identity = fc.constantFrom(OURS, OTHER);
     const arbitrary = fc.record({
       deviceId: fc.constant("DEVICE"),

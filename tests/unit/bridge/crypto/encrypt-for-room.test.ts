@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { encryptForRoom, encryptionOf } from "../../../../src/bridge/crypto/encrypt-for-room.ts";
 import { type Outcome, retry } from "../../../../src/bridge/matrix/outcome.ts";
 import type { GhostMxid, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
-import { ACTOR, openDevice } from "../../../support/open-device.ts";
+import { ACTOR, openDevice } from "../../../support/fake-devices.ts";
 
 const ROOM = "!room" as RoomId;
 const WEEK_MS = 7 * 24 * 3_600 * 1_000;
@@ -23,8 +23,8 @@ const asked = (state: State, known = false) =>
     ROOM,
   );
 
-describe("seal for room", () => {
-  it("a room's rotation is taken from its state, within bounds [ENC-7]", async () => {
+describe("encrypting for a room", () => {
+  it("encryptionOf takes the rotation from the room's state, within bounds [ENC-7]", async () => {
     const algorithm = "m.megolm.v1.aes-sha2";
     const settings = async (content: Readonly<Record<string, unknown>>) => await asked(ok(content));
     assert.deepEqual(await settings({ algorithm }), ok({ rotationMessages: 100, rotationMs: WEEK_MS }));
@@ -38,7 +38,7 @@ describe("seal for room", () => {
     assert.deepEqual(await settings(huge), ok({ rotationMessages: 10_000, rotationMs: 10 * WEEK_MS }));
   });
 
-  it("plain text is for rooms that are not encrypted and never were [ENC-7]", async () => {
+  it("plain text is sent only to rooms that are not encrypted and never were [ENC-7]", async () => {
     assert.deepEqual(await asked(ok(undefined)), ok(undefined));
     const refusals: readonly [State, boolean][] = [
       [ok(undefined), true],
@@ -50,7 +50,7 @@ describe("seal for room", () => {
     assert.equal((await asked(retry("network"))).kind, "retry");
   });
 
-  it("whatever cannot be read or shared, nothing goes out [ENC-7]", async () => {
+  it("encryptForRoom returns no event when the room cannot be read or the key cannot be shared [ENC-7]", async () => {
     const outcome = <T>(value: T) =>
       fc.constantFrom<Outcome<T>>(ok(value), retry("network"), {
         kind: "refused",
@@ -120,7 +120,7 @@ describe("seal for room", () => {
     );
   });
 
-  it("who has left while others' keys were asked for gets no key of what is said then [ENC-7]", async () => {
+  it("a member who leaves during the key queries gets no key of the event [ENC-7]", async () => {
     const [alice, mallory] = ["@alice:a.test", "@mallory:c.test"] as UserId[];
     let members = [alice, mallory];
     const sharedWith: (readonly UserId[])[] = [];

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import type { DeviceChanges, DeviceRecord } from "../../../../src/bridge/matrix/device-api.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
-import { closedDevice, openDevice } from "../../../support/open-device.ts";
+import { closedDevice, openDevice } from "../../../support/fake-devices.ts";
 
 const ROOM = "!room" as RoomId;
 const CHANGES: DeviceChanges = {
@@ -15,8 +15,8 @@ const CHANGES: DeviceChanges = {
   unusedFallbackKeys: undefined,
 };
 
-describe("ghost device", () => {
-  it("a key that comes with a transaction wakes what waits for it in its room [ENC-10]", async () => {
+describe("GhostDevice", () => {
+  it("a key that comes with a transaction wakes the intake envelopes of its room [ENC-10]", async () => {
     const rooms: RoomId[] = [];
     let brought: readonly RoomId[] = [ROOM];
     const machines = { outgoing: async () => [], receive: async () => ({ roomsWithNewKeys: brought }) };
@@ -30,7 +30,7 @@ describe("ghost device", () => {
     assert.deepEqual(rooms, [ROOM], "nobody is woken for nothing");
   });
 
-  it("nothing comes to a machine, and nothing goes out, before its store was judged [ENC-2]", async () => {
+  it("a machine receives and sends nothing before its store was found consistent [ENC-2]", async () => {
     const calls: string[] = [];
     const machines = {
       outgoing: async () => [{ id: "upload", kind: "keys_upload", body: "{}" }],
@@ -69,7 +69,7 @@ describe("ghost device", () => {
     assert.deepEqual(calls, ["shut"]);
   });
 
-  it("what a transaction brought and could not be taken in is read back soon, refused or not [ENC-8]", async () => {
+  it("a catchup is due when a machine could not take in a transaction's part, refused or not [ENC-8]", async () => {
     const failure = new DrawbridgeError("database_unavailable", "the database is away");
     const machines = { outgoing: async () => [], receive: () => Promise.reject(failure) };
     const device = await openDevice(machines, async () => ({ kind: "ok", value: "{}" }));
@@ -78,7 +78,7 @@ describe("ghost device", () => {
     assert.equal(device.catchup.isDue, true);
   });
 
-  it("requests that the machine could not even be asked for stay due", async () => {
+  it("requests stay due when the machine cannot be called", async () => {
     let fails = true;
     const outgoing = async () => {
       if (fails) throw new DrawbridgeError("device_unavailable", "its thread has ended");
@@ -92,7 +92,7 @@ describe("ghost device", () => {
     assert.equal(device.requests.isDue, false);
   });
 
-  it("what a device says of itself, overtaken by its reset, is put right at the homeserver [ENC-2]", async () => {
+  it("a device's record that overtakes its reset is corrected at the homeserver [ENC-2]", async () => {
     const told: DeviceRecord[] = [];
     let recorded = "DEVICE";
     const machines = { outgoing: async () => [] };

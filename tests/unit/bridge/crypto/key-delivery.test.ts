@@ -3,8 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { deviceReadiness } from "../../../../src/bridge/crypto/device-readiness.ts";
 import type { DeviceStatus } from "../../../../src/bridge/crypto/ghost-device.ts";
-import type { KeyDelivery } from "../../../../src/bridge/crypto/key-delivery.ts";
-import { KeyDeliveryCheck } from "../../../../src/bridge/crypto/key-delivery.ts";
+import { type KeyDelivery, KeyDeliveryCheck } from "../../../../src/bridge/crypto/key-delivery.ts";
 import type { DeviceChanges } from "../../../../src/bridge/matrix/device-api.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
@@ -41,8 +40,8 @@ function fixture(outcome: "ok" | "retry" = "ok") {
   return { clock, sent, check, arrives };
 }
 
-describe("delivery check", () => {
-  it("a message that comes back shows that keys come with transactions, for an hour", async () => {
+describe("KeyDeliveryCheck and deviceReadiness", () => {
+  it("a message that comes back proves for an hour that keys come with transactions", async () => {
     const { check, arrives, sent, clock } = fixture();
     await check.check(GHOST);
     assert.equal(check.state.result, "unknown");
@@ -57,7 +56,7 @@ describe("delivery check", () => {
     assert.equal(sent.length, 1);
   });
 
-  it("what has worked is checked again: since when is kept, and when it was last observed is new", async () => {
+  it("a repeated success keeps its start and renews the time of its last observation", async () => {
     const { check, arrives, sent, clock } = fixture();
     const since = clock.now();
     await check.check(GHOST);
@@ -71,7 +70,7 @@ describe("delivery check", () => {
     assert.deepEqual(check.state, { result: "works", since, observedAt: clock.now() });
   });
 
-  it("a homeserver that was started anew without its flags is found out", async () => {
+  it("a homeserver that was restarted without its flags is detected", async () => {
     const { check, arrives, clock } = fixture();
     await check.check(GHOST);
     arrives();
@@ -83,7 +82,7 @@ describe("delivery check", () => {
     assert.equal(check.state.result, "no_to_device");
   });
 
-  it("messages that never come back name the flags; one alone says nothing", async () => {
+  it("several messages that never come back report the missing flag, one alone does not", async () => {
     const { check, sent, clock, arrives } = fixture();
     const results: KeyDelivery[] = [];
     for (let look = 0; look < 4; look++) {
@@ -99,14 +98,14 @@ describe("delivery check", () => {
     assert.equal(check.state.result, "works");
   });
 
-  it("a message that comes without counts of keys names the flag for those", async () => {
+  it("a message that comes without key counts reports the flag for those", async () => {
     const { check, arrives } = fixture();
     await check.check(GHOST);
     arrives({ oneTimeKeyCounts: undefined });
     assert.equal(check.state.result, "no_key_counts");
   });
 
-  it("a message that could not be sent says nothing", async () => {
+  it("a message that could not be sent changes no result", async () => {
     const { check, clock, sent } = fixture("retry");
     for (let look = 0; look < 10; look++) {
       await check.check(GHOST);
@@ -135,7 +134,7 @@ describe("delivery check", () => {
   };
   const problems = (...of: Parameters<typeof checks>) => checks(...of).filter(({ ok }) => !ok);
 
-  it("each broken link of a ghost's keys is named with its hint, and none makes the bridge unready", () => {
+  it("each problem of a ghost's keys is reported with its hint, and none makes the bridge unready", () => {
     assert.deepEqual(problems([status()]), []);
     const broken: readonly [string, readonly DeviceStatus[], KeyDelivery][] = [
       ["device_device_deleted", [status({ state: "stopped", stopped: "device_deleted" })], "works"],
@@ -153,7 +152,7 @@ describe("delivery check", () => {
     }
   });
 
-  it("each link of a ghost's keys that is well is told, and what is not known yet is not well", () => {
+  it("each check of a ghost's keys that passes is reported, and an unknown result is not a pass", () => {
     assert.deepEqual(
       checks([status()]).map(({ name, found }) => [name, found]),
       [
@@ -173,7 +172,7 @@ describe("delivery check", () => {
     );
   });
 
-  it("of many ghosts with one trouble three are named", () => {
+  it("three ghosts are named when many have the same problem", () => {
     const ghosts = [1, 2, 3, 4, 5].map((one) => `@agent_${one}:a.test` as GhostMxid);
     const statuses = ghosts.map((ghost) => status({ ghost, crossSigned: false }));
     assert.match(problems(statuses, "works", ghosts)[0]?.hint ?? "", /@agent_3:a\.test and 2 more: /);

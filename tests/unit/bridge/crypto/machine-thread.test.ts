@@ -14,8 +14,8 @@ const COUNTING = new URL(
       parentPort.postMessage(messages.map(({ id }) => ({ id, result: messages.length }))));`)}`,
 );
 
-describe("machine thread", () => {
-  it("what is asked of a thread in one turn goes as one message, and each is answered", async () => {
+describe("messages to a thread of machines", () => {
+  it("calls of one turn go as one message, and each is answered", async () => {
     const data = { databaseUrl: "", policy: { senderDevices: "allow_all", verifiedIdentities: [] } } as const;
     const thread = startMachineThread(data, systemClock, { lost: () => {}, ended: () => {} }, COUNTING);
     const ask = () => thread.ask({ do: "shut", ghost: "@agent_docs:a.test" as GhostMxid });
@@ -24,7 +24,7 @@ describe("machine thread", () => {
     await thread.stop();
   });
 
-  it("what is held leaves in order and whole: when it is due, or at once where that is asked for", () => {
+  it("Outbox posts held messages in order and completely, when they are due or at once by flush", () => {
     const posted: (readonly number[])[] = [];
     const due: (() => void)[] = [];
     const outbox = new Outbox<number>(

@@ -4,7 +4,7 @@ import type { AgentTarget } from "../../../../src/bridge/agents/directory.ts";
 import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
 import { recheck } from "../../../../src/bridge/delegation/recheck.ts";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
-import { namedTarget } from "../../../support/agents-yaml.ts";
+import { namedTarget } from "../../../support/agents.ts";
 import { cardOf } from "../../../support/delegation.ts";
 
 const TARGET = namedTarget("docs");

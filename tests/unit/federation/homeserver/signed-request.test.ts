@@ -14,14 +14,14 @@ const SIGNED: readonly [unknown, string][] = [
   ],
 ];
 
-describe("signed request", () => {
+describe("signed federation requests", () => {
   it("JSON is signed as the specification's vectors say", () => {
     for (const [value, signature] of SIGNED) {
       assert.equal(signWithSeed(matrixCanonicalJson(value), SEED), signature);
     }
   });
 
-  it("canonical JSON says the same as the value, in sorted members, whatever order they came in", () => {
+  it("canonical JSON has the value's meaning and sorted members, whatever their order was", () => {
     fc.assert(
       fc.property(fc.jsonValue({ noUnicodeString: true }), (value) => {
         const text = matrixCanonicalJson(value);

@@ -66,8 +66,8 @@ const { value } = fc.letrec<{ value: Plain }>((tie) => ({
 }));
 const document = fc.dictionary(text, value, { minKeys: 1, maxKeys: 5, noNullPrototype: true });
 
-describe("emit yaml", () => {
-  it("a rendered file reads back as what was meant, for YAML 1.2 and for YAML 1.1 [GIT-1]", () => {
+describe("rendered YAML", () => {
+  it("a rendered file reads back as the value, by YAML 1.2 and by YAML 1.1 [GIT-1]", () => {
     fc.assert(
       fc.property(document, (written) => {
         const rendered = yamlFile(written);

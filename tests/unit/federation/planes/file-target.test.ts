@@ -7,8 +7,8 @@ import { describe, it } from "node:test";
 import { applyFile, fileDrift } from "../../../../src/federation/planes/file-target.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
-describe("file target", () => {
-  it("a pipe in a rendered file's place is told, replaced, and never waited for [GIT-1]", (t) => {
+describe("applyFile and fileDrift", () => {
+  it("a pipe in a rendered file's place is reported as drift, replaced, and never waited for [GIT-1]", (t) => {
     const target = join(temporaryFolder(t), "policy.json");
     execFileSync("mkfifo", [target]);
     assert.deepEqual(fileDrift(target, "new"), { subject: target, kind: "edited", found: null });
@@ -16,7 +16,7 @@ describe("file target", () => {
     assert.equal(readFileSync(target, "utf8"), "new");
   });
 
-  it("a folder in a rendered file's place is an error that names its hint [GIT-1]", (t) => {
+  it("a folder in a rendered file's place is an error with a hint [GIT-1]", (t) => {
     const target = join(temporaryFolder(t), "policy.json");
     mkdirSync(target);
     assert.equal(fileDrift(target, "new")?.found, null);

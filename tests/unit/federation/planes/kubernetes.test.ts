@@ -8,7 +8,7 @@ import { resourceName } from "../../../../src/federation/planes/kubernetes.ts";
 import { invalidResources } from "../../../../src/federation/planes/kubernetes-schemas.ts";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
-import { harbourWith, registryFiles, withText } from "../../../support/registry-folder.ts";
+import { harbourWith, registryFiles, withText } from "../../../support/sample-files.ts";
 
 interface Resource {
   readonly kind: string;
@@ -26,7 +26,7 @@ function resourcesOf(rendered: ReadonlyMap<string, string>): readonly Resource[]
 const rendered = renderAll(loadRegistry(registryFiles()));
 const resources = resourcesOf(rendered);
 
-describe("kubernetes", () => {
+describe("Kubernetes resources", () => {
   it("every HTTPRoute is valid by the Gateway API's published schema [PLN-5]", () => {
     const routes = resources.filter(({ kind }) => kind === "HTTPRoute");
     assert.equal(routes.length, 6);
@@ -38,7 +38,7 @@ describe("kubernetes", () => {
     assert.throws(() => new HTTPRoute(spoiled).validate(), /path\/type/);
   });
 
-  it("on Kubernetes a token is demanded, its azp named exactly, and the limiter fails closed [PLN-5]", () => {
+  it("a policy demands a token, names its azp exactly, and the limiter fails closed [PLN-5]", () => {
     const policy = resources.find(
       ({ kind, metadata }) => kind === "AgentgatewayPolicy" && metadata.name === "invoke-docs-qa",
     );
@@ -55,7 +55,7 @@ describe("kubernetes", () => {
     ]);
   });
 
-  it("the limiter's configuration and the routes speak of one domain and one descriptor [PLN-5]", () => {
+  it("the limiter's configuration and the routes name one domain and one descriptor [PLN-5]", () => {
     const limits = resources.find(({ metadata }) => metadata.name === "drawbridge-rate-limits");
     const config = parse(limits?.data?.["gateway.yaml"] ?? "") as {
       domain: string;
@@ -72,7 +72,7 @@ describe("kubernetes", () => {
     );
   });
 
-  it("a ConfigMap holds the very bytes that one machine reads [PLN-3] [PLN-4]", () => {
+  it("a ConfigMap holds the same bytes that one machine reads [PLN-3] [PLN-4]", () => {
     const pairs = [
       ["drawbridge-policy", "policy.json", "rendered/border/policy.json"],
       ["drawbridge-agents", "agents.yaml", "rendered/card/agents.yaml"],
@@ -97,7 +97,7 @@ describe("kubernetes", () => {
     );
   });
 
-  it("a resource's name is one that Kubernetes takes, and two agents never share one", () => {
+  it("a resource's name is valid for Kubernetes, and two agents never share one", () => {
     const agents = ["docs-qa", "docs_qa", "docs.qa", "docs-qa.", "docs..qa", "docs-", "d", "a".repeat(64)];
     const names = agents.map((agent) => resourceName("invoke", agent));
     assert.equal(new Set(names).size, agents.length);
@@ -105,7 +105,7 @@ describe("kubernetes", () => {
       assert.match(name, /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*$/);
   });
 
-  it("a ConfigMap beyond what a cluster takes is told before it is applied", () => {
+  it("a ConfigMap larger than a cluster takes is reported before it is applied", () => {
     const big = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "x", namespace: "y", labels: {} } };
     const text = JSON.stringify({ ...big, data: { "a.json": "x".repeat(1_048_577) } });
     assert.match(invalidResources("kubernetes/border/policy.yaml", text).join(), /1 MiB/);
@@ -115,7 +115,7 @@ describe("kubernetes", () => {
     );
   });
 
-  it("a partner that is cut is no key server, even where the organisation names it [PLN-1]", () => {
+  it("a partner whose transport is closed is no key server, even where the organisation names it [PLN-1]", () => {
     const files = harbourWith(
       withText(
         "registry/organisation.yaml",

@@ -4,12 +4,12 @@ import { describe, it } from "node:test";
 import { planeOfPath, renderAll } from "../../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { assertGolden } from "../../../support/golden.ts";
-import { registryFiles } from "../../../support/registry-folder.ts";
+import { registryFiles } from "../../../support/sample-files.ts";
 
 const rendered = renderAll(loadRegistry(registryFiles()));
 
-describe("render", () => {
-  it("every plane of a sample organisation is rendered as it was reviewed [GIT-1]", () => {
+describe("renderAll", () => {
+  it("every plane of the sample organisation is rendered as the reviewed files [GIT-1]", () => {
     for (const [path, text] of rendered) assertGolden(`federation/harbour/${path}`, text);
   });
 
@@ -18,7 +18,7 @@ describe("render", () => {
     assert.deepEqual(renderAll(loadRegistry(reversed)), rendered);
   });
 
-  it("a rendered path tells its plane, and no other path does", () => {
+  it("planeOfPath knows every rendered path, and no other", () => {
     for (const path of rendered.keys()) assert.notEqual(planeOfPath(path), undefined, path);
     for (const path of ["rendered/border", "registry/partners/org-b.yaml", "rendered/other/x", "README.md"]) {
       assert.equal(planeOfPath(path), undefined, path);

@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { RegistryError } from "../../../../src/federation/registry/problems.ts";
-import { harbourWith, registryFiles } from "../../../support/registry-folder.ts";
+import { harbourWith, registryFiles } from "../../../support/sample-files.ts";
 
 const PARTNER = "registry/partners/hostile.yaml";
 const ORGANISATION = "registry/organisation.yaml";
@@ -29,8 +29,8 @@ function attempt(path: string, text: string): RegistryError | undefined {
   }
 }
 
-describe("registry fuzz", () => {
-  it("random bytes and mangled files are refused, or change nothing that was valid [REG-1]", () => {
+describe("loadRegistry on hostile input", () => {
+  it("random bytes and mangled files are refused, or change nothing of what is valid [REG-1]", () => {
     const original = [...registryFiles()];
     const rendered = renderAll(loadRegistry(registryFiles()));
     fc.assert(
@@ -55,7 +55,7 @@ describe("registry fuzz", () => {
     assert.deepEqual(renderAll(loadRegistry(registryFiles())), rendered);
   });
 
-  it("YAML that is made to hurt is refused quickly [REG-1]", () => {
+  it("YAML made to exhaust the parser is refused quickly [REG-1]", () => {
     const bomb = ["a: &a [x,x,x,x,x,x,x,x,x]"];
     for (let level = 0; level < 8; level++) bomb.push(`l${level}: &l${level} [${"*a,".repeat(9)}]`);
     const hostile: Record<string, string> = {

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { loadRegistry, type StoredFile } from "../../../../src/federation/registry/load.ts";
 import type { Partner } from "../../../../src/federation/registry/partner.ts";
 import { RegistryError } from "../../../../src/federation/registry/problems.ts";
-import { problemsOf, registryFiles, withLine, withText } from "../../../support/registry-folder.ts";
+import { problemsOf, registryFiles, withLine, withText } from "../../../support/sample-files.ts";
 
 const ORGANISATION = "registry/organisation.yaml";
 const LIGHTHOUSE = "registry/partners/lighthouse.yaml";
@@ -15,7 +15,7 @@ function found(changes: ReadonlyMap<string, string | null>): string[] {
   return problemsOf(changes).map(({ file, line, path, rule }) => `${file}:${line} ${path} ${rule}`);
 }
 
-describe("registry", () => {
+describe("loadRegistry", () => {
   it("partners are loaded sorted by server name, each with its defaults [REG-1]", () => {
     const { partners } = loadRegistry(registryFiles());
     assert.deepEqual(
@@ -42,7 +42,7 @@ describe("registry", () => {
     ]);
   });
 
-  it("all errors of all files are told at once, each with its hint [REG-1]", () => {
+  it("all errors of all files are reported at once, each with its hint [REG-1]", () => {
     const changes = new Map([
       ...withText(ORGANISATION, "inviteRule: allow_listed", "inviteRule: everybody"),
       ...withText(LIGHTHOUSE, "classification: confidential", "classification: secretive"),
@@ -62,11 +62,11 @@ describe("registry", () => {
     for (const { hint } of problemsOf(changes)) assert.match(hint, /^[A-Z].+[.;]?/);
   });
 
-  it("a registry without organisation.yaml is none, and says what is missing [REG-1]", () => {
+  it("a registry without organisation.yaml is refused, and the missing file is named [REG-1]", () => {
     assert.deepEqual(found(new Map([[ORGANISATION, null]])), [`${ORGANISATION}:1  organisation_missing`]);
   });
 
-  it("an error is one line of where and what, and one of what to do [REG-1]", () => {
+  it("an error is one line of place and problem, and one line with a hint [REG-1]", () => {
     assert.throws(
       () => loadRegistry(new Map([...registryFiles(), ...withText(PILOTS, "azp: pilot-station", "azp: -x")])),
       (error) => {
@@ -168,7 +168,7 @@ describe("registry", () => {
       ],
     ];
 
-  it("what no file shows by itself is found across files [REG-1]", () => {
+  it("collisions between files are found [REG-1]", () => {
     for (const [what, changes, expected] of MISTAKES) {
       assert.ok(found(changes).includes(expected), `${what}: ${found(changes).join(", ")}`);
     }
@@ -179,7 +179,7 @@ describe("registry", () => {
     assert.deepEqual(found(changes), [`${PILOTS}:3 serverName ambiguous_name`]);
   });
 
-  it("a partner whose blob was read before is not read again, and a broken one is never remembered", () => {
+  it("a partner whose blob was read before is not read again, and a broken one is never cached", () => {
     const parsed = new Map<string, Partner>();
     const reads: string[] = [];
     const stored = (files: ReadonlyMap<string, string>) =>

@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { retireAll, thumbprintOf, withCardKeys } from "../../../../src/federation/registry/retired.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
-import { harbourWith, problemsOf, registryFiles } from "../../../support/registry-folder.ts";
+import { harbourWith, problemsOf, registryFiles } from "../../../support/sample-files.ts";
 
 const ORGANISATION = "registry/organisation.yaml";
 const LIGHTHOUSE = "registry/partners/lighthouse.yaml";
@@ -31,8 +31,8 @@ function rules(changes: ReadonlyMap<string, string>): string[] {
   return problemsOf(changes).map(({ file, path, rule }) => `${file.split("/").at(-1)} ${path} ${rule}`);
 }
 
-describe("retired", () => {
-  it("a key that one partner has retired is refused in every entry, with its line and hint [RDM-1]", () => {
+describe("retired identities", () => {
+  it("a card key that one partner has retired is refused in every entry, with its line and a hint [RDM-1]", () => {
     const key = { keyId: "old", thumbprint: thumbprintOf(WEATHER) };
     const changes = retiring(PILOTS, { cardKeys: [key] });
     assert.deepEqual(rules(changes), [
@@ -48,7 +48,7 @@ describe("retired", () => {
     ]);
   });
 
-  it("a key ID counts for whoever retired it, and a client for everybody [RDM-1]", () => {
+  it("a retired key ID is refused in its own entry, and a retired client in every entry [RDM-1]", () => {
     assert.deepEqual(rules(retiring(PILOTS, { cardKeys: [{ keyId: "lighthouse-card-3" }] })), []);
     assert.deepEqual(rules(retiring(LIGHTHOUSE, { cardKeys: [{ keyId: "lighthouse-card-3" }] })), [
       "lighthouse.yaml keyIds.card.0 retired_card_key",
@@ -63,7 +63,7 @@ describe("retired", () => {
     ]);
   });
 
-  it("everything pinned can be retired in its own entry while its planes are closed, and no longer [RDM-1]", () => {
+  it("an entry may retire what it pins while its planes are closed, and is refused once they are open [RDM-1]", () => {
     const entry = loadRegistry(registryFiles()).partners[1] ?? assert.fail();
     const retired = retireAll(entry.partner);
     assert.deepEqual(retired, {
@@ -86,7 +86,7 @@ describe("retired", () => {
     assert.equal(loadRegistry(harbourWith(retiring(LIGHTHOUSE, retired, closed))).partners.length, 4);
   });
 
-  it("a list of retired keys holds each once, and never loses one [RDM-1]", () => {
+  it("withCardKeys keeps every retired key once [RDM-1]", () => {
     const key = fc.record(
       {
         keyId: fc.constantFrom("a", "b", "c"),

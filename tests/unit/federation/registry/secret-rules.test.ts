@@ -4,7 +4,7 @@ import { generateKeyPairSync } from "node:crypto";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { holdsRandomWord } from "../../../../src/federation/registry/secret-rules.ts";
-import { problemsOf, withLine } from "../../../support/registry-folder.ts";
+import { problemsOf, withLine } from "../../../support/sample-files.ts";
 
 const PARTNER = "registry/partners/pilot-station.yaml";
 const key = generateKeyPairSync("ec", { namedCurve: "P-256" });
@@ -40,7 +40,7 @@ const SECRETS: readonly (readonly [rule: string, text: string])[] = [
 ];
 
 describe("secret rules", () => {
-  it("whatever is or looks like a secret is refused by rule and line, and not repeated [REG-1]", () => {
+  it("a value that is or resembles a secret is refused with its rule and line, and is not repeated [REG-1]", () => {
     for (const [rule, text] of SECRETS) {
       const problems = problemsOf(withLine(PARTNER, 3, text));
       const found = problems.find((problem) => problem.rule === rule);
@@ -57,7 +57,7 @@ describe("secret rules", () => {
     }
   });
 
-  it("a secret is found in a file that is not even YAML, and in the texts beside the registry [REG-1]", () => {
+  it("a secret is found in a file that is not YAML, and in the texts beside the registry [REG-1]", () => {
     const broken = problemsOf(new Map([[PARTNER, `serverName: [\n# ${jwt}\n`]]));
     assert.deepEqual(
       broken.filter(({ rule }) => rule === "secret.jwt").map(({ line }) => line),
@@ -80,7 +80,7 @@ describe("secret rules", () => {
     }
   });
 
-  it("what else is wrong with a file hides no secret in it [REG-1]", () => {
+  it("another problem of a file hides no secret in it [REG-1]", () => {
     const secret = "clientSecret: hunter2hunter2";
     const files: Record<string, string> = {
       "an alias": `version: 1\nx: &a {${secret}}\ny: *a\n`,
@@ -108,7 +108,7 @@ describe("secret rules", () => {
     }
   });
 
-  it("public key coordinates, key identifiers, digests and references are no secrets [REG-1]", () => {
+  it("public key coordinates, key identifiers, digests and references are not refused [REG-1]", () => {
     const jwk = key.publicKey.export({ format: "jwk" });
     const text = [
       "version: 1",

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { checkRepository } from "../../../../src/federation/work-tree/check.ts";
 import { outcomeOf, PLANTED_MISTAKES, sampleTree } from "../../../support/planted-mistakes.ts";
 
-describe("check", () => {
+describe("checkRepository", () => {
   it("the sample organisation passes every check [CHK-1]", () => {
     const { registry, rendered } = sampleTree();
     assert.deepEqual(
@@ -14,12 +14,12 @@ describe("check", () => {
   });
 
   for (const mistake of PLANTED_MISTAKES) {
-    it(`caught before it does harm: ${mistake.what} [CHK-1]`, () => {
+    it(`finds ${mistake.what} [CHK-1]`, () => {
       assert.equal(outcomeOf(mistake), undefined);
     });
   }
 
-  it("with an invalid registry, what depends on it is unknown and not passed [CHK-1]", () => {
+  it("checks that need a valid registry are unknown when it is invalid [CHK-1]", () => {
     const { registry, rendered } = sampleTree();
     registry.delete("registry/organisation.yaml");
     const results = checkRepository(registry, rendered);
@@ -27,7 +27,7 @@ describe("check", () => {
     assert.equal(results.filter(({ result }) => result === "unknown").length, 7);
   });
 
-  it("an organisation that nobody admits stands in no list that admits [NEG-1]", () => {
+  it("an organisation that nobody admits is in no list that admits [NEG-1]", () => {
     const { rendered } = sampleTree();
     for (const [path, text] of rendered) {
       if (path.endsWith("clients.yaml")) continue;

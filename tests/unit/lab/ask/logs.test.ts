@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { DelegationRecord } from "../../../../lab/ask/logs.ts";
-import { findInvocation } from "../../../../lab/ask/logs.ts";
+import { type DelegationRecord, findInvocation } from "../../../../lab/ask/logs.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
 const line = (azp: string | null, code: number) =>

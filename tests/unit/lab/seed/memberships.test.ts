@@ -6,8 +6,8 @@ import { bringGhost, openAsShared, replacementOf } from "../../../../lab/seed/me
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { RoomId, UserId } from "../../../../src/domain/identifiers.ts";
+import { scriptedHomeserver } from "../../../support/http-server.ts";
 import { ManualClock, settled } from "../../../support/manual-clock.ts";
-import { scriptedHomeserver } from "../../../support/scripted-homeserver.ts";
 
 const ROOM = "!room" as RoomId;
 const GHOST = "@agent_docs-qa:guest.test" as UserId;

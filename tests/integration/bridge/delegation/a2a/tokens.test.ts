@@ -10,8 +10,8 @@ import {
   TokenFailure,
 } from "../../../../../src/bridge/delegation/a2a/tokens.ts";
 import { delegationSuite } from "../../../../support/delegation.ts";
+import { startTestIssuer } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
-import { startTestIssuer } from "../../../../support/test-issuer.ts";
 
 async function source(t: TestContext) {
   const issuer = await startTestIssuer(t);

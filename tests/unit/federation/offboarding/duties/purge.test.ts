@@ -9,13 +9,9 @@ import { dryRun, readPurge, runPurge } from "../../../../../src/federation/offbo
 import { readDutiesEvidence, writeStage } from "../../../../../src/federation/offboarding/run/progress.ts";
 import { writeRun } from "../../../../../src/federation/offboarding/run/run.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
+import { type Script, type SeenRequest, scriptedHomeserver } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
-import { recordWith } from "../../../../support/private-record.ts";
-import {
-  type Script,
-  type SeenRequest,
-  scriptedHomeserver,
-} from "../../../../support/scripted-homeserver.ts";
+import { recordWith } from "../../../../support/sample-files.ts";
 import { temporaryFolder, writeFile } from "../../../../support/temporary.ts";
 
 const AT = "2026-02-01T00:00:00.000Z";

@@ -18,8 +18,7 @@ import {
   renderTemplate,
 } from "../../../../../src/federation/offboarding/private-record/schema.ts";
 import { loadRegistry } from "../../../../../src/federation/registry/load.ts";
-import { COMPLETE_RECORD, recordJson, recordWith } from "../../../../support/private-record.ts";
-import { registryFiles } from "../../../../support/registry-folder.ts";
+import { COMPLETE_RECORD, recordJson, recordWith, registryFiles } from "../../../../support/sample-files.ts";
 
 const privateKey = generateKeyPairSync("ec", { namedCurve: "P-256" }).privateKey;
 const jwt = `eyJhbGciOiJFUzI1NiJ9.${Buffer.from('{"azp":"b"}').toString("base64url")}.c2lnbmF0dXJl`;

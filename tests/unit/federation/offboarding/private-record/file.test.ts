@@ -22,7 +22,7 @@ import {
 } from "../../../../../src/federation/offboarding/private-record/file.ts";
 import { inspectLocation } from "../../../../../src/runtime/private-file-location.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
-import { COMPLETE_RECORD, recordWith } from "../../../../support/private-record.ts";
+import { COMPLETE_RECORD, recordWith } from "../../../../support/sample-files.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";
 
 const clock = new ManualClock(0);

@@ -46,8 +46,8 @@ function session(refreshes: number, before: FoundAcl): RoomsSession {
 
 const counts = () => ({ checked: 0, stale: 0, repaired: 0, resent: 0 });
 
-describe("rooms enforcement", () => {
-  it("a stale entry of the enforcing cache is noticed, repaired and asked for again, closing and opening [PLN-2]", async () => {
+describe("ACL enforcement", () => {
+  it("a stale entry of the enforcing cache is noticed, repaired and queried again, closing and opening [PLN-2]", async () => {
     for (const before of [CLOSING, OPENING]) {
       const seen = counts();
       assert.equal(await enforceAtHome(session(2, before), STATE, before, seen), undefined);
@@ -55,14 +55,14 @@ describe("rooms enforcement", () => {
     }
   });
 
-  it("a room that stays stale is never taken for closed [PLN-2]", async () => {
+  it("a room whose cache entry stays stale is never reported closed [PLN-2]", async () => {
     const seen = counts();
     const gap = await enforceAtHome(session(Number.POSITIVE_INFINITY, CLOSING), STATE, CLOSING, seen);
     assert.equal(gap?.reason, "stale_at_home");
     assert.equal(seen.repaired, 0);
   });
 
-  it("other servers are asked for an ACL that keeps somebody out or was set now, for no other [PLN-2]", () => {
+  it("other servers must show an ACL that denies a partner or was set now, and no other [PLN-2]", () => {
     const closing = [{ serverName: "b.test" }];
     assert.equal(mustBeProven(STATE, closing, false), true);
     // The partner's own room, whose ACL is not ours to set: nobody is waited for there.
@@ -111,14 +111,14 @@ describe("rooms enforcement", () => {
     return { rooms: rooms as unknown as RoomState[], withServer, seen };
   }
 
-  it("a retained server that is behind is waited for, with few questions and no ACL sent again [PLN-2]", async () => {
+  it("a retained server that is behind is waited for, with few requests and no ACL sent again [PLN-2]", async () => {
     const { rooms, withServer, seen } = retained(100, (room, now) => now >= room * 100);
     assert.deepEqual(await enforceAtRetained(withServer, rooms, counts()), []);
     assert.equal(seen.read, 0);
     assert.ok(seen.questions < 1_000, String(seen.questions));
   });
 
-  it("of rooms that a retained server never shows, those are named and no other is kept waiting [PLN-2]", async () => {
+  it("rooms that a retained server never shows are named, and no other room waits for them [PLN-2]", async () => {
     const { rooms, withServer, seen } = retained(100, (room) => room >= 20);
     const gaps = await enforceAtRetained(withServer, rooms, counts());
     assert.deepEqual(

@@ -12,7 +12,7 @@ import {
 
 const OWN = "org-a.test:18448";
 
-describe("acl", () => {
+describe("room ACLs", () => {
   it("an ACL names every server with its port and without, and refuses IP literals [PLN-2]", () => {
     assert.deepEqual(serverAcl(aclAllow([OWN, "Org-D.test", "[2001:db8::1]:8448"])), {
       allow: ["Org-D.test", "[2001:db8::1]", "[2001:db8::1]:8448", "org-a.test", OWN, "org-d.test"].sort(),
@@ -21,14 +21,14 @@ describe("acl", () => {
     });
   });
 
-  it("an ACL with the name that has the port alone denies that very server, and is refused [PLN-2]", () => {
+  it("an ACL that names a server with its port alone denies that server, and is refused [PLN-2]", () => {
     const locked = serverAcl([OWN]);
     assert.equal(deniedByEnforcement(locked, OWN), true);
     assert.throws(() => refuseUnsafeAcl(locked, [OWN]), { code: "unsafe_acl" });
     refuseUnsafeAcl(serverAcl(aclAllow([OWN])), [OWN]);
   });
 
-  it("an ACL that denies a retained server in any way is refused, and names it [PLN-2]", () => {
+  it("an ACL that denies a retained server is refused, and the server is named [PLN-2]", () => {
     const allow = aclAllow([OWN, "org-d.test"]);
     const cases: readonly (readonly [FoundAcl, string])[] = [
       [{ allow, deny: ["org-d.test"], allow_ip_literals: false }, "org-d.test"],
@@ -45,7 +45,7 @@ describe("acl", () => {
     }
   });
 
-  it("what others wrote into a room's ACL is read as a homeserver reads it [PLN-2]", () => {
+  it("an ACL that others wrote is read as a homeserver reads it [PLN-2]", () => {
     assert.equal(deniedByEnforcement({}, OWN), true, "an absent allow admits nobody");
     assert.equal(deniedByEnforcement({ allow: "*" }, OWN), true, "a text is no list");
     assert.equal(deniedByEnforcement({ allow: [1, null, "org-a.test"] }, OWN), false);
@@ -70,7 +70,7 @@ describe("acl", () => {
     return !acl.allow.some(matches);
   }
 
-  it("enforcement agrees with a plain reading of the specification [PLN-2]", () => {
+  it("deniedByEnforcement agrees with a plain reading of the specification [PLN-2]", () => {
     const label = fc.constantFrom("a", "b", "ab", "A", "org-a", "org-b", "test");
     const host = fc.oneof(
       fc.array(label, { minLength: 1, maxLength: 3 }).map((labels) => labels.join(".")),
@@ -96,7 +96,7 @@ describe("acl", () => {
     );
   });
 
-  it("of an ACL rendered for some servers, exactly those pass [PLN-2]", () => {
+  it("an ACL rendered for some servers admits exactly those [PLN-2]", () => {
     const server = fc
       .tuple(fc.integer({ min: 0, max: 40 }), fc.option(fc.constant(8_448)))
       .map(([n, port]) => `org-${n}.test${port === null ? "" : `:${port}`}`);
@@ -117,7 +117,7 @@ describe("acl", () => {
     );
   });
 
-  it("a hostile pattern in a room's ACL costs no time [PLN-2]", () => {
+  it("a hostile pattern in a room's ACL is matched quickly [PLN-2]", () => {
     const acl = { allow: [`${"*a".repeat(2_000)}b`] };
     const begun = performance.now();
     assert.equal(deniedByEnforcement(acl, "a".repeat(230)), true);

@@ -37,8 +37,8 @@ function session(count: number): RoomsSession {
   } as unknown as RoomsSession;
 }
 
-describe("rooms drift", () => {
-  it("a look for drift ends in time, and the next one begins where it ended [PLN-2]", async () => {
+describe("roomsDrift", () => {
+  it("a drift check ends in time, and the next one begins where it ended [PLN-2]", async () => {
     const homeserver = session(120);
     const cursor: DriftCursor = {};
     const seen = new Set<string>();
@@ -53,13 +53,13 @@ describe("rooms drift", () => {
     assert.equal(seen.size, 120);
   });
 
-  it("where there are few rooms every look for drift sees them all [PLN-2]", async () => {
+  it("every drift check covers all rooms where there are few [PLN-2]", async () => {
     const homeserver = session(20);
     const cursor: DriftCursor = {};
     for (let looks = 0; looks < 3; looks++) assert.equal((await roomsDrift(homeserver, cursor)).length, 20);
   });
 
-  it("against another intent the rooms are looked at from the beginning [PLN-2]", async () => {
+  it("a drift check against another intent begins with the first room [PLN-2]", async () => {
     const homeserver = session(120);
     const cursor: DriftCursor = {};
     const first = await roomsDrift(homeserver, cursor);

@@ -79,21 +79,21 @@ function scene({ notInvitedAgain = [] as string[], answer = "taken" as Answer } 
   return { asked, counts, invite };
 }
 
-describe("rooms invite again", () => {
-  it("after a restore those who were in the room or invited are invited by who banned them [PLN-2]", async () => {
+describe("inviteAgain", () => {
+  it("after a restore the user who banned invites those who were in the room or invited [PLN-2]", async () => {
     const { asked, counts, invite } = scene();
     assert.equal(await invite(RECORD, roomState(LIFTED)), undefined);
     assert.deepEqual(asked, [`${ALICE} ${ROOM} ${INVITED}`, `${ALICE} ${ROOM} ${JOINED}`]);
     assert.deepEqual(counts, { invited: 2, refused: 0 });
   });
 
-  it("nobody is invited again whose membership somebody else has changed since [PLN-2]", async () => {
+  it("a user whose membership somebody else has changed since is not invited again [PLN-2]", async () => {
     const { asked, invite } = scene();
     await invite(RECORD, roomState({ [JOINED]: JOINED, [INVITED]: `@moderator:${OWN}` }));
     assert.deepEqual(asked, []);
   });
 
-  it("nobody is invited again where the registry says so, or after a removal [PLN-2]", async () => {
+  it("nobody is invited again when the registry says so, or after a removal [PLN-2]", async () => {
     const told = scene({ notInvitedAgain: [PARTNER] });
     assert.equal(await told.invite(RECORD, roomState(LIFTED)), undefined);
     const removed = foldEntry(RECORD, { act: "removed", room: ROOM });
@@ -103,7 +103,7 @@ describe("rooms invite again", () => {
     assert.deepEqual([...told.asked, ...after.asked], []);
   });
 
-  it("into a replacement come those who were in the room that it replaces, banned or not [PLN-2]", async () => {
+  it("users of a replaced room are invited into its replacement, banned or not [PLN-2]", async () => {
     const creator = user("creator");
     const replaced = foldEntry(RECORD, {
       act: "replace",
@@ -118,7 +118,7 @@ describe("rooms invite again", () => {
     assert.deepEqual(asked, [`${ALICE} ${NEXT} ${creator}`, `${ALICE} ${NEXT} ${JOINED}`]);
   });
 
-  it("an invitation that a server refuses is its decision; one that it never got is tried again [PLN-2]", async () => {
+  it("a refused invitation is not repeated, and one that never arrived is [PLN-2]", async () => {
     const refused = scene({ answer: "refused" });
     assert.equal(await refused.invite(RECORD, roomState(LIFTED)), undefined);
     assert.deepEqual(refused.counts, { invited: 0, refused: 2 });
@@ -126,7 +126,7 @@ describe("rooms invite again", () => {
     assert.equal(await unreachable.invite(RECORD, roomState(LIFTED)), "not_invited");
   });
 
-  it("nobody is invited into a room whose ACL denies them, or by somebody without the power [PLN-2]", async () => {
+  it("nobody is invited into a room whose ACL denies them, or when nobody has the power to invite [PLN-2]", async () => {
     const { asked, invite } = scene();
     const acl = { content: { allow: [OWN] }, eventId: "$acl" as EventId };
     assert.equal(await invite(RECORD, roomState(LIFTED, { acl })), "not_invited");
@@ -135,7 +135,7 @@ describe("rooms invite again", () => {
     assert.deepEqual(asked, []);
   });
 
-  it("whoever is present, or banned by anybody, is never invited [PLN-2]", async () => {
+  it("a user who is present, or banned by anybody, is never invited [PLN-2]", async () => {
     const memberships = fc.constantFrom("join", "invite", "knock", "ban", "leave");
     await fc.assert(
       fc.asyncProperty(memberships, fc.constantFrom(ALICE, JOINED), async (membership, sender) => {

@@ -53,8 +53,8 @@ const plan = (joined: readonly Joined[], now = NOW, intent = INTENT) =>
     ...{ intent, operator: OPERATOR, journaled: new Set<string>(), unusable: new Set<UserId>(), now },
   }).steps;
 
-describe("rooms lateServers", () => {
-  it("a server that joined after the ACL is sent it once more, as another event that says the same [PLN-2]", () => {
+describe("servers that joined after an ACL", () => {
+  it("a server that joined after the ACL is sent it once more, as another event with the same meaning [PLN-2]", () => {
     const steps = plan([{ user: `@dora:${RETAINED}`, at: 2_000 }]);
     assert.deepEqual(
       steps.map((step) => step.kind === "set_acl" && step.lateServers),
@@ -66,7 +66,7 @@ describe("rooms lateServers", () => {
     assert.notDeepEqual(step.content.allow, INTENT.allow);
   });
 
-  it("nobody is sent an ACL again who was there before it, is only invited, or is ahead of our clock [PLN-2]", () => {
+  it("an ACL is not sent again for a server that was there before it, is only invited, or has a clock ahead of ours [PLN-2]", () => {
     assert.deepEqual(plan([{ user: `@dora:${RETAINED}`, at: 500 }]), []);
     // One of its users has changed a display name; another was there all along.
     assert.deepEqual(
@@ -83,7 +83,7 @@ describe("rooms lateServers", () => {
     assert.deepEqual(plan([{ user: `@dora:${RETAINED}`, at: 2_000 }], NOW, { ...others, closing: [] }), []);
   });
 
-  it("an ACL that was sent again is newer than everybody, so it is never sent twice [PLN-2]", () => {
+  it("an ACL that was sent again is newer than every join, so it is not sent a third time [PLN-2]", () => {
     fc.assert(
       fc.property(fc.array(fc.nat({ max: 2 * NOW }), { maxLength: 6 }), (times) => {
         const state = room(times.map((at, index) => ({ user: `@u${index}:${RETAINED}`, at })));
@@ -95,7 +95,7 @@ describe("rooms lateServers", () => {
     );
   });
 
-  it("an ACL in another order says the same, or there is none [PLN-2]", () => {
+  it("reorderedAcl keeps the meaning, or returns nothing [PLN-2]", () => {
     const names = fc.uniqueArray(fc.constantFrom("a.test", "a.test:1", "d.test", "*"), { maxLength: 4 });
     fc.assert(
       fc.property(names, names, fc.boolean(), (allow, deny, allow_ip_literals) => {

@@ -107,8 +107,8 @@ function invites(state: RoomState, step: Extract<RoomStep, { content: object }>)
   );
 }
 
-describe("rooms plan", () => {
-  it("in any room steps come in order, within power, and never against a server that stays [PLN-2]", () => {
+describe("planRoom", () => {
+  it("in any room the steps come in order, within the actor's power, and never deny a server that stays [PLN-2]", () => {
     fc.assert(
       fc.property(rooms, (room) => {
         const { steps, actor } = plan(room);
@@ -139,7 +139,7 @@ describe("rooms plan", () => {
     );
   });
 
-  it("a room is settled after two rounds, and then nothing is planned again [PLN-2]", () => {
+  it("a room needs two rounds, and then nothing is planned again [PLN-2]", () => {
     fc.assert(
       fc.property(rooms, (room) => {
         let state = room;

@@ -40,8 +40,8 @@ const atRetained = async (creator: string, allow: readonly string[]) =>
     .filter(({ probe }) => probe === "room_acl_at_retained")
     .map(({ verdict }) => verdict);
 
-describe("rooms evidence", () => {
-  it("of a partner's own room that lets it in, nothing is asked of others, who may have put us out [RDM-1] [PLN-2]", async () => {
+describe("roomsEvidence", () => {
+  it("no other server is queried about a partner's own room whose ACL admits the partner [RDM-1] [PLN-2]", async () => {
     const everybody = ["a.test", "b.test", "d.test"];
     assert.deepEqual(await atRetained("@bob:b.test", everybody), []);
     // What is ours, and whatever keeps the partner out, is to be shown.

@@ -36,8 +36,8 @@ const ACTS: readonly (readonly [RoomStep, StateEvent])[] = [
   [{ kind: "set_acl", content: acl }, event("m.room.server_acl", "", { ...acl }, NEW)],
 ];
 
-describe("rooms after act", () => {
-  it("a room after an act of ours is what the homeserver would show [PLN-2]", () => {
+describe("stateAfter", () => {
+  it("the state after a step equals what the homeserver would show [PLN-2]", () => {
     for (const [act, made] of ACTS) {
       const others = ROOM_EVENTS.filter(
         ({ type, state_key }) => type !== made.type || state_key !== made.state_key,

@@ -26,7 +26,7 @@ const LeftOver = z.strictObject({
   hint: z.string(),
 });
 
-/** `at` is when the last attempt ended, whatever it changed. */
+/** `at` is when the last attempt ended, also one that changed nothing. */
 const Applied = Mark.extend({
   /** When the first attempt at this state ended, which gives the order in which the planes received it. */
   firstAt: Time.nullable().default(null),

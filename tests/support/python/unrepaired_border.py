@@ -1,4 +1,4 @@
-"""The border module without its own hint of stale ACLs: what stays stale is then somebody else's to notice."""
+"""The border module without its own repair of stale ACLs, so that the rooms plane has to notice them."""
 
 from drawbridge_border import BorderModule
 

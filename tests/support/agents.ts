@@ -1,7 +1,14 @@
-// agents.yaml and its entries for tests.
-import type { AgentTarget } from "../../src/bridge/agents/directory.ts";
-import { type AgentId, type GhostMxid, ghostOf, type ServerName } from "../../src/domain/identifiers.ts";
-import { type AgentEntry, AgentsFile, targetFingerprint } from "../../src/rendered-files/agents-file.ts";
+// Agents for tests: agents.yaml as an operator writes it, its entries, and directories of agents in a line
+// each.
+import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/directory.ts";
+import {
+  type AgentId,
+  type GhostMxid,
+  ghostOf,
+  parseAgentId,
+  type ServerName,
+} from "../../src/domain/identifiers.ts";
+import { AgentEntry, AgentsFile, targetFingerprint } from "../../src/rendered-files/agents-file.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import type { TestKey } from "./cards.ts";
 
@@ -48,11 +55,13 @@ export function agentTarget(key: TestKey | undefined, changes: Partial<AgentEntr
   return { agentId, ghost, entry, fingerprint: targetFingerprint(agentId, entry) };
 }
 
+const ghostNamed = (name: string) => `@agent_${name}:a.test` as GhostMxid;
+
 /** An agent as agents.yaml would configure it, without a pin of its own. */
 export function namedTarget(name: string): AgentTarget {
   return {
     agentId: name as AgentId,
-    ghost: `@agent_${name}:a.test` as GhostMxid,
+    ghost: ghostNamed(name),
     fingerprint: `sha256:${"0".repeat(64)}`,
     entry: {
       cardUrl: "http://127.0.0.1:1/card",
@@ -62,4 +71,49 @@ export function namedTarget(name: string): AgentTarget {
       pollInterval: 2_000,
     },
   };
+}
+
+// The public key of RFC 7515, appendix A.3.
+const IDENTITY = {
+  keyId: "key-1",
+  jwk: {
+    kty: "EC",
+    crv: "P-256",
+    x: "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
+    y: "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0",
+  },
+};
+
+export interface TestAgent {
+  readonly senders?: readonly string[];
+  readonly servers?: readonly string[];
+  readonly displayName?: string;
+  readonly pinned?: boolean;
+}
+
+/** The agents by their names in agents.yaml; change the record and the directory has changed. */
+export function testDirectory(agents: Readonly<Record<string, TestAgent>>): {
+  current(): Promise<AgentsSnapshot>;
+} {
+  return {
+    current: async () => ({
+      revision: 1,
+      byGhost: new Map(
+        Object.entries(agents).map(([name, agent]) => [ghostNamed(name), target(name, agent)]),
+      ),
+    }),
+  };
+}
+
+function target(name: string, agent: TestAgent): AgentTarget {
+  const agentId = parseAgentId(name);
+  if (agentId === undefined) throw new Error(`not an agent's name: ${name}`);
+  const entry = AgentEntry.parse({
+    cardUrl: `https://agents.test/${name}/card`,
+    ...(agent.pinned !== false && { cardIdentity: IDENTITY }),
+    allowedServers: agent.servers ?? ["a.test"],
+    allowedSenders: agent.senders ?? ["*:a.test"],
+    ...(agent.displayName !== undefined && { displayName: agent.displayName }),
+  });
+  return { agentId, ghost: ghostNamed(name), entry, fingerprint: targetFingerprint(agentId, entry) };
 }

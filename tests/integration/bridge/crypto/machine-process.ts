@@ -3,10 +3,10 @@
 // Arguments: database URL, ghost, device.
 import { createInterface } from "node:readline";
 import { pino } from "pino";
-import { Machines } from "../../src/bridge/crypto/machines.ts";
-import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
-import { systemClock, systemRandom } from "../../src/domain/clock.ts";
-import type { GhostMxid } from "../../src/domain/identifiers.ts";
+import { Machines } from "../../../../src/bridge/crypto/machines.ts";
+import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
+import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
+import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 
 const [databaseUrl = "", ghost = "", device = ""] = process.argv.slice(2);
 const machines = new Machines({
