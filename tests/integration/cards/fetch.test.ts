@@ -9,8 +9,8 @@ import { ManualClock } from "../../support/manual-clock.ts";
 
 const clock = systemClock;
 
-describe("fetch", () => {
-  it("a card is fetched as the bytes that were served, whatever they are", async (t) => {
+describe("fetchCard", () => {
+  it("a card is returned as the bytes that were served", async (t) => {
     const server = await httpServer(t);
     const body = Buffer.from([0xff, 0xfe, 0x7b, 0x00]);
     server.answer = json(body);
@@ -99,13 +99,13 @@ describe("fetch", () => {
     });
   }
 
-  it("a body of exactly the largest size is taken", async (t) => {
+  it("a body of exactly the largest size is accepted", async (t) => {
     const server = await httpServer(t);
     server.answer = json(big.subarray(1));
     assert.equal((await fetchCard(server.url, { clock })).fetched, true);
   });
 
-  it("the deadline is over the whole request, a trickling body included", async (t) => {
+  it("the deadline covers the whole request, a slow body included", async (t) => {
     const server = await httpServer(t);
     const asked = Promise.withResolvers<void>();
     server.answer = (_request, response) => {
@@ -121,7 +121,7 @@ describe("fetch", () => {
     assert.deepEqual(time.wakeTimes, []);
   });
 
-  it("a closed port and an aborted signal are unreachable", async () => {
+  it("a closed port and an aborted signal are reported as unreachable", async () => {
     const closed = await fetchCard("http://127.0.0.1:1/card", { clock });
     assert.ok(!closed.fetched && closed.failure === "unreachable");
     const aborted = await fetchCard("http://127.0.0.1:1/card", { clock, signal: AbortSignal.abort() });

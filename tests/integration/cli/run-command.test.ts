@@ -16,8 +16,8 @@ async function called(script: string, executable = process.execPath) {
   return await run(process.execPath, ["--input-type=module", "-e", code]);
 }
 
-describe("running another command of the CLI", () => {
-  it("a command that cannot be started, or is killed, is told with its hint, and is exit code 1 [ABU-1]", async (t) => {
+describe("runCommand", () => {
+  it("a command that cannot be started or is killed is reported with a hint and gives exit code 1 [ABU-1]", async (t) => {
     const script = join(temporaryFolder(t), "script.js");
     const missing = await called(script, "/nonexistent/node");
     assert.deepEqual([missing.code, missing.stdout], [0, "1"]);

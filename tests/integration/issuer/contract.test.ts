@@ -56,7 +56,7 @@ async function refusal(secret: string, clientId = CLIENT.clientId): Promise<read
   return [status, error];
 }
 
-describe("contract", () => {
+describe("issuer adapters", () => {
   it("a declared client gets an ES256 token of 300 seconds with its azp and the one audience [PLN-5]", async () => {
     assert.equal(await apply(CLIENT, OTHER), true);
     const { status, token } = await issuer.ask("org-b-client", "secret-of-b");
@@ -67,22 +67,22 @@ describe("contract", () => {
     assert.equal((claims.exp ?? 0) - (claims.iat ?? 0), 300);
   });
 
-  it("clients that are as declared are left alone [PLN-5]", async () => {
+  it("clients that are as declared are not changed [PLN-5]", async () => {
     await apply(CLIENT, OTHER);
     assert.equal(await apply(CLIENT, OTHER), false);
   });
 
-  it("a client that nobody declared has no token [PLN-5]", async () => {
+  it("an undeclared client gets no token [PLN-5]", async () => {
     await apply(CLIENT);
     assert.deepEqual(await refusal("secret-of-b", "nobody"), [401, "invalid_client"]);
   });
 
-  it("a wrong secret has no token [PLN-5]", async () => {
+  it("a wrong secret gets no token [PLN-5]", async () => {
     await apply(CLIENT);
     assert.deepEqual(await refusal("wrong"), [401, issuer.wrongSecret]);
   });
 
-  it("a disabled client has no token from then on, and others go on [PLN-5]", async () => {
+  it("a disabled client gets no token from then on, and other clients do [PLN-5]", async () => {
     await apply(CLIENT, OTHER);
     assert.equal(await apply({ ...CLIENT, enabled: false }, OTHER), true);
     assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
@@ -100,7 +100,7 @@ describe("contract", () => {
     await apply(CLIENT);
   });
 
-  it("a rotated secret counts, and the old one no more [PLN-5]", async () => {
+  it("a rotated secret is accepted, and the old one no more [PLN-5]", async () => {
     issuer.putSecret("rotating", "old");
     const rotating = { ...CLIENT, secret: { file: "secrets/rotating" } };
     await apply(rotating);
@@ -112,7 +112,7 @@ describe("contract", () => {
     await apply(CLIENT);
   });
 
-  it("a client that is declared no more has no token [PLN-5]", async () => {
+  it("a client that is no longer declared gets no token [PLN-5]", async () => {
     await apply(CLIENT, OTHER);
     await apply(OTHER);
     assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
@@ -125,7 +125,7 @@ describe("contract", () => {
     assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
   });
 
-  it("a closed client that is enabled by hand is seen as drift and closed again [PLN-5]", async () => {
+  it("a closed client that is enabled by hand is drift and is closed again [PLN-5]", async () => {
     const closed = { ...CLIENT, enabled: false };
     await apply(CLIENT);
     await apply(closed);
@@ -137,7 +137,7 @@ describe("contract", () => {
     assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
   });
 
-  it("an open client that is disabled by hand is seen as drift and opened again [PLN-5]", async () => {
+  it("an open client that is disabled by hand is drift and is opened again [PLN-5]", async () => {
     await apply(CLIENT);
     await issuer.setByHand("org-b-client", false);
     assert.equal((await issuer.adapter.drift(intentOf([CLIENT]))).length, 1);
@@ -145,7 +145,7 @@ describe("contract", () => {
     assert.equal((await issuer.ask("org-b-client", "secret-of-b")).status, 200);
   });
 
-  it("a token outlives its client by no more than its own end [PLN-5]", async () => {
+  it("a token of a closed client is valid until it expires [PLN-5]", async () => {
     await apply(CLIENT);
     const token = await issuer.shortLived("org-b-client", "secret-of-b");
     const { exp = 0, iat = 0 } = decodeJwt(token);

@@ -81,7 +81,7 @@ async function verified(url: string, token: unknown): Promise<JWTPayload & Recor
   return payload;
 }
 
-describe("issuer", () => {
+describe("the issuer", () => {
   it("a declared client gets a token of 300 seconds for the audience, with its azp [PLN-5]", async (t) => {
     const { url, ask } = await setUp(t);
     const { status, body } = await ask({}, AS_ORG_B);
@@ -95,7 +95,7 @@ describe("issuer", () => {
     assert.equal((claims.exp ?? 0) - (claims.iat ?? 0), 300);
   });
 
-  it("a secret in the form is taken as one in the header is", async (t) => {
+  it("a secret is accepted in the form as in the header", async (t) => {
     const { ask } = await setUp(t);
     const { status } = await ask({ client_id: "org-b-client", client_secret: SECRET, resource: AUDIENCE });
     assert.equal(status, 200);
@@ -131,7 +131,7 @@ describe("issuer", () => {
     assert.equal((await ask({}, AS_ORG_B)).status, 200);
   });
 
-  it("a clients' file that cannot be used leaves the last good one, and the log says line and hint", async (t) => {
+  it("the last good clients' file stays in force when a new one cannot be used, and the log holds line and hint", async (t) => {
     const { folder, ask, log } = await setUp(t);
     const file = join(folder, "clients.yaml");
     writeFile(file, `${CLIENTS}  - {clientId: org-b-client, secret: {file: x}}\n`);
@@ -162,7 +162,7 @@ describe("issuer", () => {
     });
   }
 
-  it("nothing but the token endpoint, the key set and discovery is there", async (t) => {
+  it("only the token endpoint, the key set and discovery are served", async (t) => {
     const { url } = await setUp(t);
     for (const [method, path] of [
       ["GET", "/auth"],
@@ -192,7 +192,7 @@ describe("issuer", () => {
     assert.equal((await verified(url, body["access_token"]))["azp"], "org-b-client");
   });
 
-  it("no secret, token or word of a caller is logged, and the key set publishes no private part", async (t) => {
+  it("no secret, token or text of a caller is logged, and the key set publishes no private part", async (t) => {
     const { url, ask, log } = await setUp(t);
     const { body } = await ask({ scope: "canary-scope" }, AS_ORG_B);
     await ask({ resource: "https://canary.example" }, AS_ORG_B);
@@ -210,7 +210,7 @@ describe("issuer", () => {
     );
   });
 
-  it("a client that was closed while nobody asked stays closed when a broken file follows [PLN-5]", async (t) => {
+  it("a client that was closed between two requests stays closed when a broken file follows [PLN-5]", async (t) => {
     const { folder, ask, log } = await setUp(t);
     const replace = (text: string) => {
       writeFile(join(folder, "clients.next"), text);

@@ -106,7 +106,7 @@ function accessLog(): Promise<LogEntry[]> {
   });
 }
 
-describe("access", () => {
+describe("access through the gateway", () => {
   it("an admitted client reaches the agent, which learns its azp from the gateway alone [PLN-5]", async () => {
     const token = await issuer.token("org-b-client");
     const { status } = await call({ token, headers: { "x-azp": "somebody-else" }, body: '{"a":1}' });
@@ -118,7 +118,7 @@ describe("access", () => {
     assert.equal(received?.headers.authorization, undefined);
   });
 
-  it("the card is public, by GET alone", async () => {
+  it("the card is public by GET alone", async () => {
     const { status } = await call({ method: "GET", path: CARD, headers: { "x-azp": "somebody" } });
     assert.equal(status, 200);
     assert.equal(agent.received[0]?.url, "/.well-known/agent-card.json");
@@ -215,19 +215,19 @@ describe("access", () => {
     });
   }
 
-  it("a token in the query is none", async () => {
+  it("a token in the query is ignored", async () => {
     const token = await issuer.token("org-b-client");
     assert.equal((await call({ path: `${RPC}?access_token=${token}` })).status, 401);
     assert.equal(agent.received.length, 0);
   });
 
-  it("an agent without clients is closed to everybody [PLN-5]", async () => {
+  it("an agent without clients is closed to every client [PLN-5]", async () => {
     const token = await issuer.token("org-b-client");
     assert.equal((await call({ token, path: "/closed/rpc" })).status, 404);
     assert.equal(agent.received.length, 0);
   });
 
-  it("whatever is not published is 404, with a token and without [PLN-5]", async () => {
+  it("a path that is not published is 404, with a token and without [PLN-5]", async () => {
     const token = await issuer.token("org-b-client");
     for (const [method, path] of [
       ["POST", "/"],
@@ -280,7 +280,7 @@ describe("access", () => {
     assert.equal((await call({ token, path: "/closed/%2e%2e/agents/docs-qa/rpc" })).status, 200);
   });
 
-  it("a caller's own x-envoy headers do not steer the gateway", async () => {
+  it("a caller's own x-envoy headers are ignored", async () => {
     const token = await issuer.token("org-b-client");
     const headers = {
       "x-envoy-upstream-rq-timeout-ms": "1",
@@ -297,7 +297,7 @@ describe("access", () => {
     assert.equal(seen["x-envoy-internal"], undefined);
   });
 
-  it("a client over its quota gets 429 with Retry-After, and others go on [PLN-5]", async () => {
+  it("a client over its quota gets 429 with Retry-After, and other clients pass [PLN-5]", async () => {
     const limited = await issuer.token("limited-client");
     const statuses = [];
     for (let i = 0; i < 4; i++) statuses.push((await call({ token: limited })).status);
@@ -311,12 +311,12 @@ describe("access", () => {
     assert.equal((await call({ method: "GET", path: CARD })).status, 200);
   });
 
-  it("a client is refused by name before its quota is touched [PLN-5]", async () => {
+  it("a client that is not admitted is refused before its quota is used [PLN-5]", async () => {
     const stranger = await issuer.token("stranger-client");
     for (let i = 0; i < 5; i++) assert.equal((await call({ token: stranger })).status, 403);
   });
 
-  it("the access log tells caller, route and code, and nothing of content, path or token [PLN-5]", async () => {
+  it("the access log holds caller, route and code, and nothing of content, path or token [PLN-5]", async () => {
     const token = await issuer.token("org-b-client");
     await call({
       token,

@@ -19,8 +19,8 @@ import { testAgent } from "../../support/docs-qa.ts";
 import { AUDIENCE, endGateway, testGateway, testIssuer } from "../../support/gateway.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
-describe("agent", () => {
-  it("the card comes through byte for byte and verifies, and both bindings work with a token", async (t) => {
+describe("an agent behind the gateway", () => {
+  it("the card is served byte for byte and verifies, and both bindings work with a token", async (t) => {
     const folder = temporaryFolder(t);
     const issuer = await testIssuer(join(folder, "org-a"));
     t.after(() => issuer.close());

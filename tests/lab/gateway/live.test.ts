@@ -96,8 +96,8 @@ function withClients(...clients: string[]): (config: GatewayInput) => GatewayInp
   };
 }
 
-describe("live", () => {
-  it("removing a client takes effect without a restart; buckets and other clients are untouched [PLN-5]", async () => {
+describe("changes of a running gateway", () => {
+  it("a removed client is refused without a restart, and buckets and other clients are not changed [PLN-5]", async () => {
     assert.equal(await statusOf("limited-client"), 200);
     assert.equal(await statusOf("limited-client"), 429);
     const { pid } = gateway.running.child;
@@ -111,7 +111,7 @@ describe("live", () => {
     assert.equal(gateway.running.child.exitCode, null);
   });
 
-  it("a refused client has spent nothing of its quota when it is admitted [PLN-5]", async () => {
+  it("a client that was refused has its whole quota when it is admitted [PLN-5]", async () => {
     for (let i = 0; i < 3; i++) assert.equal(await statusOf("late-client"), 403);
     gateway.configure(withClients("org-b-client", "limited-client", "late-client"));
     await eventually("admission", async () => {
@@ -124,7 +124,7 @@ describe("live", () => {
     await becomes(403, "late-client");
   });
 
-  it("an agent that is withdrawn is 404, card and route, with a token and without [PLN-5]", async () => {
+  it("a withdrawn agent is 404, card and route, with a token and without [PLN-5]", async () => {
     gateway.configure((config) => ({ ...config, agents: {} }));
     // From served to gone, with nothing between: never a route whose agent is unknown already.
     await eventually("the withdrawal", async () => {
@@ -138,7 +138,7 @@ describe("live", () => {
     await becomes(200, "org-b-client");
   });
 
-  it("a published agent's address can move to another server, and no call in between fails", async () => {
+  it("a published agent can move to another server without a failing call", async () => {
     const second = await agentDouble((_, response) => {
       response.statusCode = 202;
       response.end();
@@ -158,7 +158,7 @@ describe("live", () => {
     await second.close();
   });
 
-  it("a stream is passed on event by event, and outlives the withdrawal of its own route", async () => {
+  it("a stream is passed on event by event, and continues when its route is removed", async () => {
     const response = await fetch(gateway.url + RPC, {
       method: "POST",
       headers: { authorization: `Bearer ${await issuer.token("org-b-client")}` },
@@ -176,7 +176,7 @@ describe("live", () => {
     await becomes(200, "org-b-client");
   });
 
-  it("a broken file keeps the last good one, and the log says line and hint", async () => {
+  it("the last good file stays in force when a new one is broken, and the log holds line and hint", async () => {
     gateway.configureText("invocation", "version: 1\nagents:\n  docs-qa: {clients: all}\n");
     await logged(/config_refused.*invocation\.yaml:3: agents\.docs-qa\.clients.*"hint"/);
     assert.equal(await statusOf("org-b-client"), 200);
@@ -185,7 +185,7 @@ describe("live", () => {
     assert.equal(await statusOf("org-b-client"), 200);
   });
 
-  it("what Envoy's validation refuses is not put in force", async () => {
+  it("a configuration that Envoy's validation refuses is not put in force", async () => {
     gateway.configure((config) => ({
       ...config,
       issuer: { ...config.issuer, jwksUrl: "https://127.0.0.1:1/jwks", caFile: "no-such-file.pem" },
@@ -194,7 +194,7 @@ describe("live", () => {
     assert.equal(await statusOf("org-b-client"), 200);
   });
 
-  it("what only a restart can change is refused with that reason", async () => {
+  it("a change that needs a restart is refused with that reason", async () => {
     gateway.configure(() => ({ ...original, adminPort: original.adminPort + 1 }));
     await logged(/config_refused.*adminPort cannot change while the gateway runs/);
     assert.equal(await statusOf("org-b-client"), 200);
@@ -234,7 +234,7 @@ describe("live", () => {
     assert.equal(still, null);
   });
 
-  it("a bad file holds up neither of the others, and both are taken up when they agree again", async () => {
+  it("a bad file does not delay the others, and both are taken up when they agree again", async () => {
     gateway.configureText("publication", "version: [");
     await eventually("the refusal", () =>
       gateway.state()?.refused?.file === "publication" ? true : undefined,
@@ -260,7 +260,7 @@ describe("live", () => {
     await becomes(200, "org-b-client");
   });
 
-  it("a file that is gone leaves what it said in force, and is reported", async () => {
+  it("a missing file leaves its last content in force and is reported", async () => {
     rmSync(join(folder, "invocation.yaml"));
     const refused = await eventually("the report", () => gateway.state()?.refused ?? undefined);
     assert.deepEqual([refused.file, refused.reason, refused.digest], ["invocation", "unreadable", null]);

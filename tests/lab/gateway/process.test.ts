@@ -47,7 +47,7 @@ function isAlive(pid: number): boolean {
 
 const gone = (pid: number) => eventually(`the end of ${pid}`, () => (isAlive(pid) ? undefined : true));
 
-describe("process", () => {
+describe("the gateway's process", () => {
   it("SIGTERM ends the gateway with code 0, and Envoy with it", async (t) => {
     const gateway = await started(t);
     const envoy = envoyOf(gateway);
@@ -74,7 +74,7 @@ describe("process", () => {
     assert.match(stdout, /"event":"envoy_ended"/);
   });
 
-  it("an Envoy that an earlier run left behind is ended before another starts", async (t) => {
+  it("an Envoy of an earlier run is ended before another starts", async (t) => {
     const gateway = await started(t);
     const left = envoyOf(gateway);
     // Stopped, the gateway can neither see nor end anything: as good as gone.
@@ -131,7 +131,7 @@ describe("process", () => {
     assert.equal(response.statusCode, 404);
   });
 
-  it("a configuration that is wrong ends the command with code 2, line and hint", async (t) => {
+  it("an invalid configuration ends the command with code 2, line and hint", async (t) => {
     const file = join(temporaryFolder(t), "gateway.yaml");
     writeFile(file, "version: 1\nlisten: {port: 0}\n");
     const { code, stderr } = await run(process.execPath, [MAIN, "gateway", "--config", file]);

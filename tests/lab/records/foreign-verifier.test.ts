@@ -33,7 +33,7 @@ async function folderOf(
 
 const shell = (folder: string, script: string) => run("bash", ["-c", script], { cwd: folder });
 
-describe("foreign verifier", () => {
+describe("verifying without Drawbridge", () => {
   it("openssl verifies both signatures of every statement, the evidence, and what is bound [OFF-3]", async (t) => {
     const { folder, removal } = await folderOf(t);
     const apart = await shell(folder, takeApart);
@@ -47,7 +47,7 @@ describe("foreign verifier", () => {
     assert.equal((await shell(folder, stages)).stdout.match(/is bound/g)?.length, 12);
   });
 
-  it("openssl refuses an altered payload, a signature of another, and altered evidence [OFF-3]", async (t) => {
+  it("openssl refuses an altered payload, another organisation's signature, and altered evidence [OFF-3]", async (t) => {
     const altered: Changes["file"] = (file) => ({
       ...file,
       completion: { ...file.completion, payload: file.stages[0]?.payload ?? "" },

@@ -10,8 +10,8 @@ interface DeclaredField {
   readonly oneof: boolean;
 }
 
-describe("card fields", () => {
-  it("the fields are those of a2a.proto, with its types and presence [AGT-3]", () => {
+describe("fields of a card", () => {
+  it("the fields equal those of a2a.proto, with types and presence [AGT-3]", () => {
     const declared = JSON.parse(fixture("a2a-proto-fields.json").toString()) as Record<
       string,
       Record<string, DeclaredField>

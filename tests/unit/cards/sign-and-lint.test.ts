@@ -16,8 +16,8 @@ async function newSigner(keyId: string) {
 }
 const rules = (card: unknown) => lintCard(bytesOf(card)).map(({ at, rule }) => `${at} ${rule}`);
 
-describe("sign and lint", () => {
-  it("a signed card verifies, keeps its words, and names its key with typ JOSE", async () => {
+describe("signing and linting cards", () => {
+  it("a signed card verifies, keeps its content, and names its key with typ JOSE", async () => {
     const signer = await newSigner("k1");
     for (const card of [fullCard(), minimalCard()]) {
       const signed = await signCard(bytesOf(card), signer);
@@ -47,7 +47,7 @@ describe("sign and lint", () => {
     for (const { pinned } of [old, fresh]) assert.equal((await verifyCard(bytes, pinned)).accepted, true);
   });
 
-  it("what is no card is not signed, and every problem is told with its place", async () => {
+  it("an invalid card is not signed, and every problem is reported with its place", async () => {
     const signer = await newSigner("k1");
     const { skills: _, ...card } = minimalCard();
     const signed = await signCard(bytesOf({ ...card, name: 7, extra: 1 }), signer);
@@ -77,7 +77,7 @@ describe("sign and lint", () => {
     }
   });
 
-  it("lint finds what canonicalizers do not agree on", () => {
+  it("lint reports values that canonicalizers write differently", () => {
     const card = fullCard();
     assert.deepEqual(rules(card), []);
     assert.deepEqual(rules({ ...card, description: "" }), ["/description empty_string"]);
@@ -103,7 +103,7 @@ describe("sign and lint", () => {
     assert.deepEqual(rules(optional), ["/capabilities/extensions/0/required default_value"]);
   });
 
-  it("lint finds what is no card, and what cannot work", () => {
+  it("lint reports an invalid card, and one that cannot work", () => {
     const card = fullCard();
     assert.deepEqual(rules({ ...card, protocol_version: "1.0" }), ["/protocol_version unknown_field"]);
     const [skill] = card["skills"] as Json[];

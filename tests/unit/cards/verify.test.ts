@@ -27,8 +27,8 @@ async function outcome(card: unknown, pinned = PINNED): Promise<string> {
 }
 const ACCEPTED = `accepted by ${ours.keyId}`;
 
-describe("verify", () => {
-  it("RFC 7515 appendix A.3: the ES256 example verifies, and fails when one bit of it is changed", async () => {
+describe("verifyCard", () => {
+  it("the ES256 example of RFC 7515 appendix A.3 verifies, and fails when one bit is changed", async () => {
     const { key } = await importPinnedKey("a3", {
       x: "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
       y: "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0",
@@ -57,7 +57,7 @@ describe("verify", () => {
     assert.equal(await outcome(signedCard(ours, minimalCard())), ACCEPTED);
   });
 
-  it("a verdict carries the card without signatures, the key and a digest of what was signed", async () => {
+  it("a verdict holds the card without signatures, the key and a digest of what was signed", async () => {
     const card = fullCard();
     const verdict = await verifyCard(bytesOf(signedCard(ours, card)), PINNED);
     assert.ok(verdict.accepted);
@@ -70,7 +70,7 @@ describe("verify", () => {
     assert.notEqual(changed.digest, verdict.digest);
   });
 
-  it("A2A 1.0 section 8.4.1: the specification's sample fragment is canonicalized as it shows", async () => {
+  it("the sample fragment of A2A 1.0 section 8.4.1 is canonicalized as specified", async () => {
     const card = {
       ...minimalCard(),
       name: "Example Agent",
@@ -134,7 +134,7 @@ describe("verify", () => {
     assert.equal(await outcome({ ...without, signatures: signed["signatures"] }), "signature_invalid");
   });
 
-  it("white space, the order of members and escapes do not matter", async () => {
+  it("a card verifies whatever its white space, order of members and escapes", async () => {
     const signed = signedCard(ours, fullCard());
     const reversed = Object.fromEntries(Object.entries(signed).reverse());
     assert.equal(await outcome(Buffer.from(JSON.stringify(reversed, undefined, 3))), ACCEPTED);
@@ -153,7 +153,7 @@ describe("verify", () => {
     assert.equal(await outcome(signedCard(ours, fullCard(), header), all), "signature_invalid");
   });
 
-  it("signatures by keys that are not pinned are passed over, whatever their algorithm", async () => {
+  it("signatures by keys that are not pinned are skipped, whatever their algorithm", async () => {
     const card = fullCard();
     const payload = canonicalize(card);
     const good = signText(ours, payload);
@@ -179,14 +179,14 @@ describe("verify", () => {
     assert.equal(await outcome({ ...card, signatures: signatures.toReversed() }), "signature_invalid");
   });
 
-  it("another algorithm under a pinned key ID is named as such, and not tried [AGT-3]", async () => {
+  it("another algorithm under a pinned key ID is rejected as such, and not tried [AGT-3]", async () => {
     for (const alg of ["none", "HS256", "ES384", "RS256", "es256"]) {
       const card = signedCard(ours, fullCard(), { alg, kid: ours.keyId });
       assert.equal(await outcome(card), "algorithm_not_allowed", alg);
     }
   });
 
-  it("jku, jwk, x5u and x5c in either header have no say", async () => {
+  it("jku, jwk, x5u and x5c in either header are ignored", async () => {
     const parameters = {
       jku: "https://evil.example/jwks.json",
       jwk: other.jwk,
@@ -203,7 +203,7 @@ describe("verify", () => {
     }
   });
 
-  it("an unprotected header may say anything but what the protected one says, and crit and b64", async () => {
+  it("an unprotected header may hold any member except crit, b64 and those of the protected one", async () => {
     const card = fullCard();
     const signature = signText(ours, canonicalize(card));
     const withHeader = (header: Json) => outcome({ ...card, signatures: [{ ...signature, header }] });
@@ -225,7 +225,7 @@ describe("verify", () => {
     assert.equal(await outcome({ ...card, signatures }), "key_not_pinned");
   });
 
-  it("a JWK set's usable keys are taken, the others passed over", async () => {
+  it("a JWK set's usable keys are imported, and the others are skipped", async () => {
     const set = (...keys: unknown[]) => bytesOf({ keys });
     const good = { ...ours.jwk, kid: "good" };
     const useless: unknown[] = [

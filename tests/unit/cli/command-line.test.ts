@@ -31,7 +31,7 @@ describe("command line", () => {
     return command.helpInformation();
   }
 
-  it("every command loads, explains itself and is listed", async () => {
+  it("every command loads, has a usage line and is listed with its summary", async () => {
     for (const { path, summary } of COMMANDS) {
       const help = await helpOf(path);
       assert.ok(help.startsWith(`Usage: drawbridge ${path.join(" ")}`), help);
@@ -40,13 +40,13 @@ describe("command line", () => {
     }
   });
 
-  it("a command's --help explains it, and exits 0", async () => {
+  it("a command's --help prints its help and exits 0", async () => {
     const ended = await run(LAUNCHER, ["card", "verify", "--help"]);
     assert.deepEqual([ended.code, ended.stderr], [ExitCode.ok, ""]);
     assert.ok(ended.stdout.startsWith(await helpOf(["card", "verify"])), ended.stdout);
   });
 
-  it("help says which options are needed, under which heading exit codes stand, and what its words mean", async () => {
+  it("help marks required options, lists exit codes and defines the words of federation control", async () => {
     const helpOf = async (...words: string[]) =>
       (await run(LAUNCHER, [...words, "--help"])).stdout.replaceAll(/\s+/g, " ");
     const init = await helpOf("bridge", "init");
@@ -61,7 +61,7 @@ describe("command line", () => {
     }
   });
 
-  it("a task that is asked for help says what it does instead of doing it", async () => {
+  it("a task prints its help instead of running when --help is given", async () => {
     for (const [name, says] of [
       ["check", /^Usage: \.\/task check \[arguments\]\n\nTypes, style/],
       ["test", /^Usage: \.\/task test \[arguments\]\n\nUnit and integration tests/],
@@ -73,7 +73,7 @@ describe("command line", () => {
     }
   });
 
-  it("an unknown command and an unknown option exit 2 and name the hint", async () => {
+  it("an unknown command or option exits 2 with a hint", async () => {
     for (const words of [["no-such-command"], ["--no-such-option"]]) {
       const ended = await run(LAUNCHER, words);
       assert.deepEqual([ended.code, ended.stdout], [ExitCode.usage, ""]);
@@ -112,11 +112,11 @@ describe("command line", () => {
     assert.equal(exitCodeOf(new TypeError("x")), ExitCode.failed);
   });
 
-  it("a defect keeps its stack so that it can be reported", () => {
+  it("an unexpected error keeps its stack so that it can be reported", () => {
     assert.match(renderError(new TypeError("oops")), /TypeError: oops\n {4}at .*\nhint: This is a defect/s);
   });
 
-  it("a table is aligned and has no trailing blanks", () => {
+  it("a table has aligned columns and no trailing blanks", () => {
     const table = renderTable(
       ["NAME", "STATE"],
       [

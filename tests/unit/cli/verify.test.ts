@@ -48,8 +48,8 @@ function steady(text: string): string {
     .replaceAll(/sha256:[0-9a-f]{64}/g, "sha256:<digest>");
 }
 
-describe("verify", () => {
-  it("a verified record is told on one screen, with exit code 0 [OFF-3]", async (t) => {
+describe("drawbridge verify", () => {
+  it("a verified record fits on one screen and gives exit code 0 [OFF-3]", async (t) => {
     const entry = { subject: "!old:a.test", reason: "no_power", waived_by: null, waiver: null };
     const folder = await folderOf(t, {
       stage: (predicate) =>
@@ -67,7 +67,7 @@ describe("verify", () => {
     assertGolden("records/verified.txt", steady(stdout));
   });
 
-  it("a record that does not verify is told with every reason and its hint, with exit code 1 [OFF-3]", async (t) => {
+  it("a record that does not verify is reported with every reason and its hint, and gives exit code 1 [OFF-3]", async (t) => {
     const folder = await folderOf(t, {
       completion: (predicate) => ({ ...predicate, attestations: [], completed_at: minute(2) }),
       file: (file) => ({ ...file, evidence: file.evidence.slice(4) }),
@@ -81,7 +81,7 @@ describe("verify", () => {
     );
   });
 
-  it("--json says everything that was found [OFF-3]", async (t) => {
+  it("--json prints everything that was found [OFF-3]", async (t) => {
     const { code, stdout } = await verify(await folderOf(t), "--json");
     const report = JSON.parse(stdout);
     assert.equal(code, 0);
@@ -107,7 +107,7 @@ describe("verify", () => {
     assert.deepEqual(Object.keys(problem), ["reason", "where", "detail", "sentence", "hint"]);
   });
 
-  it("a trust file or a record that cannot be used is exit code 2 and names the hint", async (t) => {
+  it("a trust file or a record that cannot be used gives exit code 2 and a hint", async (t) => {
     const folder = await folderOf(t);
     const trusts = [
       "version: 2\nparties: []\n",
@@ -126,7 +126,7 @@ describe("verify", () => {
     assert.equal(absent.code, 2);
   });
 
-  it("a file that is no record cannot steer the terminal", async (t) => {
+  it("a file that is no record cannot send control sequences to the terminal", async (t) => {
     const folder = await folderOf(t);
     for (const content of [
       '{"schema":"svc.federation.offboarding_record.v1","completion":{"\\u001b[2J":1},"stages":[],"evidence":[{"digest":"\\u001b]0;x"}]}',
@@ -139,7 +139,7 @@ describe("verify", () => {
     }
   });
 
-  it("records keygen makes a key that only this user can read, and overwrites none", async (t) => {
+  it("records keygen makes a key that only this user can read, and overwrites no file", async (t) => {
     const folder = join(temporaryFolder(t), "keys");
     const keygen = (...args: string[]) => runCli(["records", "keygen", "--out", folder, ...args]);
     const made = await keygen("--json");
@@ -165,7 +165,7 @@ describe("verify", () => {
     assert.equal(existsSync(join(other, "records-key.pem")), false);
   });
 
-  it("a record that is not there yet is told with what makes it [OFF-3]", async (t) => {
+  it("a missing record file is reported with what creates one [OFF-3]", async (t) => {
     const folder = temporaryFolder(t);
     const ended = await verify(folder);
     assert.deepEqual([ended.code, ended.stdout], [2, ""]);

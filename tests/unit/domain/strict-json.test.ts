@@ -22,8 +22,8 @@ function reasonOf(input: string | Uint8Array): JsonFaultReason | undefined {
   }
 }
 
-describe("strict json", () => {
-  it("what JSON.stringify writes is read as JSON.parse reads it", () => {
+describe("parseStrictJson", () => {
+  it("the output of JSON.stringify is read as JSON.parse reads it", () => {
     fc.assert(
       fc.property(fc.jsonValue({ noUnicodeString: false }), fc.constantFrom(0, 2), (value, indent) => {
         const text = JSON.stringify(value, undefined, indent);
@@ -107,16 +107,16 @@ describe("strict json", () => {
     });
   }
 
-  it("the same name at different levels is no duplicate", () => {
+  it("the same name at different levels is accepted", () => {
     assert.equal(reasonOf('{"a":{"a":[{"a":1},{"a":2}]}}'), undefined);
   });
 
-  it("the deepest and the largest allowed are read", () => {
+  it("the deepest and the largest allowed texts are read", () => {
     assert.equal(reasonOf("[".repeat(JSON_DEPTH_MAX) + "]".repeat(JSON_DEPTH_MAX)), undefined);
     assert.equal(reasonOf(`"${"a".repeat(256 * 1024 - 2)}"`), undefined);
   });
 
-  it("numbers are rounded to doubles, as the protocol's own number type is one", () => {
+  it("numbers are rounded to doubles", () => {
     const [large, tiny, zero] = parseStrictJson(
       Buffer.from("[9007199254740993, 1e-400, -0]"),
       BYTES_MAX,

@@ -17,8 +17,8 @@ function load(folder: string, value: object): GatewayConfig {
   return parseGatewayConfig(stringify(value), `${folder}/gateway.yaml`);
 }
 
-describe("config", () => {
-  it("whom the gateway admits does not stand in its own file", () => {
+describe("the gateway's configuration", () => {
+  it("gateway.yaml refuses agents and clients", () => {
     for (const key of ["agents", "quotas"]) {
       assert.throws(() => load("/srv", config({ [key]: {} })), /gateway\.yaml:\d+: (agents|quotas): /);
     }
@@ -34,7 +34,7 @@ describe("config", () => {
     assert.equal(loaded.envoy.binary, "/srv/gw/bin/envoy");
   });
 
-  it("an Envoy given by name is looked for in PATH", () => {
+  it("an Envoy without a slash is searched in PATH", () => {
     assert.equal(load("/srv", config({ envoy: { binary: "envoy" } })).envoy.binary, "envoy");
   });
 });

@@ -8,8 +8,8 @@ const withLifespan = (accessTokenLifespan: string) =>
     ...{ signingKeys: { file: "keys.json" }, accessTokenLifespan },
   });
 
-describe("config", () => {
-  it("no token may live longer than evidence and records say that one lives at most [PLN-5]", () => {
+describe("the issuer's configuration", () => {
+  it("a token life above the longest one that evidence states is refused [PLN-5]", () => {
     assert.equal(withLifespan("300s").success, true);
     assert.deepEqual(
       withLifespan("301s").error?.issues.map(({ path, message }) => [path.join("."), message]),

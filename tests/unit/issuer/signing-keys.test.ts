@@ -4,8 +4,8 @@ import { calculateJwkThumbprint } from "jose";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { generateSigningKeys, parseSigningKeys } from "../../../src/issuer/signing-keys.ts";
 
-describe("signing keys", () => {
-  it("a generated set reads back, and its key ID is the RFC 7638 thumbprint", async () => {
+describe("the issuer's signing keys", () => {
+  it("a generated set can be read, and its key ID is the RFC 7638 thumbprint", async () => {
     const set = await generateSigningKeys();
     assert.deepEqual(parseSigningKeys(JSON.stringify(set)), set);
     const [key] = set.keys;
@@ -13,7 +13,7 @@ describe("signing keys", () => {
     assert.equal(key.kid, await calculateJwkThumbprint(key));
   });
 
-  it("what is no set of private ES256 keys is refused, and nothing of it is repeated", async () => {
+  it("anything but a set of private ES256 keys is refused, and the error quotes nothing of it", async () => {
     const { keys } = await generateSigningKeys();
     const [key] = keys;
     assert.ok(key);

@@ -2,12 +2,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { CompletionPredicate } from "../../../src/records/format/predicates.ts";
-import { fileText, type RecordFile } from "../../../src/records/format/record-file.ts";
-import type { Trust } from "../../../src/records/format/trust.ts";
-import { REASONS, type ReasonCode } from "../../../src/records/verify/reasons.ts";
-import { verifyRecord } from "../../../src/records/verify/verify-record.ts";
-import { party, RUN, removalOf } from "../../support/removal.ts";
+import type { CompletionPredicate } from "../../../../src/records/format/predicates.ts";
+import { fileText, type RecordFile } from "../../../../src/records/format/record-file.ts";
+import type { Trust } from "../../../../src/records/format/trust.ts";
+import { REASONS, type ReasonCode } from "../../../../src/records/verify/reasons.ts";
+import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
+import { party, RUN, removalOf } from "../../../support/removal.ts";
 
 const A = party("a.test");
 const B = party("b.test");
@@ -34,14 +34,14 @@ function assertRefused(bytes: Uint8Array, what: string): void {
 
 const asFile = (file: unknown) => Buffer.from(fileText(file), "utf8");
 
-describe("mutations", () => {
-  it("the record that is changed here verifies", () => {
+describe("verifying forged records", () => {
+  it("the record from which the forgeries are made verifies", () => {
     assert.deepEqual(verifyRecord(here.bytes, trust).problems, []);
     assert.deepEqual(verifyRecord(older.bytes, older.trust).problems, []);
     assert.deepEqual(verifyRecord(withC.bytes, { parties: trust.parties }).problems, []);
   });
 
-  it("no byte of a record can be changed, added or taken away [OFF-3]", () => {
+  it("a record does not verify when a byte is changed, added or removed [OFF-3]", () => {
     const at = fc.nat(here.bytes.length - 1);
     const parameters = { numRuns: 250, endOnFailure: true };
     fc.assert(
@@ -74,7 +74,7 @@ describe("mutations", () => {
     );
   });
 
-  it("no envelope can be left out, doubled, moved or taken from another removal [OFF-3]", () => {
+  it("a record does not verify when a DSSE envelope is missing, repeated, moved or from another removal [OFF-3]", () => {
     const { file } = here;
     for (const [index, envelope] of file.stages.entries()) {
       const change = (stages: RecordFile["stages"], what: string) =>
@@ -101,7 +101,7 @@ describe("mutations", () => {
     }
   });
 
-  it("no signature can be left out, doubled, moved or exchanged [OFF-3]", () => {
+  it("a record does not verify when a signature is missing, repeated, moved or exchanged [OFF-3]", () => {
     const { file } = here;
     const envelopes = [file.completion, ...file.stages];
     const put = (index: number, envelope: unknown) =>
@@ -143,7 +143,7 @@ describe("mutations", () => {
     }
   });
 
-  it("no item of evidence can be left out, doubled, moved, added or changed [OFF-3]", () => {
+  it("a record does not verify when an item of evidence is missing, repeated, moved, added or changed [OFF-3]", () => {
     const { file } = here;
     for (const [index, item] of file.evidence.entries()) {
       const change = (evidence: unknown, what: string) =>
@@ -182,7 +182,7 @@ describe("mutations", () => {
     }
   });
 
-  it("each way to forge a record is told by a reason of its own, and no two alike [OFF-3]", async () => {
+  it("each kind of forgery is reported with a reason of its own [OFF-3]", async () => {
     const { file } = here;
     const [first, ...rest] = file.stages;
     assert.ok(first !== undefined);
@@ -245,7 +245,7 @@ describe("mutations", () => {
     assert.equal(answers.size, ways.length, "no two ways are answered alike");
   });
 
-  it("more than a thousand changes were tried [OFF-3]", () => {
+  it("the tests above try more than a thousand changes [OFF-3]", () => {
     assert.ok(refused > 1_500, String(refused));
   });
 });

@@ -2,29 +2,29 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { EvidenceItem } from "../../../src/records/format/evidence-item.ts";
-import { fileText } from "../../../src/records/format/record-file.ts";
-import { STAGE_NAMES, type StageName, statementOrder } from "../../../src/records/format/stages.ts";
-import { statementDigest } from "../../../src/records/format/statement.ts";
-import { assembleRecord } from "../../../src/records/sign/assemble-record.ts";
-import { countersign } from "../../../src/records/sign/countersign.ts";
-import { exportExchange, importExchange } from "../../../src/records/sign/exchange.ts";
+import type { EvidenceItem } from "../../../../src/records/format/evidence-item.ts";
+import { fileText } from "../../../../src/records/format/record-file.ts";
+import { STAGE_NAMES, type StageName, statementOrder } from "../../../../src/records/format/stages.ts";
+import { statementDigest } from "../../../../src/records/format/statement.ts";
+import { assembleRecord } from "../../../../src/records/sign/assemble-record.ts";
+import { countersign } from "../../../../src/records/sign/countersign.ts";
+import { exportExchange, importExchange } from "../../../../src/records/sign/exchange.ts";
 import {
   byDigest,
   type HeldStatements,
   type OwnRemoval,
   stagesIn,
-} from "../../../src/records/sign/held-statements.ts";
+} from "../../../../src/records/sign/held-statements.ts";
 import {
   completionStatement,
   nothingApplies,
   stageStatement,
-} from "../../../src/records/sign/make-statements.ts";
-import { RecordRefused } from "../../../src/records/sign/record-refused.ts";
-import { addSignature, signStatement } from "../../../src/records/sign/signer.ts";
-import type { ReasonCode } from "../../../src/records/verify/reasons.ts";
-import { placeOf } from "../../../src/records/verify/stage.ts";
-import { verifyRecord } from "../../../src/records/verify/verify-record.ts";
+} from "../../../../src/records/sign/make-statements.ts";
+import { RecordRefused } from "../../../../src/records/sign/record-refused.ts";
+import { addSignature, signStatement } from "../../../../src/records/sign/signer.ts";
+import type { ReasonCode } from "../../../../src/records/verify/reasons.ts";
+import { placeOf } from "../../../../src/records/verify/stage.ts";
+import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
 import {
   completionInput,
   itemsOf,
@@ -33,7 +33,7 @@ import {
   party,
   RUN,
   stageInput,
-} from "../../support/removal.ts";
+} from "../../../support/removal.ts";
 
 const A = party("a.test");
 const B = party("b.test");
@@ -136,8 +136,8 @@ async function refusedWith(action: () => unknown, ...reasons: ReasonCode[]): Pro
   );
 }
 
-describe("passing on", () => {
-  it("two organisations that share nothing but files end with one verified record [OFF-2] [OFF-3]", async () => {
+describe("exchanging statements", () => {
+  it("two organisations that exchange files end with one verified record [OFF-2] [OFF-3]", async () => {
     const { a, b } = await walked();
     assert.equal(a.envelopes.length, 12);
     const stated = await signStatement(complete(a), A.signer);
@@ -150,7 +150,7 @@ describe("passing on", () => {
     assert.deepEqual(verifyRecord(bytes(text), { parties: PARTIES }).problems, []);
   });
 
-  it("taking in a file again changes nothing [OFF-2]", async () => {
+  it("importing a file again changes nothing [OFF-2]", async () => {
     const first = await state(A, NOTHING, "a2a_stop");
     const file = exportExchange(seenBy(A), first.held.envelopes, first.held.evidence);
     const once = importExchange(bytes(file), seenBy(B), NOTHING);
@@ -164,7 +164,7 @@ describe("passing on", () => {
     assert.equal(await countersign(envelope, seenBy(A), first.held, A.signer), envelope);
   });
 
-  it("a file is refused whole when anything in it is not the other's own [OFF-2]", async () => {
+  it("a whole file is refused when anything in it is not the other organisation's [OFF-2]", async () => {
     const { held } = await state(A, NOTHING, "a2a_stop");
     const file = { schema: "svc.federation.offboarding_exchange.v1", run: RUN, from: "a.test", ...held };
     const offer = (changes: object) => () =>
@@ -199,7 +199,7 @@ describe("passing on", () => {
     await refusedWith(offer({ envelopes: [byC] }), "unknown_key");
   });
 
-  it("a second statement about the same is refused, and the first one stays [OFF-2]", async () => {
+  it("a second statement about the same stage is refused, and the first one stays [OFF-2]", async () => {
     const { held } = await state(A, NOTHING, "a2a_stop");
     const taken = importExchange(
       bytes(exportExchange(seenBy(A), held.envelopes, held.evidence)),
@@ -213,7 +213,7 @@ describe("passing on", () => {
     await refusedWith(() => importExchange(bytes(file), seenBy(B), taken), "statement_conflicts");
   });
 
-  it("nothing is countersigned before it was found to be signed, of this run, and to hold [OFF-2]", async () => {
+  it("a statement is countersigned only when it is signed, of this run, and holds [OFF-2]", async () => {
     const first = await state(A, NOTHING, "a2a_stop");
     const second = await state(A, first.held, "a2a_discovery");
     const sign = (envelope = first.envelope, held: HeldStatements = first.held, removal = seenBy(B)) =>
@@ -251,7 +251,7 @@ describe("passing on", () => {
     assert.equal(importExchange(bytes(returned), seenBy(B), NOTHING).added.statements, 1);
   });
 
-  it("a completion is countersigned only when everything that it binds is held [OFF-2]", async () => {
+  it("a completion is countersigned only when everything that it binds is present [OFF-2]", async () => {
     const { a, b } = await walked();
     const completion = await signStatement(complete(a), A.signer);
     const sign = (held: HeldStatements, removal = seenBy(B)) =>
@@ -289,7 +289,7 @@ describe("passing on", () => {
     );
   });
 
-  it("a stage that an organisation has nothing in is stated as that, except where it must close something", async () => {
+  it("a stage may state that nothing applies, except where the organisation must close something", async () => {
     const items = [...itemsOf("b.test", "a.test", "a2a_stop").values()].flat();
     const slot = { organisation: "b.test", stage: "a2a_stop" } as const;
     const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, new Map());
@@ -312,7 +312,7 @@ describe("passing on", () => {
     );
   });
 
-  it("a stage is stated and countersigned only after the one before it, of the same run, and not earlier [OFF-2]", async () => {
+  it("a stage is stated and countersigned only after the stage before it of the same run [OFF-2]", async () => {
     const items = itemsOf("a.test", "b.test", "room");
     const slot = { organisation: "a.test", stage: "room" } as const;
     const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, items);
@@ -339,7 +339,7 @@ describe("passing on", () => {
     await refusedWith(() => countersign(envelope, seenBy(B), held, B.signer), "times_out_of_order");
   });
 
-  it("nothing is passed on that this organisation has not signed [OFF-2]", async () => {
+  it("a statement is exported only when this organisation has signed it [OFF-2]", async () => {
     const { envelope, held } = await state(A, NOTHING, "a2a_stop");
     await refusedWith(() => exportExchange(seenBy(B), [envelope], held.evidence), "signature_missing");
     await refusedWith(
@@ -348,7 +348,7 @@ describe("passing on", () => {
     );
   });
 
-  it("a completion that lacks a part is not stated, nor a record assembled that would not verify [OFF-3]", async () => {
+  it("a completion that lacks a part is not stated, and a record that would not verify is not assembled [OFF-3]", async () => {
     const { a } = await walked();
     const input = completionInput(RUN, A, B, []);
     const evidence = byDigest(a.evidence);

@@ -1,13 +1,33 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts";
 import { NO_STATS } from "../../../src/gateway/envoy-admin.ts";
-import { applyLive, placeAll } from "../../../src/gateway/envoy-files.ts";
+import { applyLive, placeAll, placeFile } from "../../../src/gateway/envoy-files.ts";
 import { LIVE_FILES, type LiveFile, render } from "../../../src/gateway/render/render.ts";
 import { testIntent } from "../../support/gateway-files.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
+
+describe("placeFile", () => {
+  it("a file is replaced by a rename, and no other file is left in its folder", (t) => {
+    const folder = temporaryFolder(t);
+    assert.equal(placeFile(folder, "live/rds.json", "one"), true);
+    const before = statSync(`${folder}/live/rds.json`).ino;
+    assert.equal(placeFile(folder, "live/rds.json", "two"), true);
+    assert.notEqual(statSync(`${folder}/live/rds.json`).ino, before);
+    assert.equal(readFileSync(`${folder}/live/rds.json`, "utf8"), "two");
+    assert.deepEqual(readdirSync(`${folder}/live`), ["rds.json"]);
+  });
+
+  it("a file with the same content is not written", (t) => {
+    const folder = temporaryFolder(t);
+    placeFile(folder, "live/lds.json", "one");
+    const before = statSync(`${folder}/live/lds.json`).ino;
+    assert.equal(placeFile(folder, "live/lds.json", "one"), false);
+    assert.equal(statSync(`${folder}/live/lds.json`).ino, before);
+  });
+});
 
 function rendered(folder: string, agents: readonly string[]) {
   const config = GatewayConfigFile.parse({
@@ -33,7 +53,7 @@ function rendered(folder: string, agents: readonly string[]) {
   return render(resolvePaths(config, folder), intent, folder);
 }
 
-describe("apply", () => {
+describe("applyLive", () => {
   for (const [what, from, to] of [
     ["an agent comes", ["a"], ["a", "b"]],
     ["an agent goes", ["a", "b"], ["a"]],

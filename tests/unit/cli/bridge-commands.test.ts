@@ -15,8 +15,8 @@ function init(t: TestContext, ...more: string[]) {
   return { directory, ended: drawbridge("bridge", "init", "--directory", directory, ...words) };
 }
 
-describe("bridge folder", () => {
-  it("bridge init writes a folder that bridge registration takes, all of it private", async (t) => {
+describe("drawbridge bridge init and registration", () => {
+  it("bridge init writes a private folder from which bridge registration works", async (t) => {
     const { directory, ended } = init(t, "--listen-port", "4000", "--database-env", "DATABASE_URL");
     const { code, stdout, stderr } = await ended;
     assert.equal(code, ExitCode.ok, stderr);
@@ -34,7 +34,7 @@ describe("bridge folder", () => {
     assert.doesNotMatch(stdout + stderr + rendered.stderr, new RegExp(registration.as_token));
   });
 
-  it("bridge init touches nothing that is there, and refuses what cannot be right", async (t) => {
+  it("bridge init keeps existing files and refuses invalid options", async (t) => {
     const { directory, ended } = init(t);
     await ended;
     const before = readFileSync(join(directory, "secrets/as-token"), "utf8");
@@ -56,7 +56,7 @@ describe("bridge folder", () => {
     }
   });
 
-  it("bridge registration does not overwrite other tokens unless it is forced to", async (t) => {
+  it("bridge registration keeps a file with other tokens unless --force is given", async (t) => {
     const { directory, ended } = init(t);
     await ended;
     const words = ["bridge", "registration", "--config", join(directory, "bridge.yaml")];

@@ -6,13 +6,16 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import fc from "fast-check";
 import { z } from "zod";
-import { type DsseEnvelope, preAuthenticationEncoding } from "../../../src/records/format/dsse-envelope.ts";
-import { inOneForm, isInOneForm, keyIdOf, readPublicKey } from "../../../src/records/format/ecdsa-p256.ts";
-import { STATEMENT_TYPE, type Statement, statementOf } from "../../../src/records/format/statement.ts";
-import type { TrustedParty } from "../../../src/records/format/trust.ts";
-import { addSignature, fileSigner, type Signer, signStatement } from "../../../src/records/sign/signer.ts";
-import { verifyDsseEnvelope } from "../../../src/records/verify/verify-dsse-envelope.ts";
-import { temporaryFolder } from "../../support/temporary.ts";
+import {
+  type DsseEnvelope,
+  preAuthenticationEncoding,
+} from "../../../../src/records/format/dsse-envelope.ts";
+import { inOneForm, isInOneForm, keyIdOf, readPublicKey } from "../../../../src/records/format/ecdsa-p256.ts";
+import { STATEMENT_TYPE, type Statement, statementOf } from "../../../../src/records/format/statement.ts";
+import type { TrustedParty } from "../../../../src/records/format/trust.ts";
+import { addSignature, fileSigner, type Signer, signStatement } from "../../../../src/records/sign/signer.ts";
+import { verifyDsseEnvelope } from "../../../../src/records/verify/verify-dsse-envelope.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
 
 const Predicate = z.strictObject({ stage: z.string(), step: z.int() });
 const Schema = statementOf("https://example.org/stage/v1", Predicate);
@@ -69,8 +72,8 @@ function otherHalf(base64: string): string {
   return Buffer.concat([Buffer.from([0x30, body.length]), body]).toString("base64");
 }
 
-describe("envelope", () => {
-  it("of the two signatures that verify, only one is taken, and signers' are turned into it", async (t) => {
+describe("verifyDsseEnvelope", () => {
+  it("one of the two forms of a signature is accepted, and signers' output is converted to it", async (t) => {
     const a = party(t, "org-a.test");
     for (let round = 0; round < 64; round++) {
       const { signatures } = await signStatement(STATEMENT, a.signer);
@@ -82,7 +85,7 @@ describe("envelope", () => {
     }
   });
 
-  it("what is no strict DER signature has no form at all", () => {
+  it("bytes that are no strict DER signature are not converted", () => {
     const values = [
       "",
       "3000",
@@ -101,7 +104,7 @@ describe("envelope", () => {
     );
   });
 
-  it("an envelope that both organisations signed verifies, and says who signed what", async (t) => {
+  it("a DSSE envelope that both organisations signed verifies and names the signers", async (t) => {
     const { a, b, envelope, verifyAs } = await both(t);
     const signers = [
       { organisation: "org-a.test", keyId: a.signer.keyId },
@@ -110,7 +113,7 @@ describe("envelope", () => {
     assert.deepEqual(verifyAs(envelope), { valid: true, statement: STATEMENT, signers });
   });
 
-  it("the pre-authentication encoding is that of the DSSE protocol's example", () => {
+  it("the pre-authentication encoding equals the DSSE protocol's example", () => {
     const encoded = preAuthenticationEncoding("http://example.com/HelloWorld", Buffer.from("hello world"));
     assert.equal(encoded.toString(), "DSSEv1 29 http://example.com/HelloWorld 11 hello world");
   });
@@ -120,7 +123,7 @@ describe("envelope", () => {
     assert.equal(await addSignature(envelope, a.signer), envelope);
   });
 
-  it("each way to be forged or incomplete has a reason of its own", async (t) => {
+  it("each kind of forgery or omission has a reason of its own", async (t) => {
     const { a, b, envelope, verifyAs } = await both(t);
     const stranger = party(t, "org-c.test");
     const [first, second] = envelope.signatures;
@@ -177,7 +180,7 @@ describe("envelope", () => {
     assert.deepEqual(reasonsOf(result), ["unknown_key"]);
   });
 
-  it("no change of a single byte of an envelope verifies", async (t) => {
+  it("a DSSE envelope does not verify when a single byte is changed", async (t) => {
     const { envelope, verifyAs } = await both(t);
     const bytes = bytesOf(envelope);
     assert.equal(verifyAs(envelope).valid, true);
@@ -197,7 +200,7 @@ describe("envelope", () => {
     );
   });
 
-  it("one key in another encoding is not a second key [OFF-3]", () => {
+  it("one key in another encoding does not count as a second key [OFF-3]", () => {
     const { publicKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
     const der = publicKey.export({ type: "spki", format: "der" });
     const [x, y] = [der.subarray(-64, -32), der.subarray(-32)];
@@ -218,7 +221,7 @@ describe("envelope", () => {
     }
   });
 
-  it("an envelope of many megabytes is judged like a small one", async (t) => {
+  it("a DSSE envelope of many megabytes is verified like a small one", async (t) => {
     const { envelope, verifyAs } = await both(t);
     const payload = Buffer.alloc(24 * 1024 * 1024, 7).toString("base64");
     assert.deepEqual(reasonsOf(verifyAs({ ...envelope, payload })), [
@@ -228,7 +231,7 @@ describe("envelope", () => {
     assert.deepEqual(reasonsOf(verifyAs({ ...envelope, payload: `${payload}=` })), ["not_an_envelope"]);
   });
 
-  it("a private key, another curve and nonsense are no public keys of signers", () => {
+  it("a private key, another curve and nonsense are refused as public keys", () => {
     const ec = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
     const other = generateKeyPairSync("ec", { namedCurve: "secp384r1" });
     assert.equal(

@@ -13,8 +13,8 @@ import { temporaryFolder } from "../../support/temporary.ts";
 
 const modeOf = (file: string) => statSync(file).mode & 0o777;
 
-describe("private file", () => {
-  it("a private file is readable by its user alone, also in the place of one that was open to all", (t) => {
+describe("writing files", () => {
+  it("a private file is readable by its user alone, even when it replaces one that was readable by all", (t) => {
     const directory = temporaryFolder(t);
     const file = join(directory, "deep", "secret");
     createPrivateFile(file, "one");
@@ -26,7 +26,7 @@ describe("private file", () => {
     assert.deepEqual(readdirSync(join(directory, "deep")), ["secret"], "nothing is left beside it");
   });
 
-  it("what a killed process of the same ID has left behind does not stand in the way of a private file", (t) => {
+  it("a private file is written although a killed process of the same ID has left a staging copy", (t) => {
     const directory = temporaryFolder(t);
     const file = join(directory, "secret");
     writeFileSync(`${file}.${process.pid}.new`, "half", { mode: 0o644 });
@@ -36,7 +36,7 @@ describe("private file", () => {
     assert.deepEqual(readdirSync(directory), ["secret"]);
   });
 
-  it("what killed processes have left in a folder goes with the first write there, and nothing else does", (t) => {
+  it("the first write in a folder removes staging copies of killed processes, and nothing else", (t) => {
     const directory = temporaryFolder(t);
     const file = join(directory, "state.json");
     writeFileSync(join(directory, "run.json"), "whole");
@@ -55,7 +55,7 @@ describe("private file", () => {
     assert.deepEqual(readdirSync(directory).sort(), [...left, "state.json.78.new"].sort());
   });
 
-  it("creating never touches a file that is there, and a folder in the way is named", (t) => {
+  it("creating keeps an existing file, and names a folder that is in the way", (t) => {
     const directory = temporaryFolder(t);
     const file = join(directory, "secret");
     writeFileSync(file, "kept");

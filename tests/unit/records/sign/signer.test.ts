@@ -4,11 +4,11 @@ import { generateKeyPairSync, verify } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { isInOneForm, readPublicKey } from "../../../src/records/format/ecdsa-p256.ts";
-import { STATEMENT_TYPE } from "../../../src/records/format/statement.ts";
-import { createKeyPair } from "../../../src/records/sign/key-pair.ts";
-import { commandSigner, fileSigner, signStatement } from "../../../src/records/sign/signer.ts";
-import { temporaryFolder } from "../../support/temporary.ts";
+import { isInOneForm, readPublicKey } from "../../../../src/records/format/ecdsa-p256.ts";
+import { STATEMENT_TYPE } from "../../../../src/records/format/statement.ts";
+import { createKeyPair } from "../../../../src/records/sign/key-pair.ts";
+import { commandSigner, fileSigner, signStatement } from "../../../../src/records/sign/signer.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
 
 const DATA = Buffer.from("what is signed");
 const STATEMENT = {
@@ -43,7 +43,7 @@ function program(t: TestContext, body: string, timeoutMs?: number) {
 }
 
 describe("signer", () => {
-  it("a key in a PKCS #8 file signs, and is never kept in memory between two signatures [OFF-2]", async (t) => {
+  it("a PKCS #8 key file is read again for each signature [OFF-2]", async (t) => {
     const folder = temporaryFolder(t);
     const { privateKeyFile, key } = keyIn(folder);
     const signer = fileSigner(privateKeyFile);
@@ -54,7 +54,7 @@ describe("signer", () => {
     await assert.rejects(signer.sign(DATA), { code: "secret_unavailable" });
   });
 
-  it("what is no P-256 key in a file is refused without a word of what it holds", async (t) => {
+  it("a file without a P-256 key is refused, and the error quotes nothing of it", async (t) => {
     const file = join(temporaryFolder(t), "key.pem");
     const pem = (curve: string) =>
       generateKeyPairSync("ec", { namedCurve: curve }).privateKey.export({ type: "pkcs8", format: "pem" });
@@ -74,7 +74,7 @@ describe("signer", () => {
     }
   });
 
-  it("a program signs with what is on its standard input, in DER or with r and s as they are [OFF-2]", async (t) => {
+  it("an external program signs its standard input, and may answer in DER or with r and s in 32 bytes each [OFF-2]", async (t) => {
     for (const encoding of ["der", "ieee-p1363"]) {
       const { key, signer } = program(t, `writeSync(1, signed(${JSON.stringify(encoding)}))`);
       for (let round = 0; round < 4; round++) {
@@ -87,7 +87,7 @@ describe("signer", () => {
     }
   });
 
-  it("a signer's arguments reach it as they are, by no shell", async (t) => {
+  it("an external program receives its arguments unchanged, without a shell", async (t) => {
     const { folder, signer } = program(
       t,
       "writeFileSync(process.argv[2] + '.args', process.argv[3]); writeSync(1, signed('der'))",
@@ -128,13 +128,13 @@ describe("signer", () => {
     });
   }
 
-  it("a signer that is not there is refused", async (t) => {
+  it("a missing external program is refused", async (t) => {
     const { key } = keyIn(temporaryFolder(t));
     await assert.rejects(commandSigner(["/nonexistent/signer"], key).sign(DATA), { code: "program_failed" });
     await assert.rejects(commandSigner([""], key).sign(DATA), { code: "program_failed" });
   });
 
-  it("a signer that never ends is killed, even when what it started holds its output open", async (t) => {
+  it("an external program that does not end is killed, even when a child of it holds its output open", async (t) => {
     const mute = program(t, "setInterval(() => undefined, 1000)", 400);
     await assert.rejects(mute.signer().sign(DATA), /has not ended within 400 ms/);
     const child = "const child = spawn('sleep', ['3'], { stdio: ['ignore', 1, 'ignore'] });";
@@ -142,7 +142,7 @@ describe("signer", () => {
     await assert.rejects(leaving.signer().sign(DATA), /has not ended within 700 ms/);
   });
 
-  it("a signer that another key signs for is refused", async (t) => {
+  it("a signature by another key than the public one is refused", async (t) => {
     const { folder } = program(t, "writeSync(1, signed('der'))");
     const stranger = keyIn(join(folder, "stranger"));
     const signer = commandSigner([process.execPath, join(folder, "signer.mjs")], stranger.key);

@@ -24,8 +24,8 @@ function read(text: string): PolicyFile | undefined {
   }
 }
 
-describe("border policies", () => {
-  describe("policies that both languages read", () => {
+describe("border policy", () => {
+  describe("read by renderer and module", () => {
     for (const { name, text, digest } of fixture.valid) {
       it(`the renderer's digest is the module's: ${name} [PLN-3]`, () => {
         const policy = read(text);
@@ -40,7 +40,7 @@ describe("border policies", () => {
       });
     }
 
-    it("policies that mean the same have one digest, others have another [PLN-3]", () => {
+    it("policies with one meaning have one digest, and others have another [PLN-3]", () => {
       const digests = new Map(fixture.valid.map(({ name, digest }) => [name, digest]));
       const same = [...digests].filter(
         ([name]) => name.startsWith("the same") || name.startsWith("white space"),

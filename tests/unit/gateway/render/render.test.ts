@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { JsonObject } from "../../../src/domain/json.ts";
-import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts";
-import { bothClusters } from "../../../src/gateway/envoy-files.ts";
-import { renderQuotaFile } from "../../../src/gateway/render/limiter.ts";
-import { render } from "../../../src/gateway/render/render.ts";
-import { type AdmissionInput, testIntent } from "../../support/gateway-files.ts";
-import { assertGolden } from "../../support/golden.ts";
+import type { JsonObject } from "../../../../src/domain/json.ts";
+import { GatewayConfigFile, resolvePaths } from "../../../../src/gateway/config.ts";
+import { bothClusters } from "../../../../src/gateway/envoy-files.ts";
+import { renderQuotaFile } from "../../../../src/gateway/render/limiter.ts";
+import { render } from "../../../../src/gateway/render/render.ts";
+import { type AdmissionInput, testIntent } from "../../../support/gateway-files.ts";
+import { assertGolden } from "../../../support/golden.ts";
 
 const DIRECTORY = "/var/lib/drawbridge/envoy";
 
@@ -81,7 +81,7 @@ function live(files: Readonly<Record<string, string>>, name: string): JsonObject
 
 const SHARED = { ...MINIMAL, limiter: { mode: "shared", address: "127.0.0.1:4581" } };
 
-describe("render", () => {
+describe("rendering Envoy's files", () => {
   for (const [name, config] of [
     ["minimal", MINIMAL],
     ["full", FULL],
@@ -104,7 +104,7 @@ describe("render", () => {
     assert.deepEqual(after.versions, before.versions);
   });
 
-  it("both limiters stand after the check of the caller, and the shared one fails closed [PLN-5]", () => {
+  it("both limiters follow the check of the caller, and the shared one fails closed [PLN-5]", () => {
     for (const config of [MINIMAL, SHARED]) {
       const text = rendered(config).files["live/lds.json"] ?? "";
       const names = [
@@ -127,7 +127,7 @@ describe("render", () => {
     assert.deepEqual(rendered(reversed).files, rendered(FULL).files);
   });
 
-  it("who may call, and which routes there are, changes rds.json alone [PLN-5]", () => {
+  it("a change of callers or routes changes rds.json alone [PLN-5]", () => {
     const before = rendered(MINIMAL);
     const after = rendered({
       ...MINIMAL,
@@ -138,7 +138,7 @@ describe("render", () => {
     assert.notEqual(after.versions.rds, before.versions.rds);
   });
 
-  it("a live file carries the digest that is waited for", () => {
+  it("a live file holds the version that is waited for", () => {
     const { files, versions } = rendered(FULL);
     for (const name of ["cds", "lds", "rds"] as const) {
       const file = JSON.parse(files[`live/${name}.json`] ?? "") as { version_info: string };
@@ -182,7 +182,7 @@ describe("render", () => {
     ]);
   });
 
-  it("every protected route waits on a stream's idle time, never on its length", () => {
+  it("every protected route limits a stream's idle time, never its length", () => {
     const routes = (
       live(rendered(FULL).files, "rds")["virtual_hosts"] as unknown as [{ routes: JsonObject[] }]
     )[0].routes;
@@ -194,7 +194,7 @@ describe("render", () => {
     }
   });
 
-  it("while clusters change, old and new stand side by side and the new one of a name wins", () => {
+  it("old and new clusters stand side by side while they change, and of one name the new one", () => {
     const old = [
       { name: "a", port: 1 },
       { name: "b", port: 1 },

@@ -56,7 +56,7 @@ async function folder(t: TestContext) {
   return { path, key, write };
 }
 
-describe("commands", () => {
+describe("drawbridge card", () => {
   it("card verify prints one line a card in order, and fails when one is rejected [AGT-3]", async (t) => {
     const { path } = await folder(t);
     const good = await run(path, "verify", "--jwks", "jwks.json", "good.json", "./minimal.json");
@@ -74,7 +74,7 @@ describe("commands", () => {
     ]);
   });
 
-  it("card verify --json tells key, digest, reason and place", async (t) => {
+  it("card verify --json prints key, digest, reason and place", async (t) => {
     const { path } = await folder(t);
     const { code, out } = await run(
       path,
@@ -97,7 +97,7 @@ describe("commands", () => {
     });
   });
 
-  it("card verify without a usable key says so and verifies nothing", async (t) => {
+  it("card verify fails without a usable key and verifies nothing", async (t) => {
     const { path, write } = await folder(t);
     write("rsa.json", bytesOf({ keys: [{ kty: "RSA", kid: "k1" }] }));
     for (const file of ["rsa.json", "absent.json", "good.json"]) {
@@ -107,7 +107,7 @@ describe("commands", () => {
     }
   });
 
-  it("card keygen, sign, verify and lint work together; the private key is its owner's alone", async (t) => {
+  it("card keygen, sign, verify and lint work together, and the private key is readable by its owner alone", async (t) => {
     const { path } = await folder(t);
     const made = await run(path, "keygen", "--key-id", "agent-1", "-o", "keys");
     assert.deepEqual(made, { code: 0, out: "keys/agent-1.private.jwk\nkeys/agent-1.jwks.json\n", err: "" });
@@ -171,7 +171,7 @@ describe("commands", () => {
     });
   });
 
-  it("card fetch: a stranger's words cannot steer the terminal, and failures have their exit code", async (t) => {
+  it("card fetch quotes the card's texts for the terminal, and failures have their exit code", async (t) => {
     const { path, key } = await folder(t);
     const server = await httpServer(t);
     server.answer = json(bytesOf(signedCard(key, { ...fullCard(), name: "\u001b[2J\u202eevil\u0085" })));

@@ -30,7 +30,7 @@ function problems(agents: AdmissionInput["agents"]): string[] {
   }
 }
 
-describe("intent", () => {
+describe("mergeAccessRules", () => {
   it("each agent has its card, its callers, or both", () => {
     const { cardPath: _, ...uncarded } = agent("b");
     const { agents } = intent({ b: uncarded, a: agent("a") });
@@ -43,7 +43,7 @@ describe("intent", () => {
     );
   });
 
-  it("a card on a path that another agent is invoked by is refused, with both places", () => {
+  it("a card path that is another agent's invocation path is refused, with both places", () => {
     assert.deepEqual(problems({ one: agent("one"), two: agent("two", { cardPath: "/agents/one/rpc" }) }), [
       "invocation.yaml:5: agents.one.invokePath: already used by cards.two.cardPath (publication.yaml:8)",
     ]);
@@ -59,7 +59,7 @@ describe("intent", () => {
     );
   });
 
-  it("what lies below another agent's HTTP+JSON paths is refused, and its own card is not", () => {
+  it("a path below another agent's HTTP+JSON paths is refused, and the agent's own card is not", () => {
     const below = {
       one: agent("one", { httpJson: true }),
       two: agent("two", { invokePath: "/agents/one/rpc/tasks" }),
@@ -115,14 +115,14 @@ describe("intent", () => {
   const B = { perMinute: 6, burst: 2 };
   const WITH_B = { ...QUOTAS, clients: { "org-b-client": B } };
 
-  it("the quota of a client that may call no more is kept, so that nobody's bucket is emptied [PLN-5]", () => {
+  it("the quota of a removed client is kept, so that no bucket is emptied [PLN-5]", () => {
     const current = intent({ one: agent("one") }, WITH_B);
     const next = intent({ one: agent("one", { clients: ["own-client"] }) });
     assert.deepEqual(keepQuotas(current, next).quotas, current.quotas);
     assert.deepEqual([...callersOf(keepQuotas(current, next))], ["own-client"]);
   });
 
-  it("a quota that changes for somebody who may call counts at once, and unused ones go with it", () => {
+  it("a changed quota of an admitted client counts at once, and unused quotas are removed with it", () => {
     const current = intent({ one: agent("one") }, WITH_B);
     const withoutOwn = intent({ one: agent("one") });
     assert.deepEqual(keepQuotas(current, withoutOwn).quotas, withoutOwn.quotas);

@@ -3,13 +3,13 @@ import assert from "node:assert/strict";
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import type { DsseEnvelope } from "../../../src/records/format/dsse-envelope.ts";
-import { byDigest, type OwnRemoval, stagesIn } from "../../../src/records/sign/held-statements.ts";
-import { stageStatement } from "../../../src/records/sign/make-statements.ts";
-import { countersignOnce, type Kept, keptAt, signOnce } from "../../../src/records/sign/sign-once.ts";
-import { signStatement } from "../../../src/records/sign/signer.ts";
-import { itemsOf, type Party, party, RUN, removalOf, stageInput } from "../../support/removal.ts";
-import { temporaryFolder } from "../../support/temporary.ts";
+import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.ts";
+import { byDigest, type OwnRemoval, stagesIn } from "../../../../src/records/sign/held-statements.ts";
+import { stageStatement } from "../../../../src/records/sign/make-statements.ts";
+import { countersignOnce, type Kept, keptAt, signOnce } from "../../../../src/records/sign/sign-once.ts";
+import { signStatement } from "../../../../src/records/sign/signer.ts";
+import { itemsOf, type Party, party, RUN, removalOf, stageInput } from "../../../support/removal.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
 
 const A = party("a.test");
 const B = party("b.test");
@@ -60,8 +60,8 @@ function killable() {
 const refused = (reason: string) => (error: unknown) =>
   error instanceof Error && error.message.includes(reason);
 
-describe("sign once", () => {
-  it("killed at any moment of signing, an organisation states a stage once and hands out one signature [OFF-2]", async () => {
+describe("signOnce and countersignOnce", () => {
+  it("a stage is stated once and one signature is handed out when signing is killed at any moment [OFF-2]", async () => {
     for (const killAt of [1, 2]) {
       for (const isThere of [false, true]) {
         const { make, count } = maker();
@@ -81,7 +81,7 @@ describe("sign once", () => {
     }
   });
 
-  it("a statement is on disk before the signer sees it, and stays when the signer fails [OFF-2]", async (t) => {
+  it("a statement is on disk before the signer receives it, and stays when the signer fails [OFF-2]", async (t) => {
     const file = join(temporaryFolder(t), "a2a_stop.json");
     const { make, count } = maker();
     const broken = {
@@ -101,7 +101,7 @@ describe("sign once", () => {
     assert.deepEqual(await signOnce(keptAt(file), make, seenBy(A), signer), envelope);
   });
 
-  it("killed at any moment of countersigning, one countersignature is handed out [OFF-2]", async () => {
+  it("one countersignature is handed out when countersigning is killed at any moment [OFF-2]", async () => {
     const envelope = await signStatement(maker().make(), A.signer);
     const held = { envelopes: [envelope], evidence: EVIDENCE };
     for (const isThere of [false, true]) {
@@ -121,7 +121,7 @@ describe("sign once", () => {
     }
   });
 
-  it("what is not this organisation's to state is not signed, nor kept [OFF-2]", async () => {
+  it("a statement of another organisation is neither signed nor kept [OFF-2]", async () => {
     const { make } = maker();
     const { written, kept } = killable();
     await assert.rejects(signOnce(kept(0, true), make, seenBy(B), B.signer), refused("states_for_another"));
@@ -143,7 +143,7 @@ describe("sign once", () => {
     assert.equal(stagesIn([signed]).size, 0);
   });
 
-  it("a kept statement that was damaged is told, never replaced by a second one", async (t) => {
+  it("a damaged statement is reported, never replaced by a second one", async (t) => {
     const file = join(temporaryFolder(t), "a2a_stop.json");
     const { make, count } = maker();
     for (const text of ["", "{", "[]", '{"payload":"e30=","payloadType":"x","signatures":[]}']) {

@@ -3,16 +3,16 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, describe, it } from "node:test";
-import { preAuthenticationEncoding } from "../../../src/records/format/dsse-envelope.ts";
-import type { EvidenceItemBody } from "../../../src/records/format/evidence-item.ts";
-import { RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../../../src/records/format/fields.ts";
-import type { CompletionPredicate, StagePredicate } from "../../../src/records/format/predicates.ts";
-import { fileText, type RecordFile } from "../../../src/records/format/record-file.ts";
-import type { StageName } from "../../../src/records/format/stages.ts";
-import type { Trust } from "../../../src/records/format/trust.ts";
-import { addSignature, signStatement } from "../../../src/records/sign/signer.ts";
-import { REASONS, type ReasonCode } from "../../../src/records/verify/reasons.ts";
-import { verifyRecord } from "../../../src/records/verify/verify-record.ts";
+import { preAuthenticationEncoding } from "../../../../src/records/format/dsse-envelope.ts";
+import type { EvidenceItemBody } from "../../../../src/records/format/evidence-item.ts";
+import { RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../../../../src/records/format/fields.ts";
+import type { CompletionPredicate, StagePredicate } from "../../../../src/records/format/predicates.ts";
+import { fileText, type RecordFile } from "../../../../src/records/format/record-file.ts";
+import type { StageName } from "../../../../src/records/format/stages.ts";
+import type { Trust } from "../../../../src/records/format/trust.ts";
+import { addSignature, signStatement } from "../../../../src/records/sign/signer.ts";
+import { REASONS, type ReasonCode } from "../../../../src/records/verify/reasons.ts";
+import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
 import {
   type Changes,
   minute,
@@ -21,8 +21,8 @@ import {
   RUN,
   removalOf,
   resealed,
-} from "../../support/removal.ts";
-import { ROOT } from "../../support/temporary.ts";
+} from "../../../support/removal.ts";
+import { ROOT } from "../../../support/temporary.ts";
 
 const A = party("a.test");
 const B = party("b.test");
@@ -70,8 +70,8 @@ const completion = (change: (predicate: CompletionPredicate) => Partial<Completi
 
 const file = (change: (file: RecordFile) => unknown): Changes => ({ file: change });
 
-describe("reasons", () => {
-  it("a whole record verifies, and says what is proved, attested and missing [OFF-3]", async () => {
+describe("verifyRecord", () => {
+  it("a complete record verifies, with what is proved, attested and missing [OFF-3]", async () => {
     const { bytes, trust } = await removalOf(A, B);
     const report = verifyRecord(bytes, trust);
     assert.deepEqual(report.problems, []);
@@ -112,7 +112,7 @@ describe("reasons", () => {
     assert.deepEqual(verifyRecord(bytes, { ...trust, expect }).missing, []);
   });
 
-  it("what was out of reach may be waived by a signed reason, and is told [OFF-3]", async () => {
+  it("something out of reach may be waived with a signed reason, and is reported [OFF-3]", async () => {
     const entry = { subject: "!old:a.test", reason: "no_power", waived_by: null, waiver: null };
     const waived = { ...entry, waived_by: "security-owner", waiver: "room_is_empty" };
     const { bytes, trust } = await removalOf(A, B, {
@@ -126,7 +126,7 @@ describe("reasons", () => {
     ]);
   });
 
-  it("what does not apply to an organisation is attested, not proved", async () => {
+  it("a condition that does not apply to an organisation is attested, not proved", async () => {
     const { bytes, trust } = await removalOf(A, B, {
       stage: only("b.test", "a2a_stop", ({ exit }) => ({
         revision: null,
@@ -165,7 +165,7 @@ describe("reasons", () => {
     const bytes = Buffer.from(payload, "utf8");
     const payloadType = "application/vnd.in-toto+json";
     const data = preAuthenticationEncoding(payloadType, bytes);
-    const { inOneForm } = await import("../../../src/records/format/ecdsa-p256.ts");
+    const { inOneForm } = await import("../../../../src/records/format/ecdsa-p256.ts");
     const signatures = await Promise.all(
       [A, B].map(async ({ signer }) => ({
         keyid: signer.keyId,
@@ -514,7 +514,7 @@ describe("reasons", () => {
     });
   }
 
-  it("what one fault brings with it is told as well, and nothing else [OFF-3]", async () => {
+  it("one fault is reported with its consequences and nothing else [OFF-3]", async () => {
     const two: readonly (readonly [readonly ReasonCode[], Changes])[] = [
       // The stage is not there, so what it rested on is superfluous and the completion binds what is absent.
       [
@@ -576,7 +576,7 @@ describe("reasons", () => {
     }
   });
 
-  it("an item that was altered and sealed again is not what the stage rests on [OFF-3]", async () => {
+  it("an item that was altered and given a new digest does not count for its stage [OFF-3]", async () => {
     const reasons = await changed(
       file((record) => {
         const evidence = record.evidence.map((item, index) =>
@@ -591,13 +591,13 @@ describe("reasons", () => {
     assert.deepEqual(reasons, ["evidence_missing", "evidence_extra"]);
   });
 
-  it("the payload counts only as the canonical text of a statement of its kind [OFF-3]", async () => {
+  it("a payload is refused unless it is the canonical text of a statement of its kind [OFF-3]", async () => {
     const { stages, trust, file: record } = await removalOf(A, B);
     const [first] = stages;
     assert.ok(first !== undefined);
-    const { canonicalize } = await import("../../../src/domain/canonical-json.ts");
+    const { canonicalize } = await import("../../../../src/domain/canonical-json.ts");
     const text = canonicalize(JSON.parse(JSON.stringify(first)));
-    const { fileText } = await import("../../../src/records/format/record-file.ts");
+    const { fileText } = await import("../../../../src/records/format/record-file.ts");
     const verifyWith = async (payload: string) => {
       const [, ...rest] = record.stages;
       return reasonsFor(
@@ -626,11 +626,11 @@ describe("reasons", () => {
       assert.deepEqual(await verifyWith(payload), ["other_predicate_type"]);
   });
 
-  it("a signature by a third organisation makes an envelope invalid, trusted or not [OFF-3]", async () => {
+  it("a signature by a third organisation makes a DSSE envelope invalid, trusted or not [OFF-3]", async () => {
     const { stages, file: record } = await removalOf(A, B);
     const [first] = stages;
     assert.ok(first !== undefined);
-    const { fileText } = await import("../../../src/records/format/record-file.ts");
+    const { fileText } = await import("../../../../src/records/format/record-file.ts");
     const three = await addSignature(record.stages[0] ?? record.completion, C.signer);
     const bytes = Buffer.from(fileText({ ...record, stages: [three, ...record.stages.slice(1)] }));
     const parties = [A.trusted, B.trusted];
@@ -644,7 +644,7 @@ describe("reasons", () => {
     assert.deepEqual(reasonsFor(byTwoKeys, { parties: [rotated, B.trusted] }), ["signature_extra"]);
   });
 
-  it("keys that are exchanged, shared or of nobody verify nothing [OFF-3]", async () => {
+  it("exchanged, shared or unknown keys verify nothing [OFF-3]", async () => {
     const { bytes, trust } = await removalOf(A, B);
     assert.deepEqual(reasonsFor(bytes, trust), []);
     const a = { organisation: "a.test", keys: A.trusted.keys };
@@ -665,7 +665,7 @@ describe("reasons", () => {
     ]);
   });
 
-  it("keys exchanged between the two parties do not verify, though both have signed everything [OFF-3]", async () => {
+  it("a record does not verify when the keys of the two parties are exchanged, though both have signed everything [OFF-3]", async () => {
     const { bytes } = await removalOf(A, B);
     const exchanged: Trust["parties"] = [
       { organisation: "a.test", keys: B.trusted.keys },
@@ -674,7 +674,7 @@ describe("reasons", () => {
     assert.deepEqual(reasonsFor(bytes, { parties: exchanged }), ["key_not_attested"]);
   });
 
-  it("a whole record of another run or other parties is not the one that is expected [OFF-3]", async () => {
+  it("a complete record does not verify when another run or other parties are expected [OFF-3]", async () => {
     const old = await removalOf(A, B, { run: "f".repeat(32) });
     const expect = { remover: "a.test", partner: "b.test", run: RUN };
     assert.deepEqual(reasonsFor(old.bytes, { ...old.trust, expect }), ["run_not_expected"]);
@@ -688,10 +688,10 @@ describe("reasons", () => {
     ]);
   });
 
-  it("a stage of another partner, wholly signed, does not belong to this removal [OFF-3]", async () => {
+  it("a signed stage of another partner does not belong to this removal [OFF-3]", async () => {
     const here = await removalOf(A, B);
     const there = await removalOf(A, C);
-    const { fileText } = await import("../../../src/records/format/record-file.ts");
+    const { fileText } = await import("../../../../src/records/format/record-file.ts");
     const mixed = { ...here.file, stages: [...there.file.stages.slice(0, 1), ...here.file.stages.slice(1)] };
     const parties = [A.trusted, B.trusted, C.trusted];
     const reasons = reasonsFor(Buffer.from(fileText(mixed)), { parties });
@@ -699,7 +699,7 @@ describe("reasons", () => {
     assert.ok(reasonsFor(Buffer.from(fileText(mixed)), here.trust).includes("unknown_key"));
   });
 
-  it("an organisation cannot remove itself, nor a third one state a part [OFF-3]", async () => {
+  it("a record is refused when an organisation removes itself or a third one states a part [OFF-3]", async () => {
     const self = await removalOf(A, A);
     assert.ok(reasonsFor(self.bytes, { parties: [A.trusted] }).includes("one_party"));
     assert.ok(
@@ -709,7 +709,7 @@ describe("reasons", () => {
     );
   });
 
-  it("a file that readers could understand differently is refused, and so is another form of it [OFF-3]", async () => {
+  it("a file with ambiguous JSON or in another form than the canonical one is refused [OFF-3]", async () => {
     const { bytes, trust } = await removalOf(A, B);
     const text = bytes.toString("utf8");
     const verifyText = (changedText: string) => reasonsFor(Buffer.from(changedText), trust);
@@ -723,14 +723,14 @@ describe("reasons", () => {
     assert.deepEqual(verifyText(text.replace("12.5", "12.50")), ["record_reformatted"]);
   });
 
-  it("hundreds of thousands of broken items are told, and break nothing [OFF-3]", async () => {
+  it("hundreds of thousands of broken items are all reported [OFF-3]", async () => {
     const { file: record, trust } = await removalOf(A, B);
     const evidence = Array.from({ length: RECORD_EVIDENCE_MAX }, () => null);
     const reasons = reasonsFor(Buffer.from(fileText({ ...record, evidence })), trust);
     assert.deepEqual(reasons, ["evidence_malformed", "evidence_out_of_order", "evidence_missing"]);
   });
 
-  it("more statements or items than a record can have are refused before any is looked at [OFF-3]", async () => {
+  it("more statements or items than a record can have are refused before any is read [OFF-3]", async () => {
     const { file: record, trust } = await removalOf(A, B);
     const [stage] = record.stages;
     const stages = Array.from({ length: RECORD_STAGES_MAX + 1 }, () => stage);
@@ -746,7 +746,7 @@ describe("reasons", () => {
     }
   });
 
-  it("a purge is shown by what was deleted, not by counts, promises or other duties [OFF-3]", async () => {
+  it("a purge is shown by deletions, not by counts, promises or other duties [OFF-3]", async () => {
     const as = (probe: string, more: Partial<EvidenceItemBody> = {}) =>
       changed({
         item: (item, _organisation, stage) => (stage === "data_duties" ? { ...item, probe, ...more } : item),
@@ -774,7 +774,7 @@ describe("reasons", () => {
     );
   });
 
-  it("several faults are told at once [OFF-3]", async () => {
+  it("several faults are reported at once [OFF-3]", async () => {
     const reasons = await changed({
       stage: only("a.test", "room", () => ({ revision: null })),
       completion: (predicate) => ({ ...predicate, attestations: [], static_tests: [] }),
@@ -788,7 +788,7 @@ describe("reasons", () => {
     ]);
   });
 
-  it("the reference page tells every reason, its sentence and its hint as the program does", () => {
+  it("the reference page lists every reason with the program's sentence and hint", () => {
     const page = readFileSync(join(ROOT, "docs", "reference", "offboarding-records.md"), "utf8");
     for (const [code, { sentence, hint }] of Object.entries(REASONS)) {
       assert.ok(
@@ -798,7 +798,7 @@ describe("reasons", () => {
     }
   });
 
-  it("a statement is signed the same by whoever signs first", async () => {
+  it("a statement has the same bytes whichever organisation signs first", async () => {
     const { stages, trust }: Removal = await removalOf(A, B);
     const [first] = stages;
     assert.ok(first !== undefined);

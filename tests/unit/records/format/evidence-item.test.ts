@@ -2,14 +2,19 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { EvidenceItem, evidenceItem, isIntact, Vantage } from "../../../src/records/format/evidence-item.ts";
-import { RECORD_PLANES } from "../../../src/records/format/stages.ts";
+import {
+  EvidenceItem,
+  evidenceItem,
+  isIntact,
+  Vantage,
+} from "../../../../src/records/format/evidence-item.ts";
+import { RECORD_PLANES } from "../../../../src/records/format/stages.ts";
 
 const word = fc.stringMatching(/^[A-Za-z0-9._:-]{1,20}$/);
 const identifier = fc.stringMatching(/^[\x21-\x7e]{1,40}$/);
 
-describe("evidence item", () => {
-  it("every item that is made is whole, and none is after a change of a field", () => {
+describe("evidenceItem", () => {
+  it("an item is intact when it is made, and not after a change of any field", () => {
     fc.assert(
       fc.property(
         fc.record({

@@ -23,7 +23,7 @@ function shown(file: string, guide = GUIDE): string {
   return block;
 }
 
-describe("guide", () => {
+describe("the gateway's guide", () => {
   for (const [file, schema] of [
     ["issuer.yaml", IssuerConfigFile],
     ["clients.yaml", ClientsFile],

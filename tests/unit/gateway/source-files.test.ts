@@ -24,7 +24,7 @@ function parsed<T>(parse: () => T): T | undefined {
   }
 }
 
-describe("fuzz", () => {
+describe("reading the gateway's files", () => {
   for (const [name, content] of HOSTILE) {
     it(`a followed file that holds ${name} is refused with a hint`, () => {
       const file = reading(content);
@@ -43,7 +43,7 @@ describe("fuzz", () => {
     });
   }
 
-  it("random files never crash a reader, and what is read never admits a client it does not name [PLN-5]", () => {
+  it("random files never crash the reader, and no client is admitted that a file does not name [PLN-5]", () => {
     fc.assert(
       fc.property(anyFile, (content) => {
         const file = reading(content);

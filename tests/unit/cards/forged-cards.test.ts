@@ -24,7 +24,7 @@ const SUITES: readonly (readonly [string, () => Forgery[], least: number])[] = [
   ["other payloads", signatures.otherPayloads, 9],
 ];
 
-describe("forgery", () => {
+describe("verifying forged cards", () => {
   for (const [name, make, least] of SUITES) {
     it(`forged cards are refused: ${name} [AGT-3]`, async () => {
       const forgeries = make();
@@ -37,12 +37,12 @@ describe("forgery", () => {
     });
   }
 
-  it("the correct card, from which all of these are made, is accepted [AGT-3]", async () => {
+  it("the card from which the forgeries are made is accepted [AGT-3]", async () => {
     assert.equal((await verifyCard(bytesOf(SIGNED), [ours.pinned])).accepted, true);
     assert.equal((await verifyCard(withSignatures([SIGNATURE]), [ours.pinned])).accepted, true);
   });
 
-  it("a changed byte is refused, or the card still says the same [AGT-3]", async () => {
+  it("a card with a changed byte is refused, unless its content is the same [AGT-3]", async () => {
     const bytes = bytesOf(SIGNED);
     const verdict = await verifyCard(bytes, [ours.pinned]);
     assert.ok(verdict.accepted);
