@@ -118,7 +118,7 @@ export const PLANTED_MISTAKES: readonly PlantedMistake[] = [
     says: /admits "matrix\.gull\.example"/,
   },
   {
-    what: "a removed partner that is still asked for keys",
+    what: "a removed partner that is still a key server",
     plant: ({ rendered }) =>
       edit(
         rendered,
@@ -127,7 +127,7 @@ export const PLANTED_MISTAKES: readonly PlantedMistake[] = [
         'trusted_key_servers:\n  - server_name: "salvage.example:443"\n',
       ),
     caughtBy: "whitelist cuts only the closed",
-    says: /asks salvage\.example:443 for keys/,
+    says: /names salvage\.example:443 as a key server/,
   },
   {
     what: "a pin that a contained partner may still use",
