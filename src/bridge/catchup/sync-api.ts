@@ -109,14 +109,7 @@ export class SyncApi {
     // A homeserver may repeat an answer of minutes ago to the same request; reading on from it ends at now.
     let since: string | undefined;
     for (let answers = 0; ; answers++) {
-      const outcome = await this.#reading.request("sync_position", "GET", ["sync"], {
-        query: {
-          ...(since !== undefined && { since }),
-          ...{ timeout: "0", set_presence: "offline", filter: NOTHING },
-        },
-        as: reader,
-        schema: Sync,
-      });
+      const outcome = await this.#sync("sync_position", reader, since, { filter: NOTHING });
       if (outcome.kind !== "ok") return outcome;
       const next = outcome.value.next_batch;
       if (next === since || answers === ANSWERS_MAX) return { kind: "ok", value: next };
@@ -126,11 +119,7 @@ export class SyncApi {
 
   /** Holds a request open until the homeserver answers it at the end of the time, or stops. */
   async wait(reader: Reader, since: string): Promise<Outcome<string>> {
-    const outcome = await this.#watching.request("watch", "GET", ["sync"], {
-      query: { since, timeout: String(WATCH_MS), set_presence: "offline", filter: NOTHING },
-      as: reader,
-      schema: Sync,
-    });
+    const outcome = await this.#sync("watch", reader, since, { filter: NOTHING, holdMs: WATCH_MS });
     return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.next_batch } : outcome;
   }
 
@@ -139,19 +128,31 @@ export class SyncApi {
    * one answer may hold, the answer says only that there are events, and where they can be read.
    */
   async changes(reader: Reader, since: string): Promise<Outcome<Changes>> {
-    const whole = await this.#changes(reader, since, roomsFilter(TIMELINE_LIMIT));
+    const bytesMax = this.#changesBytesMax;
+    const read = (filter: string) => this.#sync("sync_rooms", reader, since, { filter, bytesMax });
+    const whole = await read(roomsFilter(TIMELINE_LIMIT));
     const isTooLarge = whole.kind === "retry" && whole.cause === "too_large";
-    const outcome = isTooLarge ? await this.#changes(reader, since, roomsFilter(1, FOUND_FIELDS)) : whole;
+    const outcome = isTooLarge ? await read(roomsFilter(1, FOUND_FIELDS)) : whole;
     if (outcome.kind !== "ok") return outcome;
     return { kind: "ok", value: { ...toChanges(outcome.value, reader.ghost), isWhole: !isTooLarge } };
   }
 
-  #changes(reader: Reader, since: string, filter: string): Promise<Outcome<z.output<typeof Sync>>> {
-    return this.#reading.request("sync_rooms", "GET", ["sync"], {
-      query: { since, timeout: "0", set_presence: "offline", filter },
+  #sync(
+    operation: string,
+    reader: Reader,
+    since: string | undefined,
+    options: { readonly filter: string; readonly holdMs?: number; readonly bytesMax?: number },
+  ): Promise<Outcome<z.output<typeof Sync>>> {
+    const { filter, holdMs = 0, bytesMax } = options;
+    const http = holdMs > 0 ? this.#watching : this.#reading;
+    return http.request(operation, "GET", ["sync"], {
+      query: {
+        ...(since !== undefined && { since }),
+        ...{ timeout: String(holdMs), set_presence: "offline", filter },
+      },
       as: reader,
       schema: Sync,
-      bytesMax: this.#changesBytesMax,
+      ...(bytesMax !== undefined && { bytesMax }),
     });
   }
 

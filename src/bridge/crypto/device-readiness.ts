@@ -30,8 +30,8 @@ const DELIVERY_HINTS: Readonly<Record<Exclude<KeyDelivery, "works">, string>> = 
   no_key_counts: `The homeserver does not count ghosts' keys in its transactions. ${FLAGS}`,
 };
 
-function counted({ length }: readonly GhostMxid[]): string {
-  return `${length} ghost${length === 1 ? "" : "s"}`;
+function ghostCount(count: number): string {
+  return `${count} ghost${count === 1 ? "" : "s"}`;
 }
 
 function named(ghosts: readonly GhostMxid[]): string {
@@ -44,51 +44,41 @@ export function deviceReadiness(
   devices: Pick<GhostDevices, "statuses" | "keyDelivery">,
   configured: readonly GhostMxid[],
 ): readonly Readiness[] {
-  const known = new Map(devices.statuses().map((status) => [status.ghost, status]));
-  const checks: Readiness[] = [];
-  const is = (ghost: GhostMxid, holds: (status: DeviceStatus) => boolean) => {
-    const status = known.get(ghost);
-    return status !== undefined && holds(status);
-  };
-  const check = (
-    name: string,
-    of: readonly GhostMxid[],
-    ill: (ghost: GhostMxid) => boolean,
-    hint: string,
-  ) => {
-    const ghosts = of.filter(ill);
-    const shared = { name, ok: ghosts.length === 0, blocking: false };
-    if (shared.ok) checks.push({ ...shared, found: `yes, of ${counted(of)}` });
-    else {
-      const found = `no, of ${ghosts.length} of ${counted(of)}`;
-      checks.push({ ...shared, found, hint: `${named(ghosts)}: ${hint}` });
-    }
-  };
+  const statuses = new Map(devices.statuses().map((status) => [status.ghost, status]));
+  const stops = new Map(configured.map((ghost) => [ghost, statuses.get(ghost)?.stopped]));
+  const running = configured.filter((ghost) => stops.get(ghost) === undefined);
+  const ready = running.map((ghost) => statuses.get(ghost)).filter((status) => status?.state === "ready");
+  const readyWith = (has: (status: DeviceStatus) => boolean) =>
+    ready.flatMap((status) => (status !== undefined && has(status) ? [status.ghost] : []));
+  const isReady = new Set(readyWith(() => true));
 
-  const going = configured.filter((ghost) => !is(ghost, ({ stopped }) => stopped !== undefined));
-  const ready = going.filter((ghost) => is(ghost, ({ state }) => state === "ready"));
-  for (const reason of DEVICE_STOP_REASONS) {
-    const ghosts = configured.filter((ghost) => is(ghost, ({ stopped }) => stopped === reason));
-    if (ghosts.length === 0) continue;
+  const checks: Readiness[] = DEVICE_STOP_REASONS.flatMap((reason) => {
+    const ghosts = configured.filter((ghost) => stops.get(ghost) === reason);
+    if (ghosts.length === 0) return [];
     const hint = `${named(ghosts)}: ${DEVICE_STOP_HINTS[reason]}`;
-    checks.push({ name: `device_${reason}`, ok: false, blocking: false, found: counted(ghosts), hint });
-  }
+    return [{ name: `device_${reason}`, ok: false, blocking: false, found: ghostCount(ghosts.length), hint }];
+  });
+  const check = (name: string, of: number, failing: readonly GhostMxid[], hint: string) => {
+    const ok = failing.length === 0;
+    const found = ok ? `yes, of ${ghostCount(of)}` : `no, of ${failing.length} of ${ghostCount(of)}`;
+    checks.push({ name, ok, blocking: false, found, ...(!ok && { hint: `${named(failing)}: ${hint}` }) });
+  };
   check(
     "device_keys_published",
-    going,
-    (ghost) => !ready.includes(ghost),
+    running.length,
+    running.filter((ghost) => !isReady.has(ghost)),
     "the device is not open yet; it is tried again by itself. If that lasts, read the bridge's log.",
   );
   check(
     "devices_cross_signed",
-    ready,
-    (ghost) => !is(ghost, ({ crossSigned }) => crossSigned),
+    ready.length,
+    readyWith(({ crossSigned }) => !crossSigned),
     "not cross-signed, so clients that share keys with verified devices alone share none. Start the bridge again; if that does not help, read its log.",
   );
   check(
     "key_catchup",
-    ready,
-    (ghost) => is(ghost, ({ catchupFailing }) => catchupFailing),
+    ready.length,
+    readyWith(({ catchupFailing }) => catchupFailing),
     "the catchup of to-device messages fails, so lost keys stay lost. Read the homeserver's log.",
   );
   checks.push(deliveryReadiness(devices.keyDelivery()));
