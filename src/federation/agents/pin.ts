@@ -67,7 +67,7 @@ const Remembered = z.strictObject({
   fresh: CardIdentity,
   old: CardIdentity.nullable(),
   /** The card that the old key had signed, as served before the change; base64. */
-  oldCard: z.string().nullable(),
+  old_card: z.string().nullable(),
 });
 
 /** The last card that a pin has verified; the one that its key has signed once another is pinned. */
@@ -93,7 +93,7 @@ export async function pinAgent(
   const kept = state.read(Remembered, memory, () => undefined);
   const known = kept !== undefined && isSame(kept.fresh, identity) ? kept : undefined;
   let old: PinnedIdentity | undefined = known?.old ?? undefined;
-  let oldCard = known?.oldCard ?? null;
+  let oldCard = known?.old_card ?? null;
 
   let cardUrl = "";
   const peek = (base: ChangeBase) => {
@@ -163,6 +163,6 @@ function memoryOf(fresh: PinnedIdentity, old: PinnedIdentity | undefined, oldCar
     version: 1,
     fresh: cardIdentityOf(fresh),
     old: old === undefined ? null : cardIdentityOf(old),
-    oldCard,
+    old_card: oldCard,
   } as const;
 }

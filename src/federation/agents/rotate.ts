@@ -63,7 +63,7 @@ export async function rotateAgent(
     // The same command again proves the same again; another key is another rotation.
     const isOver = last === undefined || (last.step === "proved" && last.fresh.keyId !== options.keyId);
     let rotation = isOver ? await stage(context, options) : last;
-    if (rotation.fresh.keyId !== options.keyId || rotation.keyFile !== options.keyFile) {
+    if (rotation.fresh.keyId !== options.keyId || rotation.key_file !== options.keyFile) {
       throw new DrawbridgeError(
         "usage",
         `a rotation of ${options.agent} to ${rotation.fresh.keyId} is open`,
@@ -131,13 +131,13 @@ async function stage(context: IdentityContext, options: RotateOptions, cut?: Rot
     version: 1,
     agent,
     step: "begun",
-    begunAt: timestamp(context.clock.now()),
+    begun_at: timestamp(context.clock.now()),
     fresh,
     old,
-    isLost,
-    oldCards: oldCards.map((bytes) => bytes.toString("base64")),
-    keyFile,
-    cardFile,
+    is_lost: isLost,
+    old_cards: oldCards.map((bytes) => bytes.toString("base64")),
+    key_file: keyFile,
+    card_file: cardFile,
   });
   writeWhole(stagedKey(keyFile), text, PRIVATE);
   return writeRotation(context.state, { ...rotation, step: "staged" });
@@ -167,14 +167,14 @@ async function newKey(keyId: string, file: string | undefined) {
 
 /** Gone before anything is signed by the new one. */
 function clearOld({ state }: IdentityContext, rotation: Rotation): Rotation {
-  rmSync(rotation.keyFile, { force: true });
-  flushFolder(dirname(rotation.keyFile));
+  rmSync(rotation.key_file, { force: true });
+  flushFolder(dirname(rotation.key_file));
   return writeRotation(state, { ...rotation, step: "cleared" });
 }
 
 /** The new key comes into the old one's place, and the card carries its signature alone. */
 async function signAnew({ state }: IdentityContext, rotation: Rotation): Promise<Rotation> {
-  const { keyFile, cardFile, fresh } = rotation;
+  const { key_file: keyFile, card_file: cardFile, fresh } = rotation;
   if (readIfPresent(stagedKey(keyFile)) !== undefined) {
     renameSync(stagedKey(keyFile), keyFile);
     flushFolder(dirname(keyFile));
@@ -237,9 +237,9 @@ async function publishAndProve(
   const url = options.cardUrl(registry);
   const served =
     url === undefined
-      ? ({ fetched: true, bytes: cardAt(rotation.cardFile) } as const)
+      ? ({ fetched: true, bytes: cardAt(rotation.card_file) } as const)
       : await parts.fetch(url);
-  const oldCards: Uint8Array[] = rotation.oldCards.map((card) => Buffer.from(card, "base64"));
+  const oldCards: Uint8Array[] = rotation.old_cards.map((card) => Buffer.from(card, "base64"));
   const { oldCard } = options;
   if (oldCard !== undefined) {
     for (const pin of old) if (await isSignedByPin(oldCard, pin)) oldCards.push(oldCard);
@@ -300,15 +300,15 @@ const Rotation = z.strictObject({
    * so on.
    */
   step: z.enum(STEPS),
-  begunAt: z.iso.datetime(),
+  begun_at: z.iso.datetime(),
   fresh: CardIdentity,
   /** Keys that are given up. */
   old: z.array(CardIdentity).min(1),
-  isLost: z.boolean(),
+  is_lost: z.boolean(),
   /** Cards signed by an old key, which must fail from now on; base64. */
-  oldCards: z.array(z.string()),
-  keyFile: z.string(),
-  cardFile: z.string(),
+  old_cards: z.array(z.string()),
+  key_file: z.string(),
+  card_file: z.string(),
 });
 export type Rotation = z.output<typeof Rotation>;
 

@@ -2,7 +2,7 @@
 // Invariant: a plane that cannot be probed is reported as unknown, and the others are still probed.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { type EvidenceItem, evidenceItem } from "../../records/format/evidence-item.ts";
+import { type EvidenceItem, operatorItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { PlaneRuntimes } from "../planes/runtimes.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
@@ -21,31 +21,9 @@ export async function probeFromInside(
       items.push(...(await runtimes[plane].probe(desiredPlane(desired, plane), partner)));
     } catch (error) {
       if (!(error instanceof DrawbridgeError)) throw error;
-      items.push(failed(plane, partner, error, clock));
+      const about = { plane, partner: partner.partner.serverName, probe: "plane", layer: "none" } as const;
+      items.push(operatorItem(clock.now(), { ...about, verdict: "unknown", reason: error.code }));
     }
   }
   return items;
-}
-
-function failed(
-  plane: PlaneName,
-  { partner }: PartnerEntry,
-  error: DrawbridgeError,
-  clock: Clock,
-): EvidenceItem {
-  return evidenceItem({
-    schema: "svc.federation.evidence_item.v1",
-    plane,
-    partner: partner.serverName,
-    probe: "plane",
-    vantage: "operator",
-    subject: null,
-    verdict: "unknown",
-    layer: "none",
-    status: null,
-    reason: error.code,
-    references: [],
-    at: new Date(clock.now()).toISOString(),
-    duration_ms: null,
-  });
 }

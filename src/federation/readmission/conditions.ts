@@ -1,4 +1,4 @@
-// Is a plane really open to the partner? Pure. Invariants: state is not enforcement: what the parts enforce is
+// Whether a plane is open to the partner. Pure. Invariants: state is not enforcement: what the parts enforce is
 // asked for; what nobody observed open is not open; an item that says closed is enough to say no; a rule names what
 // was found and what to do.
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
@@ -33,28 +33,28 @@ export interface OpenObservation {
   readonly hasGateway: boolean;
 }
 
-export function judgeOpen(seen: OpenObservation): readonly OpenCondition[] {
-  const { plane, outcome, reason } = seen;
+export function judgeOpen(observed: OpenObservation): readonly OpenCondition[] {
+  const { plane, outcome, reason } = observed;
   const inForce: OpenCondition = {
     condition: "in_force",
     verdict: outcome === "in_force" ? "met" : "not_met",
     found: reason ?? outcome,
     hint: `See drawbridge federation status; then run this again: it applies the ${plane} plane once more.`,
   };
-  return [inForce, ...enforced(seen), ...fromOutside(seen)];
+  return [inForce, ...enforced(observed), ...fromOutside(observed)];
 }
 
-function enforced(seen: OpenObservation): readonly OpenCondition[] {
-  switch (seen.plane) {
+function enforced(observed: OpenObservation): readonly OpenCondition[] {
+  switch (observed.plane) {
     case "rooms":
-      return roomsEnforced(seen);
+      return roomsEnforced(observed);
     case "card":
-      return [...trusted(seen), ...published(seen)];
+      return [...trusted(observed), ...published(observed)];
     case "gateway":
-      return invocable(seen);
+      return invocable(observed);
     default:
       return [
-        allOpen("enforced", seen.inside, "Examine the part that it names: it still refuses the partner."),
+        allOpen("enforced", observed.inside, "Examine the part that it names: it still refuses the partner."),
       ];
   }
 }
@@ -65,7 +65,7 @@ function allOpen(condition: string, items: readonly EvidenceItem[], hint: string
   if (closed !== undefined) return { condition, verdict: "not_met", found: foundIn(closed), hint };
   const unclear = items.find(({ verdict }) => verdict === "unknown");
   if (unclear !== undefined) return { condition, verdict: "unknown", found: foundIn(unclear), hint };
-  if (items.length === 0) return { condition, verdict: "unknown", found: "nothing was seen", hint };
+  if (items.length === 0) return { condition, verdict: "unknown", found: "nothing was observed", hint };
   return { condition, verdict: "met", found: `${items.length} open`, hint: "" };
 }
 
@@ -73,7 +73,7 @@ function none(condition: string, found: string): OpenCondition {
   return { condition, verdict: "not_applicable", found, hint: "" };
 }
 
-/** What says that the partner is heard in a room; who is in it is up to people. */
+/** Probes that say whether a room lets the partner's events in; who is a member is up to people. */
 const HEARD: ReadonlySet<string> = new Set(["room_acl", "room_enforcement", "room_acl_at_retained"]);
 const STALE =
   "The ACL is lifted, and a server goes on denying: run this again; if it stays, restart the homeserver.";
@@ -82,13 +82,13 @@ function roomsEnforced({ inside, touched }: OpenObservation): readonly OpenCondi
   const kept = new Set(touched.filter(({ state }) => state === "kept").map(({ room }) => room));
   const about = inside.filter(({ probe }) => HEARD.has(probe));
   const reopened = about.filter(({ subject }) => subject !== null && kept.has(subject));
-  // What the state says is one thing; an answer of the enforcing cache is wanted for each room.
+  // The room's state does not show enforcement, so an answer of the enforcing cache is required for each room.
   const silent = [...kept].find(
     (room) => !reopened.some(({ subject, probe }) => subject === room && probe === "room_enforcement"),
   );
   const rest = inside.filter((item) => !(item.subject !== null && kept.has(item.subject)));
   const spoken = rest.filter(({ probe }) => HEARD.has(probe) || !probe.startsWith("room_"));
-  // A room that others keep closed to the partner is theirs to open.
+  // Another organisation's room that is closed to the partner does not count: its owner opens it.
   const stale = spoken.find(({ verdict, reason }) => verdict === "unknown" || reason === "stale_at_home");
   const closed = spoken.find(({ verdict, subject }) => verdict === "closed" && subject === null);
   const others =
@@ -99,7 +99,7 @@ function roomsEnforced({ inside, touched }: OpenObservation): readonly OpenCondi
           STALE,
         )
       : spoken.length === 0
-        ? none("other_rooms_hear_it", "no other room was seen")
+        ? none("other_rooms_hear_it", "no other room was observed")
         : met("other_rooms_hear_it", `${spoken.length} observed`);
   const first =
     kept.size === 0
@@ -172,7 +172,7 @@ function fromOutside({ outside, plane }: OpenObservation): readonly OpenConditio
 
 /**
  * What we sent has not arrived, and nothing of ours refused it: the partner opens its planes in the same order,
- * and its border comes after its rooms. Whoever waited for that on both sides would wait for ever.
+ * and its border comes after its rooms. Were both sides to wait for that, neither would go on.
  */
 function isUpToPartner({ probe, layer }: EvidenceItem): boolean {
   return probe.startsWith("message_to_partner") && layer === "not_seen";

@@ -110,13 +110,8 @@ export class DutiesHomeserver {
   async purgeHistory(room: RoomId, untilMs: number): Promise<string | undefined> {
     const operation = "purge a room's history";
     const body = { purge_up_to_ts: untilMs, delete_local_events: false };
-    const answer = await this.#call(
-      "POST",
-      operation,
-      [...ADMIN, "v1", "purge_history", room],
-      undefined,
-      body,
-    );
+    const path = [...ADMIN, "v1", "purge_history", room];
+    const answer = await this.#call("POST", operation, path, undefined, body);
     if (answer.status === 404) return undefined;
     const { purge_id: id } = expectSuccess(answer, operation);
     if (typeof id !== "string") throw refused(operation, answer);

@@ -31,10 +31,10 @@ const PurgeState = z.strictObject({
       at: z.iso.datetime(),
       /** The partner's rows by table; null where the database is not read. */
       before: Counts.nullable(),
-      mediaDone: z.boolean(),
+      media_done: z.boolean(),
       rooms: z.array(RoomResult),
       /** Purges of history under way, by room. */
-      underWay: z.record(z.string(), z.string()),
+      under_way: z.record(z.string(), z.string()),
     })
     .nullable(),
   done: z
@@ -151,7 +151,7 @@ async function begin(
   }
   const before = (await session.tables?.counts(session.partner)) ?? null;
   const at = new Date(session.clock.now()).toISOString();
-  const begun = { at, before, mediaDone: false, rooms: [], underWay: {} };
+  const begun = { at, before, media_done: false, rooms: [], under_way: {} };
   write(run, { ...known, begun });
   return begun;
 }
@@ -168,9 +168,9 @@ async function goOn(
     write(run, state);
   };
   // Files go first, because a room's events name the files in it.
-  if (!state.begun.mediaDone) {
+  if (!state.begun.media_done) {
     await purgeMedia(session, plan);
-    remember({ ...state.begun, mediaDone: true });
+    remember({ ...state.begun, media_done: true });
   }
   for (const [index, room] of plan.rooms.entries()) {
     if (state.begun.rooms.some((done) => done.room === room.room)) continue;
@@ -178,8 +178,8 @@ async function goOn(
     const after =
       room.how === "room"
         ? await purgeRoom(session, room)
-        : await purgeHistory(session, room, Date.parse(plan.at), state.begun.underWay[room.room], (id) =>
-            remember({ ...state.begun, underWay: { ...state.begun.underWay, [room.room]: id } }),
+        : await purgeHistory(session, room, Date.parse(plan.at), state.begun.under_way[room.room], (id) =>
+            remember({ ...state.begun, under_way: { ...state.begun.under_way, [room.room]: id } }),
           );
     const before = room.events.own + room.events.partner + room.events.others;
     remember({

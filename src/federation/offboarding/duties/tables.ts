@@ -75,20 +75,13 @@ export class HomeserverTables {
   async counts(partner: string): Promise<TableCounts> {
     const known = await this.#columns();
     const counts: Record<string, number> = {};
-    for (const [table, column] of USER_TABLES) {
-      if (known.has(`${table}.${column}`)) {
-        counts[table] = await this.#count(
-          `SELECT count(*) AS n FROM ${table} WHERE ${serverIn(column)} = $1`,
-          [partner],
-        );
-      }
-    }
-    for (const [table, column] of SERVER_TABLES) {
-      if (known.has(`${table}.${column}`)) {
-        counts[table] = await this.#count(`SELECT count(*) AS n FROM ${table} WHERE ${column} = $1`, [
-          partner,
-        ]);
-      }
+    const columns = [
+      ...USER_TABLES.map(([table, column]) => [table, column, serverIn(column)] as const),
+      ...SERVER_TABLES.map(([table, column]) => [table, column, column] as const),
+    ];
+    for (const [table, column, server] of columns) {
+      if (!known.has(`${table}.${column}`)) continue;
+      counts[table] = await this.#count(`SELECT count(*) AS n FROM ${table} WHERE ${server} = $1`, [partner]);
     }
     return counts;
   }

@@ -272,7 +272,7 @@ describe("data duties on a real homeserver", () => {
     // Cut off as the first room begins: the files are gone, and that is remembered.
     const cut = { ...context, say: (line: string) => assert.ok(!line.startsWith("room 1"), "cut") };
     await assert.rejects(runPurge(cut, run, plan.digest), /cut/);
-    assert.equal(readPurge(run)?.begun?.mediaDone, true);
+    assert.equal(readPurge(run)?.begun?.media_done, true);
     await assert.rejects(dryRun(context, run), { code: "usage", message: /under way/ });
 
     const done = await runPurge(context, run, plan.digest);

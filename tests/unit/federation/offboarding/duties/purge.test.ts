@@ -168,7 +168,7 @@ describe("runPurge", () => {
         ? { status: 403, body: { errcode: "M_FORBIDDEN" } }
         : { status: 599 };
     await assert.rejects(runPurge(context, run, digest), { code: "homeserver_refused" });
-    assert.equal(readPurge(run)?.begun?.mediaDone, true);
+    assert.equal(readPurge(run)?.begun?.media_done, true);
     homeserver.instead = undefined;
     homeserver.seen.length = 0;
     await runPurge(context, run, digest);
