@@ -60,7 +60,7 @@ export interface ConfigurationFile {
 const Manifest = z.record(z.string(), z.string());
 
 /**
- * Writes configuration, and remembers what it wrote.
+ * Writes configuration, and records its digests.
  * @returns the files that were edited since, and were therefore left as they are
  */
 export function writeConfiguration(files: readonly ConfigurationFile[], manifestFile: string): string[] {

@@ -1,5 +1,5 @@
-// Where everything of a lab stands: one folder a lab, in it one folder an organisation with the
-// configuration that its operator could have written.
+// The paths of a lab: one folder a lab, in it one folder an organisation with the configuration that its
+// operator could have written.
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { DrawbridgeError } from "../src/domain/errors.ts";
@@ -8,7 +8,7 @@ import type { OrganisationName } from "./organisations.ts";
 /** The clone this code runs from. */
 export const CLONE = dirname(dirname(fileURLToPath(import.meta.url)));
 
-/** Takes the place of `.drawbridge` in the clone. */
+/** Names a folder to use instead of `.drawbridge` in the clone. */
 export const STATE_VARIABLE = "DRAWBRIDGE_STATE";
 const LAB_NAME = /^[a-z0-9][a-z0-9-]{0,30}$/;
 
@@ -97,7 +97,7 @@ function organisationPaths(directory: string) {
     recordsKeys: at("federation", "records"),
     recordsPublicKey: (of: OrganisationName) => at("federation", "records", `${of}.pub.pem`),
     trustFile: at("federation", "records", "trust.yaml"),
-    /** How the organisation is looked at from outside, as a partner or as the outsider. */
+    /** The probe file for this organisation from outside, as a partner or as the outsider. */
     probeFile: (as: OrganisationName) => at("federation", `probe-${as}.yaml`),
     userToken: (localpart: string) => at("users", `${localpart}.token`),
     /** Org C's credentials that nobody admits. */

@@ -144,7 +144,7 @@ export class MatrixUser {
     return Object.keys((body["joined"] ?? {}) as object);
   }
 
-  /** Somebody's membership in a room, as this homeserver has it; the error code where it says none. */
+  /** A user's membership in a room, as this homeserver has it; the error code where it says none. */
   async membership(room: string, user: string = this.userId): Promise<string> {
     const { body } = await this.request("GET", roomPath(room, "state/m.room.member", user));
     return String(body["membership"] ?? body["errcode"]);

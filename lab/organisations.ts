@@ -1,8 +1,6 @@
-// The cast of the lab, as data. Org A and org B are complete and alike, each a partner of the other;
-// org C runs a homeserver and holds credentials that nobody admits; org D is a neutral witness, a
-// homeserver that A and B both know and that takes no part in their dealings. It runs only on request.
-// Who is a partner of whom, and who is nobody's, is said here.
-
+// The organisations of the lab, as data. Org A and org B are complete and alike, each a partner of the other;
+// org C runs a homeserver and holds credentials that no organisation admits; org D is a neutral witness, a
+// homeserver that A and B both admit and that has no other part in their dealings. It runs only on request.
 export const ORGANISATION_NAMES = ["org-a", "org-b", "org-c", "org-d"] as const;
 export type OrganisationName = (typeof ORGANISATION_NAMES)[number];
 
@@ -13,7 +11,7 @@ export type CompleteOrganisation = (typeof COMPLETE_ORGANISATIONS)[number];
 /** Shows what a third server still relays between A and B. */
 export const WITNESS = "org-d";
 
-/** Whom A and B admit alike, themselves included. */
+/** The organisations that A and B admit, themselves included. */
 export const ADMITTED_ORGANISATIONS: readonly OrganisationName[] = [...COMPLETE_ORGANISATIONS, WITNESS];
 
 export const AGENT = "docs-qa";

@@ -1,6 +1,7 @@
-// The ports of a lab: one block of neighbours, below the range that the kernel hands out by itself.
-// Invariants: a block is one lab's alone, also while two labs start at the same moment; a lab keeps its
-// block from start to start unless somebody else has taken one of its ports.
+// Free TCP ports on loopback, and the ports of a lab: one block of consecutive ones, below the range that the
+// kernel assigns to connections.
+// Invariants: a block belongs to one lab alone, also while two labs start at the same moment; a lab keeps its
+// block from start to start unless another program has taken one of its ports.
 import { readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import type { Random } from "../src/domain/clock.ts";
@@ -116,8 +117,6 @@ function highestPort(): number {
   }
   return 32_767;
 }
-
-// Free TCP ports on the loopback address.
 
 function tryListen(port: number): Promise<number | undefined> {
   return new Promise((resolve) => {

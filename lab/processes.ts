@@ -1,5 +1,5 @@
-// Which process is which. A process ID alone may have been given to another program meanwhile; together
-// with its start time and the boot it is unique (Linux, proc(5)).
+// Identifies processes. A process ID alone may have passed to another program; together with its start time
+// and the boot it is unique (Linux, proc(5)).
 // Invariant: the lab signals a process only if its identity was recorded when the lab started it, or if it
 // carries the lab's own random ID in its environment.
 import { readdirSync, readFileSync } from "node:fs";
@@ -68,7 +68,7 @@ export function processesOfLab(labId: string): ProcessIdentity[] {
     try {
       if (!readFileSync(`/proc/${pid}/environ`, "utf8").split("\0").includes(wanted)) continue;
     } catch {
-      continue; // Ended meanwhile, or another user's: not one that this lab started.
+      continue; // It has ended, or belongs to another user: not a process that this lab started.
     }
     const identity = identityOf(pid);
     if (identity !== undefined) found.push(identity);
@@ -107,9 +107,7 @@ export async function endProcesses(
   }
 }
 
-// Whether a process of this machine lives, whoever it belongs to.
-
-/** A process ID may have passed to another program meanwhile. */
+/** Whether a process lives, whoever owns it; its ID may have passed to another program. */
 export function isProcessAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

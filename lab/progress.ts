@@ -1,4 +1,5 @@
-// What a task says while it works, on standard error: one line a step; on a terminal also the step at hand.
+// What a task reports while it works, on standard error: one line a step; on a terminal also the current
+// step.
 import type { Clock } from "../src/domain/clock.ts";
 
 export interface Progress {

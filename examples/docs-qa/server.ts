@@ -100,7 +100,7 @@ async function serveCall(
 ): Promise<void> {
   const body: Body = await readBody(request);
   if (body.kind === "too_large") {
-    // What is left of it is not read: the connection ends with the answer.
+    // The rest of the body is not read: the connection ends with the answer.
     response.writeHead(413, { connection: "close" }).end();
     return;
   }

@@ -27,7 +27,7 @@ export interface AskRequest {
 }
 
 export interface RoomView {
-  /** The answer as it stands in this organisation's copy of the room; null if it never came. */
+  /** The answer in this organisation's copy of the room; null if it never arrived. */
   readonly text: string | null;
   readonly eventIds: readonly string[];
   /** Whether all of it came encrypted, and this organisation's client opened it. */
@@ -62,7 +62,7 @@ const NOTICE_WAIT_MS = 3_000;
 const TIMEOUT_MS = 60_000;
 const { clock } = SOURCES;
 
-/** Somebody's client in a room. */
+/** A person's client in a room. */
 type Client = Pick<MatrixUser, "userId" | "send" | "sync">;
 type Clients = Readonly<Record<CompleteOrganisation, Client>>;
 

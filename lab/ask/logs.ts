@@ -1,4 +1,5 @@
-// Reads what is appended to a file of lines from now on.
+// Reads a bridge's audit file and a gateway's access log as they grow: the record of a question, and its
+// invocation.
 import { closeSync, openSync, readSync, statSync } from "node:fs";
 import { z } from "zod";
 import { DelegationAudit } from "../../src/bridge/audit/records.ts";
@@ -37,8 +38,6 @@ function sizeOf(file: string): number {
   }
 }
 
-// What a bridge's audit file says of one delegation.
-
 export type DelegationRecord = z.output<typeof DelegationAudit>;
 
 const POLL_MS = 20;
@@ -61,7 +60,7 @@ export async function findRecord(
   }
 }
 
-/** The file's lines carry the ledger's own ID besides what the schema names. */
+/** The file's lines carry the ledger's own ID besides the fields of the schema. */
 function parseRecord(line: string): DelegationRecord | undefined {
   try {
     const { audit_id: _id, ...record } = JSON.parse(line) as Record<string, unknown>;
@@ -70,8 +69,6 @@ function parseRecord(line: string): DelegationRecord | undefined {
     return undefined;
   }
 }
-
-// What a gateway saw of an invocation, from its access log.
 
 export const AccessLogLine = z.object({
   start_time: z.string(),

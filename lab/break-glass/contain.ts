@@ -1,4 +1,4 @@
-// Contains a partner that keeps trying to come in, and reports when each plane was seen closed from outside.
+// Contains a partner that keeps trying to come in, and reports when each plane was observed closed from outside.
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { type Lab, SOURCES } from "../lab.ts";
 import { AttemptWatch, isShut, type Observed } from "../observe/attempt-watch.ts";
@@ -35,7 +35,7 @@ export interface Contained {
   /** Earlier probe runs that found a difference: an event that was sent before a room closed may arrive after it. */
   readonly earlierLooks: readonly unknown[];
   readonly programs: ProgramsAfter;
-  /** What is not as it should be: an open plane, a disturbed bystander, a restart, a probe. */
+  /** What does not hold: an open plane, an affected bystander, a restart, a probe. */
   readonly problems: readonly string[];
 }
 

@@ -19,7 +19,7 @@ export interface Restored {
   readonly accepted: readonly Invitation[];
   readonly answered: AskResult;
   readonly programs: ProgramsAfter;
-  /** What is not as it should be: a closed plane, a restart, a question without an answer. */
+  /** What does not hold: a closed plane, a restart, a question without an answer. */
   readonly problems: readonly string[];
 }
 

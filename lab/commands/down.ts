@@ -1,4 +1,4 @@
-// fed:down: ends the lab's own programs; keeps its data unless told otherwise.
+// fed:down: ends the lab's own programs, and keeps its data unless --purge is given.
 import { readLab } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
 import { endLab, purgeLab } from "../lifecycle.ts";

@@ -59,7 +59,7 @@ function label(source: Source, palette: Palette): string {
   return palette.dim(`${source.name.padEnd(16)} `);
 }
 
-/** The bridge writes a log of its own; what it says before that is open goes to its output. */
+/** The bridge writes a log of its own; lines from before that file is open are in its output. */
 function sourcesOf(lab: Lab, words: readonly string[]): Source[] {
   const all: Source[] = [
     { name: "supervisor", file: lab.paths.log("supervisor") },

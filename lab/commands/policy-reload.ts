@@ -55,7 +55,7 @@ async function reload(lab: Lab, organisation: CompleteOrganisation): Promise<Rel
   const pidOf = async () => (await programsOf(lab, organisation))["homeserver"] ?? null;
   const [pidBefore, before] = [await pidOf(), await module.status()];
   const startedAt = systemClock.now();
-  // Whoever asks the module has it look at its file.
+  // A status request makes the module read its file.
   let fileDigest = digestOf(policyFile);
   let border = await module.status();
   for (const deadline = startedAt + TIMEOUT_MS; !isInForce(border, fileDigest); ) {

@@ -1,7 +1,6 @@
-// The lab's certificate authority, and the certificates by which homeservers know one another.
-// Invariants: the authority is made once a lab; its private key is readable by this user alone; a
-// certificate is made anew when less than a month of it is left.
-
+// The lab's certificate authority, and the certificates by which homeservers identify one another.
+// Invariants: the authority is made once a lab; its private key is readable by this user alone; a certificate
+// is renewed when less than a month of it is left.
 import type { webcrypto } from "node:crypto";
 import "reflect-metadata"; // The X.509 library does not load without it.
 import {

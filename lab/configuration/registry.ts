@@ -1,6 +1,6 @@
 // The registry of an organisation as its operator would write it: itself, and a file a partner. Pure.
-// A and B are partners of each other in everything; D, the witness, is a partner in rooms alone, whether it
-// runs or not. C stands in no partner file: it applied, has a client, and invokes nothing.
+// A and B are partners of each other on every plane; D, the witness, is a partner in rooms alone, whether it
+// runs or not. C has no partner file: it has applied and has a client, and no agent admits that client.
 import { stringify } from "yaml";
 import type { z } from "zod";
 import { abuseReportSchema } from "../../src/federation/abuse/report.ts";

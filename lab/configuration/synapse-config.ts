@@ -116,8 +116,8 @@ function config(options: HomeserverOptions): Record<string, unknown> {
       destination_retry_multiplier: 2,
       destination_max_retry_interval: "10s",
     },
-    // Synapse 1.163 does not renew it when somebody joins: a room that was looked at while nobody of ours was in
-    // it would be read back from nobody until the next restart.
+    // Synapse 1.163 does not renew this cache when a user joins: a room that was cached while no local user was in
+    // it would be backfilled from no server until the next restart.
     caches: { per_cache_factors: { get_current_hosts_in_room_ordered: 0 } },
     trusted_key_servers: [],
     suppress_key_server_warning: true,

@@ -1,6 +1,6 @@
 // People who are not concerned by a containment or a removal, and go on writing to each other: those of an
 // organisation and the neutral witness, or two colleagues where no witness runs. A removal restarts homeservers:
-// every message is sent until the homeserver has taken it, and looked for until the other person sees it, so that a
+// every message is sent until the homeserver has accepted it, and polled for until the other person sees it, so that a
 // restart may delay a message and never lose one. Invariant: nothing but times is kept.
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { parseEventId, type RoomId } from "../../src/domain/identifiers.ts";
@@ -43,7 +43,7 @@ const RETRY_MS = 250;
 const REQUEST_MS = 3_000;
 /**
  * Longer than Synapse leaves a room alone that it was working on when it was stopped: its lock on the room ends
- * after two minutes, and is looked for once a minute.
+ * after two minutes, and is checked once a minute.
  */
 const SEEN_WITHIN_MS = 240_000;
 

@@ -165,7 +165,7 @@ export async function offboard(
   };
 }
 
-/** A person who wants to join hears from the own homeserver alone that no server admits it any more. */
+/** A person who tries to join is answered by the own homeserver that no other server admits the join. */
 async function attemptOf({ kind, attempt }: WatchedAttempt): Promise<AttemptFinding> {
   const found = await attempt();
   const { verdict, status } = found;

@@ -1,4 +1,5 @@
-// What a signed removal record holds, as the lab reports it: its stages, its signers, and what was waived.
+// The contents of a signed removal record that the lab reports: its stages, its signers, and the waived
+// entries.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";

@@ -1,5 +1,5 @@
 // Finds the PostgreSQL programs that came with the npm package for this platform.
-// Invariants: what is returned was seen to run as the user who will run it; a copy appears whole or not
+// Invariants: the returned programs were run as the user who will run them; a copy appears whole or not
 // at all, once a version. The links that the package's install script would make are made here, since `./task`
 // installs without running scripts.
 import { spawnSync } from "node:child_process";

@@ -1,6 +1,8 @@
-// A PostgreSQL server of our own, from the programs of the npm package for this platform.
-// Invariants: loopback TCP only, scram passwords only, durable commits (fsync, synchronous_commit);
-// one server a directory, whoever else starts it meanwhile; nothing of a row's content goes to its log.
+// A PostgreSQL server of the lab's own, from the programs of the npm package for this platform.
+// Invariants: loopback TCP only, scram passwords only, durable commits (fsync, synchronous_commit); one
+// server a directory, even when several processes start it at once; no content of a row goes to its log; a
+// server is reported only when its process is alive and works in the data directory, so that a reused process
+// ID is never signalled.
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import {
   closeSync,
@@ -28,7 +30,7 @@ export interface EmbeddedPostgresOptions {
   readonly port?: number;
   /** Whether the server outlives this process. By default it ends with it, even when it is killed. */
   readonly detached?: boolean;
-  /** Told what an operator may want to know: programs copied, data placed elsewhere. */
+  /** Called with notes for an operator: programs copied, data placed elsewhere. */
   readonly log?: (message: string) => void;
   readonly clock?: Clock;
   readonly random?: Random;
@@ -167,7 +169,7 @@ async function endPostmaster(data: string, pid: number, clock: Clock): Promise<v
  * Starts PostgreSQL in a directory, or finds the server that already runs there.
  *
  * As root it is run as `nobody`. When `nobody` cannot enter the directory, data (and programs, if need be)
- * are kept in a private directory under /var/tmp and `log` is told so.
+ * are kept in a private directory under /var/tmp, and `log` reports that.
  * @throws DrawbridgeError `program_failed` when it cannot be initialised or started;
  *   `database_unavailable` when it does not become ready in two minutes.
  */
@@ -215,7 +217,7 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
       if (ready.port === port) writeFileSync(portFile, String(port));
       return handle(ready, secret, ready.port !== port);
     }
-    preferred = undefined; // Somebody may have taken the port between the look and the start.
+    preferred = undefined; // Another program may have taken the port between the check and the start.
   }
   throw new DrawbridgeError("program_failed", `PostgreSQL does not start in ${home}: ${lastLines(logFile)}`, {
     hint: `Read ${logFile}.`,
@@ -234,10 +236,6 @@ export async function removeEmbeddedPostgres(directory: string, clock: Clock = s
     rmSync(home, { recursive: true, force: true });
   }
 }
-
-// What PostgreSQL's own lock file, postmaster.pid, says about a data directory.
-// Invariant: a server is reported only when the process is alive and its working directory is that data
-// directory, so a process ID that was given to another program is never taken for it, let alone ended.
 
 export interface Postmaster {
   readonly pid: number;
@@ -260,7 +258,7 @@ export function isPostmasterOf(pid: number, dataDirectory: string): boolean {
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     if (code === "EACCES") return false; // Another user's process: not one that we could have started.
-    if (process.platform === "linux") return false; // It ended meanwhile.
+    if (process.platform === "linux") return false; // It has just ended.
   }
   const listed = spawnSync("ps", ["-o", "command=", "-p", String(pid)], { encoding: "utf8" });
   return listed.status === 0 && listed.stdout.includes("postgres") && listed.stdout.includes(dataDirectory);

@@ -1,6 +1,6 @@
-// The folder that one embedded PostgreSQL server keeps everything in: data, password, port, log.
+// The folder in which one embedded PostgreSQL server keeps its data, password, port and log.
 // Invariants: a data directory exists whole or not at all, also after a killed initdb; of several processes
-// that make it at once, one wins and the others use what it made.
+// that make it at once, one makes it and the others use it.
 import { spawnSync } from "node:child_process";
 import {
   chmodSync,

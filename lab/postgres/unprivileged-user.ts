@@ -1,6 +1,8 @@
-// PostgreSQL refuses to run as root, so root runs it as `nobody`; any other user runs it as himself.
-// Invariants: no account is created; what `nobody` can reach is found by trying as `nobody`, never guessed
-// from mode bits; a directory under a world-writable folder is used only when it is ours and private.
+// PostgreSQL refuses to run as root, so root runs it as `nobody`; any other user runs it under the own
+// account.
+// Invariants: no account is created; whether `nobody` can reach a path is found by trying as `nobody`, not
+// from mode bits; a directory under a world-writable folder is used only when it belongs to this user and is
+// private.
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { chmodSync, lstatSync, mkdirSync, readFileSync } from "node:fs";

@@ -61,7 +61,7 @@ export interface Refusal {
   readonly received: Answer;
   /** The error code in the body, or the text of the answer. */
   readonly code: string | undefined;
-  /** The layer of the homeserver that has to refuse, where it can be told, and the one that did. */
+  /** The layer of the homeserver that has to refuse, where the answer shows it, and the one that did. */
   readonly layer?: { readonly expected: AnsweringLayer; readonly answered: AnsweringLayer | undefined };
 }
 

@@ -91,7 +91,7 @@ export async function seedRooms(lab: Lab, progress: Progress): Promise<Seed> {
   return seed;
 }
 
-/** Lines for people: who came back into which room, and which rooms were opened anew; none the first time. */
+/** Lines for people: who came back into which room, and which rooms were opened again; none the first time. */
 export function changedRoomLines(
   before: readonly SeededRoom[],
   now: readonly SeededRoom[],

@@ -64,7 +64,7 @@ export function explainRefusal(lab: string, error: unknown, closed: ClosedPartne
     return new DrawbridgeError(code, text, { cause: error });
   }
   if (code !== "homeserver_refused") return error;
-  // After a restore people are invited, and somebody has to accept.
+  // After a restore people are invited, and have to accept.
   const hint = `./task fed:up${named(lab)} brings people and ghosts back into the shared rooms, such as after a restore.`;
   return new DrawbridgeError(code, message, { hint, cause: error });
 }

@@ -86,7 +86,7 @@ async function branchStatus(repositoryPath: string, statePath: string): Promise<
   };
 }
 
-/** The partners of the first revision whose registry is valid: the reconciler takes up no other. */
+/** The partners of the first revision whose registry is valid: the reconciler accepts no other. */
 async function partnersIn(repository: Repository, revisions: readonly Revision[], state: StateFolder) {
   const cache = new PartnerCache(state);
   for (const revision of revisions) {

@@ -5,7 +5,7 @@ import { programsOf } from "./collect.ts";
 import { planesBehind } from "./federation.ts";
 import type { FederationStatus, FedStatus, OrganisationStatus } from "./schema.ts";
 
-/** Where a person would look for each program. */
+/** The address of a program, for people. */
 function addressOf(program: { readonly name: string; readonly url?: string }, clientUrl: string): string {
   if (program.name === "reconciler") return "-";
   return program.url ?? clientUrl;

@@ -90,7 +90,7 @@ const AppliedPlane = z.strictObject({
   /** Why it is deferred, or the code that it failed with. */
   reason: z.string().nullable(),
   at: z.string(),
-  /** Differences that the last look for drift found; null when nobody could look yet. */
+  /** Differences that the last check for drift found; null when there was none yet. */
   drift: z.int().nullable(),
 });
 
@@ -103,7 +103,7 @@ const Federation = z.strictObject({
   branch: z.string(),
   /** What the branch says; null before there is one. */
   revision: z.string().nullable(),
-  /** The last revision that the reconciler has taken up. */
+  /** The last revision that the reconciler has accepted. */
   accepted: z.string().nullable(),
   /** Partners that are contained, by the branch. */
   containment: z.array(NamedPartner),
@@ -112,7 +112,7 @@ const Federation = z.strictObject({
   /** Null for a plane that was never applied. */
   planes: z.record(z.enum(PLANE_NAMES), AppliedPlane.nullable()),
   stateDirectory: z.string(),
-  /** By the organisation as which this one is looked at. */
+  /** By the organisation as which this one is probed. */
   probeFiles: z.partialRecord(z.enum(ORGANISATION_NAMES), z.string()),
   border: z.strictObject({
     statusUrl: z.url(),

@@ -1,4 +1,4 @@
-// What the supervisor is asked and answers, over HTTP on loopback: GET /status, POST /command.
+// The supervisor's protocol over HTTP on loopback (GET /status, POST /command), and its client.
 import { z } from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
@@ -46,7 +46,7 @@ export const SupervisorCommand = z.discriminatedUnion("action", [
   z.strictObject({ action: z.literal("kill"), unit: z.string() }),
   z.strictObject({ action: z.literal("cut"), between: Link }),
   z.strictObject({ action: z.literal("heal"), between: Link }),
-  /** Takes up what the lab has gained since, such as the witness; answered when its programs are started. */
+  /** Starts the units that the lab has gained, such as the witness; answered when they are started. */
   z.strictObject({ action: z.literal("extend") }),
   /** Ends every program, then the supervisor. Answered before it begins. */
   z.strictObject({ action: z.literal("shutdown") }),
@@ -55,8 +55,6 @@ export type SupervisorCommand = z.output<typeof SupervisorCommand>;
 
 export const UNIT_ACTIONS = ["start", "stop", "restart", "kill"] as const;
 export type UnitAction = (typeof UNIT_ACTIONS)[number];
-
-// Talks to a lab's supervisor.
 
 const Refusal = z.object({ message: z.string(), hint: z.string().optional() });
 const TIMEOUT_MS = 120_000;

@@ -1,6 +1,7 @@
-// The CONNECT proxy (RFC 9110, section 9.3.6) through which the homeservers federate. It stands for DNS
-// and for the network between organisations: it knows where each server listens, and can cut a link.
-// Invariants: it connects to loopback only; each organisation has its own port, so that it is known whose
+// The CONNECT proxy (RFC 9110, section 9.3.6) through which the homeservers federate. It is their DNS and the
+// network between organisations: it resolves each server's name to the port where it listens, and can cut a
+// link.
+// Invariants: it connects to loopback only; each organisation has its own port, which identifies whose
 // traffic a tunnel carries; cutting a link ends the tunnels that cross it, in both directions, at once.
 import { connect, createServer, type Server, type Socket } from "node:net";
 

@@ -11,7 +11,7 @@ export interface UnitDependencies {
   readonly launch: () => Promise<RunningProgram>;
   /** Whether the program answers as it should. */
   readonly isReady: () => Promise<boolean>;
-  /** Told of every process that starts, before anything else happens with it. */
+  /** Called for every process that starts, before anything else happens with it. */
   readonly onProcess: (identity: ProcessIdentity | undefined) => void;
   readonly log: (message: string) => void;
   readonly logFile: string;

@@ -65,7 +65,7 @@ function header(request: IncomingMessage, name: string): string {
 }
 
 /**
- * The call's context. Without the gateway's header the caller is nobody, who sees nobody else's tasks.
+ * The call's context. Without the gateway's header the caller is anonymous and sees no other caller's tasks.
  * @throws VersionNotSupportedError (A2A 1.0, section 3.6.2)
  */
 export function callContext(
@@ -122,7 +122,7 @@ export async function writeReply(
   } catch (error) {
     await write(response, formatSSEErrorEvent(reply.errorEvent(error)));
   } finally {
-    // The reader may have gone: the generator is told, and finishes the task by itself.
+    // The reader may have gone: the generator then finishes the task by itself.
     await events.return();
     response.end();
   }
@@ -133,7 +133,7 @@ function setExtensions(response: ServerResponse, context: ServerCallContext | un
   if (activated !== undefined) response.setHeader(HTTP_EXTENSION_HEADER, activated.join(", "));
 }
 
-/** Resolves when there is room for more, or nobody reads any more. */
+/** Resolves when there is room for more, or the reader has gone. */
 async function write(response: ServerResponse, text: string): Promise<void> {
   if (response.destroyed || response.write(text)) return;
   await new Promise<void>((resolve) => {

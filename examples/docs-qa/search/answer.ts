@@ -22,7 +22,7 @@ function paragraphs(text: string): string[] {
   return result;
 }
 
-/** The part of a long section that speaks most of what was asked, in whole paragraphs where possible. */
+/** The part of a long section with most of the question's terms, in whole paragraphs where possible. */
 export function excerpt(text: string, terms: readonly string[]): string {
   if (text.length <= QUOTE_CHARACTERS_MAX) return text;
   const wanted = new Set(terms);
@@ -33,7 +33,7 @@ export function excerpt(text: string, terms: readonly string[]): string {
   let first = hits.indexOf(Math.max(...hits));
   let last = first;
   const length = () => blocks.slice(first, last + 1).join("\n\n").length;
-  // The heading's first words often define the terms: prefer what stands before, then what follows.
+  // A section's first words often define its terms: prefer earlier paragraphs, then later ones.
   while (first > 0 && length() + (blocks[first - 1]?.length ?? 0) <= QUOTE_CHARACTERS_MAX) first -= 1;
   while (last < blocks.length - 1 && length() + (blocks[last + 1]?.length ?? 0) <= QUOTE_CHARACTERS_MAX)
     last += 1;

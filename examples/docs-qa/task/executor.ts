@@ -57,7 +57,7 @@ export class AnsweringExecutor implements AgentExecutor {
   readonly #answer: Answer;
   readonly #clock: Clock;
   readonly #log: Logger;
-  /** Tasks being answered, and whether one was cancelled meanwhile. */
+  /** Tasks being answered, and whether each was cancelled. */
   readonly #running = new Map<string, { readonly contextId: string; canceled: boolean }>();
 
   constructor({ answer, clock, log }: AnsweringExecutorOptions) {

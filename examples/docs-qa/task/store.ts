@@ -211,7 +211,7 @@ export class DurableTaskStore implements TaskStore {
     for (const watcher of watchers ?? []) watcher();
   }
 
-  /** The oldest stand first, so it stops at the first that stays. */
+  /** The oldest come first, so it stops at the first task that is kept. */
   async #forgetOld(): Promise<void> {
     const keptSince = new Date(this.#clock.now() - this.#retentionMs).toISOString();
     for (const { scope, task } of this.#tasks.values()) {
