@@ -2,7 +2,7 @@
 // Invariants: the answer is the first word; a list that would not fit is cut, with how much was cut, and
 // `--json` has all of it; no text from an unverified file can send control sequences to a terminal.
 import { STAGE_NAMES } from "../../records/format/stages.ts";
-import { type ReasonCode, reasonOf } from "../../records/verify/reasons.ts";
+import { REASONS, type ReasonCode } from "../../records/verify/reasons.ts";
 import type { RecordReport } from "../../records/verify/report.ts";
 
 const LINES_MAX = 8;
@@ -91,7 +91,7 @@ function problems({ problems: wrong, parts }: RecordReport): string[] {
     ...[...places].flatMap(([reason, where]) => {
       const rest = where.length - PLACES_MAX;
       const shown = where.slice(0, PLACES_MAX).join(", ") + (rest > 0 ? ` and ${rest} more` : "");
-      const { sentence, hint } = reasonOf(reason);
+      const { sentence, hint } = REASONS[reason];
       return [`${reason}: ${sentence}`, `  at    ${shown}`, `  hint  ${hint}`];
     }),
     ...(lost.length > 0 ? ["", "Not complete:", ...lost] : []),

@@ -6,7 +6,7 @@ import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
 import type { CompletionPredicate, StagePredicate } from "../format/predicates.ts";
 import type { StageName } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
-import { type Problem, REASONS, type ReasonCode, reasonOf } from "./reasons.ts";
+import { type Problem, REASONS } from "./reasons.ts";
 import { placeOf } from "./stage.ts";
 import type { Signature } from "./verify-dsse-envelope.ts";
 
@@ -86,7 +86,7 @@ export function reportOf(found: Found): RecordReport {
   const faulty = new Set(problems.map(({ where }) => where));
   const sound = stages.map(({ predicate }) => predicate).filter((stage) => !faulty.has(placeOf(stage)));
   const removal = completion?.predicate ?? stages[0]?.predicate;
-  const partsLost = new Set(problems.map(({ reason }) => reasonOf(reason).part));
+  const partsLost = new Set(problems.map(({ reason }) => REASONS[reason].part));
   return {
     verified: problems.length === 0 && completion !== undefined,
     digest,
@@ -115,11 +115,10 @@ export function reportOf(found: Found): RecordReport {
       ...notReached(completion?.predicate),
       ...missingBy(problems),
     ],
-    problems: problems.map((problem) => ({
-      ...problem,
-      sentence: REASONS[problem.reason].sentence,
-      hint: REASONS[problem.reason].hint,
-    })),
+    problems: problems.map((problem) => {
+      const { sentence, hint } = REASONS[problem.reason];
+      return { ...problem, sentence, hint };
+    }),
   };
 }
 
@@ -191,13 +190,9 @@ function notReached(completion: CompletionPredicate | undefined): Missing[] {
 
 function missingBy(problems: readonly Problem[]): Missing[] {
   return problems
-    .filter(({ reason }) => isMissing(reason))
+    .filter(({ reason }) => REASONS[reason].isMissing)
     .map(({ reason, where, detail }) => ({
       where: detail === undefined ? where : `${where} (${detail})`,
-      what: reasonOf(reason).sentence,
+      what: REASONS[reason].sentence,
     }));
-}
-
-function isMissing(reason: ReasonCode): boolean {
-  return reasonOf(reason).missing === true;
 }
