@@ -12,7 +12,7 @@ import { AbuseReport } from "../src/federation/abuse/report.ts";
 import { FederationConfigFile } from "../src/federation/config.ts";
 import { ContainmentRecord } from "../src/federation/containment/containment-record.ts";
 import { EvidencePack } from "../src/federation/evidence/pack.ts";
-import { PurgePlan } from "../src/federation/offboarding/duties/plan.ts";
+import { PurgePlan } from "../src/federation/offboarding/duties/purge-plan.ts";
 import { PrivateRecord } from "../src/federation/offboarding/private-record/schema.ts";
 import { RoomsIntent } from "../src/federation/planes/rooms/rooms-intent.ts";
 import { ProbeFile } from "../src/federation/probes/config.ts";

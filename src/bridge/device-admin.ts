@@ -14,7 +14,7 @@ import { migrate } from "./ledger/migrate.ts";
 import type { DeviceStopReason } from "./ledger/states.ts";
 import { freshDeviceId } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
-import type { Outcome } from "./matrix/outcome.ts";
+import type { Outcome } from "./matrix/request-result.ts";
 
 /** The device's keys at the homeserver, compared with the store. */
 export type HomeserverView = "as_stored" | "no_keys" | "other_keys" | "unreachable";

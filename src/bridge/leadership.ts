@@ -90,7 +90,7 @@ export class Leadership {
         if (request !== undefined) return this.#lead(request, candidate.ownsRequest);
         pauseMs = candidate.pollMs;
       } catch (error) {
-        log.warn({ err: errorName(error) }, "the leader could not be read from the database");
+        log.warn({ err: errorName(error) }, "the leadership state could not be read from the database");
         await this.#disconnect();
         pauseMs = WATCH_MS;
       }
@@ -136,7 +136,7 @@ export class Leadership {
         if (request !== undefined && request > this.#knownRequest) this.#beginHandOver();
         await this.#recordEstablished();
       } catch (error) {
-        log.warn({ err: errorName(error) }, "the leader could not be read from the database");
+        log.warn({ err: errorName(error) }, "the leadership state could not be read from the database");
         // The next connection finds out whether the lock is still held.
         await this.#loseConnection();
       }
@@ -160,7 +160,7 @@ export class Leadership {
 
   #beginHandOver(): void {
     if (this.#handOver.signal.aborted) return;
-    this.#options.log.warn({ event: "hands_over" }, "another bridge is to lead");
+    this.#options.log.warn({ event: "hands_over" }, "another bridge has requested leadership; handing over");
     this.#handOver.abort();
   }
 

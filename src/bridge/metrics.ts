@@ -3,7 +3,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom
 import type { CatchupMetrics } from "./catchup/catchup.ts";
 import type { DeviceObserver, DeviceStatus } from "./crypto/ghost-device.ts";
 import type { IntakeEnvelopeObserver } from "./crypto/intake-envelope-worker.ts";
-import type { KeyDelivery } from "./crypto/key-delivery.ts";
+import type { KeyDelivery } from "./crypto/key-delivery-check.ts";
 import type { DelegationObserver } from "./delegation/dependencies.ts";
 import type { IntakeObserver } from "./intake/server.ts";
 import { INTAKE_ENVELOPE_REASONS } from "./ledger/states.ts";

@@ -5,7 +5,7 @@
 import { once } from "node:events";
 import { closeServer } from "../runtime/http.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
-import { createObserveServer } from "./health/health-server.ts";
+import { createObserveServer } from "./health/observe-server.ts";
 import { databaseReadiness, HomeserverReadiness, leadershipReadiness } from "./health/readiness.ts";
 import { checkHomeserver, type SelfCheck, selfCheck } from "./health/self-check.ts";
 import type { Candidacy, Leadership } from "./leadership.ts";

@@ -9,10 +9,10 @@ import { CardTrustGate } from "./agents/trust.ts";
 import { AuditExporter } from "./audit/exporter.ts";
 import { Catchup } from "./catchup/catchup.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
-import { createIntakeEnvelopeExpiry } from "./crypto/expire-intake-envelopes.ts";
+import { createEncryption, type Encryption } from "./create-encryption.ts";
+import { createIntakeEnvelopeExpiry } from "./crypto/expire-when-encryption-is-off.ts";
 import type { AgentHttp } from "./delegation/a2a/http.ts";
-import { createDelegations } from "./delegation/create.ts";
-import { createEncryption, type Encryption } from "./encryption.ts";
+import { createDelegationWorker } from "./delegation/create-worker.ts";
 import { redactedIn } from "./intake/derive.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { createNamespace, type Namespace } from "./intake/namespace.ts";
@@ -98,7 +98,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
   const readsEncrypted = config.encryption.mode === "on";
   const notices = createNoticeQueue({ ...sending, ledger, agents, log, readsEncrypted });
   const memberships = createMembershipQueue({ ...base, agents, clock, log });
-  const { worker: delegations, http: agentHttp } = createDelegations({
+  const { worker: delegations, http: agentHttp } = createDelegationWorker({
     ...options,
     ledger: ledger.delegations,
     directory: agents,

@@ -1,7 +1,7 @@
 // Which parts of the bridge a commit wakes. The parts are set once all of them exist, because those that commit are
 // themselves among those that are woken. Invariant: a part that is not woken still finds its work by polling.
 import type { DelegationWorker } from "./delegation/worker.ts";
-import type { Admitted } from "./ledger/admission.ts";
+import type { Admitted } from "./ledger/admission-types.ts";
 
 interface Wakeable {
   wake(): void;

@@ -6,11 +6,11 @@ import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DrawbridgeError } from "../domain/errors.ts";
 import type { FollowedFile } from "../rendered-files/gateway-state.ts";
-import { type AccessRules, keepQuotas, mergeAccessRules } from "./access-rules.ts";
 import type { GatewayConfig } from "./config.ts";
 import type { EnvoyAdmin } from "./envoy-admin.ts";
 import { applyLive, placeAll, placeFile, placeWatched } from "./envoy-files.ts";
 import { validateFile } from "./envoy-process.ts";
+import { type AccessRules, keepQuotas, mergeAccessRules } from "./merge-access-files.ts";
 import { renderQuotaFile } from "./render/limiter.ts";
 import { type RenderedGateway, render, TWIN_FILE } from "./render/render.ts";
 import {

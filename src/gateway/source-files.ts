@@ -10,8 +10,8 @@ import { DrawbridgeError } from "../domain/errors.ts";
 import { InvocationFile, PublicationFile } from "../rendered-files/gateway-files.ts";
 import type { FollowedFile, RefusalReason } from "../rendered-files/gateway-state.ts";
 import { ConfigError, parseYaml } from "../runtime/load-yaml.ts";
-import type { ParsedFile } from "./access-rules.ts";
 import { type GatewayConfig, parseGatewayConfig } from "./config.ts";
+import type { ParsedFile } from "./merge-access-files.ts";
 
 const MAX_BYTES = 16 * 1_024 * 1_024;
 

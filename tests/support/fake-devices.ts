@@ -10,7 +10,7 @@ import type { GhostDevices } from "../../src/bridge/crypto/ghost-devices.ts";
 import type { KeyCatchupResult } from "../../src/bridge/crypto/key-catchup.ts";
 import type { DeviceChanges, DeviceRecord } from "../../src/bridge/matrix/device-api.ts";
 import type { GhostActor } from "../../src/bridge/matrix/http.ts";
-import { type Outcome, retry } from "../../src/bridge/matrix/outcome.ts";
+import { type Outcome, retry } from "../../src/bridge/matrix/request-result.ts";
 import type { GhostMxid, RoomId, UserId } from "../../src/domain/identifiers.ts";
 import { ghost, T0 } from "./ledger.ts";
 

@@ -2,7 +2,7 @@
 
 import { stringify } from "yaml";
 import type { z } from "zod";
-import { type AccessRules, mergeAccessRules } from "../../src/gateway/access-rules.ts";
+import { type AccessRules, mergeAccessRules } from "../../src/gateway/merge-access-files.ts";
 import {
   InvocationFile,
   type InvokedAgent,

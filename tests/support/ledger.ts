@@ -8,7 +8,7 @@ import type {
   KnownFacts,
   NewDelegation,
   NewIntakeEnvelope,
-} from "../../src/bridge/ledger/admission.ts";
+} from "../../src/bridge/ledger/admission-types.ts";
 import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
 import type { LimiterBucket } from "../../src/bridge/ledger/delegations.ts";
 import type { Derivation } from "../../src/bridge/ledger/envelope-derivation.ts";

@@ -5,7 +5,7 @@ import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
-import type { Outcome } from "../matrix/outcome.ts";
+import type { Outcome } from "../matrix/request-result.ts";
 import type { SyncApi } from "./sync-api.ts";
 
 export interface HomeserverWatchOptions {

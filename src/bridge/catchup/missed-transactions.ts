@@ -3,7 +3,7 @@
 // here; the same events make the same transactions, whether their contents were held or read again.
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId } from "../../domain/identifiers.ts";
-import type { Outcome } from "../matrix/outcome.ts";
+import type { Outcome } from "../matrix/request-result.ts";
 import type { EventsByRoom, FoundEvent, Page, RawEvent } from "./found-events.ts";
 import type { SyncApi } from "./sync-api.ts";
 

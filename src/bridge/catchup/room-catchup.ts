@@ -11,7 +11,7 @@ import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { mapConcurrent, Serial } from "../../runtime/concurrency.ts";
 import type { ReadPositions } from "../ledger/ghosts.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
-import type { Outcome } from "../matrix/outcome.ts";
+import type { Outcome } from "../matrix/request-result.ts";
 import type { HandledEvents } from "./found-events.ts";
 import {
   type EventsByRoom,

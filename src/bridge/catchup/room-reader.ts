@@ -2,7 +2,7 @@
 // Invariant: the new position covers exactly the events that were read, except where one room or all rooms together had
 // more than the bound: then the newest are read, and those rooms are reported as `cut`.
 import type { RoomId } from "../../domain/identifiers.ts";
-import type { Outcome } from "../matrix/outcome.ts";
+import type { Outcome } from "../matrix/request-result.ts";
 import { type EventsByRoom, type FoundBudget, type FoundEvent, whileMember } from "./found-events.ts";
 import type { Changes, Reader, SyncApi } from "./sync-api.ts";
 

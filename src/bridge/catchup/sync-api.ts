@@ -6,7 +6,7 @@ import { z } from "zod";
 import { sha256 } from "../../domain/digest.ts";
 import { type EventId, type GhostMxid, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";
-import type { Outcome } from "../matrix/outcome.ts";
+import type { Outcome } from "../matrix/request-result.ts";
 import type { RawEvent } from "./found-events.ts";
 
 /** What a ghost sees of one room since its position, oldest first. */

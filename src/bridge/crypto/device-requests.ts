@@ -6,7 +6,7 @@ import type { GhostMxid } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/concurrency.ts";
 import type { DeviceApi, OutgoingRequest } from "../matrix/device-api.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import { type Outcome, type Refused, type Retry, retry } from "../matrix/outcome.ts";
+import { type Outcome, type Refused, type Retry, retry } from "../matrix/request-result.ts";
 import type { Machines } from "./machines.ts";
 
 /** Answers of the homeserver lead to further requests, a few rounds long. */

@@ -8,7 +8,7 @@ import { z } from "zod";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import type { Outcome, Refused } from "../matrix/outcome.ts";
+import type { Outcome, Refused } from "../matrix/request-result.ts";
 import type { EventContent } from "../matrix/send.ts";
 import type { GhostDevice } from "./ghost-device.ts";
 import type { RoomEncryption } from "./machine.ts";

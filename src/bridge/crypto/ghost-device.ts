@@ -10,7 +10,7 @@ import type { DeviceStopReason } from "../ledger/states.ts";
 import type { DeviceApi, DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import { type Outcome, type Refused, type Retry, retry } from "../matrix/outcome.ts";
+import { type Outcome, type Refused, type Retry, retry } from "../matrix/request-result.ts";
 import { checkConsistency } from "./device-consistency.ts";
 import { DeviceRequests } from "./device-requests.ts";
 import { KeyCatchup, type KeyCatchupObserver } from "./key-catchup.ts";

@@ -11,13 +11,13 @@ import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import { type Outcome, retry } from "../matrix/outcome.ts";
+import { type Outcome, retry } from "../matrix/request-result.ts";
 import type { EventContent } from "../matrix/send.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
 import { encryptForRoom, encryptionOf } from "./encrypt-for-room.ts";
 import { type DeviceStatus, GhostDevice, type GhostDeviceDependencies } from "./ghost-device.ts";
 import type { KeyCatchupResult } from "./key-catchup.ts";
-import { KeyDeliveryCheck, type KeyDeliveryState } from "./key-delivery.ts";
+import { KeyDeliveryCheck, type KeyDeliveryState } from "./key-delivery-check.ts";
 import type { Machines } from "./machines.ts";
 
 const CHECK_INTERVAL_MS = 5_000;
@@ -282,7 +282,7 @@ export class GhostDevices {
 
   readonly #logged = (error: unknown): void => {
     const { log } = this.#deps;
-    log.warn({ err: errorName(error) }, "ghosts' devices: a step failed");
+    log.warn({ err: errorName(error) }, "an operation on the ghosts' devices failed");
   };
 }
 

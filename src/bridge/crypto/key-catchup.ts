@@ -8,7 +8,7 @@ import { Serial } from "../../runtime/concurrency.ts";
 import type { ReadPositions } from "../ledger/ghosts.ts";
 import type { DeviceApi, DeviceChanges } from "../matrix/device-api.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import { type Outcome, type Refused, retry } from "../matrix/outcome.ts";
+import { type Outcome, type Refused, retry } from "../matrix/request-result.ts";
 
 /** Pages of one catchup; what is left is read by the next one. */
 const PAGES_MAX = 50;

@@ -6,7 +6,7 @@ import { eventFingerprint } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, type Inside, readEvents } from "../intake/read-events.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/intake-envelopes.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
-import type { Outcome } from "../matrix/outcome.ts";
+import type { Outcome } from "../matrix/request-result.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 import type { KeyCatchupResult } from "./key-catchup.ts";
 

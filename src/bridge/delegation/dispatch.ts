@@ -8,7 +8,6 @@ import { A2aFailure } from "./a2a/failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
 import type { AgentUpdate } from "./a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
-import type { Flow } from "./flow.ts";
 import { cancelTask, follow } from "./follow.ts";
 import {
   canceled,
@@ -22,6 +21,7 @@ import {
 import { type ClearedTarget, recheck } from "./recheck.ts";
 import { answer } from "./reply.ts";
 import { again, dispatchDeadline, givenUp, settleEarlier } from "./retry.ts";
+import type { Flow } from "./running-delegation.ts";
 
 /** A late delegation that may have been dispatched, and keeps failing unexpectedly, ends after so many tries. */
 const LATE_ATTEMPTS_MAX = 50;

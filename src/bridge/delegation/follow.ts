@@ -7,10 +7,10 @@ import { LiveStream } from "./a2a/live-stream.ts";
 import type { AgentUpdate, Phase } from "./a2a/protocol.ts";
 import { within } from "./a2a/time-limit.ts";
 import { AnswerAssembly } from "./answer-text.ts";
-import type { Flow } from "./flow.ts";
 import { endOfPhase, FOLLOW_VERDICTS, failed, finish, TRUST_LOST, type Verdict } from "./outcome.ts";
 import { type ClearedTarget, type Recheck, recheck } from "./recheck.ts";
 import { answer } from "./reply.ts";
+import type { Flow } from "./running-delegation.ts";
 
 const RECHECK_MS = 5_000;
 /** After so long without an event the task is polled: the stream's connection may be dead. */

@@ -1,5 +1,5 @@
-// How a step of a delegation ends: every ending's state, stage, reason and notice, named once, and the waits between
-// tries. docs/reference/delegation-outcomes.md is this table in words.
+// How a step of a delegation ends: every ending's state, stage, reason and notice, named once.
+// docs/reference/delegation-outcomes.md is this table in words.
 
 import type { Outcome } from "../ledger/delegations.ts";
 import type { NoticeKind, TerminalReason, TerminalStage } from "../ledger/states.ts";

@@ -6,8 +6,8 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { PendingSend } from "../ledger/replies.ts";
 import { type Answer, answerParts } from "../matrix/answer.ts";
 import type { SendResult } from "../matrix/send.ts";
-import type { Flow } from "./flow.ts";
 import { canceled, failed, finish, type Verdict } from "./outcome.ts";
+import type { Flow } from "./running-delegation.ts";
 
 /** Persists an answer and sends it. */
 export async function answer(flow: Flow, found: Answer, agentVersion: string | undefined): Promise<Verdict> {

@@ -10,8 +10,8 @@ import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import { findTask } from "./a2a/find-task.ts";
 import type { TaskView } from "./a2a/protocol.ts";
-import type { Flow } from "./flow.ts";
 import { failed, finish, SEND_VERDICTS, type Verdict } from "./outcome.ts";
+import type { Flow } from "./running-delegation.ts";
 
 /**
  * A question that the agent may have is not let go before so many tries, all since its admission, even past

@@ -5,9 +5,9 @@
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
-import { Flow, type FlowHost } from "./flow.ts";
 import { LeaseKeeper } from "./lease-keeper.ts";
-import { run } from "./run.ts";
+import { run } from "./run-delegation.ts";
+import { Flow, type FlowHost } from "./running-delegation.ts";
 
 /** What a drain may take beyond `limits.drain`, for what it has interrupted to be given back. */
 const DRAIN_GRACE_MS = 2_000;

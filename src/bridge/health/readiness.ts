@@ -1,10 +1,10 @@
-// What a bridge needs to be ready: its database, its place among others, and a homeserver's side that works.
-// Invariant: the homeserver's side is checked by doing, and again until it works; nothing is ready before. Who has
-// no place yet checks only what needs none: that the homeserver answers, and accepts the bridge.
+// What a bridge needs to be ready: its database, leadership, and a homeserver that works with it.
+// Invariant: the homeserver is checked by real requests, again until they succeed; nothing is ready before. A bridge
+// that does not lead checks only that the homeserver answers and accepts its token.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import type { Readiness } from "./health-server.ts";
+import type { Readiness } from "./observe-server.ts";
 
 const SELF_CHECK_RETRY_MS = 5_000;
 const DATABASE_PROBE_MS = 2_000;

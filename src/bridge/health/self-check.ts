@@ -5,7 +5,7 @@ import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
-import type { Outcome } from "../matrix/outcome.ts";
+import type { Outcome } from "../matrix/request-result.ts";
 
 export interface SelfCheck {
   readonly check:

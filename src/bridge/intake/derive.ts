@@ -5,7 +5,7 @@
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { AgentTarget } from "../agents/directory.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
-import type { RoomStateEvent } from "../ledger/admission.ts";
+import type { RoomStateEvent } from "../ledger/admission-types.ts";
 import {
   type Admission,
   type Derived,
@@ -14,7 +14,7 @@ import {
   type NewDelegation,
   type NewIntakeEnvelope,
   type NewNotice,
-} from "../ledger/admission.ts";
+} from "../ledger/admission-types.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf } from "./prompt.ts";

@@ -5,14 +5,14 @@
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
-import type { Admitted } from "../ledger/admission.ts";
+import type { Admitted } from "../ledger/admission-types.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import { aboutOf, candidatesOf, couldAsk, derive, redactedIn, roomStateOf } from "./derive.ts";
-import { readDevicePart, type TransactionExtensions } from "./device-part.ts";
 import type { Namespace } from "./namespace.ts";
 import { type Decryptor, ghostsOf, type OpenedEvents, openEncrypted } from "./open-encrypted.ts";
 import { type EncryptedEvent, type ReadEvents, readEvents } from "./read-events.ts";
+import { readDevicePart, type TransactionExtensions } from "./transaction-extensions.ts";
 
 /** The ghosts' devices, as far as intake needs them. */
 export interface IntakeDevices extends Decryptor {

@@ -9,7 +9,7 @@ import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { Json } from "../../domain/json.ts";
 import type { AgentTarget } from "../agents/directory.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
-import type { MalformedEvent, RoomStateEvent } from "../ledger/admission.ts";
+import type { MalformedEvent, RoomStateEvent } from "../ledger/admission-types.ts";
 import {
   type EncryptedEvent,
   type Inside,

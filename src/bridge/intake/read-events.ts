@@ -9,7 +9,7 @@ import {
   type RoomId,
   type UserId,
 } from "../../domain/identifiers.ts";
-import type { MalformedEvent } from "../ledger/admission.ts";
+import type { MalformedEvent } from "../ledger/admission-types.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 

@@ -7,8 +7,8 @@ import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
-import type { TransactionExtensions } from "./device-part.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
+import type { TransactionExtensions } from "./transaction-extensions.ts";
 
 /** What intake counts; nothing of it is content. */
 export interface IntakeObserver {

@@ -3,7 +3,13 @@
 // Invariants: it is derived once (its state and its fence stand in the WHERE); its capacity slot goes to its first
 // delegation; what finds no slot is a denied row; without delegations its place becomes void.
 import type { Pool, PoolClient } from "pg";
-import { type About, type Admitted, type Derived, type KnownFacts, NOTHING_ADMITTED } from "./admission.ts";
+import {
+  type About,
+  type Admitted,
+  type Derived,
+  type KnownFacts,
+  NOTHING_ADMITTED,
+} from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { knownIndices, openBefore, readKnown, recordIndices, toFacts } from "./facts.ts";
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";

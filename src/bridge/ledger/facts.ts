@@ -1,6 +1,6 @@
 // The facts that a derivation needs about rooms and events, read in one statement; capacity; used message indices.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import { type About, inRoom, type KnownFacts, type NewDelegation } from "./admission.ts";
+import { type About, inRoom, type KnownFacts, type NewDelegation } from "./admission-types.ts";
 import { indexKey, type KnownIndices, type KnownPlaces } from "./placement.ts";
 import { oneRow, type Queryable, rows, type Statement } from "./postgres.ts";
 

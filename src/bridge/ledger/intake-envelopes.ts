@@ -4,7 +4,7 @@
 // is woken while it is claimed becomes due when it is deferred; it keeps its place in the room until it has ended.
 import type { Pool } from "pg";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { Ingress } from "./admission.ts";
+import type { Ingress } from "./admission-types.ts";
 import {
   type ClaimRequest,
   claimValues,

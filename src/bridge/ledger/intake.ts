@@ -4,7 +4,7 @@
 // mean is decided by `derive`, a pure function of the events and of the known facts.
 import type { Pool, PoolClient } from "pg";
 import { sha256 } from "../../domain/digest.ts";
-import { type Admission, type Admitted, type Derived, NOTHING_ADMITTED } from "./admission.ts";
+import { type Admission, type Admitted, type Derived, NOTHING_ADMITTED } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { keysFound } from "./envelope-expiry.ts";
 import { knownIndices, openBefore, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";

@@ -3,7 +3,7 @@
 // causes with one marker only the first is written; a worker's writes are fenced.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
-import type { NewNotice } from "./admission.ts";
+import type { NewNotice } from "./admission-types.ts";
 import type { PlacedIntakeEnvelope, PlacedJob } from "./placement.ts";
 import {
   type ClaimRequest,

@@ -3,7 +3,7 @@
 // the events; the delegations of one event share its place and differ in their ordinals; of the events that use one
 // message index, only the first becomes delegations.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
-import type { Admission, Derived, NewDelegation, NewIntakeEnvelope } from "./admission.ts";
+import type { Admission, Derived, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
 import type { INTAKE_ENVELOPE_REASONS, TerminalReason } from "./states.ts";
 
 /** The facts that placing needs, as the database returns them. */

@@ -1,5 +1,5 @@
 // A redaction cancels the delegations of its event, and expires the event's intake envelope.
-import type { Admission } from "./admission.ts";
+import type { Admission } from "./admission-types.ts";
 import { expireRedacted } from "./envelope-expiry.ts";
 import { oneRow, type Queryable, type Statement, toTime } from "./postgres.ts";
 

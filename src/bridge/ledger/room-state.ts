@@ -2,7 +2,7 @@
 // Invariants: a newer membership event raises the ghost's fence, so that the result of an older task is discarded;
 // events may arrive in another order than they happened (a transaction that was delayed behind a catchup), so that a
 // ghost's leave, or an empty room, leads to a task that asks the homeserver, never to an action.
-import type { RoomStateEvent } from "./admission.ts";
+import type { RoomStateEvent } from "./admission-types.ts";
 import { encryptedRoomMarker } from "./notices.ts";
 import { type Queryable, rows, type Statement, toTime } from "./postgres.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";

@@ -7,8 +7,8 @@ import { z } from "zod";
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
-import { mapValue, type Outcome, unlessRefused } from "./outcome.ts";
 import type { ThinBounds } from "./read-body.ts";
+import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
 /** The account data in which a ghost's device is recorded at the homeserver. */
 const DEVICE_RECORD_TYPE = "org.drawbridge.device";

@@ -13,7 +13,7 @@ import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { GhostLedger } from "../ledger/ledger.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
-import { type Outcome, type Refused, type Retry, retry } from "./outcome.ts";
+import { type Outcome, type Refused, type Retry, retry } from "./request-result.ts";
 
 /** Shown in device lists. */
 const DEVICE_NAME = "Drawbridge";

@@ -16,7 +16,7 @@ import {
 } from "../../domain/identifiers.ts";
 import { DeviceApi } from "./device-api.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "./http.ts";
-import { mapValue, type Outcome, unlessRefused } from "./outcome.ts";
+import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
 const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>
   z.unknown().transform((value, context) => {

@@ -7,8 +7,8 @@ import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { readBounded } from "../../runtime/http.ts";
-import { classifyFailure, type Outcome, retry } from "./outcome.ts";
 import { readThinned, type ThinBounds } from "./read-body.ts";
+import { classifyFailure, type Outcome, retry } from "./request-result.ts";
 
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
 const NO_VALUE = z.unknown().transform(() => undefined);

@@ -17,7 +17,7 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedMembership } from "../ledger/memberships.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
-import type { Outcome } from "./outcome.ts";
+import type { Outcome } from "./request-result.ts";
 
 const BATCH = 16;
 const LEASE_MS = 3 * 60_000;

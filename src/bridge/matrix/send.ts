@@ -14,7 +14,7 @@ import { TRANSACTION_KEY } from "../ledger/transaction-ids.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
-import type { Outcome } from "./outcome.ts";
+import type { Outcome } from "./request-result.ts";
 
 /** How long the homeserver surely remembers a transaction ID: four hours short of what it keeps. */
 export const TRANSACTION_MEMORY_MS = 20 * 60 * 60 * 1000;

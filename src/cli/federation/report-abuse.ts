@@ -5,7 +5,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { fileReport } from "../../federation/abuse/file-report.ts";
 import { type AbuseReport, readReport } from "../../federation/abuse/report.ts";
 import { containmentBase } from "../../federation/containment/base.ts";
-import { currentState } from "../../federation/reconcile/assess.ts";
+import { currentState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
 import type { PartnerEntry, Registry } from "../../federation/registry/partner.ts";

@@ -1,8 +1,8 @@
 // drawbridge gateway render: writes Envoy's files without running it, to read them or to compare.
 import { resolve } from "node:path";
 import process from "node:process";
-import { mergeAccessRules } from "../../gateway/access-rules.ts";
 import { placeFile } from "../../gateway/envoy-files.ts";
+import { mergeAccessRules } from "../../gateway/merge-access-files.ts";
 import { render } from "../../gateway/render/render.ts";
 import { loadSources } from "../../gateway/source-files.ts";
 import { defineCommand } from "../lib/command.ts";

@@ -31,10 +31,10 @@ function rowOf(report: DeviceReport): string[] {
 export const command = defineCommand({
   options: [CONFIG.bridge, JSON_OPTION],
   help: `
-A device is made once. It stops, and its ghost takes no part in encrypted rooms, when its store is lost or
-another device's, when an older state of the store was put back than the homeserver has seen, and when the device
-was deleted. The columns say what the bridge recorded and what the homeserver has now. Exit code 1: a device has
-stopped, or the homeserver has not the keys that are stored.`,
+A device is created once. It stops, and its ghost takes no part in encrypted rooms, when its store is lost or
+belongs to another device, when the store was restored to an older state than the homeserver has recorded, and when
+the device was deleted. The columns say what the bridge recorded and what the homeserver has now. Exit code 1: a device has
+stopped, or the homeserver does not have the stored keys.`,
   async run(_, options) {
     const reports = await withDeviceAdmin(options.config, (admin) => admin.status());
     print(options, reports, () => renderTable(HEADER, reports.map(rowOf)));

@@ -5,7 +5,7 @@ import { observeFromOutside, requireAbout } from "../../federation/evidence/obse
 import type { PlaneName } from "../../federation/plane-order.ts";
 import { loadProbeConfig } from "../../federation/probes/config.ts";
 import { probeFromInside } from "../../federation/probes/inside.ts";
-import { acceptedState, type CurrentState } from "../../federation/reconcile/assess.ts";
+import { acceptedState, type CurrentState } from "../../federation/reconcile/accept-head.ts";
 import { type Federation, openFederation } from "../../federation/reconcile/context.ts";
 import type { Reporter } from "../../federation/reconcile/events.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";

@@ -15,7 +15,7 @@ import {
 import { renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
 import { openRun } from "../../federation/offboarding/run/open.ts";
 import { openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run.ts";
-import { currentState } from "../../federation/reconcile/assess.ts";
+import { currentState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
 import { defineCommand, type OptionValues } from "../lib/command.ts";

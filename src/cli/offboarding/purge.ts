@@ -1,11 +1,11 @@
 // drawbridge offboarding purge: shows what can be purged of a partner's data, and purges what was shown.
 
 import { NOT_PURGEABLE } from "../../federation/offboarding/duties/evidence.ts";
-import type { PurgePlan } from "../../federation/offboarding/duties/plan.ts";
 import { dryRun, type PurgeState, runPurge } from "../../federation/offboarding/duties/purge.ts";
+import type { PurgePlan } from "../../federation/offboarding/duties/purge-plan.ts";
 import { type ResidualReport, residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { findRun, type Run } from "../../federation/offboarding/run/run.ts";
-import { currentState } from "../../federation/reconcile/assess.ts";
+import { currentState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
 import { defineCommand } from "../lib/command.ts";

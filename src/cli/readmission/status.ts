@@ -1,7 +1,7 @@
 // drawbridge readmission status: where it stands, from the records alone.
 
 import { requireReadmission } from "../../federation/readmission/readmission.ts";
-import { currentState } from "../../federation/reconcile/assess.ts";
+import { currentState } from "../../federation/reconcile/accept-head.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";

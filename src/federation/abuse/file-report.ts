@@ -5,7 +5,7 @@
 import { hexOfDigest } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type BranchContext, commitToBranch, untilCommitted } from "../change/commit-to-branch.ts";
-import { assessOrigin } from "../reconcile/assess.ts";
+import { assessOrigin } from "../reconcile/accept-head.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import type { Revision } from "../repository/repository.ts";
 import { readHead } from "../state/plane-records.ts";

@@ -3,7 +3,7 @@
 // head that is refused is never built on; nobody else commits meanwhile.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
-import { assess } from "../reconcile/assess.ts";
+import { assess } from "../reconcile/accept-head.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired-state.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";

@@ -86,7 +86,7 @@ function commitMessage(record: ContainmentRecord, entry: PartnerEntry, base: Con
 export function setAsideLines({ setAside }: ContainmentBase): readonly string[] {
   if (setAside === undefined) return [];
   return setAside.reason === "head_refused"
-    ? [`What may not be taken up is set aside; this is built on ${setAside.lastGood}.`]
+    ? [`The refused commits are ignored; this commit is based on ${setAside.lastGood}.`]
     : [`Broken, and put back to ${setAside.lastGood}:`, ...setAside.paths];
 }
 

@@ -1,10 +1,10 @@
-// What a containment is built on. A bad night must not be blocked by another partner's broken file, nor let in
-// what somebody pushed who may not. Invariants: a good head is built on as it is; of a head whose registry is
+// What a containment is built on. An emergency containment must work although another
+// partner's file is invalid, and must not accept a commit by an unauthorised person. Invariants: a good head is built on as it is; of a head whose registry is
 // invalid, only the files that are broken go back to the last good revision; of a head that may not be taken
 // up, nothing is kept; nothing is admitted that the last good revision does not admit.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { BaseContext } from "../change/commit-change.ts";
-import { assessOrigin } from "../reconcile/assess.ts";
+import { assessOrigin } from "../reconcile/accept-head.ts";
 import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired-state.ts";
 import type { Registry } from "../registry/partner.ts";
 import { RegistryError } from "../registry/problems.ts";

@@ -2,7 +2,7 @@
 // without asking a real part.
 import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
-import { assess } from "../reconcile/assess.ts";
+import { assess } from "../reconcile/accept-head.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { readRevision, registryOf } from "../reconcile/desired-state.ts";
 import { closedPlanes, type Registry } from "../registry/partner.ts";

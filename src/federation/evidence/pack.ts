@@ -13,7 +13,7 @@ import { EvidenceItem, isIntact } from "../../records/format/evidence-item.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import type { FederationConfig } from "../config.ts";
 import { ContainmentRecord } from "../containment/containment-record.ts";
-import type { CurrentState } from "../reconcile/assess.ts";
+import type { CurrentState } from "../reconcile/accept-head.ts";
 import { closedPlanes, type PartnerEntry } from "../registry/partner.ts";
 import {
   collectStream,

@@ -59,7 +59,7 @@ export function newIdentityEdits(
   const { partner } = entry;
   const retired = retireAll(partner);
   if (retired.clients.includes(identities.azp)) {
-    throw refuse("retired_client", `${identities.azp} is a client of before`);
+    throw refuse("retired_client", `${identities.azp} was this partner's client before its removal`);
   }
   if (partner.gateway !== undefined && identities.clientSecret === undefined) {
     throw refuse("fresh_secret", `${entry.name} may invoke agents here, and its new client names no secret`);
@@ -68,7 +68,8 @@ export function newIdentityEdits(
     throw refuse("fresh_secret", `the new client of ${entry.name} names the secret of the one before`);
   }
   for (const id of identities.serverKeys) {
-    if (retired.serverKeys.includes(id)) throw refuse("retired_key", `${id} is a server's key of before`);
+    if (retired.serverKeys.includes(id))
+      throw refuse("retired_key", `${id} was this partner's server key before its removal`);
   }
   const edits: YamlEdit[] = [
     { path: ["retired"], value: plain(retired) },
@@ -96,7 +97,10 @@ export function newIdentityEdits(
     refuseRetired(registry, given.cardIdentity, retired.cardKeys);
     const thumbprint = thumbprintOf(given.cardIdentity.jwk);
     if (retired.cardKeys.some((key) => key.thumbprint === thumbprint)) {
-      throw refuse("retired_key", `the key ${given.cardIdentity.keyId} is one of before, under another name`);
+      throw refuse(
+        "retired_key",
+        `the key ${given.cardIdentity.keyId} was this partner's before its removal, under another name`,
+      );
     }
     edits.push({ path: [...path, "cardIdentity"], value: plain(given.cardIdentity) });
     if (entryOfAgent.credentials === undefined) continue;

@@ -3,7 +3,7 @@ import { type Change, changeBase, workOut } from "../change/commit-change.ts";
 import { setPlane } from "../change/edit-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { renderAll } from "../planes/render.ts";
-import { currentState } from "../reconcile/assess.ts";
+import { currentState } from "../reconcile/accept-head.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import { requireReadmission, type TouchedRoom } from "./readmission.ts";
 import type { RoomsChoice } from "./readmission-record.ts";

@@ -17,11 +17,11 @@ import {
   withSession,
 } from "../planes/rooms/session.ts";
 import { type RoomRecord, readJournal } from "../planes/rooms/undo-journal.ts";
-import { currentState } from "../reconcile/assess.ts";
+import { currentState } from "../reconcile/accept-head.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import type { StateFolder } from "../state/folder.ts";
-import type { OpenCondition } from "./conditions.ts";
 import { holdsBans } from "./held-bans.ts";
+import type { OpenCondition } from "./judge-plane.ts";
 import { type Readmission, saveReadmission, type TouchedRoom } from "./readmission.ts";
 import type { RoomsChoice } from "./readmission-record.ts";
 

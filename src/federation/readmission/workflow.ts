@@ -15,7 +15,7 @@ import { judge } from "../probes/judge.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
-import { isMet, judgeOpen, type OpenCondition } from "./conditions.ts";
+import { isMet, judgeOpen, type OpenCondition } from "./judge-plane.ts";
 import { isOnBranch, type ReadmissionContext, readmissionRecord } from "./open.ts";
 import {
   currentStage,

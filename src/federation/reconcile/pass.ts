@@ -7,11 +7,11 @@ import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { planeState, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { type PlaneRecord, readHead, readPlane, writeHead } from "../state/plane-records.ts";
-import { type Assessment, assess, type Refusal } from "./assess.ts";
+import { type Assessment, assess, type Refusal } from "./accept-head.ts";
+import { type StepResult, stepPlane } from "./apply-plane.ts";
 import { type ReconcileContext, timestamp } from "./context.ts";
 import { type DesiredState, desiredState, readRevision, registryOf } from "./desired-state.ts";
 import { type Direction, directionOf, orderOf } from "./direction.ts";
-import { type StepResult, stepPlane } from "./plane-step.ts";
 
 /** How often one pass restarts for a branch that changes faster than planes are applied. */
 const RESTARTS_MAX = 20;

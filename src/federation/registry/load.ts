@@ -83,7 +83,7 @@ function unknownFile(path: string): RegistryProblem {
     ...{ file: path, line: 1, path: "", rule: "file_name" },
     message: inPartners
       ? "a partner's file is NAME.yaml, NAME of lower-case letters, digits and hyphens, at most 50"
-      : "is no file of a registry, and would say nothing",
+      : "is not a registry file and would be ignored",
     hint: inPartners
       ? "Rename it; a file that is not read admits nobody."
       : `Move it out of ${FOLDER}; partners stand in ${PARTNERS}.`,

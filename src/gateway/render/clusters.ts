@@ -3,8 +3,8 @@
 // Invariant: an https key set is verified by name against a CA bundle; Envoy by itself verifies nothing.
 import { isIP } from "node:net";
 import type { JsonObject } from "../../domain/json.ts";
-import type { AccessRules } from "../access-rules.ts";
 import type { GatewayConfig } from "../config.ts";
+import type { AccessRules } from "../merge-access-files.ts";
 import { LIMITER_CLUSTER } from "./limiter.ts";
 import { extension, typed } from "./resource.ts";
 

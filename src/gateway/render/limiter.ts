@@ -4,8 +4,8 @@
 
 import type { Json, JsonObject } from "../../domain/json.ts";
 import type { Quota } from "../../rendered-files/gateway-files.ts";
-import type { Quotas } from "../access-rules.ts";
 import type { GatewayConfig } from "../config.ts";
+import type { Quotas } from "../merge-access-files.ts";
 import { extension, toFile } from "./resource.ts";
 
 export const JWT_FILTER = "envoy.filters.http.jwt_authn";

@@ -6,8 +6,8 @@
 // here and not in a route, so a change of routes keeps them.
 
 import type { JsonObject } from "../../domain/json.ts";
-import type { Quotas } from "../access-rules.ts";
 import type { GatewayConfig } from "../config.ts";
+import type { Quotas } from "../merge-access-files.ts";
 import { ISSUER_CLUSTER } from "./clusters.ts";
 import { JWT_FILTER, PAYLOAD_KEY, renderLimiter } from "./limiter.ts";
 import { extension, typed } from "./resource.ts";

@@ -4,8 +4,8 @@
 // may call is in rds.json alone, so that a revocation neither resets a bucket nor drops the key set.
 import { join } from "node:path";
 import type { JsonObject } from "../../domain/json.ts";
-import type { AccessRules } from "../access-rules.ts";
 import type { GatewayConfig } from "../config.ts";
+import type { AccessRules } from "../merge-access-files.ts";
 import { renderClusters } from "./clusters.ts";
 import { renderListener } from "./listener.ts";
 import { discoveryResponse, toFile, typed, versionOf } from "./resource.ts";

@@ -1,6 +1,6 @@
 // What an organisation holds of one removal: DSSE envelopes, each signed by one or both organisations, and evidence.
 // Invariants: no value is changed in place; a DSSE envelope is never replaced, only signatures are added to it, one an
-// organisation.import { z } from "zod";
+// organisation.
 import { z } from "zod";
 import { parseStrictJson } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, withSignature } from "../format/dsse-envelope.ts";

@@ -30,7 +30,7 @@ const SIGN_AGAIN = "Have the organisation state this stage anew for this run, an
 export const REASONS = {
   // The file.
   record_unreadable: wrong(
-    "the file is no JSON that every reader understands alike (duplicate names, bad text, too large)",
+    "the file is not valid, unambiguous JSON (duplicate names, bad text, too large)",
     ORIGINAL,
   ),
   record_too_many: wrong(
@@ -199,7 +199,7 @@ export const REASONS = {
   attestation_repeated: wrong("two owners attest for one organisation", COMPLETE_AGAIN, 1),
   key_not_attested: wrong(
     "an organisation signed the completion by another key than its attestation names",
-    "Find out whose key is whose: the trust file may have exchanged them.",
+    "Find out whose key is whose: the trust file may have the two keys swapped.",
     1,
   ),
   static_tests_missing: missing(

@@ -8,7 +8,7 @@ import { pino } from "pino";
 import { stringify } from "yaml";
 import { freePort } from "../../../lab/ports.ts";
 import { loadBridgeConfig } from "../../../src/bridge/config.ts";
-import type { Readiness } from "../../../src/bridge/health/health-server.ts";
+import type { Readiness } from "../../../src/bridge/health/observe-server.ts";
 import { Leadership } from "../../../src/bridge/leadership.ts";
 import { openLeadershipConnection } from "../../../src/bridge/ledger/leadership.ts";
 import { runBridge } from "../../../src/bridge/process.ts";

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { sha256Tagged } from "../../../src/domain/digest.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
-import { mergeAccessRules } from "../../../src/gateway/access-rules.ts";
+import { mergeAccessRules } from "../../../src/gateway/merge-access-files.ts";
 import { PARSERS, type Reading } from "../../../src/gateway/source-files.ts";
 import { anyFile, HOSTILE } from "../../support/hostile-yaml.ts";
 

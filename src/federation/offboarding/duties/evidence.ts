@@ -9,7 +9,7 @@ import {
   operatorItem,
 } from "../../../records/format/evidence-item.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
-import type { PurgePlan } from "./plan.ts";
+import type { PurgePlan } from "./purge-plan.ts";
 
 export const RoomResult = z.strictObject({
   room: z.string(),

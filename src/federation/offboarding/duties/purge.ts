@@ -17,7 +17,7 @@ import {
   planPurge,
   purgesAnything,
   roomOf,
-} from "./plan.ts";
+} from "./purge-plan.ts";
 import { countEvents, type DutiesContext, type DutiesSession, withDuties } from "./session.ts";
 
 const Counts = z.record(z.string(), z.int().min(0));

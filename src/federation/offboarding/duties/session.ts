@@ -13,7 +13,7 @@ import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import { DutiesHomeserver, type EventCounts } from "./homeserver.ts";
-import { HomeserverTables } from "./tables.ts";
+import { HomeserverTables } from "./homeserver-row-counts.ts";
 
 export type DutiesContext = Pick<OffboardingContext, "config" | "say"> & {
   readonly federation: Pick<OffboardingContext["federation"], "clock">;

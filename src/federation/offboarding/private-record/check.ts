@@ -237,8 +237,8 @@ const CONTRADICTIONS: readonly {
   {
     rule: "record.retention",
     field: "duties.retention.until",
-    message: "stands there although nothing is kept",
-    hint: "Take the day away (--clear), or write kept.",
+    message: "is set although nothing is retained",
+    hint: "Clear the date (--clear), or write kept.",
     isBroken: (at) => at("duties.retention.state") === "ended" && at("duties.retention.until") != null,
   },
   {
@@ -264,7 +264,7 @@ const CONTRADICTIONS: readonly {
   {
     rule: "record.purge_waiver",
     field: "duties.purge.waiver",
-    message: "stands there although something is purged",
+    message: "is set although something is purged",
     hint: "Take the waiver away (--clear), or keep everything.",
     isBroken: (at) => isPurgeDecided(at) && !purgesNothing(at) && at("duties.purge.waiver") != null,
   },

@@ -6,7 +6,7 @@ import { RunId } from "../../../records/format/fields.ts";
 import type { Kind, Trigger } from "../../../records/format/stages.ts";
 import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
 import { BORDER_POLICY } from "../../planes/border/render.ts";
-import { currentState } from "../../reconcile/assess.ts";
+import { currentState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { DesiredState } from "../../reconcile/desired-state.ts";
 import { findPartner } from "../../registry/find-partner.ts";

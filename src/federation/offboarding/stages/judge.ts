@@ -6,8 +6,8 @@ import { CONDITIONS_OF_STAGE } from "../../../records/format/stages.ts";
 import { OUTSIDE_PROBES, wasNotTried } from "../../probes/finding.ts";
 import { planeState } from "../../registry/partner.ts";
 import type { JudgedCondition } from "../run/progress.ts";
+import { STAGE_RULES } from "./exit-conditions.ts";
 import { LEFT_ALONE, type Observation, RECONCILED, type Rule } from "./observation.ts";
-import { STAGE_RULES } from "./rules.ts";
 
 export function judgeStage(observation: Observation): readonly JudgedCondition[] {
   const { stage, items } = observation;

@@ -10,7 +10,7 @@ import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { Drift } from "../../planes/plane.ts";
 import { probeFromInside } from "../../probes/inside.ts";
-import { currentState } from "../../reconcile/assess.ts";
+import { currentState } from "../../reconcile/accept-head.ts";
 import { type DesiredState, desiredPlane } from "../../reconcile/desired-state.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
 import type { Partner, PartnerEntry } from "../../registry/partner.ts";
@@ -20,8 +20,8 @@ import type { OffboardingContext } from "../run/context.ts";
 import { readDutiesEvidence, type StageProgress } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import { DeclaredEvidence } from "./declared-evidence.ts";
+import { publicForOthers } from "./exit-conditions.ts";
 import { NOT_OUR_ROOM, NOTHING_OBSERVED, type Observation } from "./observation.ts";
-import { publicForOthers } from "./rules.ts";
 
 type OutOfReach = Observation["outOfReach"][number];
 

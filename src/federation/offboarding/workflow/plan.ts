@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { PLANE_RENDERS } from "../../planes/render.ts";
-import { currentState } from "../../reconcile/assess.ts";
+import { currentState } from "../../reconcile/accept-head.ts";
 import { findPartner } from "../../registry/find-partner.ts";
 import type { PartnerEntry, Registry } from "../../registry/partner.ts";
 import { git } from "../../repository/git.ts";

@@ -9,7 +9,7 @@ import { stageStatement } from "../../../records/sign/make-statements.ts";
 import { countersignOnce, signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
 import { placeOf } from "../../../records/verify/stage.ts";
-import { currentState } from "../../reconcile/assess.ts";
+import { currentState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
 import { type OffboardingContext, signerOf } from "../run/context.ts";

@@ -17,7 +17,7 @@ import { viewOf } from "./view.ts";
  */
 export function wordOf(option: string, text: string, prefix = ""): string {
   if (text !== "" && Word.safeParse(`${prefix}${text}`).success) return text;
-  throw new DrawbridgeError("usage", `${option} ${JSON.stringify(text)} is no word`, {
+  throw new DrawbridgeError("usage", `${option} ${JSON.stringify(text)} is not a valid code`, {
     hint: "Write a code or a reference: letters, digits and . _ : -, without a person's contact.",
   });
 }

@@ -5,7 +5,7 @@
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { deniedByEnforcement, type FoundAcl } from "./acl.ts";
-import type { RoomReason } from "./obstacles.ts";
+import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
 

@@ -4,7 +4,7 @@
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
 import { aclNames, deniedByEnforcement, type FoundAcl, type ServerAcl } from "./acl.ts";
-import { isOurs, type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./plan-room.ts";
+import { isOurs, type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./plan-closing.ts";
 import { inviteLevel, record as recordOfValue } from "./power-levels.ts";
 import { presenceOf, type RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";

@@ -14,9 +14,9 @@ import {
 } from "./acl-enforcement.ts";
 import { closeRoom, type SettledRoom, verifyRoom } from "./close-room.ts";
 import { listRooms, roomsOfUsers, usersOf } from "./find-rooms.ts";
-import { ROOM_REASONS, type RoomReason } from "./obstacles.ts";
-import type { Obstacle } from "./plan-room.ts";
+import type { Obstacle } from "./plan-closing.ts";
 import { replaceRoom, retireRoom } from "./replace-room.ts";
+import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
 import type { ClosingPartner } from "./rooms-intent.ts";
 import { journalOf, ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";

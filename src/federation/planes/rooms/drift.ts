@@ -7,7 +7,7 @@ import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { Drift } from "../plane.ts";
 import { listRooms } from "./find-rooms.ts";
-import type { RoomStep } from "./plan-room.ts";
+import type { RoomStep } from "./plan-closing.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
 import { planFor, ROOMS_AT_ONCE, type RoomsSession, readRoom } from "./session.ts";
 

@@ -6,7 +6,7 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { ServerName, UserId } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
 import { deniedByEnforcement } from "./acl.ts";
-import type { Obstacle } from "./plan-room.ts";
+import type { Obstacle } from "./plan-closing.ts";
 import { inviteLevel, levelOf } from "./power-levels.ts";
 import type { RoomState } from "./room-state.ts";
 import { actingAs, planFor, type RoomsSession, readRoom } from "./session.ts";

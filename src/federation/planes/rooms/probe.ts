@@ -10,7 +10,7 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { deniedByEnforcement } from "./acl.ts";
 import { hasEvent, mustBeProven, retainedServers } from "./acl-enforcement.ts";
 import { listRooms } from "./find-rooms.ts";
-import { isOurs } from "./plan-room.ts";
+import { isOurs } from "./plan-closing.ts";
 import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 import { ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
 import type { RoomRecord } from "./undo-journal.ts";

@@ -5,7 +5,7 @@
 import type { ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
 import { aclAllow, aclNames, deniedByEnforcement, isSameAcl, type ServerAcl } from "./acl.ts";
-import { deniedRetained, isOurs, type Obstacle } from "./plan-room.ts";
+import { deniedRetained, isOurs, type Obstacle } from "./plan-closing.ts";
 import { mayBan, maySend, type PowerContent, record as recordOfValue } from "./power-levels.ts";
 import type { Member, RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, journalOf, planFor, type RoomsSession, readRoom } from "./session.ts";

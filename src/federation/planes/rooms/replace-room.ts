@@ -5,7 +5,7 @@
 import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { serverAcl } from "./acl.ts";
-import type { Obstacle } from "./plan-room.ts";
+import type { Obstacle } from "./plan-closing.ts";
 import { levelOf } from "./power-levels.ts";
 import { joinedByServer, presencesOf, type RoomState } from "./room-state.ts";
 import type { ClosingPartner } from "./rooms-intent.ts";

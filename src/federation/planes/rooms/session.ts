@@ -13,7 +13,7 @@ import { HomeserverOperator } from "../../homeserver/operator.ts";
 import { SignedRequests } from "../../homeserver/signed-request.ts";
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
 import { type DesiredPlane, renderedFile } from "../plane.ts";
-import { type PlanContext, planRoom, type RoomPlan } from "./plan-room.ts";
+import { type PlanContext, planRoom, type RoomPlan } from "./plan-closing.ts";
 import { ROOMS_INTENT } from "./render.ts";
 import { type RoomState, readRoomState } from "./room-state.ts";
 import { RoomsIntent } from "./rooms-intent.ts";

@@ -3,14 +3,14 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import { createIntakeEnvelopeExpiry } from "../../../../src/bridge/crypto/expire-intake-envelopes.ts";
+import { createIntakeEnvelopeExpiry } from "../../../../src/bridge/crypto/expire-when-encryption-is-off.ts";
 import {
   type IntakeEnvelopeObserver,
   IntakeEnvelopeWorker,
 } from "../../../../src/bridge/crypto/intake-envelope-worker.ts";
 import { createTransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
-import type { Outcome } from "../../../../src/bridge/matrix/outcome.ts";
+import type { Outcome } from "../../../../src/bridge/matrix/request-result.ts";
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
 import { namedTarget } from "../../../support/agents.ts";
 import { FakeDevices, sealed } from "../../../support/fake-devices.ts";

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { NewDelegation, NewIntakeEnvelope } from "../../../../src/bridge/ledger/admission.ts";
+import type { NewDelegation, NewIntakeEnvelope } from "../../../../src/bridge/ledger/admission-types.ts";
 import type { ClaimedIntakeEnvelope } from "../../../../src/bridge/ledger/intake-envelopes.ts";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import {

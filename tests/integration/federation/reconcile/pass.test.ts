@@ -6,10 +6,10 @@ import { describe, it, type TestContext } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { federationStatus } from "../../../../src/federation/containment/status.ts";
 import type { PlaneName } from "../../../../src/federation/plane-order.ts";
-import { acceptedState } from "../../../../src/federation/reconcile/assess.ts";
+import { acceptedState } from "../../../../src/federation/reconcile/accept-head.ts";
+import { stepPlane } from "../../../../src/federation/reconcile/apply-plane.ts";
 import { follow } from "../../../../src/federation/reconcile/follow.ts";
 import { type PassOptions, runPass } from "../../../../src/federation/reconcile/pass.ts";
-import { stepPlane } from "../../../../src/federation/reconcile/plane-step.ts";
 import { recentDrift } from "../../../../src/federation/state/drift-records.ts";
 import { readHead, readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";
 import {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import type { NewNotice, RoomStateEvent } from "../../../../src/bridge/ledger/admission.ts";
+import type { NewNotice, RoomStateEvent } from "../../../../src/bridge/ledger/admission-types.ts";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { createMembershipQueue } from "../../../../src/bridge/matrix/membership-queue.ts";
 import { createNoticeQueue } from "../../../../src/bridge/notices/queue.ts";

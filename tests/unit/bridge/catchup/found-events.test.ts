@@ -15,7 +15,7 @@ import {
   withoutSuperseded,
 } from "../../../../src/bridge/catchup/found-events.ts";
 import { type RereadApi, transactionsOf } from "../../../../src/bridge/catchup/missed-transactions.ts";
-import { retry } from "../../../../src/bridge/matrix/outcome.ts";
+import { retry } from "../../../../src/bridge/matrix/request-result.ts";
 import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
 
 const GHOST = "@agent_docs:a.test" as GhostMxid;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { NewDelegation, NewIntakeEnvelope } from "../../../../src/bridge/ledger/admission.ts";
+import type { NewDelegation, NewIntakeEnvelope } from "../../../../src/bridge/ledger/admission-types.ts";
 import {
   indexKey,
   type KnownPlaces,

@@ -4,8 +4,11 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { systemRandom } from "../../../../../src/domain/clock.ts";
 import type { FederationConfig } from "../../../../../src/federation/config.ts";
-import { beyondWhatWasShown, type PurgePlan } from "../../../../../src/federation/offboarding/duties/plan.ts";
 import { dryRun, readPurge, runPurge } from "../../../../../src/federation/offboarding/duties/purge.ts";
+import {
+  beyondWhatWasShown,
+  type PurgePlan,
+} from "../../../../../src/federation/offboarding/duties/purge-plan.ts";
 import { readDutiesEvidence, writeStage } from "../../../../../src/federation/offboarding/run/progress.ts";
 import { writeRun } from "../../../../../src/federation/offboarding/run/run.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";

@@ -7,7 +7,7 @@ import {
   joinedAfterAcl,
   planRoom,
   reorderedAcl,
-} from "../../../../../src/federation/planes/rooms/plan-room.ts";
+} from "../../../../../src/federation/planes/rooms/plan-closing.ts";
 import { readRoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
 import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/rooms-intent.ts";
 

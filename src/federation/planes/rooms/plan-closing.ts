@@ -4,7 +4,6 @@
 // that denies a server whose users stay is never planned; what holds already is not planned again.
 import { type EventId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { aclAllow, deniedByEnforcement, isSameAcl, type ServerAcl, serverAcl } from "./acl.ts";
-import type { RoomReason } from "./obstacles.ts";
 import {
   banLevel,
   inviteLevel,
@@ -14,6 +13,7 @@ import {
   type PowerContent,
   readOnly,
 } from "./power-levels.ts";
+import type { RoomReason } from "./room-reasons.ts";
 import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 import type { ClosingPartner, RoomsIntent } from "./rooms-intent.ts";
 

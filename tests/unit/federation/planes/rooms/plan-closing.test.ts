@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { EventId, RoomId, UserId } from "../../../../../src/domain/identifiers.ts";
 import { aclAllow, deniedByEnforcement } from "../../../../../src/federation/planes/rooms/acl.ts";
-import { planRoom, type RoomStep } from "../../../../../src/federation/planes/rooms/plan-room.ts";
+import { planRoom, type RoomStep } from "../../../../../src/federation/planes/rooms/plan-closing.ts";
 import { levelOf } from "../../../../../src/federation/planes/rooms/power-levels.ts";
 import {
   type Member,

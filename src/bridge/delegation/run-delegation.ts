@@ -3,10 +3,10 @@
 // lease ends it silently; an unexpected error puts it back with a back-off and is logged by its code alone.
 import { DrawbridgeError, isLeaseLost } from "../../domain/errors.ts";
 import { dispatch } from "./dispatch.ts";
-import type { Flow } from "./flow.ts";
 import { cancelTask, followAccepted } from "./follow.ts";
 import { canceled, finish, type Verdict } from "./outcome.ts";
 import { deliver } from "./reply.ts";
+import type { Flow } from "./running-delegation.ts";
 
 /** How a run ended. `held`: interrupted by a drain; the lease is still this process's to give back. */
 export type RunEnd = "settled" | "held";

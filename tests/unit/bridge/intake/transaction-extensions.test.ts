@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { readDevicePart } from "../../../../src/bridge/intake/device-part.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
+import { readDevicePart } from "../../../../src/bridge/intake/transaction-extensions.ts";
 import type { GhostMxid, ServerName } from "../../../../src/domain/identifiers.ts";
 
 const DOCS = "@agent_docs:a.test" as GhostMxid;

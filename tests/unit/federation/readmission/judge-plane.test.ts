@@ -4,7 +4,11 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { PLANE_NAMES, type PlaneName } from "../../../../src/federation/plane-order.ts";
 import type { Judged } from "../../../../src/federation/probes/judge.ts";
-import { isMet, judgeOpen, type OpenObservation } from "../../../../src/federation/readmission/conditions.ts";
+import {
+  isMet,
+  judgeOpen,
+  type OpenObservation,
+} from "../../../../src/federation/readmission/judge-plane.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,

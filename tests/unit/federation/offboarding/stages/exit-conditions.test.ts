@@ -1,8 +1,8 @@
 // Stage 4 where the transport was cut before it: nothing that the border could deny reaches it any more.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { borderRules } from "../../../../../src/federation/offboarding/stages/exit-conditions.ts";
 import type { Observation } from "../../../../../src/federation/offboarding/stages/observation.ts";
-import { borderRules } from "../../../../../src/federation/offboarding/stages/rules.ts";
 import { type EvidenceItemBody, evidenceItem } from "../../../../../src/records/format/evidence-item.ts";
 
 function item(probe: string, more: Partial<EvidenceItemBody> = {}) {

@@ -18,7 +18,7 @@ export interface Delegations {
   readonly http: AgentHttp;
 }
 
-export function createDelegations(options: {
+export function createDelegationWorker(options: {
   readonly config: BridgeConfig;
   readonly ledger: DelegationLedger;
   readonly directory: AgentDirectory;

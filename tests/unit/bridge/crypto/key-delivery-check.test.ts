@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { deviceReadiness } from "../../../../src/bridge/crypto/device-readiness.ts";
 import type { DeviceStatus } from "../../../../src/bridge/crypto/ghost-device.ts";
-import { type KeyDelivery, KeyDeliveryCheck } from "../../../../src/bridge/crypto/key-delivery.ts";
+import { type KeyDelivery, KeyDeliveryCheck } from "../../../../src/bridge/crypto/key-delivery-check.ts";
 import type { DeviceChanges } from "../../../../src/bridge/matrix/device-api.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
