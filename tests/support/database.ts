@@ -26,7 +26,10 @@ const admins = new Map<string, pg.Pool>();
 /** Servers that have the template. */
 const prepared = new Set<string>();
 after(async () => {
-  await Promise.all([...admins.values()].map((admin) => admin.end()));
+  // A file's own hooks may drop their databases after this one; they open a connection again.
+  const pools = [...admins.values()];
+  admins.clear();
+  await Promise.all(pools.map((admin) => admin.end()));
   await (await ownServer)?.stop();
 });
 
