@@ -42,10 +42,16 @@ async function setUp(t: TestContext) {
     }
     return holds();
   };
+  /** Lets a busy database answer, while no time passes for the bridges. */
+  const answered = async (holds: () => boolean) => {
+    for (let waits = 0; waits < 500 && !holds(); waits++) await systemClock.sleep(10);
+    return holds();
+  };
   return {
     clock,
     pool,
     until,
+    answered,
     stop,
     /** A bridge that is started, or that has become a standby. */
     start: (mode: LeadershipMode = "exclusive", candidacy: Candidacy = "request") => {
@@ -94,7 +100,8 @@ describe("Leadership", () => {
     assert.ok(await killed.acquired);
     // The server sees the same when a process is killed.
     await pool.query(
-      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'drawbridge-leadership'",
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE application_name = 'drawbridge-leadership' AND datname = current_database()`,
     );
     const next = start();
     assert.ok(await next.acquired, "without any wait");
@@ -123,7 +130,7 @@ describe("Leadership", () => {
   const AT_ONCE_MS = 5_000;
 
   it("a release that dies each time it leads has to leave leadership to the older bridge [ENC-2]", async (t) => {
-    const { start, until } = await setUp(t);
+    const { start, until, answered } = await setUp(t);
     const older = start();
     assert.ok(await older.acquired);
     await until(() => false, ESTABLISHED_MS);
@@ -132,7 +139,10 @@ describe("Leadership", () => {
     await older.resign();
     const standby = start("exclusive", "standby");
     for (let lives = 1; ; lives++) {
-      assert.ok(await until(() => failing.isLeader, AT_ONCE_MS), `it may lead: life ${lives}`);
+      assert.ok(
+        (await until(() => failing.isLeader, AT_ONCE_MS)) || (await answered(() => failing.isLeader)),
+        `it may lead: life ${lives}`,
+      );
       await until(() => false, LIFE_MS);
       await failing.resign();
       await until(() => false, RESTART_MS);
@@ -148,21 +158,24 @@ describe("Leadership", () => {
     );
     await standby.resign();
     const again = start("exclusive", "standby");
-    assert.ok(await until(() => failing.isLeader, AT_ONCE_MS));
+    assert.ok((await until(() => failing.isLeader, AT_ONCE_MS)) || (await answered(() => failing.isLeader)));
     // The release is established now, so that the next bridge may request leadership at once.
     await until(() => false, ESTABLISHED_MS);
     const next = start();
     assert.ok(await until(() => failing.handOver.aborted, AT_ONCE_MS));
     await failing.resign();
-    assert.ok(await until(() => next.isLeader, AT_ONCE_MS));
+    assert.ok((await until(() => next.isLeader, AT_ONCE_MS)) || (await answered(() => next.isLeader)));
     assert.equal(again.isLeader, false);
   });
 
   it("a bridge leads at once after any number of deaths when no other bridge is connected [DEL-9]", async (t) => {
-    const { start, until } = await setUp(t);
+    const { start, until, answered } = await setUp(t);
     for (let lives = 1; lives <= 6; lives++) {
       const one = start();
-      assert.ok(await until(() => one.isLeader, AT_ONCE_MS), `life ${lives}`);
+      assert.ok(
+        (await until(() => one.isLeader, AT_ONCE_MS)) || (await answered(() => one.isLeader)),
+        `life ${lives}`,
+      );
       await until(() => false, LIFE_MS);
       await one.resign();
     }
@@ -173,11 +186,16 @@ describe("Leadership", () => {
     const leadership = start();
     assert.ok(await leadership.acquired);
     const held = async () =>
-      (await pool.query("SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND granted"))
-        .rows[0].n;
+      (
+        await pool.query(
+          `SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND granted
+             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+        )
+      ).rows[0].n;
     assert.equal(await held(), 1);
     await pool.query(
-      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'drawbridge-leadership'",
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE application_name = 'drawbridge-leadership' AND datname = current_database()`,
     );
     let count = 0;
     for (let looks = 0; looks < 100 && count === 0; looks++) {
