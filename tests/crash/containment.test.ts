@@ -1,4 +1,4 @@
-// One containment with its walk, killed at instants spread over the whole of it, in a process of its own over
+// One containment, killed at instants spread over the whole of it, in a process of its own over
 // real git and files. Each kill has a copy of the same start; what is taken up again must end in the same.
 import assert from "node:assert/strict";
 import { cpSync, readFileSync } from "node:fs";

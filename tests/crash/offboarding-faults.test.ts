@@ -68,11 +68,11 @@ describe("removal with faults", () => {
     const seed = join(folder, "seed");
     await makeParties(seed);
     for (const own of [A, B]) await runPass((await openSide(seed, own)).federation);
-    let walks = 0;
+    let runs = 0;
     let crashes = 0;
     await fc.assert(
       fc.asyncProperty(moves, async (steps) => {
-        const directory = join(folder, `walk ${walks++}`);
+        const directory = join(folder, `run ${runs++}`);
         cpSync(seed, directory, { recursive: true });
         const sides = new Map([
           [A, await openSide(directory, A)],
@@ -106,7 +106,7 @@ describe("removal with faults", () => {
       }),
       { numRuns: 6 },
     );
-    t.diagnostic(`${walks} walks, ${crashes} crashes`);
+    t.diagnostic(`${runs} runs, ${crashes} crashes`);
     assert.ok(crashes > 0);
   });
 });

@@ -40,10 +40,10 @@ describe("removal killed at random instants", () => {
 
     let kills = 0;
     const met = new Map<string, number>();
-    for (let walk = 0; kills < KILLS_MIN; walk++) {
-      const { directory, sides } = await copy(`walk ${walk}`);
+    for (let run = 0; kills < KILLS_MIN; run++) {
+      const { directory, sides } = await copy(`run ${run}`);
       for (let cut = 0; ; cut++) {
-        // Short enough to meet every walk often, long enough for it to get on: also where the machine has got
+        // Short enough to meet every run often, long enough for it to get on: also where the machine has got
         // slower since the time was taken, and a step takes longer than a kill leaves it.
         const { killed } = await drive(directory, (durationMs / 12) * (0.3 + Math.random()) * (1 + cut / 12));
         if (!killed) break;

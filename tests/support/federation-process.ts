@@ -55,7 +55,7 @@ const PROCEDURES: Readonly<Record<string, (...args: string[]) => Promise<void>>>
   },
 
   async readmission(folder = "") {
-    const { APPROVAL, FRESH, kept, scriptedRooms, walkIn } = await import("./readmission.ts");
+    const { APPROVAL, FRESH, kept, scriptedRooms, workflowIn } = await import("./readmission.ts");
     const repository = await Repository.open(join(folder, "control"), "main");
     const rooms = scriptedRooms(kept("!a"));
     // Rooms that were replaced before a kill stay replaced.
@@ -71,7 +71,7 @@ const PROCEDURES: Readonly<Record<string, (...args: string[]) => Promise<void>>>
       writeFileSync(memory, `${names.join("\n")}\n`, { flag: "a" });
       return replace(desired, partner, names);
     };
-    const { context, events } = await walkIn(folder, repository, systemClock, rooms);
+    const { context, events } = await workflowIn(folder, repository, systemClock, rooms);
     say("begun");
     await openReadmission(context, { partner: "lighthouse", approval: APPROVAL, identities: FRESH });
     let done = false;

@@ -28,7 +28,7 @@ export function viewAt({ federation, context }: Side): RunView {
   return viewOf(findRun(federation.state), trustOf(context.config).parties);
 }
 
-export function movesAt(side: Side): Steps {
+export function stepsAt(side: Side): Steps {
   return stepsOf(viewAt(side));
 }
 
@@ -77,7 +77,7 @@ export async function stepAt(directory: string, side: Side, step: Step): Promise
 
 /** What a side would do now, if nothing hindered it. */
 function wanted(side: Side): Step | undefined {
-  const { ended, contain, work, sign: own, countersign, complete: completes } = movesAt(side);
+  const { ended, contain, work, sign: own, countersign, complete: completes } = stepsAt(side);
   if (ended !== null) return undefined;
   if (own.length > 0 || countersign.length > 0) return "sign";
   if (contain || work !== null) return "next";
@@ -102,8 +102,8 @@ export async function driveToEnd(directory: string, sides: readonly Side[]): Pro
         moved = (await stepAt(directory, side, "import")) || moved;
       }
     }
-    if (sides.every((side) => movesAt(side).ended !== null)) return;
-    if (!moved) throw new Error(`nobody can go on: ${JSON.stringify(sides.map(movesAt))}`);
+    if (sides.every((side) => stepsAt(side).ended !== null)) return;
+    if (!moved) throw new Error(`nobody can go on: ${JSON.stringify(sides.map(stepsAt))}`);
   }
 }
 
@@ -115,8 +115,8 @@ export interface Parties {
   readonly run: string;
   /** Hands over what is signed. */
   readonly pass: (from: Side, to: Side) => Promise<void>;
-  /** Walks so many stages to both signatures. */
-  readonly walk: (stages: number) => Promise<void>;
+  /** Brings so many stages to both signatures. */
+  readonly closeStages: (stages: number) => Promise<void>;
 }
 
 export async function openParties(
@@ -140,7 +140,7 @@ export async function openParties(
     await stepAt(directory, from, "export");
     await stepAt(directory, to, "import");
   };
-  const walk = async (stages: number) => {
+  const closeStages = async (stages: number) => {
     for (let stage = 0; stage < stages; stage++) {
       await stepAt(directory, a, "next");
       await stepAt(directory, a, "sign");
@@ -152,7 +152,7 @@ export async function openParties(
       await pass(a, b);
     }
   };
-  return { directory, a, b, run, pass, walk };
+  return { directory, a, b, run, pass, closeStages };
 }
 
 /** Complete on both sides, one record, one commit a stage, every statement made once and signed once. */

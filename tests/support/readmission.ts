@@ -224,8 +224,8 @@ export function scriptedRooms(...touched: readonly TouchedRoom[]): ScriptedRooms
   return rooms;
 }
 
-/** The walk's context over a repository, with planes of files. */
-export async function walkIn(
+/** The workflow's context over a repository, with planes of files. */
+export async function workflowIn(
   directory: string,
   repository: Repository,
   clock: Clock,
@@ -247,5 +247,5 @@ export async function readmission(t: Pick<TestContext, "after">, rooms?: Readmis
   const directory = temporaryFolder(t);
   const clock = new HastyClock(AT);
   const repository = await removedPartner(directory, clock);
-  return { ...(await walkIn(directory, repository, clock, rooms)), directory, clock };
+  return { ...(await workflowIn(directory, repository, clock, rooms)), directory, clock };
 }

@@ -264,11 +264,11 @@ describe("containing and restoring a partner", () => {
   it("applyPlanes closes planes 5, 4, 2 and 3, opens them in reverse, and probes each from inside [CON-1]", async (t) => {
     const { contain, restore, federation, parts, clock } = await control(t);
     await runPass(federation);
-    const walk = async (result: ActResult) => {
+    const apply = async (result: ActResult) => {
       parts.applied.length = 0;
       return applyPlanes(federation, result.act, result.partner);
     };
-    const closed = await walk(await contain());
+    const closed = await apply(await contain());
     assert.deepEqual(parts.applied, ["gateway", "card", "rooms", "border"]);
     assert.ok(closed.every(({ done, evidence }) => done && evidence[0]?.verdict === "closed"));
     assert.deepEqual(
@@ -276,7 +276,7 @@ describe("containing and restoring a partner", () => {
       ["dredger", "lighthouse"],
     );
     await clock.advance(1_000);
-    assert.ok((await walk(await restore())).every(({ done }) => done));
+    assert.ok((await apply(await restore())).every(({ done }) => done));
     assert.deepEqual(parts.applied, ["border", "rooms", "card", "gateway"]);
   });
 
@@ -284,16 +284,16 @@ describe("containing and restoring a partner", () => {
     const { contain, restore, federation, parts, folder, clock } = await control(t);
     await runPass(federation);
     parts.onApply = () => clock.advance(5);
-    const walk = async (act = contain) => {
+    const apply = async (act = contain) => {
       const result = await act();
       return applyPlanes(federation, result.act, result.partner);
     };
-    const times = (walks: Awaited<ReturnType<typeof walk>>) =>
-      walks.map(({ plane, triedAt, at, repairedAt }) => [
+    const times = (applied: Awaited<ReturnType<typeof apply>>) =>
+      applied.map(({ plane, triedAt, at, repairedAt }) => [
         plane,
         ...[triedAt, at, repairedAt].map((time) => (time === null ? null : Date.parse(time) - AT)),
       ]);
-    const closed = times(await walk());
+    const closed = times(await apply());
     assert.equal(parts.applied.at(-1), "rooms", "behind the border they are looked at again");
     assert.deepEqual(closed, [
       ["gateway", 5, 5, null],
@@ -303,7 +303,7 @@ describe("containing and restoring a partner", () => {
     ]);
 
     // The second look behind the border finds one who came in the meantime.
-    await walk(restore);
+    await apply(restore);
     await clock.advance(1_000 - (clock.now() - AT));
     const intent = join(folder, "rooms/rooms.json");
     const opened = readFileSync(intent, "utf8");
@@ -317,8 +317,8 @@ describe("containing and restoring a partner", () => {
       ["rooms", 1_015, 1_015, 1_025],
       ["border", 1_020, 1_020, null],
     ];
-    assert.deepEqual(times(await walk()), repaired);
-    assert.deepEqual(times(await walk()), repaired, "looking once more makes nothing younger");
+    assert.deepEqual(times(await apply()), repaired);
+    assert.deepEqual(times(await apply()), repaired, "another observation changes no time");
     const { planes } = await federationStatus(federation);
     const rooms = planes.find(({ plane }) => plane === "rooms");
     assert.deepEqual(
@@ -327,7 +327,7 @@ describe("containing and restoring a partner", () => {
     );
 
     // Rooms that are not whole at the first look are in force since the second, and were told in their turn.
-    await walk(restore);
+    await apply(restore);
     await clock.advance(2_000 - (clock.now() - AT));
     const outOfReach = [{ partner: SERVER, subject: "!room", reason: "refused", hint: "" }];
     parts.instead.set("rooms", async () => ({ state: "incomplete", changed: true, outOfReach }));
@@ -335,7 +335,7 @@ describe("containing and restoring a partner", () => {
       await clock.advance(5);
       if (plane === "border") parts.instead.delete("rooms");
     };
-    assert.deepEqual(times(await walk())[2], ["rooms", 2_015, 2_025, null]);
+    assert.deepEqual(times(await apply())[2], ["rooms", 2_015, 2_025, null]);
   });
 
   it("applyPlanes closes again what somebody has opened by hand since [CON-1]", async (t) => {
@@ -343,13 +343,13 @@ describe("containing and restoring a partner", () => {
     await runPass(federation);
     const policy = join(folder, "border/policy.json");
     const open = readFileSync(policy, "utf8");
-    const walk = async () => applyPlanes(federation, "contain", (await contain()).partner);
-    await walk();
+    const apply = async () => applyPlanes(federation, "contain", (await contain()).partner);
+    await apply();
     const closed = readFileSync(policy, "utf8");
 
     writeFileSync(policy, open);
     parts.applied.length = 0;
-    assert.ok((await walk()).every(({ done }) => done));
+    assert.ok((await apply()).every(({ done }) => done));
     assert.equal(readFileSync(policy, "utf8"), closed);
     assert.deepEqual(parts.applied, ["border"]);
     assert.equal(events.filter(({ event }) => event === "drift").length, 1);
@@ -365,7 +365,7 @@ describe("containing and restoring a partner", () => {
     parts.onApply = async () => {
       says.opened = false;
     };
-    assert.ok((await walk()).every(({ done }) => done));
+    assert.ok((await apply()).every(({ done }) => done));
     assert.equal(parts.applied[0], "gateway");
   });
 
@@ -408,9 +408,9 @@ describe("containing and restoring a partner", () => {
     parts.instead.set("rooms", async () => ({ state: "incomplete", changed: true, outOfReach: [left] }));
     parts.instead.set("gateway", () => Promise.reject(new Error("down")));
     const { partner } = await contain();
-    const walks = await applyPlanes(federation, "contain", partner);
+    const applied = await applyPlanes(federation, "contain", partner);
     assert.deepEqual(
-      walks.map(({ plane, done, outcome }) => [plane, done, outcome]),
+      applied.map(({ plane, done, outcome }) => [plane, done, outcome]),
       [
         ["gateway", false, "failed"],
         ["card", true, "in_force"],
@@ -418,7 +418,7 @@ describe("containing and restoring a partner", () => {
         ["border", true, "in_force"],
       ],
     );
-    assert.deepEqual(walks[2]?.outOfReach, [left]);
+    assert.deepEqual(applied[2]?.outOfReach, [left]);
     // The same again, when the parts are back: only what was left is applied.
     parts.instead.clear();
     parts.applied.length = 0;

@@ -10,8 +10,8 @@ const THEIRS = "!harbour:d.test";
 
 describe("rooms of third parties", () => {
   it("a third party's room that lets the counterparty in is out of reach, and can be waived by name [OFF-2]", async (t) => {
-    const { a, walk } = await openParties(t);
-    await walk(2);
+    const { a, closeStages } = await openParties(t);
+    await closeStages(2);
     a.answers.set("make_join", { subject: THEIRS, verdict: "open", status: 200, reason: "accepted" });
     assert.equal((await next(a.context)).did, "not_proved");
     await assert.rejects(sign(a.context), /out_of_reach \[!harbour:d\.test\]: not_our_room/);
@@ -20,8 +20,8 @@ describe("rooms of third parties", () => {
   });
 
   it("a room of our own that lets the counterparty in cannot be waived [OFF-2]", async (t) => {
-    const { a, walk } = await openParties(t);
-    await walk(2);
+    const { a, closeStages } = await openParties(t);
+    await closeStages(2);
     a.answers.set("make_join", { verdict: "open", status: 200, reason: "accepted" });
     assert.equal((await next(a.context)).did, "not_proved");
     await assert.rejects(

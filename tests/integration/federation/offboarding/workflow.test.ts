@@ -17,9 +17,9 @@ import { A, B, openRunAt } from "../../../support/offboarding.ts";
 import {
   assertOneEnd,
   driveToEnd,
-  movesAt,
   openParties,
   stepAt,
+  stepsAt,
   viewAt,
 } from "../../../support/offboarding-steps.ts";
 
@@ -54,7 +54,7 @@ describe("removal workflow", () => {
   });
 
   it("plan shows what each remaining stage changes and restarts, and changes nothing [OFF-2]", async (t) => {
-    const { a, walk } = await openParties(t);
+    const { a, closeStages } = await openParties(t);
     const head = await a.federation.repository.head();
     const { stages } = await plan(a.context);
     assert.deepEqual(
@@ -69,7 +69,7 @@ describe("removal workflow", () => {
       [["transport", "homeserver"]],
     );
     assert.equal(await a.federation.repository.head(), head);
-    await walk(1);
+    await closeStages(1);
     assert.equal((await plan(a.context)).stages.length, 5);
   });
 
@@ -129,8 +129,8 @@ describe("removal workflow", () => {
   });
 
   it("next measures from the new process when the homeserver was restarted during stage 4 [OFF-2]", async (t) => {
-    const { a, walk } = await openParties(t);
-    await walk(3);
+    const { a, closeStages } = await openParties(t);
+    await closeStages(3);
     const { federation } = a;
     const { border } = federation.planes;
     const apply = border.apply.bind(border);
@@ -149,9 +149,9 @@ describe("removal workflow", () => {
   });
 
   it("complete refuses, and names the plane, when a signed plane was opened by hand [OFF-2]", async (t) => {
-    const { a, walk } = await openParties(t);
-    await walk(6);
-    assert.ok(movesAt(a).complete);
+    const { a, closeStages } = await openParties(t);
+    await closeStages(6);
+    assert.ok(stepsAt(a).complete);
     const file = join(a.parts, "border/policy.json");
     const policy = JSON.parse(readFileSync(file, "utf8")) as { allowed_servers: string[] };
     policy.allowed_servers.push(B);
@@ -170,8 +170,8 @@ describe("removal workflow", () => {
   });
 
   it("complete refuses when the progress of a signed stage is gone [OFF-2]", async (t) => {
-    const { a, walk } = await openParties(t);
-    await walk(6);
+    const { a, closeStages } = await openParties(t);
+    await closeStages(6);
     const run = findRun(a.federation.state);
     rmSync(a.federation.state.file(`offboarding/${run.run}/stages`, "policy_border.json"));
     await assert.rejects(complete(a.context), /policy_border, plane border: remembered \[state\]/);
@@ -183,8 +183,8 @@ describe("removal workflow", () => {
       ["check:federation", "static_tests_pass"],
       ["owner:", "owner_named"],
     ] as const) {
-      const { a, b, pass, walk } = await openParties(t);
-      await walk(5);
+      const { a, b, pass, closeStages } = await openParties(t);
+      await closeStages(5);
       for (const side of [a, b]) await next(side.context);
       const run = findRun(b.federation.state);
       const record = readStage(run, "data_duties");
@@ -201,8 +201,8 @@ describe("removal workflow", () => {
   });
 
   it("complete and its countersignature refuse when a commit has opened a plane again [OFF-2]", async (t) => {
-    const { a, b, pass, walk } = await openParties(t);
-    await walk(6);
+    const { a, b, pass, closeStages } = await openParties(t);
+    await closeStages(6);
     const reopened = async (side: typeof a, other: string) => {
       const file = `registry/partners/${other[0]}.yaml`;
       const head = await side.federation.repository.requireHead();
@@ -232,8 +232,8 @@ describe("removal workflow", () => {
   });
 
   it("sign refuses a subject out of reach until it is waived by name, and the statement holds the waiver [OFF-2]", async (t) => {
-    const { directory, a, b, walk } = await openParties(t);
-    await walk(2);
+    const { directory, a, b, closeStages } = await openParties(t);
+    await closeStages(2);
     const room = "!lost:a.test";
     a.outOfReach.push({ partner: B, subject: room, reason: "no_power", hint: "Ask its administrator." });
     assert.equal((await next(a.context)).did, "not_proved");
@@ -396,8 +396,8 @@ describe("removal workflow", () => {
   });
 
   it("abort leaves planes closed, reports them, and allows another run [OFF-2]", async (t) => {
-    const { a, walk } = await openParties(t);
-    await walk(2);
+    const { a, closeStages } = await openParties(t);
+    await closeStages(2);
     await assert.rejects(openRunAt(a), { code: "usage" });
     const { run, closed } = await abort(a.context, { reason: "decided_otherwise" });
     assert.deepEqual([run.ended?.how, closed], ["aborted", ["gateway", "card"]]);
