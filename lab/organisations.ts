@@ -85,3 +85,14 @@ export const clientIds = {
   /** Known to the issuers of A and B since org C applied; no gateway ever admitted it. */
   applicant: "org-c-applicant",
 } as const;
+
+/** The unit of the database server, which all organisations share. */
+export const POSTGRES = "postgres";
+/** The programs of a complete organisation; the others have a homeserver alone. */
+export const PROGRAMS = ["homeserver", "issuer", "agent", "gateway", "bridge", "reconciler"] as const;
+export type ProgramName = (typeof PROGRAMS)[number];
+
+/** The supervisor's name of an organisation's program, such as `org-a/bridge`. */
+export function unitName(organisation: OrganisationName, program: ProgramName): string {
+  return `${organisation}/${program}`;
+}

@@ -1,8 +1,8 @@
 // fed:down: ends the lab's own programs, and keeps its data unless --purge is given.
 import { readLab } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
-import { endLab, purgeLab } from "../lifecycle.ts";
 import { signedRecords } from "../offboard/record.ts";
+import { endLab, purgeLab } from "./lifecycle.ts";
 import { FLAG, labName, parseOptions, withLockedLab } from "./options.ts";
 
 const USAGE = `

@@ -5,9 +5,8 @@ import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
 import { tailOf } from "../ask/logs.ts";
 import type { Lab } from "../lab.ts";
-import { isComplete, parseOrganisation } from "../organisations.ts";
+import { isComplete, PROGRAMS, parseOrganisation, unitName } from "../organisations.ts";
 import { type Palette, paletteFor } from "../progress.ts";
-import { PROGRAMS, unitName } from "../supervisor/unit-specs.ts";
 import { namedLab, parseOptions } from "./options.ts";
 
 const USAGE = `

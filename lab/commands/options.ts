@@ -3,11 +3,11 @@ import { parseArgs } from "node:util";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { type Lab, readLab, SOURCES } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
-import { lockLab } from "../lifecycle.ts";
 import { type CompleteOrganisation, isComplete, parseOrganisation, partnerOf } from "../organisations.ts";
 import { type Progress, progressOn } from "../progress.ts";
 import { readSeed, type Seed } from "../seed/seed-file.ts";
 import { liveSupervisor } from "../supervisor/client.ts";
+import { lockLab } from "./lifecycle.ts";
 
 type OptionSpec = Readonly<Record<string, { readonly type: "string" | "boolean"; readonly short?: string }>>;
 

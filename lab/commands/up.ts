@@ -2,7 +2,6 @@
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import type { Lab } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
-import { castOf, ensureRunning, type Found } from "../lifecycle.ts";
 import { COMPLETE_ORGANISATIONS, partnerOf } from "../organisations.ts";
 import { type Progress, paletteFor } from "../progress.ts";
 import { prove } from "../proof/proof.ts";
@@ -12,6 +11,7 @@ import { seedRooms } from "../seed/rooms.ts";
 import { readSeed } from "../seed/seed-file.ts";
 import { closedPartners } from "../status/closed-partners.ts";
 import { waitUntilReconciled } from "../status/federation.ts";
+import { castOf, ensureRunning, type Found } from "./lifecycle.ts";
 import { FLAG, labName, parseOptions, withLockedLab } from "./options.ts";
 
 const USAGE = `

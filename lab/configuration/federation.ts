@@ -17,10 +17,10 @@ import {
   isComplete,
   type OrganisationName,
   USERS,
+  unitName,
   WITNESS,
 } from "../organisations.ts";
 import type { LabPrograms } from "../programs.ts";
-import { unitName } from "../supervisor/unit-specs.ts";
 import { outsiderFiles, RECORDS_PRIVATE_KEY } from "./credentials.ts";
 import { HOMESERVER_FILES } from "./synapse-config.ts";
 

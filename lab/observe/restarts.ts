@@ -1,9 +1,8 @@
 // Whether an organisation's programs ran on: the same processes before and after.
 import type { Lab } from "../lab.ts";
-import type { CompleteOrganisation } from "../organisations.ts";
+import { type CompleteOrganisation, PROGRAMS, unitName } from "../organisations.ts";
 import { childrenOf } from "../processes.ts";
 import { supervisorClient } from "../supervisor/client.ts";
-import { PROGRAMS, unitName } from "../supervisor/unit-specs.ts";
 
 /** Process IDs by program, such as `homeserver`; `envoy` is the gateway's own; null for what does not run. */
 export type RunningPrograms = Readonly<Record<string, number | null>>;

@@ -20,9 +20,9 @@ import {
   type CompleteOrganisation,
   clientIds,
   partnerOf,
+  unitName,
 } from "../organisations.ts";
 import { supervisorClient } from "../supervisor/client.ts";
-import { unitName } from "../supervisor/unit-specs.ts";
 
 /** The public half of an agent's new card key. */
 export interface NewCardKey {

@@ -24,14 +24,17 @@ import {
   clientIds,
   isComplete,
   type OrganisationName,
+  POSTGRES,
+  type ProgramName,
   partnerOf,
   TRAITS,
+  unitName,
   WITNESS,
 } from "../organisations.ts";
 import { childrenOf } from "../processes.ts";
 import { readSeed, type Seed } from "../seed/seed-file.ts";
 import { type SupervisorStatus, supervisorClient } from "../supervisor/client.ts";
-import { isReady, POSTGRES, type ProgramName, readinessProbe, unitName } from "../supervisor/unit-specs.ts";
+import { isReady, readinessProbe } from "../supervisor/unit-specs.ts";
 import { federationStatus } from "./federation.ts";
 import type { FedStatus, OrganisationStatus } from "./schema.ts";
 

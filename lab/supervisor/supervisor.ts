@@ -7,14 +7,14 @@ import type { Clock } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { writeJson } from "../files.ts";
 import { type Lab, readLab } from "../lab.ts";
-import { ORGANISATION_NAMES, type OrganisationName } from "../organisations.ts";
+import { ORGANISATION_NAMES, type OrganisationName, POSTGRES } from "../organisations.ts";
 import { ProcessIdentity } from "../processes.ts";
 import type { LabPrograms } from "../programs.ts";
 import type { SupervisorCommand, SupervisorStatus } from "./client.ts";
 import { ConnectProxy } from "./connect-proxy.ts";
 import { launchCommand, launchPostgres } from "./launch.ts";
 import { Unit } from "./unit-runner.ts";
-import { dependantsOf, isReady, POSTGRES, type UnitSpec, unitsOf } from "./unit-specs.ts";
+import { dependantsOf, isReady, type UnitSpec, unitsOf } from "./unit-specs.ts";
 
 /** processes.json: the process of each unit. */
 export const ProcessRecord = z.record(z.string(), ProcessIdentity);

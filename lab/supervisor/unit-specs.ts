@@ -10,6 +10,9 @@ import {
   type CompleteOrganisation,
   isComplete,
   type OrganisationName,
+  POSTGRES,
+  type ProgramName,
+  unitName,
 } from "../organisations.ts";
 import type { LabPrograms } from "../programs.ts";
 
@@ -43,14 +46,6 @@ export interface ReadinessProbe {
 
 /** The Python package of the policy module that A and B run inside their homeservers. */
 const BORDER_MODULE = join(CLONE, "border", "src");
-
-export const POSTGRES = "postgres";
-export const PROGRAMS = ["homeserver", "issuer", "agent", "gateway", "bridge", "reconciler"] as const;
-export type ProgramName = (typeof PROGRAMS)[number];
-
-export function unitName(organisation: OrganisationName, program: ProgramName): string {
-  return `${organisation}/${program}`;
-}
 
 /** How a program's readiness is observed; undefined for the reconciler, which serves nobody. */
 export function readinessProbe(

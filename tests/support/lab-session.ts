@@ -12,13 +12,16 @@ import type { AskResult } from "../../lab/ask/ask.ts";
 import { bridgeDatabaseName } from "../../lab/configuration/databases.ts";
 import { type Lab, readLab } from "../../lab/lab.ts";
 import { labPaths, STATE_VARIABLE } from "../../lab/layout.ts";
-import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../../lab/organisations.ts";
+import {
+  COMPLETE_ORGANISATIONS,
+  type CompleteOrganisation,
+  type ProgramName,
+} from "../../lab/organisations.ts";
 import { identityOf, type ProcessIdentity, signalProcess } from "../../lab/processes.ts";
 import type { Proof } from "../../lab/proof/proof.ts";
 import { readSeed, type Seed } from "../../lab/seed/seed-file.ts";
 import { FedStatus } from "../../lab/status/schema.ts";
 import { supervisorClient, type UnitStatus } from "../../lab/supervisor/client.ts";
-import type { ProgramName } from "../../lab/supervisor/unit-specs.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import { PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
 import { type Finished, ROOT, run } from "./temporary.ts";

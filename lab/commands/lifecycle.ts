@@ -4,23 +4,28 @@
 import { spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync, realpathSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { DrawbridgeError } from "../src/domain/errors.ts";
-import { type NamedLock, namedLock } from "../src/runtime/named-lock.ts";
-import { readIfPresent } from "../src/runtime/write-file.ts";
-import { provision, provisionWitness } from "./configuration/provision.ts";
-import { keepSecret, readJson } from "./files.ts";
-import { admitWitness, type Lab, prepareLab, readLab, SOURCES } from "./lab.ts";
-import { CLONE, type LabPaths } from "./layout.ts";
-import { removePrivateRecords } from "./offboard/open.ts";
-import { WITNESS } from "./organisations.ts";
-import { removeEmbeddedPostgres } from "./postgres/embedded-postgres.ts";
-import { endProcesses, isAlive, LAB_ID_VARIABLE, type ProcessIdentity, processesOfLab } from "./processes.ts";
-import { findPrograms } from "./programs.ts";
-import type { Progress } from "./progress.ts";
-import { seedPeople } from "./seed/accounts.ts";
-import { liveSupervisor, supervisorClient, type UnitStatus } from "./supervisor/client.ts";
-import { ProcessRecord } from "./supervisor/supervisor.ts";
-import { unitName } from "./supervisor/unit-specs.ts";
+import { DrawbridgeError } from "../../src/domain/errors.ts";
+import { type NamedLock, namedLock } from "../../src/runtime/named-lock.ts";
+import { readIfPresent } from "../../src/runtime/write-file.ts";
+import { provision, provisionWitness } from "../configuration/provision.ts";
+import { keepSecret, readJson } from "../files.ts";
+import { admitWitness, type Lab, prepareLab, readLab, SOURCES } from "../lab.ts";
+import { CLONE, type LabPaths } from "../layout.ts";
+import { removePrivateRecords } from "../offboard/open.ts";
+import { unitName, WITNESS } from "../organisations.ts";
+import { removeEmbeddedPostgres } from "../postgres/embedded-postgres.ts";
+import {
+  endProcesses,
+  isAlive,
+  LAB_ID_VARIABLE,
+  type ProcessIdentity,
+  processesOfLab,
+} from "../processes.ts";
+import { findPrograms } from "../programs.ts";
+import type { Progress } from "../progress.ts";
+import { seedPeople } from "../seed/accounts.ts";
+import { liveSupervisor, supervisorClient, type UnitStatus } from "../supervisor/client.ts";
+import { ProcessRecord } from "../supervisor/supervisor.ts";
 
 const LOCK_TIMEOUT_MS = 300_000;
 const SUPERVISOR_TIMEOUT_MS = 20_000;
