@@ -28,6 +28,7 @@ export interface FetchCardOptions {
   readonly clock: Clock;
   /** For the whole request, the body included. */
   readonly timeoutMs?: number;
+  readonly bytesMax?: number;
   /** Ends the request early; the failure is then `unreachable`. */
   readonly signal?: AbortSignal;
 }
@@ -45,7 +46,7 @@ export async function fetchCard(url: string, options: FetchCardOptions): Promise
   );
   const signals = [expired.signal, ...(options.signal === undefined ? [] : [options.signal])];
   try {
-    return await get(url, AbortSignal.any(signals));
+    return await get(url, AbortSignal.any(signals), options.bytesMax ?? CARD_BYTES_MAX);
   } catch {
     const failure = expired.signal.aborted ? "timed_out" : "unreachable";
     return { fetched: false, failure, status: undefined };
@@ -55,7 +56,7 @@ export async function fetchCard(url: string, options: FetchCardOptions): Promise
   }
 }
 
-async function get(url: string, signal: AbortSignal): Promise<FetchedCard> {
+async function get(url: string, signal: AbortSignal, bytesMax: number): Promise<FetchedCard> {
   const response = await request(url, {
     method: "GET",
     headers: { accept: "application/json", "accept-encoding": "identity" },
@@ -71,13 +72,13 @@ async function get(url: string, signal: AbortSignal): Promise<FetchedCard> {
   if (!MEDIA_TYPE.test(String(headers["content-type"] ?? ""))) return failed("media_type_refused");
   const encoding = headers["content-encoding"];
   if (encoding !== undefined && encoding !== "identity") return failed("encoding_refused");
-  if (Number(headers["content-length"] ?? 0) > CARD_BYTES_MAX) return failed("too_large");
+  if (Number(headers["content-length"] ?? 0) > bytesMax) return failed("too_large");
 
   const chunks: Uint8Array[] = [];
   let length = 0;
   for await (const chunk of body as AsyncIterable<Uint8Array>) {
     length += chunk.byteLength;
-    if (length > CARD_BYTES_MAX) return failed("too_large");
+    if (length > bytesMax) return failed("too_large");
     chunks.push(chunk);
   }
   return { fetched: true, bytes: Buffer.concat(chunks) };

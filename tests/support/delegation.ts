@@ -54,6 +54,9 @@ export function cardOf(agentUrl: string, options: CardOptions = {}): AgentCard {
       ...(options.streaming && { streaming: true }),
       ...(options.dedupes && { extensions: [{ uri: MESSAGE_ID_IDEMPOTENCY }] }),
     },
+    defaultInputModes: ["text/plain"],
+    defaultOutputModes: ["text/plain"],
+    skills: [],
   };
 }
 
