@@ -4,7 +4,7 @@ import process from "node:process";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { fileReport } from "../../federation/abuse/file-report.ts";
 import { type AbuseReport, readReport } from "../../federation/abuse/report.ts";
-import { containmentBase } from "../../federation/containment/base.ts";
+import { changeBase } from "../../federation/change/base.ts";
 import { currentState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
@@ -50,7 +50,7 @@ Exit codes:
       commandsFor(findPartner(registry, report.subject.server_name), config);
     if (apply === true && report.requested_action === "contain") {
       // Found as containment finds it: a head that is refused does not keep the partner open.
-      const { registry } = await containmentBase(federation, true);
+      const { registry } = await changeBase(federation, "work_around");
       return containFirst(filing, commands(registry));
     }
     const { desired } = await currentState(federation);

@@ -27,7 +27,7 @@ Takes containment back: the flag, the re-render and one record in one commit, th
 
 Exit codes:
   0  restored; with --apply: all four planes are in force
-  2  unknown partner, the own server, or a registry that is invalid; nothing was done
+  2  unknown partner, the own server, or a configuration that is wrong; nothing was done
   4  the head is refused; nothing was done unless it says so
   5  with --apply: something is not in force yet, and is named`,
 };

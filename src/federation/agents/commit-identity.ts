@@ -4,7 +4,8 @@
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
-import { type ChangeBase, type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
+import type { ChangeBase } from "../change/base.ts";
+import { type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
 import { applyPlane } from "../containment/apply-planes.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
@@ -44,7 +45,7 @@ export interface CommittedIdentity extends Committed {
 export async function commitIdentity(
   context: IdentityContext,
   reason: string,
-  propose: (base: ChangeBase) => Proposal | undefined,
+  propose: (base: ChangeBase) => Promise<Proposal | undefined>,
   intend?: (revision: string) => void,
 ): Promise<CommittedIdentity> {
   let untouched: readonly Untouched[] = [];

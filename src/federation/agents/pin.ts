@@ -5,7 +5,8 @@
 import { z } from "zod";
 import { CardIdentity, targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
-import type { ChangeBase, Proposal } from "../change/commit-change.ts";
+import type { ChangeBase } from "../change/base.ts";
+import type { Proposal } from "../change/commit-change.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
 import {
   bringIntoForce,
@@ -37,7 +38,7 @@ export interface PinOptions {
 }
 
 /** What is to be committed; undefined when the agent is pinned so already. @throws DrawbridgeError */
-export function proposePin(base: ChangeBase, options: PinOptions): Proposal | undefined {
+export async function proposePin(base: ChangeBase, options: PinOptions): Promise<Proposal | undefined> {
   const { agent, identity, replaces } = options;
   const { registry } = base;
   const consumer = consumerOf(registry, options.partner);
@@ -47,7 +48,7 @@ export function proposePin(base: ChangeBase, options: PinOptions): Proposal | un
   if (current !== undefined && current.keyId !== replaces) {
     throw refuse("pinned_jwk", `${agent} is pinned to ${current.keyId} already`);
   }
-  const text = editYaml(base.textOf(consumer.file), [
+  const text = editYaml(await base.textOf(consumer.file), [
     { path: [...consumer.path, agent, "cardIdentity"], value: cardIdentityOf(identity) },
     ...(current === undefined ? [] : retireEdits(base, consumer, agent, current, identity)),
   ]);
@@ -105,9 +106,9 @@ export async function pinAgent(
   const committed = await commitIdentity(
     context,
     "drawbridge: pin",
-    (base) => {
+    async (base) => {
       const { entry } = peek(base);
-      const proposal = proposePin(base, options);
+      const proposal = await proposePin(base, options);
       if (proposal !== undefined) old = entry.cardIdentity;
       return proposal;
     },

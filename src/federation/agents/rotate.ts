@@ -12,7 +12,8 @@ import { isJsonObject } from "../../domain/json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
-import { type ChangeBase, changeBase, type Proposal } from "../change/commit-change.ts";
+import { type ChangeBase, changeBase } from "../change/base.ts";
+import type { Proposal } from "../change/commit-change.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Registry } from "../registry/partner.ts";
@@ -191,7 +192,10 @@ async function signAnew({ state }: IdentityContext, rotation: Rotation): Promise
 }
 
 /** What is to be committed; undefined when it is. */
-export function proposeRotation(base: ChangeBase, { agent, fresh, old }: Rotation): Proposal | undefined {
+export async function proposeRotation(
+  base: ChangeBase,
+  { agent, fresh, old }: Rotation,
+): Promise<Proposal | undefined> {
   const { organisation } = base.registry;
   const cardKeys = organisation.agents[agent]?.cardKeys ?? [];
   const gone = new Set(old.map(({ jwk }) => thumbprintOf(jwk)));
@@ -201,7 +205,7 @@ export function proposeRotation(base: ChangeBase, { agent, fresh, old }: Rotatio
   const own = Object.entries(organisation.consumes).filter(
     ([, { cardIdentity }]) => cardIdentity !== undefined && isGone(cardIdentity),
   );
-  const text = editYaml(base.textOf(ORGANISATION_FILE), [
+  const text = editYaml(await base.textOf(ORGANISATION_FILE), [
     {
       path: ["agents", agent, "cardKeys"],
       value: [...cardKeys.filter((key) => !isGone(key) && key.keyId !== fresh.keyId), fresh],

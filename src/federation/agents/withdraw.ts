@@ -7,7 +7,8 @@ import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
-import type { ChangeBase, Proposal } from "../change/commit-change.ts";
+import type { ChangeBase } from "../change/base.ts";
+import type { Proposal } from "../change/commit-change.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
@@ -42,7 +43,10 @@ function kindOf(registry: Registry, { partner, agent }: WithdrawOptions): Kind {
 }
 
 /** What is to be committed; undefined when it is gone already. @throws DrawbridgeError `usage` */
-export function proposeWithdrawal(base: ChangeBase, options: WithdrawOptions): Proposal | undefined {
+export async function proposeWithdrawal(
+  base: ChangeBase,
+  options: WithdrawOptions,
+): Promise<Proposal | undefined> {
   const { registry } = base;
   const { agent } = options;
   const kind = kindOf(registry, options);
@@ -53,11 +57,11 @@ export function proposeWithdrawal(base: ChangeBase, options: WithdrawOptions): P
   if (kind === "offered") {
     const { file, partner } = findPartner(registry, options.partner);
     const kept = (partner.gateway?.invokes ?? []).filter((one) => one !== agent);
-    const text = editYaml(base.textOf(file), [{ path: ["gateway", "invokes"], value: kept }]);
+    const text = editYaml(await base.textOf(file), [{ path: ["gateway", "invokes"], value: kept }]);
     return { edits: new Map([[file, text]]), message: message(`Let ${agent} be invoked no more by`) };
   }
   const { cardIdentity } = consumedAgent(consumer, agent);
-  const text = editYaml(base.textOf(consumer.file), [
+  const text = editYaml(await base.textOf(consumer.file), [
     { path: [...consumer.path, agent], value: undefined },
     ...(cardIdentity === undefined ? [] : retireEdits(base, consumer, agent, cardIdentity)),
   ]);
@@ -75,7 +79,7 @@ export async function withdrawAgent(
   const { agent } = options;
   let kind = "gone" as Kind;
   let pin: PinnedIdentity | undefined;
-  const committed = await commitIdentity(context, "drawbridge: withdraw", (base) => {
+  const committed = await commitIdentity(context, "drawbridge: withdraw", async (base) => {
     kind = kindOf(base.registry, options);
     if (kind === "pinned") {
       pin = consumedAgent(consumerOf(base.registry, options.partner), agent).cardIdentity;

@@ -2,16 +2,13 @@
 // record. Invariants: all of it or nothing; one record an act, however often it is tried, by however many.
 
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
-import type { CommitContext } from "../change/commit-change.ts";
-import { untilCommitted } from "../change/commit-to-branch.ts";
+import { type ChangeBase, type SetAside, setAsideLines } from "../change/base.ts";
+import { type CommitContext, commitChange } from "../change/commit-change.ts";
 import { setContained } from "../change/edit-partner.ts";
 import { timestamp } from "../reconcile/context.ts";
-import { firstRenderedDifference } from "../reconcile/desired-state.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
-import { type ContainmentBase, containmentBase, type SetAside } from "./base.ts";
-import { commitPartner } from "./commit-partner.ts";
 import {
   type Act,
   type ContainmentRecord,
@@ -32,47 +29,47 @@ export interface ActResult {
 }
 
 /**
- * Contains or restores a partner; the real parts are the reconciler's.
+ * Contains or restores a partner; the real parts are the reconciler's. An emergency must not wait until somebody has
+ * repaired the branch: a containment works around a head that is not good.
  * @param name the partner's server name, or the name of its file
  * @throws DrawbridgeError `usage`, `head_refused`, `config_invalid`, `repository_unusable`;
  *   RegistryError
  */
 export async function performAct(context: CommitContext, act: Act, name: string): Promise<ActResult> {
-  return untilCommitted(context, () => tryAct(context, act, name));
-}
-
-/** Undefined when the branch moved meanwhile. */
-async function tryAct(context: CommitContext, act: Act, name: string): Promise<ActResult | undefined> {
   const contained = act === "contain";
-  const base = await containmentBase(context, contained);
-  const partner = findPartner(base.registry, name);
-  const common = { act, partner, setAside: base.setAside };
-  if (partner.partner.contained === contained && isWhole(base)) {
-    return { ...common, revision: base.head, record: undefined, recordPath: undefined };
-  }
-  const record = containmentRecord(act, partner.partner, base.head, timestamp(context.clock.now()));
-  const path = recordPath(record);
-  const revision = await commitPartner(context, base, {
-    entry: partner,
-    changed: { ...partner.partner, contained },
-    edit: (text) => setContained(text, contained),
-    files: new Map([[path, renderRecord(record)]]),
-    message: commitMessage(record, partner, base),
+  let record: ContainmentRecord | undefined;
+  const { revision, base } = await commitChange(context, {
     reason: `drawbridge: ${act}`,
+    onBadHead: contained ? "work_around" : "refuse",
+    propose: async (base) => {
+      const entry = findPartner(base.registry, name);
+      record = undefined;
+      if (entry.partner.contained === contained && isWhole(base)) return undefined;
+      record = containmentRecord(act, entry.partner, base.head, timestamp(context.clock.now()));
+      const text = setContained(await base.textOf(entry.file), contained);
+      return {
+        edits: new Map([[entry.file, text]]),
+        records: new Map([[recordPath(record), renderRecord(record)]]),
+        message: commitMessage(record, entry, base),
+      };
+    },
   });
-  return revision === undefined ? undefined : { ...common, revision, record, recordPath: path };
+  return {
+    ...{ act, revision, record, setAside: base.setAside },
+    partner: findPartner(base.registry, name),
+    recordPath: record === undefined ? undefined : recordPath(record),
+  };
 }
 
 /**
  * Whether the flag on the base is in force already, or will be at the next pass: a head that is refused for
  * its registry never is, and neither is one whose rendered files say something else.
  */
-function isWhole({ files, registry, setAside }: ContainmentBase): boolean {
-  if (setAside !== undefined) return setAside.reason === "head_refused";
-  return firstRenderedDifference(files, registry) === undefined;
+function isWhole({ setAside, isRendered }: ChangeBase): boolean {
+  return isRendered && setAside?.reason !== "registry_invalid";
 }
 
-function commitMessage(record: ContainmentRecord, entry: PartnerEntry, base: ContainmentBase): string {
+function commitMessage(record: ContainmentRecord, entry: PartnerEntry, base: ChangeBase): string {
   const lines = [
     `${record.act === "contain" ? "Contain" : "Restore"} ${record.server_name}`,
     "",
@@ -80,14 +77,6 @@ function commitMessage(record: ContainmentRecord, entry: PartnerEntry, base: Con
     ...setAsideLines(base),
   ];
   return `${lines.join("\n")}\n`;
-}
-
-/** What a commit's message says of what was set aside. */
-export function setAsideLines({ setAside }: ContainmentBase): readonly string[] {
-  if (setAside === undefined) return [];
-  return setAside.reason === "head_refused"
-    ? [`The refused commits are ignored; this commit is based on ${setAside.lastGood}.`]
-    : [`Broken, and put back to ${setAside.lastGood}:`, ...setAside.paths];
 }
 
 // What a containment and its restore cannot do, as the operator reads it.

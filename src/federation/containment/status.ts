@@ -2,7 +2,7 @@
 // without asking a real part.
 import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
-import { assess } from "../reconcile/accept-head.ts";
+import { assessBranch } from "../reconcile/accept-head.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { readRevision, registryOf } from "../reconcile/desired-state.ts";
 import { closedPlanes, type Registry } from "../registry/partner.ts";
@@ -48,13 +48,10 @@ export interface FederationStatus {
 }
 
 export async function federationStatus(context: ReconcileContext): Promise<FederationStatus> {
-  const { repository, cache, state, allowedSignersFile } = context;
+  const { repository, state } = context;
   const head = await repository.head();
   const accepted = readHead(state).accepted?.revision;
-  const assessment =
-    head === undefined
-      ? undefined
-      : await assess(head, { repository, cache, accepted, allowedSignersFile, allowNonFastForward: false });
+  const assessment = head === undefined ? undefined : (await assessBranch(context)).assessment;
   const registry = assessment?.good
     ? assessment.desired.registry
     : accepted === undefined

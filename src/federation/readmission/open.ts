@@ -7,7 +7,8 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { Identifier } from "../../records/format/fields.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import { refuse } from "../agents/guards.ts";
-import { changeBase, commitChange } from "../change/commit-change.ts";
+import { changeBase } from "../change/base.ts";
+import { commitChange } from "../change/commit-change.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
@@ -120,10 +121,13 @@ async function commitOpening(
   let readmission: Readmission | undefined;
   await commitChange(context, {
     reason: "drawbridge: readmission",
-    propose: (base) => {
+    propose: async (base) => {
       const entry = findPartner(base.registry, named);
       requireRemoved(context, entry);
-      const text = editYaml(base.textOf(entry.file), newIdentityEdits(base.registry, entry, identities));
+      const text = editYaml(
+        await base.textOf(entry.file),
+        newIdentityEdits(base.registry, entry, identities),
+      );
       const { azp } = identities;
       const record = readmissionRecord("opened", openingOf(entry.partner), { azp, head: base.head, at });
       return {

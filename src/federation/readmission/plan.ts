@@ -1,5 +1,6 @@
 // What each step that is left would change: worked out on the registry as it is, without changing anything.
-import { type Change, changeBase, workOut } from "../change/commit-change.ts";
+import { changeBase } from "../change/base.ts";
+import { type Change, workOut } from "../change/commit-change.ts";
 import { setPlane } from "../change/edit-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { renderAll } from "../planes/render.ts";
@@ -50,7 +51,7 @@ export async function planReadmission(
   const { file, partner } = findPartner(base.registry, named);
   const readmission = requireReadmission(context.state, partner.serverName);
   const steps: PlannedStep[] = [];
-  let text = base.textOf(file);
+  let text = await base.textOf(file);
   let rendered = renderAll(base.registry);
   for (const { plane, revision, proved_at: provedAt } of readmission.stages) {
     let files: readonly FileDifference[] = [];

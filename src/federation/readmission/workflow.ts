@@ -5,7 +5,8 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { refuse } from "../agents/guards.ts";
-import { type ChangeBase, type Committed, changeBase, commitChange } from "../change/commit-change.ts";
+import { type ChangeBase, changeBase } from "../change/base.ts";
+import { type Committed, commitChange } from "../change/commit-change.ts";
 import { setPlane } from "../change/edit-partner.ts";
 import type { FederationConfig } from "../config.ts";
 import { applyPlane } from "../containment/apply-planes.ts";
@@ -156,10 +157,10 @@ async function openPlane(
   const { id, partner } = readmission;
   return commitChange(context, {
     reason: "drawbridge: readmission",
-    propose: (base) => {
+    propose: async (base) => {
       const entry = findPartner(base.registry, partner);
       if (entry.partner.planes[plane] === "open") return undefined;
-      const text = setPlane(base.textOf(entry.file), plane, "open");
+      const text = setPlane(await base.textOf(entry.file), plane, "open");
       return {
         edits: new Map([[entry.file, text]]),
         message: `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n`,
@@ -221,7 +222,7 @@ async function complete(context: ReadmissionContext, found: Readmission): Promis
     const at = timestamp(clock.now());
     await commitChange(context, {
       reason: "drawbridge: readmission",
-      propose: (base) => {
+      propose: async (base) => {
         const { azp, serverName } = findPartner(base.registry, found.partner).partner;
         const record = readmissionRecord("completed", found, { azp, head: base.head, at });
         return {

@@ -106,6 +106,28 @@ function assessFiles(revision: Revision, files: RevisionFiles, cache: PartnerCac
   }
 }
 
+/** What the branch's head is read and judged with. */
+export type HeadContext = Pick<ReconcileContext, "repository" | "state" | "cache" | "allowedSignersFile">;
+
+export interface AssessedBranch {
+  readonly head: Revision;
+  /** The last revision that was accepted; undefined when none ever was. */
+  readonly accepted: Revision | undefined;
+  readonly assessment: Assessment;
+}
+
+/**
+ * Judges the branch's head against what was accepted before.
+ * @throws DrawbridgeError `repository_unusable`, also when there is no branch
+ */
+export async function assessBranch(context: HeadContext): Promise<AssessedBranch> {
+  const { repository, cache, state, allowedSignersFile } = context;
+  const head = await repository.requireHead();
+  const accepted = readHead(state).accepted?.revision;
+  const options = { repository, cache, accepted, allowedSignersFile, allowNonFastForward: false };
+  return { head, accepted, assessment: await assess(head, options) };
+}
+
 /** The state by which real parts are judged, and why that is not the head's. */
 export interface AcceptedState extends CurrentState {
   readonly refusal: Refusal | undefined;
@@ -116,19 +138,11 @@ export interface AcceptedState extends CurrentState {
  * reconciler applies, never by what it refuses.
  * @throws DrawbridgeError `head_refused` when nothing was ever accepted; `repository_unusable`
  */
-export async function acceptedState(context: ReconcileContext): Promise<AcceptedState> {
-  const { repository, cache, state, allowedSignersFile } = context;
-  const head = await repository.requireHead();
-  const accepted = readHead(state).accepted?.revision;
-  const found = await assess(head, {
-    repository,
-    cache,
-    accepted,
-    allowedSignersFile,
-    allowNonFastForward: false,
-  });
-  if (found.good) return { repository, desired: found.desired, refusal: undefined };
-  const { reason, detail, hint } = found;
+export async function acceptedState(context: HeadContext): Promise<AcceptedState> {
+  const { repository, cache } = context;
+  const { accepted, assessment } = await assessBranch(context);
+  if (assessment.good) return { repository, desired: assessment.desired, refusal: undefined };
+  const { reason, detail, hint } = assessment;
   if (accepted === undefined) throw new DrawbridgeError("head_refused", detail, { hint });
   const files = await readRevision(repository, accepted, cache);
   const desired = desiredState(accepted, files, registryOf(files, cache));

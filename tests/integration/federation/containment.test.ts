@@ -162,11 +162,7 @@ describe("containing and restoring a partner", () => {
         ["registry/partners/gull.yaml", "not: [valid\n"],
       ]),
     );
-    await assert.rejects(
-      restore("dredger"),
-      { code: "config_invalid" },
-      "a restore waits for a good registry",
-    );
+    await assert.rejects(restore("dredger"), { code: "head_refused" }, "a restore waits for a good registry");
     const { setAside } = await contain();
     assert.deepEqual(setAside, {
       reason: "registry_invalid",

@@ -3,11 +3,9 @@
 // commit was built on.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { StageName } from "../../../records/format/stages.ts";
-import { untilCommitted } from "../../change/commit-to-branch.ts";
+import { setAsideLines } from "../../change/base.ts";
+import { commitChange } from "../../change/commit-change.ts";
 import { setPlane } from "../../change/edit-partner.ts";
-import { setAsideLines } from "../../containment/act.ts";
-import { containmentBase } from "../../containment/base.ts";
-import { commitPartner } from "../../containment/commit-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../../plane-order.ts";
 import type { Federation } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/find-partner.ts";
@@ -20,7 +18,7 @@ import { counterpartyOf, type Run } from "../run/run.ts";
  * @param admits given the partner as it is on the head that the commit is built on, throws to have nothing happen;
  *   called again where the branch has moved meanwhile
  * @returns the commit that closes the plane in this run
- * @throws DrawbridgeError `usage`, `head_refused`, `repository_unusable`; RegistryError
+ * @throws DrawbridgeError `usage`, `head_refused`, `config_invalid`, `repository_unusable`; RegistryError
  */
 export async function commitStage(
   federation: Federation,
@@ -29,20 +27,16 @@ export async function commitStage(
   plane: PlaneName,
   admits: (partner: Partner) => void,
 ): Promise<Revision> {
-  return untilCommitted(federation, async () => {
-    const found = await stageCommit(federation.repository, run, stage);
-    if (found !== undefined) return found;
-    // Another partner's broken file must not hold up an emergency.
-    const base = await containmentBase(federation, run.kind === "emergency");
-    const entry = findPartner(base.registry, counterpartyOf(run));
-    const { partner } = entry;
-    admits(partner);
-    return commitPartner(federation, base, {
-      entry,
-      changed: { ...partner, planes: { ...partner.planes, [plane]: "closed" } },
-      edit: (text) => setPlane(text, plane, "closed"),
-      files: new Map(),
-      message: [
+  let found: Revision | undefined;
+  const { revision } = await commitChange(federation, {
+    reason: `drawbridge: offboarding ${stage}`,
+    onBadHead: run.kind === "emergency" ? "work_around" : "refuse",
+    propose: async (base) => {
+      found = await stageCommit(federation.repository, run, stage);
+      if (found !== undefined) return undefined;
+      const { file, partner } = findPartner(base.registry, counterpartyOf(run));
+      admits(partner);
+      const message = [
         `Close the ${plane} plane for ${partner.serverName}`,
         "",
         `Plane ${PLANE_NUMBERS[plane]}, stage ${stage} of a removal (${run.kind}, ${run.trigger}).`,
@@ -50,10 +44,11 @@ export async function commitStage(
         "",
         ...trailers(run, stage),
         "",
-      ].join("\n"),
-      reason: `drawbridge: offboarding ${stage}`,
-    });
+      ].join("\n");
+      return { edits: new Map([[file, setPlane(await base.textOf(file), plane, "closed")]]), message };
+    },
   });
+  return found ?? revision;
 }
 
 function trailers(run: Run, stage: StageName): readonly string[] {

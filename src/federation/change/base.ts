@@ -1,0 +1,149 @@
+// What a change of the registry is built on: the branch's head, if it may be accepted. A containment must work although
+// another partner's file is invalid, and must not take in a commit by somebody who may not commit.
+// Invariants: a good head is built on as it is; of a head whose registry is invalid, only the files that are broken go
+// back to the last good revision; of a head that may not be accepted, nothing is kept; nothing is admitted that the last
+// good revision does not admit.
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { assessBranch, type HeadContext } from "../reconcile/accept-head.ts";
+import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired-state.ts";
+import type { Registry } from "../registry/partner.ts";
+import { RegistryError } from "../registry/problems.ts";
+import type { Revision } from "../repository/repository.ts";
+
+/** How many commits are searched for a valid registry where no revision was ever accepted. */
+const HISTORY_MAX = 100;
+
+/** What a change is made to. */
+export interface ChangeBase {
+  readonly head: Revision;
+  /** The head, and the last good revision where the head does not come after it. */
+  readonly parents: readonly [Revision, ...Revision[]];
+  /** The revision whose tree is changed. */
+  readonly tree: Revision;
+  readonly files: RevisionFiles;
+  readonly registry: Registry;
+  /** Whether everything rendered is what the registry renders. */
+  readonly isRendered: boolean;
+  /** What of the head is set aside, and why; undefined for a good head. */
+  readonly setAside: SetAside | undefined;
+  /** The text of a file of the registry; empty where there is no such file. */
+  textOf(file: string): Promise<string>;
+}
+
+export interface SetAside {
+  readonly reason: "head_refused" | "registry_invalid";
+  /** The revision that is gone back to. */
+  readonly lastGood: Revision;
+  /** Files that go back to it; empty when the whole tree does. */
+  readonly paths: readonly string[];
+}
+
+/** What a head that is not good means for a change: it is refused, or what is wrong with it is left out. */
+export type OnBadHead = "refuse" | "work_around";
+
+/** @throws DrawbridgeError `head_refused`; RegistryError when an invalid registry cannot be worked around */
+export async function changeBase(context: HeadContext, onBadHead: OnBadHead = "refuse"): Promise<ChangeBase> {
+  const { repository, cache } = context;
+  const { head, accepted, assessment } = await assessBranch(context);
+  const baseOf = (base: Omit<ChangeBase, "head" | "textOf">): ChangeBase => ({
+    ...{ head, ...base },
+    textOf: async (file) => {
+      const blobId = base.files.registry.get(file)?.blobId;
+      // Known blobs are not read with a revision, so that what is edited is read here.
+      return blobId === undefined ? "" : ((await repository.blobs([blobId])).get(blobId) ?? "");
+    },
+  });
+  const whole = { parents: [head] as const, tree: head, setAside: undefined };
+  if (assessment.good) {
+    const files = await readRevision(repository, head, cache);
+    return baseOf({ ...whole, files, registry: assessment.desired.registry, isRendered: true });
+  }
+  const { reason, detail, hint } = assessment;
+  const refused = () => new DrawbridgeError("head_refused", `${detail}; nothing was changed`, { hint });
+  if (onBadHead === "refuse") throw refused();
+  if (reason === "render_differs") {
+    const files = await readRevision(repository, head, cache);
+    return baseOf({ ...whole, files, registry: registryOf(files, cache), isRendered: false });
+  }
+  if (reason === "registry_invalid") {
+    return baseOf({ ...whole, ...(await withoutBrokenFiles(context, head, accepted)), isRendered: false });
+  }
+  if (accepted === undefined) throw refused();
+  const files = await readRevision(repository, accepted, cache);
+  return baseOf({
+    parents: (await repository.isAncestor(accepted, head)) ? [head] : [head, accepted],
+    tree: accepted,
+    files,
+    registry: registryOf(files, cache),
+    isRendered: true,
+    setAside: { reason: "head_refused", lastGood: accepted, paths: [] },
+  });
+}
+
+/** The head's registry with its broken files as they are in the last good revision. */
+async function withoutBrokenFiles(
+  context: HeadContext,
+  head: Revision,
+  accepted: Revision | undefined,
+): Promise<Pick<ChangeBase, "files" | "registry" | "setAside">> {
+  const { repository, cache } = context;
+  const found = await readRevision(repository, head, cache);
+  const registry = new Map(found.registry);
+  const paths = new Set<string>();
+  let lastGood: { readonly revision: Revision; readonly files: RevisionFiles } | undefined;
+  for (;;) {
+    const files = { ...found, registry };
+    try {
+      const valid = registryOf(files, cache);
+      const revision = lastGood?.revision ?? head;
+      return {
+        ...{ files, registry: valid },
+        setAside: { reason: "registry_invalid", lastGood: revision, paths: [...paths].sort() },
+      };
+    } catch (error) {
+      if (!(error instanceof RegistryError)) throw error;
+      lastGood ??= await lastValid(context, head, accepted);
+      if (lastGood === undefined) throw error;
+      const before = paths.size;
+      for (const { file } of error.problems) paths.add(file);
+      // Files that are each valid and contradict one another: then all of them go back.
+      if (paths.size === before) {
+        for (const path of [...registry.keys(), ...lastGood.files.registry.keys()]) paths.add(path);
+        if (paths.size === before) throw error;
+      }
+      for (const path of paths) {
+        const file = lastGood.files.registry.get(path);
+        if (file === undefined) registry.delete(path);
+        else registry.set(path, file);
+      }
+    }
+  }
+}
+
+/** The last revision that was accepted; or, where none ever was, the youngest whose registry is valid. */
+async function lastValid(
+  { repository, cache }: HeadContext,
+  head: Revision,
+  accepted: Revision | undefined,
+): Promise<{ revision: Revision; files: RevisionFiles } | undefined> {
+  const candidates =
+    accepted === undefined ? await repository.history(head, HISTORY_MAX) : ([accepted] as const);
+  for (const revision of candidates) {
+    const files = await readRevision(repository, revision, cache);
+    try {
+      registryOf(files, cache);
+      return { revision, files };
+    } catch (error) {
+      if (!(error instanceof RegistryError)) throw error;
+    }
+  }
+  return undefined;
+}
+
+/** What a commit's message says of what was set aside. */
+export function setAsideLines({ setAside }: ChangeBase): readonly string[] {
+  if (setAside === undefined) return [];
+  return setAside.reason === "head_refused"
+    ? [`The refused commits are ignored; this commit is based on ${setAside.lastGood}.`]
+    : [`Broken, and put back to ${setAside.lastGood}:`, ...setAside.paths];
+}
