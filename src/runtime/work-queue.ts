@@ -1,7 +1,8 @@
-// Work that a store hands out under leases: claimed when it is due, done side by side, claimed again when woken or
-// after a while. Invariants: never more than `concurrency` items in progress; an item that another process holds by
-// now is dropped without a word; any other failure is reported, backs the claims off, and leaves the item to its
-// lease; nothing is claimed after a drain began.
+// Work that a store hands out under leases: claimed when it is due, done side by side, claimed again when a slot is
+// free, when woken, or after a while. Invariants: never more than `concurrency` items in progress; an item waits for no
+// other item, so that one that hangs delays only itself; an item that another process holds by now is dropped without a
+// word; any other failure of an item is reported and leaves it to its lease; a claim that fails backs the next ones off;
+// nothing is claimed after a drain began.
 import type { Clock } from "../domain/clock.ts";
 import { isLeaseLost } from "../domain/errors.ts";
 import { allEnded, WorkLoop } from "./work-loop.ts";
@@ -17,12 +18,7 @@ export interface WorkQueueOptions<Item> {
   /** Told of a claim, or an item, that failed. */
   readonly onError: (error: unknown) => void;
   readonly pollIntervalMs?: number | undefined;
-  /** Runs after all items of a round have ended without an error. */
-  readonly afterRound?: (items: readonly Item[]) => Promise<void>;
-  /**
-   * For items that take long: a slot is filled again as soon as it is free, instead of when all claimed items have
-   * ended. Items that are claimed while the queue drains are given back by this.
-   */
+  /** Gives back items that a claim brings after the drain began. Without it they are begun, under an aborted signal. */
   readonly giveBack?: (items: readonly Item[]) => Promise<void>;
 }
 
@@ -36,7 +32,7 @@ export class WorkQueue<Item> {
     this.#options = options;
     this.#loop = new WorkLoop({
       clock: options.clock,
-      round: options.giveBack === undefined ? (signal) => this.round(signal) : (signal) => this.#fill(signal),
+      round: (signal) => this.#fill(signal),
       onError: options.onError,
       ...(options.pollIntervalMs !== undefined && { pollIntervalMs: options.pollIntervalMs }),
     });
@@ -63,12 +59,14 @@ export class WorkQueue<Item> {
     return this.#lastClaimWasFull && this.#inProgress.size >= this.#options.concurrency;
   }
 
-  /** Does what is due once; true when more may be due. */
+  /**
+   * Does what is due once, for a caller that does not start the queue; true when more may be due.
+   * @throws the first failure of an item, once all have ended
+   */
   async round(draining?: AbortSignal): Promise<boolean> {
-    const { claim, concurrency, work, afterRound } = this.#options;
+    const { claim, concurrency, work } = this.#options;
     const claimed = await claim(concurrency);
     await allEnded(claimed.map((item) => unlessLost(work(item, draining))));
-    await afterRound?.(claimed);
     return claimed.length === concurrency;
   }
 
@@ -79,7 +77,7 @@ export class WorkQueue<Item> {
     if (limit <= 0) return false;
     const claimed = await claim(limit);
     this.#lastClaimWasFull = claimed.length >= limit;
-    if (draining.aborted) await giveBack?.(claimed);
+    if (draining.aborted && giveBack !== undefined) await giveBack(claimed);
     else for (const item of claimed) this.#begin(item, draining);
     return false;
   }

@@ -22,9 +22,7 @@ import type { Admitted } from "../ledger/admission-types.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/intake-envelopes.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
-import type { Outcome } from "../matrix/request-result.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
-import type { KeyCatchupResult } from "./key-catchup.ts";
 import { type AskedFor, KeyRequests } from "./key-requests.ts";
 import { type Opening, type OpeningDependencies, openIntakeEnvelope } from "./open-intake-envelope.ts";
 
@@ -73,8 +71,6 @@ export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependenci
 interface Claim {
   readonly envelope: ClaimedIntakeEnvelope;
   readonly ghosts: readonly GhostMxid[];
-  /** The catchups that were made for this and the other claims of the round: one for each ghost. */
-  readonly catchups: Map<GhostMxid, Promise<Outcome<KeyCatchupResult>>>;
 }
 
 export class IntakeEnvelopeWorker {
@@ -94,7 +90,6 @@ export class IntakeEnvelopeWorker {
       concurrency: BATCH,
       claim: (limit) => this.#claim(limit),
       work: (claim, draining) => this.#work(claim, draining),
-      afterRound: (claims) => this.#afterRound(claims),
       onError: (error) => {
         deps.observe.failed();
         deps.log.warn({ err: errorName(error) }, "encrypted events that wait could not be worked on");
@@ -134,34 +129,20 @@ export class IntakeEnvelopeWorker {
     const { ledger, clock, agents } = this.#deps;
     const now = clock.now();
     const claimed = await ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS });
+    await this.#count(now);
     if (claimed.length === 0) return [];
     const [joined, { byGhost }] = await Promise.all([
       ledger.memberships.joinedGhosts([...new Set(claimed.map(({ room }) => room))]),
       agents.current(),
     ]);
-    const catchups: Claim["catchups"] = new Map();
-    return claimed.map((envelope) => ({
-      envelope,
-      ghosts: ghostsOf(envelope.room, joined, [], byGhost),
-      catchups,
-    }));
+    return claimed.map((envelope) => ({ envelope, ghosts: ghostsOf(envelope.room, joined, [], byGhost) }));
   }
 
-  async #afterRound(claims: readonly Claim[]): Promise<void> {
-    const found = await Promise.all(claims[0]?.catchups.values() ?? []);
-    await this.keysCame(found.flatMap((one) => (one.kind === "ok" ? one.value.roomsWithNewKeys : [])));
-    await this.#count(claims.length > 0);
-  }
-
-  async #work({ envelope, ghosts, catchups }: Claim, draining: AbortSignal | undefined): Promise<void> {
+  async #work({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<void> {
     // Every ghost has left, so none may read the event any more.
     if (ghosts.length === 0) return this.#expire(envelope, "event_unavailable");
     const { devices, fetchEvent } = this.#deps;
-    const catchup = (ghost: GhostMxid) => {
-      const made = catchups.get(ghost) ?? devices.catchup(ghost, draining);
-      catchups.set(ghost, made);
-      return made;
-    };
+    const catchup = (ghost: GhostMxid) => devices.catchup(ghost, draining);
     const opening = await openIntakeEnvelope({ devices, fetchEvent, catchup }, envelope, ghosts, draining);
     switch (opening.kind) {
       case "opened":
@@ -273,10 +254,9 @@ export class IntakeEnvelopeWorker {
     return due;
   }
 
-  async #count(isWorking: boolean): Promise<void> {
-    const { ledger, clock, observe } = this.#deps;
-    const now = clock.now();
-    if (!isWorking && now - this.#countedAt < COUNT_INTERVAL_MS) return;
+  async #count(now: number): Promise<void> {
+    const { ledger, observe } = this.#deps;
+    if (now - this.#countedAt < COUNT_INTERVAL_MS) return;
     this.#countedAt = now;
     const { awaiting, oldestAdmittedAt } = await ledger.envelopes.count();
     observe.waiting(awaiting, oldestAdmittedAt === undefined ? 0 : now - oldestAdmittedAt);

@@ -14,7 +14,7 @@ type RawEvent = Readonly<Record<string, unknown>>;
 
 export interface OpeningDependencies {
   readonly devices: Pick<GhostDevices, "decrypt" | "track">;
-  /** The catchup of a ghost's to-device messages, once a round. */
+  /** The catchup of a ghost's to-device messages. */
   readonly catchup: (ghost: GhostMxid) => Promise<Outcome<KeyCatchupResult>>;
   /** `GET /rooms/{room}/event/{event}` as the ghost. */
   readonly fetchEvent: (
