@@ -25,7 +25,7 @@ const PEERS: readonly string[] = ["bridge", "federation", "gateway", "issuer"];
  * all of them, and none of them may import it.
  */
 export const INNER_LAYERS: Readonly<Record<string, readonly string[]>> = {
-  records: ["format", "verify", "sign"],
+  records: ["format", "conditions", "verify", "sign"],
   bridge: [
     "config.ts",
     "setup",

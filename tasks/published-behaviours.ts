@@ -59,6 +59,8 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "OFF-3":
     "The record of a removal is complete in six parts, signed by both, bound by digest to its evidence, and verified offline, also by others' tools.",
   "OFF-4": "A removal is probed from outside, as the partner and by a neutral third server.",
+  "OFF-5":
+    "A record is judged again from its evidence by the table of conditions that whoever signs uses: nothing is proved without the probes, subjects, answers and times that show it.",
   "RDM-1":
     "A removed partner comes back as a new one: in order, with fresh identities, each plane seen to be open, the rooms by choice.",
   "PRT-1":
@@ -86,6 +88,7 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
     "An encrypted event is believed when its sender owns the device it came from, the policy trusts that device, and it is no replay.",
   "ENC-10": "A key that comes late, within the wait, is used in the order of the room.",
   "NEG-1": "The organisation that nobody admits is refused at every door.",
+  "ADO-1": "What nobody manages is reported as unmanaged, and never as closed.",
   "LAB-1":
     "One command brings up three organisations on real servers and runs the proof; another ends exactly that.",
 };

@@ -1,0 +1,44 @@
+// What shows that the identity of one agent was changed (`open`: pinned or rotated) or given up (`closed`: withdrawn).
+// The agent is the one entry of the scope's `pins`. Pure data.
+import type { Part } from "../format/scope.ts";
+import type { Condition, Direction, Observation } from "./condition.ts";
+
+/** A card verified against a pin, by this machine: the reason is the verifier's. */
+function byPin(probe: string, verdict: "open" | "closed"): Observation {
+  return { probe, vantage: "operator", answers: [{ verdict, layers: ["card"] }] };
+}
+
+function ofAgent(
+  name: string,
+  part: Part,
+  observation: Observation,
+  more: Partial<Condition> = {},
+): Condition {
+  return { name, parts: [part], requirements: [{ subjects: "pins", anyOf: [observation] }], ...more };
+}
+
+const OPTIONAL = { optional: true } as const;
+
+export const AGENT_CONDITIONS: Readonly<Record<Direction, readonly Condition[]>> = {
+  open: [
+    // There is no old identity where an agent is pinned for the first time.
+    ofAgent("old_identity_fails", "homeserver", byPin("old_identity", "closed"), OPTIONAL),
+    ofAgent("new_identity_verifies", "homeserver", byPin("new_identity", "open")),
+    ofAgent("old_key_not_served", "homeserver", byPin("served_by_old_pin", "closed"), OPTIONAL),
+    ofAgent("bridge_has_verified", "bridge", {
+      probe: "card_trust",
+      vantage: "operator",
+      answers: [{ verdict: "open", layers: ["bridge"], reasons: ["agent_card_verified"] }],
+      checks: ["current_pin"],
+    }),
+  ],
+  closed: [
+    ofAgent("bridge_trusts_it_no_more", "bridge", {
+      probe: "card_trust",
+      vantage: "operator",
+      answers: [
+        { verdict: "closed", layers: ["bridge"], reasons: ["agent_card_untrusted", "not_in_agents_file"] },
+      ],
+    }),
+  ],
+};

@@ -1,0 +1,127 @@
+// What a condition of a plane is, and the circumstances in which it is evaluated. Types alone; how they are used stands
+// in evaluate.ts.
+import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
+import type { Part, Scope } from "../format/scope.ts";
+import type { RecordPlane } from "../format/stages.ts";
+
+/** `closed`: the partner is kept out; `open`: it is let in. */
+export type Direction = "closed" | "open";
+/** Whether a change is about a whole partner, or about the identity of one agent. */
+export type Extent = "partner" | "agent";
+
+/** The subjects that a requirement must be shown for, each of them. */
+export type Subjects =
+  /** The item names no subject. */
+  | "none"
+  /** One item is enough, whatever it is about. */
+  | "any"
+  /** The organisation's own server, and the counterparty's. */
+  | "self"
+  | "partner"
+  | "client"
+  /** The counterparty's client, where it may invoke any agent. */
+  | "caller"
+  | "agents"
+  | "pins"
+  | "rooms";
+
+/** A property of an item's references, compared with the circumstances. */
+export type Check =
+  /** Names the revision and the render that the stage states. */
+  | "names_revision"
+  /** Nobody of the counterparty is in the room. */
+  | "nobody_present"
+  /** Names a border policy, and not the one that was in force before. */
+  | "another_policy"
+  /** The homeserver's process is the one that ran before. */
+  | "same_process"
+  /** Decided about the key that is pinned now. */
+  | "current_pin";
+
+/** An answer that counts. A field that is absent here may hold anything, except that a status is null unless named. */
+export interface Answer {
+  readonly verdict: EvidenceItem["verdict"];
+  readonly layers: readonly string[];
+  readonly statuses?: readonly (number | null)[];
+  readonly reasons?: readonly (string | null)[];
+}
+
+/** A probe from one vantage with an answer that shows the condition for the item's subject. */
+export interface Observation {
+  readonly probe: string;
+  readonly vantage: Vantage;
+  readonly answers: readonly Answer[];
+  readonly checks?: readonly Check[];
+  /** Counts only together with this, about the same subject; then other answers about the subject do not object. */
+  readonly with?: Observation;
+}
+
+export interface Requirement {
+  readonly subjects: Subjects;
+  /** For each subject one of these. */
+  readonly anyOf: readonly Observation[];
+  /** Must agree where it was observed, and need not be observed. */
+  readonly optional?: true;
+  /** Of an optional requirement: an attempt without an answer counts neither way. */
+  readonly ignoresUnknown?: true;
+  /** A subject that is unknown may be listed as out of reach, and waived by name. */
+  readonly waivable?: true;
+  /** Only an attempt of the partner's shows it: what the organisation's own parts say is not enough. */
+  readonly byAttempt?: true;
+}
+
+/** How it is shown that there is nothing which the condition could be about. */
+export interface Absence {
+  readonly observation: Observation;
+  /** Takes the place of the requirements although they have subjects, as a waiver does. */
+  readonly instead?: true;
+}
+
+export interface Condition {
+  readonly name: string;
+  /** One of these must be managed. */
+  readonly parts: readonly Part[];
+  readonly requirements: readonly Requirement[];
+  readonly absence?: Absence;
+  /** Need not be observed at all; where it is, it must hold. */
+  readonly optional?: true;
+}
+
+export type Verdict = "met" | "not_met" | "unknown" | "not_applicable" | "unmanaged";
+
+/** Something that a condition lacks, or that contradicts it. */
+export interface Lack {
+  readonly probe: string;
+  readonly vantage: Vantage;
+  readonly subject: string | null;
+  /** The item that was looked at; undefined when there is none. */
+  readonly item: EvidenceItem | undefined;
+}
+
+export interface Evaluated {
+  readonly condition: string;
+  readonly verdict: Verdict;
+  /** Digests of the items that the verdict rests on. */
+  readonly evidence: readonly string[];
+  /** Why it is not met: the first of them decides the verdict. Empty when it holds. */
+  readonly lacks: readonly Lack[];
+}
+
+export interface Circumstances {
+  /** Server names: whose planes these are, and whom they keep out or let in. */
+  readonly organisation: string;
+  readonly partner: string;
+  /** Null for the data duties, which are about every plane. */
+  readonly plane: RecordPlane | null;
+  readonly scope: Scope;
+  /** Items from before or after count for nothing (ISO 8601, UTC); null where there is no such bound. */
+  readonly from: string | null;
+  readonly until: string | null;
+  /** What is declared, as `reconciled` and `render` name it; null where there is nothing. */
+  readonly revision: string | null;
+  readonly render: string | null;
+  /** Subjects that could not be reached. */
+  readonly outOfReach: ReadonlySet<string>;
+  /** Fingerprint of the key pinned for each of `pins`; needed where a condition has the check `current_pin`. */
+  readonly fingerprints?: ReadonlyMap<string, string>;
+}

@@ -1,0 +1,304 @@
+// Evaluates conditions from evidence. Pure, and the only judgement in the product: the operator's status, whoever signs
+// a stage, whoever countersigns it, and the offline verifier all call it with the same table.
+//
+//   evaluate(conditionsOf("gateway", "closed", "partner"), items, circumstances)
+//
+// returns one verdict for each condition, with the digests it rests on and what is missing:
+//   met             every subject in scope was observed with an answer that shows the condition
+//   not_met         an item says the opposite
+//   unknown         something was not observed, or its answer says nothing
+//   not_applicable  an item of its own shows that there is nothing to observe
+//   unmanaged       the organisation does not manage the part; nothing is said about it
+//
+// Invariants: unknown, absent and unmanaged are never met; every item that is about a condition must agree with it; an
+// item counts by its probe, vantage, subject, layer, status, reason and time, never by its verdict alone.
+import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
+import type {
+  Answer,
+  Check,
+  Circumstances,
+  Condition,
+  Evaluated,
+  Lack,
+  Observation,
+  Requirement,
+  Verdict,
+} from "./condition.ts";
+
+/** How old an item may be when its stage is closed: reading ten thousand rooms takes most of an hour. */
+export const ITEM_AGE_MAX_MS = 3_600_000;
+
+export function evaluate(
+  conditions: readonly Condition[],
+  items: readonly EvidenceItem[],
+  circumstances: Circumstances,
+): readonly Evaluated[] {
+  const counted = items.filter((item) => counts(item, circumstances));
+  return conditions.flatMap((condition) => evaluateOne(condition, counted, circumstances) ?? []);
+}
+
+/** Whether a verdict lets a stage be signed. An unmanaged part is named in the record, and never closed. */
+export function isSettled({ verdict }: Pick<Evaluated, "verdict">): boolean {
+  return verdict === "met" || verdict === "not_applicable" || verdict === "unmanaged";
+}
+
+/** Whether an item stands for a probe that was not tried at all. */
+export function wasNotTried({ reason }: Pick<EvidenceItem, "reason">): boolean {
+  return reason !== null && /^not_(?:configured|applicable):/.test(reason);
+}
+
+function counts(item: EvidenceItem, { partner, plane, from, until }: Circumstances): boolean {
+  const isAbout = item.partner === partner && (plane === null || item.plane === plane);
+  if (!isAbout || item.vantage === "nobody" || wasNotTried(item)) return false;
+  if (from !== null && item.at < from) return false;
+  if (until === null) return true;
+  // Duties are carried out over days.
+  const isFresh = plane === null || Date.parse(until) - Date.parse(item.at) <= ITEM_AGE_MAX_MS;
+  return item.at <= until && isFresh;
+}
+
+function evaluateOne(
+  condition: Condition,
+  items: readonly EvidenceItem[],
+  circumstances: Circumstances,
+): Evaluated | undefined {
+  const { name, parts, requirements, absence } = condition;
+  const found = (verdict: Verdict, evidence: Iterable<EvidenceItem>, lacks: readonly Lack[] = []) => {
+    const digests = new Set([...evidence].map(({ digest }) => digest));
+    return { condition: name, verdict, evidence: [...digests], lacks };
+  };
+  if (!parts.some((part) => circumstances.scope.parts.includes(part))) {
+    return found(
+      "unmanaged",
+      items.filter((item) => item.probe === PART_MANAGED && parts.some((part) => part === item.subject)),
+    );
+  }
+
+  const matched = requirements.map((requirement) => match(requirement, items, circumstances));
+  const shown = new Set(matched.flatMap(({ shows }) => shows));
+  const evidence = new Set([...shown, ...matched.flatMap(({ excused }) => excused)]);
+  const lawful = new Set(matched.flatMap((one) => one.lawful));
+  const { opposite, unclear } = objections(matched, items, { evidence, lawful, circumstances });
+  if (opposite.length > 0) return found("not_met", evidence, opposite);
+  const isObserved = shown.size > 0 || unclear.length > 0;
+  if (condition.optional === true && !isObserved) return undefined;
+  const missing = matched.flatMap(({ lacks }) => lacks);
+  const isEmpty = matched.every(({ subjects, requirement }) => subjects.size === 0 || requirement.optional);
+  if (absence !== undefined && (isEmpty || (absence.instead === true && missing.length > 0))) {
+    const proofs = items.filter((item) => shows(item, absence.observation, circumstances));
+    if (proofs.length > 0 && unclear.length === 0) return found("not_applicable", [...proofs, ...evidence]);
+    if (isEmpty) return found("unknown", evidence, [lackOf(absence.observation, null), ...unclear]);
+  }
+  const lacks = [...unclear, ...missing];
+  return found(lacks.length === 0 ? "met" : "unknown", evidence, lacks);
+}
+
+/** Probe of the item by which an organisation says that it does not manage a part. */
+export const PART_MANAGED = "part_managed";
+
+interface Match {
+  readonly requirement: Requirement;
+  /** What is to be covered. */
+  readonly subjects: ReadonlySet<CoveredSubject>;
+  readonly shows: readonly EvidenceItem[];
+  /** Items about what is out of reach. */
+  readonly excused: readonly EvidenceItem[];
+  /** Subjects shown by an observation that holds with another one: other answers about them do not object. */
+  readonly lawful: readonly (string | null)[];
+  readonly lacks: readonly Lack[];
+}
+
+function match(
+  requirement: Requirement,
+  items: readonly EvidenceItem[],
+  circumstances: Circumstances,
+): Match {
+  const { anyOf, optional } = requirement;
+  const bySubject = new Map<string | null, EvidenceItem[]>();
+  const probes = new Set(anyOf.flatMap((one) => [one.probe, one.with?.probe ?? one.probe]));
+  for (const item of items.filter(({ probe }) => probes.has(probe))) {
+    const about = bySubject.get(item.subject) ?? [];
+    about.push(item);
+    bySubject.set(item.subject, about);
+  }
+  const subjects = subjectsOf(requirement, circumstances, bySubject.keys());
+  const lawful: (string | null)[] = [];
+  const shownBy = (about: readonly EvidenceItem[]) =>
+    anyOf.flatMap((observation) => {
+      const showing = about.filter((item) => shows(item, observation, circumstances));
+      if (observation.with === undefined || showing.length === 0) return showing;
+      const other = observation.with;
+      const besides = about.filter((item) => shows(item, other, circumstances));
+      if (besides.length === 0) return [];
+      lawful.push(...showing.map(({ subject }) => subject));
+      return [...showing, ...besides];
+    });
+  const shown: EvidenceItem[] = [];
+  const excused: EvidenceItem[] = [];
+  const lacks: Lack[] = [];
+  for (const subject of subjects) {
+    const about = subject === ANY ? [...bySubject.values()].flat() : (bySubject.get(subject) ?? []);
+    const showing = shownBy(about);
+    shown.push(...showing);
+    const unknown = about.filter(({ verdict }) => verdict === "unknown");
+    if (isExcused(requirement, subject, unknown, items, circumstances)) excused.push(...unknown);
+    else if (showing.length === 0 && optional !== true) lacks.push(lackIn(anyOf, subject, about));
+  }
+  return { requirement, subjects, shows: shown, excused, lawful, lacks };
+}
+
+/** Stands for whatever subject there is. */
+const ANY = Symbol("any subject");
+type CoveredSubject = string | null | typeof ANY;
+
+function subjectsOf(
+  { subjects }: Requirement,
+  { organisation, partner, scope }: Circumstances,
+  seen: Iterable<string | null>,
+): ReadonlySet<CoveredSubject> {
+  switch (subjects) {
+    case "none":
+      return new Set([null]);
+    case "any":
+      return new Set([ANY]);
+    case "self":
+      return new Set([organisation]);
+    case "partner":
+      return new Set([partner]);
+    case "client":
+      return new Set([scope.client]);
+    case "caller":
+      return new Set(scope.agents.length === 0 ? [] : [scope.client]);
+    case "agents":
+      return new Set(scope.agents);
+    case "pins":
+      return new Set(scope.pins);
+    case "rooms":
+      // A room that any item names must be covered too, whether or not the scope has it.
+      return new Set([...(scope.rooms ?? []), ...[...seen].filter((subject) => subject !== null)]);
+  }
+}
+
+/** What could not be reached is excused only where an item, or the reconciler, says that it is unknown. */
+function isExcused(
+  { waivable }: Requirement,
+  subject: CoveredSubject,
+  unknown: readonly EvidenceItem[],
+  items: readonly EvidenceItem[],
+  { outOfReach }: Circumstances,
+): boolean {
+  if (waivable !== true || outOfReach.size === 0) return false;
+  if (subject === null && unknown.some(isIncomplete)) return true;
+  if (typeof subject !== "string") {
+    return unknown.length > 0 && unknown.every((item) => outOfReach.has(item.subject ?? item.probe));
+  }
+  const isUnknown = unknown.length > 0 || items.some((item) => item.subject === subject && isUnclear(item));
+  return outOfReach.has(subject) && (isUnknown || items.some(isIncomplete));
+}
+
+function isUnclear({ verdict }: EvidenceItem): boolean {
+  return verdict === "unknown";
+}
+
+function isIncomplete({ probe, verdict, reason }: EvidenceItem): boolean {
+  return probe === "reconciled" && verdict === "unknown" && reason === "incomplete";
+}
+
+/** Items about a condition that say the opposite, and those whose answer does not show it. */
+function objections(
+  matched: readonly Match[],
+  items: readonly EvidenceItem[],
+  context: {
+    readonly evidence: ReadonlySet<EvidenceItem>;
+    /** Subjects for which the answer `open` is allowed. */
+    readonly lawful: ReadonlySet<string | null>;
+    readonly circumstances: Circumstances;
+  },
+): { readonly opposite: readonly Lack[]; readonly unclear: readonly Lack[] } {
+  const { evidence, lawful, circumstances } = context;
+  const opposite: Lack[] = [];
+  const unclear: Lack[] = [];
+  for (const { requirement, subjects } of matched) {
+    for (const observation of requirement.anyOf) {
+      const wanted = new Set(observation.answers.map(({ verdict }) => verdict));
+      for (const item of items) {
+        const isAbout = subjects.has(item.subject) || subjects.has(ANY);
+        if (item.probe !== observation.probe || !isAbout || evidence.has(item)) continue;
+        if (lawful.has(item.subject) || circumstances.outOfReach.has(item.subject ?? item.probe)) continue;
+        if (item.verdict === "unknown" && requirement.ignoresUnknown === true) continue;
+        const lack = { ...lackOf(observation, item.subject), item };
+        const list = item.verdict === "unknown" || wanted.has(item.verdict) ? unclear : opposite;
+        if (!isSaidBefore(list, item)) list.push(lack);
+      }
+    }
+  }
+  return { opposite, unclear };
+}
+
+function isSaidBefore(lacks: readonly Lack[], item: EvidenceItem): boolean {
+  return lacks.some((lack) => lack.item === item);
+}
+
+/** Whether an item is this observation, with an answer that counts. The subject is the caller's to compare. */
+export function shows(
+  item: EvidenceItem,
+  { probe, vantage, answers, checks = [] }: Observation,
+  circumstances: Circumstances,
+): boolean {
+  return (
+    item.probe === probe &&
+    item.vantage === vantage &&
+    answers.some((answer) => isAnswer(item, answer)) &&
+    checks.every((check) => CHECKS[check](item, circumstances))
+  );
+}
+
+function isAnswer(item: EvidenceItem, { verdict, layers, statuses = [null], reasons }: Answer): boolean {
+  return (
+    item.verdict === verdict &&
+    layers.includes(item.layer) &&
+    statuses.includes(item.status) &&
+    (reasons === undefined || reasons.includes(item.reason))
+  );
+}
+
+const STARTED = "started_at=";
+
+/** When the homeserver of an item was started, if the item says so. */
+export function startedAtOf({ references }: Pick<EvidenceItem, "references">): string | null {
+  return references.find((one) => one.startsWith(STARTED))?.slice(STARTED.length) ?? null;
+}
+
+const CHECKS: Readonly<Record<Check, (item: EvidenceItem, circumstances: Circumstances) => boolean>> = {
+  names_revision: ({ references }, { revision, render }) =>
+    revision !== null && render !== null && references.includes(revision) && references.includes(render),
+  nobody_present: ({ references }) => references.includes("present=0"),
+  another_policy: ({ references }, { scope: { policy } }) => {
+    const named = references.find((one) => one.startsWith("sha256:"));
+    return named !== undefined && named !== policy;
+  },
+  same_process: (item, { scope: { started_at: before } }) => before === null || startedAtOf(item) === before,
+  current_pin: ({ subject, references }, { fingerprints }) => {
+    const pinned = fingerprints?.get(subject ?? "");
+    return pinned !== undefined && references.includes(pinned);
+  },
+};
+
+function lackOf(
+  { probe, vantage }: { readonly probe: string; readonly vantage: Vantage },
+  subject: string | null,
+): Lack {
+  return { probe, vantage, subject, item: undefined };
+}
+
+/** What was observed of a subject nearest to what is needed; else the first observation that would show it. */
+function lackIn(
+  anyOf: readonly Observation[],
+  subject: CoveredSubject,
+  about: readonly EvidenceItem[],
+): Lack {
+  const [first] = anyOf;
+  const item = about.find((one) => anyOf.some(({ probe }) => probe === one.probe));
+  const named = typeof subject === "string" ? subject : null;
+  return { probe: first?.probe ?? "", vantage: first?.vantage ?? "operator", subject: named, item };
+}

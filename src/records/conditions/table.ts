@@ -1,0 +1,30 @@
+// The conditions of every plane, by direction and extent, and those of the data duties: which probes show each, from
+// where, with which answers, about which subjects. Pure data; evaluate.ts judges by it, and
+// docs/reference/conditions.md is generated from it.
+// Invariants: a probe that an answer leaves out is no evidence; each condition of a plane has at least one requirement
+// that the organisation's own operator must have observed.
+import type { RecordPlane } from "../format/stages.ts";
+import { AGENT_CONDITIONS } from "./agent.ts";
+import { CLOSED_CONDITIONS, DUTIES_CONDITIONS } from "./closed.ts";
+import type { Condition, Direction, Extent } from "./condition.ts";
+import { OPEN_CONDITIONS } from "./open.ts";
+
+export const DUTIES = DUTIES_CONDITIONS;
+
+/** The conditions of one plane. An agent's identity is a matter of plane 4 alone; elsewhere there are none. */
+export function conditionsOf(
+  plane: RecordPlane,
+  direction: Direction,
+  extent: Extent = "partner",
+): readonly Condition[] {
+  if (extent === "agent") return plane === "card" ? AGENT_CONDITIONS[direction] : [];
+  return direction === "closed" ? CLOSED_CONDITIONS[plane] : OPEN_CONDITIONS[plane];
+}
+
+/** What of them the organisation's own parts show by themselves, without an attempt of the partner's. */
+export function fromInside(conditions: readonly Condition[]): readonly Condition[] {
+  return conditions.flatMap((condition) => {
+    const requirements = condition.requirements.filter(({ byAttempt }) => byAttempt !== true);
+    return requirements.length === 0 ? [] : [{ ...condition, requirements }];
+  });
+}

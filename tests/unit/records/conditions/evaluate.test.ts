@@ -1,0 +1,215 @@
+// Whether evidence shows a condition: the evidence of a real removal does, and nothing less or other than it.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { Circumstances } from "../../../../src/records/conditions/condition.ts";
+import { evaluate, ITEM_AGE_MAX_MS, isSettled } from "../../../../src/records/conditions/evaluate.ts";
+import { conditionsOf, fromInside } from "../../../../src/records/conditions/table.ts";
+import { type EvidenceItem, evidenceItem } from "../../../../src/records/format/evidence-item.ts";
+import { RECORD_PLANES, STAGE_NAMES, type StageName } from "../../../../src/records/format/stages.ts";
+import { circumstancesOf, conditionsOfStage, REAL } from "../../../support/real-evidence.ts";
+
+function verdicts(
+  stage: StageName,
+  items: readonly EvidenceItem[] = REAL.at_remover[stage].items,
+  change: Partial<Circumstances> = {},
+) {
+  const found = evaluate(conditionsOfStage(stage), items, circumstancesOf("at_remover", stage, change));
+  return new Map(found.map(({ condition, verdict }) => [condition, verdict]));
+}
+
+function changed({ digest: _, ...body }: EvidenceItem, change: Partial<EvidenceItem>): EvidenceItem {
+  return evidenceItem({ ...body, ...change });
+}
+
+const itemOf = (stage: StageName, probe: string, vantage = "operator") => {
+  const found = REAL.at_remover[stage].items.find((one) => one.probe === probe && one.vantage === vantage);
+  assert.ok(found !== undefined, probe);
+  return found;
+};
+
+function without(stage: StageName, ...probes: readonly string[]): readonly EvidenceItem[] {
+  return REAL.at_remover[stage].items.filter(({ probe }) => !probes.includes(probe));
+}
+
+describe("evaluate", () => {
+  it("evaluate finds every condition of a real removal met, at both organisations [OFF-5]", () => {
+    for (const side of ["at_remover", "at_partner"] as const) {
+      for (const stage of STAGE_NAMES) {
+        const { items } = REAL[side][stage];
+        const found = evaluate(conditionsOfStage(stage), items, circumstancesOf(side, stage));
+        assert.deepEqual(new Set(found.map(({ verdict }) => verdict)), new Set(["met"]), `${side} ${stage}`);
+        const used = new Set(found.flatMap(({ evidence }) => evidence));
+        assert.equal(used.size, items.length, `${side} ${stage}: each item shows something`);
+      }
+    }
+  });
+
+  it("evaluate counts an item by what it says, never by its verdict alone [OFF-5]", () => {
+    for (const stage of STAGE_NAMES) {
+      const { items } = REAL.at_remover[stage];
+      items.forEach((item, index) => {
+        // What is waived by name says nothing, by whatever answer.
+        if (item.verdict === "unknown") return;
+        const changes: Partial<EvidenceItem>[] = [
+          { probe: "nothing_at_all" },
+          { layer: "elsewhere" },
+          { partner: "stranger.test" },
+          { vantage: item.vantage === "operator" ? "partner" : "operator" },
+          { verdict: "unknown" },
+          { at: new Date(Date.parse(REAL.at_remover[stage].opened_at) - 1_000).toISOString() },
+        ];
+        for (const change of changes) {
+          const other = changed(item, change);
+          const found = evaluate(
+            conditionsOfStage(stage),
+            items.with(index, other),
+            circumstancesOf("at_remover", stage),
+          );
+          const rests = found.some(
+            ({ evidence, verdict }) => verdict === "met" && evidence.includes(other.digest),
+          );
+          assert.equal(rests, false, `${stage} ${item.probe} ${JSON.stringify(change)}`);
+        }
+      });
+    }
+  });
+
+  it("evaluate never takes the absent for closed: without evidence no condition is met [OFF-5]", () => {
+    for (const plane of RECORD_PLANES) {
+      for (const direction of ["closed", "open"] as const) {
+        const circumstances = { ...circumstancesOf("at_remover", "a2a_stop"), plane };
+        const found = evaluate(conditionsOf(plane, direction), [], circumstances);
+        assert.ok(found.length > 0);
+        for (const one of found)
+          assert.equal(one.verdict, "unknown", `${plane} ${direction} ${one.condition}`);
+      }
+    }
+  });
+
+  it("evaluate reports a part that nobody manages as unmanaged, and never as met [ADO-1]", () => {
+    const scope = { ...circumstancesOf("at_remover", "a2a_stop").scope, parts: ["homeserver"] as const };
+    for (const stage of ["a2a_stop", "a2a_discovery"] as const) {
+      const found = verdicts(stage, undefined, { scope: { ...scope, parts: [...scope.parts] } });
+      assert.deepEqual([...new Set(found.values())], ["unmanaged"], stage);
+    }
+  });
+
+  it("evaluate asks for every room, agent and client in scope [OFF-5]", () => {
+    const { scope } = circumstancesOf("at_remover", "room");
+    const rooms = [...(scope.rooms ?? []), "!another:org-a.test"];
+    assert.equal(
+      verdicts("room", undefined, { scope: { ...scope, rooms } }).get("enforcement_holds"),
+      "unknown",
+    );
+    for (const room of scope.rooms ?? []) {
+      const items = REAL.at_remover.room.items.filter(({ subject }) => subject !== room);
+      assert.equal(verdicts("room", items).get("acl_excludes_partner"), "unknown", room);
+    }
+    const more = { ...scope, agents: [...scope.agents, "other-agent"], pins: [...scope.pins, "other-pin"] };
+    assert.equal(verdicts("a2a_stop", undefined, { scope: more }).get("invoke_refused"), "unknown");
+    const discovery = verdicts("a2a_discovery", undefined, { scope: more });
+    assert.equal(discovery.get("card_gone_or_refused"), "unknown");
+    assert.equal(discovery.get("agent_card_untrusted"), "unknown");
+    const client = { ...scope, client: "another-client" };
+    assert.equal(verdicts("a2a_stop", undefined, { scope: client }).get("token_refused"), "unknown");
+  });
+
+  it("evaluate takes one item that says open for a refusal of the condition [OFF-5]", () => {
+    const open = changed(itemOf("room", "room_enforcement"), { verdict: "open" });
+    const items = [...REAL.at_remover.room.items, open];
+    assert.equal(verdicts("room", items).get("enforcement_holds"), "not_met");
+  });
+
+  it("evaluate accepts that there is nothing to observe only from an item of its own [OFF-5]", () => {
+    const base = circumstancesOf("at_remover", "a2a_stop").scope;
+    const scope = { ...base, agents: [] };
+    const items = without("a2a_stop", "invoke", "token_request");
+    const verdictOf = (all: readonly EvidenceItem[]) =>
+      verdicts("a2a_stop", all, { scope }).get("invoke_refused");
+    assert.equal(verdictOf(items), "unknown");
+    const proof = changed(itemOf("a2a_stop", "render"), {
+      ...{ probe: "agents_offered", subject: null, reason: "no_agent_offered" },
+    });
+    assert.equal(verdictOf([...items, proof]), "not_applicable");
+    assert.equal(
+      verdicts("a2a_stop", [...without("a2a_stop", "invoke"), proof]).get("invoke_refused"),
+      "unknown",
+      "the scope names an agent",
+    );
+  });
+
+  it("evaluate excuses an unknown room only when it is listed as out of reach [OFF-5]", () => {
+    const [room = ""] = REAL.at_remover.room.scope.rooms ?? [];
+    const items = REAL.at_remover.room.items.map((item) =>
+      item.subject === room && item.vantage === "operator"
+        ? changed(item, { verdict: "unknown", reason: "unproven" })
+        : item,
+    );
+    assert.equal(verdicts("room", items).get("acl_excludes_partner"), "unknown");
+    const listed = { outOfReach: new Set([room]) };
+    assert.equal(verdicts("room", items, listed).get("acl_excludes_partner"), "met");
+    const silent = REAL.at_remover.room.items.filter(({ subject }) => subject !== room);
+    assert.equal(
+      verdicts("room", silent, listed).get("acl_excludes_partner"),
+      "unknown",
+      "nobody has looked at it",
+    );
+  });
+
+  it("evaluate accepts a card that stays for others when its use was refused [OFF-2]", () => {
+    const operator = itemOf("a2a_discovery", "card_fetch");
+    const partner = itemOf("a2a_discovery", "card_fetch", "partner");
+    const stays = changed(operator, { verdict: "open", status: 200, reason: "consumed_by_others" });
+    const seen = changed(partner, { verdict: "open", status: 200, reason: "published" });
+    const rest = without("a2a_discovery", "card_fetch");
+    const use = (verdict: "closed" | "open", reason: string) =>
+      changed(operator, { probe: "card_use", status: null, verdict, reason });
+    const verdictOf = (...items: readonly EvidenceItem[]) =>
+      verdicts("a2a_discovery", [...rest, ...items]).get("card_gone_or_refused");
+    assert.equal(verdictOf(stays, seen, use("closed", "use_refused")), "met");
+    assert.notEqual(verdictOf(stays, seen, use("open", "use_not_seen_refused")), "met");
+    assert.notEqual(verdictOf(stays, seen), "met");
+    const leak = changed(stays, { reason: "card_public" });
+    assert.equal(verdictOf(leak, seen, use("closed", "use_refused")), "not_met");
+  });
+
+  it("evaluate refuses an item that is older than an hour when its stage is closed [OFF-5]", () => {
+    const { closed_at } = REAL.at_remover.transport;
+    const until = new Date(Date.parse(closed_at) + ITEM_AGE_MAX_MS).toISOString();
+    assert.deepEqual([...new Set(verdicts("transport", undefined, { until }).values())], ["unknown"]);
+  });
+
+  it("evaluate refuses a policy that was in force before, and a homeserver that was restarted [OFF-2]", () => {
+    const { scope } = circumstancesOf("at_remover", "policy_border");
+    const [policy = ""] = itemOf("policy_border", "policy_check").references;
+    const found = (change: Partial<typeof scope>) =>
+      verdicts("policy_border", undefined, { scope: { ...scope, ...change } });
+    assert.equal(found({ policy }).get("policy_digest_changed"), "unknown");
+    assert.equal(found({ policy: null }).get("policy_digest_changed"), "met");
+    assert.equal(found({ started_at: "2026-01-01T00:00:00.000Z" }).get("no_restart"), "unknown");
+  });
+
+  it("evaluate settles a purge by what was deleted, or by a waiver [OFF-2]", () => {
+    const rest = without("data_duties", "purge_media");
+    const verdictOf = (...items: readonly EvidenceItem[]) =>
+      verdicts("data_duties", [...rest, ...items]).get("deletion_recorded");
+    const kept = changed(itemOf("data_duties", "purge_media"), { reason: "kept_by_contract" });
+    assert.equal(verdictOf(kept), "unknown", "what is kept was not deleted");
+    const waiver = changed(kept, { probe: "purge_waived", layer: "private_record", reason: "no_data_kept" });
+    assert.equal(verdictOf(kept, waiver), "not_applicable");
+    assert.equal(verdictOf(waiver), "not_applicable");
+  });
+
+  it("fromInside leaves what the organisation's own parts show of a plane [OFF-5]", () => {
+    for (const [stage, plane] of [
+      ["a2a_stop", "gateway"],
+      ["policy_border", "border"],
+      ["transport", "transport"],
+    ] as const) {
+      const conditions = fromInside(conditionsOf(plane, "closed"));
+      const own = REAL.at_remover[stage].items.filter(({ vantage }) => vantage === "operator");
+      const found = evaluate(conditions, own, circumstancesOf("at_remover", stage));
+      assert.ok(found.length > 1 && found.every(isSettled), JSON.stringify(found));
+    }
+  });
+});
