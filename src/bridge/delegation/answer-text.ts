@@ -1,10 +1,13 @@
 // An agent's answer as text, assembled from the updates of its task. Invariants: artifacts and parts keep their order;
-// the chunks of one artifact are joined as they came; no more than the allowed bytes are kept; nothing is logged.
+// the chunks of one artifact are joined as they came; no more than the allowed bytes are kept, where each artifact and
+// each part has a cost besides its text, so that their number is bounded too; nothing is logged.
 import type { Answer } from "../matrix/answer.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import type { AgentUpdate, ArtifactView, ContentPart, Phase } from "./a2a/protocol.ts";
 
 const PART_SEPARATOR = "\n\n";
+/** Bytes that a part or an artifact counts besides its text, about what it takes in memory. */
+const PART_BYTES = 64;
 
 function rendered(part: ContentPart): string {
   switch (part.kind) {
@@ -48,7 +51,11 @@ function clean(text: string): string {
 /** One artifact as it grows. Counted as it grows too: an agent may send it in very many chunks. */
 class GrowingArtifact {
   readonly parts: ContentPart[] = [];
-  bytes = 0;
+  bytes: number;
+
+  constructor(artifactId: string) {
+    this.bytes = PART_BYTES + Buffer.byteLength(artifactId);
+  }
 
   /** Adds parts; with `chunked`, a text goes on where the last one ended. */
   add(parts: readonly ContentPart[], chunked: boolean): void {
@@ -59,6 +66,7 @@ class GrowingArtifact {
         this.parts[this.parts.length - 1] = { ...last, text: last.text + part.text };
       } else {
         this.parts.push(part);
+        this.bytes += PART_BYTES;
       }
     }
   }
@@ -107,16 +115,19 @@ export class AnswerAssembly {
   }
 
   #replace({ artifactId, parts }: ArtifactView, chunked: boolean): void {
-    const artifact = new GrowingArtifact();
     this.#bytes -= this.#artifacts.get(artifactId)?.bytes ?? 0;
-    this.#artifacts.set(artifactId, artifact);
-    this.#grow(artifact, parts, chunked);
+    this.#grow(this.#begin(artifactId), parts, chunked);
   }
 
   #append({ artifactId, parts }: ArtifactView): void {
-    const artifact = this.#artifacts.get(artifactId) ?? new GrowingArtifact();
+    this.#grow(this.#artifacts.get(artifactId) ?? this.#begin(artifactId), parts, true);
+  }
+
+  #begin(artifactId: string): GrowingArtifact {
+    const artifact = new GrowingArtifact(artifactId);
     this.#artifacts.set(artifactId, artifact);
-    this.#grow(artifact, parts, true);
+    this.#bytes += artifact.bytes;
+    return artifact;
   }
 
   #grow(artifact: GrowingArtifact, parts: readonly ContentPart[], chunked: boolean): void {

@@ -1,5 +1,5 @@
 // Bounds on what is read from an agent. Invariants: no more than the allowed bytes of one body, or of one event of a
-// stream, are kept; only whole events of valid JSON pass, so that the SDK neither prints nor half-reads an agent's
+// stream, are kept; each byte is looked at a fixed number of times, however slowly it comes; only whole events of valid JSON pass, so that the SDK neither prints nor half-reads an agent's
 // text; the connection is dropped at the first fault.
 
 /** Why a body ended early: over its bound, not what was promised, or cut off by the connection. */
@@ -83,7 +83,9 @@ export function boundedEvents(
   const decoder = new TextDecoder();
   const encoder = new TextEncoder();
   let total = 0;
-  let rest = "";
+  // The line that has not ended yet, in the pieces it came in: joining them at each chunk would make a line that comes
+  // byte by byte cost the square of its length.
+  let begun: string[] = [];
   let lines: string[] = [];
   let eventBytes = 0;
 
@@ -103,29 +105,34 @@ export function boundedEvents(
     eventBytes = 0;
     return event;
   };
+  const grow = (piece: string): void => {
+    begun.push(piece);
+    eventBytes += Buffer.byteLength(piece);
+    if (eventBytes > bytesMax) throw new GuardError("too_large");
+  };
+  const endLine = (): string => {
+    const line = begun.join("");
+    begun = [];
+    return line.endsWith("\r") ? line.slice(0, -1) : line;
+  };
   const take = (chunk: Uint8Array): Uint8Array[] => {
     total += chunk.byteLength;
     if (total > bytesMax * STREAM_TOTAL_FACTOR) throw new GuardError("broken");
     const passed: Uint8Array[] = [];
-    const split = (rest + decoder.decode(chunk, { stream: true })).split("\n");
-    rest = split.pop() ?? "";
-    for (const raw of split) {
-      const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
-      if (line !== "") {
-        lines.push(line);
-        eventBytes += Buffer.byteLength(line);
-        if (eventBytes > bytesMax) throw new GuardError("too_large");
-        continue;
-      }
-      if (!isWhole()) throw new GuardError("garbage");
-      passed.push(...takeEvent());
+    const [rest = "", ...following] = decoder.decode(chunk, { stream: true }).split("\n");
+    grow(rest);
+    for (const piece of following) {
+      const line = endLine();
+      if (line !== "") lines.push(line);
+      else if (!isWhole()) throw new GuardError("garbage");
+      else passed.push(...takeEvent());
+      grow(piece);
     }
-    if (eventBytes + rest.length > bytesMax) throw new GuardError("too_large");
     return passed;
   };
   const flush = (): Uint8Array[] => {
-    if (rest !== "") lines.push(rest);
-    rest = "";
+    const line = endLine();
+    if (line !== "") lines.push(line);
     // A half event at the end means a cut connection, not a malformed answer.
     if (!isWhole()) throw new GuardError("broken");
     return takeEvent();

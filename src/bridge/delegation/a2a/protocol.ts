@@ -1,6 +1,6 @@
 // A2A messages and the bridge's own terms: a question as the SDK sends it, a task as the SDK reads it.
-// Invariants: a task's identifiers are bounded and printable, so that the ledger can hold them; states that the
-// bridge does not know count as still open. Protocol: A2A 1.0, sections 3 and 4.1.
+// Invariants: a task's identifiers are bounded and printable, so that the ledger can hold them; an update has a bounded
+// number of parts, empty ones included; states that the bridge does not know count as still open. Protocol: A2A 1.0, sections 3 and 4.1.
 import {
   type Message,
   type Part,
@@ -126,13 +126,31 @@ function contextIdOf(value: string): string | undefined {
   return IDENTIFIER.test(value) ? value : undefined;
 }
 
+/** Parts and artifacts of one update together. */
+const PARTS_MAX = 4_096;
+/** Data nested deeper is written in one line: its indentation could be many times as long as the data itself. */
+const INDENTED_LEVELS_MAX = 16;
+
+/** @throws A2aFailure `too_large` */
+function assertCountable(parts: number): void {
+  if (parts > PARTS_MAX) throw new A2aFailure("too_large");
+}
+
+function isShallow(value: unknown, levels = INDENTED_LEVELS_MAX): boolean {
+  if (typeof value !== "object" || value === null) return true;
+  return levels > 0 && Object.values(value).every((inner) => isShallow(inner, levels - 1));
+}
+
 function partOf(part: Part): ContentPart | undefined {
   const content = part.content;
   switch (content?.$case) {
     case "text":
       return { kind: "text", text: content.value, mediaType: part.mediaType };
     case "data":
-      return { kind: "data", json: JSON.stringify(content.value, null, 2) ?? "null" };
+      return {
+        kind: "data",
+        json: JSON.stringify(content.value, null, isShallow(content.value) ? 2 : 0) ?? "null",
+      };
     case "url":
       return { kind: "link", name: part.filename, mediaType: part.mediaType, url: content.value };
     case "raw":
@@ -143,10 +161,13 @@ function partOf(part: Part): ContentPart | undefined {
 }
 
 function partsOf(parts: readonly Part[] | undefined): ContentPart[] {
+  assertCountable(parts?.length ?? 0);
   return (parts ?? []).map(partOf).filter((part) => part !== undefined);
 }
 
+/** @throws A2aFailure `protocol`, or `too_large` for too many parts */
 export function taskView(task: Task): TaskView {
+  assertCountable(task.artifacts.reduce((sum, { parts }) => sum + 1 + parts.length, 0));
   const updatedAt = Date.parse(task.status?.timestamp ?? "");
   return {
     taskId: taskIdOf(task.id),

@@ -110,9 +110,20 @@ describe("answer text", () => {
     const tooLarge = { name: "A2aFailure", kind: "too_large" };
     assert.throws(() => assembled(artifact("a", [text("x".repeat(10_001))])), tooLarge);
     const assembly = new AnswerAssembly(10_000);
-    for (let index = 0; index < 100; index++)
+    for (let index = 0; index < 98; index++)
       assembly.take(artifact("a", [text("x".repeat(100))], true), true);
     assert.throws(() => assembly.take(artifact("b", [text("x")]), true), tooLarge);
+  });
+
+  it("empty parts and empty artifacts are refused when there are too many of them [AGT-4]", () => {
+    const empties = Array.from({ length: 100 }, () => text(""));
+    const sendUntil = (send: (assembly: AnswerAssembly, index: number) => void) => {
+      const assembly = new AnswerAssembly(1024 * 1024);
+      for (let index = 0; index < 100_000; index++) send(assembly, index);
+    };
+    const tooLarge = { name: "A2aFailure", kind: "too_large" };
+    assert.throws(() => sendUntil((to, index) => to.take(artifact(`${index}`, []), true)), tooLarge);
+    assert.throws(() => sendUntil((to, index) => to.take(artifact(`${index}`, empties), true)), tooLarge);
   });
 
   it("a replaced artifact no longer counts against the bound", () => {

@@ -132,6 +132,44 @@ function silenced(t: TestContext): unknown[] {
 }
 
 describe("agent client with hostile answers", () => {
+  const parts = (count: number) => Array.from({ length: count }, () => ({ text: "" }));
+  const agentMessage = (own: readonly unknown[]) => ({ messageId: "m", role: "ROLE_AGENT", parts: own });
+  const completed = { state: "TASK_STATE_COMPLETED" };
+  for (const [what, value] of [
+    ["a message", { message: agentMessage(parts(5_000)) }],
+    ["a status", { task: { id: "t", status: { ...completed, message: agentMessage(parts(5_000)) } } }],
+    [
+      "the artifacts of a task together",
+      {
+        task: {
+          id: "t",
+          status: completed,
+          artifacts: Array.from({ length: 50 }, (_, index) => ({
+            artifactId: `${index}`,
+            parts: parts(100),
+          })),
+        },
+      },
+    ],
+  ] as const) {
+    it(`too many empty parts in ${what} fail the call [AGT-4]`, async () => {
+      const client = clientOf(["HTTP+JSON", "1.0"], 200, "application/json", JSON.stringify(value));
+      await assert.rejects(client.send(QUESTION, new AbortController().signal), {
+        name: "A2aFailure",
+        kind: "too_large",
+      });
+    });
+  }
+
+  it("deeply nested data is not made many times as long by its indentation [AGT-4]", async () => {
+    const nested = `${"[".repeat(1_000)}${"]".repeat(1_000)}`;
+    const body = `{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"data":${nested}}]}}`;
+    const client = clientOf(["HTTP+JSON", "1.0"], 200, "application/json", body);
+    const update = await client.send(QUESTION, new AbortController().signal);
+    assert.ok(update.kind === "message");
+    assert.ok(answerOf(update.parts).text.length < 3_000);
+  });
+
   for (const binding of BINDINGS) {
     it(`any answer by ${binding.join(" ")} becomes an update or a failure, and is not printed`, async (t) => {
       const printed = silenced(t);

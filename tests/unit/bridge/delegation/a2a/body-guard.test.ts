@@ -43,6 +43,22 @@ function cut(text: string, positions: readonly number[]): Uint8Array[] {
   return [0, ...at].map((start, index) => whole.subarray(start, at[index] ?? whole.length));
 }
 
+/** Counts the characters of the strings that are split or searched meanwhile: work, whatever the machine's speed. */
+function countExaminedCharacters() {
+  const { split, indexOf } = String.prototype;
+  const count = {
+    characters: 0,
+    end: () => Object.assign(String.prototype, { split, indexOf }),
+  };
+  const counting = (method: (...args: never[]) => unknown) =>
+    function (this: string, ...args: never[]): unknown {
+      count.characters += this.length;
+      return method.apply(this, args);
+    };
+  Object.assign(String.prototype, { split: counting(split), indexOf: counting(indexOf) });
+  return count;
+}
+
 describe("bounds on an agent's body", () => {
   it("a body passes whole up to its bound, and not one byte more", async () => {
     const chunks = [bytes("12345"), bytes("67890")];
@@ -114,6 +130,23 @@ describe("bounds on an agent's body", () => {
     const chunks = Array.from({ length: 300 }, () => bytes(`data: {"a":"123456789"}\n\n`));
     const seen = await outcome((on) => boundedEvents(streamOf(chunks).stream, 100, () => true, on));
     assert.deepEqual(seen.faults, ["broken"]);
+  });
+
+  it("a line that comes byte by byte costs in proportion to its length [AGT-4]", async () => {
+    const examined = async (length: number) => {
+      const line = bytes(`data: {"a":"${"x".repeat(length)}"}\n\n`);
+      const chunks = Array.from(line, (_, index) => line.subarray(index, index + 1));
+      const count = countExaminedCharacters();
+      try {
+        const seen = await outcome((on) => boundedEvents(streamOf(chunks).stream, 100_000, () => true, on));
+        assert.deepEqual(seen.faults, []);
+      } finally {
+        count.end();
+      }
+      return count.characters;
+    };
+    const [short, long] = [await examined(2_000), await examined(16_000)];
+    assert.ok(long < 16 * short, `${short} characters examined of 2,000, ${long} of 16,000`);
   });
 
   it("a reader that cancels causes no fault", async () => {
