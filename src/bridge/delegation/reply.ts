@@ -12,12 +12,13 @@ import type { Flow } from "./running-delegation.ts";
 /** Persists an answer and sends it. */
 export async function answer(flow: Flow, found: Answer, agentVersion: string | undefined): Promise<Verdict> {
   const { claimed, deps } = flow;
-  const parts = answerParts(found, {
+  const source = {
     eventId: claimed.sourceEventId,
     threadRoot: claimed.threadRoot,
     sender: claimed.sender,
     roomId: claimed.roomId,
-  });
+  };
+  const parts = await answerParts(found, source, deps.clock);
   const sends = await flow.persist(() =>
     deps.ledger.recordReply(claimed.lease, { parts, agentVersion }, flow.now),
   );

@@ -1,9 +1,10 @@
-// An agent's answer as the events that carry it. Pure: the same answer gives the same events.
+// An agent's answer as the events that carry it.
 // Invariants:
 // - the bodies joined, in order, are the whole answer (lone surrogates, which no event may hold, replaced);
 // - each event's content is below 40 KiB of canonical JSON: encryption and base64 make of that less than the
 //   65,536 bytes an event may have;
 // - the asker is mentioned once, in the first event.
+import type { Clock } from "../../domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
 import { renderCode, renderMarkdownPieces } from "./markdown.ts";
@@ -31,11 +32,11 @@ export interface AnswerSource {
   readonly roomId: RoomId;
 }
 
-/** The events of an answer, in the order they are to be sent; at least one. */
-export function answerParts(answer: Answer, source: AnswerSource): ReplyPart[] {
+/** The events of an answer, in the order they are to be sent; at least one. What costs too much to format stays plain. */
+export async function answerParts(answer: Answer, source: AnswerSource, clock: Clock): Promise<ReplyPart[]> {
   const text = answer.text.toWellFormed();
   const pieces = splitText(text.trim() === "" ? EMPTY_ANSWER : text, BODY_BYTES_MAX);
-  const formatted = formattedPieces(pieces, answer.mediaType);
+  const formatted = await formattedPieces(pieces, answer.mediaType, clock);
   return pieces.map((body, index) => {
     const plain = {
       msgtype: "m.text",
@@ -51,11 +52,15 @@ export function answerParts(answer: Answer, source: AnswerSource): ReplyPart[] {
   });
 }
 
-function formattedPieces(pieces: readonly string[], mediaType: string | undefined): string[] | undefined {
+async function formattedPieces(
+  pieces: readonly string[],
+  mediaType: string | undefined,
+  clock: Clock,
+): Promise<readonly (string | undefined)[] | undefined> {
   const type = mediaType?.split(";", 1)[0]?.trim().toLowerCase();
   if (type === "text/plain") return undefined;
   if (type === "application/json" || type?.endsWith("+json")) return pieces.map(renderCode);
-  return renderMarkdownPieces(pieces);
+  return renderMarkdownPieces(pieces, clock);
 }
 
 /**

@@ -1,8 +1,10 @@
 // Markdown of an answer as the HTML that chat clients show (Matrix client-server API, "m.room.message
 // msgtypes": `formatted_body` of `org.matrix.custom.html`).
 // Invariants: HTML in the answer is shown as text, never passed on; a link leads to http, https, mailto or
-// matrix only; showing an answer loads nothing from elsewhere, so images stay links.
+// matrix only; showing an answer loads nothing from elsewhere, so images stay links; formatting has a budget of bytes,
+// table cells and time, above which a text stays plain, and it yields to the event loop after each piece.
 import MarkdownIt from "markdown-it";
+import type { Clock } from "../../domain/clock.ts";
 
 const LINK = /^(?:https?:\/\/|mailto:|matrix:)/i;
 
@@ -35,14 +37,55 @@ function openFenceAfter(piece: string, before: OpenFence | undefined): OpenFence
   return open;
 }
 
-/** Each piece of one Markdown text as HTML. A code block that a cut divides is one in both pieces. */
-export function renderMarkdownPieces(pieces: readonly string[]): string[] {
+/** UTF-16 code units of one answer that are formatted. */
+const FORMATTED_LENGTH_MAX = 1024 * 1024;
+/** How long the formatting of one answer goes on, in milliseconds. */
+const FORMATTING_MS_MAX = 1_000;
+/**
+ * Cells of the tables of one piece. As HTML a cell has at least nine bytes (`<td></td>`), so that more of them would
+ * not fit one event anyway.
+ */
+const CELLS_MAX = 4_096;
+const DELIMITER_ROW = /^[ \t>|:-]+$/;
+
+/**
+ * The most cells that the tables of a text can have. A few characters suffice for tens of thousands, because a row
+ * that is shorter than the table's head is filled up with empty cells.
+ */
+function cellsAtMost(text: string): number {
+  let cells = 0;
+  let columns = 0;
+  for (const line of text.split("\n")) {
+    if (line.trim() === "") columns = 0;
+    else if (DELIMITER_ROW.test(line)) columns = Math.max(columns, line.split("|").length);
+    cells += columns;
+    if (cells > CELLS_MAX) break;
+  }
+  return cells;
+}
+
+/**
+ * Each piece of one Markdown text as HTML; undefined for a piece that is above the budget. A code block that a cut
+ * divides is one in both pieces.
+ */
+export async function renderMarkdownPieces(
+  pieces: readonly string[],
+  clock: Clock,
+): Promise<(string | undefined)[]> {
+  const deadline = clock.now() + FORMATTING_MS_MAX;
+  const rendered: (string | undefined)[] = [];
   let open: OpenFence | undefined;
-  return pieces.map((piece) => {
+  let length = 0;
+  for (const piece of pieces) {
     const source = open === undefined ? piece : `${open.opening}\n${piece}`;
     open = openFenceAfter(piece, open);
-    return renderer.render(source).trim();
-  });
+    length += source.length;
+    const isAffordable =
+      length <= FORMATTED_LENGTH_MAX && clock.now() < deadline && cellsAtMost(source) <= CELLS_MAX;
+    rendered.push(isAffordable ? renderer.render(source).trim() : undefined);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  return rendered;
 }
 
 /** A text so that HTML shows it as it is, inside an element or a quoted attribute. */

@@ -114,10 +114,13 @@ describe("sending an event", () => {
   it("a sent reply is found in the timeline, in and out of a thread, past the homeserver's memory [DEL-4]", async (t) => {
     const bridge = side(t);
     const talk = await conversation(bridge, ghost());
-    const inThread = answerParts(
-      { text: "in a thread" },
-      { eventId: talk.question, threadRoot: talk.question, sender: alice.userId, roomId: talk.room },
-    )[0];
+    const source = {
+      eventId: talk.question,
+      threadRoot: talk.question,
+      sender: alice.userId,
+      roomId: talk.room,
+    };
+    const [inThread] = await answerParts({ text: "in a thread" }, source, bridge.clock);
     assert.ok(inThread !== undefined);
     for (const [ordinal, part] of [says("plain"), inThread].entries()) {
       const reply = pending(talk, ghost(), part, { ordinal });
@@ -180,7 +183,7 @@ describe("sending an event", () => {
     );
     const text = lines.join("\n");
     const source = { eventId: talk.question, threadRoot: undefined, sender: alice.userId, roomId: talk.room };
-    const parts = answerParts({ text }, source);
+    const parts = await answerParts({ text }, source, bridge.clock);
     assert.ok(parts.length > 10);
     for (const [ordinal, part] of parts.entries()) {
       const result = await sender(bridge).send(pending(talk, ghost(), part, { ordinal }));
@@ -199,7 +202,7 @@ describe("sending an event", () => {
       roomId: talk.room,
     };
     for (const [index, unit] of ["a", "\u0000", '"', "\u{1F600}", "<&>", "| a ", "**b** "].entries()) {
-      const part = answerParts({ text: unit.repeat(40_000) }, source)[0];
+      const [part] = await answerParts({ text: unit.repeat(40_000) }, source, bridge.clock);
       assert.ok(part !== undefined);
       const result = await sender(bridge).send(pending(talk, ghost(), part, { ordinal: index }));
       assert.equal(result.kind, "sent", JSON.stringify(unit));

@@ -1,8 +1,14 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { type AnswerSource, answerParts, CONTENT_BYTES_MAX } from "../../../../src/bridge/matrix/answer.ts";
+import {
+  type Answer,
+  type AnswerSource,
+  CONTENT_BYTES_MAX,
+  answerParts as partsOf,
+} from "../../../../src/bridge/matrix/answer.ts";
 import { jsonBytes, splitText } from "../../../../src/bridge/matrix/split-text.ts";
+import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
 
 const SOURCE: AnswerSource = {
@@ -24,7 +30,9 @@ const anyText = fc
   )
   .map((pieces) => pieces.join(""));
 
-const bodies = (parts: ReturnType<typeof answerParts>) => parts.map((part) => String(part.content["body"]));
+const answerParts = (answer: Answer, source: AnswerSource) => partsOf(answer, source, systemClock);
+const bodies = (parts: Awaited<ReturnType<typeof answerParts>>) =>
+  parts.map((part) => String(part.content["body"]));
 
 describe("events of an answer", () => {
   it("no code unit of an answer is lost, and its parts keep their order [DEL-4]", () => {
@@ -42,25 +50,29 @@ describe("events of an answer", () => {
     );
   });
 
-  it("every part of a long answer fits its event, whatever characters it has [DEL-4]", () => {
+  it("every part of a long answer fits its event, whatever characters it has [DEL-4]", async () => {
     const filler = fc.constantFrom("word ", "\n", '"<&>', "\u0000", "\u{1F600}", "é", "a", "* _ ` ", "> ");
-    fc.assert(
-      fc.property(fc.array(filler, { minLength: 1, maxLength: 6 }), fc.nat(120_000), (units, length) => {
-        const unit = units.join("");
-        const text = unit.repeat(Math.ceil(length / unit.length) + 1);
-        const parts = answerParts({ text }, SOURCE);
-        if (text.trim() !== "") assert.equal(bodies(parts).join(""), text);
-        for (const part of parts) {
-          assert.ok(Buffer.byteLength(JSON.stringify(part.content)) < CONTENT_BYTES_MAX);
-        }
-      }),
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(filler, { minLength: 1, maxLength: 6 }),
+        fc.nat(120_000),
+        async (units, length) => {
+          const unit = units.join("");
+          const text = unit.repeat(Math.ceil(length / unit.length) + 1);
+          const parts = await answerParts({ text }, SOURCE);
+          if (text.trim() !== "") assert.equal(bodies(parts).join(""), text);
+          for (const part of parts) {
+            assert.ok(Buffer.byteLength(JSON.stringify(part.content)) < CONTENT_BYTES_MAX);
+          }
+        },
+      ),
       { numRuns: 40 },
     );
   });
 
-  it("the longest answer takes about sixty events", () => {
+  it("the longest answer takes about sixty events", async () => {
     const text = "A line of an answer that is quite long.\n".repeat(26_000).slice(0, 1024 * 1024);
-    const parts = answerParts({ text }, SOURCE);
+    const parts = await answerParts({ text }, SOURCE);
     assert.ok(parts.length <= 68, `${parts.length} events`);
     assert.equal(bodies(parts).join(""), text);
     assert.ok(parts.every((part) => part.content["formatted_body"] !== undefined));
@@ -74,8 +86,8 @@ describe("events of an answer", () => {
     assert.deepEqual(splitText("\u{1F600}\u{1F600}", 6), ["\u{1F600}", "\u{1F600}"]);
   });
 
-  it("an answer replies to its question and mentions the sender once", () => {
-    const parts = answerParts({ text: "x".repeat(50_000) }, SOURCE);
+  it("an answer replies to its question and mentions the sender once", async () => {
+    const parts = await answerParts({ text: "x".repeat(50_000) }, SOURCE);
     assert.equal(parts.length, 4);
     assert.deepEqual(
       parts.map((part) => part.content["m.mentions"]),
@@ -88,30 +100,30 @@ describe("events of an answer", () => {
     }
   });
 
-  it("a question asked in a thread is answered in that thread", () => {
+  it("a question asked in a thread is answered in that thread", async () => {
     const source = { ...SOURCE, threadRoot: "$root" as EventId };
-    const [first, second] = answerParts({ text: "x".repeat(30_000) }, source);
+    const [first, second] = await answerParts({ text: "x".repeat(30_000) }, source);
     const relation = { rel_type: "m.thread", event_id: "$root", "m.in_reply_to": { event_id: "$question" } };
     assert.deepEqual(first?.content["m.relates_to"], { ...relation, is_falling_back: false });
     assert.deepEqual(second?.content["m.relates_to"], { ...relation, is_falling_back: true });
   });
 
-  it("an answer without text has a text that says so", () => {
+  it("an answer without text has a text that says so", async () => {
     for (const text of ["", " \n"]) {
-      assert.deepEqual(bodies(answerParts({ text }, SOURCE)), [
+      assert.deepEqual(bodies(await answerParts({ text }, SOURCE)), [
         "(The agent finished without a text answer.)",
       ]);
     }
   });
 
-  it("an answer is formatted as its media type says", () => {
-    const html = (text: string, mediaType?: string) =>
-      answerParts({ text, mediaType }, SOURCE)[0]?.content["formatted_body"];
-    assert.equal(html("**bold**"), "<p><strong>bold</strong></p>");
-    assert.equal(html("**bold**", "text/markdown; charset=utf-8"), "<p><strong>bold</strong></p>");
-    assert.equal(html("**bold**", "text/plain"), undefined);
+  it("an answer is formatted as its media type says", async () => {
+    const html = async (text: string, mediaType?: string) =>
+      (await answerParts({ text, mediaType }, SOURCE))[0]?.content["formatted_body"];
+    assert.equal(await html("**bold**"), "<p><strong>bold</strong></p>");
+    assert.equal(await html("**bold**", "text/markdown; charset=utf-8"), "<p><strong>bold</strong></p>");
+    assert.equal(await html("**bold**", "text/plain"), undefined);
     assert.equal(
-      html('{"a":"<b>"}', "application/json"),
+      await html('{"a":"<b>"}', "application/json"),
       "<pre><code>{&quot;a&quot;:&quot;&lt;b&gt;&quot;}</code></pre>",
     );
   });
