@@ -35,6 +35,8 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "AGT-1": "agents.yaml says who has a ghost, whose card is pinned and who may ask; it is reloaded live.",
   "AGT-2": "A target is verified or quarantined; each change is audited.",
   "AGT-3": "A card is accepted only with an ES256 signature by the pinned key over its canonical form.",
+  "AGT-4":
+    "A hostile agent (endless, huge, slow, malformed, steering elsewhere) costs only itself: bounded bytes, parts and time.",
   "REG-1":
     "One file a partner says what admits it; unknown keys and anything that looks like a secret are refused.",
   "PLN-1":
